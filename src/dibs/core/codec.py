@@ -1,0 +1,238 @@
+"""Arguments and results as JSON, decoded by the task's own annotations. Never pickle.
+
+A payload codec (compression, encryption) wraps the JSON in an envelope that is itself JSON and names the codec, so
+payloads travel through every engine alike and old ones stay readable while a codec is being rolled out.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import Any, Protocol, get_type_hints
+
+import msgspec
+
+from dibs.core.task import INLINE_LIMIT
+from dibs.errors import InvalidArguments, InvalidOption, PayloadTooLarge
+
+__all__ = ["Codec", "PayloadCodec", "Signature", "fingerprint"]
+
+ENVELOPE = b'{"$dibs":'
+
+
+class PayloadCodec(Protocol):
+    """Turns payload bytes into others and back. `name` is stored with each payload."""
+
+    @property
+    def name(self) -> str: ...
+    def encode(self, payload: bytes, /) -> bytes: ...
+    def decode(self, payload: bytes, /) -> bytes: ...
+
+
+class Plain:
+    """Wraps payloads that would be mistaken for an envelope."""
+
+    name = "plain"
+
+    def encode(self, payload: bytes) -> bytes:
+        return payload
+
+    def decode(self, payload: bytes) -> bytes:
+        return payload
+
+
+def to_builtin(value: Any) -> Any:
+    """What msgspec does not know by itself: pydantic models, and anything else that can dump itself."""
+    dump = getattr(type(value), "model_dump", None)
+    if dump is not None:
+        return dump(value, mode="json")
+    raise NotImplementedError(f"JSON can't carry a {type(value).__qualname__}")
+
+
+def from_builtin(wanted: type, value: Any) -> Any:
+    """The way back for `to_builtin`."""
+    validate = getattr(wanted, "model_validate", None)
+    if validate is not None:
+        return validate(value)
+    if isinstance(value, wanted):
+        return value
+    raise NotImplementedError(
+        f"{getattr(wanted, '__qualname__', wanted)} is not a type that JSON can be turned into: "
+        "annotate with a dataclass, a msgspec Struct, a pydantic model or a plain type"
+    )
+
+
+encoder = msgspec.json.Encoder(enc_hook=to_builtin)
+sorted_encoder = msgspec.json.Encoder(enc_hook=to_builtin, order="sorted")
+
+
+class Envelope(msgspec.Struct):
+    codec: str = msgspec.field(name="$dibs")
+    data: str = ""
+
+
+class Codec:
+    """JSON, and around it the payload codec of this app."""
+
+    def __init__(
+        self,
+        payload_codec: PayloadCodec | None = None,
+        also_reads: Iterable[PayloadCodec] = (),
+        limit: int = INLINE_LIMIT,
+    ) -> None:
+        self.writes = payload_codec
+        self.limit = limit
+        self.reads = {codec.name: codec for codec in (Plain(), *also_reads)}
+        if payload_codec is not None:
+            self.reads[payload_codec.name] = payload_codec
+
+    def encode(self, value: object, what: str) -> bytes:
+        """A value as payload; `what` names it in errors."""
+        try:
+            payload = encoder.encode(value)
+        except (TypeError, ValueError, NotImplementedError, OverflowError, RecursionError) as error:
+            raise InvalidArguments(f"{what} can't be carried as JSON: {error}.") from error
+        return self.wrap(payload, what)
+
+    def wrap(self, payload: bytes, what: str) -> bytes:
+        writer: PayloadCodec | None = self.writes
+        if writer is None and payload.startswith(ENVELOPE):
+            writer = self.reads["plain"]
+        if writer is not None:
+            data = base64.b64encode(writer.encode(payload)).decode()
+            payload = encoder.encode(Envelope(writer.name, data))
+        if len(payload) > self.limit:
+            raise PayloadTooLarge(
+                f"{what} take {len(payload):,} bytes, more than the {self.limit:,} that are kept with a task. "
+                "Store the data elsewhere and pass a reference to it."
+            )
+        return payload
+
+    def unwrap(self, payload: bytes) -> bytes:
+        """The JSON inside a payload."""
+        if not payload.startswith(ENVELOPE):
+            return payload
+        envelope = msgspec.json.decode(payload, type=Envelope)
+        codec = self.reads.get(envelope.codec)
+        if codec is None:
+            raise InvalidArguments(
+                f"the payload was written with the codec {envelope.codec!r}, which this app does not have: "
+                "pass it as payload_codec or in also_reads."
+            )
+        return codec.decode(base64.b64decode(envelope.data))
+
+    def decode(self, payload: bytes) -> Any:
+        """A payload as plain JSON values."""
+        return msgspec.json.decode(self.unwrap(payload))
+
+
+def fingerprint(name: str, bound: Mapping[str, object]) -> str:
+    """What an idempotency key stands for: the task's name and all its arguments, defaults included."""
+    return hashlib.sha256(name.encode() + b"\0" + sorted_encoder.encode(bound)).hexdigest()[:32]
+
+
+class Signature:
+    """A task function's parameters: binds a call by name, encodes it, and decodes it by the annotations."""
+
+    def __init__(self, function: Callable[..., Any], name: str, takes_context: bool) -> None:
+        self.function = function
+        self.name = name
+        parameters = list(inspect.signature(function).parameters.values())[1 if takes_context else 0 :]
+        for parameter in parameters:
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                raise InvalidOption(
+                    f"task {name} takes *{parameter.name}: arguments are stored by name, so each needs one of its own."
+                )
+        self.parameters = parameters
+        self.names = [p.name for p in parameters]
+        self.known = frozenset(self.names)
+        self.positional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
+        self.positional_only = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
+        self.required = [p.name for p in parameters if p.default is p.empty]
+        self.defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The call's arguments by name, without defaults."""
+        if len(args) > len(self.positional):
+            raise InvalidArguments(
+                f"{self.name} takes {len(self.positional)} positional argument(s), and {len(args)} were given. "
+                f"Its parameters: {', '.join(self.names) or 'none'}."
+            )
+        bound = dict(zip(self.positional, args, strict=False))
+        for name, value in kwargs.items():
+            if name not in self.known:
+                raise InvalidArguments(
+                    f"{self.name} has no parameter {name!r}. Its parameters: {', '.join(self.names) or 'none'}. "
+                    "Options such as priority or delay go into .using(…)."
+                )
+            if name in bound:
+                raise InvalidArguments(f"{self.name} got {name!r} twice, by position and by name.")
+            bound[name] = value
+        for name in self.required:
+            if name not in bound:
+                raise InvalidArguments(f"{self.name} needs an argument {name!r}.")
+        return bound
+
+    def encode(self, bound: Mapping[str, Any], codec: Codec) -> bytes:
+        """The payload of a call, checked to be what the task will be able to read."""
+        try:
+            payload = encoder.encode(bound)
+        except (TypeError, ValueError, NotImplementedError, OverflowError, RecursionError) as error:
+            raise InvalidArguments(f"the arguments of {self.name} can't be carried as JSON: {error}.") from error
+        self.parse(payload)
+        return codec.wrap(payload, f"the arguments of {self.name}")
+
+    def decode(self, payload: bytes, codec: Codec) -> tuple[list[Any], dict[str, Any]]:
+        """Positional and keyword arguments for the function, as its annotations declare them."""
+        values = self.parse(codec.unwrap(payload))
+        if not self.positional_only:
+            return [], values
+        given = [values.pop(name) for name in self.positional_only if name in values]
+        return given, values
+
+    def parse(self, payload: bytes) -> dict[str, Any]:
+        try:
+            parsed = self.decoder.decode(payload)
+        except (msgspec.ValidationError, ValueError, TypeError, NotImplementedError) as error:
+            raise InvalidArguments(f"the arguments of {self.name} don't fit its signature: {error}.") from error
+        unset = msgspec.UNSET
+        return {name: value for name in self.names if (value := getattr(parsed, name)) is not unset}
+
+    def fingerprint(self, bound: Mapping[str, Any]) -> str:
+        """The idempotency hash of a call."""
+        return fingerprint(self.name, {**self.defaults, **bound})
+
+    @cached_property
+    def hints(self) -> dict[str, Any]:
+        try:
+            return get_type_hints(self.function, include_extras=True)
+        except NameError as error:
+            raise InvalidOption(
+                f"an annotation of {self.name} can't be resolved: {error}. Define or import that name at module level."
+            ) from error
+
+    @cached_property
+    def decoder(self) -> msgspec.json.Decoder[Any]:
+        fields = []
+        for p in self.parameters:
+            hint = self.hints.get(p.name, Any)
+            if p.default is p.empty:
+                fields.append((p.name, hint))
+            else:
+                fields.append((p.name, hint | msgspec.UnsetType if hint is not Any else Any, msgspec.UNSET))  # type: ignore[arg-type]
+        struct = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+        try:
+            return msgspec.json.Decoder(struct, dec_hook=from_builtin)
+        except TypeError as error:
+            raise InvalidOption(f"the annotations of {self.name} can't be read from JSON: {error}.") from error
+
+    @cached_property
+    def result_decoder(self) -> msgspec.json.Decoder[Any]:
+        return msgspec.json.Decoder(self.hints.get("return", Any), dec_hook=from_builtin)
+
+    def decode_result(self, payload: bytes | None, codec: Codec) -> Any:
+        """A task's result as its return annotation declares it."""
+        return None if payload is None else self.result_decoder.decode(codec.unwrap(payload))

@@ -1,0 +1,25 @@
+"""Task ids: UUIDv7, so that ids in time order keep every index dense at its end."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from dibs.errors import InvalidOption
+
+__all__ = ["check_id", "uuid7"]
+
+
+def uuid7(milliseconds: int, counter: int, random: int) -> str:
+    """A version 7 UUID of a Unix time, a 12-bit counter and 62 random bits."""
+    text = f"{milliseconds & (2**48 - 1):012x}7{counter & 0xFFF:03x}{1 << 63 | random & (2**62 - 1):016x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def check_id(value: object) -> str:
+    """A caller-chosen id in its canonical form."""
+    try:
+        return str(value if isinstance(value, UUID) else UUID(value))  # type: ignore[arg-type]
+    except (ValueError, AttributeError, TypeError):
+        raise InvalidOption(
+            f"id must be a UUID, such as '0190163d-8694-739b-aea5-966c26f8ad91', not {value!r}."
+        ) from None

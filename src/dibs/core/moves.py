@@ -1,0 +1,288 @@
+"""What a task becomes when something happens to it.
+
+Each function takes a record and gives the next one (and the history entry it leaves, if any): no engine decides this
+for itself. Fast paths in engines (claims, completions) do in bulk exactly what is written here.
+"""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from dibs.core.lease import rewound
+from dibs.core.priority import Ranking, rank
+from dibs.core.retry import jitter, loss_delay
+from dibs.core.settings import QueueSettings, resolve
+from dibs.core.states import Move, Reason, State, after
+from dibs.core.task import (
+    Edit,
+    HistoryEntry,
+    HistoryEvent,
+    LeasedTask,
+    NewTask,
+    Outcome,
+    Settlement,
+    TaskRecord,
+)
+from dibs.core.times import Duration, Instant
+
+__all__ = [
+    "admit",
+    "buried",
+    "cancelled",
+    "claimed",
+    "edited",
+    "leased",
+    "lost",
+    "promoted",
+    "replayed",
+    "reranked",
+    "settled",
+]
+
+Change = tuple[TaskRecord, HistoryEntry | None]
+
+
+def admit(new: NewTask, settings: QueueSettings, now: Instant) -> TaskRecord:
+    """The record of a new task."""
+    due_at = new.at if new.at is not None else now + new.delay
+    later = due_at > now
+    ready_at = due_at if later else now
+    ranking = rank(settings, priority=new.priority, deadline=new.deadline, ready_at=ready_at, now=now)
+    return TaskRecord(
+        id=new.id,
+        queue=new.queue,
+        name=new.name,
+        args=new.args,
+        priority=new.priority,
+        state=after(None, Move.ENQUEUE_LATER if later else Move.ENQUEUE),
+        options=resolve(new.options, new.app_options, settings, new.priority),
+        created_at=now,
+        due_at=due_at if later else None,
+        ready_at=ready_at,
+        deadline=new.deadline,
+        lane=ranking.lane,
+        rank_offset=ranking.offset,
+        rerank_at=rerank_instant(ranking, ready_at),
+        key=new.key,
+        requires=new.requires,
+        metadata=new.metadata,
+        headers=new.headers,
+        parent=new.parent,
+    )
+
+
+def promoted(record: TaskRecord) -> TaskRecord:
+    """A task whose time has come. Its rank was computed for this moment."""
+    return structs.replace(record, state=after(record.state, Move.PROMOTE), due_at=None)
+
+
+def claimed(record: TaskRecord, worker: str, sequence: int, lease: Duration | None, now: Instant) -> TaskRecord:
+    """A task that a worker has taken."""
+    return structs.replace(
+        record,
+        state=after(record.state, Move.CLAIM),
+        lease=record.lease + 1,
+        lease_expires_at=now + (lease or record.options.lease),
+        started_at=now,
+        worker=worker,
+        sequence=sequence,
+        progress=None,
+        progress_message="",
+    )
+
+
+def leased(record: TaskRecord) -> LeasedTask:
+    """What the worker is told of a claimed task."""
+    assert record.lease_expires_at is not None
+    assert record.started_at is not None
+    assert record.ready_at is not None
+    return LeasedTask(
+        id=record.id,
+        lease=record.lease,
+        lease_expires_at=record.lease_expires_at,
+        claimed_at=record.started_at,
+        ready_at=record.ready_at,
+        queue=record.queue,
+        name=record.name,
+        args=record.args,
+        priority=record.priority,
+        options=record.options,
+        attempts=record.attempts,
+        losses=record.losses,
+        deadline=record.deadline,
+        metadata=record.metadata,
+        headers=record.headers,
+        parent=record.parent,
+    )
+
+
+def settled(record: TaskRecord, settlement: Settlement, settings: QueueSettings, now: Instant) -> Change:
+    """A running task whose worker has reported."""
+    record = structs.replace(record, settled_lease=record.lease, lease_expires_at=None)
+    outcome = settlement.outcome
+    if outcome is Outcome.COMPLETED:
+        done = ended(record, State.COMPLETED, None, now)
+        return structs.replace(done, result=settlement.result, failure=None), None
+    if outcome is Outcome.DEAD:
+        buried = ended(record, after(State.RUNNING, Move.BURY), settlement.reason or Reason.PERMANENT, now)
+        buried = structs.replace(buried, attempts=record.attempts + 1, failure=settlement.failure, note=settlement.note)
+        return buried, entry(record, HistoryEvent.DEAD, now, settlement)
+    if outcome is Outcome.CANCELLED or record.cancel_reason is not None:
+        note = record.cancel_reason or settlement.note
+        stopped = ended(record, after(State.RUNNING, Move.CANCEL), Reason.USER, now)
+        stopped = structs.replace(stopped, note=note, failure=settlement.failure)
+        return stopped, entry(record, HistoryEvent.CANCELLED, now, settlement, note)
+    if outcome is Outcome.RETRY:
+        record = structs.replace(record, attempts=record.attempts + 1, failure=settlement.failure)
+        event = HistoryEvent.TIMED_OUT if settlement.timed_out else HistoryEvent.FAILED
+        return waits(record, Move.RETRY, settings, settlement.delay, now), entry(record, event, now, settlement)
+    if outcome is Outcome.SNOOZED:
+        back = waits(record, Move.SNOOZE, settings, settlement.delay, now)
+        return back, entry(record, HistoryEvent.SNOOZED, now, settlement)
+    back = waits(record, Move.RELEASE, settings, 0, now)
+    return back, entry(record, HistoryEvent.RELEASED, now, settlement)
+
+
+def lost(record: TaskRecord, settings: QueueSettings, now: Instant) -> Change:
+    """A running task whose worker is gone."""
+    losses = record.losses + 1
+    record = structs.replace(record, losses=losses, settled_lease=record.lease, lease_expires_at=None)
+    note = f"loss {losses}: the worker stopped without a word"
+    history = HistoryEntry(at=now, event=HistoryEvent.LOST, lease=record.lease, worker=record.worker, note=note)
+    if record.cancel_reason is not None:
+        stopped = ended(record, after(State.RUNNING, Move.CANCEL), Reason.USER, now)
+        return structs.replace(stopped, note=record.cancel_reason), history
+    delay = loss_delay(record.options, losses, jitter(record.id, record.lease))
+    if delay is None:
+        return ended(record, after(State.RUNNING, Move.BURY), Reason.LOST, now), history
+    return waits(record, Move.LOSE_AGAIN if delay else Move.LOSE, settings, delay, now), history
+
+
+def cancelled(record: TaskRecord, note: str, actor: str, now: Instant, reason: Reason = Reason.USER) -> Change:
+    """A task that somebody cancelled: a waiting one ends, a running one is asked to."""
+    if record.state is State.RUNNING:
+        asked = structs.replace(record, cancel_reason=note)
+        event = HistoryEvent.CANCEL_REQUESTED
+        return asked, HistoryEntry(at=now, event=event, lease=record.lease, actor=actor, note=note)
+    stopped = structs.replace(ended(record, after(record.state, Move.CANCEL), reason, now), note=note)
+    return stopped, HistoryEntry(at=now, event=HistoryEvent.CANCELLED, lease=record.lease, actor=actor, note=note)
+
+
+def buried(record: TaskRecord, reason: Reason, actor: str, now: Instant) -> Change:
+    """A waiting task that becomes dead because its queue was deleted or what it waited for failed."""
+    dead = ended(record, after(record.state, Move.BURY), reason, now)
+    return dead, HistoryEntry(at=now, event=HistoryEvent.DEAD, lease=record.lease, actor=actor, note=str(reason))
+
+
+def edited(record: TaskRecord, edit: Edit, settings: QueueSettings, actor: str, now: Instant) -> Change:
+    """A waiting task with other facts; the record itself is returned when nothing changes."""
+    facts: dict[str, object] = {}
+    if edit.priority is not None and edit.priority != record.priority:
+        facts["priority"] = edit.priority
+    if edit.deadline is not None and edit.deadline != record.deadline:
+        facts["deadline"] = edit.deadline
+    if edit.metadata is not None and edit.metadata != record.metadata:
+        facts["metadata"] = edit.metadata
+    if edit.due_at is not None:
+        facts |= moved(record, max(edit.due_at, now), now)
+    if not facts:
+        return record, None
+    note = ", ".join(f"{name}={value}" for name, value in facts.items() if name in ("priority", "deadline", "due_at"))
+    changed = reranked(structs.replace(record, **facts), settings, now)
+    return changed, HistoryEntry(at=now, event=HistoryEvent.EDITED, actor=actor, note=note or "metadata")
+
+
+def moved(record: TaskRecord, due_at: Instant, now: Instant) -> dict[str, object]:
+    """The facts of a waiting task that gets another due time; what it has waited so far is kept."""
+    if due_at == record.due_at or (record.state is State.PENDING and due_at <= now):
+        return {}
+    ready_at = due_at if record.ready_at is None else due_at - max(0, (record.due_at or now) - record.ready_at)
+    state = after(record.state, Move.POSTPONE) if record.state is State.PENDING else record.state
+    return {"state": state, "due_at": due_at, "ready_at": ready_at}
+
+
+def replayed(
+    record: TaskRecord, settings: QueueSettings, queue: str | None, reset: bool, actor: str, now: Instant
+) -> Change:
+    """A dead task that starts again, as if it were new."""
+    fresh = structs.replace(
+        record,
+        queue=queue or record.queue,
+        state=after(record.state, Move.REPLAY),
+        ready_at=now,
+        due_at=None,
+        started_at=None,
+        finished_at=None,
+        worker=None,
+        reason=None,
+        note="",
+        failure=None,
+        progress=None,
+        progress_message="",
+        cancel_reason=None,
+        attempts=0 if reset else record.attempts,
+        losses=0 if reset else record.losses,
+    )
+    note = f"from {record.queue}" if queue and queue != record.queue else ""
+    return reranked(fresh, settings, now), HistoryEntry(at=now, event=HistoryEvent.REPLAYED, actor=actor, note=note)
+
+
+def reranked(record: TaskRecord, settings: QueueSettings, now: Instant) -> TaskRecord:
+    """A waiting task with its rank computed anew."""
+    assert record.ready_at is not None
+    ranking = rank(
+        settings,
+        priority=record.priority,
+        attempts=record.attempts,
+        deadline=record.deadline,
+        ready_at=record.ready_at,
+        now=max(now, record.due_at or now),
+    )
+    return structs.replace(
+        record,
+        lane=ranking.lane,
+        rank_offset=ranking.offset,
+        rerank_at=rerank_instant(ranking, record.ready_at),
+    )
+
+
+def waits(record: TaskRecord, move: Move, settings: QueueSettings, delay: Duration, now: Instant) -> TaskRecord:
+    """A running task that goes back to waiting, due `delay` from now; the time it ran does not age it."""
+    assert record.started_at is not None
+    assert record.ready_at is not None
+    state = after(State.RUNNING, move)
+    due_at = now + delay
+    waiting = structs.replace(
+        record,
+        state=state,
+        due_at=None if state is State.PENDING else due_at,
+        ready_at=rewound(due_at, record.started_at, record.ready_at),
+        started_at=None,
+        worker=None,
+        progress=None,
+        progress_message="",
+    )
+    return reranked(waiting, settings, now)
+
+
+def ended(record: TaskRecord, state: State, reason: Reason | None, now: Instant) -> TaskRecord:
+    return structs.replace(
+        record, state=state, reason=reason, finished_at=now, due_at=None, rerank_at=None, lease_expires_at=None
+    )
+
+
+def entry(
+    record: TaskRecord, event: HistoryEvent, now: Instant, settlement: Settlement, note: str | None = None
+) -> HistoryEntry:
+    return HistoryEntry(
+        at=now,
+        event=event,
+        lease=record.lease,
+        worker=record.worker,
+        note=settlement.note if note is None else note,
+        failure=settlement.failure,
+    )
+
+
+def rerank_instant(ranking: Ranking, ready_at: Instant) -> Instant | None:
+    return None if ranking.rerank_in is None else ready_at + ranking.rerank_in

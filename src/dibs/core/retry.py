@@ -1,0 +1,79 @@
+"""What happens to a task whose run did not complete: one decision, a value, made here for every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from zlib import crc32
+
+from dibs.core.settings import Resolved
+from dibs.core.task import MAX_LOSSES
+from dibs.core.times import SECOND, Duration, duration
+from dibs.errors import Permanent, Retry
+
+__all__ = [
+    "TRANSIENT",
+    "ExceptionTypes",
+    "asked_delay",
+    "jitter",
+    "loss_delay",
+    "retry_delay",
+    "should_retry",
+    "timeout_for",
+]
+
+ExceptionTypes = Sequence[type[BaseException]]
+
+TRANSIENT: tuple[type[Exception], ...] = (ConnectionError, TimeoutError, InterruptedError, BlockingIOError, OSError)
+"""Errors that usually pass: ``retry_on=TRANSIENT`` retries these and nothing else."""
+
+JITTER = 0.1
+TIMEOUT_CAP: Duration = 24 * 3600 * 1_000_000
+
+
+def retry_delay(options: Resolved, attempt: int, shake: float) -> Duration:
+    """The wait after failed attempt number `attempt` (from 1): ``min(base·2^(n−1), cap)`` ± 10 %; `shake` in −1…1."""
+    plain = min(options.retry_base << min(attempt - 1, 40), options.retry_cap)
+    return max(0, round(plain * (1 + JITTER * shake)))
+
+
+def loss_delay(options: Resolved, losses: int, shake: float) -> Duration | None:
+    """The wait after loss number `losses`; None when it was one too many.
+
+    The first runs again at once. Later ones are parted by a wide jitter, so that the batch-mates of a task that kills
+    its worker are not claimed together with it again.
+    """
+    if losses >= MAX_LOSSES:
+        return None
+    if losses <= 1:
+        return 0
+    plain = min(max(options.retry_base, SECOND) << min(losses - 2, 40), max(options.retry_cap, SECOND))
+    return round(plain * (1 + shake))
+
+
+def jitter(task_id: str, number: int) -> float:
+    """A number from −1 to 1 that looks random, and is the same for this run on every engine."""
+    return crc32(f"{task_id}/{number}".encode()) / 0x7FFFFFFF - 1
+
+
+def should_retry(error: BaseException, retry_on: ExceptionTypes = (Exception,), no_retry: ExceptionTypes = ()) -> bool:
+    """Whether this exception is worth another attempt, were there any left."""
+    if isinstance(error, Permanent):
+        return False
+    if isinstance(error, Retry):
+        return True
+    if isinstance(error, tuple(no_retry)):
+        return False
+    # SystemExit, KeyboardInterrupt and the like end an attempt, not the task.
+    return isinstance(error, tuple(retry_on)) or not isinstance(error, Exception)
+
+
+def asked_delay(error: BaseException) -> Duration | None:
+    """The delay that the task itself asked for."""
+    return duration(error.after, "Retry(after=…)") if isinstance(error, Retry) and error.after is not None else None
+
+
+def timeout_for(options: Resolved, attempts: int) -> Duration | None:
+    """How long the next run may take, after `attempts` failed ones."""
+    if options.timeout is None:
+        return None
+    return min(round(options.timeout * options.timeout_growth ** min(attempts, 100)), TIMEOUT_CAP)

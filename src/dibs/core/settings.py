@@ -1,0 +1,224 @@
+"""What can be set for a queue, and how call, task, tier, queue and app settings become one.
+
+Settings are values: changing a queue makes a new `QueueSettings` with the next `version`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from msgspec import Struct, structs
+
+from dibs.core.options import unknown_option
+from dibs.core.times import DAY, HOUR, SECOND, Duration, duration
+from dibs.errors import InvalidOption
+
+__all__ = [
+    "Defaults",
+    "Policy",
+    "QueueSettings",
+    "Resolved",
+    "Tier",
+    "change_settings",
+    "check_defaults",
+    "reranks",
+    "resolve",
+    "tier_of",
+]
+
+
+class Policy(StrEnum):
+    """How a queue orders its tasks."""
+
+    AGING = "aging"
+    TIERS = "tiers"
+    STRICT = "strict"
+
+
+class Tier(StrEnum):
+    """The four bands of a `tiers` queue."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    CRITICAL = "critical"
+
+
+def tier_of(priority: int) -> Tier:
+    """The tier that a number belongs to."""
+    if priority < 40:
+        return Tier.LOW
+    if priority < 60:
+        return Tier.MEDIUM
+    return Tier.HIGH if priority < 80 else Tier.CRITICAL
+
+
+class Defaults(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Settings that may be given at several levels; None leaves it to the next one."""
+
+    retries: int | None = None
+    timeout: Duration | None = None
+    lease: Duration | None = None
+    retry_base: Duration | None = None
+    retry_cap: Duration | None = None
+    timeout_growth: float | None = None
+
+
+class Resolved(Struct, frozen=True, kw_only=True):
+    """The settings that a task runs with."""
+
+    retries: int
+    timeout: Duration | None
+    lease: Duration
+    retry_base: Duration
+    retry_cap: Duration
+    timeout_growth: float
+
+
+class QueueSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The settings of one queue; durations in microseconds."""
+
+    policy: Policy = Policy.AGING
+    aging: Duration = 600 * SECOND
+    max_aging_bonus: int | None = None
+    retry_penalty: int = 2
+    deadline_weight: int = 30
+    deadline_horizon: Duration = HOUR
+    promote_low: Duration = 600 * SECOND
+    promote_medium: Duration = 1200 * SECOND
+    tiers: dict[Tier, Defaults] = {}
+    defaults: Defaults = Defaults()
+    max_depth: int | None = None
+    max_concurrent: int | None = None
+    rate: float | None = None
+    burst: int | None = None
+    keep: Duration = 7 * DAY
+    keep_dead: Duration = 30 * DAY
+    version: int = 1
+
+
+FALLBACK = Resolved(
+    retries=3, timeout=None, lease=30 * SECOND, retry_base=SECOND, retry_cap=300 * SECOND, timeout_growth=1.0
+)
+
+
+def resolve(explicit: Defaults, app: Defaults, settings: QueueSettings, priority: int) -> Resolved:
+    """call and task (already one: `explicit`) > tier > queue > app > the built-in default, each option by itself."""
+    levels = [explicit, settings.defaults, app]
+    if settings.policy is Policy.TIERS and settings.tiers:
+        levels.insert(1, settings.tiers.get(tier_of(priority), Defaults()))
+    if not any(levels[1:]) and explicit == Defaults():
+        return FALLBACK
+    chosen = {}
+    for name in Resolved.__struct_fields__:
+        given = next((value for level in levels if (value := getattr(level, name)) is not None), None)
+        chosen[name] = getattr(FALLBACK, name) if given is None else given
+    return Resolved(**chosen)
+
+
+# name in the public face → (low, high) in its own unit. Durations are given in seconds or as a timedelta.
+WHOLE = {
+    "max_aging_bonus": (0, 100),
+    "retry_penalty": (0, 100),
+    "deadline_weight": (0, 100),
+    "max_depth": (1, 10**12),
+    "max_concurrent": (1, 10**9),
+    "burst": (1, 10**9),
+    "retries": (0, 1_000_000),
+}
+DURATIONS = {
+    "aging": (1000, 4 * 10**13),
+    "deadline_horizon": (6, 400 * DAY),
+    "promote_low": (0, 400 * DAY),
+    "promote_medium": (0, 400 * DAY),
+    "keep": (0, 36_500 * DAY),
+    "keep_dead": (0, 36_500 * DAY),
+    "timeout": (1, 24 * HOUR),
+    "lease": (SECOND, 24 * HOUR),
+    "retry_base": (0, 400 * DAY),
+    "retry_cap": (0, 400 * DAY),
+}
+REAL = {"rate": (1e-6, 1e9), "timeout_growth": (1.0, 10.0)}
+OPTIONAL = {"max_aging_bonus", "max_depth", "max_concurrent", "rate", "burst", *Defaults.__struct_fields__}
+SHARED = set(Defaults.__struct_fields__)
+
+
+def check(name: str, value: object) -> object:
+    """One setting in its public form, as its stored form."""
+    if value is None and name in OPTIONAL:
+        return None
+    if name == "policy":
+        if value not in [policy.value for policy in Policy]:
+            raise InvalidOption(f"policy must be one of {', '.join(Policy)}, not {value!r}.")
+        return Policy(str(value))
+    if name in WHOLE:
+        low, high = WHOLE[name]
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise InvalidOption(f"{name} must be a whole number from {low} to {high:,}, not {value!r}.")
+        return value
+    if name in REAL:
+        real_low, real_high = REAL[name]
+        if isinstance(value, bool) or not isinstance(value, int | float) or not real_low <= value <= real_high:
+            raise InvalidOption(f"{name} must be a number from {real_low:g} to {real_high:,.0f}, not {value!r}.")
+        return float(value)
+    span = duration(value, name)  # type: ignore[arg-type]  # duration() itself refuses what is no duration
+    low, high = DURATIONS[name]
+    if not low <= span <= high:
+        raise InvalidOption(f"{name} must be from {low / SECOND:g} s to {high / SECOND:,.0f} s, not {value!r}.")
+    return span
+
+
+def check_defaults(values: Mapping[str, object], where: str) -> Defaults:
+    """`retries=…, timeout=…` as a `Defaults`."""
+    for name in values:
+        if name not in SHARED:
+            raise unknown_option(name, SHARED, where)
+    return Defaults(**{name: check(name, value) for name, value in values.items()})  # type: ignore[arg-type]
+
+
+def change_settings(old: QueueSettings, changes: Mapping[str, object]) -> QueueSettings:
+    """The settings with `changes` applied, all problems reported in one error. The version is the engine's to count."""
+    known = (set(QueueSettings.__struct_fields__) | SHARED) - {"version", "defaults"}
+    problems: list[str] = []
+    own: dict[str, object] = {}
+    shared: dict[str, object] = {}
+    for name, value in changes.items():
+        try:
+            if name not in known:
+                raise unknown_option(name, known, "a queue")
+            if name == "tiers":
+                own[name] = check_tiers(value)
+            else:
+                (shared if name in SHARED else own)[name] = check(name, value)
+        except InvalidOption as error:
+            problems.append(str(error))
+    if problems:
+        raise InvalidOption(" ".join(problems))
+    new = structs.replace(old, **own, defaults=structs.replace(old.defaults, **shared))
+    if new.promote_medium < new.promote_low:
+        raise InvalidOption("promote_medium counts from when the task became ready: it can't be less than promote_low.")
+    if new.burst is not None and new.rate is None:
+        raise InvalidOption("burst needs a rate.")
+    return new
+
+
+def check_tiers(value: object) -> dict[Tier, Defaults]:
+    """`{"low": {"retries": 2}, …}` with known tiers and options."""
+    if not isinstance(value, Mapping):
+        raise InvalidOption(
+            f"tiers must map a tier to its settings, such as {{'low': {{'retries': 2}}}}, not {value!r}."
+        )
+    tiers = {}
+    for name, options in value.items():
+        if name not in [tier.value for tier in Tier]:
+            raise unknown_option(str(name), list(Tier), "tiers")
+        tiers[Tier(name)] = check_defaults(options, f"tier {name}")
+    return tiers
+
+
+def reranks(old: QueueSettings, new: QueueSettings) -> bool:
+    """Whether waiting tasks must be ranked again."""
+    names = ("policy", "aging", "max_aging_bonus", "retry_penalty", "deadline_weight", "deadline_horizon")
+    promotes = ("promote_low", "promote_medium")
+    return any(getattr(old, name) != getattr(new, name) for name in names + promotes)

@@ -1,0 +1,244 @@
+"""The values that pass through the engine seam. None of them knows a driver, a clock or a function object."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+from dibs.core.settings import Defaults, QueueSettings, Resolved
+from dibs.core.states import Reason, State
+from dibs.core.times import DAY, Duration, Instant
+
+__all__ = [
+    "INLINE_LIMIT",
+    "Edit",
+    "Failure",
+    "HistoryEntry",
+    "HistoryEvent",
+    "Kind",
+    "Lease",
+    "LeasedTask",
+    "NewTask",
+    "Outcome",
+    "QueueRecord",
+    "QueueState",
+    "Settlement",
+    "TaskRecord",
+    "WorkerState",
+]
+
+INLINE_LIMIT = 256 * 1024
+"""Bytes of arguments, or of a result, that are kept with the task itself."""
+
+HISTORY_LIMIT = 100
+MAX_LOSSES = 6
+"""The loss that makes a task dead."""
+
+
+class QueueState(StrEnum):
+    """Whether a queue takes tasks in and hands them out."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    DRAINING = "draining"
+
+
+class WorkerState(StrEnum):
+    """Whether a worker claims. `dead` is recorded by others."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    DRAINING = "draining"
+    DEAD = "dead"
+
+
+class Kind(Struct, frozen=True, order=True):
+    """What decides whether a worker can run a task."""
+
+    name: str
+    requires: tuple[str, ...] = ()
+
+
+class NewTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A task as its producer hands it over. `args` is a JSON object: arguments by name."""
+
+    id: str
+    queue: str
+    name: str
+    args: bytes = b"{}"
+    priority: int = 50
+    delay: Duration = 0
+    at: Instant | None = None
+    deadline: Instant | None = None
+    options: Defaults = Defaults()
+    app_options: Defaults = Defaults()
+    key: str | None = None
+    window: Duration = DAY
+    fingerprint: str = ""
+    requires: tuple[str, ...] = ()
+    metadata: dict[str, Any] = {}
+    headers: dict[str, str] = {}
+    parent: str | None = None
+
+
+class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a run raised."""
+
+    type: str
+    message: str
+    traceback: str = ""
+
+
+class HistoryEvent(StrEnum):
+    """What leaves an entry in a task's history. A clean run leaves none: its row tells all."""
+
+    FAILED = "failed"
+    TIMED_OUT = "timed out"
+    LOST = "lost"
+    RELEASED = "released"
+    SNOOZED = "snoozed"
+    REFUSED = "refused"
+    EDITED = "edited"
+    CANCEL_REQUESTED = "cancel requested"
+    CANCELLED = "cancelled"
+    DEAD = "dead"
+    REPLAYED = "replayed"
+
+
+class HistoryEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that happened to a task."""
+
+    at: Instant
+    event: HistoryEvent
+    lease: int = 0
+    worker: str | None = None
+    actor: str | None = None
+    note: str = ""
+    failure: Failure | None = None
+
+
+class Lease(Struct, frozen=True):
+    """The right to report about one run. The number only ever grows: it is the fence."""
+
+    id: str
+    number: int
+
+
+class TaskRecord(Struct, kw_only=True, omit_defaults=True):
+    """Everything the store knows about a task, in whichever of the three places it is."""
+
+    id: str
+    queue: str
+    name: str
+    args: bytes
+    priority: int
+    state: State
+    options: Resolved
+    created_at: Instant
+    due_at: Instant | None = None
+    ready_at: Instant | None = None
+    started_at: Instant | None = None
+    finished_at: Instant | None = None
+    deadline: Instant | None = None
+    lane: int = 0
+    rank_offset: Duration = 0
+    rerank_at: Instant | None = None
+    attempts: int = 0
+    losses: int = 0
+    lease: int = 0
+    settled_lease: int = 0
+    lease_expires_at: Instant | None = None
+    worker: str | None = None
+    sequence: int = 0
+    cancel_reason: str | None = None
+    progress: float | None = None
+    progress_message: str = ""
+    reason: Reason | None = None
+    note: str = ""
+    result: bytes | None = None
+    failure: Failure | None = None
+    key: str | None = None
+    requires: tuple[str, ...] = ()
+    metadata: dict[str, Any] = {}
+    headers: dict[str, str] = {}
+    parent: str | None = None
+
+    @property
+    def rank(self) -> int:
+        """The sort key among pending tasks; smaller goes first."""
+        return (self.ready_at or 0) + self.rank_offset
+
+    @property
+    def kind(self) -> Kind:
+        return Kind(self.name, self.requires)
+
+
+class LeasedTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a worker is given to run."""
+
+    id: str
+    lease: int
+    lease_expires_at: Instant
+    claimed_at: Instant
+    ready_at: Instant
+    queue: str
+    name: str
+    args: bytes
+    priority: int
+    options: Resolved
+    attempts: int = 0
+    losses: int = 0
+    deadline: Instant | None = None
+    metadata: dict[str, Any] = {}
+    headers: dict[str, str] = {}
+    parent: str | None = None
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1."""
+        return self.attempts + 1
+
+
+class QueueRecord(Struct, frozen=True, kw_only=True):
+    """A queue as it is stored. `stale` counts waiting tasks still ranked by earlier settings."""
+
+    name: str
+    state: QueueState = QueueState.ACTIVE
+    settings: QueueSettings = QueueSettings()
+    stale: int = 0
+
+
+class Outcome(StrEnum):
+    """How a run ended."""
+
+    COMPLETED = "completed"
+    RETRY = "retry"  # a failed attempt; again after `delay`
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+    RELEASED = "released"  # handed back, pending at once, no attempt counted
+    SNOOZED = "snoozed"  # scheduled again after `delay`, no attempt counted
+
+
+class Settlement(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The report about one run."""
+
+    lease: Lease
+    outcome: Outcome
+    result: bytes | None = None
+    delay: Duration = 0
+    reason: Reason | None = None
+    failure: Failure | None = None
+    timed_out: bool = False
+    note: str = ""
+
+
+class Edit(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Changes to a waiting task; what is None stays. `due_at` in the past means now."""
+
+    id: str
+    priority: int | None = None
+    due_at: Instant | None = None
+    deadline: Instant | None = None
+    metadata: dict[str, Any] | None = None

@@ -1,0 +1,75 @@
+"""Instants and durations. Inside Dibs both are integer microseconds, so that every engine agrees to the bit.
+
+An `Instant` counts from the Unix epoch, UTC. The public face speaks of seconds, `timedelta` and aware `datetime`;
+the conversion happens here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from math import isfinite
+
+from dibs.errors import InvalidOption
+
+__all__ = [
+    "DAY",
+    "HOUR",
+    "MINUTE",
+    "MS",
+    "SECOND",
+    "Duration",
+    "Instant",
+    "day_of",
+    "duration",
+    "instant",
+    "seconds",
+    "when",
+]
+
+Instant = int
+Duration = int
+
+MS: Duration = 1_000
+SECOND: Duration = 1_000_000
+MINUTE: Duration = 60 * SECOND
+HOUR: Duration = 60 * MINUTE
+DAY: Duration = 24 * HOUR
+
+LONGEST: Duration = 100 * 366 * DAY
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def duration(value: float | timedelta, option: str) -> Duration:
+    """Seconds or a timedelta as microseconds; `option` names it in the error."""
+    if isinstance(value, bool) or not isinstance(value, int | float | timedelta):
+        raise InvalidOption(f"{option} must be a number of seconds or a timedelta, not {value!r}.")
+    number = value.total_seconds() if isinstance(value, timedelta) else value
+    if not isfinite(number) or number < 0:
+        raise InvalidOption(f"{option} must not be negative, and {value!r} is. Give seconds from now, 0 or more.")
+    if number * SECOND > LONGEST:
+        raise InvalidOption(f"{option}={value!r} is more than a hundred years.")
+    return round(number * SECOND)
+
+
+def instant(value: datetime, option: str) -> Instant:
+    """An aware datetime as microseconds since the epoch."""
+    if not isinstance(value, datetime):
+        raise InvalidOption(f"{option} must be a datetime, not {value!r}.")
+    if value.tzinfo is None or value.utcoffset() is None:
+        raise InvalidOption(f"{option}={value.isoformat()} has no time zone. Use datetime.now(UTC) or add a tzinfo.")
+    return (value - EPOCH) // timedelta(microseconds=1)
+
+
+def when(at: Instant | None) -> datetime | None:
+    """An instant as an aware datetime, for people."""
+    return None if at is None else EPOCH + timedelta(microseconds=at)
+
+
+def seconds(span: Duration) -> float:
+    """A duration in seconds."""
+    return span / SECOND
+
+
+def day_of(at: Instant) -> int:
+    """The UTC day of an instant, counted from the epoch."""
+    return at // DAY

@@ -1,0 +1,8 @@
+"""Where tasks are kept: one folder per engine, all speaking the verbs of `base`.
+
+`open.open_engine(url)` chooses one. Engines import `dibs.core` and `base`, never each other. Invariants:
+
+- An engine declares what it can't do (`features`); it never does it differently.
+- A write about a running task compares its lease number in the statement that writes.
+- Every verb is bounded, whatever the store holds.
+"""

@@ -1,0 +1,576 @@
+"""The engine seam: the verbs that every store must know, and the values they take and give.
+
+Rules of the seam:
+
+- Each verb takes a batch and answers per item, in the order asked; each is one bounded step, however full the store is.
+- Each is safe to repeat after a lost reply (how, is said at the verb).
+- `now=None` means the store's own clock. Tests pass an instant through the same statements.
+- Callers state intents; engines compute ranks and settings with `dibs.core` and add their own clock.
+- Nothing here names a driver, SQL or a connection, but for `enqueue_in`, whose connection is the caller's own.
+- Every write about a running task carries its lease number, compared in the statement that writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from dibs.core.settings import QueueSettings
+from dibs.core.states import State
+from dibs.core.task import (
+    Edit,
+    HistoryEntry,
+    Lease,
+    LeasedTask,
+    NewTask,
+    Outcome,
+    QueueRecord,
+    QueueState,
+    Settlement,
+    TaskRecord,
+    WorkerState,
+)
+from dibs.core.times import Duration, Instant
+
+__all__ = [
+    "AuditEntry",
+    "Beat",
+    "CancelOutcome",
+    "Changed",
+    "ChoreRecord",
+    "ClaimRequest",
+    "Claimed",
+    "Counter",
+    "Edit",
+    "Engine",
+    "EnqueueAnswer",
+    "EnqueueOutcome",
+    "ExtendAnswer",
+    "ExtendOutcome",
+    "Extension",
+    "Feature",
+    "Finding",
+    "Floor",
+    "Level",
+    "Minute",
+    "Outcome",
+    "Page",
+    "Position",
+    "Query",
+    "Rescued",
+    "SettleOutcome",
+    "Settlement",
+    "Subscription",
+    "Term",
+    "WorkerRecord",
+    "ended_topic",
+    "work_topic",
+    "worker_topic",
+]
+
+COUNT_LIMIT = 10_000
+"""Filtered counts and queue positions stop here."""
+
+VISIT_LIMIT = 10_000
+"""Rows that one page of a search looks at before it answers with what it has and a cursor."""
+
+
+class Feature(StrEnum):
+    """What an engine may or may not be able to do."""
+
+    DURABLE = "durable"  # acknowledged tasks survive the process
+    SHARED = "shared"  # several processes may use the store at once
+    TRANSACTIONS = "transactions"  # enqueue_in works
+    PRESENCE = "presence"  # a killed worker is noticed before its lease ends
+    LEAD = "lead"  # leadership and chores happen here
+    BACKUP = "backup"
+
+
+class EnqueueOutcome(StrEnum):
+    """What became of one new task."""
+
+    ENQUEUED = "enqueued"
+    EXISTS = "exists"  # a task with this id is there: same content, so this was a repeat
+    TAKEN = "taken"  # a task with this id is there, with other content
+    DUPLICATE = "duplicate"  # the key stands for the task given as `id`
+    CONFLICT = "conflict"  # the key stands for a task with other arguments, given as `id`
+    FULL = "full"
+    DRAINING = "draining"
+    ABANDONED = "abandoned"  # nothing was wrong with this one, but another item of its atomic batch was refused
+
+
+ACCEPTED = frozenset({EnqueueOutcome.ENQUEUED, EnqueueOutcome.EXISTS, EnqueueOutcome.DUPLICATE})
+
+
+class EnqueueAnswer(Struct, frozen=True):
+    """`id` is the task that now stands for the request; `state` is the state it is in."""
+
+    outcome: EnqueueOutcome
+    id: str
+    state: State | None = None
+
+
+class Floor(Struct, frozen=True):
+    """At most `below` of the claimed tasks may have an effective priority under `effective` (reserved slots)."""
+
+    effective: int
+    below: int
+
+
+class ClaimRequest(Struct, frozen=True, kw_only=True):
+    """What a worker can take. `names=None`: it runs whatever there is.
+
+    `prefetch` more than `limit` may be given, but none of these from a queue with a limit on starts or concurrency.
+    `repeat` says that an earlier call with this (worker, sequence) had no answer: if it took effect, the leases that
+    it gave and that are still running are returned again.
+    """
+
+    worker: str
+    sequence: int
+    queues: tuple[str, ...]
+    limit: int
+    prefetch: int = 0
+    names: tuple[str, ...] | None = None
+    capabilities: tuple[str, ...] = ()
+    lease: Duration | None = None
+    in_order: bool = False
+    floors: tuple[Floor, ...] = ()
+    repeat: bool = False
+
+
+class Claimed(Struct, frozen=True):
+    """The leases given, most urgent first, and in how long the next waiting task or start token falls due."""
+
+    tasks: list[LeasedTask]
+    next_due_in: Duration | None = None
+
+
+class Extension(Struct, frozen=True):
+    """Keep a lease for `by` from now; `progress` is 0…1."""
+
+    lease: Lease
+    by: Duration
+    progress: float | None = None
+    message: str = ""
+
+
+class ExtendOutcome(StrEnum):
+    HELD = "held"
+    CANCEL = "cancel"  # held, but the task has been asked to stop
+    EXHAUSTED = "exhausted"  # held, but no longer extended: the run has lasted 24 hours
+    LOST = "lost"
+
+
+class ExtendAnswer(Struct, frozen=True):
+    outcome: ExtendOutcome
+    expires_at: Instant | None = None
+    reason: str = ""
+
+
+class SettleOutcome(StrEnum):
+    DONE = "done"
+    ALREADY = "already"  # this lease has been settled before: a repeat
+    REFUSED = "refused"  # this lease is not the current one
+
+
+class Rescued(Struct, frozen=True):
+    """What `rescue` did: tasks whose leases had ended (retried, dead or cancelled), and workers found dead."""
+
+    lost: list[str] = []
+    workers: list[str] = []
+    more: bool = False
+
+
+class CancelOutcome(StrEnum):
+    CANCELLED = "cancelled"
+    REQUESTED = "requested"  # it is running; its worker has been told
+    ENDED = "ended"  # too late
+    UNKNOWN = "unknown"
+
+
+class Changed(StrEnum):
+    """The answer of an admin verb about one thing."""
+
+    DONE = "done"
+    UNCHANGED = "unchanged"  # it already was so: a repeat
+    WRONG_STATE = "wrong state"
+    DRAINING = "draining"
+    UNKNOWN = "unknown"
+
+
+class Query(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A search, newest first. All that is given must hold; `text` is looked for in arguments, errors and notes."""
+
+    states: tuple[State, ...] = ()
+    queues: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    priority_min: int = 0
+    priority_max: int = 100
+    created_after: Instant | None = None
+    created_before: Instant | None = None
+    metadata: dict[str, Any] = {}
+    key: str | None = None
+    worker: str | None = None
+    text: str = ""
+    limit: int = 50
+    cursor: str | None = None
+
+
+class Page(Struct, frozen=True):
+    """One page of a search; `cursor` goes on from here, None: that was all."""
+
+    tasks: list[TaskRecord]
+    cursor: str | None = None
+
+
+class Position(Struct, frozen=True):
+    """How many pending tasks of its queue go before this one; `more`: counting stopped at the limit."""
+
+    ahead: int
+    more: bool = False
+
+
+class Minute(Struct, kw_only=True, omit_defaults=True):
+    """What one worker did in one minute for one queue and tier. Written whole, so a repeat changes nothing.
+
+    Histograms are bucket → count (`dibs.core.histogram`), `wait` from ready to claim, `run` from claim to settle.
+    """
+
+    minute: int
+    worker: str
+    queue: str
+    tier: str
+    completed: int = 0
+    failed: int = 0
+    dead: int = 0
+    cancelled: int = 0
+    wait: dict[int, int] = {}
+    run: dict[int, int] = {}
+
+
+class Beat(Struct, frozen=True, kw_only=True):
+    """A worker's sign of life."""
+
+    id: str
+    host: str
+    pid: int
+    version: str
+    queues: tuple[str, ...]
+    names: tuple[str, ...] | None
+    capabilities: tuple[str, ...] = ()
+    concurrency: int = 1
+    running: int = 0
+    lives_for: Duration = 30_000_000
+    minutes: list[Minute] = []
+
+
+class WorkerRecord(Struct, kw_only=True, omit_defaults=True):
+    """A worker as its store knows it. `wanted` is the state it was told to take."""
+
+    id: str
+    host: str
+    pid: int
+    version: str
+    queues: tuple[str, ...]
+    names: tuple[str, ...] | None
+    capabilities: tuple[str, ...]
+    concurrency: int
+    running: int
+    state: WorkerState
+    started_at: Instant
+    seen_at: Instant
+    expires_at: Instant
+
+
+class Term(Struct, frozen=True):
+    """Leadership until `expires_at`. The number grows with each new leader and fences chores."""
+
+    number: int
+    worker: str
+    expires_at: Instant
+
+
+class ChoreRecord(Struct, kw_only=True, omit_defaults=True):
+    """The last run of one chore; `more` says it stopped at its bound with work left."""
+
+    name: str
+    at: Instant = 0
+    took: Duration = 0
+    done: int = 0
+    more: bool = False
+    total: int = 0
+    refused: bool = False
+
+
+class AuditEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who did what."""
+
+    at: Instant
+    actor: str
+    act: str
+    target: str
+    detail: str = ""
+
+
+class Counter(StrEnum):
+    """What engines count besides tasks, per queue, for ever."""
+
+    ENQUEUED = "enqueued"
+    DUPLICATES = "duplicates"
+    REJECTED = "rejected"  # refused because full or draining
+    CLAIMED = "claimed"
+    REFUSED = "refused_writes"  # by the fence
+    LOSSES = "losses"
+    RETRIES = "retries"
+    REPLAYED = "replayed"
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class Finding(Struct, frozen=True):
+    """One line of a health check."""
+
+    level: Level
+    title: str
+    detail: str = ""
+
+
+def work_topic(queue: str) -> str:
+    """Rung when a queue may have work."""
+    return f"work:{queue}"
+
+
+def ended_topic(queue: str) -> str:
+    """Rung when tasks of a queue have ended."""
+    return f"ended:{queue}"
+
+
+def worker_topic(worker: str) -> str:
+    """Rung when a worker should look up: a cancel request or another state."""
+    return f"worker:{worker}"
+
+
+class Subscription(Protocol):
+    """Hears the topics it was made for. A ring between two waits is remembered; rings may be spurious."""
+
+    async def wait(self, timeout: float) -> bool:
+        """Until rung, at most `timeout` seconds; True if rung."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Engine(Protocol):
+    """A store of tasks."""
+
+    @property
+    def features(self) -> frozenset[Feature]: ...
+
+    @property
+    def durability(self) -> str:
+        """One sentence: what an acknowledged task survives."""
+        ...
+
+    async def open(self) -> None:
+        """Connect, check the layout's version, create or migrate it. Twice is once."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything. Twice is once; a closed engine may be opened again."""
+        ...
+
+    def forget(self) -> None:
+        """In a forked child: drop connections and locks without closing them; the next `open` makes new ones."""
+        ...
+
+    def sibling(self) -> Engine:
+        """Another engine on the same store, for another thread and loop (heartbeats)."""
+        ...
+
+    # Tasks: the hot verbs.
+
+    async def enqueue(
+        self, tasks: Sequence[NewTask], *, atomic: bool = False, now: Instant | None = None
+    ) -> list[EnqueueAnswer]:
+        """Store tasks durably. `atomic`: all or none. Repeat: the same id is stored once and answers `exists`."""
+        ...
+
+    def enqueue_in(
+        self, connection: Any, tasks: Sequence[NewTask], *, now: Instant | None = None
+    ) -> list[EnqueueAnswer]:
+        """Store tasks in the caller's own open transaction: there if it commits, never if it rolls back."""
+        ...
+
+    async def claim(self, request: ClaimRequest, *, now: Instant | None = None) -> Claimed:
+        """Promote what is due (a bounded number), then lease the most urgent tasks that the worker can run."""
+        ...
+
+    async def extend(self, extensions: Sequence[Extension], *, now: Instant | None = None) -> list[ExtendAnswer]:
+        """Keep leases, record progress, learn of cancellation and loss. An expired but unsuperseded lease is kept."""
+        ...
+
+    async def settle(self, settlements: Sequence[Settlement], *, now: Instant | None = None) -> list[SettleOutcome]:
+        """Record outcomes, each only under its current lease. Ended tasks leave the hot place in the same statement.
+
+        A retry, release or snooze of a task that was asked to cancel ends it as cancelled.
+        """
+        ...
+
+    async def rescue(self, *, now: Instant | None = None) -> Rescued:
+        """Take back tasks whose lease has ended or whose worker is dead: a bounded step that anyone may do."""
+        ...
+
+    # Tasks: the admin verbs.
+
+    async def cancel(
+        self, ids: Sequence[str], *, note: str = "", actor: str = "", now: Instant | None = None
+    ) -> list[CancelOutcome]:
+        """End waiting tasks; ask running ones to stop. Repeat: `ended` or `requested`."""
+        ...
+
+    async def edit(self, edits: Sequence[Edit], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
+        """Change waiting tasks. Repeat: `unchanged`."""
+        ...
+
+    async def replay(
+        self,
+        ids: Sequence[str],
+        *,
+        queue: str | None = None,
+        reset: bool = True,
+        actor: str = "",
+        now: Instant | None = None,
+    ) -> list[Changed]:
+        """Make dead tasks pending again, in another queue if asked; `reset` forgets attempts and losses."""
+        ...
+
+    async def purge(self, ids: Sequence[str], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
+        """Delete ended tasks with their history."""
+        ...
+
+    # Reading. Results are values: changing them changes nothing.
+
+    async def get(self, ids: Sequence[str]) -> list[TaskRecord | None]: ...
+
+    async def history(self, task_id: str) -> list[HistoryEntry]:
+        """Oldest first, the newest 100."""
+        ...
+
+    async def search(self, query: Query) -> Page:
+        """A page, newest first by id. A page may be short or empty and still have a cursor."""
+        ...
+
+    async def peek(self, queue: str, limit: int, *, now: Instant | None = None) -> list[TaskRecord]:
+        """The next tasks of one queue in claim order, whoever could run them, whatever state the queue is in."""
+        ...
+
+    async def position(self, task_id: str, *, now: Instant | None = None) -> Position | None:
+        """None unless the task is pending."""
+        ...
+
+    async def counts(self) -> dict[str, dict[State, int]]:
+        """Exact number of tasks by queue and state, zeros included; never a scan."""
+        ...
+
+    async def counters(self) -> dict[str, dict[Counter, int]]: ...
+
+    async def stats(self, queue: str | None, since: int, until: int) -> list[Minute]:
+        """Minutes from `since` to `until` (inclusive), oldest first."""
+        ...
+
+    # Queues.
+
+    async def queues(self) -> list[QueueRecord]:
+        """By name. A queue exists from its first task or setting on."""
+        ...
+
+    async def set_queue(
+        self, name: str, settings: QueueSettings, *, expected: int, actor: str = "", now: Instant | None = None
+    ) -> QueueRecord | None:
+        """Replace the settings if their version is `expected` (0: no such queue yet), else answer None.
+
+        The stored version is `expected + 1`. Repeat: equal settings at that version answer the record.
+        """
+        ...
+
+    async def set_queue_state(
+        self, name: str, state: QueueState, *, actor: str = "", now: Instant | None = None
+    ) -> Changed: ...
+
+    async def delete_queue(
+        self, name: str, *, force: bool = False, actor: str = "", now: Instant | None = None
+    ) -> Changed:
+        """`wrong state` when it has unfinished tasks and force was not given.
+
+        Force makes waiting tasks dead (reason queue) and lets running ones end; the settings are gone.
+        """
+        ...
+
+    # Workers.
+
+    async def beat(self, beat: Beat, *, now: Instant | None = None) -> WorkerState:
+        """Upsert a worker and its minutes; the answer is the state to obey."""
+        ...
+
+    async def leave(self, worker: str, *, now: Instant | None = None) -> None:
+        """The worker is gone in good order."""
+        ...
+
+    async def workers(self) -> list[WorkerRecord]: ...
+
+    async def set_worker_state(
+        self, worker: str, state: WorkerState, *, actor: str = "", now: Instant | None = None
+    ) -> Changed: ...
+
+    # Maintenance.
+
+    async def lead(self, worker: str, *, now: Instant | None = None) -> Term | None:
+        """Take or renew leadership; None: somebody else has it."""
+        ...
+
+    async def resign(self, term: Term) -> None: ...
+
+    @property
+    def chore_names(self) -> tuple[str, ...]: ...
+
+    async def chore(self, name: str, term: Term, *, now: Instant | None = None) -> ChoreRecord:
+        """Do one bounded step; `refused` if a later term has begun."""
+        ...
+
+    async def chores(self) -> list[ChoreRecord]: ...
+
+    async def audit(self, limit: int = 100) -> list[AuditEntry]:
+        """Newest first."""
+        ...
+
+    # Waking.
+
+    def subscribe(self, topics: Collection[str]) -> Subscription:
+        """Listen from now on."""
+        ...
+
+    async def ring(self, topics: Collection[str]) -> None:
+        """Wake waiters, here and in other processes. Verbs that make work or end tasks ring by themselves."""
+        ...
+
+    # Care.
+
+    async def check(self, *, full: bool = False) -> list[Finding]:
+        """How the store is; `full` may take long."""
+        ...
+
+    async def backup(self, target: Path) -> None:
+        """A consistent copy while others go on."""
+        ...
+
+    async def migrations(self) -> list[str]:
+        """Steps that `open` would apply, as text."""
+        ...

@@ -1,0 +1,211 @@
+"""Every error that Dibs raises, in one tree.
+
+    DibsError
+    ├── UsageError (also ValueError)      the call was wrong; nothing was written
+    │   ├── InvalidOption                 an option's name or value
+    │   ├── InvalidArguments              the arguments don't fit the task's signature, or JSON can't carry them
+    │   ├── PayloadTooLarge               arguments or a result over the inline limit
+    │   └── WrongThread                   a blocking call where it would deadlock
+    ├── Refused                           the call was right, the store said no; nothing was written
+    │   ├── QueueFull                     max_depth reached; carries retry_after
+    │   ├── QueueDraining                 the queue takes no new tasks
+    │   ├── QueueNotEmpty                 a queue with tasks is only deleted by force
+    │   ├── DuplicateTask                 the id that the caller chose is taken
+    │   ├── IdempotencyConflict           the key is taken by a task with other arguments
+    │   ├── UnknownTask                   no task has this id
+    │   ├── UnknownQueue                  no queue has this name
+    │   ├── UnknownWorker                 no worker has this id
+    │   └── WrongState                    the task, queue or worker is not in a state that allows this
+    ├── TaskError                         what happened to a task that somebody waits for
+    │   ├── TaskFailed                    it is dead; carries the remote traceback
+    │   ├── TaskCancelled                 it was cancelled; carries the reason
+    │   └── ResultGone                    it ended so long ago that its record has been pruned
+    ├── StoreError                        the store did not do what was asked
+    │   ├── StoreBusy                     locked by others for longer than the limit; try again
+    │   ├── StoreUnavailable              can't be reached, is read-only or is full
+    │   ├── StoreCorrupt                  failed its integrity check
+    │   └── StoreMismatch                 not a Dibs store, or one written by a newer Dibs
+    ├── LeaseLost                         somebody else has this task now; stop
+    └── Closed                            the app was closed while the call was waiting
+
+A task raises two more to say what should happen to it: `Retry` and `Permanent`.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "Closed",
+    "DibsError",
+    "DuplicateTask",
+    "IdempotencyConflict",
+    "InvalidArguments",
+    "InvalidOption",
+    "LeaseLost",
+    "PayloadTooLarge",
+    "Permanent",
+    "QueueDraining",
+    "QueueFull",
+    "QueueNotEmpty",
+    "Refused",
+    "ResultGone",
+    "Retry",
+    "StoreBusy",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreMismatch",
+    "StoreUnavailable",
+    "TaskCancelled",
+    "TaskError",
+    "TaskFailed",
+    "UnknownQueue",
+    "UnknownTask",
+    "UnknownWorker",
+    "UsageError",
+    "WrongState",
+    "WrongThread",
+]
+
+
+class DibsError(Exception):
+    """Everything that Dibs raises on purpose."""
+
+
+class UsageError(DibsError, ValueError):
+    """The call was wrong; nothing was written."""
+
+
+class InvalidOption(UsageError):
+    """An option's name or value can't be used."""
+
+
+class InvalidArguments(UsageError, TypeError):
+    """The arguments don't fit the task's signature, or JSON can't carry them."""
+
+
+class PayloadTooLarge(UsageError):
+    """Arguments or a result over the inline limit."""
+
+
+class WrongThread(UsageError, RuntimeError):
+    """A blocking call where it would wait for itself."""
+
+
+class Refused(DibsError):
+    """The call was right, but the store said no; nothing was written."""
+
+
+class QueueFull(Refused):
+    """The queue holds `max_depth` tasks; `retry_after` says in how many seconds room is expected."""
+
+    def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class QueueDraining(Refused):
+    """The queue takes no new tasks."""
+
+
+class QueueNotEmpty(Refused):
+    """A queue that holds tasks is only deleted by force."""
+
+
+class DuplicateTask(Refused):
+    """The id that the caller chose is taken."""
+
+
+class IdempotencyConflict(Refused):
+    """The key is taken by a task with other arguments."""
+
+    def __init__(self, message: str, *, task_id: str) -> None:
+        super().__init__(message)
+        self.task_id = task_id
+
+
+class UnknownTask(Refused, LookupError):
+    """No task has this id (it may have been pruned)."""
+
+
+class UnknownQueue(Refused, LookupError):
+    """No queue has this name."""
+
+
+class UnknownWorker(Refused, LookupError):
+    """No worker has this id."""
+
+
+class WrongState(Refused):
+    """The thing is not in a state that allows this."""
+
+
+class TaskError(DibsError):
+    """What happened to a task that somebody waits for."""
+
+    def __init__(self, message: str, *, task_id: str) -> None:
+        super().__init__(message)
+        self.task_id = task_id
+
+
+class TaskFailed(TaskError):
+    """The task is dead. `error_type`, `error_message` and `traceback` tell what it last raised."""
+
+    def __init__(
+        self, message: str, *, task_id: str, reason: str, error_type: str, error_message: str, traceback: str
+    ) -> None:
+        super().__init__(message, task_id=task_id)
+        self.reason = reason
+        self.error_type = error_type
+        self.error_message = error_message
+        self.traceback = traceback
+
+
+class TaskCancelled(TaskError):
+    """The task was cancelled."""
+
+    def __init__(self, message: str, *, task_id: str, reason: str) -> None:
+        super().__init__(message, task_id=task_id)
+        self.reason = reason
+
+
+class ResultGone(TaskError):
+    """The task ended so long ago that its record has been pruned."""
+
+
+class StoreError(DibsError):
+    """The store did not do what was asked."""
+
+
+class StoreBusy(StoreError):
+    """Locked by others for longer than the limit; trying again is safe."""
+
+
+class StoreUnavailable(StoreError):
+    """The store can't be reached, is read-only or is full."""
+
+
+class StoreCorrupt(StoreError):
+    """The store failed its integrity check."""
+
+
+class StoreMismatch(StoreError):
+    """Not a Dibs store, or one written by a newer Dibs."""
+
+
+class LeaseLost(DibsError):
+    """Somebody else has this task now, or it has ended: stop, nothing more will be recorded."""
+
+
+class Closed(DibsError):
+    """The app was closed."""
+
+
+class Retry(DibsError):
+    """Raised by a task: this attempt failed, run me again, after `after` seconds if given."""
+
+    def __init__(self, message: str = "the task asked to be retried", *, after: float | None = None) -> None:
+        super().__init__(message)
+        self.after = after
+
+
+class Permanent(DibsError):
+    """Raised by a task: this can't succeed, don't retry."""
