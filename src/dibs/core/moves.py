@@ -146,7 +146,7 @@ def settled(record: TaskRecord, settlement: Settlement, settings: QueueSettings,
 def lost(record: TaskRecord, settings: QueueSettings, now: Instant) -> Change:
     """A running task whose worker is gone."""
     losses = record.losses + 1
-    record = structs.replace(record, losses=losses, settled_lease=record.lease, lease_expires_at=None)
+    record = structs.replace(record, losses=losses, lease_expires_at=None)
     note = f"loss {losses}: the worker stopped without a word"
     history = HistoryEntry(at=now, event=HistoryEvent.LOST, lease=record.lease, worker=record.worker, note=note)
     if record.cancel_reason is not None:

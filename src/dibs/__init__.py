@@ -1,0 +1,1 @@
+"""Dibs, a priority task queue for Python: first dibs to the most urgent task."""

@@ -1,0 +1,357 @@
+"""What people do to a memory store: change, look, and keep house."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from copy import copy
+from itertools import islice
+from typing import Any
+
+from msgspec import structs
+
+from dibs.core.moves import buried, cancelled, edited, replayed, reranked
+from dibs.core.settings import QueueSettings, reranks
+from dibs.core.states import ENDED, UNFINISHED, WAITING, Reason, State
+from dibs.core.task import Edit, QueueRecord, QueueState, TaskRecord, WorkerState
+from dibs.core.times import DAY, Duration, Instant, day_of
+from dibs.engines.base import (
+    COUNT_LIMIT,
+    VISIT_LIMIT,
+    Beat,
+    CancelOutcome,
+    Changed,
+    Counter,
+    Page,
+    Position,
+    Query,
+    WorkerRecord,
+    ended_topic,
+    work_topic,
+    worker_topic,
+)
+from dibs.engines.memory.claiming import in_claim_order
+from dibs.engines.memory.store import Queue, Store
+
+CHORE_BATCH = 1000
+KEEP_AUDIT = 90 * DAY
+KEEP_WORKERS = DAY
+KEEP_MINUTES = 7 * 24 * 60
+
+
+def cancel(store: Store, ids: Sequence[str], note: str, actor: str, now: Instant) -> list[CancelOutcome]:
+    answers = [cancel_one(store, task_id, note, actor, now) for task_id in ids]
+    changed = [task_id for task_id, a in zip(ids, answers, strict=True) if a is CancelOutcome.CANCELLED]
+    remember_many(store, actor, "cancel", changed, note, now)
+    return answers
+
+
+def cancel_one(store: Store, task_id: str, note: str, actor: str, now: Instant) -> CancelOutcome:
+    record = store.tasks.get(task_id)
+    if record is None:
+        return CancelOutcome.UNKNOWN
+    if record.state in ENDED:
+        return CancelOutcome.ENDED
+    if record.state is State.RUNNING:
+        if record.cancel_reason is None:
+            store.put(*cancelled(record, note, actor, now))
+            store.remember(actor, "cancel", task_id, note, now)
+        store.topics.add(worker_topic(record.worker or ""))
+        return CancelOutcome.REQUESTED
+    store.put(*cancelled(record, note, actor, now))
+    store.topics.add(ended_topic(record.queue))
+    return CancelOutcome.CANCELLED
+
+
+def edit(store: Store, edits: Sequence[Edit], actor: str, now: Instant) -> list[Changed]:
+    answers = [edit_one(store, each, actor, now) for each in edits]
+    remember_many(store, actor, "edit", done([each.id for each in edits], answers), "", now)
+    return answers
+
+
+def edit_one(store: Store, change: Edit, actor: str, now: Instant) -> Changed:
+    record = store.tasks.get(change.id)
+    if record is None:
+        return Changed.UNKNOWN
+    if record.state not in WAITING:
+        return Changed.WRONG_STATE
+    after, entry = edited(record, change, store.settings(record.queue), actor, now)
+    if entry is None:
+        return Changed.UNCHANGED
+    store.put(after, entry)
+    store.topics.add(work_topic(record.queue))
+    return Changed.DONE
+
+
+def replay(store: Store, ids: Sequence[str], queue: str | None, reset: bool, actor: str, now: Instant) -> list[Changed]:
+    answers = [replay_one(store, task_id, queue, reset, actor, now) for task_id in ids]
+    remember_many(store, actor, "replay", done(ids, answers), queue or "", now)
+    return answers
+
+
+def replay_one(store: Store, task_id: str, queue: str | None, reset: bool, actor: str, now: Instant) -> Changed:
+    record = store.tasks.get(task_id)
+    if record is None:
+        return Changed.UNKNOWN
+    if record.state is not State.DEAD:
+        return Changed.WRONG_STATE
+    target = store.queue(queue or record.queue)
+    if target.state is QueueState.DRAINING:
+        return Changed.DRAINING
+    store.put(*replayed(record, target.settings, queue, reset, actor, now))
+    store.counters[target.name][Counter.REPLAYED] += 1
+    store.topics.add(work_topic(target.name))
+    return Changed.DONE
+
+
+def purge(store: Store, ids: Sequence[str], actor: str, now: Instant) -> list[Changed]:
+    answers = []
+    for task_id in ids:
+        record = store.tasks.get(task_id)
+        if record is None:
+            answers.append(Changed.UNKNOWN)
+        elif record.state not in ENDED:
+            answers.append(Changed.WRONG_STATE)
+        else:
+            store.remove(record)
+            answers.append(Changed.DONE)
+    remember_many(store, actor, "purge", done(ids, answers), "", now)
+    return answers
+
+
+def done(ids: Sequence[str], answers: Sequence[Changed]) -> list[str]:
+    return [task_id for task_id, answer in zip(ids, answers, strict=True) if answer is Changed.DONE]
+
+
+def remember_many(store: Store, actor: str, act: str, ids: list[str], detail: str, now: Instant) -> None:
+    if ids:
+        target = ids[0] if len(ids) == 1 else f"{len(ids)} tasks"
+        store.remember(actor, act, target, detail, now)
+
+
+def search(store: Store, query: Query) -> Page:
+    ids = sorted((i for i in store.tasks if query.cursor is None or i < query.cursor), reverse=True)
+    found: list[TaskRecord] = []
+    for visited, task_id in enumerate(ids, 1):
+        record = store.tasks[task_id]
+        if matches(record, query):
+            found.append(copy(record))
+        if len(found) == query.limit or visited == VISIT_LIMIT:
+            return Page(found, task_id if visited < len(ids) else None)
+    return Page(found)
+
+
+def matches(record: TaskRecord, query: Query) -> bool:
+    return (
+        (not query.states or record.state in query.states)
+        and (not query.queues or record.queue in query.queues)
+        and (not query.names or record.name in query.names)
+        and query.priority_min <= record.priority <= query.priority_max
+        and (query.created_after is None or record.created_at >= query.created_after)
+        and (query.created_before is None or record.created_at < query.created_before)
+        and (query.key is None or record.key == query.key)
+        and (query.worker is None or record.worker == query.worker)
+        and has_metadata(record, query.metadata)
+        and query.text.lower() in searched_text(record).lower()
+    )
+
+
+def has_metadata(record: TaskRecord, wanted: dict[str, Any]) -> bool:
+    return all(name in record.metadata and record.metadata[name] == value for name, value in wanted.items())
+
+
+def searched_text(record: TaskRecord) -> str:
+    failure = record.failure
+    told = "" if failure is None else f"{failure.type}\n{failure.message}"
+    return f"{record.args.decode()}\n{told}\n{record.note}"
+
+
+def peek(store: Store, queue: str, limit: int, now: Instant) -> list[TaskRecord]:
+    if queue not in store.queues:
+        return []
+    return [copy(record) for record in islice(in_claim_order(store, queue, now), limit)]
+
+
+def position(store: Store, task_id: str, now: Instant) -> Position | None:
+    record = store.tasks.get(task_id)
+    if record is None or record.state is not State.PENDING:
+        return None
+    for ahead, other in enumerate(islice(in_claim_order(store, record.queue, now), COUNT_LIMIT)):
+        if other.id == task_id:
+            return Position(ahead)
+    return Position(COUNT_LIMIT, more=True)
+
+
+def set_queue(
+    store: Store, name: str, settings: QueueSettings, expected: int, actor: str, now: Instant
+) -> QueueRecord | None:
+    queue = store.queues.get(name)
+    wanted = structs.replace(settings, version=expected + 1)
+    if queue is not None and queue.settings == wanted:
+        return queue.record()
+    if (queue.settings.version if queue else 0) != expected:
+        return None
+    queue = store.queue(name)
+    old, queue.settings = queue.settings, wanted
+    if reranks(old, wanted):
+        queue.stale = deque(sorted(r.id for r in store.tasks.values() if r.queue == name and r.state in UNFINISHED))
+    store.remember(actor, "set queue", name, changes_text(old, wanted), now)
+    store.topics.add(work_topic(name))
+    return queue.record()
+
+
+def changes_text(old: QueueSettings, new: QueueSettings) -> str:
+    names = [name for name in QueueSettings.__struct_fields__ if name != "version"]
+    return ", ".join(f"{n}={getattr(new, n)}" for n in names if getattr(new, n) != getattr(old, n))
+
+
+def set_queue_state(store: Store, name: str, state: QueueState, actor: str, now: Instant) -> Changed:
+    queue = store.queues.get(name)
+    if queue is None:
+        return Changed.UNKNOWN
+    if queue.state is state:
+        return Changed.UNCHANGED
+    queue.state = state
+    store.remember(actor, f"set queue {state}", name, "", now)
+    store.topics.add(work_topic(name))
+    return Changed.DONE
+
+
+def delete_queue(store: Store, name: str, force: bool, actor: str, now: Instant) -> Changed:
+    if name not in store.queues:
+        return Changed.UNKNOWN
+    unfinished = [r for r in store.tasks.values() if r.queue == name and r.state in UNFINISHED]
+    if unfinished and not force:
+        return Changed.WRONG_STATE
+    for record in unfinished:
+        if record.state in WAITING:
+            store.put(*buried(record, Reason.QUEUE, actor, now))
+    del store.queues[name]
+    store.remember(actor, "delete queue", name, "force" if force else "", now)
+    store.topics.add(ended_topic(name))
+    return Changed.DONE
+
+
+def beat(store: Store, sign: Beat, now: Instant) -> WorkerState:
+    old = store.workers.get(sign.id)
+    state = WorkerState.ACTIVE if old is None or old.state is WorkerState.DEAD else old.state
+    store.workers[sign.id] = WorkerRecord(
+        id=sign.id,
+        host=sign.host,
+        pid=sign.pid,
+        version=sign.version,
+        queues=sign.queues,
+        names=sign.names,
+        capabilities=sign.capabilities,
+        concurrency=sign.concurrency,
+        running=sign.running,
+        state=state,
+        started_at=now if old is None else old.started_at,
+        seen_at=now,
+        expires_at=now + sign.lives_for,
+    )
+    for minute in sign.minutes:
+        store.minutes[minute.minute, minute.worker, minute.queue, minute.tier] = minute
+    return state
+
+
+def set_worker_state(store: Store, worker: str, state: WorkerState, actor: str, now: Instant) -> Changed:
+    record = store.workers.get(worker)
+    if record is None:
+        return Changed.UNKNOWN
+    if record.state is WorkerState.DEAD or state is WorkerState.DEAD:
+        return Changed.WRONG_STATE
+    if record.state is state:
+        return Changed.UNCHANGED
+    record.state = state
+    store.remember(actor, f"set worker {state}", worker, "", now)
+    store.topics.add(worker_topic(worker))
+    return Changed.DONE
+
+
+def rerank(store: Store, now: Instant) -> int:
+    """Rank anew what is due for it, then what a change of settings left behind."""
+    count = 0
+    while count < CHORE_BATCH and (record := store.pop_rerank(now)) is not None:
+        store.put(reranked(record, store.settings(record.queue), now))
+        count += 1
+    left = CHORE_BATCH
+    for queue in sorted((q for q in store.queues.values() if q.stale), key=lambda q: q.name):
+        left -= rerank_stale(store, queue, left, now)
+        count += CHORE_BATCH - left
+    return count
+
+
+def rerank_stale(store: Store, queue: Queue, most: int, now: Instant) -> int:
+    taken = 0
+    while queue.stale and taken < most:
+        record = store.tasks.get(queue.stale.popleft())
+        taken += 1
+        if record is not None and record.queue == queue.name and record.state in WAITING:
+            store.put(reranked(record, queue.settings, now))
+    return taken
+
+
+def prune_finished(store: Store, now: Instant) -> int:
+    return prune_ended(store, (State.COMPLETED, State.CANCELLED), "keep", now)
+
+
+def prune_dead(store: Store, now: Instant) -> int:
+    return prune_ended(store, (State.DEAD,), "keep_dead", now)
+
+
+def prune_ended(store: Store, states: tuple[State, ...], setting: str, now: Instant) -> int:
+    def is_old(record: TaskRecord) -> bool:
+        keep: Duration = getattr(store.settings(record.queue), setting)
+        return (day_of(record.finished_at or 0) + 1) * DAY <= now - keep
+
+    old = islice((r for r in store.tasks.values() if r.state in states and is_old(r)), CHORE_BATCH)
+    doomed = list(old)
+    for record in doomed:
+        store.remove(record)
+    return len(doomed)
+
+
+def prune_keys(store: Store, now: Instant) -> int:
+    def is_free(task_id: str, until: Instant) -> bool:
+        record = store.tasks.get(task_id)
+        return now >= until and (record is None or record.state not in UNFINISHED)
+
+    free = list(islice((k for k, held in store.keys.items() if is_free(held.task_id, held.until)), CHORE_BATCH))
+    for key in free:
+        del store.keys[key]
+    return len(free)
+
+
+def prune_workers(store: Store, now: Instant) -> int:
+    old = [w.id for w in store.workers.values() if w.state is WorkerState.DEAD and w.expires_at + KEEP_WORKERS <= now]
+    for worker in old:
+        del store.workers[worker]
+    return len(old)
+
+
+def prune_audit(store: Store, now: Instant) -> int:
+    count = 0
+    while store.audit and store.audit[0].at + KEEP_AUDIT <= now and count < CHORE_BATCH:
+        store.audit.popleft()
+        count += 1
+    return count
+
+
+def prune_stats(store: Store, now: Instant) -> int:
+    oldest = now // 60_000_000 - KEEP_MINUTES
+    old = list(islice((key for key in store.minutes if key[0] < oldest), CHORE_BATCH))
+    for key in old:
+        del store.minutes[key]
+    return len(old)
+
+
+CHORES = {
+    "rerank": rerank,
+    "prune_finished": prune_finished,
+    "prune_dead": prune_dead,
+    "prune_keys": prune_keys,
+    "prune_workers": prune_workers,
+    "prune_audit": prune_audit,
+    "prune_stats": prune_stats,
+}

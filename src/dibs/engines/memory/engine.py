@@ -1,0 +1,270 @@
+"""The async face of the memory engine: every verb is one step under the store's lock, then the bells."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Sequence
+from copy import copy
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dibs.core.lease import TERM
+from dibs.core.settings import QueueSettings
+from dibs.core.states import State
+from dibs.core.task import (
+    Edit,
+    HistoryEntry,
+    NewTask,
+    QueueRecord,
+    QueueState,
+    Settlement,
+    TaskRecord,
+    WorkerState,
+)
+from dibs.core.times import Instant
+from dibs.engines.base import (
+    AuditEntry,
+    Beat,
+    CancelOutcome,
+    Changed,
+    ChoreRecord,
+    Claimed,
+    ClaimRequest,
+    Counter,
+    Engine,
+    EnqueueAnswer,
+    ExtendAnswer,
+    Extension,
+    Feature,
+    Finding,
+    Level,
+    Minute,
+    Page,
+    Position,
+    Query,
+    Rescued,
+    SettleOutcome,
+    Subscription,
+    Term,
+    WorkerRecord,
+)
+from dibs.engines.bell import Bell
+from dibs.engines.memory import admin, claiming, verbs
+from dibs.engines.memory.store import Store
+from dibs.errors import UsageError
+
+__all__ = ["MemoryEngine"]
+
+Answer = TypeVar("Answer")
+
+
+class MemoryEngine:
+    """Tasks in this process, gone with it. Siblings share one store."""
+
+    features = frozenset({Feature.LEAD})
+    durability = "Acknowledged tasks live in this process's memory and are gone when it ends."
+    chore_names = tuple(admin.CHORES)
+
+    def __init__(self, store: Store | None = None, bell: Bell | None = None) -> None:
+        self._store = store or Store()
+        self._bell = bell or Bell()
+
+    async def open(self) -> None:
+        """Nothing to connect to."""
+
+    async def close(self) -> None:
+        """Nothing to let go of: the store goes with its last engine."""
+
+    def forget(self) -> None:
+        """A forked child starts empty: what the parent holds is the parent's."""
+        self._store = Store()
+        self._bell = Bell()
+
+    def sibling(self) -> Engine:
+        return MemoryEngine(self._store, self._bell)
+
+    def _do(self, verb: Callable[..., Answer], *arguments: Any, now: Instant | None = None) -> Answer:
+        """Run one verb with the store's clock, and ring whom it concerns."""
+        store = self._store
+        with store.lock:
+            answer = verb(store, *arguments, time.time_ns() // 1000 if now is None else now)
+            topics, store.topics = store.topics, set()
+        self._bell.ring(topics)
+        return answer
+
+    async def enqueue(
+        self, tasks: Sequence[NewTask], *, atomic: bool = False, now: Instant | None = None
+    ) -> list[EnqueueAnswer]:
+        return self._do(verbs.enqueue, tasks, atomic, now=now)
+
+    def enqueue_in(
+        self, connection: Any, tasks: Sequence[NewTask], *, now: Instant | None = None
+    ) -> list[EnqueueAnswer]:
+        raise UsageError("the memory engine has no transactions to join: leave connection= out.")
+
+    async def claim(self, request: ClaimRequest, *, now: Instant | None = None) -> Claimed:
+        return self._do(claiming.claim, request, now=now)
+
+    async def extend(self, extensions: Sequence[Extension], *, now: Instant | None = None) -> list[ExtendAnswer]:
+        return self._do(verbs.extend, extensions, now=now)
+
+    async def settle(self, settlements: Sequence[Settlement], *, now: Instant | None = None) -> list[SettleOutcome]:
+        return self._do(verbs.settle, settlements, now=now)
+
+    async def rescue(self, *, now: Instant | None = None) -> Rescued:
+        return self._do(verbs.rescue, now=now)
+
+    async def cancel(
+        self, ids: Sequence[str], *, note: str = "", actor: str = "", now: Instant | None = None
+    ) -> list[CancelOutcome]:
+        return self._do(admin.cancel, ids, note, actor, now=now)
+
+    async def edit(self, edits: Sequence[Edit], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
+        return self._do(admin.edit, edits, actor, now=now)
+
+    async def replay(
+        self,
+        ids: Sequence[str],
+        *,
+        queue: str | None = None,
+        reset: bool = True,
+        actor: str = "",
+        now: Instant | None = None,
+    ) -> list[Changed]:
+        return self._do(admin.replay, ids, queue, reset, actor, now=now)
+
+    async def purge(self, ids: Sequence[str], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
+        return self._do(admin.purge, ids, actor, now=now)
+
+    async def get(self, ids: Sequence[str]) -> list[TaskRecord | None]:
+        with self._store.lock:
+            return [copy(self._store.tasks.get(task_id)) for task_id in ids]
+
+    async def history(self, task_id: str) -> list[HistoryEntry]:
+        with self._store.lock:
+            return list(self._store.histories.get(task_id, ()))
+
+    async def search(self, query: Query) -> Page:
+        with self._store.lock:
+            return admin.search(self._store, query)
+
+    async def peek(self, queue: str, limit: int, *, now: Instant | None = None) -> list[TaskRecord]:
+        return self._do(admin.peek, queue, limit, now=now)
+
+    async def position(self, task_id: str, *, now: Instant | None = None) -> Position | None:
+        return self._do(admin.position, task_id, now=now)
+
+    async def counts(self) -> dict[str, dict[State, int]]:
+        with self._store.lock:
+            names = {*self._store.queues, *(name for name, tally in self._store.counts.items() if +tally)}
+            return {name: {state: self._store.counts[name][state] for state in State} for name in sorted(names)}
+
+    async def counters(self) -> dict[str, dict[Counter, int]]:
+        with self._store.lock:
+            return {name: dict(+tally) for name, tally in sorted(self._store.counters.items()) if +tally}
+
+    async def stats(self, queue: str | None, since: int, until: int) -> list[Minute]:
+        with self._store.lock:
+            chosen = [m for m in self._store.minutes.values() if since <= m.minute <= until]
+        return sorted(
+            (copy(m) for m in chosen if queue is None or m.queue == queue),
+            key=lambda m: (m.minute, m.worker, m.queue, m.tier),
+        )
+
+    async def queues(self) -> list[QueueRecord]:
+        with self._store.lock:
+            return [queue.record() for _, queue in sorted(self._store.queues.items())]
+
+    async def set_queue(
+        self, name: str, settings: QueueSettings, *, expected: int, actor: str = "", now: Instant | None = None
+    ) -> QueueRecord | None:
+        return self._do(admin.set_queue, name, settings, expected, actor, now=now)
+
+    async def set_queue_state(
+        self, name: str, state: QueueState, *, actor: str = "", now: Instant | None = None
+    ) -> Changed:
+        return self._do(admin.set_queue_state, name, state, actor, now=now)
+
+    async def delete_queue(
+        self, name: str, *, force: bool = False, actor: str = "", now: Instant | None = None
+    ) -> Changed:
+        return self._do(admin.delete_queue, name, force, actor, now=now)
+
+    async def beat(self, beat: Beat, *, now: Instant | None = None) -> WorkerState:
+        return self._do(admin.beat, beat, now=now)
+
+    async def leave(self, worker: str, *, now: Instant | None = None) -> None:
+        with self._store.lock:
+            self._store.workers.pop(worker, None)
+
+    async def workers(self) -> list[WorkerRecord]:
+        with self._store.lock:
+            return [copy(worker) for _, worker in sorted(self._store.workers.items())]
+
+    async def set_worker_state(
+        self, worker: str, state: WorkerState, *, actor: str = "", now: Instant | None = None
+    ) -> Changed:
+        return self._do(admin.set_worker_state, worker, state, actor, now=now)
+
+    async def lead(self, worker: str, *, now: Instant | None = None) -> Term | None:
+        return self._do(take_term, worker, now=now)
+
+    async def resign(self, term: Term) -> None:
+        with self._store.lock:
+            current = self._store.term
+            if current is not None and current.number == term.number:
+                self._store.term = Term(current.number, "", 0)
+
+    async def chore(self, name: str, term: Term, *, now: Instant | None = None) -> ChoreRecord:
+        return self._do(do_chore, name, term, now=now)
+
+    async def chores(self) -> list[ChoreRecord]:
+        with self._store.lock:
+            return [copy(self._store.chores.get(name, ChoreRecord(name=name))) for name in self.chore_names]
+
+    async def audit(self, limit: int = 100) -> list[AuditEntry]:
+        with self._store.lock:
+            return list(self._store.audit)[: -limit - 1 : -1]
+
+    def subscribe(self, topics: Collection[str]) -> Subscription:
+        return self._bell.subscribe(topics, asyncio.get_running_loop())
+
+    async def ring(self, topics: Collection[str]) -> None:
+        self._bell.ring(topics)
+
+    async def check(self, *, full: bool = False) -> list[Finding]:
+        return [Finding(Level.WARNING, "memory", self.durability)]
+
+    async def backup(self, target: Path) -> None:
+        raise UsageError("the memory engine can't be backed up: use a SQLite file if tasks must survive.")
+
+    async def migrations(self) -> list[str]:
+        return []
+
+
+def take_term(store: Store, worker: str, now: Instant) -> Term | None:
+    current = store.term
+    if current is not None and current.worker != worker and current.expires_at > now:
+        return None
+    renews = current is not None and current.worker == worker and current.expires_at > now
+    number = (current.number if current else 0) + (0 if renews else 1)
+    store.term = Term(number, worker, now + TERM)
+    return store.term
+
+
+def do_chore(store: Store, name: str, term: Term, now: Instant) -> ChoreRecord:
+    if store.term is None or store.term.number != term.number or store.term.worker != term.worker:
+        return ChoreRecord(name=name, refused=True)
+    began = time.perf_counter_ns()
+    count = admin.CHORES[name](store, now)
+    record = ChoreRecord(
+        name=name,
+        at=now,
+        took=(time.perf_counter_ns() - began) // 1000,
+        done=count,
+        more=count >= admin.CHORE_BATCH,
+        total=count + (store.chores[name].total if name in store.chores else 0),
+    )
+    store.chores[name] = record
+    return copy(record)
