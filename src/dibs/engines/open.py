@@ -1,0 +1,33 @@
+"""From a URL to an engine."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from dibs.core.options import nearest
+from dibs.engines.base import Engine
+from dibs.errors import InvalidOption
+
+__all__ = ["open_engine"]
+
+SCHEMES = ("sqlite", "memory")
+
+
+def open_engine(url: str) -> Engine:
+    """The engine that a URL names, not yet opened."""
+    if not isinstance(url, str) or "://" not in url:
+        raise InvalidOption(
+            f"{url!r} is not a store URL. Use sqlite:///tasks.db for a file beside your program, or memory:// in tests."
+        )
+    scheme = urlsplit(url).scheme
+    if scheme == "memory":
+        from dibs.engines.memory import MemoryEngine
+
+        return MemoryEngine()
+    if scheme == "sqlite":
+        from dibs.engines.sqlite import from_url
+
+        return from_url(url)
+    raise InvalidOption(
+        f"no engine knows the URL scheme {scheme!r}.{nearest(scheme, SCHEMES)} Known: {', '.join(SCHEMES)}."
+    )

@@ -1,0 +1,45 @@
+"""A task as its author defined it: the function and how to run it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+from dibs.core.codec import Signature
+from dibs.core.retry import ExceptionTypes
+from dibs.core.settings import Defaults
+
+__all__ = ["ExecutorKind", "TaskDefinition"]
+
+
+class ExecutorKind(StrEnum):
+    """Where a task runs."""
+
+    LOOP = "loop"  # async def, on the worker's event loop
+    THREAD = "thread"  # def, in a thread
+    PROCESS = "process"  # in a child process that can be killed
+
+
+class TaskDefinition(Struct, frozen=True, kw_only=True):
+    """What an app knows of one task."""
+
+    name: str
+    function: Callable[..., Any]
+    signature: Signature
+    takes_context: bool
+    executor: ExecutorKind
+    queue: str = "default"
+    priority: int = 50
+    options: Defaults = Defaults()
+    requires: tuple[str, ...] = ()
+    retry_on: ExceptionTypes = (Exception,)
+    no_retry: ExceptionTypes = ()
+    memory_limit: int | None = None
+
+    @property
+    def is_async(self) -> bool:
+        return inspect.iscoroutinefunction(self.function)

@@ -1,0 +1,36 @@
+"""Every environment variable that Dibs reads, and the facts about this process."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+
+__all__ = ["actor", "default_url", "host"]
+
+VARIABLES = {
+    "DIBS_URL": "the store to use when no URL is given, such as sqlite:///tasks.db",
+    "DIBS_ACTOR": "who is acting, for the audit log; otherwise the name of the operating system's user",
+    "NO_COLOR": "set to anything: no colour in the CLI's output",
+}
+
+
+def default_url() -> str | None:
+    """`DIBS_URL`, if set."""
+    return os.environ.get("DIBS_URL") or None
+
+
+def actor() -> str:
+    """Who is acting."""
+    named = os.environ.get("DIBS_ACTOR")
+    if named:
+        return named
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        return f"uid {os.getuid()}"
+
+
+def host() -> str:
+    """This machine's name."""
+    return socket.gethostname()

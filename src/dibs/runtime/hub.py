@@ -1,0 +1,75 @@
+"""What one app consists of underneath: its engine, loop, clock, codec, definitions and coalescers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from dibs.core.codec import Codec
+from dibs.core.options import nearest
+from dibs.core.settings import Defaults
+from dibs.core.task import NewTask, Settlement
+from dibs.engines.base import Engine, EnqueueAnswer, SettleOutcome
+from dibs.errors import InvalidOption
+from dibs.observe.meters import Meters
+from dibs.runtime.clock import Clock
+from dibs.runtime.coalesce import Coalescer
+from dibs.runtime.definition import TaskDefinition
+from dibs.runtime.ids import IdMaker
+from dibs.runtime.instrument import instrumented
+from dibs.runtime.loop import LoopRunner
+
+__all__ = ["Hub", "Lifespan"]
+
+Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
+
+
+class Hub:
+    """The shared innards of an app. Two hubs in one process don't know of each other."""
+
+    def __init__(self, engine: Engine, *, clock: Clock, codec: Codec, defaults: Defaults, url: str) -> None:
+        self.meters = Meters()
+        self.engine = instrumented(engine, self.meters)
+        self.clock = clock
+        self.codec = codec
+        self.defaults = defaults
+        self.url = url
+        self.new_id = IdMaker()
+        self.definitions: dict[str, TaskDefinition] = {}
+        self.resolve_name: Callable[[str], TaskDefinition | None] = lambda _: None
+        self.middleware: list[Any] = []
+        self.lifespan: Lifespan | None = None
+        self.runner = LoopRunner(self.engine.open, self.forget)
+        self.enqueuer: Coalescer[NewTask, EnqueueAnswer] = Coalescer(self.runner, self._flush_enqueues)
+        self.settler: Coalescer[Settlement, SettleOutcome] = Coalescer(self.runner, self._flush_settlements)
+
+    def forget(self) -> None:
+        """In a forked child: start anew without closing what is the parent's."""
+        self.engine.forget()
+        self.new_id = IdMaker()
+        self.enqueuer.forget()
+        self.settler.forget()
+
+    async def _flush_enqueues(self, tasks: Sequence[NewTask]) -> list[EnqueueAnswer]:
+        return await self.engine.enqueue(tasks, now=self.clock.store_now())
+
+    async def _flush_settlements(self, settlements: Sequence[Settlement]) -> list[SettleOutcome]:
+        return await self.engine.settle(settlements, now=self.clock.store_now())
+
+    def define(self, definition: TaskDefinition) -> None:
+        """Add a task; a name can only be taken once."""
+        there = self.definitions.get(definition.name)
+        if there is not None and there.function is not definition.function:
+            raise InvalidOption(
+                f"two tasks are called {definition.name!r}: {there.function.__module__}.{there.function.__qualname__} "
+                f"and {definition.function.__module__}.{definition.function.__qualname__}. Give one of them name=…"
+            )
+        self.definitions[definition.name] = definition
+
+    def definition(self, name: str) -> TaskDefinition:
+        """The task of this name, defined or importable from an allowed module."""
+        found = self.definitions.get(name) or self.resolve_name(name)
+        if found is None:
+            raise InvalidOption(f"no task is called {name!r} here.{nearest(name, self.definitions)}")
+        return found

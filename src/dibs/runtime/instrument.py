@@ -1,0 +1,53 @@
+"""Every verb of every engine measured in one place, above them all."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Coroutine, Sized
+from typing import Any, cast
+
+from dibs.engines.base import Engine
+from dibs.observe.meters import Meters
+
+__all__ = ["instrumented"]
+
+VERBS = tuple(name for name, member in vars(Engine).items() if inspect.iscoroutinefunction(member))
+
+
+class Instrumented:
+    """An engine whose async verbs are measured; everything else is the engine's own."""
+
+    def __init__(self, engine: Engine, meters: Meters) -> None:
+        self._engine = engine
+        self._meters = meters
+        for verb in VERBS:
+            setattr(self, verb, measured(verb, getattr(engine, verb), meters))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def sibling(self) -> Engine:
+        return instrumented(self._engine.sibling(), self._meters)
+
+
+def instrumented(engine: Engine, meters: Meters) -> Engine:
+    """The same engine, measured."""
+    return cast(Engine, Instrumented(engine, meters))
+
+
+def measured(
+    verb: str, call: Callable[..., Coroutine[Any, Any, Any]], meters: Meters
+) -> Callable[..., Coroutine[Any, Any, Any]]:
+    async def run(*args: Any, **kwargs: Any) -> Any:
+        items = len(args[0]) if args and isinstance(args[0], Sized) else 1
+        began = time.perf_counter_ns()
+        failed = True
+        try:
+            answer = await call(*args, **kwargs)
+            failed = False
+            return answer
+        finally:
+            meters.record(verb, items, (time.perf_counter_ns() - began) // 1000, failed)
+
+    return run

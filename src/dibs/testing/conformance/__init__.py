@@ -1,0 +1,61 @@
+"""The conformance suite: what every engine must do, one module per verb.
+
+Each test is ``async def test_…(harness)`` and starts with an empty store. To check an engine of your own::
+
+    @pytest.mark.parametrize("case", conformance.cases(), ids=str)
+    def test_conformance(case):
+        case.run(lambda: MyEngine(...))      # a new, empty store on each call
+
+Imports pytest nowhere, so any runner will do. Invariants: a test speaks to the seam only, gives every instant itself,
+and relies on nothing that the seam leaves open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from pkgutil import iter_modules
+
+from msgspec import Struct
+
+from dibs.engines.base import Engine
+from dibs.testing.conformance.harness import EngineFactory, Harness
+
+__all__ = ["Case", "EngineFactory", "Harness", "cases"]
+
+TOOLS = {"harness", "order"}
+
+
+class Case(Struct, frozen=True):
+    """One test of one verb."""
+
+    verb: str
+    name: str
+    test: Callable[[Harness], Awaitable[None]]
+
+    def __str__(self) -> str:
+        return f"{self.verb}-{self.name.removeprefix('test_')}"
+
+    def run(self, make_engine: EngineFactory) -> None:
+        """Run it on a new engine, in an event loop of its own."""
+        asyncio.run(self.drive(make_engine()))
+
+    async def drive(self, engine: Engine) -> None:
+        await engine.open()
+        try:
+            await self.test(Harness(engine))
+        finally:
+            await engine.close()
+
+
+def cases() -> list[Case]:
+    """All tests, by verb and in the order they are written."""
+    found = []
+    for module_info in iter_modules(__path__):
+        if module_info.name in TOOLS:
+            continue
+        module = import_module(f"{__name__}.{module_info.name}")
+        tests = {name: value for name, value in vars(module).items() if name.startswith("test_")}
+        found += [Case(module_info.name, name, test) for name, test in tests.items()]
+    return found
