@@ -194,7 +194,8 @@ def edited(record: TaskRecord, edit: Edit, settings: QueueSettings, actor: str, 
 
 def moved(record: TaskRecord, due_at: Instant, now: Instant) -> dict[str, object]:
     """The facts of a waiting task that gets another due time; what it has waited so far is kept."""
-    if due_at == record.due_at or (record.state is State.PENDING and due_at <= now):
+    is_due = record.state is State.PENDING or (record.due_at or 0) <= now
+    if due_at == record.due_at or (is_due and due_at <= now):
         return {}
     ready_at = due_at if record.ready_at is None else due_at - max(0, (record.due_at or now) - record.ready_at)
     state = after(record.state, Move.POSTPONE) if record.state is State.PENDING else record.state

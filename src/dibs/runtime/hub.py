@@ -37,7 +37,8 @@ class Hub:
         self.url = url
         self.new_id = IdMaker()
         self.definitions: dict[str, TaskDefinition] = {}
-        self.resolve_name: Callable[[str], TaskDefinition | None] = lambda _: None
+        self.load_allowed: Callable[[], None] = lambda: None
+        """Defines the functions of allowed modules; workers call it before they say what they know."""
         self.middleware: list[Any] = []
         self.lifespan: Lifespan | None = None
         self.runner = LoopRunner(self.engine.open, self.forget)
@@ -68,8 +69,10 @@ class Hub:
         self.definitions[definition.name] = definition
 
     def definition(self, name: str) -> TaskDefinition:
-        """The task of this name, defined or importable from an allowed module."""
-        found = self.definitions.get(name) or self.resolve_name(name)
+        """The task of this name."""
+        if name not in self.definitions:
+            self.load_allowed()
+        found = self.definitions.get(name)
         if found is None:
             raise InvalidOption(f"no task is called {name!r} here.{nearest(name, self.definitions)}")
         return found

@@ -56,6 +56,16 @@ class LoopRunner:
             self._loop = DibsLoop()
         return self._loop
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether some thread drives the loop for everybody."""
+        return self._pid == os.getpid() and self._serving.is_set()
+
+    def ensure_engine(self) -> None:
+        """Open the engine if nobody has yet."""
+        if self._pid != os.getpid() or not self._started:
+            self.run(asyncio.sleep(0))
+
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Block until done, driving the loop on this thread unless another one does."""
         try:

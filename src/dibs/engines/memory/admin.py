@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from copy import copy
 from itertools import islice
 from typing import Any
 
@@ -31,7 +30,7 @@ from dibs.engines.base import (
     worker_topic,
 )
 from dibs.engines.memory.claiming import in_claim_order
-from dibs.engines.memory.store import Queue, Store
+from dibs.engines.memory.store import Queue, Store, detached
 
 CHORE_BATCH = 1000
 KEEP_AUDIT = 90 * DAY
@@ -41,26 +40,28 @@ KEEP_MINUTES = 7 * 24 * 60
 
 def cancel(store: Store, ids: Sequence[str], note: str, actor: str, now: Instant) -> list[CancelOutcome]:
     answers = [cancel_one(store, task_id, note, actor, now) for task_id in ids]
-    changed = [task_id for task_id, a in zip(ids, answers, strict=True) if a is CancelOutcome.CANCELLED]
-    remember_many(store, actor, "cancel", changed, note, now)
-    return answers
+    remember_many(store, actor, "cancel", [task_id for task_id, _, is_new in answers if is_new], note, now)
+    return [answer for _, answer, _ in answers]
 
 
-def cancel_one(store: Store, task_id: str, note: str, actor: str, now: Instant) -> CancelOutcome:
+def cancel_one(
+    store: Store, task_id: str, note: str, actor: str, now: Instant
+) -> tuple[str, CancelOutcome, bool]:
+    """The id, the answer, and whether this changed anything."""
     record = store.tasks.get(task_id)
     if record is None:
-        return CancelOutcome.UNKNOWN
+        return task_id, CancelOutcome.UNKNOWN, False
     if record.state in ENDED:
-        return CancelOutcome.ENDED
+        return task_id, CancelOutcome.ENDED, False
     if record.state is State.RUNNING:
-        if record.cancel_reason is None:
+        is_new = record.cancel_reason is None
+        if is_new:
             store.put(*cancelled(record, note, actor, now))
-            store.remember(actor, "cancel", task_id, note, now)
         store.topics.add(worker_topic(record.worker or ""))
-        return CancelOutcome.REQUESTED
+        return task_id, CancelOutcome.REQUESTED, is_new
     store.put(*cancelled(record, note, actor, now))
     store.topics.add(ended_topic(record.queue))
-    return CancelOutcome.CANCELLED
+    return task_id, CancelOutcome.CANCELLED, True
 
 
 def edit(store: Store, edits: Sequence[Edit], actor: str, now: Instant) -> list[Changed]:
@@ -78,7 +79,7 @@ def edit_one(store: Store, change: Edit, actor: str, now: Instant) -> Changed:
     after, entry = edited(record, change, store.settings(record.queue), actor, now)
     if entry is None:
         return Changed.UNCHANGED
-    store.put(after, entry)
+    store.put(detached(after), entry)
     store.topics.add(work_topic(record.queue))
     return Changed.DONE
 
@@ -135,7 +136,7 @@ def search(store: Store, query: Query) -> Page:
     for visited, task_id in enumerate(ids, 1):
         record = store.tasks[task_id]
         if matches(record, query):
-            found.append(copy(record))
+            found.append(detached(record))
         if len(found) == query.limit or visited == VISIT_LIMIT:
             return Page(found, task_id if visited < len(ids) else None)
     return Page(found)
@@ -169,7 +170,7 @@ def searched_text(record: TaskRecord) -> str:
 def peek(store: Store, queue: str, limit: int, now: Instant) -> list[TaskRecord]:
     if queue not in store.queues:
         return []
-    return [copy(record) for record in islice(in_claim_order(store, queue, now), limit)]
+    return [detached(record) for record in islice(in_claim_order(store, queue, now), limit)]
 
 
 def position(store: Store, task_id: str, now: Instant) -> Position | None:
@@ -278,8 +279,7 @@ def rerank(store: Store, now: Instant) -> int:
     left = CHORE_BATCH
     for queue in sorted((q for q in store.queues.values() if q.stale), key=lambda q: q.name):
         left -= rerank_stale(store, queue, left, now)
-        count += CHORE_BATCH - left
-    return count
+    return count + CHORE_BATCH - left
 
 
 def rerank_stale(store: Store, queue: Queue, most: int, now: Instant) -> int:

@@ -16,7 +16,7 @@ from dibs.core.states import State
 from dibs.core.task import Kind, LeasedTask, QueueState, TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.base import Claimed, ClaimRequest, Counter
-from dibs.engines.memory.store import Queue, Store
+from dibs.engines.memory.store import Queue, Store, detached
 
 __all__ = ["claim", "in_claim_order"]
 
@@ -32,7 +32,7 @@ def claim(store: Store, request: ClaimRequest, now: Instant) -> Claimed:
         taken = claimed(record, request.worker, request.sequence, request.lease, now)
         store.put(taken)
         store.counters[taken.queue][Counter.CLAIMED] += 1
-        tasks.append(leased(taken))
+        tasks.append(leased(detached(taken)))
     return Claimed(tasks, next_due_in(store, request, now))
 
 
@@ -43,7 +43,7 @@ def given_before(store: Store, request: ClaimRequest) -> list[LeasedTask]:
         for record in (store.tasks[task_id] for task_id in running)
         if record.worker == request.worker and record.sequence == request.sequence
     ]
-    return [leased(record) for record in sorted(mine, key=lambda record: record.id)]
+    return [leased(detached(record)) for record in sorted(mine, key=lambda record: record.id)]
 
 
 def promote(store: Store, now: Instant) -> None:

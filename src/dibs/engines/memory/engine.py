@@ -51,7 +51,7 @@ from dibs.engines.base import (
 )
 from dibs.engines.bell import Bell
 from dibs.engines.memory import admin, claiming, verbs
-from dibs.engines.memory.store import Store
+from dibs.engines.memory.store import Store, detached
 from dibs.errors import UsageError
 
 __all__ = ["MemoryEngine"]
@@ -139,7 +139,8 @@ class MemoryEngine:
 
     async def get(self, ids: Sequence[str]) -> list[TaskRecord | None]:
         with self._store.lock:
-            return [copy(self._store.tasks.get(task_id)) for task_id in ids]
+            tasks = self._store.tasks
+            return [detached(tasks[task_id]) if task_id in tasks else None for task_id in ids]
 
     async def history(self, task_id: str) -> list[HistoryEntry]:
         with self._store.lock:

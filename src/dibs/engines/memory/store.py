@@ -10,9 +10,10 @@ import threading
 from collections import Counter as Tally
 from collections import defaultdict, deque
 from collections.abc import Iterator
+from copy import deepcopy
 from heapq import heappop, heappush
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from dibs.core.limits import Bucket
 from dibs.core.settings import QueueSettings
@@ -21,7 +22,7 @@ from dibs.core.task import HISTORY_LIMIT, HistoryEntry, Kind, QueueRecord, Queue
 from dibs.core.times import Instant
 from dibs.engines.base import AuditEntry, ChoreRecord, Counter, Minute, Term, WorkerRecord
 
-__all__ = ["HeldKey", "Queue", "Store"]
+__all__ = ["HeldKey", "Queue", "Store", "detached"]
 
 Entry = tuple[int, str]
 
@@ -41,6 +42,12 @@ class Queue(Struct):
     @property
     def limited(self) -> bool:
         return self.settings.max_concurrent is not None or self.settings.rate is not None
+
+
+def detached(record: TaskRecord) -> TaskRecord:
+    """A copy that shares nothing with the original that could be changed."""
+    metadata = deepcopy(record.metadata) if record.metadata else {}
+    return structs.replace(record, metadata=metadata, headers=dict(record.headers))
 
 
 class HeldKey(Struct, frozen=True):

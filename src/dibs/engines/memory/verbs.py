@@ -24,7 +24,7 @@ from dibs.engines.base import (
     ended_topic,
     work_topic,
 )
-from dibs.engines.memory.store import HeldKey, Store
+from dibs.engines.memory.store import HeldKey, Store, detached
 
 __all__ = ["enqueue", "extend", "rescue", "settle"]
 
@@ -106,7 +106,7 @@ def held_key(store: Store, new: NewTask, staged: Staged, now: Instant) -> Enqueu
 
 
 def store_new(store: Store, new: NewTask, now: Instant) -> None:
-    record = admit(new, store.queue(new.queue).settings, now)
+    record = detached(admit(new, store.queue(new.queue).settings, now))
     store.put(record)
     store.counters[new.queue][Counter.ENQUEUED] += 1
     if new.key is not None:

@@ -1,0 +1,389 @@
+"""`Dibs`: the app object. A value like any other; two in one process don't know of each other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, overload
+
+from dibs.client import consumer as low_level
+from dibs.client.blocking import blocking
+from dibs.client.define import define, functions_of, importable
+from dibs.client.handle import Handle
+from dibs.client.info import TaskInfo, task_info
+from dibs.client.options import Options, Span
+from dibs.client.producer import enqueue_many
+from dibs.client.queues import Queues
+from dibs.client.stats import QueueStats, read_stats
+from dibs.client.task import Call, Task
+from dibs.client.tasks import Tasks
+from dibs.client.waiting import Waiting
+from dibs.client.why import Why, explain
+from dibs.client.workers import Workers
+from dibs.core.codec import Codec, PayloadCodec
+from dibs.core.options import check_number
+from dibs.core.priority import Bound
+from dibs.core.retry import ExceptionTypes
+from dibs.core.settings import Defaults, check_defaults
+from dibs.core.times import duration, when
+from dibs.engines.base import Engine, EnqueueOutcome
+from dibs.engines.open import open_engine
+from dibs.errors import InvalidOption, UnknownTask
+from dibs.runtime.clock import Clock, SystemClock
+from dibs.runtime.definition import TaskDefinition
+from dibs.runtime.environment import default_url
+from dibs.runtime.hub import Hub
+from dibs.worker import Worker, WorkerSettings
+from dibs.worker.context import Context
+from dibs.worker.middleware import Middleware
+
+__all__ = ["Dibs"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Running = Coroutine[Any, Any, R]
+
+
+class Decorator(Protocol):
+    """What `@app.task(…)` gives: a function becomes a Task with its own signature, without Context."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], Running[R]], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Running[R]], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+
+class Dibs:
+    """A task queue on the store that `url` names (or `DIBS_URL`, or a file `dibs.db` here).
+
+    `retries`, `timeout`, `lease`, `retry_base`, `retry_cap` and `timeout_growth` are this app's defaults; queues,
+    tasks and calls may say otherwise. `allow` names modules whose plain functions may be enqueued without a decorator.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        retries: int | None = None,
+        timeout: Span | None = None,
+        lease: Span | None = None,
+        retry_base: Span | None = None,
+        retry_cap: Span | None = None,
+        timeout_growth: float | None = None,
+        payload_codec: PayloadCodec | None = None,
+        also_reads: Iterable[PayloadCodec] = (),
+        allow: Iterable[str] = (),
+        clock: Clock | None = None,
+        engine: Engine | None = None,
+    ) -> None:
+        self.url = url or default_url() or "sqlite:///dibs.db"
+        shared = {
+            "retries": retries,
+            "timeout": timeout,
+            "lease": lease,
+            "retry_base": retry_base,
+            "retry_cap": retry_cap,
+            "timeout_growth": timeout_growth,
+        }
+        self.hub = Hub(
+            engine or open_engine(self.url),
+            clock=clock or SystemClock(),
+            codec=Codec(payload_codec, also_reads),
+            defaults=given(shared, "Dibs()"),
+            url=self.url,
+        )
+        self.allow = tuple(allow)
+        self.hub.load_allowed = self._load_allowed
+        self.queues = Queues(self.hub)
+        self.tasks = Tasks(self.hub)
+        self.workers = Workers(self.hub)
+        self._consumer = low_level.Consumer(self.hub)
+        self._waiting = Waiting(self.hub)
+        self.claim, self.aclaim = self._consumer.claim, self._consumer.aclaim
+        self.settle, self.asettle = self._consumer.settle, self._consumer.asettle
+        self.extend, self.aextend = self._consumer.extend, self._consumer.aextend
+
+    def __repr__(self) -> str:
+        return f"<Dibs {self.url}>"
+
+    # Defining tasks.
+
+    @overload
+    def task(self, function: Callable[Concatenate[Context, P], Running[R]], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, Running[R]], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        priority: int | str = 50,
+        retries: int | None = None,
+        timeout: Span | None = None,
+        lease: Span | None = None,
+        retry_base: Span | None = None,
+        retry_cap: Span | None = None,
+        timeout_growth: float | None = None,
+        requires: Sequence[str] = (),
+        retry_on: ExceptionTypes | type[BaseException] = (Exception,),
+        no_retry: ExceptionTypes | type[BaseException] = (),
+        executor: str | None = None,
+        memory_limit: int | None = None,
+    ) -> Decorator: ...
+
+    def task(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        priority: int | str = 50,
+        retries: int | None = None,
+        timeout: Span | None = None,
+        lease: Span | None = None,
+        retry_base: Span | None = None,
+        retry_cap: Span | None = None,
+        timeout_growth: float | None = None,
+        requires: Sequence[str] = (),
+        retry_on: ExceptionTypes | type[BaseException] = (Exception,),
+        no_retry: ExceptionTypes | type[BaseException] = (),
+        executor: str | None = None,
+        memory_limit: int | None = None,
+    ) -> Any:
+        """Make a function a task.
+
+        `executor` is "loop" for async functions, "thread" for others, or "process" for code that must be killable;
+        `memory_limit` (bytes) is for processes. `requires` names capabilities that a worker must offer.
+        """
+        shared = {
+            "retries": retries,
+            "timeout": timeout,
+            "lease": lease,
+            "retry_base": retry_base,
+            "retry_cap": retry_cap,
+            "timeout_growth": timeout_growth,
+        }
+        options = given(shared, "a task")
+
+        def decorate(function: Callable[..., Any]) -> Task[..., Any]:
+            definition = define(
+                function,
+                name=name,
+                queue=queue,
+                priority=priority,
+                options=options,
+                requires=requires,
+                retry_on=retry_on,
+                no_retry=no_retry,
+                executor=executor,
+                memory_limit=memory_limit,
+            )
+            self.hub.define(definition)
+            return Task(self, definition, Options(options=options))
+
+        return decorate if function is None else decorate(function)
+
+    def middleware(self, middleware: Middleware) -> Middleware:
+        """Wrap every run; the first one added is the outermost."""
+        self.hub.middleware.append(middleware)
+        return middleware
+
+    def lifespan(self, resources: Callable[[], AsyncIterator[Any]]) -> Callable[[], AsyncIterator[Any]]:
+        """An async generator that makes what tasks need (`ctx.state`), yields it, and cleans up."""
+        self.hub.lifespan = asynccontextmanager(resources)
+        return resources
+
+    # Enqueueing.
+
+    def enqueue(self, function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Handle[Any]:
+        """Enqueue a task, or a plain function of an allowed module."""
+        return self._task_of(function).enqueue(*args, **kwargs)
+
+    async def aenqueue(self, function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Handle[Any]:
+        """Enqueue a task, or a plain function of an allowed module."""
+        return await self._task_of(function).aenqueue(*args, **kwargs)
+
+    async def aenqueue_many(self, calls: Iterable[Call[Any]]) -> list[Handle[Any]]:
+        """Enqueue calls (``task.call(…)``), all or none."""
+        batch = list(calls)
+        for call in batch:
+            if call.task.options.connection is not None or call.task.options.block is not None:
+                raise InvalidOption("enqueue_many is one transaction of its own: leave connection= and block= out.")
+        options = [call.task.options for call in batch]
+        answers = await self.hub.runner.arun(enqueue_many(self.hub, [call.new for call in batch], options))
+        return [
+            self._handle(
+                answer.id,
+                call.new.queue,
+                call.task.definition,
+                duplicate=answer.outcome is EnqueueOutcome.DUPLICATE,
+            )
+            for call, answer in zip(batch, answers, strict=True)
+        ]
+
+    enqueue_many = blocking(aenqueue_many)
+
+    def task_named(self, name: str) -> Task[..., Any]:
+        """The task of this name, for callers that have only the name."""
+        definition = self.hub.definition(name)
+        return Task(self, definition, Options(options=definition.options))
+
+    def _task_of(self, function: Callable[..., Any]) -> Task[..., Any]:
+        if isinstance(function, Task):
+            return function
+        definition = define(function, name=importable(function, self.allow))
+        self.hub.define(definition)
+        return Task(self, definition, Options())
+
+    def _load_allowed(self) -> None:
+        """Define every function of the allowed modules, so that workers know their names."""
+        for module in self.allow:
+            for name, function in functions_of(module):
+                self.hub.define(define(function, name=name))
+
+    # Following tasks.
+
+    async def ahandle(self, task_id: str) -> Handle[Any]:
+        """A handle for a task that is known by its id."""
+        info = await self.tasks.aget(task_id)
+        handle = self._handle(info.id, info.queue, self.hub.definitions.get(info.name))
+        handle.info = info
+        return handle
+
+    handle = blocking(ahandle)
+
+    def _handle(
+        self, task_id: str, queue: str, definition: TaskDefinition | None, duplicate: bool = False
+    ) -> Handle[Any]:
+        codec = self.hub.codec
+
+        def decode(payload: bytes | None) -> Any:
+            if definition is not None:
+                return definition.signature.decode_result(payload, codec)
+            return None if payload is None else codec.decode(payload)
+
+        return Handle(self.hub, self._waiting, task_id, queue, decode, duplicate=duplicate)
+
+    async def await_all(self, handles: Iterable[Handle[Any]], timeout: float | None = None) -> list[TaskInfo]:
+        """Wait until all have ended, however they ended; TimeoutError if that takes too long."""
+
+        async def all_ended() -> list[TaskInfo]:
+            async with asyncio.timeout(timeout):
+                waits = [self._waiting.ended(handle.id, handle.queue) for handle in handles]
+                records = await asyncio.gather(*waits)
+            return [task_info(record, self.hub.codec) for record in records]
+
+        return await self.hub.runner.arun(all_ended())
+
+    def wait(self, handles: Iterable[Handle[Any]], timeout: float | None = None) -> list[TaskInfo]:
+        """Wait until all have ended, however they ended; TimeoutError if that takes too long."""
+        self.hub.runner.serve()
+        return self.hub.runner.run(self.await_all(handles, timeout))
+
+    # Asking.
+
+    async def awhy(self, task_id: str) -> Why:
+        """In one line: why a task is not running yet, and when that ends."""
+        return await self.hub.runner.arun(explain(self.hub.engine, str(task_id), self.hub.clock.now()))
+
+    why = blocking(awhy)
+
+    async def apeek(self, queue: str = "default", limit: int = 10) -> list[TaskInfo]:
+        """The next tasks of a queue in claim order."""
+        count = check_number(limit, "limit", 1, 1000)
+        records = await self.hub.runner.arun(self.hub.engine.peek(queue, count, now=self.hub.clock.store_now()))
+        return [task_info(record, self.hub.codec) for record in records]
+
+    peek = blocking(apeek)
+
+    async def abound(self, queue: str = "default") -> Bound:
+        """For how long a task of this queue can be overtaken by more urgent ones."""
+        return (await self.queues.aget(queue)).bound
+
+    bound = blocking(abound)
+
+    async def astats(self, queue: str | None = None, window: Span = timedelta(hours=1)) -> QueueStats:
+        """What a queue, or all of them, did over the last `window`."""
+        span = duration(window, "window")
+        return await self.hub.runner.arun(read_stats(self.hub.engine, queue, max(span, 1), self.hub.clock.now()))
+
+    stats = blocking(astats)
+
+    async def aposition(self, task_id: str) -> tuple[int, datetime | None]:
+        """How many tasks go before a pending one (at most 10,000 are counted), and when it should start."""
+
+        async def look() -> tuple[int, datetime | None]:
+            now = self.hub.clock.now()
+            record = (await self.hub.engine.get([task_id]))[0]
+            if record is None:
+                raise UnknownTask(f"no task has the id {task_id}.")
+            position = await self.hub.engine.position(task_id, now=self.hub.clock.store_now())
+            if position is None:
+                return 0, when(record.due_at or record.started_at)
+            stats = await read_stats(self.hub.engine, record.queue, 300_000_000, now)
+            rate = stats.throughput_per_second
+            return position.ahead, when(now + round(position.ahead / rate * 1_000_000)) if rate else None
+
+        return await self.hub.runner.arun(look())
+
+    position = blocking(aposition)
+
+    # Running.
+
+    def worker(
+        self,
+        *,
+        queues: Sequence[str] = (),
+        concurrency: int = 10,
+        capabilities: Sequence[str] = (),
+        reserve: Mapping[int, int] | None = None,
+        in_order: bool = False,
+        name: str | None = None,
+        until_idle: bool = False,
+    ) -> Worker:
+        """A worker in this process: ``with app.worker(): …``, or `start()` and `stop()`."""
+        settings = WorkerSettings(
+            queues=tuple(queues),
+            concurrency=concurrency,
+            capabilities=tuple(capabilities),
+            reserve=dict(reserve or {}),
+            in_order=in_order,
+            name=name,
+            until_idle=until_idle,
+        )
+        return Worker(self.hub, settings)
+
+    def close(self) -> None:
+        """Wake every waiter with Closed and let go of the store. Twice is once."""
+        self.hub.runner.close(self._close)
+
+    async def _close(self) -> None:
+        await self._waiting.close()
+        await self.hub.engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def given(shared: Mapping[str, object], where: str) -> Defaults:
+    """The options that were given, checked."""
+    return check_defaults({name: value for name, value in shared.items() if value is not None}, where)

@@ -1,0 +1,161 @@
+"""For people who bring their own loop: claim, extend, settle."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from dibs.client.blocking import blocking
+from dibs.client.options import Span
+from dibs.core.options import check_number
+from dibs.core.retry import jitter, retry_delay
+from dibs.core.states import Reason
+from dibs.core.task import Failure, Lease, LeasedTask, Outcome, Settlement
+from dibs.core.times import duration, when
+from dibs.engines.base import Claimed, ClaimRequest, ExtendOutcome, Extension, SettleOutcome, work_topic
+from dibs.errors import InvalidOption, LeaseLost
+from dibs.runtime.environment import host
+from dibs.runtime.hub import Hub
+
+__all__ = ["Claim", "Consumer"]
+
+RESCUE_EVERY = 1.0
+
+
+class Claim:
+    """A leased task. Report with `app.settle(claim, …)` before the lease ends, or keep it with `app.extend(claim)`."""
+
+    def __init__(self, task: LeasedTask, args: dict[str, Any]) -> None:
+        self.task = task
+        self.id = task.id
+        self.name = task.name
+        self.queue = task.queue
+        self.args = args
+        self.attempt = task.attempt
+        self.lease = Lease(task.id, task.lease)
+        self.expires_at: datetime | None = when(task.lease_expires_at)
+        self.cancelled = False
+
+    def __repr__(self) -> str:
+        return f"<Claim {self.name} {self.id} lease {self.lease.number}>"
+
+
+class Consumer:
+    """One low-level worker."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.hub = hub
+        self.worker = f"{host()}-{os.getpid()}-{secrets.token_hex(3)}"
+        self._sequences = itertools.count(1)
+        self._rescued = 0.0
+
+    async def aclaim(
+        self,
+        queues: Sequence[str] = ("default",),
+        *,
+        limit: int = 1,
+        names: Sequence[str] | None = None,
+        capabilities: Sequence[str] = (),
+        lease: Span | None = None,
+        wait: float = 0.0,
+    ) -> list[Claim]:
+        """Lease up to `limit` of the most urgent tasks, waiting up to `wait` seconds for the first."""
+        request = ClaimRequest(
+            worker=self.worker,
+            sequence=next(self._sequences),
+            queues=tuple(queues),
+            limit=check_number(limit, "limit", 1, 1000),
+            names=None if names is None else tuple(names),
+            capabilities=tuple(capabilities),
+            lease=None if lease is None else duration(lease, "lease"),
+        )
+        return await self.hub.runner.arun(self._claim(request, wait))
+
+    claim = blocking(aclaim)
+
+    async def _claim(self, request: ClaimRequest, wait: float) -> list[Claim]:
+        engine, until = self.hub.engine, time.monotonic() + wait
+        subscription = engine.subscribe([work_topic(queue) for queue in request.queues])
+        try:
+            while True:
+                await self._rescue()
+                claimed = await engine.claim(request, now=self.hub.clock.store_now())
+                left = until - time.monotonic()
+                if claimed.tasks or left <= 0:
+                    return [Claim(task, self.hub.codec.decode(task.args)) for task in claimed.tasks]
+                await subscription.wait(min(left, pause(claimed)))
+        finally:
+            subscription.close()
+
+    async def _rescue(self) -> None:
+        if time.monotonic() - self._rescued >= RESCUE_EVERY:
+            self._rescued = time.monotonic()
+            await self.hub.engine.rescue(now=self.hub.clock.store_now())
+
+    async def aextend(self, claim: Claim, by: Span = 30.0, *, progress: float | None = None, message: str = "") -> None:
+        """Keep a lease for `by` from now; raises LeaseLost if it is no longer yours. Sets `claim.cancelled`."""
+        extension = Extension(claim.lease, duration(by, "by"), progress, message)
+        answers = await self.hub.runner.arun(self.hub.engine.extend([extension], now=self.hub.clock.store_now()))
+        answer = answers[0]
+        if answer.outcome is ExtendOutcome.LOST:
+            raise LeaseLost(f"lease {claim.lease.number} of task {claim.id} is lost: somebody else may run it now.")
+        claim.cancelled = answer.outcome is ExtendOutcome.CANCEL
+        claim.expires_at = when(answer.expires_at)
+
+    extend = blocking(aextend)
+
+    async def asettle(
+        self,
+        claim: Claim,
+        outcome: str = "completed",
+        *,
+        result: object = None,
+        error: BaseException | str | None = None,
+        after: Span | None = None,
+    ) -> bool:
+        """Report a run: completed, retry, dead, cancelled, released or snoozed. False: the lease was lost.
+
+        A retry with no attempts left ends dead; `after` overrides its delay and is the delay of a snooze.
+        """
+        if outcome not in [each.value for each in Outcome]:
+            raise InvalidOption(f"outcome must be one of {', '.join(Outcome)}, not {outcome!r}.")
+        settlement = self._settlement(claim, Outcome(outcome), result, error, after)
+        answer = await self.hub.runner.arun(self.hub.settler.submit(settlement))
+        return answer is not SettleOutcome.REFUSED
+
+    settle = blocking(asettle)
+
+    def _settlement(
+        self, claim: Claim, outcome: Outcome, result: object, error: BaseException | str | None, after: Span | None
+    ) -> Settlement:
+        task = claim.task
+        failure = failure_from(error)
+        if outcome is Outcome.COMPLETED:
+            payload = None if result is None else self.hub.codec.encode(result, f"the result of {task.name}")
+            return Settlement(lease=claim.lease, outcome=outcome, result=payload)
+        delay = 0 if after is None else duration(after, "after")
+        if outcome is Outcome.RETRY:
+            if task.attempt > task.options.retries:
+                return Settlement(lease=claim.lease, outcome=Outcome.DEAD, reason=Reason.EXHAUSTED, failure=failure)
+            if after is None:
+                delay = retry_delay(task.options, task.attempt, jitter(task.id, task.lease))
+        reason = Reason.PERMANENT if outcome is Outcome.DEAD else None
+        return Settlement(lease=claim.lease, outcome=outcome, delay=delay, reason=reason, failure=failure)
+
+
+def pause(claimed: Claimed) -> float:
+    """How long to wait before looking again when nothing rings."""
+    return 1.0 if claimed.next_due_in is None else min(1.0, claimed.next_due_in / 1_000_000 + 0.001)
+
+
+def failure_from(error: BaseException | str | None) -> Failure | None:
+    if error is None:
+        return None
+    if isinstance(error, str):
+        return Failure(type="Error", message=error)
+    return Failure(type=type(error).__qualname__, message=str(error))

@@ -1,0 +1,128 @@
+"""From a function to a task definition."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any, get_type_hints
+
+from dibs.client.options import check_requires
+from dibs.core.codec import Signature
+from dibs.core.options import check_name, check_number
+from dibs.core.priority import parse_priority
+from dibs.core.retry import ExceptionTypes
+from dibs.core.settings import Defaults
+from dibs.errors import InvalidOption
+from dibs.runtime.definition import ExecutorKind, TaskDefinition
+from dibs.worker.context import Context
+
+__all__ = ["define", "functions_of", "importable"]
+
+MIB = 1024 * 1024
+
+
+def define(
+    function: Callable[..., Any],
+    *,
+    name: str | None = None,
+    queue: str = "default",
+    priority: int | str = 50,
+    options: Defaults = Defaults(),
+    requires: Iterable[str] = (),
+    retry_on: ExceptionTypes | type[BaseException] = (Exception,),
+    no_retry: ExceptionTypes | type[BaseException] = (),
+    executor: str | None = None,
+    memory_limit: int | None = None,
+) -> TaskDefinition:
+    """Everything checked when the task is defined."""
+    if isinstance(function, type) or not hasattr(function, "__qualname__"):
+        raise InvalidOption(f"a task is made of a function, not of {function!r}.")
+    task_name = check_name(name or default_name(function), "a task's name")
+    takes_context = wants_context(function)
+    return TaskDefinition(
+        name=task_name,
+        function=function,
+        signature=Signature(function, task_name, takes_context),
+        takes_context=takes_context,
+        executor=executor_for(function, executor, task_name),
+        queue=check_name(queue, "queue"),
+        priority=parse_priority(priority),
+        options=options,
+        requires=check_requires(list(requires)),
+        retry_on=exception_types(retry_on, "retry_on"),
+        no_retry=exception_types(no_retry, "no_retry"),
+        memory_limit=None if memory_limit is None else check_number(memory_limit, "memory_limit", 16 * MIB, 2**50),
+    )
+
+
+def default_name(function: Callable[..., Any]) -> str:
+    """`module.function`; for the main program the name that others would import it by."""
+    module = function.__module__
+    if module == "__main__":
+        main = sys.modules["__main__"]
+        spec = getattr(main, "__spec__", None)
+        file = getattr(main, "__file__", None)
+        module = spec.name if spec else Path(file).stem if file else "main"
+    return f"{module}.{function.__qualname__.rpartition('<locals>.')[2]}"
+
+
+def wants_context(function: Callable[..., Any]) -> bool:
+    """Whether the first parameter is annotated as Context."""
+    parameters = list(inspect.signature(function).parameters.values())
+    if not parameters:
+        return False
+    annotation = parameters[0].annotation
+    if isinstance(annotation, str):
+        try:
+            annotation = get_type_hints(function).get(parameters[0].name)
+        except NameError:  # another annotation can't be resolved yet; the text is all there is
+            return str(annotation).rpartition(".")[2] == "Context"
+    return annotation is Context
+
+
+def executor_for(function: Callable[..., Any], executor: str | None, name: str) -> ExecutorKind:
+    is_async = inspect.iscoroutinefunction(function)
+    if executor is None:
+        return ExecutorKind.LOOP if is_async else ExecutorKind.THREAD
+    if executor not in [kind.value for kind in ExecutorKind]:
+        raise InvalidOption(f"executor must be one of {', '.join(ExecutorKind)}, not {executor!r}.")
+    kind = ExecutorKind(executor)
+    if kind is ExecutorKind.LOOP and not is_async:
+        raise InvalidOption(f"task {name} is a plain function: only async functions run on the loop.")
+    if kind is ExecutorKind.THREAD and is_async:
+        raise InvalidOption(f"task {name} is async: it runs on the loop, or in a process.")
+    return kind
+
+
+def exception_types(value: ExceptionTypes | type[BaseException], option: str) -> tuple[type[BaseException], ...]:
+    types = (value,) if isinstance(value, type) else tuple(value)
+    for each in types:
+        if BaseException not in getattr(each, "__mro__", ()):
+            raise InvalidOption(f"{option} must be exception classes, and {each!r} is none.")
+    return types
+
+
+def importable(function: Callable[..., Any], allowed: Iterable[str]) -> str:
+    """The name of a plain function that workers may import, if its module is allowed."""
+    module = getattr(function, "__module__", None)
+    qualname = getattr(function, "__qualname__", "")
+    if not isinstance(function, FunctionType) or module is None or "<" in qualname or "." in qualname:
+        raise InvalidOption(f"{function!r} can't be imported by a worker: use a function at the top level of a module.")
+    if module not in set(allowed):
+        raise InvalidOption(
+            f"functions of {module} are not allowed as tasks: decorate {qualname} with @app.task, "
+            f"or make the app with Dibs(…, allow=[{module!r}])."
+        )
+    return f"{module}:{qualname}"
+
+
+def functions_of(module_name: str) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """The plain functions that a module defines, by the names that `importable` gives them."""
+    module: ModuleType = import_module(module_name)
+    for name, value in vars(module).items():
+        if isinstance(value, FunctionType) and value.__module__ == module_name and not name.startswith("_"):
+            yield f"{module_name}:{name}", value

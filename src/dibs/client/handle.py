@@ -1,0 +1,137 @@
+"""A handle: a task's id, the last snapshot of it, and the way to its result."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from typing import Any, Generic, TypeVar
+
+from dibs.client.blocking import blocking
+from dibs.client.info import HistoryLine, TaskInfo, history_line, task_info
+from dibs.client.waiting import Waiting
+from dibs.core.states import State
+from dibs.core.task import TaskRecord
+from dibs.engines.base import CancelOutcome
+from dibs.errors import ResultGone, TaskCancelled, TaskFailed, UnknownTask, WrongThread
+from dibs.runtime.environment import actor
+from dibs.runtime.hub import Hub
+from dibs.worker.context import Context
+
+__all__ = ["Handle"]
+
+R = TypeVar("R")
+Decode = Callable[[bytes | None], Any]
+
+
+class Handle(Generic[R]):
+    """One task. ``handle.result()`` blocks for its result, ``await handle`` awaits it."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        waiting: Waiting,
+        task_id: str,
+        queue: str,
+        decode: Decode,
+        *,
+        duplicate: bool = False,
+        info: TaskInfo | None = None,
+    ) -> None:
+        self.hub = hub
+        self.id = task_id
+        self.queue = queue
+        self.duplicate = duplicate
+        """Whether the key already stood for this task, so that nothing new was enqueued."""
+        self.info = info
+        """The last snapshot read; `refresh` reads another."""
+        self._waiting = waiting
+        self._decode = decode
+
+    def __repr__(self) -> str:
+        return f"<Handle {self.id} in {self.queue}>"
+
+    async def arefresh(self) -> TaskInfo:
+        """Read the task anew."""
+
+        async def read() -> TaskRecord | None:
+            return (await self.hub.engine.get([self.id]))[0]
+
+        record = await self.hub.runner.arun(read())
+        if record is None:
+            raise UnknownTask(f"no task has the id {self.id}: it was never committed, or it has been pruned.")
+        self.info = task_info(record, self.hub.codec)
+        return self.info
+
+    refresh = blocking(arefresh)
+
+    async def aresult(self, timeout: float | None = None) -> R:
+        """The result, once the task has completed; raises TaskFailed, TaskCancelled, ResultGone or TimeoutError."""
+        return await self.hub.runner.arun(self._result(timeout))
+
+    def result(self, timeout: float | None = None) -> R:
+        """The result, once the task has completed; raises TaskFailed, TaskCancelled, ResultGone or TimeoutError.
+
+        Blocks; `aresult` (or ``await handle``) is the async form. Inside a task it raises: it would hold a slot.
+        """
+        if Context.current_or_none() is not None:
+            raise WrongThread(
+                "a blocking result() inside a task would hold a slot while waiting for another task: "
+                "enqueue a follow-up instead."
+            )
+        self.hub.runner.serve()
+        return self.hub.runner.run(self._result(timeout))
+
+    def __await__(self) -> Generator[Any, Any, R]:
+        return self.aresult().__await__()
+
+    async def _result(self, timeout: float | None) -> R:
+        try:
+            async with asyncio.timeout(timeout):
+                record = await self._waiting.ended(self.id, self.queue)
+        except TimeoutError:
+            raise TimeoutError(f"task {self.id} had not ended after {timeout:g} s.") from None
+        except UnknownTask as error:
+            raise ResultGone(str(error), task_id=self.id) from None
+        self.info = task_info(record, self.hub.codec)
+        if record.state is State.COMPLETED:
+            return self._decode(record.result)  # type: ignore[no-any-return]
+        raise failure_of(record)
+
+    async def acancel(self, reason: str = "") -> bool:
+        """Cancel; True if it has ended by this or has been asked to, False if it had ended before."""
+
+        async def cancel() -> CancelOutcome:
+            now = self.hub.clock.store_now()
+            return (await self.hub.engine.cancel([self.id], note=reason, actor=actor(), now=now))[0]
+
+        outcome = await self.hub.runner.arun(cancel())
+        if outcome is CancelOutcome.UNKNOWN:
+            raise UnknownTask(f"no task has the id {self.id}.")
+        return outcome is not CancelOutcome.ENDED
+
+    cancel = blocking(acancel)
+
+    async def ahistory(self) -> list[HistoryLine]:
+        """What happened to it besides clean runs, oldest first."""
+        entries = await self.hub.runner.arun(self.hub.engine.history(self.id))
+        return [history_line(entry) for entry in entries]
+
+    history = blocking(ahistory)
+
+
+def failure_of(record: TaskRecord) -> TaskFailed | TaskCancelled:
+    """The exception that stands for how a task ended."""
+    if record.state is State.CANCELLED:
+        note = f": {record.note}" if record.note else ""
+        text = f"task {record.id} ({record.name}) was cancelled, reason {record.reason}{note}"
+        return TaskCancelled(text, task_id=record.id, reason=str(record.reason))
+    failure = record.failure
+    told = f": {failure.type}: {failure.message}" if failure else ""
+    return TaskFailed(
+        f"task {record.id} ({record.name}) is dead, reason {record.reason}{told}",
+        task_id=record.id,
+        reason=str(record.reason),
+        error_type=failure.type if failure else "",
+        error_message=failure.message if failure else "",
+        traceback=failure.traceback if failure else "",
+    )

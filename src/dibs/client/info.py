@@ -1,0 +1,147 @@
+"""Snapshots for people and programs: instants as datetimes, durations in seconds."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from dibs.core.codec import Codec
+from dibs.core.states import ENDED, State
+from dibs.core.task import Failure, HistoryEntry, TaskRecord
+from dibs.core.times import SECOND, when
+
+__all__ = ["HistoryLine", "TaskInfo", "task_info"]
+
+
+class TaskInfo(Struct, frozen=True, kw_only=True):
+    """A task as it was when it was read."""
+
+    id: str
+    name: str
+    queue: str
+    state: State
+    priority: int
+    args: dict[str, Any]
+    created_at: datetime
+    due_at: datetime | None
+    ready_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    deadline: datetime | None
+    attempts: int
+    losses: int
+    retries: int
+    timeout: float | None
+    lease: int
+    lease_expires_at: datetime | None
+    worker: str | None
+    progress: float | None
+    progress_message: str
+    cancel_requested: bool
+    reason: str | None
+    note: str
+    result: Any
+    error: Failure | None
+    key: str | None
+    requires: tuple[str, ...]
+    metadata: dict[str, Any]
+    headers: dict[str, str]
+    parent: str | None
+
+    @property
+    def is_done(self) -> bool:
+        """Completed, cancelled or dead."""
+        return self.state in ENDED
+
+    @property
+    def will_retry(self) -> bool:
+        return self.state is State.RETRYING
+
+    @property
+    def waited(self) -> float | None:
+        """Seconds from ready to claimed."""
+        return seconds_between(self.ready_at, self.started_at)
+
+    @property
+    def ran(self) -> float | None:
+        """Seconds from claimed to ended."""
+        return seconds_between(self.started_at, self.finished_at)
+
+
+class HistoryLine(Struct, frozen=True, kw_only=True):
+    """One entry of a task's history."""
+
+    at: datetime
+    event: str
+    lease: int
+    worker: str | None
+    actor: str | None
+    note: str
+    error: Failure | None
+
+
+def seconds_between(start: datetime | None, end: datetime | None) -> float | None:
+    return None if start is None or end is None else (end - start).total_seconds()
+
+
+def task_info(record: TaskRecord, codec: Codec) -> TaskInfo:
+    """The public form of a record. Payloads that this app can't read are shown as they are stored."""
+    created_at = when(record.created_at)
+    assert created_at is not None
+    timeout = record.options.timeout
+    return TaskInfo(
+        id=record.id,
+        name=record.name,
+        queue=record.queue,
+        state=record.state,
+        priority=record.priority,
+        args=readable(record.args, codec),
+        created_at=created_at,
+        due_at=when(record.due_at),
+        ready_at=when(record.ready_at),
+        started_at=when(record.started_at),
+        finished_at=when(record.finished_at),
+        deadline=when(record.deadline),
+        attempts=record.attempts,
+        losses=record.losses,
+        retries=record.options.retries,
+        timeout=None if timeout is None else timeout / SECOND,
+        lease=record.lease,
+        lease_expires_at=when(record.lease_expires_at),
+        worker=record.worker,
+        progress=record.progress,
+        progress_message=record.progress_message,
+        cancel_requested=record.cancel_reason is not None and record.state is State.RUNNING,
+        reason=record.reason,
+        note=record.note,
+        result=None if record.result is None else readable(record.result, codec),
+        error=record.failure,
+        key=record.key,
+        requires=record.requires,
+        metadata=record.metadata,
+        headers=record.headers,
+        parent=record.parent,
+    )
+
+
+def readable(payload: bytes, codec: Codec) -> Any:
+    try:
+        return codec.decode(payload)
+    except Exception:  # whatever a foreign or broken payload raises: looking at a task must always work
+        return {"unreadable payload": payload[:200].decode(errors="replace")}
+
+
+def history_line(entry: HistoryEntry) -> HistoryLine:
+    at = when(entry.at)
+    assert at is not None
+    return HistoryLine(
+        at=at,
+        event=entry.event,
+        lease=entry.lease,
+        worker=entry.worker,
+        actor=entry.actor,
+        note=entry.note,
+        error=entry.failure,
+    )

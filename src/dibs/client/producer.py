@@ -1,0 +1,104 @@
+"""From a bound call to a durable task, or to the error that says why not."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from dibs.client.options import Options
+from dibs.core.task import NewTask
+from dibs.engines.base import EnqueueAnswer, EnqueueOutcome, Feature, ended_topic, work_topic
+from dibs.errors import (
+    DibsError,
+    DuplicateTask,
+    IdempotencyConflict,
+    QueueDraining,
+    QueueFull,
+    UsageError,
+)
+from dibs.runtime.hub import Hub
+
+__all__ = ["enqueue", "enqueue_async", "enqueue_in", "enqueue_many"]
+
+LOOK_AGAIN = 0.05
+"""Claims make room and ring nobody, so a producer that waits for room looks again after this many seconds."""
+
+
+def enqueue(hub: Hub, new: NewTask, options: Options) -> EnqueueAnswer:
+    """Blocking. While nobody else drives the loop, callers of many threads form batches among themselves."""
+    if options.connection is not None:
+        return enqueue_in(hub, new, options)
+    runner = hub.runner
+    if options.block is not None or runner.is_serving or asyncio._get_running_loop() is not None:
+        return runner.run(enqueue_async(hub, new, options))
+    return accepted(hub.enqueuer.submit_blocking(new), new, options)
+
+
+async def enqueue_async(hub: Hub, new: NewTask, options: Options) -> EnqueueAnswer:
+    """On the runner's loop; waits for room in a full queue if asked to."""
+    answer = await hub.enqueuer.submit(new)
+    if answer.outcome is EnqueueOutcome.FULL and options.block:
+        answer = await wait_for_room(hub, new, options.block)
+    return accepted(answer, new, options)
+
+
+async def wait_for_room(hub: Hub, new: NewTask, block: float) -> EnqueueAnswer:
+    until = time.monotonic() + block
+    subscription = hub.engine.subscribe([ended_topic(new.queue), work_topic(new.queue)])
+    try:
+        while True:
+            left = until - time.monotonic()
+            await subscription.wait(max(0.0, min(left, LOOK_AGAIN)))
+            answer = await hub.enqueuer.submit(new)
+            if answer.outcome is not EnqueueOutcome.FULL or time.monotonic() >= until:
+                return answer
+    finally:
+        subscription.close()
+
+
+async def enqueue_many(hub: Hub, tasks: Sequence[NewTask], options: Sequence[Options]) -> list[EnqueueAnswer]:
+    """All or nothing; the first refusal is raised."""
+    if not tasks:
+        return []
+    answers = await hub.engine.enqueue(tasks, atomic=True, now=hub.clock.store_now())
+    for new, answer, each in zip(tasks, answers, options, strict=True):
+        accepted(answer, new, each)
+    return answers
+
+
+def enqueue_in(hub: Hub, new: NewTask, options: Options) -> EnqueueAnswer:
+    """In the caller's own transaction."""
+    if Feature.TRANSACTIONS not in hub.engine.features:
+        raise UsageError("this engine can't join a transaction: leave connection= out.")
+    hub.runner.ensure_engine()
+    answer = hub.engine.enqueue_in(options.connection, [new], now=hub.clock.store_now())[0]
+    return accepted(answer, new, options)
+
+
+def accepted(answer: EnqueueAnswer, new: NewTask, options: Options) -> EnqueueAnswer:
+    """The answer, or the error that it stands for."""
+    error = refusal(answer, new, chosen=options.id is not None)
+    if error is not None:
+        raise error
+    return answer
+
+
+def refusal(answer: EnqueueAnswer, new: NewTask, chosen: bool) -> DibsError | None:
+    outcome = answer.outcome
+    if outcome is EnqueueOutcome.FULL:
+        return QueueFull(
+            f"queue {new.queue!r} is full. Try again later, wait for room with using(block=seconds), "
+            "or raise its max_depth.",
+            retry_after=1.0,
+        )
+    if outcome is EnqueueOutcome.DRAINING:
+        return QueueDraining(f"queue {new.queue!r} is draining and takes no new tasks until it is resumed.")
+    if outcome is EnqueueOutcome.CONFLICT:
+        return IdempotencyConflict(
+            f"key {new.key!r} in queue {new.queue!r} already stands for task {answer.id}, which has other arguments.",
+            task_id=answer.id,
+        )
+    if outcome is EnqueueOutcome.TAKEN or (outcome is EnqueueOutcome.EXISTS and chosen):
+        return DuplicateTask(f"a task with the id {new.id} already exists.")
+    return None

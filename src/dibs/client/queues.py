@@ -1,0 +1,168 @@
+"""`app.queues`: settings and states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, TypedDict, Unpack
+
+from msgspec import Struct
+
+from dibs.client.blocking import blocking
+from dibs.core.options import check_name
+from dibs.core.priority import Bound
+from dibs.core.settings import QueueSettings, change_settings
+from dibs.core.states import State
+from dibs.core.task import QueueRecord, QueueState
+from dibs.core.times import Instant
+from dibs.engines.base import Changed
+from dibs.errors import QueueNotEmpty, StoreBusy, UnknownQueue
+from dibs.runtime.environment import actor
+from dibs.runtime.hub import Hub
+
+__all__ = ["QueueChanges", "QueueInfo", "Queues"]
+
+Span = float | timedelta
+TRIES = 10
+
+
+class QueueChanges(TypedDict, total=False):
+    """What can be set for a queue; durations in seconds or as timedelta."""
+
+    policy: str
+    aging: Span
+    max_aging_bonus: int | None
+    retry_penalty: int
+    deadline_weight: int
+    deadline_horizon: Span
+    promote_low: Span
+    promote_medium: Span
+    tiers: Mapping[str, Mapping[str, Any]]
+    max_depth: int | None
+    max_concurrent: int | None
+    rate: float | None
+    burst: int | None
+    keep: Span
+    keep_dead: Span
+    retries: int | None
+    timeout: Span | None
+    lease: Span | None
+    retry_base: Span | None
+    retry_cap: Span | None
+    timeout_growth: float | None
+
+
+class QueueInfo(Struct, frozen=True, kw_only=True):
+    """A queue as it was when it was read."""
+
+    name: str
+    state: QueueState
+    settings: QueueSettings
+    counts: dict[State, int]
+    stale: int
+    bound: Bound
+
+
+QueueInfos = list[QueueInfo]
+"""Named here, because inside the class `list` is a method."""
+
+
+class Queues:
+    """Reading and changing queues."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.hub = hub
+
+    @property
+    def _now(self) -> Instant | None:
+        return self.hub.clock.store_now()
+
+    async def alist(self) -> QueueInfos:
+        """All queues by name, with exact counts."""
+        return await self.hub.runner.arun(self._list())
+
+    async def _list(self) -> QueueInfos:
+        counts = await self.hub.engine.counts()
+        zeros = dict.fromkeys(State, 0)
+        return [queue_info(record, counts.get(record.name, zeros)) for record in await self.hub.engine.queues()]
+
+    list = blocking(alist)
+
+    async def aget(self, name: str) -> QueueInfo:
+        """One queue."""
+        for info in await self.alist():
+            if info.name == name:
+                return info
+        raise UnknownQueue(f"no queue is called {name!r}.")
+
+    get = blocking(aget)
+
+    async def aset(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
+        """Change a queue's settings, making it if there is none. None goes back to no limit, or to the default."""
+        check_name(name, "queue")
+        change_settings(QueueSettings(), changes)
+        return await self.hub.runner.arun(self._set(name, dict(changes)))
+
+    async def _set(self, name: str, changes: dict[str, object]) -> QueueInfo:
+        for _ in range(TRIES):
+            known = {record.name: record for record in await self.hub.engine.queues()}
+            old = known[name].settings if name in known else QueueSettings()
+            new = change_settings(old, changes)
+            expected = old.version if name in known else 0
+            record = await self.hub.engine.set_queue(name, new, expected=expected, actor=actor(), now=self._now)
+            if record is not None:
+                counts = await self.hub.engine.counts()
+                return queue_info(record, counts.get(name, dict.fromkeys(State, 0)))
+        raise StoreBusy(f"queue {name!r} is being changed by others all the time: try again.")
+
+    set = blocking(aset)
+
+    async def apause(self, name: str) -> bool:
+        """Hand out nothing; tasks still come in and age. False if it was paused."""
+        return await self._state(name, QueueState.PAUSED)
+
+    pause = blocking(apause)
+
+    async def aresume(self, name: str) -> bool:
+        """Back to active. False if it was."""
+        return await self._state(name, QueueState.ACTIVE)
+
+    resume = blocking(aresume)
+
+    async def adrain(self, name: str) -> bool:
+        """Take no new tasks, finish those there are. False if it was draining."""
+        return await self._state(name, QueueState.DRAINING)
+
+    drain = blocking(adrain)
+
+    async def _state(self, name: str, state: QueueState) -> bool:
+        answer = await self.hub.runner.arun(self.hub.engine.set_queue_state(name, state, actor=actor(), now=self._now))
+        if answer is Changed.UNKNOWN:
+            raise UnknownQueue(f"no queue is called {name!r}.")
+        return answer is Changed.DONE
+
+    async def adelete(self, name: str, *, force: bool = False) -> None:
+        """Delete a queue; with unfinished tasks only by `force`: waiting ones become dead, replayable elsewhere."""
+        answer = await self.hub.runner.arun(
+            self.hub.engine.delete_queue(name, force=force, actor=actor(), now=self._now)
+        )
+        if answer is Changed.UNKNOWN:
+            raise UnknownQueue(f"no queue is called {name!r}.")
+        if answer is Changed.WRONG_STATE:
+            raise QueueNotEmpty(
+                f"queue {name!r} has unfinished tasks. Drain it first, or delete it with force: "
+                "waiting tasks then become dead and can be replayed into another queue."
+            )
+
+    delete = blocking(adelete)
+
+
+def queue_info(record: QueueRecord, counts: dict[State, int]) -> QueueInfo:
+    return QueueInfo(
+        name=record.name,
+        state=record.state,
+        settings=record.settings,
+        counts=counts,
+        stale=record.stale,
+        bound=Bound(record.settings),
+    )

@@ -1,0 +1,153 @@
+"""`app.stats`: what a queue did over a window of time, from the per-minute records of its workers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from msgspec import Struct
+
+from dibs.core.histogram import Histogram, mean, merge, percentile
+from dibs.core.settings import Tier
+from dibs.core.states import State
+from dibs.core.task import WorkerState
+from dibs.core.times import MINUTE, SECOND, Duration, Instant
+from dibs.engines.base import Counter, Engine, Minute
+
+__all__ = ["Percentiles", "Point", "QueueStats", "read_stats"]
+
+SAMPLE = 1000
+"""Pending tasks, in claim order, among which the oldest is looked for."""
+
+
+class Percentiles(Struct, frozen=True):
+    """Seconds; None where nothing was counted. Within 10 %: they come from logarithmic buckets."""
+
+    count: int
+    average: float | None
+    p50: float | None
+    p95: float | None
+    p99: float | None
+
+
+class Point(Struct, frozen=True):
+    """One minute."""
+
+    at: datetime
+    completed: int
+    failed: int
+    dead: int
+    cancelled: int
+    wait: Percentiles
+    run: Percentiles
+
+
+class QueueStats(Struct, frozen=True, kw_only=True):
+    """One queue, or all of them when `queue` is None, over the last `window` seconds."""
+
+    queue: str | None
+    window: float
+    counts: dict[State, int]
+    wait: Percentiles
+    run: Percentiles
+    wait_by_tier: dict[str, Percentiles]
+    completed: int
+    failed: int
+    dead: int
+    cancelled: int
+    throughput_per_second: float
+    error_rate: float
+    oldest_pending_seconds: float | None
+    workers_active: int
+    desired_slots: int
+    counters: dict[str, int]
+    series: list[Point]
+
+
+def percentiles(histograms: Iterable[Histogram]) -> Percentiles:
+    total: Histogram = {}
+    for histogram in histograms:
+        merge(total, histogram)
+
+    def share(part: float) -> float | None:
+        value = percentile(total, part)
+        return None if value is None else value / SECOND
+
+    average = mean(total)
+    return Percentiles(
+        sum(total.values()), None if average is None else average / SECOND, share(0.5), share(0.95), share(0.99)
+    )
+
+
+async def read_stats(engine: Engine, queue: str | None, window: Duration, now: Instant) -> QueueStats:
+    """Everything about a queue that one look can tell."""
+    until = now // MINUTE
+    since = (now - window) // MINUTE
+    minutes = await engine.stats(queue, since, until)
+    counts = add_counts(await engine.counts(), queue)
+    completed = sum(m.completed for m in minutes)
+    failed = sum(m.failed for m in minutes)
+    run = percentiles(m.run for m in minutes)
+    runs = completed + failed
+    seconds = window / SECOND
+    return QueueStats(
+        queue=queue,
+        window=seconds,
+        counts=counts,
+        wait=percentiles(m.wait for m in minutes),
+        run=run,
+        wait_by_tier={tier: percentiles(m.wait for m in minutes if m.tier == tier) for tier in Tier},
+        completed=completed,
+        failed=failed,
+        dead=sum(m.dead for m in minutes),
+        cancelled=sum(m.cancelled for m in minutes),
+        throughput_per_second=completed / seconds,
+        error_rate=failed / runs if runs else 0.0,
+        oldest_pending_seconds=await oldest_pending(engine, queue, now),
+        workers_active=await workers_active(engine, queue),
+        desired_slots=desired_slots(runs / seconds, counts[State.PENDING], run.average),
+        counters=add_counters(await engine.counters(), queue),
+        series=[point(minute, [m for m in minutes if m.minute == minute]) for minute in range(since, until + 1)],
+    )
+
+
+def point(minute: int, minutes: list[Minute]) -> Point:
+    return Point(
+        datetime.fromtimestamp(minute * 60, UTC),
+        sum(m.completed for m in minutes),
+        sum(m.failed for m in minutes),
+        sum(m.dead for m in minutes),
+        sum(m.cancelled for m in minutes),
+        percentiles(m.wait for m in minutes),
+        percentiles(m.run for m in minutes),
+    )
+
+
+def add_counts(counts: dict[str, dict[State, int]], queue: str | None) -> dict[State, int]:
+    chosen = [each for name, each in counts.items() if queue is None or name == queue]
+    return {state: sum(each[state] for each in chosen) for state in State}
+
+
+def add_counters(counters: dict[str, dict[Counter, int]], queue: str | None) -> dict[str, int]:
+    chosen = [each for name, each in counters.items() if queue is None or name == queue]
+    return {str(counter): sum(each.get(counter, 0) for each in chosen) for counter in Counter}
+
+
+async def oldest_pending(engine: Engine, queue: str | None, now: Instant) -> float | None:
+    """The longest wait among the tasks next in line; ageing brings the oldest there."""
+    names = [queue] if queue is not None else [record.name for record in await engine.queues()]
+    ready = [task.ready_at or now for name in names for task in await engine.peek(name, SAMPLE, now=now)]
+    return max(0, now - min(ready)) / SECOND if ready else None
+
+
+async def workers_active(engine: Engine, queue: str | None) -> int:
+    active = [worker for worker in await engine.workers() if worker.state is WorkerState.ACTIVE]
+    return sum(queue is None or queue in worker.queues for worker in active)
+
+
+def desired_slots(arrivals_per_second: float, pending: int, average_run: float | None) -> int:
+    """Slots that keep up with the arrivals and clear the backlog within a minute."""
+    if average_run is None:
+        return 0
+    return math.ceil((arrivals_per_second + pending / 60) * average_run)

@@ -1,0 +1,320 @@
+"""`app.tasks`: find tasks, and act on one or on all that match."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct, structs
+
+from dibs.client.blocking import blocking
+from dibs.client.info import HistoryLine, TaskInfo, history_line, task_info
+from dibs.client.options import Span, check_metadata
+from dibs.core.options import check_number, nearest
+from dibs.core.priority import parse_priority
+from dibs.core.states import ENDED, UNFINISHED, WAITING, State
+from dibs.core.task import Edit
+from dibs.core.times import Instant, duration, instant
+from dibs.engines.base import COUNT_LIMIT, CancelOutcome, Changed, Query
+from dibs.errors import InvalidOption, QueueDraining, UnknownTask, WrongState
+from dibs.runtime.environment import actor
+from dibs.runtime.hub import Hub
+
+__all__ = ["Acted", "Count", "Filter", "TaskPage", "Tasks"]
+
+BATCH = 500
+"""Tasks that a bulk action changes in one step."""
+
+
+class Filter(Struct, frozen=True, kw_only=True):
+    """Which tasks: all that is given must hold. `text` is looked for in arguments, errors and notes."""
+
+    state: str | Sequence[str] = ()
+    queue: str | Sequence[str] = ()
+    name: str | Sequence[str] = ()
+    priority_min: int | str = 0
+    priority_max: int | str = 100
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+    metadata: Mapping[str, Any] = {}
+    key: str | None = None
+    worker: str | None = None
+    text: str = ""
+
+
+class TaskPage(Struct, frozen=True):
+    """One page, newest first. `cursor` asks for the next; None: that was all."""
+
+    tasks: list[TaskInfo]
+    cursor: str | None
+
+
+class Count(Struct, frozen=True):
+    """How many match; `more`: counting stopped at 10,000."""
+
+    count: int
+    more: bool
+
+    def __str__(self) -> str:
+        return f"more than {self.count:,}" if self.more else f"{self.count:,}"
+
+
+class Acted(Struct, frozen=True):
+    """What a bulk action did, or, as a dry run, would do."""
+
+    matched: int
+    changed: int
+    dry_run: bool
+
+
+class Tasks:
+    """Reading and changing tasks."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.hub = hub
+
+    @property
+    def _now(self) -> Instant | None:
+        return self.hub.clock.store_now()
+
+    async def aget(self, task_id: str) -> TaskInfo:
+        """One task, wherever it is."""
+        return await self.hub.runner.arun(self._get(task_id))
+
+    async def _get(self, task_id: str) -> TaskInfo:
+        record = (await self.hub.engine.get([str(task_id)]))[0]
+        if record is None:
+            raise UnknownTask(f"no task has the id {task_id}.")
+        return task_info(record, self.hub.codec)
+
+    get = blocking(aget)
+
+    async def ahistory(self, task_id: str) -> list[HistoryLine]:
+        """What happened to a task besides clean runs, oldest first, the newest 100."""
+        entries = await self.hub.runner.arun(self.hub.engine.history(task_id))
+        return [history_line(entry) for entry in entries]
+
+    history = blocking(ahistory)
+
+    async def asearch(self, filter: Filter = Filter(), *, limit: int = 50, cursor: str | None = None) -> TaskPage:
+        """A page of matching tasks, newest first. A page may be short and still have a cursor: each look is bounded."""
+        query = make_query(filter, check_number(limit, "limit", 1, 1000), cursor)
+        return await self.hub.runner.arun(self._search(query))
+
+    async def _search(self, query: Query) -> TaskPage:
+        page = await self.hub.engine.search(query)
+        return TaskPage([task_info(record, self.hub.codec) for record in page.tasks], page.cursor)
+
+    search = blocking(asearch)
+
+    async def acount(self, filter: Filter = Filter()) -> Count:
+        """How many match, up to 10,000."""
+        return await self.hub.runner.arun(self._count(make_query(filter, BATCH, None)))
+
+    async def _count(self, query: Query) -> Count:
+        found = 0
+        cursor: str | None = None
+        while True:
+            page = await self.hub.engine.search(structs.replace(query, cursor=cursor))
+            found += len(page.tasks)
+            cursor = page.cursor
+            if cursor is None or found >= COUNT_LIMIT:
+                return Count(min(found, COUNT_LIMIT), more=found > COUNT_LIMIT or cursor is not None)
+
+    count = blocking(acount)
+
+    async def acancel(self, task_id: str, reason: str = "") -> bool:
+        """End a waiting task, ask a running one to stop; False if it had ended before."""
+
+        async def act() -> CancelOutcome:
+            return (await self.hub.engine.cancel([task_id], note=reason, actor=actor(), now=self._now))[0]
+
+        outcome = await self.hub.runner.arun(act())
+        if outcome is CancelOutcome.UNKNOWN:
+            raise UnknownTask(f"no task has the id {task_id}.")
+        return outcome is not CancelOutcome.ENDED
+
+    cancel = blocking(acancel)
+
+    async def aedit(
+        self,
+        task_id: str,
+        *,
+        priority: int | str | None = None,
+        delay: Span | None = None,
+        at: datetime | None = None,
+        deadline: datetime | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """Change a waiting task; False if it already was so."""
+        edit = self._edit(task_id, priority=priority, delay=delay, at=at, deadline=deadline, metadata=metadata)
+
+        async def act() -> Changed:
+            return (await self.hub.engine.edit([edit], actor=actor(), now=self._now))[0]
+
+        return done(await self.hub.runner.arun(act()), task_id, "is not waiting: only waiting tasks can be edited")
+
+    edit = blocking(aedit)
+
+    def _edit(
+        self,
+        task_id: str,
+        *,
+        priority: int | str | None,
+        delay: Span | None,
+        at: datetime | None,
+        deadline: datetime | None,
+        metadata: Mapping[str, Any] | None,
+    ) -> Edit:
+        if delay is not None and at is not None:
+            raise InvalidOption("delay and at both say when: give one of them.")
+        due_at = None if delay is None else self.hub.clock.now() + duration(delay, "delay")
+        return Edit(
+            id=task_id,
+            priority=None if priority is None else parse_priority(priority),
+            due_at=due_at if at is None else instant(at, "at"),
+            deadline=None if deadline is None else instant(deadline, "deadline"),
+            metadata=None if metadata is None else check_metadata(metadata),
+        )
+
+    async def areplay(self, task_id: str, *, queue: str | None = None, reset: bool = True) -> bool:
+        """Run a dead task again; `reset=False` keeps its count of attempts and losses."""
+
+        async def act() -> Changed:
+            answers = await self.hub.engine.replay([task_id], queue=queue, reset=reset, actor=actor(), now=self._now)
+            return answers[0]
+
+        return done(await self.hub.runner.arun(act()), task_id, "is not dead: only dead tasks can be replayed")
+
+    replay = blocking(areplay)
+
+    async def apurge(self, task_id: str) -> bool:
+        """Delete an ended task for good."""
+
+        async def act() -> Changed:
+            return (await self.hub.engine.purge([task_id], actor=actor(), now=self._now))[0]
+
+        return done(await self.hub.runner.arun(act()), task_id, "has not ended: cancel it first")
+
+    purge = blocking(apurge)
+
+    async def acancel_matching(self, filter: Filter, *, reason: str = "", dry_run: bool = False) -> Acted:
+        """Cancel all unfinished tasks that match, in bounded steps."""
+
+        async def act(ids: list[str]) -> int:
+            answers = await self.hub.engine.cancel(ids, note=reason, actor=actor(), now=self._now)
+            return sum(answer in (CancelOutcome.CANCELLED, CancelOutcome.REQUESTED) for answer in answers)
+
+        return await self.hub.runner.arun(self._all(filter, UNFINISHED, act, dry_run))
+
+    cancel_matching = blocking(acancel_matching)
+
+    async def aedit_matching(self, filter: Filter, *, priority: int | str, dry_run: bool = False) -> Acted:
+        """Give all waiting tasks that match another priority, in bounded steps."""
+        wanted = parse_priority(priority)
+
+        async def act(ids: list[str]) -> int:
+            edits = [Edit(id=task_id, priority=wanted) for task_id in ids]
+            return count_done(await self.hub.engine.edit(edits, actor=actor(), now=self._now))
+
+        return await self.hub.runner.arun(self._all(filter, WAITING, act, dry_run))
+
+    edit_matching = blocking(aedit_matching)
+
+    async def areplay_matching(
+        self,
+        filter: Filter,
+        *,
+        queue: str | None = None,
+        reset: bool = True,
+        dry_run: bool = False,
+    ) -> Acted:
+        """Replay all dead tasks that match, in bounded steps."""
+
+        async def act(ids: list[str]) -> int:
+            answers = await self.hub.engine.replay(ids, queue=queue, reset=reset, actor=actor(), now=self._now)
+            return count_done(answers)
+
+        return await self.hub.runner.arun(self._all(filter, frozenset({State.DEAD}), act, dry_run))
+
+    replay_matching = blocking(areplay_matching)
+
+    async def apurge_matching(self, filter: Filter, *, dry_run: bool = False) -> Acted:
+        """Delete all ended tasks that match, in bounded steps."""
+
+        async def act(ids: list[str]) -> int:
+            return count_done(await self.hub.engine.purge(ids, actor=actor(), now=self._now))
+
+        return await self.hub.runner.arun(self._all(filter, ENDED, act, dry_run))
+
+    purge_matching = blocking(apurge_matching)
+
+    async def _all(
+        self,
+        filter: Filter,
+        states: frozenset[State],
+        act: Callable[[list[str]], Coroutine[Any, Any, int]],
+        dry_run: bool,
+    ) -> Acted:
+        """Page through what matches now; tasks created meanwhile are left alone."""
+        query = make_query(filter, BATCH, None)
+        wanted = tuple(sorted(states & frozenset(query.states or states)))
+        if query.created_before is None:
+            query = structs.replace(query, created_before=self.hub.clock.now())
+        matched = changed = 0
+        cursor: str | None = None
+        while wanted:
+            page = await self.hub.engine.search(structs.replace(query, states=wanted, cursor=cursor))
+            ids = [record.id for record in page.tasks]
+            matched += len(ids)
+            if ids and not dry_run:
+                changed += await act(ids)
+            cursor = page.cursor
+            if cursor is None:
+                break
+        return Acted(matched, changed, dry_run)
+
+
+def done(answer: Changed, task_id: str, wrong_state: str) -> bool:
+    """True if something changed, False if it already was so; otherwise the error."""
+    if answer is Changed.UNKNOWN:
+        raise UnknownTask(f"no task has the id {task_id}.")
+    if answer is Changed.WRONG_STATE:
+        raise WrongState(f"task {task_id} {wrong_state}.")
+    if answer is Changed.DRAINING:
+        raise QueueDraining(f"task {task_id} can't be replayed: its queue is draining.")
+    return answer is Changed.DONE
+
+
+def count_done(answers: Sequence[Changed]) -> int:
+    return sum(answer is Changed.DONE for answer in answers)
+
+
+def make_query(filter: Filter, limit: int, cursor: str | None) -> Query:
+    """The stored form of a filter, checked."""
+    return Query(
+        states=tuple(parse_state(state) for state in as_tuple(filter.state)),
+        queues=as_tuple(filter.queue),
+        names=as_tuple(filter.name),
+        priority_min=parse_priority(filter.priority_min),
+        priority_max=parse_priority(filter.priority_max),
+        created_after=None if filter.created_after is None else instant(filter.created_after, "created_after"),
+        created_before=None if filter.created_before is None else instant(filter.created_before, "created_before"),
+        metadata=dict(filter.metadata),
+        key=filter.key,
+        worker=filter.worker,
+        text=filter.text,
+        limit=limit,
+        cursor=cursor,
+    )
+
+
+def as_tuple(value: str | Sequence[str]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def parse_state(value: str) -> State:
+    if value not in [state.value for state in State]:
+        raise InvalidOption(f"no state is called {value!r}.{nearest(value, State)} States: {', '.join(State)}.")
+    return State(value)

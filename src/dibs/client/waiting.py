@@ -1,0 +1,116 @@
+"""Waiting for tasks to end: one look at the store for all waiters of an app, when something has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+
+from dibs.core.states import ENDED
+from dibs.core.task import TaskRecord
+from dibs.engines.base import Subscription, ended_topic
+from dibs.errors import Closed, UnknownTask
+from dibs.runtime.hub import Hub
+
+__all__ = ["Waiting"]
+
+LOOK_AGAIN = 1.0
+"""Seconds after which to look even if nothing rang."""
+
+APART = 0.002
+"""Seconds between two looks, so that a busy queue's bells don't become a poll per task."""
+
+
+class Waiting:
+    """The waiters of one app; used on the runner's loop only."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._futures: dict[str, list[asyncio.Future[TaskRecord]]] = defaultdict(list)
+        self._queues: dict[str, str] = {}
+        self._watcher: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+
+    async def ended(self, task_id: str, queue: str) -> TaskRecord:
+        """The record of a task once it has ended."""
+        future: asyncio.Future[TaskRecord] = asyncio.get_running_loop().create_future()
+        self._futures[task_id].append(future)
+        self._queues[task_id] = queue
+        self._changed.set()
+        if self._watcher is None or self._watcher.done():
+            self._watcher = asyncio.get_running_loop().create_task(self._watch())
+        try:
+            return await future
+        finally:
+            self._forget(task_id, future)
+
+    def _forget(self, task_id: str, future: asyncio.Future[TaskRecord]) -> None:
+        waiters = self._futures.get(task_id, [])
+        if future in waiters:
+            waiters.remove(future)
+        if not waiters:
+            self._futures.pop(task_id, None)
+            self._queues.pop(task_id, None)
+
+    async def _watch(self) -> None:
+        subscription: Subscription | None = None
+        topics: set[str] = set()
+        try:
+            while self._futures:
+                wanted = {ended_topic(queue) for queue in self._queues.values()}
+                if subscription is None or not wanted <= topics:
+                    if subscription is not None:
+                        subscription.close()
+                    topics = wanted
+                    subscription = self._hub.engine.subscribe(topics)
+                self._changed.clear()
+                looked = time.monotonic()
+                await self._look()
+                if self._futures:
+                    await self._rung(subscription)
+                    await asyncio.sleep(max(0.0, looked + APART - time.monotonic()))
+        except Exception as error:
+            self._fail(error)
+        finally:
+            if subscription is not None:
+                subscription.close()
+
+    async def _rung(self, subscription: Subscription) -> None:
+        """Until something ended, somebody new waits, or it is time to look anyway."""
+        loop = asyncio.get_running_loop()
+        waits = [loop.create_task(subscription.wait(LOOK_AGAIN)), loop.create_task(self._changed.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _look(self) -> None:
+        ids = list(self._futures)
+        for task_id, record in zip(ids, await self._hub.engine.get(ids), strict=True):
+            if record is None:
+                gone = UnknownTask(f"no task has the id {task_id}: it was never committed, or it has been pruned.")
+                self._answer(task_id, gone)
+            elif record.state in ENDED:
+                self._answer(task_id, record)
+
+    def _answer(self, task_id: str, answer: TaskRecord | Exception) -> None:
+        for future in self._futures.pop(task_id, []):
+            if future.done():
+                continue
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+        self._queues.pop(task_id, None)
+
+    def _fail(self, error: Exception) -> None:
+        for task_id in list(self._futures):
+            self._answer(task_id, error)
+
+    async def close(self) -> None:
+        """Wake every waiter."""
+        self._fail(Closed("the app was closed while waiting for a result."))
+        if self._watcher is not None:
+            self._watcher.cancel()
+            await asyncio.gather(self._watcher, return_exceptions=True)

@@ -1,0 +1,95 @@
+"""`app.workers`: who is there, and what they should do."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from dibs.client.blocking import blocking
+from dibs.core.task import WorkerState
+from dibs.core.times import when
+from dibs.engines.base import Changed, WorkerRecord
+from dibs.errors import UnknownWorker, WrongState
+from dibs.runtime.environment import actor
+from dibs.runtime.hub import Hub
+
+__all__ = ["WorkerInfo", "Workers"]
+
+
+class WorkerInfo(Struct, frozen=True, kw_only=True):
+    """A worker as it was when it last beat."""
+
+    id: str
+    state: WorkerState
+    host: str
+    pid: int
+    version: str
+    queues: tuple[str, ...]
+    names: tuple[str, ...] | None
+    capabilities: tuple[str, ...]
+    concurrency: int
+    running: int
+    started_at: datetime | None
+    seen_at: datetime | None
+
+
+WorkerInfos = list[WorkerInfo]
+"""Named here, because inside the class `list` is a method."""
+
+
+class Workers:
+    """Reading and steering workers; they obey within a moment, at the latest with their next beat."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.hub = hub
+
+    async def alist(self) -> WorkerInfos:
+        """All workers; dead ones are kept for a day."""
+        return [worker_info(record) for record in await self.hub.runner.arun(self.hub.engine.workers())]
+
+    list = blocking(alist)
+
+    async def apause(self, worker: str) -> bool:
+        """Claim nothing more until resumed. False if it was paused."""
+        return await self._state(worker, WorkerState.PAUSED)
+
+    pause = blocking(apause)
+
+    async def aresume(self, worker: str) -> bool:
+        """Claim again. False if it did."""
+        return await self._state(worker, WorkerState.ACTIVE)
+
+    resume = blocking(aresume)
+
+    async def adrain(self, worker: str) -> bool:
+        """Finish what it runs, then leave. False if it was draining."""
+        return await self._state(worker, WorkerState.DRAINING)
+
+    drain = blocking(adrain)
+
+    async def _state(self, worker: str, state: WorkerState) -> bool:
+        now = self.hub.clock.store_now()
+        answer = await self.hub.runner.arun(self.hub.engine.set_worker_state(worker, state, actor=actor(), now=now))
+        if answer is Changed.UNKNOWN:
+            raise UnknownWorker(f"no worker has the id {worker!r}.")
+        if answer is Changed.WRONG_STATE:
+            raise WrongState(f"worker {worker!r} is dead.")
+        return answer is Changed.DONE
+
+
+def worker_info(record: WorkerRecord) -> WorkerInfo:
+    return WorkerInfo(
+        id=record.id,
+        state=record.state,
+        host=record.host,
+        pid=record.pid,
+        version=record.version,
+        queues=record.queues,
+        names=record.names,
+        capabilities=record.capabilities,
+        concurrency=record.concurrency,
+        running=record.running,
+        started_at=when(record.started_at),
+        seen_at=when(record.seen_at),
+    )

@@ -1,0 +1,44 @@
+"""From a URL to a SQLite engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from dibs.core.options import unknown_option
+from dibs.engines.sqlite.engine import SqliteEngine
+from dibs.errors import InvalidOption
+
+__all__ = ["from_url"]
+
+OPTIONS = ("synchronous", "busy_timeout")
+LONGEST_TIMEOUT = 3600.0
+
+
+def from_url(url: str) -> SqliteEngine:
+    """``sqlite:///relative.db``, ``sqlite:////absolute.db``, with ``?synchronous=normal&busy_timeout=2``."""
+    parts = urlsplit(url)
+    if parts.scheme != "sqlite" or parts.netloc or len(parts.path) < 2 or parts.fragment:
+        raise InvalidOption(
+            f"{url!r} does not name a SQLite file. Use sqlite:///tasks.db for a file in the current directory, "
+            "or sqlite:////var/lib/tasks.db for an absolute path (four slashes)."
+        )
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    for name in options:
+        if name not in OPTIONS:
+            raise unknown_option(name, OPTIONS, "a sqlite URL")
+    return SqliteEngine(
+        Path(unquote(parts.path[1:])),
+        synchronous=options.get("synchronous", "full"),  # type: ignore[arg-type]  # checked by the engine
+        busy_timeout=timeout_of(options.get("busy_timeout", "5")),
+    )
+
+
+def timeout_of(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= LONGEST_TIMEOUT:
+        raise InvalidOption(f"busy_timeout must be a number of seconds from 0 to {LONGEST_TIMEOUT:.0f}, not {text!r}.")
+    return value

@@ -1,0 +1,118 @@
+"""Queues and streams, as this process remembers them.
+
+Both change seldom and are needed by every verb, so each connection keeps a copy, and every transaction compares the
+store's `generation` before it believes it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+
+import msgspec
+from msgspec import Struct
+
+from dibs.core.settings import QueueSettings
+from dibs.core.task import QueueState
+from dibs.engines.sqlite.statements import statement
+
+__all__ = ["Catalog", "Queue", "Stream"]
+
+FIRST_EPOCH = 1
+
+
+class Queue(Struct, frozen=True):
+    """A queue's row."""
+
+    name: str
+    state: QueueState = QueueState.ACTIVE
+    settings: QueueSettings = QueueSettings()
+    epoch: int = FIRST_EPOCH
+
+    @property
+    def limited(self) -> bool:
+        return self.settings.max_concurrent is not None or self.settings.rate is not None
+
+
+class Stream(Struct, frozen=True):
+    """A stream's row: tasks of one kind in one lane of one queue, ranked under one epoch."""
+
+    number: int
+    queue: str
+    name: str
+    requires: tuple[str, ...]
+    lane: int
+    epoch: int
+
+
+class StoredQueue(Struct, array_like=True):
+    name: str
+    state: QueueState
+    settings: str
+    epoch: int
+
+
+class StoredStream(Struct, array_like=True):
+    number: int
+    queue: str
+    name: str
+    requires: str
+    lane: int
+    epoch: int
+
+
+StreamKey = tuple[str, str, tuple[str, ...], int, int]
+
+queues_decoder = msgspec.json.Decoder(list[StoredQueue])
+streams_decoder = msgspec.json.Decoder(list[StoredStream])
+settings_decoder = msgspec.json.Decoder(QueueSettings)
+names_decoder = msgspec.json.Decoder(tuple[str, ...])
+
+NO_QUEUE = QueueSettings()
+
+
+class Catalog:
+    """All queues and streams as of one generation."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Believe nothing: the next refresh reads all."""
+        self.generation = -1
+        self.queues: dict[str, Queue] = {}
+        self.streams: dict[int, Stream] = {}
+        self.by_queue: dict[str, list[Stream]] = defaultdict(list)
+        self.numbers: dict[StreamKey, int] = {}
+
+    def refresh(self, connection: sqlite3.Connection, generation: int) -> None:
+        """Read everything again if it has changed."""
+        if generation == self.generation:
+            return
+        self.forget()
+        queues, streams = connection.execute(statement("catalog")).fetchone()
+        for queue in queues_decoder.decode(queues):
+            settings = settings_decoder.decode(queue.settings)
+            self.queues[queue.name] = Queue(queue.name, queue.state, settings, queue.epoch)
+        for found in streams_decoder.decode(streams):
+            requires = names_decoder.decode(found.requires)
+            self.add(Stream(found.number, found.queue, found.name, requires, found.lane, found.epoch))
+        self.generation = generation
+
+    def add(self, stream: Stream) -> None:
+        self.streams[stream.number] = stream
+        self.by_queue[stream.queue].append(stream)
+        self.numbers[stream.queue, stream.name, stream.requires, stream.lane, stream.epoch] = stream.number
+
+    def settings(self, name: str) -> QueueSettings:
+        """The settings of a queue; a queue that does not exist (any more) has the default ones."""
+        queue = self.queues.get(name)
+        return NO_QUEUE if queue is None else queue.settings
+
+    def epoch(self, name: str) -> int:
+        queue = self.queues.get(name)
+        return FIRST_EPOCH if queue is None else queue.epoch
+
+    def is_stale(self, stream: Stream) -> bool:
+        """Whether waiting tasks of this stream are ranked by earlier settings."""
+        return stream.epoch != self.epoch(stream.queue)

@@ -1,0 +1,128 @@
+"""Queues: their settings and states, and their end."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from dibs.core.moves import buried
+from dibs.core.settings import QueueSettings, reranks
+from dibs.core.states import UNFINISHED, WAITING, Reason, State
+from dibs.core.task import QueueRecord, QueueState
+from dibs.engines.base import Changed, ended_topic, work_topic
+from dibs.engines.sqlite.catalog import Queue
+from dibs.engines.sqlite.records import Records
+from dibs.engines.sqlite.rows import decode_rows, to_json
+from dibs.engines.sqlite.transaction import Snapshot, Transaction
+
+__all__ = ["bury_some", "delete_queue", "is_deletable", "queues", "set_queue", "set_queue_state", "stale_count"]
+
+BURY_BATCH = 1000
+
+
+def queues(snapshot: Snapshot) -> list[QueueRecord]:
+    snapshot.refresh()
+    stale = stale_by_queue(snapshot)
+    return [as_record(queue, stale.get(name, 0)) for name, queue in sorted(snapshot.catalog.queues.items())]
+
+
+def as_record(queue: Queue, stale: int) -> QueueRecord:
+    return QueueRecord(name=queue.name, state=queue.state, settings=queue.settings, stale=stale)
+
+
+def stale_by_queue(snapshot: Snapshot) -> dict[str, int]:
+    """How many waiting tasks are in streams of an earlier epoch."""
+    found: dict[str, int] = {}
+    for what, whose, n in snapshot.tallies():
+        if what in WAITING:
+            stream = snapshot.catalog.streams[int(whose)]
+            if snapshot.catalog.is_stale(stream):
+                found[stream.queue] = found.get(stream.queue, 0) + n
+    return found
+
+
+def stale_count(snapshot: Snapshot, queue: str) -> int:
+    return stale_by_queue(snapshot).get(queue, 0)
+
+
+def set_queue(
+    transaction: Transaction, name: str, settings: QueueSettings, expected: int, actor: str
+) -> QueueRecord | None:
+    transaction.refresh()
+    there = transaction.catalog.queues.get(name)
+    wanted = structs.replace(settings, version=expected + 1)
+    if there is not None and there.settings == wanted:
+        return as_record(there, stale_count(transaction, name))
+    if (there.settings.version if there else 0) != expected:
+        return None
+    old = there or Queue(name)
+    epoch = old.epoch + reranks(old.settings, wanted)
+    queue = transaction.save_queue(structs.replace(old, settings=wanted, epoch=epoch))
+    transaction.remember(actor, "set queue", name, changes_text(old.settings, wanted))
+    transaction.topics.add(work_topic(name))
+    return as_record(queue, stale_count(transaction, name))
+
+
+def changes_text(old: QueueSettings, new: QueueSettings) -> str:
+    names = [name for name in QueueSettings.__struct_fields__ if name != "version"]
+    return ", ".join(f"{n}={getattr(new, n)}" for n in names if getattr(new, n) != getattr(old, n))
+
+
+def set_queue_state(transaction: Transaction, name: str, state: QueueState, actor: str) -> Changed:
+    transaction.refresh()
+    queue = transaction.catalog.queues.get(name)
+    if queue is None:
+        return Changed.UNKNOWN
+    if queue.state is state:
+        return Changed.UNCHANGED
+    transaction.save_queue(structs.replace(queue, state=state))
+    transaction.remember(actor, f"set queue {state}", name)
+    transaction.topics.add(work_topic(name))
+    return Changed.DONE
+
+
+def is_deletable(transaction: Transaction, name: str, force: bool) -> Changed:
+    """Whether a queue may be deleted; by force, it takes no new tasks from here on."""
+    transaction.refresh()
+    queue = transaction.catalog.queues.get(name)
+    if queue is None:
+        return Changed.UNKNOWN
+    if not force and any(count_of(transaction, name, state) for state in UNFINISHED):
+        return Changed.WRONG_STATE
+    if force and queue.state is not QueueState.DRAINING and any(count_of(transaction, name, s) for s in WAITING):
+        transaction.save_queue(structs.replace(queue, state=QueueState.DRAINING))
+    return Changed.DONE
+
+
+def bury_some(transaction: Transaction, name: str, actor: str) -> bool:
+    """Make some waiting tasks of a queue dead; False when none is left. Bounded, so that writers never wait long."""
+    transaction.refresh()
+    streams = to_json([stream.number for stream in transaction.catalog.by_queue[name]])
+    records = Records(transaction)
+    rows = decode_rows(transaction.value("waiting_of", streams, BURY_BATCH))
+    for row in rows:
+        record = transaction.record(row)
+        records.stored[row.id] = (record, row.stream)
+        records.put(*buried(record, Reason.QUEUE, actor, transaction.now))
+    records.flush()
+    return len(rows) == BURY_BATCH
+
+
+def delete_queue(transaction: Transaction, name: str, force: bool, actor: str) -> Changed:
+    """Delete a queue that has nothing waiting (`bury_some` has seen to that); without force, nothing running either."""
+    transaction.refresh()
+    if name not in transaction.catalog.queues:
+        return Changed.UNKNOWN
+    keeps = WAITING if force else UNFINISHED
+    if any(count_of(transaction, name, state) for state in keeps):
+        return Changed.WRONG_STATE
+    transaction.write("delete_queue", name)
+    del transaction.catalog.queues[name]
+    transaction.next_generation()
+    transaction.remember(actor, "delete queue", name, "force" if force else "")
+    transaction.topics.add(ended_topic(name))
+    return Changed.DONE
+
+
+def count_of(snapshot: Snapshot, queue: str, state: State) -> int:
+    streams = {stream.number for stream in snapshot.catalog.by_queue[queue]}
+    return sum(n for what, whose, n in snapshot.tallies() if what == state and whose in streams)

@@ -1,0 +1,176 @@
+"""settle, extend and rescue: what is written about running tasks, each write under its lease."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from dibs.core.lease import LONGEST_RUN, RESCUE_BATCH, extended
+from dibs.core.moves import lost, settled
+from dibs.core.states import UNFINISHED, State
+from dibs.core.task import HistoryEntry, HistoryEvent, Outcome, Settlement
+from dibs.core.times import Instant, day_of
+from dibs.engines.base import Counter, ExtendAnswer, ExtendOutcome, Extension, SettleOutcome
+from dibs.engines.sqlite.records import Records
+from dibs.engines.sqlite.rows import decode_facts, decode_rows, to_json
+from dibs.engines.sqlite.transaction import Transaction
+
+__all__ = ["extend", "lose", "settle", "take_back_expired"]
+
+Rows = list[tuple[int, Settlement]]
+
+
+class Fenced(Struct, array_like=True, frozen=True):
+    """A run whose lease is current."""
+
+    key: int
+    stream: int
+
+
+class Held(Struct, array_like=True, frozen=True):
+    """A lease that is current. `facts` are there only if the task has been asked to stop."""
+
+    key: int
+    started_at: Instant
+    facts: str | None
+
+
+fenced_decoder = msgspec.json.Decoder(list[Fenced])
+held_decoder = msgspec.json.Decoder(list[Held])
+
+
+def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> list[SettleOutcome]:
+    transaction.refresh()
+    answers: dict[int, SettleOutcome] = {}
+    for part in without_repeats(settlements):
+        settle_part(transaction, part, answers)
+    return [answers[i] for i in range(len(settlements))]
+
+
+def without_repeats(settlements: Sequence[Settlement]) -> Iterator[Rows]:
+    """The settlements in parts, none of which names a task twice."""
+    left = list(enumerate(settlements))
+    while left:
+        part: dict[str, tuple[int, Settlement]] = {}
+        again = []
+        for each in left:
+            if part.setdefault(each[1].lease.id, each) is not each:
+                again.append(each)
+        yield list(part.values())
+        left = again
+
+
+def settle_part(transaction: Transaction, part: Rows, answers: dict[int, SettleOutcome]) -> None:
+    """Completions with a current lease go in bulk, all else record by record."""
+    leases = [(settlement.lease.id, settlement.lease.number) for _, settlement in part]
+    fenced = fenced_decoder.decode(transaction.value("fence", to_json(leases)))
+    completed: list[tuple[str, int, str | None]] = []
+    bulk: set[int] = set()
+    for run in fenced:
+        settlement = part[run.key][1]
+        if settlement.outcome is Outcome.COMPLETED:
+            bulk.add(run.key)
+            completed.append((*leases[run.key], None if settlement.result is None else settlement.result.decode()))
+            transaction.changes[State.RUNNING, run.stream] -= 1
+            transaction.changes[State.COMPLETED, run.stream] += 1
+            answers[part[run.key][0]] = SettleOutcome.DONE
+    if completed:
+        complete(transaction, completed, {run.stream for run in fenced if run.key in bulk})
+    if len(bulk) < len(part):
+        others = [each for key, each in enumerate(part) if key not in bulk]
+        settle_records(transaction, others, answers)
+
+
+def complete(transaction: Transaction, completed: list[tuple[str, int, str | None]], streams: set[int]) -> None:
+    """`moves.settled` for completions: rows move to where finished tasks are kept."""
+    runs = to_json(completed)
+    day = day_of(transaction.now)
+    moved = transaction.write("complete", runs, day, transaction.now)
+    deleted = transaction.write("complete_delete", runs)
+    assert moved == deleted == len(completed), "a completed task did not move"
+    ids = [run[0] for run in completed]
+    transaction.write("save_day", day, min(ids), max(ids))
+    for stream in streams:
+        transaction.tell(transaction.catalog.streams[stream].queue, State.COMPLETED)
+
+
+def settle_records(transaction: Transaction, part: Rows, answers: dict[int, SettleOutcome]) -> None:
+    records = Records(transaction, [settlement.lease.id for _, settlement in part])
+    for position, settlement in part:
+        answers[position] = settle_one(transaction, records, settlement)
+    records.flush()
+
+
+def settle_one(transaction: Transaction, records: Records, settlement: Settlement) -> SettleOutcome:
+    lease = settlement.lease
+    record = records.get(lease.id)
+    if record is None or record.state is not State.RUNNING or record.lease != lease.number:
+        if record is not None and record.settled_lease == lease.number:
+            return SettleOutcome.ALREADY
+        return refuse(transaction, records, settlement)
+    after, entry = settled(record, settlement, transaction.settings(record.queue), transaction.now)
+    records.put(after, entry)
+    if settlement.outcome is Outcome.RETRY and after.state is State.RETRYING:
+        transaction.count(Counter.RETRIES, after.queue, 1)
+    transaction.tell(record.queue, after.state)
+    return SettleOutcome.DONE
+
+
+def refuse(transaction: Transaction, records: Records, settlement: Settlement) -> SettleOutcome:
+    """A zombie's report: counted, and noted in the history of a task that is still unfinished."""
+    record = records.get(settlement.lease.id)
+    transaction.count(Counter.REFUSED, record.queue if record else "", 1)
+    if record is not None and record.state in UNFINISHED:
+        number = settlement.lease.number
+        note = f"a late {settlement.outcome} by lease {number}"
+        entry = HistoryEntry(at=transaction.now, event=HistoryEvent.REFUSED, lease=number, note=note)
+        records.note(record.id, entry)
+    return SettleOutcome.REFUSED
+
+
+def extend(transaction: Transaction, extensions: Sequence[Extension]) -> list[ExtendAnswer]:
+    answers = [ExtendAnswer(ExtendOutcome.LOST)] * len(extensions)
+    leases = to_json([(each.lease.id, each.lease.number) for each in extensions])
+    changes: dict[str, tuple[str, int, Instant, str | None]] = {}
+    for held in held_decoder.decode(transaction.value("extend_look", leases)):
+        extension = extensions[held.key]
+        expires_at = extended(held.started_at, transaction.now, extension.by)
+        progress = None if extension.progress is None else to_json((extension.progress, extension.message))
+        task_id, number = extension.lease.id, extension.lease.number
+        if progress is None and task_id in changes:  # the same lease twice: the later one wins, progress stays
+            progress = changes[task_id][3]
+        changes[task_id] = (task_id, number, expires_at, progress)
+        answers[held.key] = held_answer(held, expires_at, transaction.now)
+    if changes:
+        transaction.write("extend", to_json(list(changes.values())))
+    return answers
+
+
+def held_answer(held: Held, expires_at: Instant, now: Instant) -> ExtendAnswer:
+    if held.facts is not None:
+        return ExtendAnswer(ExtendOutcome.CANCEL, expires_at, decode_facts(held.facts).cancel_reason or "")
+    over = now >= held.started_at + LONGEST_RUN
+    return ExtendAnswer(ExtendOutcome.EXHAUSTED if over else ExtendOutcome.HELD, expires_at)
+
+
+def take_back_expired(transaction: Transaction) -> list[str]:
+    """Tasks whose lease has ended run again, or have run too often."""
+    return lose(transaction, transaction.value("expired", transaction.now, RESCUE_BATCH))
+
+
+def lose(transaction: Transaction, rows: str) -> list[str]:
+    """These running tasks (rows as JSON) have lost their worker."""
+    records = Records(transaction)
+    found = []
+    for row in decode_rows(rows):
+        record = transaction.record(row)
+        records.stored[row.id] = (record, row.stream)
+        after, entry = lost(record, transaction.settings(record.queue), transaction.now)
+        records.put(after, entry)
+        transaction.count(Counter.LOSSES, record.queue, 1)
+        transaction.tell(record.queue, after.state)
+        found.append(row.id)
+    records.flush()
+    return found

@@ -1,0 +1,31 @@
+"""The SQL of this engine: one file per statement under `sql/`, read once."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+__all__ = ["migration_scripts", "statement"]
+
+
+def without_comments(script: str) -> str:
+    """The script without its comment lines, which only people read."""
+    return "\n".join(line for line in script.splitlines() if line.strip() and not line.lstrip().startswith("--"))
+
+
+@cache
+def statement(name: str) -> str:
+    """The statement in ``sql/{name}.sql``."""
+    return without_comments((files(__package__) / "sql" / f"{name}.sql").read_text(encoding="utf-8"))
+
+
+@cache
+def migration_scripts() -> dict[int, tuple[str, str]]:
+    """Number → (title, script) of each step, in order."""
+    found = {}
+    for resource in (files(__package__) / "migrations").iterdir():
+        stem, _, ending = resource.name.rpartition(".")
+        if ending == "sql":
+            number, _, title = stem.partition("_")
+            found[int(number)] = (title.replace("_", " "), without_comments(resource.read_text(encoding="utf-8")))
+    return dict(sorted(found.items()))

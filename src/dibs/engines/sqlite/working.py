@@ -1,0 +1,114 @@
+"""Workers: their signs of life, and what becomes of those who give none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Struct, structs
+
+from dibs.core.lease import RESCUE_BATCH
+from dibs.core.task import WorkerState
+from dibs.engines.base import Beat, Changed, WorkerRecord, worker_topic
+from dibs.engines.sqlite.rows import to_json
+from dibs.engines.sqlite.settling import lose
+from dibs.engines.sqlite.transaction import Snapshot, Transaction
+
+__all__ = ["StoredWorker", "beat", "bury_workers", "leave", "new_presence", "set_worker_state", "stored_workers"]
+
+
+class StoredWorker(Struct, array_like=True):
+    """A row of dibs_workers."""
+
+    id: str
+    state: WorkerState
+    presence: int | None
+    record: str
+
+
+workers_decoder = msgspec.json.Decoder(list[StoredWorker])
+record_decoder = msgspec.json.Decoder(WorkerRecord)
+
+
+def stored_workers(snapshot: Snapshot) -> list[StoredWorker]:
+    return workers_decoder.decode(snapshot.value("workers"))
+
+
+def workers(snapshot: Snapshot) -> list[WorkerRecord]:
+    return [as_record(worker) for worker in stored_workers(snapshot)]
+
+
+def as_record(worker: StoredWorker) -> WorkerRecord:
+    return structs.replace(record_decoder.decode(worker.record), state=worker.state)
+
+
+def find(snapshot: Snapshot, worker: str) -> StoredWorker | None:
+    found = workers_decoder.decode(snapshot.value("worker", worker))
+    return found[0] if found else None
+
+
+def new_presence(transaction: Transaction) -> int:
+    """A byte of the presence file that no worker has had before."""
+    number: int = transaction.value("new_presence")
+    return number
+
+
+def beat(transaction: Transaction, sign: Beat, presence: int | None) -> WorkerState:
+    stored = find(transaction, sign.id)
+    alive = stored is not None and stored.state is not WorkerState.DEAD
+    state = stored.state if stored is not None and alive else WorkerState.ACTIVE
+    now = transaction.now
+    record = WorkerRecord(
+        id=sign.id,
+        host=sign.host,
+        pid=sign.pid,
+        version=sign.version,
+        queues=sign.queues,
+        names=sign.names,
+        capabilities=sign.capabilities,
+        concurrency=sign.concurrency,
+        running=sign.running,
+        state=state,
+        started_at=now if stored is None else record_decoder.decode(stored.record).started_at,
+        seen_at=now,
+        expires_at=now + sign.lives_for,
+    )
+    transaction.write("save_worker", sign.id, state, record.expires_at, presence, to_json(record))
+    if sign.minutes:
+        minutes = [(m.minute, m.worker, m.queue, m.tier, to_json(m)) for m in sign.minutes]
+        transaction.write("save_minutes", to_json(minutes))
+    return state
+
+
+def leave(transaction: Transaction, worker: str) -> None:
+    transaction.write("delete_worker", worker)
+
+
+def set_worker_state(transaction: Transaction, worker: str, state: WorkerState, actor: str) -> Changed:
+    stored = find(transaction, worker)
+    if stored is None:
+        return Changed.UNKNOWN
+    if stored.state is WorkerState.DEAD or state is WorkerState.DEAD:
+        return Changed.WRONG_STATE
+    if stored.state is state:
+        return Changed.UNCHANGED
+    transaction.write("set_worker_state", state, worker)
+    transaction.remember(actor, f"set worker {state}", worker)
+    transaction.topics.add(worker_topic(worker))
+    return Changed.DONE
+
+
+def bury_workers(transaction: Transaction, absent: Iterable[str]) -> tuple[list[str], list[str], bool]:
+    """Mark workers dead whose record has expired or who are absent, and take back the tasks of the absent.
+
+    Answers (tasks, workers, whether the bound was reached).
+    """
+    gone = sorted(absent)
+    lost = lose(transaction, transaction.value("running_of", to_json(gone), RESCUE_BATCH)) if gone else []
+    more = len(lost) == RESCUE_BATCH
+    # An absent worker with tasks left to take back stays on the list until the last one is.
+    doomed = [] if more else gone
+    found = msgspec.json.decode(transaction.value("expired_workers", transaction.now, to_json(doomed)), type=list[str])
+    if found:
+        transaction.write("bury_workers", to_json(found))
+    return lost, found, more

@@ -1,0 +1,146 @@
+"""extend: a current lease is kept, whatever the time; nobody else's is."""
+
+from __future__ import annotations
+
+from dibs.core.states import State
+from dibs.core.task import Lease, LeasedTask, Outcome
+from dibs.core.times import HOUR, MINUTE, SECOND, Duration
+from dibs.engines.base import ExtendAnswer, ExtendOutcome, Extension
+from dibs.testing.conformance.harness import Harness, lease_of
+
+DAY_LONG = 24 * HOUR
+
+
+async def extend(harness: Harness, lease: LeasedTask | Lease, by: Duration = MINUTE) -> ExtendAnswer:
+    lease = lease_of(lease) if isinstance(lease, LeasedTask) else lease
+    return (await harness.engine.extend([Extension(lease, by)], now=harness.now))[0]
+
+
+async def test_keeps_a_lease(harness: Harness) -> None:
+    task = await harness.start()
+    harness.later(20 * SECOND)
+    answer = await extend(harness, task)
+    assert (answer.outcome, answer.expires_at) == (ExtendOutcome.HELD, harness.now + MINUTE)
+    assert (await harness.record(task.id)).lease_expires_at == harness.now + MINUTE
+
+
+async def test_kept_lease_is_not_rescued(harness: Harness) -> None:
+    task = await harness.start()
+    harness.later(29 * SECOND)
+    await extend(harness, task, by=30 * SECOND)
+    harness.later(29 * SECOND)
+    assert (await harness.engine.rescue(now=harness.now)).lost == []
+    harness.later(SECOND)
+    assert (await harness.engine.rescue(now=harness.now)).lost == [task.id]
+
+
+async def test_repeat_changes_nothing(harness: Harness) -> None:
+    task = await harness.start()
+    assert await extend(harness, task) == await extend(harness, task)
+    assert await harness.engine.history(task.id) == []
+
+
+async def test_carries_progress(harness: Harness) -> None:
+    task = await harness.start()
+    extension = Extension(lease_of(task), MINUTE, progress=0.25, message="a quarter")
+    await harness.engine.extend([extension], now=harness.now)
+    record = await harness.record(task.id)
+    assert (record.progress, record.progress_message) == (0.25, "a quarter")
+
+
+async def test_a_beat_without_progress_leaves_it(harness: Harness) -> None:
+    task = await harness.start()
+    extension = Extension(lease_of(task), MINUTE, progress=0.5, message="half")
+    await harness.engine.extend([extension], now=harness.now)
+    await extend(harness, task)
+    record = await harness.record(task.id)
+    assert (record.progress, record.progress_message) == (0.5, "half")
+
+
+async def test_progress_belongs_to_its_run(harness: Harness) -> None:
+    task = await harness.start()
+    await harness.engine.extend([Extension(lease_of(task), MINUTE, 0.5, "half")], now=harness.now)
+    await harness.settle(task, Outcome.RELEASED)
+    record = await harness.record(task.id)
+    assert (record.progress, record.progress_message) == (None, "")
+
+
+async def test_another_number_is_lost(harness: Harness) -> None:
+    task = await harness.start()
+    before = await harness.record(task.id)
+    for number in (task.lease - 1, task.lease + 1):
+        answer = await extend(harness, Lease(task.id, number))
+        assert answer.outcome is ExtendOutcome.LOST
+    assert await harness.record(task.id) == before
+
+
+async def test_unknown_task_is_lost(harness: Harness) -> None:
+    assert (await extend(harness, Lease(harness.new_id(), 1))).outcome is ExtendOutcome.LOST
+
+
+async def test_settled_run_is_lost(harness: Harness) -> None:
+    for outcome in Outcome:
+        task = await harness.start(queue=outcome.value)
+        await harness.settle(task, outcome)
+        assert (await extend(harness, task)).outcome is ExtendOutcome.LOST
+
+
+async def test_expired_lease_that_nobody_took_is_kept(harness: Harness) -> None:
+    task = await harness.start()
+    harness.later(HOUR)
+    answer = await extend(harness, task)
+    assert (answer.outcome, answer.expires_at) == (ExtendOutcome.HELD, harness.now + MINUTE)
+    assert (await harness.engine.rescue(now=harness.now)).lost == []
+
+
+async def test_zombie_learns_that_it_lost(harness: Harness) -> None:
+    zombie = await harness.start()
+    harness.later(HOUR)
+    await harness.engine.rescue(now=harness.now)
+    assert (await extend(harness, zombie)).outcome is ExtendOutcome.LOST
+    (heir,) = await harness.claim(worker="heir")
+    assert (await extend(harness, zombie)).outcome is ExtendOutcome.LOST
+    record = await harness.record(heir.id)
+    assert (record.state, record.lease_expires_at) == (State.RUNNING, heir.lease_expires_at)
+
+
+async def test_tells_of_cancellation_and_keeps_the_lease(harness: Harness) -> None:
+    task = await harness.start()
+    await harness.engine.cancel([task.id], note="changed my mind", now=harness.now)
+    harness.later(SECOND)
+    answer = await extend(harness, task)
+    assert answer == ExtendAnswer(ExtendOutcome.CANCEL, harness.now + MINUTE, "changed my mind")
+    assert (await harness.record(task.id)).lease_expires_at == harness.now + MINUTE
+
+
+async def test_a_run_of_a_day_is_exhausted(harness: Harness) -> None:
+    task = await harness.start()
+    harness.later(DAY_LONG - SECOND)
+    answer = await extend(harness, task)
+    assert (answer.outcome, answer.expires_at) == (ExtendOutcome.HELD, task.claimed_at + DAY_LONG)
+    harness.later(SECOND)
+    assert (await extend(harness, task)).outcome is ExtendOutcome.EXHAUSTED
+    assert (await harness.record(task.id)).lease_expires_at == task.claimed_at + DAY_LONG
+
+
+async def test_answers_in_the_order_asked(harness: Harness) -> None:
+    first, second, third = [await harness.start() for _ in range(3)]
+    await harness.settle(second)
+    await harness.engine.cancel([third.id], now=harness.now)
+    tasks = [third, second, first]
+    answers = await harness.engine.extend([Extension(lease_of(task), MINUTE) for task in tasks], now=harness.now)
+    assert [answer.outcome for answer in answers] == [ExtendOutcome.CANCEL, ExtendOutcome.LOST, ExtendOutcome.HELD]
+
+
+async def test_nothing_is_nothing(harness: Harness) -> None:
+    assert await harness.engine.extend([], now=harness.now) == []
+
+
+async def test_extended_lease_holds_its_slot(harness: Harness) -> None:
+    await harness.set_queue(max_concurrent=1)
+    await harness.add_many(2)
+    (task,) = await harness.claim(5)
+    harness.later(29 * SECOND)
+    await extend(harness, task)
+    harness.later(30 * SECOND)
+    assert await harness.claim(5) == []

@@ -1,0 +1,48 @@
+"""lead and resign: one leader at a time, under a number that only grows."""
+
+from __future__ import annotations
+
+from dibs.core.lease import TERM
+from dibs.core.times import SECOND
+from dibs.testing.conformance.harness import Harness
+
+
+async def test_first_come(harness: Harness) -> None:
+    term = await harness.engine.lead("a", now=harness.now)
+    assert term is not None
+    assert (term.worker, term.expires_at) == ("a", harness.now + TERM)
+    assert await harness.engine.lead("b", now=harness.now) is None
+
+
+async def test_renewal_keeps_the_number(harness: Harness) -> None:
+    first = await harness.lead("a")
+    harness.later(5 * SECOND)
+    second = await harness.lead("a")
+    assert second.number == first.number
+    assert second.expires_at == harness.now + TERM
+    harness.later(TERM - 1)
+    assert await harness.engine.lead("b", now=harness.now) is None
+
+
+async def test_a_term_ends(harness: Harness) -> None:
+    first = await harness.lead("a")
+    harness.later(TERM)
+    second = await harness.lead("b")
+    assert second.number > first.number
+    assert await harness.engine.lead("a", now=harness.now) is None
+
+
+async def test_resigning_makes_room(harness: Harness) -> None:
+    first = await harness.lead("a")
+    await harness.engine.resign(first)
+    await harness.engine.resign(first)
+    second = await harness.lead("b")
+    assert second.number > first.number
+
+
+async def test_only_the_current_term_can_be_resigned(harness: Harness) -> None:
+    old = await harness.lead("a")
+    harness.later(TERM)
+    await harness.lead("b")
+    await harness.engine.resign(old)
+    assert await harness.engine.lead("a", now=harness.now) is None

@@ -1,0 +1,283 @@
+"""settle: one outcome per run, recorded under its current lease and no other."""
+
+from __future__ import annotations
+
+from dibs.core.states import Reason, State
+from dibs.core.task import HISTORY_LIMIT, Failure, HistoryEvent, Lease, Outcome, Settlement
+from dibs.core.times import HOUR, MINUTE, SECOND
+from dibs.engines.base import Counter, SettleOutcome
+from dibs.testing.conformance.harness import WORKER, Harness, lease_of
+
+DONE, ALREADY, REFUSED = SettleOutcome.DONE, SettleOutcome.ALREADY, SettleOutcome.REFUSED
+FAILURE = Failure(type="ValueError", message="no such thing", traceback="Traceback …")
+
+
+async def test_completed_with_its_result(harness: Harness) -> None:
+    task = await harness.start()
+    harness.later(SECOND)
+    assert await harness.settle(task, result=b'{"sum":3}') is DONE
+    record = await harness.record(task.id)
+    assert (record.state, record.result, record.reason) == (State.COMPLETED, b'{"sum":3}', None)
+    assert (record.started_at, record.finished_at) == (task.claimed_at, harness.now)
+    assert (record.worker, record.lease, record.settled_lease, record.attempts) == (WORKER, 1, 1, 0)
+    assert record.lease_expires_at is None
+    assert await harness.counts() == {State.COMPLETED: 1}
+    assert await harness.engine.history(task.id) == [], "a clean run's row tells all"
+
+
+async def test_no_result_and_a_null_result_differ(harness: Harness) -> None:
+    nothing, null = await harness.start(), await harness.start()
+    await harness.settle(nothing)
+    await harness.settle(null, result=b"null")
+    assert (await harness.record(nothing.id)).result is None
+    assert (await harness.record(null.id)).result == b"null"
+
+
+async def test_retry_waits_and_counts(harness: Harness) -> None:
+    task = await harness.start()
+    harness.later(SECOND)
+    assert await harness.settle(task, Outcome.RETRY, delay=MINUTE, failure=FAILURE, note="soon") is DONE
+    record = await harness.record(task.id)
+    assert (record.state, record.due_at, record.attempts) == (State.RETRYING, harness.now + MINUTE, 1)
+    assert (record.failure, record.worker, record.started_at) == (FAILURE, None, None)
+    (entry,) = await harness.engine.history(task.id)
+    assert (entry.event, entry.at, entry.lease, entry.worker) == (HistoryEvent.FAILED, harness.now, 1, WORKER)
+    assert (entry.failure, entry.note) == (FAILURE, "soon")
+    assert await harness.counter(Counter.RETRIES) == 1
+    assert await harness.counts() == {State.RETRYING: 1}
+
+
+async def test_retry_is_claimed_again_with_the_next_lease(harness: Harness) -> None:
+    task = await harness.start()
+    await harness.settle(task, Outcome.RETRY, delay=MINUTE)
+    harness.later(MINUTE - 1)
+    assert await harness.claim() == []
+    harness.later(1)
+    (again,) = await harness.claim()
+    assert (again.id, again.lease, again.attempts, again.attempt) == (task.id, 2, 1, 2)
+
+
+async def test_retry_without_delay_is_due_at_once(harness: Harness) -> None:
+    task = await harness.start()
+    await harness.settle(task, Outcome.RETRY)
+    assert await harness.claim_ids() == [task.id]
+
+
+async def test_timed_out_run_says_so(harness: Harness) -> None:
+    task = await harness.start()
+    await harness.settle(task, Outcome.RETRY, timed_out=True, failure=FAILURE)
+    assert await harness.events(task.id) == [HistoryEvent.TIMED_OUT]
+
+
+async def test_failed_attempts_lower_the_rank(harness: Harness) -> None:
+    task = await harness.start(priority=50)
+    await harness.settle(task, Outcome.RETRY)
+    fresh = await harness.add(priority=49)
+    assert await harness.claim_ids(2) == [fresh, task.id]
+
+
+async def test_strict_queue_forgives_failures(harness: Harness) -> None:
+    await harness.set_queue(policy="strict")
+    task = await harness.start(priority=50)
+    await harness.settle(task, Outcome.RETRY)
+    fresh = await harness.add(priority=49)
+    assert await harness.claim_ids(2) == [task.id, fresh]
+
+
+async def test_dead_with_reason_and_failure(harness: Harness) -> None:
+    task = await harness.start()
+    harness.later(SECOND)
+    assert await harness.settle(task, Outcome.DEAD, reason=Reason.EXHAUSTED, failure=FAILURE, note="enough") is DONE
+    record = await harness.record(task.id)
+    assert (record.state, record.reason, record.failure) == (State.DEAD, Reason.EXHAUSTED, FAILURE)
+    assert (record.attempts, record.finished_at, record.note) == (1, harness.now, "enough")
+    assert await harness.events(task.id) == [HistoryEvent.DEAD]
+    assert await harness.counts() == {State.DEAD: 1}
+
+
+async def test_dead_without_reason_is_permanent(harness: Harness) -> None:
+    record = await harness.record(await harness.ended(Outcome.DEAD))
+    assert record.reason is Reason.PERMANENT
+
+
+async def test_cancelled_by_its_worker(harness: Harness) -> None:
+    task = await harness.start()
+    await harness.engine.cancel([task.id], note="not needed", now=harness.now)
+    assert await harness.settle(task, Outcome.CANCELLED) is DONE
+    record = await harness.record(task.id)
+    assert (record.state, record.reason, record.note) == (State.CANCELLED, Reason.USER, "not needed")
+    assert await harness.events(task.id) == [HistoryEvent.CANCEL_REQUESTED, HistoryEvent.CANCELLED]
+
+
+async def test_released_is_pending_at_once(harness: Harness) -> None:
+    task = await harness.start()
+    harness.later(SECOND)
+    assert await harness.settle(task, Outcome.RELEASED) is DONE
+    record = await harness.record(task.id)
+    assert (record.state, record.attempts, record.losses, record.due_at) == (State.PENDING, 0, 0, None)
+    assert (record.worker, record.lease_expires_at, record.ready_at) == (None, None, harness.now)
+    assert await harness.events(task.id) == [HistoryEvent.RELEASED]
+    assert await harness.claim_ids() == [task.id]
+
+
+async def test_snoozed_is_scheduled(harness: Harness) -> None:
+    task = await harness.start()
+    assert await harness.settle(task, Outcome.SNOOZED, delay=HOUR) is DONE
+    record = await harness.record(task.id)
+    assert (record.state, record.attempts, record.due_at) == (State.SCHEDULED, 0, harness.now + HOUR)
+    assert await harness.events(task.id) == [HistoryEvent.SNOOZED]
+    harness.later(HOUR)
+    assert await harness.claim_ids() == [task.id]
+
+
+async def test_asked_to_cancel_it_does_not_come_back(harness: Harness) -> None:
+    for outcome in (Outcome.RETRY, Outcome.RELEASED, Outcome.SNOOZED):
+        task = await harness.start()
+        await harness.engine.cancel([task.id], note="stop", now=harness.now)
+        assert await harness.settle(task, outcome, delay=SECOND) is DONE
+        record = await harness.record(task.id)
+        assert (record.state, record.note, record.due_at) == (State.CANCELLED, "stop", None)
+    assert await harness.counts() == {State.CANCELLED: 3}
+
+
+async def test_completion_wins_over_a_cancel_request(harness: Harness) -> None:
+    task = await harness.start()
+    await harness.engine.cancel([task.id], now=harness.now)
+    assert await harness.settle(task, result=b"1") is DONE
+    assert await harness.state(task.id) is State.COMPLETED
+
+
+async def test_repeat_is_already(harness: Harness) -> None:
+    for outcome in Outcome:
+        task = await harness.start(queue=outcome.value)
+        assert await harness.settle(task, outcome, delay=HOUR) is DONE
+        before, history = await harness.record(task.id), await harness.engine.history(task.id)
+        harness.later(SECOND)
+        assert await harness.settle(task, outcome, delay=HOUR) is ALREADY
+        assert await harness.record(task.id) == before
+        assert await harness.engine.history(task.id) == history
+        assert await harness.counter(Counter.REFUSED, outcome.value) == 0
+
+
+async def test_repeat_is_already_while_the_next_run_is_under_way(harness: Harness) -> None:
+    task = await harness.start()
+    await harness.settle(task, Outcome.RETRY)
+    await harness.take(task.id)
+    assert await harness.settle(task, Outcome.RETRY) is ALREADY
+    assert await harness.state(task.id) is State.RUNNING
+
+
+async def test_another_outcome_under_a_settled_lease_changes_nothing(harness: Harness) -> None:
+    task = await harness.start()
+    await harness.settle(task, result=b"1")
+    assert await harness.settle(task, Outcome.DEAD) is ALREADY
+    assert await harness.state(task.id) is State.COMPLETED
+
+
+async def test_zombie_settles_nothing_before_the_heir_runs(harness: Harness) -> None:
+    zombie = await harness.start()
+    harness.later(HOUR)
+    await harness.engine.rescue(now=harness.now)
+    before = await harness.record(zombie.id)
+    for outcome in Outcome:
+        assert await harness.settle(zombie, outcome, delay=HOUR) is REFUSED
+    assert await harness.record(zombie.id) == before
+    assert await harness.counter(Counter.REFUSED) == len(Outcome)
+
+
+async def test_zombie_settles_nothing_of_its_heir(harness: Harness) -> None:
+    zombie = await harness.start()
+    harness.later(HOUR)
+    await harness.engine.rescue(now=harness.now)
+    (heir,) = await harness.claim(worker="heir")
+    before = await harness.record(zombie.id)
+    for outcome in Outcome:
+        assert await harness.settle(zombie, outcome, delay=HOUR) is REFUSED
+    assert await harness.record(zombie.id) == before
+    assert await harness.settle(heir) is DONE
+    assert (await harness.record(zombie.id)).worker == "heir"
+
+
+async def test_refusal_is_remembered_while_unfinished(harness: Harness) -> None:
+    zombie = await harness.start()
+    harness.later(HOUR)
+    await harness.engine.rescue(now=harness.now)
+    assert await harness.settle(zombie) is REFUSED
+    assert await harness.events(zombie.id) == [HistoryEvent.LOST, HistoryEvent.REFUSED]
+    refused = (await harness.engine.history(zombie.id))[-1]
+    assert (refused.at, refused.lease) == (harness.now, zombie.lease)
+    await harness.settle(await harness.take(zombie.id))
+    assert await harness.settle(zombie) is REFUSED
+    assert await harness.events(zombie.id) == [HistoryEvent.LOST, HistoryEvent.REFUSED]
+    assert await harness.counter(Counter.REFUSED) == 2
+
+
+async def test_unknown_task_and_future_lease_are_refused(harness: Harness) -> None:
+    task = await harness.start()
+    assert await harness.settle(Lease(harness.new_id(), 1)) is REFUSED
+    assert await harness.settle(Lease(task.id, task.lease + 1)) is REFUSED
+    assert await harness.state(task.id) is State.RUNNING
+
+
+async def test_a_task_that_waits_can_not_be_settled(harness: Harness) -> None:
+    task_id = await harness.add()
+    assert await harness.settle(Lease(task_id, 1)) is REFUSED
+    assert await harness.state(task_id) is State.PENDING
+
+
+async def test_expired_lease_that_nobody_took_may_settle(harness: Harness) -> None:
+    task = await harness.start()
+    harness.later(HOUR)
+    assert await harness.settle(task) is DONE
+    assert (await harness.engine.rescue(now=harness.now)).lost == []
+
+
+async def test_answers_in_the_order_asked(harness: Harness) -> None:
+    await harness.add_many(6)
+    tasks = await harness.claim(6)
+    settlements = [
+        Settlement(lease=lease_of(task), outcome=outcome, delay=SECOND)
+        for task, outcome in zip(tasks, Outcome, strict=True)
+    ]
+    stale = Settlement(lease=Lease(tasks[0].id, 99), outcome=Outcome.DEAD)
+    answers = await harness.engine.settle([stale, *settlements, settlements[0]], now=harness.now)
+    assert answers == [REFUSED, *[DONE] * 6, ALREADY]
+    states = [record.state for record in await harness.engine.get([task.id for task in tasks]) if record]
+    assert states == [
+        State.COMPLETED,
+        State.RETRYING,
+        State.DEAD,
+        State.CANCELLED,
+        State.PENDING,
+        State.SCHEDULED,
+    ]
+
+
+async def test_nothing_is_nothing(harness: Harness) -> None:
+    assert await harness.engine.settle([], now=harness.now) == []
+
+
+async def test_history_keeps_the_newest(harness: Harness) -> None:
+    task = await harness.start()
+    rounds = HISTORY_LIMIT + 5
+    for number in range(1, rounds + 1):
+        await harness.settle(task, Outcome.RELEASED, note=str(number))
+        task = await harness.take(task.id)
+    history = await harness.engine.history(task.id)
+    assert [entry.note for entry in history] == [str(number) for number in range(6, rounds + 1)]
+
+
+async def test_history_survives_the_end(harness: Harness) -> None:
+    task = await harness.start()
+    await harness.settle(task, Outcome.RETRY, failure=FAILURE)
+    await harness.settle(await harness.take(task.id))
+    assert await harness.events(task.id) == [HistoryEvent.FAILED]
+    assert (await harness.record(task.id)).failure is None
+
+
+async def test_a_large_batch(harness: Harness) -> None:
+    await harness.add_many(1_000)
+    tasks = await harness.claim(1_000)
+    settlements = [Settlement(lease=lease_of(task), outcome=Outcome.COMPLETED) for task in tasks]
+    assert await harness.engine.settle(settlements, now=harness.now) == [DONE] * 1_000
+    assert await harness.counts() == {State.COMPLETED: 1_000}

@@ -1,0 +1,123 @@
+"""subscribe and ring: whoever waits is woken; a ring between two waits is remembered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from dibs.core.task import Edit, Outcome, QueueState, WorkerState
+from dibs.core.times import HOUR
+from dibs.engines.base import ended_topic, work_topic, worker_topic
+from dibs.testing.conformance.harness import QUEUE, WORKER, Harness
+
+PATIENCE = 10.0
+"""Seconds after which a bell that did not ring counts as broken; no passing test waits for it."""
+
+
+async def rings(harness: Harness, topic: str, act: Awaitable[object]) -> bool:
+    """Whether doing something wakes who listens to the topic."""
+    subscription = harness.engine.subscribe([topic])
+    try:
+        await act
+        return await subscription.wait(PATIENCE)
+    finally:
+        subscription.close()
+
+
+async def test_ring_wakes(harness: Harness) -> None:
+    assert await rings(harness, work_topic("a"), harness.engine.ring([work_topic("a")]))
+
+
+async def test_ring_wakes_who_already_waits(harness: Harness) -> None:
+    subscription = harness.engine.subscribe([work_topic("a"), work_topic("b")])
+    waiting = asyncio.create_task(subscription.wait(PATIENCE))
+    await asyncio.sleep(0)
+    await harness.engine.ring([work_topic("b")])
+    assert await waiting
+    subscription.close()
+
+
+async def test_rings_are_remembered_until_heard(harness: Harness) -> None:
+    subscription = harness.engine.subscribe([work_topic("a")])
+    for _ in range(3):
+        await harness.engine.ring([work_topic("a")])
+        assert await subscription.wait(PATIENCE)
+    subscription.close()
+
+
+async def test_every_listener_hears(harness: Harness) -> None:
+    subscriptions = [harness.engine.subscribe([work_topic("a")]) for _ in range(3)]
+    await harness.engine.ring([work_topic("a")])
+    for subscription in subscriptions:
+        assert await subscription.wait(PATIENCE)
+        subscription.close()
+
+
+async def test_waiting_ends_without_a_ring(harness: Harness) -> None:
+    subscription = harness.engine.subscribe([work_topic("silent")])
+    async with asyncio.timeout(PATIENCE):
+        await subscription.wait(0.0)
+        await subscription.wait(0.001)
+    subscription.close()
+
+
+async def test_a_closed_subscription_may_be_closed_again(harness: Harness) -> None:
+    subscription = harness.engine.subscribe([work_topic("a")])
+    subscription.close()
+    subscription.close()
+    await harness.engine.ring([work_topic("a")])
+
+
+async def test_sibling_hears(harness: Harness) -> None:
+    sibling = harness.engine.sibling()
+    await sibling.open()
+    subscription = sibling.subscribe([work_topic(QUEUE)])
+    await harness.add()
+    assert await subscription.wait(PATIENCE)
+    subscription.close()
+    await sibling.close()
+
+
+async def test_new_work_rings(harness: Harness) -> None:
+    work = work_topic(QUEUE)
+    assert await rings(harness, work, harness.add())
+    dead = await harness.ended(Outcome.DEAD, queue="elsewhere")
+    replay = harness.engine.replay([dead], queue=QUEUE, now=harness.now)
+    assert await rings(harness, work, replay)
+    late = await harness.add(delay=HOUR)
+    assert await rings(harness, work, harness.engine.edit([Edit(id=late, due_at=harness.now)], now=harness.now))
+
+
+async def test_work_that_comes_back_rings(harness: Harness) -> None:
+    work = work_topic(QUEUE)
+    task = await harness.start()
+    assert await rings(harness, work, harness.settle(task, Outcome.RELEASED))
+    await harness.take(task.id)
+    harness.later(HOUR)
+    assert await rings(harness, work, harness.engine.rescue(now=harness.now))
+
+
+async def test_resumed_queue_rings(harness: Harness) -> None:
+    await harness.add()
+    await harness.engine.set_queue_state(QUEUE, QueueState.PAUSED, now=harness.now)
+    resume = harness.engine.set_queue_state(QUEUE, QueueState.ACTIVE, now=harness.now)
+    assert await rings(harness, work_topic(QUEUE), resume)
+
+
+async def test_ends_ring(harness: Harness) -> None:
+    ended = ended_topic(QUEUE)
+    assert await rings(harness, ended, harness.settle(await harness.start()))
+    assert await rings(harness, ended, harness.settle(await harness.start(), Outcome.DEAD))
+    waiting = await harness.add()
+    assert await rings(harness, ended, harness.engine.cancel([waiting], now=harness.now))
+    await harness.add()
+    assert await rings(harness, ended, harness.engine.delete_queue(QUEUE, force=True, now=harness.now))
+
+
+async def test_workers_are_rung(harness: Harness) -> None:
+    topic = worker_topic(WORKER)
+    task = await harness.start()
+    assert await rings(harness, topic, harness.engine.cancel([task.id], now=harness.now))
+    await harness.beat()
+    pause = harness.engine.set_worker_state(WORKER, WorkerState.PAUSED, now=harness.now)
+    assert await rings(harness, topic, pause)

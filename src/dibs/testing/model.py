@@ -1,0 +1,478 @@
+"""Random programs, run on an engine and on the memory engine side by side, must never show a difference.
+
+`engine_machine(make_engine)` gives a Hypothesis state machine; run it with `check_engine`, or as a `TestCase`::
+
+    def test_model():
+        check_engine(lambda: MyEngine(...))      # a new, empty store on each call
+
+Each rule does the same to both engines at the same instant and compares the answers; after each rule everything that
+can be observed is compared too. A worker's death is a claim that nobody ever settles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from msgspec import Struct, structs
+
+from dibs.core.ids import uuid7
+from dibs.core.settings import Defaults, QueueSettings, change_settings
+from dibs.core.states import Reason, State
+from dibs.core.task import Edit, Failure, Lease, LeasedTask, NewTask, Outcome, QueueRecord, QueueState, Settlement
+from dibs.core.times import DAY, HOUR, MINUTE, SECOND, Duration
+from dibs.engines.base import ClaimRequest, Engine, EnqueueOutcome, Extension, Floor, Query
+from dibs.engines.memory import MemoryEngine
+from dibs.testing.conformance.harness import START, EngineFactory
+
+__all__ = ["PROFILE", "EngineMachine", "check_engine", "engine_machine"]
+
+Answer = TypeVar("Answer")
+Act = Callable[[Engine], Awaitable[Answer]]
+
+QUEUES = ("plain", "capped", "tiers", "strict", "narrow")
+SETTINGS: dict[str, dict[str, object]] = {
+    "plain": {},
+    "capped": {"aging": 30, "max_aging_bonus": 20, "deadline_horizon": 600},
+    "tiers": {"policy": "tiers", "promote_low": 60, "promote_medium": 120, "tiers": {"low": {"retries": 7}}},
+    "strict": {"policy": "strict", "max_depth": 6, "keep": 0},
+    "narrow": {"max_concurrent": 2, "rate": 0.5, "burst": 3, "lease": 20},
+}
+CHANGES: tuple[dict[str, object], ...] = (
+    {"policy": "strict"},
+    {"policy": "aging"},
+    {"policy": "tiers"},
+    {"aging": 10},
+    {"aging": 600},
+    {"max_aging_bonus": 5},
+    {"max_aging_bonus": None},
+    {"retry_penalty": 20},
+    {"deadline_weight": 60, "deadline_horizon": 60},
+    {"max_depth": 3},
+    {"max_depth": None},
+    {"max_concurrent": 1},
+    {"max_concurrent": None},
+    {"rate": 0.1, "burst": 2},
+    {"rate": None, "burst": None},
+    {"retries": 9, "lease": 5},
+)
+NAMES = ("mail", "render", "index")
+REQUIREMENTS = ((), (), (), ("gpu",), ("gpu", "host:a"))
+SPANS: tuple[Duration, ...] = (0, 1, SECOND, 10 * SECOND, 31 * SECOND, MINUTE, 10 * MINUTE, HOUR, DAY + 1)
+ACTORS = ("ada", "")
+FAILURE = Failure(type="ValueError", message="no such thing", traceback="Traceback …")
+MANY = 100
+CHORE_STEPS = 20
+
+spans = st.sampled_from(SPANS)
+delays = st.sampled_from((0, 0, 0, *SPANS))
+picks = st.integers(0, 999)
+"""Chooses one of what there is, modulo how many there are: far faster than a bundle, and it shrinks as well."""
+queues = st.sampled_from(QUEUES)
+
+
+class Profile(Struct, frozen=True):
+    """A worker of the random programs."""
+
+    worker: str
+    names: tuple[str, ...] | None
+    capabilities: tuple[str, ...]
+
+
+PROFILES = (
+    Profile("all", None, ("gpu", "host:a")),
+    Profile("plain", None, ()),
+    Profile("mailer", ("mail", "unheard of"), ("gpu",)),
+    Profile("renderer", ("render", "index"), ("gpu", "host:a", "spare")),
+)
+
+new_tasks = st.builds(
+    lambda **facts: NewTask(id="", **facts),
+    queue=queues,
+    name=st.sampled_from(NAMES),
+    args=st.sampled_from((b"{}", b'{"n":1}')),
+    priority=st.sampled_from((0, 10, 39, 40, 50, 50, 50, 55, 60, 79, 80, 100)),
+    delay=delays,
+    options=st.sampled_from((Defaults(), Defaults(retries=1, lease=5 * SECOND))),
+    key=st.sampled_from((None, None, "k1", "k2")),
+    window=st.sampled_from((0, MINUTE, DAY)),
+    fingerprint=st.sampled_from(("same", "same", "same", "other")),
+    requires=st.sampled_from(REQUIREMENTS),
+    metadata=st.sampled_from(({}, {"customer": 1}, {"tags": ["a", {"b": None}]})),
+)
+deadlines = st.none() | st.sampled_from((-HOUR, 0, MINUTE, 5 * MINUTE, HOUR, 5 * HOUR))
+floors = st.sampled_from(((), (), (Floor(60, 1),), (Floor(80, 0),), (Floor(50, 0), Floor(90, 2))))
+queries = st.builds(
+    Query,
+    states=st.lists(st.sampled_from(State), max_size=3, unique=True).map(tuple),
+    queues=st.lists(queues, max_size=2, unique=True).map(tuple),
+    names=st.lists(st.sampled_from(NAMES), max_size=2, unique=True).map(tuple),
+    priority_min=st.sampled_from((0, 50)),
+    metadata=st.sampled_from(({}, {}, {"customer": 1})),
+    key=st.sampled_from((None, None, "k1")),
+    worker=st.sampled_from((None, None, "all")),
+    text=st.sampled_from(("", "", "VALUE", '"n"', "stop")),
+    limit=st.sampled_from((1, 3, 50)),
+)
+
+
+class EngineMachine(RuleBasedStateMachine):
+    """The rules. `make_engine` is set by `engine_machine`."""
+
+    make_engine: EngineFactory
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.subject, self.model = self.make_engine(), MemoryEngine()
+        self.now = START
+        self.ids: list[str] = []
+        self.enqueued: list[NewTask] = []
+        self.leases: list[Lease] = []
+        self.requests: dict[str, ClaimRequest] = {}
+        self.settlements: list[Settlement] = []
+        self.touched: set[str] = set()
+        self.both(lambda engine: engine.open())
+        for name, changes in SETTINGS.items():
+            wanted = change_settings(QueueSettings(), changes)
+            self.both(lambda engine, n=name, s=wanted: engine.set_queue(n, s, expected=0, now=self.now))  # type: ignore[misc]
+
+    def teardown(self) -> None:
+        try:
+            self.compare(self.ids)
+        finally:
+            self.runner.run(self.subject.close())
+            self.runner.close()
+
+    def each(self, act: Act[Answer]) -> tuple[Answer, Answer]:
+        """Do the same to both: the answers of the engine under test and of the model."""
+        return self.runner.run(self.pair(act))
+
+    async def pair(self, act: Act[Answer]) -> tuple[Answer, Answer]:
+        return await act(self.subject), await act(self.model)
+
+    def both(self, act: Act[Answer]) -> Answer:
+        """Do the same to both, demand the same answer, and give it."""
+        subject, model = self.each(act)
+        assert subject == model, f"the engine answered {subject!r}, the model {model!r}"
+        return model
+
+    def some_ids(self, chosen: list[int]) -> list[str]:
+        """Known ids, and now and then one that nobody knows."""
+        ids = [self.ids[pick % len(self.ids)] if pick else self.id_of(0) for pick in chosen]
+        self.touched.update(ids)
+        return ids
+
+    def lease(self, pick: int) -> Lease:
+        """A lease that was given at some time, most likely a recent one."""
+        lease = self.leases[-1 - pick % len(self.leases)]
+        self.touched.add(lease.id)
+        return lease
+
+    @staticmethod
+    def id_of(number: int) -> str:
+        return uuid7(START // 1_000 + number, 0, number)
+
+    # What producers do.
+
+    @rule(tasks=st.lists(st.tuples(new_tasks, deadlines), min_size=1, max_size=4), atomic=st.booleans())
+    def enqueue(self, tasks: list[tuple[NewTask, Duration | None]], atomic: bool) -> None:
+        batch = []
+        for number, (task, left) in enumerate(tasks, len(self.enqueued) + 1):
+            deadline = None if left is None else self.now + left
+            batch.append(structs.replace(task, id=self.id_of(number), deadline=deadline))
+        self.enqueued += batch
+        self.store(batch, atomic)
+
+    @precondition(lambda self: self.enqueued)
+    @rule(pick=picks, other_name=st.booleans(), atomic=st.booleans())
+    def enqueue_again(self, pick: int, other_name: bool, atomic: bool) -> None:
+        task = self.enqueued[pick % len(self.enqueued)]
+        self.store([structs.replace(task, name="index") if other_name else task], atomic)
+
+    def store(self, batch: list[NewTask], atomic: bool) -> None:
+        answers = self.both(lambda engine: engine.enqueue(batch, atomic=atomic, now=self.now))
+        self.ids += [answer.id for answer in answers if answer.outcome is EnqueueOutcome.ENQUEUED]
+        self.touched.update(answer.id for answer in answers)
+
+    # What workers do.
+
+    @rule(
+        profile=st.sampled_from(PROFILES),
+        served=st.permutations(QUEUES),
+        width=st.integers(1, len(QUEUES)),
+        limit=st.integers(0, 6),
+        prefetch=st.sampled_from((0, 0, 2)),
+        lease=st.sampled_from((None, None, SECOND, HOUR)),
+        in_order=st.booleans(),
+        floors=floors,
+    )
+    def claim(
+        self,
+        profile: Profile,
+        served: list[str],
+        width: int,
+        limit: int,
+        prefetch: int,
+        lease: Duration | None,
+        in_order: bool,
+        floors: tuple[Floor, ...],
+    ) -> None:
+        last = self.requests.get(profile.worker)
+        request = ClaimRequest(
+            worker=profile.worker,
+            sequence=1 if last is None else last.sequence + 1,
+            queues=tuple(served[:width]),
+            limit=limit,
+            prefetch=prefetch,
+            names=profile.names,
+            capabilities=profile.capabilities,
+            lease=lease,
+            in_order=in_order,
+            floors=floors,
+        )
+        self.requests[profile.worker] = request
+        self.remember(self.both(lambda engine: engine.claim(request, now=self.now)).tasks)
+
+    @precondition(lambda self: self.requests)
+    @rule(pick=picks)
+    def claim_again(self, pick: int) -> None:
+        request = structs.replace(list(self.requests.values())[pick % len(self.requests)], repeat=True)
+        subject, model = self.each(lambda engine: engine.claim(request, now=self.now))
+        assert subject.next_due_in == model.next_due_in
+        assert by_id(subject.tasks) == by_id(model.tasks)
+        self.remember(model.tasks)
+
+    def remember(self, tasks: list[LeasedTask]) -> None:
+        self.leases += [Lease(task.id, task.lease) for task in tasks]
+        self.touched.update(task.id for task in tasks)
+
+    @precondition(lambda self: self.leases)
+    @rule(chosen=st.lists(picks, min_size=1, max_size=4), by=spans, progress=st.sampled_from((None, 0.0, 0.5)))
+    def extend(self, chosen: list[int], by: Duration, progress: float | None) -> None:
+        message = "" if progress is None else "on the way"
+        extensions = [Extension(self.lease(pick), by, progress, message) for pick in chosen]
+        self.both(lambda engine: engine.extend(extensions, now=self.now))
+
+    @precondition(lambda self: self.leases)
+    @rule(
+        chosen=st.lists(st.tuples(picks, st.sampled_from(Outcome), delays), min_size=1, max_size=4),
+        reason=st.sampled_from((None, Reason.EXHAUSTED)),
+        timed_out=st.booleans(),
+    )
+    def settle(self, chosen: list[tuple[int, Outcome, Duration]], reason: Reason | None, timed_out: bool) -> None:
+        settlements = [
+            self.settlement(self.lease(pick), outcome, delay, reason, timed_out) for pick, outcome, delay in chosen
+        ]
+        self.settlements = (self.settlements + settlements)[-MANY:]
+        self.both(lambda engine: engine.settle(settlements, now=self.now))
+
+    @staticmethod
+    def settlement(
+        lease: Lease, outcome: Outcome, delay: Duration, reason: Reason | None, timed_out: bool
+    ) -> Settlement:
+        failed = outcome in (Outcome.RETRY, Outcome.DEAD)
+        return Settlement(
+            lease=lease,
+            outcome=outcome,
+            delay=delay if outcome in (Outcome.RETRY, Outcome.SNOOZED) else 0,
+            reason=reason if outcome is Outcome.DEAD else None,
+            result=b'{"sum":3}' if outcome is Outcome.COMPLETED else None,
+            failure=FAILURE if failed else None,
+            timed_out=failed and timed_out,
+            note="as it went" if timed_out else "",
+        )
+
+    @precondition(lambda self: self.settlements)
+    @rule(pick=picks)
+    def settle_again(self, pick: int) -> None:
+        settlement = self.settlements[-1 - pick % len(self.settlements)]
+        self.touched.add(settlement.lease.id)
+        self.both(lambda engine: engine.settle([settlement], now=self.now))
+
+    @rule()
+    def rescue(self) -> None:
+        rescued = self.both(lambda engine: engine.rescue(now=self.now))
+        self.touched.update(rescued.lost)
+
+    # What people do.
+
+    @precondition(lambda self: self.ids)
+    @rule(
+        chosen=st.lists(picks, min_size=1, max_size=3),
+        note=st.sampled_from(("", "stop it")),
+        actor=st.sampled_from(ACTORS),
+    )
+    def cancel(self, chosen: list[int], note: str, actor: str) -> None:
+        ids = self.some_ids(chosen)
+        self.both(lambda engine: engine.cancel(ids, note=note, actor=actor, now=self.now))
+
+    @precondition(lambda self: self.ids)
+    @rule(
+        chosen=st.lists(picks, min_size=1, max_size=3),
+        priority=st.none() | st.sampled_from((5, 50, 95)),
+        due_in=st.none() | st.sampled_from((-HOUR, 0, SECOND, HOUR)),
+        deadline_in=deadlines,
+        metadata=st.sampled_from((None, {}, {"customer": 1})),
+    )
+    def edit(
+        self,
+        chosen: list[int],
+        priority: int | None,
+        due_in: Duration | None,
+        deadline_in: Duration | None,
+        metadata: dict[str, object] | None,
+    ) -> None:
+        edits = [
+            Edit(
+                id=task_id,
+                priority=priority,
+                due_at=None if due_in is None else self.now + due_in,
+                deadline=None if deadline_in is None else self.now + deadline_in,
+                metadata=metadata,
+            )
+            for task_id in self.some_ids(chosen)
+        ]
+        self.both(lambda engine: engine.edit(edits, actor="ada", now=self.now))
+
+    @precondition(lambda self: self.ids)
+    @rule(chosen=st.lists(picks, min_size=1, max_size=3), queue=st.none() | queues, reset=st.booleans())
+    def replay(self, chosen: list[int], queue: str | None, reset: bool) -> None:
+        ids = self.some_ids(chosen)
+        self.both(lambda engine: engine.replay(ids, queue=queue, reset=reset, actor="ada", now=self.now))
+
+    @precondition(lambda self: self.ids)
+    @rule(chosen=st.lists(picks, min_size=1, max_size=2))
+    def purge(self, chosen: list[int]) -> None:
+        ids = self.some_ids(chosen)
+        self.both(lambda engine: engine.purge(ids, actor="ada", now=self.now))
+
+    @rule(queue=queues, state=st.sampled_from((*QueueState, QueueState.ACTIVE, QueueState.ACTIVE)))
+    def set_queue_state(self, queue: str, state: QueueState) -> None:
+        self.both(lambda engine: engine.set_queue_state(queue, state, actor="ada", now=self.now))
+
+    @rule(queue=queues, change=st.sampled_from(CHANGES), stale_version=st.booleans())
+    def set_queue(self, queue: str, change: dict[str, object], stale_version: bool) -> None:
+        found = {record.name: record.settings for record in self.runner.run(self.model.queues())}
+        old = found.get(queue)
+        new = change_settings(old or QueueSettings(), change)
+        expected = (0 if old is None else old.version) - (1 if stale_version and old is not None else 0)
+        subject, model = self.each(
+            lambda engine: engine.set_queue(queue, new, expected=expected, actor="ada", now=self.now)
+        )
+        assert without_stale(subject) == without_stale(model)
+
+    @rule(queue=queues, force=st.booleans())
+    def delete_queue(self, queue: str, force: bool) -> None:
+        self.both(lambda engine: engine.delete_queue(queue, force=force, actor="ada", now=self.now))
+        self.touched.update(self.ids)
+
+    # What happens by itself.
+
+    @rule(span=spans)
+    def time_passes(self, span: Duration) -> None:
+        self.now += span
+
+    @rule()
+    def rerank(self) -> None:
+        """Bring ranks up to date on both sides; then neither may say that anything is left."""
+        for engine in (self.subject, self.model):
+            self.runner.run(self.finish_chore(engine, "rerank"))
+        subject, model = self.each(lambda engine: engine.queues())
+        assert [record.stale for record in subject] == [record.stale for record in model] == [0] * len(model)
+
+    @rule()
+    def all_chores(self) -> None:
+        for engine in (self.subject, self.model):
+            for name in engine.chore_names:
+                self.runner.run(self.finish_chore(engine, name))
+        self.touched.update(self.ids)
+
+    async def finish_chore(self, engine: Engine, name: str) -> None:
+        term = await engine.lead("leader", now=self.now)
+        assert term is not None
+        for _ in range(CHORE_STEPS):
+            record = await engine.chore(name, term, now=self.now)
+            assert not record.refused
+            if not record.more:
+                return
+        raise AssertionError(f"the chore {name} never comes to an end")
+
+    # What can be seen.
+
+    @rule(query=queries)
+    def search(self, query: Query) -> None:
+        """All pages agree; where one ends is the engine's own business."""
+        subject, model = self.each(lambda engine: all_pages(engine, query))
+        assert subject == model
+
+    @precondition(lambda self: self.ids)
+    @rule(pick=picks)
+    def position(self, pick: int) -> None:
+        (task_id,) = self.some_ids([pick])
+        self.both(lambda engine: engine.position(task_id, now=self.now))
+
+    @invariant()
+    def agree(self) -> None:
+        self.compare(sorted(self.touched))
+        self.touched.clear()
+
+    def compare(self, looked_at: list[str]) -> None:
+        """Everything observable is equal; histories are read of those tasks that may have got an entry."""
+        self.both(lambda engine: self.observe(engine, looked_at))
+
+    async def observe(self, engine: Engine, looked_at: list[str]) -> dict[str, object]:
+        names = [record.name for record in await engine.queues()]
+        return {
+            "tasks": await engine.get(self.ids),
+            "counts": await engine.counts(),
+            "counters": await engine.counters(),
+            "queues": [without_stale(record) for record in await engine.queues()],
+            "peek": {name: await engine.peek(name, MANY, now=self.now) for name in names},
+            "history": {task_id: await engine.history(task_id) for task_id in looked_at},
+            "audit": [(entry.at, entry.actor, entry.target) for entry in await engine.audit()],
+        }
+
+
+def by_id(tasks: list[LeasedTask]) -> list[LeasedTask]:
+    return sorted(tasks, key=lambda task: task.id)
+
+
+async def all_pages(engine: Engine, query: Query) -> list[str]:
+    """The ids that a search finds, newest first."""
+    found: list[str] = []
+    while True:
+        page = await engine.search(query)
+        found += [record.id for record in page.tasks]
+        if page.cursor is None:
+            return found
+        query = structs.replace(query, cursor=page.cursor)
+
+
+def without_stale(record: QueueRecord | None) -> QueueRecord | None:
+    """A queue's record but for how many ranks are stale: engines find out in their own time."""
+    return record and structs.replace(record, stale=0)
+
+
+def engine_machine(make_engine: EngineFactory) -> type[EngineMachine]:
+    """The state machine for one engine."""
+    return type("Machine", (EngineMachine,), {"make_engine": staticmethod(make_engine)})
+
+
+PROFILE = settings(
+    max_examples=100,
+    stateful_step_count=40,
+    deadline=None,
+    print_blob=True,
+    report_multiple_bugs=False,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def check_engine(make_engine: EngineFactory, profile: settings = PROFILE) -> None:
+    """Run random programs; raises if the engine ever differs from the model."""
+    run_state_machine_as_test(engine_machine(make_engine), settings=profile)

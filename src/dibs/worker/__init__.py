@@ -1,0 +1,19 @@
+"""The worker: fetch → run → settle.
+
+`worker.Worker` holds the parts together: `fetch` claims, `running` runs (on the loop, in `threads`, in `processes`),
+`reports` settles, `heart` keeps leases alive from its own thread, `housekeeping` rescues and leads. `outcome` and
+`minutes` are pure and also serve people who bring their own loop. Clients, the server and the CLI import this room; it
+knows none of them. Invariants:
+
+- The next claim never waits for a settlement, and a lease never waits for the event loop.
+- A run is settled at most once, and stays leased until the store has answered.
+- Whatever a task raises ends its attempt, never the worker.
+"""
+
+from dibs.worker.context import Context
+from dibs.worker.middleware import Middleware, Next
+from dibs.worker.settings import WorkerSettings
+from dibs.worker.status import ExitCode, ExitReport, WorkerStats
+from dibs.worker.worker import Worker
+
+__all__ = ["Context", "ExitCode", "ExitReport", "Middleware", "Next", "Worker", "WorkerSettings", "WorkerStats"]

@@ -1,0 +1,172 @@
+"""What a running task can know and say about itself."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, MutableMapping
+from contextvars import ContextVar
+from datetime import datetime
+from typing import Any, Protocol
+
+from dibs.core.task import LeasedTask
+from dibs.core.times import duration, when
+from dibs.errors import InvalidOption, LeaseLost, TaskCancelled, UsageError
+
+__all__ = ["Context", "Link"]
+
+
+class Link(Protocol):
+    """A context's connection to its run: in the worker the run itself, in an executor process the pipe."""
+
+    @property
+    def task(self) -> LeasedTask: ...
+    @property
+    def stopping(self) -> str | None:
+        """Why the task should stop, if it should."""
+        ...
+
+    @property
+    def lease_lost(self) -> bool: ...
+    @property
+    def valid_until(self) -> float:
+        """When the lease ends for all we know, on the monotonic clock."""
+        ...
+
+    @property
+    def timeout_at(self) -> float | None:
+        """When the run times out, on the monotonic clock."""
+        ...
+
+    def report(self, fraction: float, message: str) -> None: ...
+    def keep(self, seconds: float) -> None: ...
+
+
+class Context:
+    """One run of a task, as the task sees it. Usable from any thread; the same in threads and executor processes."""
+
+    __slots__ = ("_link", "_logger", "_task", "state")
+
+    def __init__(self, link: Link, state: Any = None) -> None:
+        self._link = link
+        self._task = link.task
+        self._logger: logging.LoggerAdapter[logging.Logger] | None = None
+        self.state = state
+
+    @staticmethod
+    def current() -> Context:
+        """The context of the task that this code runs in."""
+        context = CURRENT.get()
+        if context is None:
+            raise UsageError("no task is running here: Context.current() works inside a task only.")
+        return context
+
+    @staticmethod
+    def current_or_none() -> Context | None:
+        """The context of the task that this code runs in, if it runs in one."""
+        return CURRENT.get()
+
+    def __repr__(self) -> str:
+        return f"<Context of {self.name} {self.id}, attempt {self.attempt}>"
+
+    @property
+    def id(self) -> str:
+        return self._task.id
+
+    @property
+    def name(self) -> str:
+        return self._task.name
+
+    @property
+    def queue(self) -> str:
+        return self._task.queue
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1."""
+        return self._task.attempt
+
+    @property
+    def lease(self) -> int:
+        """The lease number: it grows with every run of this task, so a system downstream can refuse older ones."""
+        return self._task.lease
+
+    @property
+    def priority(self) -> int:
+        return self._task.priority
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        return self._task.metadata
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._task.headers
+
+    @property
+    def parent(self) -> str | None:
+        """The task that enqueued this one."""
+        return self._task.parent
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When the task should be done, as its producer said."""
+        return when(self._task.deadline)
+
+    @property
+    def time_left(self) -> float | None:
+        """Seconds until this run times out; None if it has no timeout."""
+        timeout_at = self._link.timeout_at
+        return None if timeout_at is None else max(0.0, timeout_at - time.monotonic())
+
+    @property
+    def lease_valid(self) -> bool:
+        """Whether the run is still ours, for all we know: False once the lease was lost or has run out unextended."""
+        return not self._link.lease_lost and time.monotonic() < self._link.valid_until
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether to stop: cancelled, timed out, lease lost, or handed back because the worker leaves."""
+        return self._link.stopping is not None
+
+    def raise_if_cancelled(self) -> None:
+        """Stop here if the task should stop."""
+        if self._link.lease_lost:
+            raise LeaseLost(f"the lease of task {self.id} was lost: another worker may be running it.")
+        reason = self._link.stopping
+        if reason is not None:
+            raise TaskCancelled(f"task {self.id} should stop: {reason}.", task_id=self.id, reason=reason)
+
+    def progress(self, fraction: float, message: str = "") -> None:
+        """Say how far the task is, from 0 to 1. Cheap; it reaches the store within a moment, latest value only."""
+        if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
+            raise InvalidOption(f"progress must be from 0 to 1, not {fraction!r}.")
+        self._link.report(float(fraction), str(message)[:1000])
+
+    def extend(self, by: float) -> None:
+        """Ask for a lease that lasts `by` seconds from now.
+
+        Leases are kept alive without it: this is for code that is about to stop the whole process from running
+        (holding the interpreter lock) for longer than the lease. It does not move the timeout.
+        """
+        self._link.keep(duration(by, "extend(by)") / 1_000_000)
+
+    @property
+    def logger(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger that puts task, name and attempt into each record and in front of each message."""
+        if self._logger is None:
+            facts = {"task_id": self.id, "task_name": self.name, "attempt": self.attempt}
+            self._logger = TaskLogger(logging.getLogger("dibs.task"), facts)
+        return self._logger
+
+
+class TaskLogger(logging.LoggerAdapter[logging.Logger]):
+    """Adds the facts of the task to the record, and a prefix for plain formatters."""
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        facts = self.extra or {}
+        kwargs["extra"] = {**facts, **(kwargs.get("extra") or {})}
+        return f"{facts['task_name']} {facts['task_id']} (attempt {facts['attempt']}): {msg}", kwargs
+
+
+CURRENT: ContextVar[Context | None] = ContextVar("dibs_context", default=None)

@@ -1,0 +1,64 @@
+"""Whether the store answers, as this process sees it; and how long to wait before asking again."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+
+from dibs.errors import StoreError
+
+__all__ = ["Backoff", "StoreHealth"]
+
+log = logging.getLogger("dibs.worker")
+
+
+class Backoff:
+    """Waits that double up to a cap, each between half and all of it, so that workers don't return in step."""
+
+    def __init__(self, first: float = 0.1, cap: float = 5.0) -> None:
+        self._first = first
+        self._cap = cap
+        self._next = first
+
+    def next(self) -> float:
+        """Seconds to wait after one more failure."""
+        wait, self._next = self._next, min(self._next * 2, self._cap)
+        return wait * random.uniform(0.5, 1.0)
+
+    def reset(self) -> None:
+        self._next = self._first
+
+
+class StoreHealth:
+    """One line in the log when the store goes, one when it is back, from whichever thread notices first."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._down_since: float | None = None
+        self.regained_at: float | None = None
+
+    @property
+    def down(self) -> bool:
+        return self._down_since is not None
+
+    def failed(self, error: StoreError, doing: str) -> None:
+        """A verb failed."""
+        with self._lock:
+            if self._down_since is not None:
+                return
+            self._down_since = time.monotonic()
+        log.error("The store does not answer (%s, while trying to %s). Going on with what runs.", error, doing)
+
+    def worked(self) -> None:
+        """A verb was answered."""
+        if self._down_since is None:
+            return
+        with self._lock:
+            if self._down_since is None:
+                return
+            gone = time.monotonic() - self._down_since
+            self._down_since = None
+            self.regained_at = time.monotonic()
+        log.warning("The store answers again after %.1f s.", gone)

@@ -1,0 +1,29 @@
+"""The onion around every run, composed once. It is also the error hook: it sees what the task raises."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from dibs.worker.context import Context
+
+__all__ = ["Middleware", "Next", "Onion", "compose"]
+
+Next = Callable[[], Awaitable[Any]]
+Middleware = Callable[[Context, Next], Awaitable[Any]]
+Onion = Callable[[Context, Next], Awaitable[Any]]
+
+
+def compose(middleware: Sequence[Middleware]) -> Onion | None:
+    """One callable for all layers, outermost first; None when there are none."""
+    onion: Onion | None = None
+    for layer in reversed(middleware):
+        onion = layer if onion is None else around(layer, onion)
+    return onion
+
+
+def around(layer: Middleware, inner: Onion) -> Onion:
+    def run(context: Context, innermost: Next) -> Awaitable[Any]:
+        return layer(context, lambda: inner(context, innermost))
+
+    return run

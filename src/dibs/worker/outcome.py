@@ -1,0 +1,128 @@
+"""What becomes of a task after a run: from what the run gave or raised to the settlement, without doing anything."""
+
+from __future__ import annotations
+
+import traceback
+from types import TracebackType
+
+from dibs.core.codec import Codec
+from dibs.core.retry import asked_delay, jitter, retry_delay, should_retry
+from dibs.core.states import Reason
+from dibs.core.task import Failure, Lease, LeasedTask, Outcome, Settlement
+from dibs.core.times import Duration, seconds
+from dibs.errors import InvalidArguments, InvalidOption, PayloadTooLarge
+from dibs.runtime.definition import TaskDefinition
+
+__all__ = [
+    "cancelled",
+    "completed",
+    "describe",
+    "failed",
+    "failed_with",
+    "misfit",
+    "released",
+    "returned",
+    "timed_out",
+]
+
+TRACEBACK_LIMIT = 16 * 1024
+MESSAGE_LIMIT = 4 * 1024
+OURS = "dibs.worker"
+
+
+def completed(task: LeasedTask, payload: bytes | None) -> Settlement:
+    """The run gave this result."""
+    return Settlement(lease=Lease(task.id, task.lease), outcome=Outcome.COMPLETED, result=payload)
+
+
+def returned(task: LeasedTask, value: object, codec: Codec) -> Settlement:
+    """The run returned `value`. One that can't be kept is a failure that no retry would cure."""
+    if value is None:
+        return completed(task, None)
+    try:
+        return completed(task, codec.encode(value, f"the result of {task.name}"))
+    except (InvalidArguments, PayloadTooLarge) as error:
+        return failed_with(task, describe(error), retry=False)
+
+
+def failed(task: LeasedTask, definition: TaskDefinition, error: BaseException) -> Settlement:
+    """The run raised `error`."""
+    retry = should_retry(error, definition.retry_on, definition.no_retry)
+    try:
+        delay = asked_delay(error)
+    except InvalidOption:  # Retry(after=nonsense): the wish to retry is still clear
+        delay = None
+    return failed_with(task, describe(error), retry=retry, delay=delay)
+
+
+def misfit(task: LeasedTask, error: BaseException) -> Settlement:
+    """The stored arguments don't fit the function (any more): retried whatever the task says, so a deploy heals it."""
+    return failed_with(task, describe(error), retry=True)
+
+
+def timed_out(task: LeasedTask, timeout: Duration) -> Settlement:
+    """The run took too long."""
+    failure = Failure(type="TimeoutError", message=f"the run took longer than its timeout of {seconds(timeout):g} s")
+    return failed_with(task, failure, retry=True, timed_out=True)
+
+
+def failed_with(
+    task: LeasedTask, failure: Failure, *, retry: bool, delay: Duration | None = None, timed_out: bool = False
+) -> Settlement:
+    """A failed attempt: again after a delay, or dead because it can't succeed or has had its attempts."""
+    lease = Lease(task.id, task.lease)
+    if not retry or task.attempts >= task.options.retries:
+        reason = Reason.EXHAUSTED if retry else Reason.PERMANENT
+        return Settlement(
+            lease=lease, outcome=Outcome.DEAD, reason=reason, failure=failure, timed_out=timed_out, note=str(reason)
+        )
+    if delay is None:
+        delay = retry_delay(task.options, task.attempt, jitter(task.id, task.lease))
+    return Settlement(lease=lease, outcome=Outcome.RETRY, delay=delay, failure=failure, timed_out=timed_out)
+
+
+def cancelled(task: LeasedTask, note: str) -> Settlement:
+    """The run was stopped because somebody cancelled the task."""
+    return Settlement(lease=Lease(task.id, task.lease), outcome=Outcome.CANCELLED, note=note)
+
+
+def released(task: LeasedTask, note: str) -> Settlement:
+    """The task is handed back: nothing was wrong with it."""
+    return Settlement(lease=Lease(task.id, task.lease), outcome=Outcome.RELEASED, note=note)
+
+
+def describe(error: BaseException) -> Failure:
+    """An exception as text, without the worker's own frames, bounded in size."""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    try:
+        message = str(error)
+    except Exception:
+        message = "(its message can't be shown: __str__ itself raised)"
+    return Failure(type=name, message=shorten(message, MESSAGE_LIMIT), traceback=text_of(error))
+
+
+def text_of(error: BaseException) -> str:
+    """The traceback from the task's own first frame on."""
+    try:
+        lines = traceback.format_exception(type(error), error, theirs(error.__traceback__))
+    except Exception:  # an exception class can break even this
+        return ""
+    return shorten("".join(lines), TRACEBACK_LIMIT)
+
+
+def theirs(trace: TracebackType | None) -> TracebackType | None:
+    """Skip the frames of the worker that lead to the task."""
+    own = trace
+    while own is not None and own.tb_frame.f_globals.get("__name__", "").startswith(OURS):
+        own = own.tb_next
+    return own or trace
+
+
+def shorten(text: str, limit: int) -> str:
+    """Keep the ends: the start says where it began, the end what it was. Lone surrogates can't be stored as UTF-8."""
+    text = text.encode("utf-8", "replace").decode()
+    if len(text) <= limit:
+        return text
+    half = limit // 2 - 20
+    return f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"

@@ -1,0 +1,94 @@
+"""One leased task in this worker, from claim to settlement."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import StrEnum
+
+from dibs.core.retry import timeout_for
+from dibs.core.task import LeasedTask
+from dibs.core.times import SECOND, Duration
+from dibs.runtime.definition import TaskDefinition
+from dibs.worker.context import Context
+
+__all__ = ["Run", "Stop"]
+
+
+class Stop(StrEnum):
+    """Why a run is being stopped."""
+
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed out"
+    LOST = "lease lost"
+    HANDED_BACK = "the worker is leaving"
+
+
+class Run:
+    """A context's link to the worker.
+
+    The loop's thread owns a run. The heart's thread reads it and writes `valid_until`, `stop`, `stop_note`; a task's
+    own thread writes `progress` and `wanted_lease`. Each of these is one assignment, so no lock is needed.
+    """
+
+    __slots__ = (
+        "claimed",
+        "context",
+        "definition",
+        "handle",
+        "in_thread",
+        "named_in_log",
+        "nudge",
+        "progress",
+        "settled",
+        "span",
+        "started",
+        "stop",
+        "stop_note",
+        "task",
+        "timeout_at",
+        "timer",
+        "valid_until",
+        "wanted_lease",
+    )
+
+    def __init__(self, task: LeasedTask, definition: TaskDefinition, claimed: float, nudge: Callable[[], None]) -> None:
+        self.task = task
+        self.definition = definition
+        self.claimed = claimed
+        self.span: Duration = task.lease_expires_at - task.claimed_at
+        self.valid_until = claimed + self.span / SECOND
+        self.nudge = nudge
+        self.started: float | None = None
+        self.timeout_at: float | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.handle: asyncio.Task[None] | None = None
+        self.context: Context | None = None
+        self.in_thread = False
+        self.named_in_log = False
+        self.settled = False
+        self.stop: Stop | None = None
+        self.stop_note = ""
+        self.progress: tuple[float, str] | None = None
+        self.wanted_lease: float | None = None
+
+    @property
+    def stopping(self) -> str | None:
+        return None if self.stop is None else (self.stop_note or self.stop.value)
+
+    @property
+    def lease_lost(self) -> bool:
+        return self.stop is Stop.LOST or self.stop is Stop.HANDED_BACK
+
+    @property
+    def timeout(self) -> Duration | None:
+        """How long this attempt may take."""
+        return timeout_for(self.task.options, self.task.attempts)
+
+    def report(self, fraction: float, message: str) -> None:
+        self.progress = (fraction, message)
+        self.nudge()
+
+    def keep(self, seconds: float) -> None:
+        self.wanted_lease = seconds
+        self.nudge()

@@ -1,0 +1,288 @@
+"""The slots: starts runs, stops them, and turns their ends into settlements."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from dibs.core.task import LeasedTask, Outcome, Settlement
+from dibs.core.times import SECOND
+from dibs.engines.base import SettleOutcome
+from dibs.errors import DibsError
+from dibs.runtime.definition import ExecutorKind, TaskDefinition
+from dibs.runtime.hub import Hub
+from dibs.worker import outcome
+from dibs.worker.buffer import Buffer
+from dibs.worker.context import CURRENT, Context
+from dibs.worker.middleware import compose
+from dibs.worker.minutes import MinuteRecorder
+from dibs.worker.processes import ChildFailed, Processes
+from dibs.worker.reports import Reports
+from dibs.worker.run import Run, Stop
+from dibs.worker.settings import WorkerSettings
+from dibs.worker.tally import Tally
+from dibs.worker.threads import Threads
+
+__all__ = ["Runs"]
+
+log = logging.getLogger("dibs.worker")
+
+GRACE = 1.0
+"""Seconds that a coroutine has to end after it was cancelled; then its run is settled without it."""
+
+LEARNING = 0.05
+"""The weight of the newest run in the running average of durations."""
+
+
+class Runs:
+    """Everything that this worker holds a lease on."""
+
+    def __init__(self, hub: Hub, settings: WorkerSettings, minutes: MinuteRecorder, processes: Processes) -> None:
+        self._hub = hub
+        self._codec = hub.codec
+        self._clock = hub.clock
+        self._minutes = minutes
+        self._loop = asyncio.get_running_loop()
+        self._onion = compose(hub.middleware)
+        self._ceilings = settings.ceilings()
+        self._concurrency = settings.concurrency
+        self._threads = Threads(self._loop, "dibs-task")
+        self._processes = processes
+        self.tally = Tally()
+        self.state: Any = None
+        self.held: dict[str, Run] = {}
+        self.buffer = Buffer(settings.served(hub), settings.in_order)
+        self.busy = 0
+        self.leaked = 0
+        self.average: float | None = None
+        self.last_started = time.monotonic()
+        self.below = [0] * len(self._ceilings)
+        self.reports: Reports
+        self.nudge: Callable[[], None] = lambda: None
+        self.changed: Callable[[], None] = lambda: None
+
+    def accept(self, tasks: list[LeasedTask], claimed: float) -> None:
+        """Take on what a claim gave, and start what there are slots for."""
+        definitions, nudge = self._hub.definitions, self.nudge
+        runs = []
+        for task in tasks:
+            run = Run(task, definitions[task.name], claimed, nudge)
+            there = self.held.get(task.id)
+            if there is not None and there.task.lease == task.lease:
+                continue  # a repeated claim gives again what an earlier reply had given
+            self.held[task.id] = run
+            runs.append(run)
+        self.buffer.add(runs)
+        self.fill()
+
+    def fill(self) -> None:
+        """Start buffered runs while there are slots for them."""
+        while self.busy < self._concurrency and (run := self.buffer.head()) is not None:
+            if self._ceilings and not self._may_start(run):
+                return
+            self.buffer.pop()
+            self._start(run)
+
+    def _may_start(self, run: Run) -> bool:
+        """Whether starting this leaves the reserved slots free."""
+        return all(
+            run.task.priority >= floor.effective or self.below[level] < floor.below
+            for level, floor in enumerate(self._ceilings)
+        )
+
+    def _count_levels(self, run: Run, change: int) -> None:
+        for level, floor in enumerate(self._ceilings):
+            if run.task.priority < floor.effective:
+                self.below[level] += change
+
+    def _start(self, run: Run) -> None:
+        self.busy += 1
+        if self._ceilings:
+            self._count_levels(run, +1)
+        run.context = Context(run, self.state)
+        self.last_started = run.started = time.monotonic()
+        timeout = run.timeout
+        if timeout is not None:
+            run.timeout_at = run.started + timeout / SECOND
+            run.timer = self._loop.call_at(run.timeout_at, self.stop, run, Stop.TIMED_OUT)
+        run.handle = self._loop.create_task(self._drive(run))
+
+    async def _drive(self, run: Run) -> None:
+        """One run, whatever it does."""
+        try:
+            settlement = await self._attempt(run)
+        except GeneratorExit:  # the loop is being closed under us: nothing can be settled any more
+            raise
+        except BaseException as error:
+            settlement = self._judge(run, error)
+        self._finish(run, settlement)
+
+    async def _attempt(self, run: Run) -> Settlement:
+        """Decode, call, encode. What it raises was raised by the task."""
+        task, definition, context = run.task, run.definition, run.context
+        assert context is not None
+        CURRENT.set(context)
+        if definition.executor is ExecutorKind.PROCESS:
+            return await self._in_process(run)
+        try:
+            args, kwargs = definition.signature.decode(task.args, self._codec)
+        except DibsError as error:
+            return outcome.misfit(task, error)
+        if definition.takes_context:
+            args.insert(0, context)
+        if definition.executor is ExecutorKind.THREAD:
+            value = await self._wrapped(context, lambda: self._in_thread(run, args, kwargs))
+        elif self._onion is None:
+            value = await definition.function(*args, **kwargs)
+        else:
+            value = await self._onion(context, lambda: definition.function(*args, **kwargs))
+        return outcome.returned(task, value, self._codec)
+
+    async def _wrapped(self, context: Context, call: Callable[[], Any]) -> Any:
+        return await (call() if self._onion is None else self._onion(context, call))
+
+    async def _in_thread(self, run: Run, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        function, context = run.definition.function, run.context
+
+        def call() -> Any:
+            CURRENT.set(context)
+            return function(*args, **kwargs)
+
+        run.in_thread = True
+        return await self._threads.call(call, lambda: self._thread_ended(run))
+
+    def _thread_ended(self, run: Run) -> None:
+        run.in_thread = False
+        if run.settled:  # its slot was kept for it, though nobody waited any more
+            self.leaked -= 1
+            self._free(run)
+
+    async def _in_process(self, run: Run) -> Settlement:
+        try:
+            json = self._codec.unwrap(run.task.args)
+        except DibsError as error:
+            return outcome.misfit(run.task, error)
+        payload = await self._processes.call(run, json)
+        if payload is None:
+            return outcome.completed(run.task, None)
+        try:
+            return outcome.completed(run.task, self._codec.wrap(payload, f"the result of {run.task.name}"))
+        except DibsError as error:
+            return outcome.failed_with(run.task, outcome.describe(error), retry=False)
+
+    def _judge(self, run: Run, error: BaseException) -> Settlement:
+        """What a run that raised comes to."""
+        if run.stop is not None:
+            return self._stopped(run)
+        if isinstance(error, ChildFailed):
+            return outcome.failed_with(run.task, error.failure, retry=error.retry, delay=error.delay)
+        return outcome.failed(run.task, run.definition, error)
+
+    def _stopped(self, run: Run) -> Settlement:
+        """The settlement of a run that we stopped. A lost lease is only reported so that the refusal is counted."""
+        if run.stop is Stop.TIMED_OUT:
+            return outcome.timed_out(run.task, run.timeout or round((time.monotonic() - run.claimed) * SECOND))
+        if run.stop is Stop.CANCELLED:
+            return outcome.cancelled(run.task, run.stop_note)
+        return outcome.released(run.task, run.stop_note or str(run.stop))
+
+    def stop(self, run: Run, why: Stop, note: str = "") -> None:
+        """Stop a run at once, as far as its executor allows. On the loop's thread; later reasons don't count."""
+        if run.settled or (run.stop is not None and run.stop is not why):
+            return
+        run.stop, run.stop_note = why, note
+        if run.started is None:
+            if self.buffer.drop(run):
+                self._settle(run, self._stopped(run))
+            return
+        assert run.handle is not None
+        if not run.in_thread or why is Stop.TIMED_OUT or why is Stop.LOST:
+            run.handle.cancel()
+        if why is not Stop.CANCELLED:
+            self._loop.call_later(GRACE, self._give_up, run)
+
+    def _give_up(self, run: Run) -> None:
+        """A stopped run that has not ended: settle it without waiting, keep its slot until it ends."""
+        if not run.settled:
+            log.warning("%s %s was stopped (%s) but goes on.", run.task.name, run.task.id, run.stop)
+            self.leaked += 1
+            self._settle(run, self._stopped(run))
+            self.changed()
+
+    def _finish(self, run: Run, settlement: Settlement) -> None:
+        """A run's coroutine has ended; a thread of it may still be busy."""
+        if run.timer is not None:
+            run.timer.cancel()
+        if run.settled:
+            if not run.in_thread:
+                self.leaked -= 1
+                self._free(run)
+            return
+        if run.stop is Stop.TIMED_OUT:
+            settlement = self._stopped(run)
+        self._settle(run, settlement)
+        if run.in_thread:
+            self.leaked += 1
+            self.changed()
+        else:
+            self._free(run)
+
+    def _free(self, run: Run) -> None:
+        """A slot is free again."""
+        assert run.started is not None
+        took = time.monotonic() - run.started
+        self.average = took if self.average is None else self.average + LEARNING * (took - self.average)
+        self.busy -= 1
+        if self._ceilings:
+            self._count_levels(run, -1)
+        self.fill()
+        self.changed()
+
+    def _settle(self, run: Run, settlement: Settlement) -> None:
+        run.settled = True
+        if run.stop is Stop.LOST:
+            self.tally.lost += 1
+            self.held.pop(run.task.id, None)
+            return
+        self.reports.add(run, settlement)
+
+    def answered(self, run: Run, settlement: Settlement, answer: SettleOutcome | None) -> None:
+        """The store has answered a settlement."""
+        task = run.task
+        if self.held.get(task.id) is run:
+            del self.held[task.id]
+        if answer is SettleOutcome.REFUSED or answer is None:
+            self.tally.refused += 1
+            log.warning(
+                "The outcome of %s %s (%s) was refused: lease %d is not the current one.",
+                task.name,
+                task.id,
+                settlement.outcome,
+                task.lease,
+            )
+            return
+        ran = time.monotonic() - run.claimed
+        self.tally.count(settlement.outcome, settlement.timed_out, ran)
+        self._minutes.record(task, settlement.outcome, int(ran * SECOND), self._clock.now())
+
+    def release_buffer(self, note: str) -> int:
+        """Hand back what has not started."""
+        runs = self.buffer.clear()
+        for run in runs:
+            self._settle(run, outcome.released(run.task, note))
+        return len(runs)
+
+    def active(self) -> list[Run]:
+        """Runs that have started and are not settled."""
+        return [run for run in self.held.values() if run.started is not None and not run.settled]
+
+    def current(self) -> Run | None:
+        """The run whose coroutine the loop is executing right now; from any thread."""
+        task = asyncio.current_task(self._loop)
+        return next((run for run in tuple(self.held.values()) if run.handle is task), None) if task else None
+
+    def close(self) -> None:
+        self._threads.close()

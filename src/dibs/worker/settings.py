@@ -1,0 +1,90 @@
+"""How one worker works: a value, checked at the door."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from dibs.core.options import check_name, check_number
+from dibs.core.times import DAY, SECOND, Duration
+from dibs.engines.base import Floor
+from dibs.errors import InvalidOption
+from dibs.runtime.environment import host
+from dibs.runtime.hub import Hub
+
+__all__ = ["WorkerSettings"]
+
+
+class WorkerSettings(Struct, frozen=True, kw_only=True):
+    """What a worker takes and how much of it at once.
+
+    `queues` empty: all queues of the app's tasks. `reserve={80: 2}` keeps two slots for work whose effective priority
+    is at least 80. `lease` (seconds) overrides what tasks and queues say. `shutdown_timeout` is how long running tasks
+    may take to finish once the worker has been asked to stop. `until_idle` makes it stop by itself when nothing that
+    it could run is waiting or running.
+    """
+
+    queues: tuple[str, ...] = ()
+    concurrency: int = 10
+    capabilities: tuple[str, ...] = ()
+    reserve: Mapping[int, int] = {}
+    in_order: bool = False
+    name: str | None = None
+    lease: float | None = None
+    shutdown_timeout: float = 30.0
+    prefetch: bool = True
+    until_idle: bool = False
+
+    def __post_init__(self) -> None:
+        check_number(self.concurrency, "concurrency", 1, 10_000)
+        for queue in self.queues:
+            check_name(queue, "queue")
+        for capability in self.capabilities:
+            check_name(capability, "a capability")
+        if self.name is not None:
+            check_name(self.name, "a worker's name")
+        for priority, slots in self.reserve.items():
+            check_number(priority, "the priority in reserve", 1, 100)
+            check_number(slots, "the slots in reserve", 1, 10_000)
+        if self.reserved >= self.concurrency:
+            raise InvalidOption(
+                f"reserve keeps {self.reserved} of {self.concurrency} slots for urgent work, which leaves none for the "
+                "rest. Reserve fewer, or raise concurrency."
+            )
+        if self.lease is not None and not 1 <= self.lease <= DAY / SECOND:
+            raise InvalidOption(f"lease must be from 1 s to 86,400 s, not {self.lease!r}.")
+        if not self.shutdown_timeout >= 0:
+            raise InvalidOption(f"shutdown_timeout must be 0 seconds or more, not {self.shutdown_timeout!r}.")
+
+    @property
+    def reserved(self) -> int:
+        """Slots that are not for everybody."""
+        return sum(self.reserve.values())
+
+    def lease_span(self) -> Duration | None:
+        """The lease to ask for; None: what the task says."""
+        return None if self.lease is None else round(self.lease * SECOND)
+
+    def worker_id(self) -> str:
+        """The worker's name, or one that no other process has."""
+        return self.name or f"{host()}-{os.getpid()}-{secrets.token_hex(3)}"
+
+    def served(self, hub: Hub) -> tuple[str, ...]:
+        """The queues to claim from, in order."""
+        known = dict.fromkeys(definition.queue for definition in hub.definitions.values())
+        return self.queues or tuple(known) or ("default",)
+
+    def offered(self) -> tuple[str, ...]:
+        """The capabilities, with the one that every worker has: its own host."""
+        return tuple(dict.fromkeys((*self.capabilities, f"host:{host()}")))
+
+    def ceilings(self) -> tuple[Floor, ...]:
+        """Per reserved priority, how many slots work below it may hold: each level keeps its own and those above it."""
+        levels = sorted(self.reserve)
+        return tuple(
+            Floor(level, self.concurrency - sum(self.reserve[each] for each in levels if each >= level))
+            for level in levels
+        )

@@ -1,0 +1,58 @@
+"""How a worker is doing, and how it ended."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from msgspec import Struct
+
+from dibs.core.task import WorkerState
+
+__all__ = ["ExitCode", "ExitReport", "WorkerStats"]
+
+
+class ExitCode(IntEnum):
+    """What a worker process tells whoever started it."""
+
+    CLEAN = 0  # everything that was started was finished
+    FAILED = 1  # it could not start, or a part of it broke; the log says which
+    USAGE = 2  # the call was wrong; starting it again would not help
+    HANDED_BACK = 3  # running work was handed back to the store, or killed, because the time was up
+    LEAKED = 4  # too many threads were stuck past their timeout; a new process starts with fresh ones
+    FORCED = 5  # the event loop was blocked and did not answer; the process was ended from another thread
+
+
+class WorkerStats(Struct, frozen=True, kw_only=True):
+    """Counts since the worker started; `average_run` in seconds, None before the first run ended."""
+
+    id: str
+    state: WorkerState
+    running: int
+    buffered: int
+    unsettled: int
+    leaked: int
+    executed: int
+    completed: int
+    failed: int
+    dead: int
+    cancelled: int
+    released: int
+    lost: int
+    timed_out: int
+    refused: int
+    average_run: float | None
+
+    @property
+    def success_rate(self) -> float | None:
+        """Completed runs among all that ended by themselves; None before the first."""
+        ended = self.completed + self.failed
+        return self.completed / ended if ended else None
+
+
+class ExitReport(Struct, frozen=True, kw_only=True):
+    """How a worker ended."""
+
+    code: ExitCode
+    reason: str
+    stats: WorkerStats
+    handed_back: int = 0

@@ -1,0 +1,38 @@
+"""Counts of one worker since it started."""
+
+from __future__ import annotations
+
+from dibs.core.task import Outcome
+
+__all__ = ["Tally"]
+
+
+class Tally:
+    """Settled runs by outcome, and what went wrong around them."""
+
+    __slots__ = ("cancelled", "completed", "dead", "failed", "lost", "refused", "released", "run_time", "timed_out")
+
+    def __init__(self) -> None:
+        self.completed = self.failed = self.dead = self.cancelled = 0
+        self.released = self.lost = self.refused = self.timed_out = 0
+        self.run_time = 0.0
+
+    @property
+    def executed(self) -> int:
+        """Runs that came to an end of their own."""
+        return self.completed + self.failed + self.cancelled
+
+    def count(self, outcome: Outcome, timed_out: bool, seconds: float) -> None:
+        """One settled run."""
+        if outcome is Outcome.COMPLETED:
+            self.completed += 1
+        elif outcome is Outcome.RETRY or outcome is Outcome.DEAD:
+            self.failed += 1
+            self.dead += outcome is Outcome.DEAD
+            self.timed_out += timed_out
+        elif outcome is Outcome.CANCELLED:
+            self.cancelled += 1
+        else:
+            self.released += 1
+            return
+        self.run_time += seconds
