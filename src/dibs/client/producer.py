@@ -26,13 +26,17 @@ LOOK_AGAIN = 0.05
 
 
 def enqueue(hub: Hub, new: NewTask, options: Options) -> EnqueueAnswer:
-    """Blocking. While nobody else drives the loop, callers of many threads form batches among themselves."""
+    """Blocking; concurrent callers of many threads form batches."""
     if options.connection is not None:
         return enqueue_in(hub, new, options)
     runner = hub.runner
-    if options.block is not None or runner.is_serving or asyncio._get_running_loop() is not None:
+    if asyncio._get_running_loop() is not None:
         return runner.run(enqueue_async(hub, new, options))
-    return accepted(hub.enqueuer.submit_blocking(new), new, options)
+    answer = hub.enqueuer.submit_blocking(new)
+    if answer.outcome is EnqueueOutcome.FULL and options.block:
+        runner.serve()
+        answer = runner.run(wait_for_room(hub, new, options.block))
+    return accepted(answer, new, options)
 
 
 async def enqueue_async(hub: Hub, new: NewTask, options: Options) -> EnqueueAnswer:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import lru_cache
 
 from msgspec import Struct, structs
 
@@ -105,11 +106,15 @@ FALLBACK = Resolved(
 
 def resolve(explicit: Defaults, app: Defaults, settings: QueueSettings, priority: int) -> Resolved:
     """call and task (already one: `explicit`) > tier > queue > app > the built-in default, each option by itself."""
-    levels = [explicit, settings.defaults, app]
+    tier = Defaults()
     if settings.policy is Policy.TIERS and settings.tiers:
-        levels.insert(1, settings.tiers.get(tier_of(priority), Defaults()))
-    if not any(levels[1:]) and explicit == Defaults():
-        return FALLBACK
+        tier = settings.tiers.get(tier_of(priority), tier)
+    return combine(explicit, tier, settings.defaults, app)
+
+
+@lru_cache(maxsize=512)
+def combine(*levels: Defaults) -> Resolved:
+    """The first level that says something about an option decides it."""
     chosen = {}
     for name in Resolved.__struct_fields__:
         given = next((value for level in levels if (value := getattr(level, name)) is not None), None)

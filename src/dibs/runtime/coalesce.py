@@ -1,8 +1,8 @@
 """Group commit, written once for every engine.
 
 While one flush is under way further items gather, and go as one batch when it is done: no timer, no added latency when
-idle. Each caller waits for its own answer. Cancelling a caller never cancels the flush. A flush that fails is retried
-item by item, so that one bad item costs nobody else.
+idle. Each caller waits for its own answer. Cancelling a caller never cancels the flush. A flush that fails because of
+its data is retried item by item, so that one bad item costs nobody else.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Future
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from dibs.errors import StoreError
 from dibs.runtime.loop import LoopRunner
@@ -27,19 +26,48 @@ MOST = 1000
 """Items in one flush."""
 
 
-class Ticket(Generic[Item, Answer]):
-    """One item on its way, and the answer to come. `lead` asks a blocked owner to flush; a coroutine has none."""
+class Ticket:
+    """One item on its way. Its owner sleeps on `gate` and wakes with the answer, or (not `done`) asked to flush."""
 
-    __slots__ = ("future", "item", "lead")
+    __slots__ = ("answer", "done", "error", "gate", "item")
 
-    def __init__(self, item: Item, lead: threading.Event | None) -> None:
+    def __init__(self, item: Any) -> None:
         self.item = item
-        self.future: Future[Answer] = Future()
-        self.lead = lead
+        self.answer: Any = None
+        self.error: BaseException | None = None
+        self.done = False
+        # A bare lock is the cheapest thing to sleep on: an Event or a Future costs several times as much.
+        self.gate = threading.Lock()
+        self.gate.acquire()
+
+    def settle(self, answer: Any, error: BaseException | None) -> None:
+        self.answer, self.error, self.done = answer, error, True
+        self.gate.release()
+
+    def lead(self) -> None:
+        self.gate.release()
+
+
+class AsyncTicket:
+    """The same for a coroutine, which never flushes itself."""
+
+    __slots__ = ("future", "item")
+
+    def __init__(self, item: Any, future: asyncio.Future[Any]) -> None:
+        self.item = item
+        self.future = future
+
+    def settle(self, answer: Any, error: BaseException | None) -> None:
+        if self.future.done():  # its caller was cancelled
+            return
+        if error is None:
+            self.future.set_result(answer)
+        else:
+            self.future.set_exception(error)
 
 
 class Coalescer(Generic[Item, Answer]):
-    """Gathers items from any number of threads and coroutines."""
+    """Gathers items from any number of threads and, while the runner serves, coroutines."""
 
     def __init__(self, runner: LoopRunner, flush: Flush[Item, Answer]) -> None:
         self._runner = runner
@@ -49,32 +77,35 @@ class Coalescer(Generic[Item, Answer]):
     def forget(self) -> None:
         """Start anew, in a forked child."""
         self._lock = threading.Lock()
-        self._waiting: deque[Ticket[Item, Answer]] = deque()
+        self._waiting: deque[Ticket | AsyncTicket] = deque()
         self._flushing = False
 
     async def submit(self, item: Item) -> Answer:
         """On the runner's loop: join the next batch and await the answer."""
-        ticket: Ticket[Item, Answer] = Ticket(item, None)
+        loop = asyncio.get_running_loop()
+        ticket = AsyncTicket(item, loop.create_future())
         if self._join(ticket):
             self._start_drain()
-        return await asyncio.wrap_future(ticket.future)
+        return cast(Answer, await ticket.future)
 
     def submit_blocking(self, item: Item) -> Answer:
-        """From a thread that may drive the loop: whoever comes first flushes, the others join."""
-        lead = threading.Event()
-        ticket: Ticket[Item, Answer] = Ticket(item, lead)
+        """From any thread. Unless somebody serves the loop, whoever comes first flushes and the others join."""
+        ticket = Ticket(item)
         if not self._join(ticket):
-            ticket.future.add_done_callback(lambda _: lead.set())
-            lead.wait()
-            if ticket.future.done():
-                return ticket.future.result()
-        try:
-            self._runner.run(self._send(self._take()))
-        finally:
-            self._hand_over()
-        return ticket.future.result()
+            ticket.gate.acquire()
+        elif self._runner.is_serving:
+            self._runner.loop.call_soon_threadsafe(self._start_drain)
+            ticket.gate.acquire()
+        if not ticket.done:
+            try:
+                self._runner.run(self._send(self._take()))
+            finally:
+                self._hand_over()
+        if ticket.error is not None:
+            raise ticket.error
+        return cast(Answer, ticket.answer)
 
-    def _join(self, ticket: Ticket[Item, Answer]) -> bool:
+    def _join(self, ticket: Ticket | AsyncTicket) -> bool:
         """Queue a ticket; True if its owner has to flush."""
         with self._lock:
             self._waiting.append(ticket)
@@ -82,7 +113,7 @@ class Coalescer(Generic[Item, Answer]):
             self._flushing = True
             return leads
 
-    def _take(self) -> list[Ticket[Item, Answer]]:
+    def _take(self) -> list[Ticket | AsyncTicket]:
         with self._lock:
             return [self._waiting.popleft() for _ in range(min(MOST, len(self._waiting)))]
 
@@ -91,39 +122,38 @@ class Coalescer(Generic[Item, Answer]):
         with self._lock:
             if not self._waiting:
                 self._flushing = False
-            elif (lead := self._waiting[0].lead) is not None:
-                lead.set()
-            else:
-                self._runner.loop.call_soon_threadsafe(self._start_drain)
+                return
+            heir = self._waiting[0]
+        if isinstance(heir, Ticket) and not self._runner.is_serving:
+            heir.lead()
+        else:
+            self._runner.loop.call_soon_threadsafe(self._start_drain)
 
     def _start_drain(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._drain())
+        self._draining = asyncio.get_running_loop().create_task(self._drain())
 
     async def _drain(self) -> None:
-        while batch := self._take_or_stop():
-            await self._send(batch)
+        """Flush what has gathered, then hand over what came meanwhile."""
+        try:
+            await self._send(self._take())
+        finally:
+            self._hand_over()
 
-    def _take_or_stop(self) -> list[Ticket[Item, Answer]]:
-        with self._lock:
-            if not self._waiting:
-                self._flushing = False
-                return []
-            return [self._waiting.popleft() for _ in range(min(MOST, len(self._waiting)))]
-
-    async def _send(self, batch: list[Ticket[Item, Answer]]) -> None:
+    async def _send(self, batch: Sequence[Ticket | AsyncTicket]) -> None:
         """Flush a batch and answer its tickets."""
         try:
             answers = await self._flush([ticket.item for ticket in batch])
-        except BaseException as error:
-            alone = len(batch) == 1 or isinstance(error, StoreError) or not isinstance(error, Exception)
-            if not alone:
+        except Exception as error:
+            if len(batch) > 1 and not isinstance(error, StoreError):
                 for ticket in batch:
                     await self._send([ticket])
                 return
             for ticket in batch:
-                ticket.future.set_exception(error)
-            if not isinstance(error, Exception):
-                raise
+                ticket.settle(None, error)
+        except BaseException as error:
+            for ticket in batch:
+                ticket.settle(None, error)
+            raise
         else:
             for ticket, answer in zip(batch, answers, strict=True):
-                ticket.future.set_result(answer)
+                ticket.settle(answer, None)

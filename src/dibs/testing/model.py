@@ -17,107 +17,52 @@ from typing import TypeVar
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
-from msgspec import Struct, structs
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from msgspec import structs
 
 from dibs.core.ids import uuid7
-from dibs.core.settings import Defaults, QueueSettings, change_settings
+from dibs.core.settings import QueueSettings, change_settings
 from dibs.core.states import Reason, State
-from dibs.core.task import Edit, Failure, Lease, LeasedTask, NewTask, Outcome, QueueRecord, QueueState, Settlement
-from dibs.core.times import DAY, HOUR, MINUTE, SECOND, Duration
+from dibs.core.task import Edit, Lease, LeasedTask, NewTask, Outcome, QueueRecord, QueueState, Settlement
+from dibs.core.times import HOUR, MINUTE, SECOND, Duration
 from dibs.engines.base import ClaimRequest, Engine, EnqueueOutcome, Extension, Floor, Query
 from dibs.engines.memory import MemoryEngine
 from dibs.testing.conformance.harness import START, EngineFactory
+from dibs.testing.programs import (
+    ACTORS,
+    CHANGES,
+    FAILURE,
+    JACK_OF_ALL_TRADES,
+    PROFILES,
+    QUEUES,
+    SETTINGS,
+    Profile,
+    deadlines,
+    delays,
+    floors,
+    new_tasks,
+    outcomes,
+    picks,
+    queries,
+    queue_states,
+    queues,
+    spans,
+)
 
 __all__ = ["PROFILE", "EngineMachine", "check_engine", "engine_machine"]
 
 Answer = TypeVar("Answer")
 Act = Callable[[Engine], Awaitable[Answer]]
 
-QUEUES = ("plain", "capped", "tiers", "strict", "narrow")
-SETTINGS: dict[str, dict[str, object]] = {
-    "plain": {},
-    "capped": {"aging": 30, "max_aging_bonus": 20, "deadline_horizon": 600},
-    "tiers": {"policy": "tiers", "promote_low": 60, "promote_medium": 120, "tiers": {"low": {"retries": 7}}},
-    "strict": {"policy": "strict", "max_depth": 6, "keep": 0},
-    "narrow": {"max_concurrent": 2, "rate": 0.5, "burst": 3, "lease": 20},
-}
-CHANGES: tuple[dict[str, object], ...] = (
-    {"policy": "strict"},
-    {"policy": "aging"},
-    {"policy": "tiers"},
-    {"aging": 10},
-    {"aging": 600},
-    {"max_aging_bonus": 5},
-    {"max_aging_bonus": None},
-    {"retry_penalty": 20},
-    {"deadline_weight": 60, "deadline_horizon": 60},
-    {"max_depth": 3},
-    {"max_depth": None},
-    {"max_concurrent": 1},
-    {"max_concurrent": None},
-    {"rate": 0.1, "burst": 2},
-    {"rate": None, "burst": None},
-    {"retries": 9, "lease": 5},
-)
-NAMES = ("mail", "render", "index")
-REQUIREMENTS = ((), (), (), ("gpu",), ("gpu", "host:a"))
-SPANS: tuple[Duration, ...] = (0, 1, SECOND, 10 * SECOND, 31 * SECOND, MINUTE, 10 * MINUTE, HOUR, DAY + 1)
-ACTORS = ("ada", "")
-FAILURE = Failure(type="ValueError", message="no such thing", traceback="Traceback …")
 MANY = 100
 CHORE_STEPS = 20
-
-spans = st.sampled_from(SPANS)
-delays = st.sampled_from((0, 0, 0, *SPANS))
-picks = st.integers(0, 999)
-"""Chooses one of what there is, modulo how many there are: far faster than a bundle, and it shrinks as well."""
-queues = st.sampled_from(QUEUES)
-
-
-class Profile(Struct, frozen=True):
-    """A worker of the random programs."""
-
-    worker: str
-    names: tuple[str, ...] | None
-    capabilities: tuple[str, ...]
-
-
-PROFILES = (
-    Profile("all", None, ("gpu", "host:a")),
-    Profile("plain", None, ()),
-    Profile("mailer", ("mail", "unheard of"), ("gpu",)),
-    Profile("renderer", ("render", "index"), ("gpu", "host:a", "spare")),
-)
-
-new_tasks = st.builds(
-    lambda **facts: NewTask(id="", **facts),
-    queue=queues,
-    name=st.sampled_from(NAMES),
-    args=st.sampled_from((b"{}", b'{"n":1}')),
-    priority=st.sampled_from((0, 10, 39, 40, 50, 50, 50, 55, 60, 79, 80, 100)),
-    delay=delays,
-    options=st.sampled_from((Defaults(), Defaults(retries=1, lease=5 * SECOND))),
-    key=st.sampled_from((None, None, "k1", "k2")),
-    window=st.sampled_from((0, MINUTE, DAY)),
-    fingerprint=st.sampled_from(("same", "same", "same", "other")),
-    requires=st.sampled_from(REQUIREMENTS),
-    metadata=st.sampled_from(({}, {"customer": 1}, {"tags": ["a", {"b": None}]})),
-)
-deadlines = st.none() | st.sampled_from((-HOUR, 0, MINUTE, 5 * MINUTE, HOUR, 5 * HOUR))
-floors = st.sampled_from(((), (), (Floor(60, 1),), (Floor(80, 0),), (Floor(50, 0), Floor(90, 2))))
-queries = st.builds(
-    Query,
-    states=st.lists(st.sampled_from(State), max_size=3, unique=True).map(tuple),
-    queues=st.lists(queues, max_size=2, unique=True).map(tuple),
-    names=st.lists(st.sampled_from(NAMES), max_size=2, unique=True).map(tuple),
-    priority_min=st.sampled_from((0, 50)),
-    metadata=st.sampled_from(({}, {}, {"customer": 1})),
-    key=st.sampled_from((None, None, "k1")),
-    worker=st.sampled_from((None, None, "all")),
-    text=st.sampled_from(("", "", "VALUE", '"n"', "stop")),
-    limit=st.sampled_from((1, 3, 50)),
-)
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -179,6 +124,11 @@ class EngineMachine(RuleBasedStateMachine):
 
     # What producers do.
 
+    @initialize(tasks=st.lists(st.tuples(new_tasks, deadlines), min_size=1, max_size=8))
+    def begin(self, tasks: list[tuple[NewTask, Duration | None]]) -> None:
+        """An empty store shows little."""
+        self.enqueue(tasks, atomic=False)
+
     @rule(tasks=st.lists(st.tuples(new_tasks, deadlines), min_size=1, max_size=4), atomic=st.booleans())
     def enqueue(self, tasks: list[tuple[NewTask, Duration | None]], atomic: bool) -> None:
         batch = []
@@ -204,7 +154,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(
         profile=st.sampled_from(PROFILES),
         served=st.permutations(QUEUES),
-        width=st.integers(1, len(QUEUES)),
+        width=st.integers(1, 2 * len(QUEUES)),
         limit=st.integers(0, 6),
         prefetch=st.sampled_from((0, 0, 2)),
         lease=st.sampled_from((None, None, SECOND, HOUR)),
@@ -222,21 +172,60 @@ class EngineMachine(RuleBasedStateMachine):
         in_order: bool,
         floors: tuple[Floor, ...],
     ) -> None:
-        last = self.requests.get(profile.worker)
-        request = ClaimRequest(
-            worker=profile.worker,
-            sequence=1 if last is None else last.sequence + 1,
+        self.take(
+            profile,
             queues=tuple(served[:width]),
             limit=limit,
             prefetch=prefetch,
-            names=profile.names,
-            capabilities=profile.capabilities,
             lease=lease,
             in_order=in_order,
             floors=floors,
         )
-        self.requests[profile.worker] = request
-        self.remember(self.both(lambda engine: engine.claim(request, now=self.now)).tasks)
+
+    def take(self, profile: Profile, **facts: object) -> list[LeasedTask]:
+        """Claim under the worker's next sequence number."""
+        last = self.requests.get(profile.worker)
+        request = ClaimRequest(
+            worker=profile.worker,
+            sequence=1 if last is None else last.sequence + 1,
+            queues=QUEUES,
+            limit=1,
+            names=profile.names,
+            capabilities=profile.capabilities,
+        )
+        request = self.requests[profile.worker] = structs.replace(request, **facts)
+        tasks = self.both(lambda engine: engine.claim(request, now=self.now)).tasks
+        self.remember(tasks)
+        return tasks
+
+    @rule(plan=st.lists(st.tuples(outcomes, delays), min_size=1, max_size=6))
+    def work(self, plan: list[tuple[Outcome, Duration]]) -> None:
+        """Claim and settle: what happens most often."""
+        tasks = self.take(JACK_OF_ALL_TRADES, limit=len(plan))
+        self.report(
+            [
+                self.settlement(Lease(task.id, task.lease), outcome, delay)
+                for task, (outcome, delay) in zip(tasks, plan, strict=False)
+            ]
+        )
+
+    @rule(limit=st.integers(1, 4), silent_for=spans)
+    def die(self, limit: int, silent_for: Duration) -> None:
+        """Claim and never be heard of again."""
+        self.take(JACK_OF_ALL_TRADES, limit=limit, lease=10 * SECOND)
+        self.now += silent_for
+        self.rescue()
+
+    @rule(limit=st.integers(1, 4), outcome=outcomes, heirs=st.booleans())
+    def come_back(self, limit: int, outcome: Outcome, heirs: bool) -> None:
+        """Be taken for dead, and then speak about runs that belong to others now."""
+        leases = [Lease(task.id, task.lease) for task in self.take(JACK_OF_ALL_TRADES, limit=limit, lease=10 * SECOND)]
+        self.now += MINUTE
+        self.rescue()
+        if heirs:
+            self.take(JACK_OF_ALL_TRADES, limit=limit, lease=HOUR)
+        self.both(lambda engine: engine.extend([Extension(lease, HOUR) for lease in leases], now=self.now))
+        self.report([self.settlement(lease, outcome, SECOND) for lease in leases])
 
     @precondition(lambda self: self.requests)
     @rule(pick=picks)
@@ -260,20 +249,24 @@ class EngineMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.leases)
     @rule(
-        chosen=st.lists(st.tuples(picks, st.sampled_from(Outcome), delays), min_size=1, max_size=4),
+        chosen=st.lists(st.tuples(picks, outcomes, delays), min_size=1, max_size=4),
         reason=st.sampled_from((None, Reason.EXHAUSTED)),
         timed_out=st.booleans(),
     )
     def settle(self, chosen: list[tuple[int, Outcome, Duration]], reason: Reason | None, timed_out: bool) -> None:
-        settlements = [
-            self.settlement(self.lease(pick), outcome, delay, reason, timed_out) for pick, outcome, delay in chosen
-        ]
+        """Report about runs of which some have long been settled, lost or taken over."""
+        self.report(
+            [self.settlement(self.lease(pick), outcome, delay, reason, timed_out) for pick, outcome, delay in chosen]
+        )
+
+    def report(self, settlements: list[Settlement]) -> None:
         self.settlements = (self.settlements + settlements)[-MANY:]
+        self.touched.update(settlement.lease.id for settlement in settlements)
         self.both(lambda engine: engine.settle(settlements, now=self.now))
 
     @staticmethod
     def settlement(
-        lease: Lease, outcome: Outcome, delay: Duration, reason: Reason | None, timed_out: bool
+        lease: Lease, outcome: Outcome, delay: Duration, reason: Reason | None = None, timed_out: bool = False
     ) -> Settlement:
         failed = outcome in (Outcome.RETRY, Outcome.DEAD)
         return Settlement(
@@ -342,8 +335,15 @@ class EngineMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.ids)
     @rule(chosen=st.lists(picks, min_size=1, max_size=3), queue=st.none() | queues, reset=st.booleans())
     def replay(self, chosen: list[int], queue: str | None, reset: bool) -> None:
-        ids = self.some_ids(chosen)
+        ids = self.dead_ids() + self.some_ids(chosen)
         self.both(lambda engine: engine.replay(ids, queue=queue, reset=reset, actor="ada", now=self.now))
+
+    def dead_ids(self) -> list[str]:
+        ids = [
+            record.id for record in self.runner.run(self.model.get(self.ids)) if record and record.state is State.DEAD
+        ]
+        self.touched.update(ids)
+        return ids[:2]
 
     @precondition(lambda self: self.ids)
     @rule(chosen=st.lists(picks, min_size=1, max_size=2))
@@ -351,7 +351,7 @@ class EngineMachine(RuleBasedStateMachine):
         ids = self.some_ids(chosen)
         self.both(lambda engine: engine.purge(ids, actor="ada", now=self.now))
 
-    @rule(queue=queues, state=st.sampled_from((*QueueState, QueueState.ACTIVE, QueueState.ACTIVE)))
+    @rule(queue=queues, state=queue_states)
     def set_queue_state(self, queue: str, state: QueueState) -> None:
         self.both(lambda engine: engine.set_queue_state(queue, state, actor="ada", now=self.now))
 
@@ -366,7 +366,7 @@ class EngineMachine(RuleBasedStateMachine):
         )
         assert without_stale(subject) == without_stale(model)
 
-    @rule(queue=queues, force=st.booleans())
+    @rule(queue=queues, force=st.sampled_from((False, False, True)))
     def delete_queue(self, queue: str, force: bool) -> None:
         self.both(lambda engine: engine.delete_queue(queue, force=force, actor="ada", now=self.now))
         self.touched.update(self.ids)

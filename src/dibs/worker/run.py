@@ -35,6 +35,7 @@ class Run:
         "claimed",
         "context",
         "definition",
+        "entered",
         "handle",
         "in_thread",
         "named_in_log",
@@ -64,6 +65,7 @@ class Run:
         self.timer: asyncio.TimerHandle | None = None
         self.handle: asyncio.Task[None] | None = None
         self.context: Context | None = None
+        self.entered = False
         self.in_thread = False
         self.named_in_log = False
         self.settled = False

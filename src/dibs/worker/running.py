@@ -55,6 +55,7 @@ class Runs:
         self.state: Any = None
         self.held: dict[str, Run] = {}
         self.buffer = Buffer(settings.served(hub), settings.in_order)
+        self._live: set[Run] = set()
         self.busy = 0
         self.leaked = 0
         self.average: float | None = None
@@ -108,12 +109,14 @@ class Runs:
         if timeout is not None:
             run.timeout_at = run.started + timeout / SECOND
             run.timer = self._loop.call_at(run.timeout_at, self.stop, run, Stop.TIMED_OUT)
+        self._live.add(run)
         run.handle = self._loop.create_task(self._drive(run))
 
     async def _drive(self, run: Run) -> None:
         """One run, whatever it does."""
+        run.entered = True
         try:
-            settlement = await self._attempt(run)
+            settlement = await self._attempt(run) if run.stop is None else self._stopped(run)
         except GeneratorExit:  # the loop is being closed under us: nothing can be settled any more
             raise
         except BaseException as error:
@@ -199,7 +202,8 @@ class Runs:
                 self._settle(run, self._stopped(run))
             return
         assert run.handle is not None
-        if not run.in_thread or why is Stop.TIMED_OUT or why is Stop.LOST:
+        # A coroutine that was cancelled before its first step would never run, and never give back its slot.
+        if run.entered and (not run.in_thread or why is Stop.TIMED_OUT or why is Stop.LOST):
             run.handle.cancel()
         if why is not Stop.CANCELLED:
             self._loop.call_later(GRACE, self._give_up, run)
@@ -235,6 +239,7 @@ class Runs:
         assert run.started is not None
         took = time.monotonic() - run.started
         self.average = took if self.average is None else self.average + LEARNING * (took - self.average)
+        self._live.discard(run)
         self.busy -= 1
         if self._ceilings:
             self._count_levels(run, -1)
@@ -277,12 +282,12 @@ class Runs:
 
     def active(self) -> list[Run]:
         """Runs that have started and are not settled."""
-        return [run for run in self.held.values() if run.started is not None and not run.settled]
+        return [run for run in self._live if not run.settled]
 
     def current(self) -> Run | None:
         """The run whose coroutine the loop is executing right now; from any thread."""
         task = asyncio.current_task(self._loop)
-        return next((run for run in tuple(self.held.values()) if run.handle is task), None) if task else None
+        return next((run for run in tuple(self._live) if run.handle is task), None) if task else None
 
     def close(self) -> None:
         self._threads.close()

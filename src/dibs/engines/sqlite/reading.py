@@ -10,6 +10,7 @@ import msgspec
 from dibs.core.states import State
 from dibs.core.task import HistoryEntry, TaskRecord
 from dibs.engines.base import COUNT_LIMIT, AuditEntry, Counter, Minute, Position
+from dibs.engines.sqlite.catalog import Queue
 from dibs.engines.sqlite.ordering import in_claim_order
 from dibs.engines.sqlite.transaction import Snapshot
 
@@ -48,9 +49,8 @@ def position(snapshot: Snapshot, task_id: str) -> Position | None:
     row = snapshot.find([task_id]).get(task_id)
     if row is None or row.state is not State.PENDING:
         return None
-    queue = snapshot.catalog.queues.get(snapshot.catalog.streams[row.stream].queue)
-    if queue is None:
-        return Position(0)
+    name = snapshot.catalog.streams[row.stream].queue
+    queue = snapshot.catalog.queues.get(name) or Queue(name)
     for ahead, head in enumerate(islice(in_claim_order(snapshot, queue, COUNT_LIMIT), COUNT_LIMIT)):
         if head.id == task_id:
             return Position(ahead)

@@ -1,0 +1,126 @@
+"""Leadership, and the chores that a leader does: each step is bounded and checks the term in its own transaction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import msgspec
+from msgspec import structs
+
+from dibs.core.lease import TERM
+from dibs.core.times import DAY, MINUTE
+from dibs.engines.base import ChoreRecord, Term
+from dibs.engines.sqlite import pruning, reranking
+from dibs.engines.sqlite.pruning import CHORE_BATCH, Step
+from dibs.engines.sqlite.rows import to_json
+from dibs.engines.sqlite.transaction import Snapshot, Transaction
+
+__all__ = ["CHORES", "chores", "do_chore", "is_current", "lead", "record_chore", "resign"]
+
+KEEP_WORKERS = DAY
+KEEP_AUDIT = 90 * DAY
+KEEP_MINUTES = 7 * 24 * 60
+VACUUM_PAGES = 1000
+FREE_SHARE = 0.25
+"""A file gives pages back only when more than this share of it is free: pages are soon needed again."""
+
+record_decoder = msgspec.json.Decoder(ChoreRecord)
+
+
+def lead(transaction: Transaction, worker: str) -> Term | None:
+    """Take or renew the term; a new one has the next number."""
+    now = transaction.now
+    stored = transaction.row("term")
+    current = None if stored is None else Term(*stored)
+    holds = current is not None and current.expires_at > now
+    if current is not None and holds and current.worker != worker:
+        return None
+    number = 1 if current is None else current.number + (0 if holds else 1)
+    term = Term(number, worker, now + TERM)
+    transaction.write("save_term", term.number, term.worker, term.expires_at)
+    return term
+
+
+def resign(transaction: Transaction, term: Term) -> None:
+    transaction.write("resign", term.number)
+
+
+def is_current(transaction: Transaction, term: Term) -> bool:
+    """Whether nobody has taken a later term."""
+    stored = transaction.row("term")
+    return stored is not None and tuple(stored[:2]) == (term.number, term.worker)
+
+
+def do_chore(transaction: Transaction, name: str, term: Term) -> ChoreRecord:
+    """One step of a chore, unless a later term has begun."""
+    if not is_current(transaction, term):
+        return ChoreRecord(name=name, refused=True)
+    transaction.refresh()
+    began = time.perf_counter_ns()
+    step = CHORES[name](transaction)
+    return record_chore(transaction, name, step, time.perf_counter_ns() - began)
+
+
+def record_chore(transaction: Transaction, name: str, step: Step, nanoseconds: int) -> ChoreRecord:
+    stored = transaction.row("chore", name)
+    before = ChoreRecord(name=name) if stored is None else record_decoder.decode(stored[0])
+    record = ChoreRecord(
+        name=name,
+        at=transaction.now,
+        took=nanoseconds // 1000,
+        done=step.done,
+        more=step.more,
+        total=before.total + step.done,
+    )
+    transaction.write("save_chore", name, to_json(record))
+    return record
+
+
+def chores(snapshot: Snapshot) -> list[ChoreRecord]:
+    found = msgspec.json.decode(snapshot.value("chores"), type=list[str])
+    records = {record.name: record for record in map(record_decoder.decode, found)}
+    return [structs.replace(records.get(name, ChoreRecord(name=name))) for name in CHORES]
+
+
+def prune_workers(transaction: Transaction) -> Step:
+    return limited(transaction.write("prune_workers", transaction.now - KEEP_WORKERS, CHORE_BATCH))
+
+
+def prune_audit(transaction: Transaction) -> Step:
+    return limited(transaction.write("prune_audit", transaction.now - KEEP_AUDIT, CHORE_BATCH))
+
+
+def prune_stats(transaction: Transaction) -> Step:
+    return limited(transaction.write("prune_stats", transaction.now // MINUTE - KEEP_MINUTES, CHORE_BATCH))
+
+
+def limited(done: int) -> Step:
+    return Step(done, done >= CHORE_BATCH)
+
+
+def vacuum(transaction: Transaction) -> Step:
+    """Give pages back to the filesystem when much of the file is free."""
+    free, pages = (transaction.connection.execute(f"PRAGMA {what}").fetchone()[0] for what in ("freelist_count", "page_count"))
+    if free <= max(VACUUM_PAGES, FREE_SHARE * pages):
+        return Step(0, False)
+    transaction.connection.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
+    left = transaction.connection.execute("PRAGMA freelist_count").fetchone()[0]
+    return Step(free - left, left > max(VACUUM_PAGES, FREE_SHARE * pages))
+
+
+def checkpoint(transaction: Transaction) -> Step:
+    raise AssertionError("checkpoints can't be made in a transaction: see Store.checkpoint")
+
+
+CHORES: dict[str, Callable[[Transaction], Step]] = {
+    "rerank": reranking.rerank,
+    "prune_finished": pruning.prune_finished,
+    "prune_dead": pruning.prune_dead,
+    "prune_keys": pruning.prune_keys,
+    "prune_workers": prune_workers,
+    "prune_audit": prune_audit,
+    "prune_stats": prune_stats,
+    "checkpoint": checkpoint,
+    "vacuum": vacuum,
+}

@@ -1,0 +1,145 @@
+"""Retention: ended tasks and idempotency keys whose time is over, in bounded, resumable steps.
+
+A step visits a bounded number of rows and remembers where it stopped, because queues keep their tasks for different
+times: what one may forget can lie between what another keeps.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from dibs.core.states import State
+from dibs.core.times import DAY, Duration, Instant
+from dibs.engines.sqlite.rows import to_json
+from dibs.engines.sqlite.transaction import Transaction
+
+__all__ = ["CHORE_BATCH", "Step", "prune_dead", "prune_finished", "prune_keys"]
+
+CHORE_BATCH = 1000
+VISIT_BATCH = 5000
+
+
+class Step(Struct, frozen=True):
+    """What one step of a chore did; `more`: it stopped at its bound."""
+
+    done: int
+    more: bool
+
+
+class Ended(Struct, array_like=True, frozen=True):
+    id: str
+    stream: int
+    state: State
+
+
+class Key(Struct, array_like=True, frozen=True):
+    held_until: Instant
+    queue: str
+    key: str
+    free: int
+
+
+ended_decoder = msgspec.json.Decoder(list[Ended])
+keys_decoder = msgspec.json.Decoder(list[Key])
+cursor_decoder = msgspec.json.Decoder(tuple[int, str])
+key_cursor_decoder = msgspec.json.Decoder(tuple[int, str, str])
+
+
+def expired_queues(transaction: Transaction, day: int, setting: str) -> set[str]:
+    """The queues that keep nothing that ended on this day."""
+
+    def is_over(queue: str) -> bool:
+        keep: Duration = getattr(transaction.settings(queue), setting)
+        return (day + 1) * DAY <= transaction.now - keep
+
+    return {queue for queue in transaction.catalog.by_queue if is_over(queue)}
+
+
+class Sweep:
+    """One step through ended tasks, day by day, until so many rows have been visited or deleted."""
+
+    def __init__(self, transaction: Transaction, chore: str) -> None:
+        self.transaction = transaction
+        self.chore = chore
+        self.visited = 0
+        self.deleted = 0
+        stored = transaction.row("chore", chore)
+        self.day, self.after = (-1, "") if stored is None or stored[1] is None else cursor_decoder.decode(stored[1])
+
+    @property
+    def is_over(self) -> bool:
+        return self.visited >= VISIT_BATCH or self.deleted >= CHORE_BATCH
+
+    def prune_day(self, day: int, select: str, queues: set[str]) -> bool:
+        """Delete what is over of one day; False if the bound was reached before its end."""
+        after = self.after if day == self.day else ""
+        streams = self.transaction.catalog.streams
+        while not self.is_over:
+            asked = min(CHORE_BATCH - self.deleted, VISIT_BATCH - self.visited)
+            rows = ended_decoder.decode(self.transaction.value(select, day, after, asked))
+            self.visited += len(rows)
+            self.delete(day, [row for row in rows if streams[row.stream].queue in queues])
+            if len(rows) < asked:
+                return True
+            after = rows[-1].id
+        self.save_cursor((day, after))
+        return False
+
+    def delete(self, day: int, rows: list[Ended]) -> None:
+        if not rows:
+            return
+        self.deleted += len(rows)
+        ids = to_json([row.id for row in rows])
+        if rows[0].state is State.DEAD:
+            self.transaction.write("delete_dead", ids)
+        else:
+            self.transaction.write("delete_finished", to_json([(day, row.id) for row in rows]))
+        self.transaction.write("delete_history", ids)
+        for row in rows:
+            self.transaction.count(row.state, row.stream, -1)
+
+    def save_cursor(self, cursor: tuple[int, str] | None) -> None:
+        self.transaction.write("save_cursor", self.chore, None if cursor is None else to_json(cursor))
+
+
+def prune_finished(transaction: Transaction) -> Step:
+    sweep = Sweep(transaction, "prune_finished")
+    days = msgspec.json.decode(transaction.value("days"), type=list[tuple[int, str]])
+    for day, pruned in days:
+        queues = expired_queues(transaction, day, "keep")
+        if queues <= set(msgspec.json.decode(pruned, type=list[str])):
+            continue
+        if not sweep.prune_day(day, "finished_of_day", queues):
+            return Step(sweep.deleted, True)
+        # Nothing is left to prune here until settings or rows change; an empty day goes altogether.
+        transaction.write("pruned_day", day, to_json(sorted(queues)))
+        transaction.write("drop_empty_day", day)
+    sweep.save_cursor(None)
+    return Step(sweep.deleted, False)
+
+
+def prune_dead(transaction: Transaction) -> Step:
+    sweep = Sweep(transaction, "prune_dead")
+    day = transaction.value("next_dead_day", sweep.day - 1)
+    while day is not None and (day + 1) * DAY <= transaction.now:
+        queues = expired_queues(transaction, day, "keep_dead")
+        if queues and not sweep.prune_day(day, "dead_of_day", queues):
+            return Step(sweep.deleted, True)
+        day = transaction.value("next_dead_day", day)
+    sweep.save_cursor(None)
+    return Step(sweep.deleted, False)
+
+
+def prune_keys(transaction: Transaction) -> Step:
+    """Free the keys whose window is over and whose task has ended."""
+    stored = transaction.row("chore", "prune_keys")
+    cursor = (-1, "", "") if stored is None or stored[1] is None else key_cursor_decoder.decode(stored[1])
+    keys = keys_decoder.decode(transaction.value("ended_keys", transaction.now, *cursor, CHORE_BATCH))
+    free = [(key.queue, key.key) for key in keys if key.free]
+    if free:
+        transaction.write("delete_keys", to_json(free))
+    more = len(keys) == CHORE_BATCH
+    after = to_json((keys[-1].held_until, keys[-1].queue, keys[-1].key)) if more else None
+    transaction.write("save_cursor", "prune_keys", after)
+    return Step(len(free), more)

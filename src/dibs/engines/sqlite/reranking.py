@@ -1,0 +1,71 @@
+"""The rerank chore: tasks whose rank changes with time, then those that a change of settings left behind."""
+
+from __future__ import annotations
+
+from dibs.core.moves import reranked
+from dibs.core.states import WAITING
+from dibs.engines.sqlite.catalog import Queue
+from dibs.engines.sqlite.pruning import CHORE_BATCH, Step
+from dibs.engines.sqlite.records import Records
+from dibs.engines.sqlite.rows import Row, decode_rows, to_json
+from dibs.engines.sqlite.transaction import Transaction
+
+__all__ = ["rerank"]
+
+
+def rerank(transaction: Transaction) -> Step:
+    due = decode_rows(transaction.value("reranks_due", transaction.now, CHORE_BATCH))
+    rank_anew(transaction, due)
+    transaction.flush()  # what follows reads the counts
+    stale = stale_streams(transaction)
+    left = CHORE_BATCH
+    done = len(due)
+    for name in sorted(stale):
+        queue = transaction.catalog.queues[name]
+        taken = rerank_pending(transaction, stale[name], left)
+        taken += rerank_waiting(transaction, queue, stale[name], left - taken)
+        left -= taken
+        done += taken
+    transaction.flush()
+    return Step(done, len(due) == CHORE_BATCH or bool(stale_streams(transaction)))
+
+
+def stale_streams(transaction: Transaction) -> dict[str, list[int]]:
+    """By queue, the streams of an earlier epoch in which something waits."""
+    found: dict[str, list[int]] = {}
+    for what, whose, _ in transaction.tallies():
+        stream = transaction.catalog.streams[int(whose)] if what in WAITING else None
+        if stream is not None and stream.queue in transaction.catalog.queues and transaction.catalog.is_stale(stream):
+            found.setdefault(stream.queue, []).append(stream.number)
+    return found
+
+
+def rerank_pending(transaction: Transaction, streams: list[int], most: int) -> int:
+    taken = 0
+    for stream in streams:
+        rows = decode_rows(transaction.value("pending_of", stream, most - taken))
+        rank_anew(transaction, rows)
+        taken += len(rows)
+    return taken
+
+
+def rerank_waiting(transaction: Transaction, queue: Queue, streams: list[int], most: int) -> int:
+    """Tasks that wait for their time: looks at a bounded number, from where the last step stopped."""
+    if most <= 0:
+        return 0
+    after_due, after_id = transaction.row("rerank_cursor", queue.name)
+    rows = decode_rows(transaction.value("due_after", after_due or -1, after_id or "", most))
+    stale = [row for row in rows if row.stream in streams]
+    rank_anew(transaction, stale)
+    last = (rows[-1].due_at, rows[-1].id) if len(rows) == most else (None, None)
+    transaction.write("save_rerank_cursor", *last, queue.name)
+    return len(stale)
+
+
+def rank_anew(transaction: Transaction, rows: list[Row]) -> None:
+    records = Records(transaction)
+    for row in rows:
+        record = transaction.record(row)
+        records.stored[row.id] = (record, row.stream)
+        records.put(reranked(record, transaction.settings(record.queue), transaction.now))
+    records.flush()

@@ -1,0 +1,137 @@
+"""What every worker does for the common good: take back what the dead held, and, when it leads, the chores."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+
+from dibs.core.lease import TERM_RENEWAL
+from dibs.core.times import SECOND
+from dibs.engines.base import Engine, Feature, Term
+from dibs.errors import StoreError
+from dibs.runtime.clock import Clock
+from dibs.worker.health import Backoff, StoreHealth
+
+__all__ = ["Leader", "Rescuer"]
+
+log = logging.getLogger("dibs.worker")
+
+RESCUE_INTERVAL = 1.0
+GAP = 2.5
+"""A pause between two looks that is this many seconds longer than meant: the process, or its host, slept."""
+
+MORE_INTERVAL = 0.05
+"""Seconds before a chore that has more to do is continued: writers come first."""
+
+
+class Rescuer:
+    """Takes back lost tasks about once a second, but not right after an outage or a gap in time.
+
+    Then every lease has run out while its holder may be as alive as we are: it gets one heartbeat interval to say so.
+    """
+
+    def __init__(self, engine: Engine, clock: Clock, health: StoreHealth, holdoff: Callable[[], float]) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._health = health
+        self._holdoff = holdoff
+        self._not_before = 0.0
+        self._seen_regained: float | None = None
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        backoff = Backoff(first=RESCUE_INTERVAL)
+        more = False
+        while True:
+            wait = MORE_INTERVAL if more else RESCUE_INTERVAL * random.uniform(0.8, 1.2)
+            before, wall_before = time.monotonic(), time.time()
+            await asyncio.sleep(wait)
+            self.notice(time.monotonic() - before - wait, time.time() - wall_before - wait, time.monotonic())
+            if time.monotonic() < self._not_before:
+                more = False
+                continue
+            try:
+                more = (await self._engine.rescue(now=self._clock.store_now())).more
+                self._health.worked()
+                backoff.reset()
+            except StoreError as error:
+                self._health.failed(error, "look for lost tasks")
+                await asyncio.sleep(backoff.next())
+
+    def notice(self, late: float, late_by_wall: float, now: float) -> None:
+        """Hold off if time has jumped or the store has come back."""
+        if max(late, late_by_wall) > GAP:
+            log.info("Time jumped by %.1f s; leaving other workers' leases alone for a while.", max(late, late_by_wall))
+            self._not_before = now + self._holdoff()
+        regained = self._health.regained_at
+        if regained is not None and regained != self._seen_regained:
+            self._seen_regained = regained
+            self._not_before = max(self._not_before, regained + self._holdoff())
+        if self._health.down:
+            self._not_before = max(self._not_before, now + RESCUE_INTERVAL)
+
+
+class Leader:
+    """Tries for leadership; while it leads, does the chores in turn, one bounded step at a time."""
+
+    def __init__(self, engine: Engine, clock: Clock, health: StoreHealth, worker: str) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._health = health
+        self._worker = worker
+        self._term: Term | None = None
+
+    @property
+    def leads(self) -> bool:
+        return self._term is not None
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        if Feature.LEAD not in self._engine.features:
+            return
+        backoff = Backoff(first=1.0)
+        while True:
+            try:
+                await self._lead()
+                if self._term is not None:
+                    await self._chores(self._term)
+                self._health.worked()
+                backoff.reset()
+            except StoreError as error:
+                self._health.failed(error, "lead")
+                await asyncio.sleep(backoff.next())
+                continue
+            await asyncio.sleep(TERM_RENEWAL / SECOND * random.uniform(0.9, 1.0))
+
+    async def resign(self) -> None:
+        """Let another worker lead at once."""
+        term, self._term = self._term, None
+        if term is not None:
+            await self._engine.resign(term)
+
+    async def _lead(self) -> None:
+        term = await self._engine.lead(self._worker, now=self._clock.store_now())
+        if term is not None and (self._term is None or self._term.number != term.number):
+            log.info("This worker leads now (term %d).", term.number)
+        self._term = term
+
+    async def _chores(self, term: Term) -> None:
+        """Every chore once; those with more to do go on for at most one renewal interval."""
+        began = time.monotonic()
+        names = self._engine.chore_names
+        while names and time.monotonic() - began < TERM_RENEWAL / SECOND:
+            unfinished = []
+            for name in names:
+                record = await self._engine.chore(name, term, now=self._clock.store_now())
+                if record.refused:
+                    log.info("Another worker leads now; term %d is over.", term.number)
+                    self._term = None
+                    return
+                if record.more:
+                    unfinished.append(name)
+            names = tuple(unfinished)
+            if names:
+                await asyncio.sleep(MORE_INTERVAL)
