@@ -1,1 +1,39 @@
-"""Dibs, a priority task queue for Python: first dibs to the most urgent task."""
+"""Dibs, a priority task queue for Python: first dibs to the most urgent task.
+
+The house, from the inside out; imports point inward only:
+
+    errors      the whole error tree
+    core        the rules as pure functions: states, ranks, retries, limits, codec
+    observe     what Dibs counts about itself
+    engines     where tasks are kept: memory, sqlite; one seam, `engines.base`
+    runtime     the loop, the app's hub, coalescing
+    worker      fetch, run, settle
+    client      what application code uses
+    testing     for users' tests and for ours
+    cli         the `dibs` command
+"""
+
+from dibs.client.app import Dibs
+from dibs.client.handle import Handle
+from dibs.client.task import Call, Task
+from dibs.client.tasks import Filter
+from dibs.core.retry import TRANSIENT
+from dibs.core.states import State
+from dibs.errors import DibsError, Permanent, Retry
+from dibs.version import __version__
+from dibs.worker.context import Context
+
+__all__ = [
+    "TRANSIENT",
+    "Call",
+    "Context",
+    "Dibs",
+    "DibsError",
+    "Filter",
+    "Handle",
+    "Permanent",
+    "Retry",
+    "State",
+    "Task",
+    "__version__",
+]

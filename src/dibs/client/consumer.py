@@ -16,7 +16,7 @@ from dibs.core.options import check_number
 from dibs.core.retry import jitter, retry_delay
 from dibs.core.states import Reason
 from dibs.core.task import Failure, Lease, LeasedTask, Outcome, Settlement
-from dibs.core.times import duration, when
+from dibs.core.times import SECOND, Instant, duration, when
 from dibs.engines.base import Claimed, ClaimRequest, ExtendOutcome, Extension, SettleOutcome, work_topic
 from dibs.errors import InvalidOption, LeaseLost
 from dibs.runtime.environment import host
@@ -24,7 +24,7 @@ from dibs.runtime.hub import Hub
 
 __all__ = ["Claim", "Consumer"]
 
-RESCUE_EVERY = 1.0
+RESCUE_EVERY = SECOND
 
 
 class Claim:
@@ -50,9 +50,18 @@ class Consumer:
 
     def __init__(self, hub: Hub) -> None:
         self.hub = hub
-        self.worker = f"{host()}-{os.getpid()}-{secrets.token_hex(3)}"
+        self._pid = 0
+        self._name = ""
         self._sequences = itertools.count(1)
-        self._rescued = 0.0
+        self._rescued: Instant = 0
+
+    @property
+    def worker(self) -> str:
+        """This process's name as a worker; a forked child gets one of its own."""
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._name = f"{host()}-{self._pid}-{secrets.token_hex(3)}"
+        return self._name
 
     async def aclaim(
         self,
@@ -93,8 +102,9 @@ class Consumer:
             subscription.close()
 
     async def _rescue(self) -> None:
-        if time.monotonic() - self._rescued >= RESCUE_EVERY:
-            self._rescued = time.monotonic()
+        now = self.hub.clock.now()
+        if abs(now - self._rescued) >= RESCUE_EVERY:
+            self._rescued = now
             await self.hub.engine.rescue(now=self.hub.clock.store_now())
 
     async def aextend(self, claim: Claim, by: Span = 30.0, *, progress: float | None = None, message: str = "") -> None:

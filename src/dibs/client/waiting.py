@@ -26,6 +26,10 @@ class Waiting:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._reset()
+
+    def _reset(self) -> None:
         self._futures: dict[str, list[asyncio.Future[TaskRecord]]] = defaultdict(list)
         self._queues: dict[str, str] = {}
         self._watcher: asyncio.Task[None] | None = None
@@ -33,12 +37,16 @@ class Waiting:
 
     async def ended(self, task_id: str, queue: str) -> TaskRecord:
         """The record of a task once it has ended."""
-        future: asyncio.Future[TaskRecord] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:  # after a fork, or while a test has the app: the waiters there are not ours to wake
+            self._loop = loop
+            self._reset()
+        future: asyncio.Future[TaskRecord] = loop.create_future()
         self._futures[task_id].append(future)
         self._queues[task_id] = queue
         self._changed.set()
         if self._watcher is None or self._watcher.done():
-            self._watcher = asyncio.get_running_loop().create_task(self._watch())
+            self._watcher = loop.create_task(self._watch())
         try:
             return await future
         finally:
@@ -110,6 +118,8 @@ class Waiting:
 
     async def close(self) -> None:
         """Wake every waiter."""
+        if asyncio.get_running_loop() is not self._loop:
+            return
         self._fail(Closed("the app was closed while waiting for a result."))
         if self._watcher is not None:
             self._watcher.cancel()

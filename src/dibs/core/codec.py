@@ -11,6 +11,7 @@ import hashlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
+from math import isfinite
 from typing import Any, Protocol, get_type_hints
 
 import msgspec
@@ -69,6 +70,24 @@ encoder = msgspec.json.Encoder(enc_hook=to_builtin)
 sorted_encoder = msgspec.json.Encoder(enc_hook=to_builtin, order="sorted")
 
 
+def to_json(value: object) -> bytes:
+    """A value as JSON. NaN and the infinities, which msgspec would silently make null, are refused."""
+    payload = encoder.encode(value)
+    if b"null" in payload:  # rare enough that looking again costs nothing
+        refuse_non_finite(msgspec.to_builtins(value, enc_hook=to_builtin))
+    return payload
+
+
+def refuse_non_finite(value: object) -> None:
+    if isinstance(value, float) and not isfinite(value):
+        raise ValueError(f"JSON has no {value}")
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            refuse_non_finite(item)
+
+
 class Envelope(msgspec.Struct):
     codec: str = msgspec.field(name="$dibs")
     data: str = ""
@@ -92,7 +111,7 @@ class Codec:
     def encode(self, value: object, what: str) -> bytes:
         """A value as payload; `what` names it in errors."""
         try:
-            payload = encoder.encode(value)
+            payload = to_json(value)
         except (TypeError, ValueError, NotImplementedError, OverflowError, RecursionError) as error:
             raise InvalidArguments(f"{what} can't be carried as JSON: {error}.") from error
         return self.wrap(payload, what)
@@ -170,6 +189,8 @@ class Signature:
                 )
             if name in bound:
                 raise InvalidArguments(f"{self.name} got {name!r} twice, by position and by name.")
+            if name in self.positional_only:
+                raise InvalidArguments(f"{self.name} takes {name!r} by position only.")
             bound[name] = value
         for name in self.required:
             if name not in bound:
@@ -179,7 +200,7 @@ class Signature:
     def encode(self, bound: Mapping[str, Any], codec: Codec) -> bytes:
         """The payload of a call, checked to be what the task will be able to read."""
         try:
-            payload = encoder.encode(bound)
+            payload = to_json(bound)
         except (TypeError, ValueError, NotImplementedError, OverflowError, RecursionError) as error:
             raise InvalidArguments(f"the arguments of {self.name} can't be carried as JSON: {error}.") from error
         self.parse(payload)
@@ -194,8 +215,9 @@ class Signature:
         return given, values
 
     def parse(self, payload: bytes) -> dict[str, Any]:
+        decoder = self.decoder  # an annotation that can't be used is another error than an argument
         try:
-            parsed = self.decoder.decode(payload)
+            parsed = decoder.decode(payload)
         except (msgspec.ValidationError, ValueError, TypeError, NotImplementedError) as error:
             raise InvalidArguments(f"the arguments of {self.name} don't fit its signature: {error}.") from error
         unset = msgspec.UNSET
@@ -203,7 +225,12 @@ class Signature:
 
     def fingerprint(self, bound: Mapping[str, Any]) -> str:
         """The idempotency hash of a call."""
-        return fingerprint(self.name, {**self.defaults, **bound})
+        try:
+            return fingerprint(self.name, {**self.defaults, **bound})
+        except (TypeError, ValueError, NotImplementedError, OverflowError, RecursionError) as error:
+            raise InvalidArguments(
+                f"an argument or default of {self.name} can't be carried as JSON: {error}."
+            ) from error
 
     @cached_property
     def hints(self) -> dict[str, Any]:

@@ -36,6 +36,8 @@ HOUR: Duration = 60 * MINUTE
 DAY: Duration = 24 * HOUR
 
 LONGEST: Duration = 100 * 366 * DAY
+LATEST: Instant = 54_787 * DAY
+"""The start of 2120: so that ranks, which add up to 4·10¹⁵ to an instant, stay below 2⁵³."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -57,7 +59,10 @@ def instant(value: datetime, option: str) -> Instant:
         raise InvalidOption(f"{option} must be a datetime, not {value!r}.")
     if value.tzinfo is None or value.utcoffset() is None:
         raise InvalidOption(f"{option}={value.isoformat()} has no time zone. Use datetime.now(UTC) or add a tzinfo.")
-    return (value - EPOCH) // timedelta(microseconds=1)
+    at = (value - EPOCH) // timedelta(microseconds=1)
+    if not 0 <= at <= LATEST:
+        raise InvalidOption(f"{option}={value.isoformat()} must lie between the years 1970 and 2120.")
+    return at
 
 
 def when(at: Instant | None) -> datetime | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any
 
 from dibs.core.codec import Codec
@@ -23,6 +23,9 @@ from dibs.runtime.loop import LoopRunner
 __all__ = ["Hub", "Lifespan"]
 
 Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
+
+PARTS = ("meters", "engine", "clock", "url", "new_id", "runner", "enqueuer", "settler")
+"""What belongs to the store, as opposed to what the app's author has said."""
 
 
 class Hub:
@@ -57,6 +60,16 @@ class Hub:
 
     async def _flush_settlements(self, settlements: Sequence[Settlement]) -> list[SettleOutcome]:
         return await self.engine.settle(settlements, now=self.clock.store_now())
+
+    @contextmanager
+    def borrow(self, other: Hub) -> Iterator[None]:
+        """Meanwhile whoever holds this hub uses the store, clock and loop of `other`: for tests of an app."""
+        own = {part: getattr(self, part) for part in PARTS}
+        vars(self).update((part, getattr(other, part)) for part in PARTS)
+        try:
+            yield
+        finally:
+            vars(self).update(own)
 
     def define(self, definition: TaskDefinition) -> None:
         """Add a task; a name can only be taken once."""

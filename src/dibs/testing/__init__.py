@@ -7,3 +7,24 @@ Nobody in `dibs` imports this room; it may import all of them. Invariants:
 
 `dibs.testing.conformance` checks an engine verb by verb, `dibs.testing.model` by random programs.
 """
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dibs.testing.clock import ManualClock
+    from dibs.testing.kit import Kit
+
+__all__ = ["Kit", "ManualClock"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: pytest loads the plugin, and with it this room, at every start."""
+    if name == "Kit":
+        from dibs.testing.kit import Kit
+
+        return Kit
+    if name == "ManualClock":
+        from dibs.testing.clock import ManualClock
+
+        return ManualClock
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

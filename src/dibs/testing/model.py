@@ -11,14 +11,9 @@ can be observed is compared too. A worker's death is a claim that nobody ever se
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
-
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    RuleBasedStateMachine,
     initialize,
     invariant,
     precondition,
@@ -30,10 +25,9 @@ from msgspec import structs
 from dibs.core.ids import uuid7
 from dibs.core.settings import QueueSettings, change_settings
 from dibs.core.states import Reason, State
-from dibs.core.task import Edit, Lease, LeasedTask, NewTask, Outcome, QueueRecord, QueueState, Settlement
+from dibs.core.task import Edit, Lease, LeasedTask, NewTask, Outcome, QueueState, Settlement
 from dibs.core.times import HOUR, MINUTE, SECOND, Duration
-from dibs.engines.base import ClaimRequest, Engine, EnqueueOutcome, Extension, Floor, Query
-from dibs.engines.memory import MemoryEngine
+from dibs.engines.base import ClaimRequest, EnqueueOutcome, Extension, Floor, Query
 from dibs.testing.conformance.harness import START, EngineFactory
 from dibs.testing.programs import (
     ACTORS,
@@ -42,7 +36,6 @@ from dibs.testing.programs import (
     JACK_OF_ALL_TRADES,
     PROFILES,
     QUEUES,
-    SETTINGS,
     Profile,
     deadlines,
     delays,
@@ -55,56 +48,23 @@ from dibs.testing.programs import (
     queues,
     spans,
 )
+from dibs.testing.side_by_side import SideBySide, all_pages, by_id, finish_chore, without_stale
 
 __all__ = ["PROFILE", "EngineMachine", "check_engine", "engine_machine"]
 
-Answer = TypeVar("Answer")
-Act = Callable[[Engine], Awaitable[Answer]]
-
 MANY = 100
-CHORE_STEPS = 20
 
 
-class EngineMachine(RuleBasedStateMachine):
+class EngineMachine(SideBySide):
     """The rules. `make_engine` is set by `engine_machine`."""
-
-    make_engine: EngineFactory
 
     def __init__(self) -> None:
         super().__init__()
-        self.runner = asyncio.Runner()
-        self.subject, self.model = self.make_engine(), MemoryEngine()
-        self.now = START
-        self.ids: list[str] = []
         self.enqueued: list[NewTask] = []
         self.leases: list[Lease] = []
         self.requests: dict[str, ClaimRequest] = {}
         self.settlements: list[Settlement] = []
         self.touched: set[str] = set()
-        self.both(lambda engine: engine.open())
-        for name, changes in SETTINGS.items():
-            wanted = change_settings(QueueSettings(), changes)
-            self.both(lambda engine, n=name, s=wanted: engine.set_queue(n, s, expected=0, now=self.now))  # type: ignore[misc]
-
-    def teardown(self) -> None:
-        try:
-            self.compare(self.ids)
-        finally:
-            self.runner.run(self.subject.close())
-            self.runner.close()
-
-    def each(self, act: Act[Answer]) -> tuple[Answer, Answer]:
-        """Do the same to both: the answers of the engine under test and of the model."""
-        return self.runner.run(self.pair(act))
-
-    async def pair(self, act: Act[Answer]) -> tuple[Answer, Answer]:
-        return await act(self.subject), await act(self.model)
-
-    def both(self, act: Act[Answer]) -> Answer:
-        """Do the same to both, demand the same answer, and give it."""
-        subject, model = self.each(act)
-        assert subject == model, f"the engine answered {subject!r}, the model {model!r}"
-        return model
 
     def some_ids(self, chosen: list[int]) -> list[str]:
         """Known ids, and now and then one that nobody knows."""
@@ -381,7 +341,7 @@ class EngineMachine(RuleBasedStateMachine):
     def rerank(self) -> None:
         """Bring ranks up to date on both sides; then neither may say that anything is left."""
         for engine in (self.subject, self.model):
-            self.runner.run(self.finish_chore(engine, "rerank"))
+            self.runner.run(finish_chore(engine, "rerank", self.now))
         subject, model = self.each(lambda engine: engine.queues())
         assert [record.stale for record in subject] == [record.stale for record in model] == [0] * len(model)
 
@@ -389,18 +349,8 @@ class EngineMachine(RuleBasedStateMachine):
     def all_chores(self) -> None:
         for engine in (self.subject, self.model):
             for name in engine.chore_names:
-                self.runner.run(self.finish_chore(engine, name))
+                self.runner.run(finish_chore(engine, name, self.now))
         self.touched.update(self.ids)
-
-    async def finish_chore(self, engine: Engine, name: str) -> None:
-        term = await engine.lead("leader", now=self.now)
-        assert term is not None
-        for _ in range(CHORE_STEPS):
-            record = await engine.chore(name, term, now=self.now)
-            assert not record.refused
-            if not record.more:
-                return
-        raise AssertionError(f"the chore {name} never comes to an end")
 
     # What can be seen.
 
@@ -420,42 +370,6 @@ class EngineMachine(RuleBasedStateMachine):
     def agree(self) -> None:
         self.compare(sorted(self.touched))
         self.touched.clear()
-
-    def compare(self, looked_at: list[str]) -> None:
-        """Everything observable is equal; histories are read of those tasks that may have got an entry."""
-        self.both(lambda engine: self.observe(engine, looked_at))
-
-    async def observe(self, engine: Engine, looked_at: list[str]) -> dict[str, object]:
-        names = [record.name for record in await engine.queues()]
-        return {
-            "tasks": await engine.get(self.ids),
-            "counts": await engine.counts(),
-            "counters": await engine.counters(),
-            "queues": [without_stale(record) for record in await engine.queues()],
-            "peek": {name: await engine.peek(name, MANY, now=self.now) for name in names},
-            "history": {task_id: await engine.history(task_id) for task_id in looked_at},
-            "audit": [(entry.at, entry.actor, entry.target) for entry in await engine.audit()],
-        }
-
-
-def by_id(tasks: list[LeasedTask]) -> list[LeasedTask]:
-    return sorted(tasks, key=lambda task: task.id)
-
-
-async def all_pages(engine: Engine, query: Query) -> list[str]:
-    """The ids that a search finds, newest first."""
-    found: list[str] = []
-    while True:
-        page = await engine.search(query)
-        found += [record.id for record in page.tasks]
-        if page.cursor is None:
-            return found
-        query = structs.replace(query, cursor=page.cursor)
-
-
-def without_stale(record: QueueRecord | None) -> QueueRecord | None:
-    """A queue's record but for how many ranks are stale: engines find out in their own time."""
-    return record and structs.replace(record, stale=0)
 
 
 def engine_machine(make_engine: EngineFactory) -> type[EngineMachine]:

@@ -37,8 +37,8 @@ CHANGES: tuple[dict[str, object], ...] = (
     {"rate": None, "burst": None},
     {"retries": 9, "lease": 5},
 )
-NAMES = ("mail", "render", "index")
-REQUIREMENTS = ((), (), (), ("gpu",), ("gpu", "host:a"))
+NAMES = ("mail", "mail", "mail", "render", "index")
+REQUIREMENTS = (*[()] * 6, ("gpu",), ("gpu", "host:a"))
 SPANS: tuple[Duration, ...] = (0, 1, SECOND, 10 * SECOND, 31 * SECOND, MINUTE, 10 * MINUTE, HOUR, DAY + 1)
 ACTORS = ("ada", "")
 FAILURE = Failure(type="ValueError", message="no such thing", traceback="Traceback …")

@@ -139,7 +139,7 @@ class Context:
 
     def progress(self, fraction: float, message: str = "") -> None:
         """Say how far the task is, from 0 to 1. Cheap; it reaches the store within a moment, latest value only."""
-        if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
+        if not 0 <= fraction <= 1:
             raise InvalidOption(f"progress must be from 0 to 1, not {fraction!r}.")
         self._link.report(float(fraction), str(message)[:1000])
 

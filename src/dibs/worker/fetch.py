@@ -69,12 +69,13 @@ class Fetcher:
         self._queues = settings.served(hub)
         self._ceilings = settings.ceilings()
         self._wake = asyncio.Event()
-        self._rung = False
         self._starved = False
+        self._low = 0
         # A worker with a fixed name must not take up the numbers of an earlier process of that name.
         self._sequence = time.time_ns() // 1000
         self._repeat = False
         self._names: tuple[str, ...] = ()
+        self._due: asyncio.TimerHandle | None = None
         self._backoff = Backoff()
         self.paused = False
         self.stopping = False
@@ -85,9 +86,21 @@ class Fetcher:
         self._wake.set()
 
     def room_changed(self) -> None:
-        """A slot came free."""
-        if self._starved:
+        """A slot came free, or the last run was settled."""
+        if self._starved and (len(self._runs.buffer) <= self._low or self._ceilings):
             self._wake.set()
+
+    def due_in(self, seconds: float) -> None:
+        """A task of ours falls due again: the last claim did not know of it."""
+        at = time.monotonic() + seconds
+        if self._due is None or at < self._due.when():
+            if self._due is not None:
+                self._due.cancel()
+            self._due = asyncio.get_running_loop().call_at(at, self._fall_due)
+
+    def _fall_due(self) -> None:
+        self._due = None
+        self._wake.set()
 
     async def run(self) -> None:
         """Until `stopping` is set; a claim that is under way is waited for, so that its leases are not orphaned."""
@@ -96,40 +109,45 @@ class Fetcher:
             while not self.stopping:
                 room = None if self.paused else self.room()
                 if room is None:
-                    self._starved = True
-                    await self._nap(LONGEST_NAP)
-                    self._starved = False
-                    continue
-                await self._fetch(room)
+                    await self._nap(LONGEST_NAP, or_room=True)
+                else:
+                    await self._fetch(room)
         finally:
             listener.cancel()
+            if self._due is not None:
+                self._due.cancel()
 
     async def _fetch(self, room: Room) -> None:
-        self._rung = False
+        self._wake.clear()
         claimed = await self._claim(room)
         if claimed is None:
             await self._nap(self._backoff.next())
             return
         given = len(claimed.tasks)
-        if given < room.limit or (room.limit == 0 and given < room.prefetch):
-            # The store had no more for us: sleep until it says so, or until something falls due.
-            if given == 0 and self._settings.until_idle and await self._nothing_left(claimed):
-                self._idle()
-            if not self._rung:
-                await self._nap(self._until_due(claimed))
+        if given == room.limit + room.prefetch:
+            return
+        # The store had no more for us: sleep until it says so, or until something falls due. A slot that comes free
+        # changes that only if it was the slots that kept tasks back: limited queues give nothing in advance.
+        until_idle = self._settings.until_idle
+        if given == 0 and until_idle and await self._nothing_left(claimed):
+            self._idle()
+        kept_back = given >= room.limit or bool(room.floors)
+        await self._nap(self._until_due(claimed), or_room=kept_back or until_idle)
 
     def _until_due(self, claimed: Claimed) -> float:
         nap = LONGEST_NAP * random.uniform(0.8, 1.0)
         return nap if claimed.next_due_in is None else min(nap, claimed.next_due_in / SECOND)
 
-    async def _nap(self, seconds: float) -> None:
-        """Until woken, at most `seconds`. A ring since the last claim counts."""
+    async def _nap(self, seconds: float, *, or_room: bool = False) -> None:
+        """Until woken, at most `seconds`. A ring since the last claim counts; `or_room`: so does room for more."""
         if not self._wake.is_set():
+            self._starved = or_room
             try:
                 async with asyncio.timeout(max(seconds, 0)):
                     await self._wake.wait()
             except TimeoutError:
                 pass
+            self._starved = False
         self._wake.clear()
 
     async def _listen(self) -> None:
@@ -137,7 +155,6 @@ class Fetcher:
         try:
             while True:
                 if await subscription.wait(3600):
-                    self._rung = True
                     self._wake.set()
         finally:
             subscription.close()
@@ -150,8 +167,9 @@ class Fetcher:
         buffered = len(runs.buffer)
         free = settings.concurrency - runs.busy
         target = self._prefetch() if settings.prefetch else 0
+        self._low = target // 2
         ahead = max(0, target - buffered)
-        if buffered and ahead <= target // 2:
+        if buffered > self._low:
             ahead = 0  # a claim for a handful is not worth a round trip
         limit = max(0, free - buffered) if not self._ceilings else free
         if limit == 0 and ahead == 0:

@@ -38,6 +38,7 @@ class StoreHealth:
         self._lock = threading.Lock()
         self._down_since: float | None = None
         self.regained_at: float | None = None
+        self.was_down_for = 0.0
 
     @property
     def down(self) -> bool:
@@ -53,12 +54,15 @@ class StoreHealth:
 
     def worked(self) -> None:
         """A verb was answered."""
-        if self._down_since is None:
-            return
+        if self._down_since is not None:
+            self._recover()
+
+    def _recover(self) -> None:
         with self._lock:
-            if self._down_since is None:
+            if self._down_since is None:  # another thread was first
                 return
             gone = time.monotonic() - self._down_since
             self._down_since = None
+            self.was_down_for = gone
             self.regained_at = time.monotonic()
         log.warning("The store answers again after %.1f s.", gone)

@@ -69,7 +69,8 @@ class Rescuer:
         regained = self._health.regained_at
         if regained is not None and regained != self._seen_regained:
             self._seen_regained = regained
-            self._not_before = max(self._not_before, regained + self._holdoff())
+            if self._health.was_down_for > GAP:  # a hiccup can't have cost anybody a lease
+                self._not_before = max(self._not_before, regained + self._holdoff())
         if self._health.down:
             self._not_before = max(self._not_before, now + RESCUE_INTERVAL)
 

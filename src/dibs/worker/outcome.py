@@ -94,7 +94,9 @@ def released(task: LeasedTask, note: str) -> Settlement:
 def describe(error: BaseException) -> Failure:
     """An exception as text, without the worker's own frames, bounded in size."""
     kind = type(error)
-    name = kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    name = (
+        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    )
     try:
         message = str(error)
     except Exception:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextvars import copy_context
 
 from dibs.core.task import Settlement
 from dibs.engines.base import Engine, SettleOutcome
@@ -42,6 +43,8 @@ class Reports:
         self._under_way = 0
         self._flushing: asyncio.Task[None] | None = None
         self._backoff = Backoff()
+        self._loop = asyncio.get_running_loop()
+        self._variables = copy_context()
 
     def __len__(self) -> int:
         """Settlements that the store has not answered yet."""
@@ -51,7 +54,8 @@ class Reports:
         """Hand over one settlement; on the loop's thread."""
         self._waiting.append((run, settlement))
         if self._flushing is None:
-            self._flushing = asyncio.get_running_loop().create_task(self._flush())
+            # Not in the context of the run that happened to end first.
+            self._flushing = self._loop.create_task(self._flush(), context=self._variables.copy())
 
     async def drained(self, timeout: float) -> bool:
         """Wait until everything has been answered; False if that took too long."""

@@ -6,13 +6,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Any
 
 from dibs.core.task import LeasedTask, Outcome, Settlement
 from dibs.core.times import SECOND
 from dibs.engines.base import SettleOutcome
 from dibs.errors import DibsError
-from dibs.runtime.definition import ExecutorKind, TaskDefinition
+from dibs.runtime.definition import ExecutorKind
 from dibs.runtime.hub import Hub
 from dibs.worker import outcome
 from dibs.worker.buffer import Buffer
@@ -53,6 +54,7 @@ class Runs:
         self._processes = processes
         self.tally = Tally()
         self.state: Any = None
+        self._variables = copy_context()
         self.held: dict[str, Run] = {}
         self.buffer = Buffer(settings.served(hub), settings.in_order)
         self._live: set[Run] = set()
@@ -64,6 +66,12 @@ class Runs:
         self.reports: Reports
         self.nudge: Callable[[], None] = lambda: None
         self.changed: Callable[[], None] = lambda: None
+        self.due_in: Callable[[float], None] = lambda _: None
+
+    def provide(self, state: Any) -> None:
+        """What the lifespan gave, and the context variables it has set, are there for every run."""
+        self.state = state
+        self._variables = copy_context()
 
     def accept(self, tasks: list[LeasedTask], claimed: float) -> None:
         """Take on what a claim gave, and start what there are slots for."""
@@ -110,7 +118,8 @@ class Runs:
             run.timeout_at = run.started + timeout / SECOND
             run.timer = self._loop.call_at(run.timeout_at, self.stop, run, Stop.TIMED_OUT)
         self._live.add(run)
-        run.handle = self._loop.create_task(self._drive(run))
+        # Runs are started from within others that end: without a context of its own, each would inherit theirs.
+        run.handle = self._loop.create_task(self._drive(run), context=self._variables.copy())
 
     async def _drive(self, run: Run) -> None:
         """One run, whatever it does."""
@@ -269,6 +278,10 @@ class Runs:
                 task.lease,
             )
             return
+        if settlement.outcome is Outcome.RETRY:
+            self.due_in(settlement.delay / SECOND)
+        if not self.held:
+            self.changed()
         ran = time.monotonic() - run.claimed
         self.tally.count(settlement.outcome, settlement.timed_out, ran)
         self._minutes.record(task, settlement.outcome, int(ran * SECOND), self._clock.now())

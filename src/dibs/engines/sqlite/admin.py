@@ -17,10 +17,15 @@ __all__ = ["cancel", "edit", "purge", "replay"]
 def cancel(transaction: Transaction, ids: Sequence[str], note: str, actor: str) -> list[CancelOutcome]:
     transaction.refresh()
     records = Records(transaction, ids)
-    answers = [cancel_one(transaction, records, task_id, note, actor) for task_id in ids]
+    changed: list[str] = []
+    answers = []
+    for task_id in ids:
+        before = records.get(task_id)
+        answers.append(cancel_one(transaction, records, task_id, note, actor))
+        if records.get(task_id) is not before:
+            changed.append(task_id)
     records.flush()
-    stopped = [task_id for task_id, a in zip(ids, answers, strict=True) if a is CancelOutcome.CANCELLED]
-    remember(transaction, actor, "cancel", stopped, note)
+    remember(transaction, actor, "cancel", changed, note)
     return answers
 
 
@@ -33,7 +38,6 @@ def cancel_one(transaction: Transaction, records: Records, task_id: str, note: s
     if record.state is State.RUNNING:
         if record.cancel_reason is None:
             records.put(*cancelled(record, note, actor, transaction.now))
-            transaction.remember(actor, "cancel", task_id, note)
         transaction.topics.add(worker_topic(record.worker or ""))
         return CancelOutcome.REQUESTED
     after, entry = cancelled(record, note, actor, transaction.now)

@@ -2,22 +2,22 @@
 
 Every process that listens binds a datagram socket in a directory beside the store; whoever has committed sends the
 topics to each socket there. Nothing depends on a datagram arriving: while somebody waits, a thread also looks at
-`data_version` every 50 ms, which tells that some other connection has committed.
+`data_version` every 50 ms, which tells that another process, or the user's own connection, has committed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import os
 import secrets
 import select
 import socket
-import sqlite3
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
 
 from dibs.engines.bell import Bell, Listener
@@ -26,12 +26,15 @@ from dibs.engines.sqlite.presence import share_rights
 __all__ = ["Bells", "Subscriber"]
 
 NET_SECONDS = 0.05
+LINGER_SECONDS = 1.0
+"""How long the net stays out after the last waiter: a worker that waits again and again wakes nobody by that."""
 LONGEST_NAME = 100
 """Bytes that a socket's path may have everywhere."""
 LONGEST_MESSAGE = 4096
 EVERYTHING = b"*"
 FRESH_NANOSECONDS = 50_000_000
-AVAILABLE = hasattr(socket, "AF_UNIX")
+"""A directory that changed so recently may change again without its time stamp showing it."""
+BIND_TRIES = 5
 
 
 class Subscriber:
@@ -44,77 +47,210 @@ class Subscriber:
 
     async def wait(self, timeout: float) -> bool:
         """Until rung, at most `timeout` seconds; a ring since the last wait counts."""
-        with self._bells.somebody_waits():
+        self._bells.begin_wait()
+        try:
             return await self._listener.wait(timeout)
+        finally:
+            self._bells.end_wait()
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
             self._listener.close()
-            self._bells.stop_listening()
+            self._bells.unsubscribe()
 
 
 class Bells:
-    """The bells of one store: the listeners of this process, and the sockets of the others."""
+    """The bells of one store: the listeners of this process, and the sockets of the others.
 
-    def __init__(self, path: Path, connect: Callable[[], sqlite3.Connection]) -> None:
+    `data_version` answers with a number that changes when others commit, or None if it can't be had just now.
+    """
+
+    def __init__(self, path: Path, data_version: Callable[[], int | None]) -> None:
         self.bell = Bell()
-        self.directory = socket_directory(path)
-        self.connect = connect
         self.mode = 0o600
+        self.directory = socket_directory(path)
+        self.directory_name = str(self.directory)
+        self.data_version = data_version
         self.lock = threading.Lock()
-        self.listeners = 0
+        self.subscribers = 0
         self.waiters = 0
-        self.thread: threading.Thread | None = None
-        self.socket: socket.socket | None = None
-        self.name: Path | None = None
+        self.waited_at = 0.0
+        self.ear: Ear | None = None
         self.sender: socket.socket | None = None
         self.others: list[str] = []
-        self.looked_at = -1
+        self.listed_at = -1
 
     def subscribe(self, topics: Collection[str], loop: asyncio.AbstractEventLoop) -> Subscriber:
         listener = self.bell.subscribe(topics, loop)
         with self.lock:
-            self.listeners += 1
-            if self.thread is None:
-                self.start()
+            self.subscribers += 1
+            if self.ear is None:
+                self.ear = Ear(self)
+                self.ear.start()
         return Subscriber(self, listener)
 
-    def start(self) -> None:
-        """Bind a socket that others can find, and listen to it."""
-        receiver, self.name = bind(self.directory, self.mode)
-        self.socket = receiver
-        self.thread = threading.Thread(target=self.listen, args=(receiver,), name="dibs-bells", daemon=True)
-        self.thread.start()
-
-    def stop_listening(self) -> None:
+    def unsubscribe(self) -> None:
         with self.lock:
-            self.listeners -= 1
-            if self.listeners == 0:
-                self.close_socket()
+            self.subscribers -= 1
+            if self.subscribers == 0 and self.ear is not None:
+                self.ear.stop()
+                self.ear = None
 
-    def close_socket(self) -> None:
-        """End the listening thread; its socket disappears first, so that nobody rings it any more."""
-        if self.name is not None:
-            self.name.unlink(missing_ok=True)
-        if self.socket is not None:
-            wake(self.socket)
-        self.thread = self.socket = self.name = None
-
-    def forget(self) -> None:
-        """In a forked child: threads and sockets are the parent's."""
-        self.__init__(self.directory, self.connect)  # type: ignore[misc]
-
-    @contextlib.contextmanager
-    def somebody_waits(self):  # type: ignore[no-untyped-def]
+    def begin_wait(self) -> None:
         with self.lock:
             self.waiters += 1
-            first = self.waiters == 1
-            receiver = self.socket
-        if first and receiver is not None:
-            wake(receiver)
+            if self.ear is not None and self.ear.sleeps:
+                self.ear.wake()
+
+    def end_wait(self) -> None:
+        with self.lock:
+            self.waiters -= 1
+            self.waited_at = time.monotonic()
+
+    def is_awaited(self) -> bool:
+        return self.waiters > 0 or time.monotonic() < self.waited_at + LINGER_SECONDS
+
+    def ring(self, topics: Collection[str]) -> None:
+        """Wake whoever listens to any of these, here and elsewhere. Never blocks, never fails."""
+        if not topics:
+            return
+        self.bell.ring(topics)
+        if others := self.other_sockets():
+            message = "\n".join(topics).encode()
+            self.send(others, message if len(message) <= LONGEST_MESSAGE else EVERYTHING)
+
+    def other_sockets(self) -> list[str]:
+        """The sockets of other processes; the directory is read again only when it has changed."""
         try:
-            yield
-        finally:
-            with self.lock:
-                self.waiters -= 1
+            changed_at = os.stat(self.directory_name).st_mtime_ns  # noqa: PTH116  # after every commit: 2 µs, not 10
+            if changed_at != self.listed_at:
+                mine = None if self.ear is None else self.ear.address
+                self.others = [str(name) for name in self.directory.iterdir() if name != mine]
+                self.listed_at = -1 if time.time_ns() - changed_at < FRESH_NANOSECONDS else changed_at
+        except OSError:  # nobody has ever listened, or the last one has just left
+            self.others, self.listed_at = [], -1
+        return self.others
+
+    def send(self, others: list[str], message: bytes) -> None:
+        with self.lock:
+            if self.sender is None:
+                self.sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+                self.sender.setblocking(False)
+            for name in others:
+                try:
+                    self.sender.sendto(message, name)
+                except (ConnectionRefusedError, FileNotFoundError):  # its process is gone
+                    self.listed_at = -1
+                    with suppress(OSError):
+                        Path(name).unlink()
+                except OSError:
+                    # A full buffer means that its owner will wake up anyway; anything else is the net's business.
+                    continue
+
+    def hear(self, message: bytes) -> None:
+        """A datagram from another process."""
+        if message == EVERYTHING:
+            self.bell.ring_all()
+        else:
+            self.bell.ring(message.decode(errors="replace").split("\n"))
+
+    def close(self) -> None:
+        with self.lock:
+            if self.ear is not None:
+                self.ear.stop()
+                self.ear = None
+            if self.sender is not None:
+                self.sender.close()
+                self.sender = None
+
+
+class Ear(threading.Thread):
+    """Listens for one process, from its first subscription to its last."""
+
+    def __init__(self, bells: Bells) -> None:
+        super().__init__(name="dibs-bells", daemon=True)
+        self.bells = bells
+        self.sleeps = False
+        self.stopped = False
+        self.waker, self.woken = socket.socketpair()
+        self.woken.setblocking(False)
+        self.waker.setblocking(False)
+        self.receiver, self.address = bind(bells.directory, bells.mode)
+        self.version = bells.data_version()
+
+    def wake(self) -> None:
+        with suppress(BlockingIOError):  # full of unread wakes: it will wake
+            self.waker.send(b".")
+
+    def stop(self) -> None:
+        """Leave no socket behind that others could ring, then end the thread."""
+        self.stopped = True
+        if self.address is not None:
+            with suppress(OSError):
+                self.address.unlink()
+            with suppress(OSError):  # others still listen there
+                self.address.parent.rmdir()
+        self.wake()
+
+    def run(self) -> None:
+        sockets = [self.woken] if self.receiver is None else [self.woken, self.receiver]
+        while not self.stopped:
+            with self.bells.lock:
+                self.sleeps = not self.bells.is_awaited()
+            ready, _, _ = select.select(sockets, [], [], None if self.sleeps else NET_SECONDS)
+            if self.woken in ready:
+                self.woken.recv(4096)
+            if self.receiver is not None and self.receiver in ready:
+                self.receive(self.receiver)
+            self.look()
+        for each in (*sockets, self.waker):
+            each.close()
+
+    def receive(self, receiver: socket.socket) -> None:
+        with suppress(BlockingIOError):
+            while True:
+                self.bells.hear(receiver.recv(2 * LONGEST_MESSAGE))
+
+    def look(self) -> None:
+        """The net: has anyone else committed since the last look?"""
+        version = self.bells.data_version()
+        if version is not None and version != self.version:
+            self.version = version
+            self.bells.bell.ring_all()
+
+
+def socket_directory(path: Path) -> Path:
+    """Beside the store, or under the temporary directory if the name would be too long for a socket."""
+    beside = path.with_name(path.name + "-bells")
+    longest = beside / "0123456789-abcd"
+    if len(os.fsencode(longest)) <= LONGEST_NAME:
+        return beside
+    return Path(tempfile.gettempdir()) / f"dibs-bells-{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}"
+
+
+def bind(directory: Path, mode: int) -> tuple[socket.socket | None, Path | None]:
+    """A socket that other processes can find; (None, None) where there can be none, and the net has to do."""
+    if not hasattr(socket, "AF_UNIX"):
+        return None, None
+    for _ in range(BIND_TRIES):
+        name = directory / f"{os.getpid():x}-{secrets.token_hex(2)}"
+        receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            make_directory(directory, mode)
+            receiver.bind(str(name))
+        except (FileNotFoundError, OSError) as error:
+            receiver.close()
+            if isinstance(error, FileNotFoundError):  # the last listener has just removed the directory
+                continue
+            return None, None
+        share_rights(name, mode)
+        receiver.setblocking(False)
+        return receiver, name
+    return None, None
+
+
+def make_directory(directory: Path, mode: int) -> None:
+    if not directory.is_dir():
+        directory.mkdir(exist_ok=True)
+        share_rights(directory, mode | (mode & 0o444) >> 2)  # whoever may read may enter

@@ -16,7 +16,7 @@ from dibs.core.settings import QueueSettings
 from dibs.core.task import QueueState
 from dibs.engines.sqlite.statements import statement
 
-__all__ = ["Catalog", "Queue", "Stream"]
+__all__ = ["Catalog", "Queue", "Stream", "StreamKey"]
 
 FIRST_EPOCH = 1
 

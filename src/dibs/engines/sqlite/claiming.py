@@ -161,7 +161,9 @@ class Desk:
             self.pending[head.stream] -= 1
         streams = transaction.catalog.streams
         given = given_decoder.decode(transaction.value("claim_read", ids))
-        tasks = [leased_task(head, row, streams[head.stream], self.now) for head, row in zip(chosen, given, strict=True)]
+        tasks = [
+            leased_task(head, row, streams[head.stream], self.now) for head, row in zip(chosen, given, strict=True)
+        ]
         for task in tasks:
             transaction.changes[Counter.CLAIMED, task.queue] += 1
         return tasks

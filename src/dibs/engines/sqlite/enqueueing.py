@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 from msgspec import Struct
 
-from dibs.core.moves import admit
+from dibs.core.priority import Ranking, rank
+from dibs.core.settings import FALLBACK, QueueSettings, resolve
 from dibs.core.states import UNFINISHED, State
 from dibs.core.task import NewTask, QueueState, TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.base import ACCEPTED, Counter, EnqueueAnswer, EnqueueOutcome, work_topic
-from dibs.engines.sqlite.rows import new_columns, to_json
+from dibs.engines.sqlite.rows import Facts, to_json
 from dibs.engines.sqlite.transaction import Transaction
 
 __all__ = ["enqueue"]
@@ -36,30 +37,29 @@ class Known:
 
     def __init__(self, transaction: Transaction, tasks: Sequence[NewTask], highest: str) -> None:
         self.transaction = transaction
-        self.keys = self.find_keys(tasks)
-        # An id above all others can't be known. Ids are made in time order, so this spares nearly all lookups.
-        ids = [new.id for new in tasks if new.id <= highest]
-        ids += [held.task for held in self.keys.values()]
-        found = transaction.find(ids) if ids else {}
-        self.records = {task_id: transaction.record(row) for task_id, row in found.items()}
         self.staged: dict[str, NewTask] = {}
         self.staged_keys: dict[tuple[str, str], NewTask] = {}
         self.depths: dict[str, int] = {}
-
-    def find_keys(self, tasks: Sequence[NewTask]) -> dict[tuple[str, str], HeldKey]:
         wanted = [(new.queue, new.key) for new in tasks if new.key is not None]
-        if not wanted:
-            return {}
+        self.keys = self.find_keys(wanted) if wanted else {}
+        # An id above all others can't be known. Ids are made in time order, so this spares nearly all lookups.
+        ids = [new.id for new in tasks if new.id <= highest]
+        ids += [held.task for held in self.keys.values()]
+        self.records = self.find_records(ids) if ids else {}
+
+    def find_keys(self, wanted: list[tuple[str, str]]) -> dict[tuple[str, str], HeldKey]:
         found = keys_decoder.decode(self.transaction.value("find_keys", to_json(wanted)))
         return {(held.queue, held.key): held for held in found}
+
+    def find_records(self, ids: list[str]) -> dict[str, TaskRecord]:
+        return {task_id: self.transaction.record(row) for task_id, row in self.transaction.find(ids).items()}
 
     def is_full(self, queue: str, most: int) -> bool:
         """Whether a queue has as many pending tasks as it may; if not, one more is counted."""
         if queue not in self.depths:
             pending = self.transaction.pending_by_stream()
             streams = self.transaction.catalog.by_queue[queue]
-            staged = sum(new.queue == queue for new in self.staged.values())
-            self.depths[queue] = staged + sum(pending.get(stream.number, 0) for stream in streams)
+            self.depths[queue] = sum(pending.get(stream.number, 0) for stream in streams)
         full = self.depths[queue] >= most
         self.depths[queue] += not full
         return full
@@ -70,29 +70,32 @@ def enqueue(transaction: Transaction, tasks: Sequence[NewTask], atomic: bool) ->
     transaction.refresh(generation)
     known = Known(transaction, tasks, highest)
     answers = [decide(known, new, transaction.now) for new in tasks]
-    refused = False
-    for new, answer in zip(tasks, answers, strict=True):
-        refused = refused or answer.outcome not in ACCEPTED
-        if answer.outcome is EnqueueOutcome.FULL or answer.outcome is EnqueueOutcome.DRAINING:
-            transaction.count(Counter.REJECTED, new.queue, 1)
-    if atomic and refused:
+    if len(known.staged) < len(tasks) and refused(transaction, tasks, answers, atomic):
         abandoned = EnqueueOutcome.ABANDONED
         return [a if a.outcome not in ACCEPTED else EnqueueAnswer(abandoned, a.id) for a in answers]
-    for new, answer in zip(tasks, answers, strict=True):
-        if answer.outcome is EnqueueOutcome.DUPLICATE:
-            transaction.count(Counter.DUPLICATES, new.queue, 1)
     if known.staged:
-        store(transaction, list(known.staged.values()))
+        store(transaction, known.staged.values())
     return answers
 
 
+def refused(transaction: Transaction, tasks: Sequence[NewTask], answers: list[EnqueueAnswer], atomic: bool) -> bool:
+    """Count what was not simply stored; True if the whole batch is refused for it."""
+    gives_up = atomic and any(answer.outcome not in ACCEPTED for answer in answers)
+    for new, answer in zip(tasks, answers, strict=True):
+        if answer.outcome in (EnqueueOutcome.FULL, EnqueueOutcome.DRAINING):
+            transaction.count(Counter.REJECTED, new.queue, 1)
+        elif answer.outcome is EnqueueOutcome.DUPLICATE and not gives_up:
+            transaction.count(Counter.DUPLICATES, new.queue, 1)
+    return gives_up
+
+
 def decide(known: Known, new: NewTask, now: Instant) -> EnqueueAnswer:
-    if (there := known_id(known, new)) is not None:
+    if (new.id in known.records or new.id in known.staged) and (there := known_id(known, new)) is not None:
         return there
     if new.key is not None and (held := held_key(known, new, now)) is not None:
         return held
-    queue = known.transaction.catalog.queues.get(new.queue)
     later = (new.at if new.at is not None else now + new.delay) > now
+    queue = known.transaction.catalog.queues.get(new.queue)
     if queue is not None:
         if queue.state is QueueState.DRAINING:
             return EnqueueAnswer(EnqueueOutcome.DRAINING, new.id)
@@ -132,26 +135,75 @@ def held_key(known: Known, new: NewTask, now: Instant) -> EnqueueAnswer | None:
     return EnqueueAnswer(outcome, held.task, record.state if record else None)
 
 
-def store(transaction: Transaction, tasks: list[NewTask]) -> None:
+def store(transaction: Transaction, tasks: Collection[NewTask]) -> None:
     """Write new tasks."""
-    now = transaction.now
-    rows = []
-    keys = []
-    for new in tasks:
-        record = admit(new, transaction.make_queue(new.queue).settings, now)
-        rows.append(columns(transaction, record))
-        if new.key is not None:
-            keys.append((new.queue, new.key, new.id, new.fingerprint, now + new.window))
-    transaction.write("enqueue", to_json(rows))
+    admission = Admission(transaction)
+    rows = [admission.columns(new) for new in tasks]
+    if len(rows) == 1:
+        transaction.write("enqueue_one", *rows[0])
+    else:
+        transaction.write("enqueue", to_json(rows))
+    keys = [
+        (new.queue, new.key, new.id, new.fingerprint, transaction.now + new.window)
+        for new in tasks
+        if new.key is not None
+    ]
     if keys:
         transaction.write("save_keys", to_json(keys))
 
 
-def columns(transaction: Transaction, record: TaskRecord) -> tuple[object, ...]:
-    stream = transaction.stream_of(record)
-    changes = transaction.changes
-    changes[record.state, stream] += 1
-    changes[Counter.ENQUEUED, record.queue] += 1
-    if record.state is State.PENDING:
-        transaction.topics.add(work_topic(record.queue))
-    return new_columns(record, stream)
+class Admission:
+    """`moves.admit`, straight to columns: the same values without a record in between, and each ranking only once."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self.transaction = transaction
+        self.rankings: dict[tuple[str, int], Ranking] = {}
+
+    def columns(self, new: NewTask) -> tuple[object, ...]:
+        """A new task as `enqueue.sql` takes it."""
+        transaction, now = self.transaction, self.transaction.now
+        queue = transaction.catalog.queues.get(new.queue) or transaction.make_queue(new.queue)
+        due_at = new.at if new.at is not None else now + new.delay
+        later = due_at > now
+        ready_at = due_at if later else now
+        state = State.SCHEDULED if later else State.PENDING
+        ranking = self.ranking(new, queue.settings, ready_at)
+        stream = transaction.stream(new.queue, new.name, new.requires, ranking.lane, queue.epoch)
+        options = resolve(new.options, new.app_options, queue.settings, new.priority)
+        transaction.changes[state, stream] += 1
+        transaction.changes[Counter.ENQUEUED, new.queue] += 1
+        if not later:
+            transaction.topics.add(work_topic(new.queue))
+        facts = Facts(
+            priority=new.priority,
+            created_at=now,
+            options=None if options is FALLBACK else options,
+            deadline=new.deadline,
+            key=new.key,
+            metadata=new.metadata,
+            headers=new.headers,
+            parent=new.parent,
+        )
+        return (
+            new.id,
+            stream,
+            state,
+            ready_at + ranking.offset,
+            ready_at,
+            due_at if later else None,
+            None if ranking.rerank_in is None else ready_at + ranking.rerank_in,
+            options.lease,
+            new.args.decode(),
+            to_json(facts),
+        )
+
+    def ranking(self, new: NewTask, settings: QueueSettings, ready_at: Instant) -> Ranking:
+        """The rank depends on the instant only through a deadline."""
+        now = self.transaction.now
+        if new.deadline is not None:
+            return rank(settings, priority=new.priority, deadline=new.deadline, ready_at=ready_at, now=now)
+        key = (new.queue, new.priority)
+        found = self.rankings.get(key)
+        if found is None:
+            found = self.rankings[key] = rank(settings, priority=new.priority, ready_at=ready_at, now=now)
+        return found

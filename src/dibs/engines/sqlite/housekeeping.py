@@ -46,7 +46,7 @@ def resign(transaction: Transaction, term: Term) -> None:
     transaction.write("resign", term.number)
 
 
-def is_current(transaction: Transaction, term: Term) -> bool:
+def is_current(transaction: Snapshot, term: Term) -> bool:
     """Whether nobody has taken a later term."""
     stored = transaction.row("term")
     return stored is not None and tuple(stored[:2]) == (term.number, term.worker)
@@ -101,12 +101,14 @@ def limited(done: int) -> Step:
 
 def vacuum(transaction: Transaction) -> Step:
     """Give pages back to the filesystem when much of the file is free."""
-    free, pages = (transaction.connection.execute(f"PRAGMA {what}").fetchone()[0] for what in ("freelist_count", "page_count"))
-    if free <= max(VACUUM_PAGES, FREE_SHARE * pages):
+    execute = transaction.connection.execute
+    free = execute("PRAGMA freelist_count").fetchone()[0]
+    enough = max(VACUUM_PAGES, FREE_SHARE * execute("PRAGMA page_count").fetchone()[0])
+    if free <= enough:
         return Step(0, False)
-    transaction.connection.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
-    left = transaction.connection.execute("PRAGMA freelist_count").fetchone()[0]
-    return Step(free - left, left > max(VACUUM_PAGES, FREE_SHARE * pages))
+    execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
+    left = execute("PRAGMA freelist_count").fetchone()[0]
+    return Step(free - left, left > enough)
 
 
 def checkpoint(transaction: Transaction) -> Step:

@@ -31,7 +31,7 @@ def known_layout() -> int:
 
 
 def stored_layout(connection: sqlite3.Connection, path: Path) -> int:
-    """The layout of a file: 0 if it is empty. Raises `StoreMismatch` for what is not ours or too new; writes nothing."""
+    """The layout of a file, 0 if it is empty; `StoreMismatch` for what is not ours or too new. Writes nothing."""
     owner, version = pragma(connection, "application_id"), pragma(connection, "user_version")
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if owner == 0 and version == 0 and tables == 0:

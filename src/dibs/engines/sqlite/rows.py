@@ -24,7 +24,6 @@ __all__ = [
     "decode_rows",
     "ended_columns",
     "facts_of",
-    "new_columns",
     "record_of",
     "task_columns",
     "to_json",
@@ -150,22 +149,6 @@ def record_of(row: Row, queue: str, name: str, requires: tuple[str, ...], lane: 
         metadata=facts.metadata,
         headers=facts.headers,
         parent=facts.parent,
-    )
-
-
-def new_columns(record: TaskRecord, stream: int) -> tuple[object, ...]:
-    """A task that has just been admitted, as `enqueue.sql` takes it."""
-    return (
-        record.id,
-        stream,
-        record.state,
-        record.rank,
-        record.ready_at,
-        record.due_at,
-        record.rerank_at,
-        record.options.lease,
-        record.args.decode(),
-        encoder.encode(facts_of(record)).decode(),
     )
 
 

@@ -54,12 +54,8 @@ def without_repeats(settlements: Sequence[Settlement]) -> Iterator[Rows]:
     left = list(enumerate(settlements))
     while left:
         part: dict[str, tuple[int, Settlement]] = {}
-        again = []
-        for each in left:
-            if part.setdefault(each[1].lease.id, each) is not each:
-                again.append(each)
+        left = [each for each in left if part.setdefault(each[1].lease.id, each) is not each]
         yield list(part.values())
-        left = again
 
 
 def settle_part(transaction: Transaction, part: Rows, answers: dict[int, SettleOutcome]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 import msgspec
@@ -10,11 +11,12 @@ from msgspec import Struct, structs
 from dibs.core.lease import RESCUE_BATCH
 from dibs.core.task import WorkerState
 from dibs.engines.base import Beat, Changed, WorkerRecord, worker_topic
+from dibs.engines.sqlite.presence import Presence
 from dibs.engines.sqlite.rows import to_json
 from dibs.engines.sqlite.settling import lose
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 
-__all__ = ["StoredWorker", "beat", "bury_workers", "leave", "new_presence", "set_worker_state", "stored_workers"]
+__all__ = ["StoredWorker", "beat", "bury_workers", "leave", "set_worker_state", "stored_workers", "workers"]
 
 
 class StoredWorker(Struct, array_like=True):
@@ -47,13 +49,14 @@ def find(snapshot: Snapshot, worker: str) -> StoredWorker | None:
     return found[0] if found else None
 
 
-def new_presence(transaction: Transaction) -> int:
-    """A byte of the presence file that no worker has had before."""
-    number: int = transaction.value("new_presence")
-    return number
+def presence_of(transaction: Transaction, sign: Beat, presence: Presence) -> int | None:
+    """The byte that a worker's process holds; taken at its first beat. Beats for other processes hold none."""
+    if sign.id not in presence.held and sign.pid == os.getpid():
+        presence.take(sign.id, transaction.value("new_presence"))
+    return presence.held.get(sign.id)
 
 
-def beat(transaction: Transaction, sign: Beat, presence: int | None) -> WorkerState:
+def beat(transaction: Transaction, sign: Beat, presence: Presence) -> WorkerState:
     stored = find(transaction, sign.id)
     alive = stored is not None and stored.state is not WorkerState.DEAD
     state = stored.state if stored is not None and alive else WorkerState.ACTIVE
@@ -73,7 +76,8 @@ def beat(transaction: Transaction, sign: Beat, presence: int | None) -> WorkerSt
         seen_at=now,
         expires_at=now + sign.lives_for,
     )
-    transaction.write("save_worker", sign.id, state, record.expires_at, presence, to_json(record))
+    byte = presence_of(transaction, sign, presence)
+    transaction.write("save_worker", sign.id, state, record.expires_at, byte, to_json(record))
     if sign.minutes:
         minutes = [(m.minute, m.worker, m.queue, m.tier, to_json(m)) for m in sign.minutes]
         transaction.write("save_minutes", to_json(minutes))

@@ -3,5 +3,5 @@
 UPDATE dibs_tasks SET
     lease_expires_at = run.value ->> 2,
     progress = coalesce(run.value ->> 3, progress)
-FROM json_each(?) AS run
+FROM (SELECT value FROM json_each(?)) AS run
 WHERE id = run.value ->> 0 AND lease = run.value ->> 1 AND state = 'running';

@@ -1,0 +1,67 @@
+"""`dibs backup` and `dibs migrate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dibs.cli.options import json_option, with_store
+from dibs.cli.output import emit, errors, say
+from dibs.client.app import Dibs
+from dibs.engines.base import Feature
+from dibs.errors import InvalidOption, UsageError
+
+__all__ = ["backup", "migrate"]
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--overwrite", is_flag=True, help="Replace the file if it exists.")
+@json_option
+@with_store
+def backup(app: Dibs, file: Path, overwrite: bool, as_json: bool) -> None:
+    """Copy the store to FILE while it is in use.
+
+    The copy is consistent; to restore, put it where the store was (stop workers and producers first).
+    """
+    if Feature.BACKUP not in app.hub.engine.features:
+        raise UsageError(f"{app.url} can't be backed up by Dibs: use the store's own tools.")
+    if file.exists():
+        if not overwrite:
+            raise InvalidOption(f"{file} exists: choose another name, or --overwrite it.")
+        file.unlink()
+    console = errors()
+    with console.status(f"Copying to {file} …") if console.is_terminal else console:
+        app.hub.runner.run(app.hub.engine.backup(file.absolute()))
+    size = file.stat().st_size
+    emit({"file": str(file), "bytes": size}) if as_json else say(f"Copied to {file} ({size:,} bytes).")
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@json_option
+@with_store
+def migrate(app: Dibs, dry_run: bool, as_json: bool) -> None:
+    """Bring the store's layout up to date.
+
+    Whatever opens a store does this by itself; use the command to do it at a time of your choosing.
+    """
+    steps = pending_steps(app)
+    if steps and not dry_run:
+        app.hub.runner.ensure_engine()
+    if as_json:
+        emit({"steps": steps, "applied": bool(steps) and not dry_run})
+    elif not steps:
+        say("The store is up to date.")
+    else:
+        say("Would apply:" if dry_run else "Applied:")
+        for step in steps:
+            say(f"  {step}")
+
+
+def pending_steps(app: Dibs) -> list[str]:
+    """Asked on a loop of its own, because the runner opens the engine first, which would apply them."""
+    import asyncio
+
+    return asyncio.run(app.hub.engine.migrations())

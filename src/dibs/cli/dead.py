@@ -1,0 +1,141 @@
+"""`dibs dead`: what failed for good, grouped by error; run it again or delete it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import click
+from msgspec import Struct, structs
+
+from dibs.cli.options import bulk_options, filter_options, json_option, make_filter, with_store
+from dibs.cli.output import age, emit, errors, out, say, table
+from dibs.cli.tasks import purge_tasks, replay_tasks
+from dibs.client.app import Dibs
+from dibs.client.info import TaskInfo
+from dibs.client.tasks import Filter
+from dibs.core.states import State
+from dibs.engines.base import COUNT_LIMIT
+from dibs.errors import InvalidOption
+
+__all__ = ["dead"]
+
+PAGE = 500
+
+
+class Group(Struct, kw_only=True):
+    """Dead tasks that died of the same thing."""
+
+    name: str
+    queue: str
+    reason: str
+    error_type: str
+    error_message: str
+    count: int = 0
+    newest: datetime | None = None
+    example: str = ""
+
+
+@click.group()
+def dead() -> None:
+    """Tasks that failed for good: grouped by error, to be replayed or purged."""
+
+
+@dead.command("list")
+@filter_options
+@json_option
+@with_store
+def list_dead(app: Dibs, /, as_json: bool, **given: Any) -> None:
+    """Dead tasks by task, reason and error, the most frequent first."""
+    groups, more = group(app, only_dead(given))
+    if as_json:
+        emit({"groups": groups, "tasks": sum(each.count for each in groups), "more": more})
+        return
+    if not groups:
+        say("No dead tasks.")
+        return
+    made = table("COUNT", "TASK", "QUEUE", "REASON", "ERROR", "NEWEST", "EXAMPLE", right=["COUNT"])
+    for each in groups:
+        error = f"{each.error_type}: {each.error_message}" if each.error_type else "–"
+        newest = f"{age(each.newest)} ago"
+        made.add_row(f"{each.count:,}", each.name, each.queue, each.reason, error[:60], newest, each.example)
+    out().print(made)
+    if more:
+        errors().print(f"Only the newest {COUNT_LIMIT:,} are grouped.")
+
+
+@dead.command()
+@click.argument("task_ids", metavar="[ID]...", nargs=-1)
+@click.option("--into", metavar="QUEUE", help="Run them in this queue instead of their own.")
+@click.option("--keep-attempts", is_flag=True, help="Don't start counting attempts and losses from zero.")
+@bulk_options
+@filter_options
+@json_option
+@with_store
+def replay(app: Dibs, /, task_ids: tuple[str, ...], into: str | None, keep_attempts: bool, **given: Any) -> int:
+    """Run dead tasks again: by id, or --all that match."""
+    check_state(given)
+    return replay_tasks(app, task_ids, into, keep_attempts, given)
+
+
+@dead.command()
+@click.argument("task_ids", metavar="[ID]...", nargs=-1)
+@bulk_options
+@filter_options
+@json_option
+@with_store
+def purge(app: Dibs, /, task_ids: tuple[str, ...], **given: Any) -> int:
+    """Delete dead tasks for good: by id, or --all that match."""
+    check_state(given)
+    if given["everything"]:
+        given["state"] = (State.DEAD,)
+    return purge_tasks(app, task_ids, given)
+
+
+def check_state(given: dict[str, Any]) -> None:
+    if any(state != State.DEAD for state in given["state"]):
+        raise InvalidOption("this command is about dead tasks: leave --state out.")
+
+
+def only_dead(given: dict[str, Any]) -> Filter:
+    check_state(given)
+    return structs.replace(make_filter(given), state=State.DEAD)
+
+
+def group(app: Dibs, chosen: Filter) -> tuple[list[Group], bool]:
+    """The groups, biggest first, and whether there were more tasks than are looked at."""
+    groups: dict[tuple[str, ...], Group] = {}
+    for seen, info in enumerate(newest_first(app, chosen)):
+        if seen == COUNT_LIMIT:
+            return ordered(groups), True
+        key = key_of(info)
+        each = groups.get(key)
+        if each is None:
+            name, queue, reason, kind, message = key
+            each = groups[key] = Group(
+                name=name, queue=queue, reason=reason, error_type=kind, error_message=message, example=info.id
+            )
+        each.count += 1
+        if info.finished_at is not None and (each.newest is None or info.finished_at > each.newest):
+            each.newest = info.finished_at
+    return ordered(groups), False
+
+
+def newest_first(app: Dibs, chosen: Filter) -> Iterator[TaskInfo]:
+    cursor: str | None = None
+    while True:
+        page = app.tasks.search(chosen, limit=PAGE, cursor=cursor)
+        yield from page.tasks
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
+def key_of(info: TaskInfo) -> tuple[str, str, str, str, str]:
+    message = info.error.message.strip().split("\n", 1)[0][:200] if info.error else ""
+    return info.name, info.queue, str(info.reason), info.error.type if info.error else "", message
+
+
+def ordered(groups: dict[tuple[str, ...], Group]) -> list[Group]:
+    return sorted(groups.values(), key=lambda each: -each.count)

@@ -1,0 +1,117 @@
+"""`dibs doctor`: is everything as it should be?"""
+
+from __future__ import annotations
+
+import click
+from rich.text import Text
+
+from dibs.cli.codes import ExitCode
+from dibs.cli.options import json_option, with_store
+from dibs.cli.output import emit, errors, out, span
+from dibs.client.app import Dibs
+from dibs.client.queues import QueueInfo
+from dibs.client.workers import WorkerInfo
+from dibs.core.settings import Policy
+from dibs.core.states import State
+from dibs.core.task import QueueState, WorkerState
+from dibs.core.times import SECOND
+from dibs.engines.base import Feature, Finding, Level
+
+__all__ = ["doctor", "examine"]
+
+BACKLOG = 20
+"""Ageing periods after which the oldest pending task is worth a warning."""
+
+MARKS = {Level.OK: ("✓", "green"), Level.WARNING: ("!", "yellow"), Level.ERROR: ("✗", "red")}
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="Skip the full integrity check, which reads the whole store.")
+@json_option
+@with_store
+def doctor(app: Dibs, quick: bool, as_json: bool) -> int:
+    """Check the store, the queues and the workers; exit code 1 if there is an error."""
+    console = errors()
+    if console.is_terminal and not as_json:
+        with console.status("Checking …"):
+            findings = examine(app, full=not quick)
+    else:
+        findings = examine(app, full=not quick)
+    if as_json:
+        emit({"ok": not bad(findings), "findings": findings})
+    else:
+        for finding in findings:
+            show(finding)
+    return ExitCode.FAILED if bad(findings) else ExitCode.OK
+
+
+def bad(findings: list[Finding]) -> bool:
+    return any(finding.level is Level.ERROR for finding in findings)
+
+
+def show(finding: Finding) -> None:
+    mark, colour = MARKS[finding.level]
+    line = Text(f"{mark} ", style=colour).append(finding.title, style="default")
+    if finding.detail:
+        line.append(f": {finding.detail}", style="bright_black" if finding.level is Level.OK else "default")
+    out().print(line, soft_wrap=True)
+
+
+def examine(app: Dibs, *, full: bool) -> list[Finding]:
+    """Everything worth saying, the store first."""
+    findings = app.hub.runner.run(app.hub.engine.check(full=full))
+    features = app.hub.engine.features
+    findings.append(durability(app.hub.engine.durability, features))
+    findings.append(crash_detection(features))
+    queues, workers = app.queues.list(), app.workers.list()
+    serving = [worker for worker in workers if worker.state is not WorkerState.DEAD]
+    findings.append(who_works(serving))
+    for queue in queues:
+        findings += look_at(app, queue, serving)
+    return findings
+
+
+def durability(text: str, features: frozenset[Feature]) -> Finding:
+    return Finding(Level.OK if Feature.DURABLE in features else Level.WARNING, "durability", text)
+
+
+def crash_detection(features: frozenset[Feature]) -> Finding:
+    if Feature.PRESENCE in features:
+        detail = "a killed worker is noticed by its absence, and its tasks run again within 3 s"
+    else:
+        detail = "a killed worker's tasks run again when their lease has ended (30 s by default)"
+    return Finding(Level.OK, "crash detection", detail)
+
+
+def who_works(workers: list[WorkerInfo]) -> Finding:
+    if not workers:
+        return Finding(Level.WARNING, "workers", "none is running: start one with dibs worker MODULE:APP")
+    versions = sorted({worker.version for worker in workers})
+    if len(versions) > 1:
+        return Finding(Level.WARNING, "workers", f"{len(workers)}, of different versions: {', '.join(versions)}")
+    return Finding(Level.OK, "workers", f"{len(workers)}, version {versions[0]}")
+
+
+def look_at(app: Dibs, queue: QueueInfo, workers: list[WorkerInfo]) -> list[Finding]:
+    """What is wrong with one queue."""
+    title = f"queue {queue.name}"
+    found = []
+    pending = queue.counts[State.PENDING]
+    if pending and not any(queue.name in worker.queues for worker in workers):
+        found.append(Finding(Level.WARNING, title, f"{pending:,} tasks are pending and no worker serves it"))
+    if pending and queue.state is QueueState.PAUSED:
+        found.append(Finding(Level.WARNING, title, f"is paused with {pending:,} tasks pending"))
+    if queue.stale:
+        detail = f"{queue.stale:,} tasks are still ranked by earlier settings; the leading worker is at it"
+        found.append(Finding(Level.WARNING, title, detail))
+    oldest = app.stats(queue.name).oldest_pending_seconds if pending else None
+    limit = BACKLOG * queue.settings.aging / SECOND
+    if oldest is not None and queue.settings.policy is Policy.AGING and oldest > limit:
+        detail = (
+            f"its oldest pending task has waited {span(oldest)}, more than {BACKLOG} × the ageing period: "
+            "priorities count for little in such a backlog; add workers, or raise aging"
+        )
+        found.append(Finding(Level.WARNING, title, detail))
+    if queue.bound.worst is None and pending:
+        found.append(Finding(Level.OK, title, f"bound {queue.bound}"))
+    return found or [Finding(Level.OK, title, f"{pending:,} pending, {queue.counts[State.RUNNING]:,} running")]

@@ -1,0 +1,162 @@
+"""`dibs enqueue`: hand over a task from the shell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+
+from dibs.cli.codes import ExitCode
+from dibs.cli.options import (
+    LATER,
+    SPAN,
+    json_option,
+    open_store,
+    parse_pairs,
+    parse_value,
+    priority_of,
+    store_options,
+)
+from dibs.cli.output import emit, say
+from dibs.cli.watch import ending, follow
+from dibs.client.app import Dibs
+from dibs.client.handle import Handle
+from dibs.client.options import Options, make_options
+from dibs.client.producer import enqueue as enqueue_new
+from dibs.core.codec import Signature, fingerprint
+from dibs.core.options import check_name
+from dibs.core.states import State
+from dibs.core.task import NewTask
+from dibs.engines.base import EnqueueOutcome
+from dibs.errors import InvalidOption
+
+__all__ = ["enqueue"]
+
+
+@click.command()
+@click.argument("name", metavar="TASK")
+@click.argument("pairs", metavar="[NAME=VALUE]...", nargs=-1)
+@click.option("--args", "arguments", metavar="JSON", help="The arguments as one JSON object.")
+@click.option("--queue", help="The queue; needed without --app.")
+@click.option("--priority", metavar="PRIORITY", help="0 to 100, or critical, high, normal, low.")
+@click.option("--delay", type=SPAN, help="Run it this much later.")
+@click.option("--at", type=LATER, help="Run it at this time.")
+@click.option("--deadline", type=LATER, help="When it should be done; it becomes more urgent as this nears.")
+@click.option("--retries", type=int, help="How often a failed run is tried again.")
+@click.option("--timeout", type=SPAN, help="How long a run may take.")
+@click.option("--key", help="Idempotency key: the same key stands for the same task.")
+@click.option("--window", type=SPAN, help="How long the key stands (24h; 0: while unfinished).")
+@click.option("--requires", multiple=True, metavar="CAPABILITY", help="What a worker must offer; may be repeated.")
+@click.option("--metadata", multiple=True, metavar="NAME=VALUE", help="A label to find it by; may be repeated.")
+@click.option("--id", help="A UUID to use as the task's id.")
+@click.option("--block", type=SPAN, help="Wait this long for room in a full queue.")
+@click.option("--wait", type=SPAN, help="Wait this long for it to end; exit code 1 unless it completes.")
+@json_option
+@store_options
+def enqueue(
+    url: str | None,
+    app_spec: str | None,
+    name: str,
+    pairs: tuple[str, ...],
+    arguments: str | None,
+    wait: float | None,
+    as_json: bool,
+    **given: Any,
+) -> int:
+    """Enqueue a task by its name, with arguments as NAME=VALUE or as --args JSON.
+
+    Values are JSON where they are JSON (3, true, [1, 2]), otherwise text. With --app the arguments are checked against
+    the task's signature and the task's own queue and options apply; without it, --queue is needed and nothing is
+    checked.
+    """
+    with open_store(url, app_spec, create=True) as app:
+        options = wanted(given)
+        handle = (
+            by_signature(app, name, pairs, arguments, options)
+            if app_spec
+            else by_name(app, name, pairs, arguments, options)
+        )
+        return tell(app, handle, name, wait, as_json)
+
+
+def wanted(given: dict[str, Any]) -> dict[str, Any]:
+    """The options that were given, as `using` takes them."""
+    metadata = parse_pairs(given.pop("metadata"), "metadata")
+    if given["priority"] is not None:
+        given["priority"] = priority_of(given["priority"])
+    given["metadata"] = {name: parse_value(value) for name, value in metadata.items()} or None
+    given["requires"] = list(given["requires"]) or None
+    return given
+
+
+def by_signature(
+    app: Dibs, name: str, pairs: tuple[str, ...], arguments: str | None, options: dict[str, Any]
+) -> Handle[Any]:
+    """Through the app's own task."""
+    task = app.task_named(name)
+    values = arguments_of(pairs, arguments, task.definition.signature)
+    return task.using(**options).enqueue(**values)
+
+
+def by_name(
+    app: Dibs, name: str, pairs: tuple[str, ...], arguments: str | None, options: dict[str, Any]
+) -> Handle[Any]:
+    """Without knowing the task: whoever serves the queue and knows the name will judge the arguments."""
+    if options["queue"] is None:
+        raise InvalidOption("which queue? Give --queue, or --app MODULE:APP to use the task's own.")
+    values = arguments_of(pairs, arguments, None)
+    chosen = make_options(Options(), options)
+    hub = app.hub
+    new = NewTask(
+        id=chosen.id or hub.new_id(),
+        queue=str(chosen.queue),
+        name=check_name(name, "a task's name"),
+        args=hub.codec.encode(values, f"the arguments of {name}"),
+        priority=50 if chosen.priority is None else chosen.priority,
+        delay=chosen.delay,
+        at=chosen.at,
+        deadline=chosen.deadline,
+        options=chosen.options,
+        app_options=hub.defaults,
+        key=chosen.key,
+        window=chosen.window,
+        fingerprint="" if chosen.key is None else fingerprint(name, values),
+        requires=chosen.requires or (),
+        metadata=chosen.metadata,
+    )
+    answer = enqueue_new(hub, new, chosen)
+    handle = app.handle(answer.id)
+    handle.duplicate = answer.outcome is EnqueueOutcome.DUPLICATE
+    return handle
+
+
+def arguments_of(pairs: tuple[str, ...], arguments: str | None, signature: Signature | None) -> dict[str, Any]:
+    """The arguments by name."""
+    values: dict[str, Any] = {}
+    if arguments is not None:
+        values = json_object(arguments)
+    for name, text in parse_pairs(pairs, "an argument").items():
+        if name in values:
+            raise InvalidOption(f"{name!r} is given twice, in --args and as {name}=….")
+        values[name] = text if signature is not None and signature.hints.get(name) is str else parse_value(text)
+    return values
+
+
+def json_object(text: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise InvalidOption(f'--args must be a JSON object such as \'{{"to": "ada"}}\': {error}.') from None
+
+
+def tell(app: Dibs, handle: Handle[Any], name: str, wait: float | None, as_json: bool) -> int:
+    """Say what was enqueued, and how it ended if that was asked."""
+    data: dict[str, Any] = {"id": handle.id, "name": name, "queue": handle.queue, "duplicate": handle.duplicate}
+    if wait is None:
+        known = " (the key already stands for this task)" if handle.duplicate else ""
+        emit(data) if as_json else say(f"{handle.id}{known}")
+        return ExitCode.OK
+    ended = follow(app, [handle], wait, quiet=as_json)[0]
+    emit({**data, "task": ended}) if as_json else say(ending(ended))
+    return ExitCode.OK if ended.state is State.COMPLETED else ExitCode.FAILED

@@ -1,0 +1,90 @@
+"""From `MODULE:APP` to an app."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+from dibs.client.app import Dibs
+from dibs.core.options import nearest
+from dibs.errors import DibsError, InvalidOption
+
+__all__ = ["AppFailed", "load_app"]
+
+
+class AppFailed(DibsError):
+    """The module of an app raised while it was imported."""
+
+
+def load_app(spec: str) -> Dibs:
+    """The app that `MODULE:APP` names; `MODULE` alone will do if there is only one app in it."""
+    module_name, _, attribute = spec.partition(":")
+    put_here_on_path()
+    module = load_module(module_name, spec)
+    if not attribute:
+        return only_app(module, module_name)
+    found: object = module
+    for name in attribute.split("."):
+        if not hasattr(found, name):
+            raise InvalidOption(f"{module_name} has no {attribute!r}.{nearest(attribute, apps_in(module))}")
+        found = getattr(found, name)
+    if not isinstance(found, Dibs):
+        raise InvalidOption(f"{spec} is a {type(found).__name__}, not a Dibs app.{told(module)}")
+    return found
+
+
+def put_here_on_path() -> None:
+    """The current directory first, as `python -m` does: an installed command would not find the user's modules."""
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
+
+
+def load_module(name: str, spec: str) -> ModuleType:
+    if not name or not all(part.isidentifier() for part in name.split(".")):
+        hint = f" Did you mean {name[:-3].replace('/', '.')!r}?" if name.endswith(".py") else ""
+        raise InvalidOption(f"{spec!r} does not name an app: use MODULE:APP, such as myproject.tasks:app.{hint}")
+    try:
+        if find_spec(name.partition(".")[0]) is None:
+            raise InvalidOption(f"there is no module {name!r}, neither in {Path.cwd()} nor among what is installed.")
+        return import_module(name)
+    except InvalidOption as error:
+        if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+            raise  # our own, a line above; one from the module's body comes from deeper
+        raise AppFailed(reason(name, error)) from error
+    except (Exception, SystemExit) as error:
+        raise AppFailed(reason(name, error)) from error
+
+
+def reason(name: str, error: BaseException) -> str:
+    """Which module could not be imported, what it raised, and where."""
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if len(frames) > 1 else ""
+    return f"can't import {name}: {what.rstrip('.')}{where}."
+
+
+def apps_in(module: ModuleType) -> list[str]:
+    return [name for name, value in vars(module).items() if isinstance(value, Dibs)]
+
+
+def told(module: ModuleType) -> str:
+    names = apps_in(module)
+    return f" The module has: {', '.join(names)}." if names else ""
+
+
+def only_app(module: ModuleType, name: str) -> Dibs:
+    apps = {id(vars(module)[each]): vars(module)[each] for each in apps_in(module)}
+    if len(apps) == 1:
+        app = next(iter(apps.values()))
+        assert isinstance(app, Dibs)
+        return app
+    if not apps:
+        raise InvalidOption(f"{name} has no Dibs app: make one with app = Dibs(…).")
+    raise InvalidOption(
+        f"{name} has several apps: say which, one of {', '.join(f'{name}:{a}' for a in apps_in(module))}."
+    )

@@ -1,0 +1,201 @@
+"""What commands share: the store, `--json`, filters, durations and times, and asking before bulk changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import wraps
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import click
+import msgspec
+
+from dibs.cli.loading import load_app
+from dibs.client.app import Dibs
+from dibs.client.tasks import Acted, Filter
+from dibs.core.states import State
+from dibs.errors import InvalidOption
+from dibs.runtime.environment import default_url
+
+__all__ = [
+    "SPAN",
+    "TIME",
+    "act_on_all",
+    "bulk_options",
+    "filter_options",
+    "json_option",
+    "make_filter",
+    "open_store",
+    "parse_pairs",
+    "parse_value",
+    "with_store",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+DEFAULT_FILE = Path("dibs.db")
+UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+SPAN_FORM = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d|)")
+
+
+class SpanType(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3 only
+    """`90`, `90s`, `15m`, `2h`, `1d`, as seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, int | float):
+            return float(value)
+        found = SPAN_FORM.fullmatch(str(value).strip().lower())
+        if found is None:
+            self.fail(f"{value!r} is not a duration: use seconds, or 500ms, 90s, 15m, 2h, 1d.", param, ctx)
+        return float(found[1]) * UNITS[found[2]]
+
+
+class TimeType(click.ParamType):  # type: ignore[type-arg]
+    """An ISO time with zone, or a duration: that long ago."""
+
+    name = "time"
+
+    def __init__(self, *, ahead: bool = False) -> None:
+        self.sign = 1 if ahead else -1
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        if SPAN_FORM.fullmatch(str(value).strip().lower()):
+            return datetime.now(UTC) + self.sign * timedelta(seconds=SPAN.convert(value, param, ctx))
+        try:
+            at = datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is not a time: use 2030-01-31T12:00:00Z, or a duration such as 2h.", param, ctx)
+        if at.tzinfo is None:
+            self.fail(f"{value!r} has no time zone: add Z for UTC, or an offset such as +02:00.", param, ctx)
+        return at
+
+
+SPAN = SpanType()
+TIME = TimeType()
+LATER = TimeType(ahead=True)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+
+
+def open_store(url: str | None, app: str | None, *, create: bool = False) -> Dibs:
+    """The app, or one without tasks on the store that the URL or DIBS_URL names."""
+    if url and app:
+        raise InvalidOption("--url and --app both name a store: give one of them.")
+    if app:
+        return load_app(app)
+    if not (url or default_url() or create or DEFAULT_FILE.exists()):
+        raise InvalidOption("no store is named: give --url sqlite:///tasks.db or --app MODULE:APP, or set DIBS_URL.")
+    return Dibs(url)
+
+
+def store_options(function: Function) -> Function:
+    click.option("--app", "app_spec", metavar="MODULE:APP", help="Use the store (and payload codec) of this app.")(
+        function
+    )
+    click.option("--url", metavar="URL", help="The store, such as sqlite:///tasks.db; otherwise DIBS_URL.")(function)
+    return function
+
+
+def with_store(function: Callable[Concatenate[Dibs, P], R]) -> Callable[..., R]:
+    """Add --url and --app; the command gets an app as first argument, and it is closed afterwards."""
+
+    @wraps(function)
+    def run(url: str | None, app_spec: str | None, *args: P.args, **kwargs: P.kwargs) -> R:
+        with open_store(url, app_spec) as app:
+            return function(app, *args, **kwargs)
+
+    return store_options(run)
+
+
+def parse_value(text: str) -> Any:
+    """JSON where it is JSON, otherwise the text itself."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
+def parse_pairs(pairs: tuple[str, ...], what: str) -> dict[str, str]:
+    """`name=value` …, values as text."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise InvalidOption(f"{pair!r} is not {what}: write name=value.")
+        if name in found:
+            raise InvalidOption(f"{name!r} is given twice.")
+        found[name] = value
+    return found
+
+
+def filter_options(function: Function) -> Function:
+    """--state, --queue, … as keyword arguments that `make_filter` understands."""
+    options = [
+        click.option("--state", multiple=True, metavar="STATE", help=f"One of {', '.join(State)}; may be repeated."),
+        click.option("--queue", multiple=True, metavar="QUEUE", help="In this queue; may be repeated."),
+        click.option("--name", multiple=True, metavar="TASK", help="Of this task name; may be repeated."),
+        click.option("--min-priority", default="0", metavar="PRIORITY", help="At least this urgent (number or name)."),
+        click.option("--max-priority", default="100", metavar="PRIORITY", help="At most this urgent."),
+        click.option("--since", type=TIME, help="Created after this time, or within this duration."),
+        click.option("--before", type=TIME, help="Created before this time, or longer ago than this duration."),
+        click.option("--metadata", multiple=True, metavar="NAME=VALUE", help="With this metadata; may be repeated."),
+        click.option("--key", metavar="KEY", help="With this idempotency key."),
+        click.option("--worker", metavar="WORKER", help="Run by this worker."),
+        click.option("--text", default="", help="Text in arguments, errors or notes."),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def make_filter(given: dict[str, Any]) -> Filter:
+    """The filter that the options of `filter_options` describe; takes them out of `given`."""
+    metadata = parse_pairs(given.pop("metadata"), "metadata")
+    return Filter(
+        state=given.pop("state"),
+        queue=given.pop("queue"),
+        name=given.pop("name"),
+        priority_min=priority_of(given.pop("min_priority")),
+        priority_max=priority_of(given.pop("max_priority")),
+        created_after=given.pop("since"),
+        created_before=given.pop("before"),
+        metadata={name: parse_value(value) for name, value in metadata.items()},
+        key=given.pop("key"),
+        worker=given.pop("worker"),
+        text=given.pop("text"),
+    )
+
+
+def priority_of(text: str) -> int | str:
+    """A number where it is one; names and nonsense are judged by those who know."""
+    return int(text) if text.lstrip("-").isdigit() else text
+
+
+def bulk_options(function: Function) -> Function:
+    """--all with filters, --dry-run and --yes."""
+    click.option("--yes", "-y", is_flag=True, help="Don't ask.")(function)
+    click.option("--dry-run", is_flag=True, help="Say how many would be changed, and change nothing.")(function)
+    click.option("--all", "everything", is_flag=True, help="All tasks that match the filters, instead of ids.")(
+        function
+    )
+    return function
+
+
+def act_on_all(
+    verb: str, count: Callable[[], Acted], act: Callable[[], Acted], *, dry_run: bool, yes: bool
+) -> Acted | None:
+    """Count, ask, act. None: the answer was no."""
+    found = count()
+    if dry_run or not found.matched:
+        return found
+    if not yes and not click.confirm(f"{verb} {found.matched:,} task{'s' * (found.matched != 1)}?", err=True):
+        return None
+    return act()

@@ -1,0 +1,113 @@
+"""What people and scripts see: tables and words on one side, one JSON document on the other."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dibs.core.states import State
+from dibs.core.task import QueueState, WorkerState
+
+__all__ = ["age", "emit", "errors", "number", "out", "say", "share", "span", "state_text", "table", "when_text"]
+
+WIDE = 240
+"""Columns when stdout is no terminal: whoever reads a pipe wants whole lines."""
+
+COLOURS = {
+    State.PENDING: "yellow",
+    State.SCHEDULED: "cyan",
+    State.BLOCKED: "magenta",
+    State.RUNNING: "blue",
+    State.RETRYING: "dark_orange",
+    State.COMPLETED: "green",
+    State.CANCELLED: "bright_black",
+    State.DEAD: "red",
+    QueueState.ACTIVE: "green",
+    QueueState.PAUSED: "yellow",
+    QueueState.DRAINING: "cyan",
+}
+
+
+def out() -> Console:
+    """Stdout. No markup: what users stored is shown as it is."""
+    width = None if sys.stdout.isatty() else WIDE
+    return Console(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False)
+
+
+def errors() -> Console:
+    """Stderr: progress, questions and notes."""
+    return Console(file=sys.stderr, markup=False, highlight=False, emoji=False)
+
+
+def say(text: str | Text) -> None:
+    """One line to people, never cut."""
+    out().print(text, soft_wrap=True)
+
+
+def emit(data: object) -> None:
+    """One JSON document on stdout."""
+    text = msgspec.json.format(msgspec.json.encode(data, enc_hook=str), indent=2).decode()
+    sys.stdout.write(text + "\n")
+
+
+def table(*columns: str, right: Iterable[str] = ()) -> Table:
+    """An unruled table; columns named in `right` hold numbers."""
+    made = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", no_wrap=True, overflow="ellipsis")
+    return made
+
+
+def state_text(state: State | QueueState | WorkerState) -> Text:
+    """A state in its colour; a worker's looks like the queue's of the same name."""
+    return Text(state, style="red" if state == WorkerState.DEAD else COLOURS.get(state, COLOURS_BY_NAME.get(state, "")))
+
+
+COLOURS_BY_NAME = {str(state): colour for state, colour in COLOURS.items()}
+
+
+def span(seconds: float | None) -> str:
+    """A duration in words: 3 ms, 12.5 s, 4 min, 3.0 h, 2.1 days."""
+    if seconds is None:
+        return "–"
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"
+
+
+def age(at: datetime | None) -> str:
+    """How long ago, or how soon."""
+    if at is None:
+        return "–"
+    passed = (datetime.now(UTC) - at).total_seconds()
+    return f"in {span(-passed)}" if passed < -0.5 else span(max(passed, 0.0))
+
+
+def when_text(at: datetime | None) -> str:
+    """An instant in local time, with its offset."""
+    return "–" if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
+
+
+def number(value: int) -> Text:
+    """A count; zeros step back."""
+    return Text(f"{value:,}", style="" if value else "bright_black")
+
+
+def share(part: float, whole: float) -> str:
+    return "–" if not whole else f"{part / whole:.0%}"
+
+
+def plain(value: Any) -> str:
+    """A JSON value on one line."""
+    return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()

@@ -1,0 +1,136 @@
+"""How tasks look on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from dibs.cli.output import age, out, plain, span, state_text, table, when_text
+from dibs.client.info import HistoryLine, TaskInfo
+from dibs.core.states import State
+
+__all__ = ["show_task", "task_table"]
+
+NOTE_LIMIT = 80
+
+
+def task_table(tasks: Sequence[TaskInfo]) -> None:
+    """One line a task."""
+    made = table("ID", "STATE", "PRI", "QUEUE", "TASK", "AGE", "NOTE", right=["PRI", "AGE"])
+    made.columns[0].overflow = "fold"
+    for info in tasks:
+        made.add_row(
+            info.id,
+            state_text(info.state),
+            str(info.priority),
+            info.queue,
+            info.name,
+            age(info.created_at),
+            note_of(info)[:NOTE_LIMIT],
+        )
+    out().print(made)
+
+
+def note_of(info: TaskInfo) -> str:
+    """The one thing worth knowing at a glance."""
+    if info.state is State.RUNNING:
+        done = "" if info.progress is None else f" {info.progress:.0%}"
+        return f"on {info.worker}{done}{' (asked to cancel)' if info.cancel_requested else ''}"
+    if info.state in (State.SCHEDULED, State.RETRYING):
+        again = f"due {age(info.due_at)}"
+        return again if info.error is None else f"{again}, attempt {info.attempts} failed: {first_line(info)}"
+    if info.state is State.DEAD:
+        return f"{info.reason}: {first_line(info)}" if info.error else str(info.reason)
+    if info.state is State.CANCELLED:
+        return f"{info.reason}: {info.note}" if info.note else str(info.reason)
+    if info.state is State.COMPLETED:
+        return f"ran {span(info.ran)}"
+    return ""
+
+
+def first_line(info: TaskInfo) -> str:
+    if info.error is None:
+        return ""
+    message = info.error.message.strip().splitlines()
+    return f"{info.error.type}: {message[0]}" if message else info.error.type
+
+
+def show_task(info: TaskInfo, history: Sequence[HistoryLine], why: str | None) -> None:
+    """Everything about one task."""
+    console = out()
+    facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    facts.add_column(style="bold")
+    facts.add_column(overflow="fold")
+    for name, value in facts_of(info):
+        if isinstance(value, Text) or value not in ("", "–"):
+            facts.add_row(name, value)
+    if why is not None:
+        facts.add_row("why", why)
+    console.print(facts)
+    if info.error is not None and info.error.traceback:
+        console.print(Text("\nlast error", style="bold"))
+        console.print(Padding(Text(info.error.traceback.rstrip()), (0, 0, 0, 2)), soft_wrap=True)
+    if history:
+        console.print(Text("\nhistory", style="bold"))
+        console.print(Padding(history_table(history), (0, 0, 0, 2)))
+
+
+def facts_of(info: TaskInfo) -> list[tuple[str, str | Text]]:
+    return [
+        ("task", info.name),
+        ("id", info.id),
+        ("state", state_line(info)),
+        ("queue", info.queue),
+        ("priority", str(info.priority)),
+        ("arguments", plain(info.args)),
+        ("created", moment(info.created_at)),
+        ("due", moment(info.due_at) if info.state in (State.SCHEDULED, State.RETRYING) else ""),
+        ("started", moment(info.started_at)),
+        ("finished", moment(info.finished_at)),
+        ("waited, ran", f"{span(info.waited)}, {span(info.ran)}" if info.waited is not None else ""),
+        ("deadline", moment(info.deadline)),
+        ("attempts", f"{info.attempts} failed of at most {info.retries + 1}" if info.attempts else ""),
+        ("losses", str(info.losses) if info.losses else ""),
+        ("timeout", "" if info.timeout is None else span(info.timeout)),
+        ("worker", info.worker or ""),
+        ("lease", str(info.lease) if info.lease else ""),
+        ("progress", "" if info.progress is None else f"{info.progress:.0%} {info.progress_message}".rstrip()),
+        ("result", plain(info.result) if info.state is State.COMPLETED else ""),
+        ("error", first_line(info)),
+        ("key", info.key or ""),
+        ("requires", ", ".join(info.requires)),
+        ("metadata", plain(info.metadata) if info.metadata else ""),
+        ("headers", plain(info.headers) if info.headers else ""),
+        ("enqueued by", info.parent or ""),
+    ]
+
+
+def state_line(info: TaskInfo) -> Text:
+    line = state_text(info.state)
+    if info.reason:
+        line.append(f" ({info.reason}{f': {info.note}' if info.note else ''})", style="default")
+    if info.cancel_requested:
+        line.append(" (asked to cancel)", style="default")
+    return line
+
+
+def moment(at: datetime | None) -> str:
+    if at is None:
+        return ""
+    told = age(at)
+    return f"{when_text(at)} ({told if told.startswith('in ') else f'{told} ago'})"
+
+
+def history_table(history: Sequence[HistoryLine]) -> Table:
+    made = table("WHEN", "EVENT", "LEASE", "BY", "NOTE", right=["LEASE"])
+    made.columns[-1].no_wrap = False
+    made.columns[-1].overflow = "fold"
+    for line in history:
+        error = "" if line.error is None else f"{line.error.type}: {line.error.message}"
+        note = ": ".join(part for part in (line.note, error) if part)
+        made.add_row(when_text(line.at), line.event, str(line.lease or ""), line.actor or line.worker or "", note)
+    return made

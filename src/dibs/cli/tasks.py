@@ -1,0 +1,233 @@
+"""`dibs tasks`: find tasks, look at one, change one or all that match."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from dibs.cli.codes import ExitCode
+from dibs.cli.options import (
+    LATER,
+    SPAN,
+    act_on_all,
+    bulk_options,
+    filter_options,
+    json_option,
+    make_filter,
+    parse_pairs,
+    parse_value,
+    priority_of,
+    with_store,
+)
+from dibs.cli.output import emit, errors, say
+from dibs.cli.task_views import show_task, task_table
+from dibs.cli.watch import watch
+from dibs.client.app import Dibs
+from dibs.client.tasks import Acted, Filter
+from dibs.errors import InvalidOption
+
+__all__ = ["act", "purge_tasks", "replay_tasks", "tasks"]
+
+
+@click.group()
+def tasks() -> None:
+    """Find tasks, look at one, and change one or all that match."""
+
+
+@tasks.command("list")
+@filter_options
+@click.option("--limit", default=50, show_default=True, help="How many at most (1 to 1000).")
+@click.option("--cursor", help="Go on where an earlier page ended.")
+@json_option
+@with_store
+def list_tasks(app: Dibs, /, limit: int, cursor: str | None, as_json: bool, **given: Any) -> None:
+    """List tasks, newest first."""
+    page = app.tasks.search(make_filter(given), limit=limit, cursor=cursor)
+    if as_json:
+        emit({"tasks": page.tasks, "cursor": page.cursor})
+        return
+    if page.tasks:
+        task_table(page.tasks)
+    else:
+        say("No tasks match." if page.cursor is None else "No tasks match so far; the search goes on from the cursor.")
+    if page.cursor is not None:
+        errors().print(f"More: --cursor {page.cursor}", soft_wrap=True)
+
+
+@tasks.command()
+@filter_options
+@json_option
+@with_store
+def count(app: Dibs, /, as_json: bool, **given: Any) -> None:
+    """Count matching tasks (up to 10,000)."""
+    found = app.tasks.count(make_filter(given))
+    emit({"count": found.count, "more": found.more}) if as_json else say(str(found))
+
+
+@tasks.command()
+@click.argument("task_id", metavar="ID")
+@json_option
+@with_store
+def show(app: Dibs, task_id: str, as_json: bool) -> None:
+    """Show everything about one task, with its history."""
+    info = app.tasks.get(task_id)
+    history = app.tasks.history(task_id)
+    if as_json:
+        emit({"task": info, "history": history})
+    else:
+        show_task(info, history, None if info.is_done else str(app.why(task_id)))
+
+
+@tasks.command()
+@click.argument("task_ids", metavar="[ID]...", nargs=-1)
+@click.option("--reason", default="", help="Why; kept with the task.")
+@bulk_options
+@filter_options
+@json_option
+@with_store
+def cancel(app: Dibs, /, task_ids: tuple[str, ...], reason: str, **given: Any) -> int:
+    """End waiting tasks and ask running ones to stop: by id, or --all that match."""
+    return act(
+        "cancel",
+        task_ids,
+        given,
+        one=lambda task_id: app.tasks.cancel(task_id, reason),
+        every=lambda chosen, dry_run: app.tasks.cancel_matching(chosen, reason=reason, dry_run=dry_run),
+        unchanged="had ended before",
+    )
+
+
+@tasks.command()
+@click.argument("task_ids", metavar="[ID]...", nargs=-1)
+@click.option("--into", metavar="QUEUE", help="Run them in this queue instead of their own.")
+@click.option("--keep-attempts", is_flag=True, help="Don't start counting attempts and losses from zero.")
+@bulk_options
+@filter_options
+@json_option
+@with_store
+def replay(app: Dibs, /, task_ids: tuple[str, ...], into: str | None, keep_attempts: bool, **given: Any) -> int:
+    """Run dead tasks again: by id, or --all that match."""
+    return replay_tasks(app, task_ids, into, keep_attempts, given)
+
+
+def replay_tasks(
+    app: Dibs, task_ids: tuple[str, ...], into: str | None, keep_attempts: bool, given: dict[str, Any]
+) -> int:
+    """Shared with `dibs dead replay`."""
+    reset = not keep_attempts
+    return act(
+        "replay",
+        task_ids,
+        given,
+        one=lambda task_id: app.tasks.replay(task_id, queue=into, reset=reset),
+        every=lambda chosen, dry_run: app.tasks.replay_matching(chosen, queue=into, reset=reset, dry_run=dry_run),
+        unchanged="was replayed before",
+    )
+
+
+@tasks.command()
+@click.argument("task_ids", metavar="[ID]...", nargs=-1)
+@bulk_options
+@filter_options
+@json_option
+@with_store
+def purge(app: Dibs, /, task_ids: tuple[str, ...], **given: Any) -> int:
+    """Delete ended tasks for good: by id, or --all that match."""
+    return purge_tasks(app, task_ids, given)
+
+
+def purge_tasks(app: Dibs, task_ids: tuple[str, ...], given: dict[str, Any]) -> int:
+    """Shared with `dibs dead purge`."""
+    return act(
+        "purge",
+        task_ids,
+        given,
+        one=app.tasks.purge,
+        every=lambda chosen, dry_run: app.tasks.purge_matching(chosen, dry_run=dry_run),
+        unchanged="was purged before",
+    )
+
+
+@tasks.command()
+@click.argument("task_ids", metavar="[ID]...", nargs=-1)
+@click.option("--priority", metavar="PRIORITY", help="0 to 100, or critical, high, normal, low.")
+@click.option("--delay", type=SPAN, help="Run it this much later than now; 0 for now.")
+@click.option("--at", type=LATER, help="Run it at this time.")
+@click.option("--deadline", type=LATER, help="When it should be done.")
+@click.option("--set-metadata", multiple=True, metavar="NAME=VALUE", help="Replace the metadata; may be repeated.")
+@bulk_options
+@filter_options
+@json_option
+@with_store
+def edit(app: Dibs, /, task_ids: tuple[str, ...], **given: Any) -> int:
+    """Change waiting tasks: by id, or the priority of --all that match."""
+    changes = taken(given)
+    if not changes:
+        raise InvalidOption("nothing to change: give --priority, --delay, --at, --deadline or --set-metadata.")
+    if given["everything"] and set(changes) != {"priority"}:
+        raise InvalidOption("only the priority can be changed for --all that match.")
+    return act(
+        "edit",
+        task_ids,
+        given,
+        one=lambda task_id: app.tasks.edit(task_id, **changes),
+        every=lambda chosen, dry_run: app.tasks.edit_matching(chosen, priority=changes["priority"], dry_run=dry_run),
+        unchanged="already was so",
+    )
+
+
+def taken(given: dict[str, Any]) -> dict[str, Any]:
+    """The changes that were asked for, taken out of what was given."""
+    metadata = parse_pairs(given.pop("set_metadata"), "metadata")
+    changes = {name: given.pop(name) for name in ("priority", "delay", "at", "deadline")}
+    if changes["priority"] is not None:
+        changes["priority"] = priority_of(changes["priority"])
+    if metadata:
+        changes["metadata"] = {name: parse_value(value) for name, value in metadata.items()}
+    return {name: value for name, value in changes.items() if value is not None}
+
+
+tasks.add_command(watch)
+
+PAST = {"cancel": "cancelled", "replay": "replayed", "purge": "purged", "edit": "changed"}
+
+
+def act(verb: str, task_ids: tuple[str, ...], given: dict[str, Any], *, one: Any, every: Any, unchanged: str) -> int:
+    """One action on the tasks given by id, or on all that match the filters."""
+    everything, dry_run = given.pop("everything"), given.pop("dry_run")
+    yes, as_json = given.pop("yes"), given.pop("as_json")
+    chosen = make_filter(given)
+    if bool(task_ids) == everything:
+        raise InvalidOption(f"say which tasks to {verb}: ids, or --all with filters such as --queue and --state.")
+    if task_ids and (dry_run or chosen != Filter()):
+        raise InvalidOption("filters and --dry-run belong to --all; with ids leave them out.")
+    if task_ids:
+        return act_on_each(verb, task_ids, one, as_json, unchanged)
+    done = act_on_all(
+        verb.capitalize(), lambda: every(chosen, True), lambda: every(chosen, False), dry_run=dry_run, yes=yes
+    )
+    return tell_all(verb, done, as_json)
+
+
+def act_on_each(verb: str, task_ids: tuple[str, ...], one: Any, as_json: bool, unchanged: str) -> int:
+    answers = {task_id: one(task_id) for task_id in task_ids}
+    if as_json:
+        emit([{"id": task_id, "changed": changed} for task_id, changed in answers.items()])
+        return ExitCode.OK
+    for task_id, changed in answers.items():
+        say(f"{task_id} {PAST[verb] if changed else unchanged}")
+    return ExitCode.OK
+
+
+def tell_all(verb: str, done: Acted | None, as_json: bool) -> int:
+    if done is None:
+        errors().print("Nothing was changed.")
+        return ExitCode.FAILED
+    if as_json:
+        emit(done)
+    elif done.dry_run:
+        say(f"{done.matched:,} matched; {'none' if not done.matched else 'all of them'} would be {PAST[verb]}.")
+    else:
+        say(f"{done.changed:,} of {done.matched:,} {PAST[verb]}.")
+    return ExitCode.OK

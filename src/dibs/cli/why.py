@@ -1,0 +1,47 @@
+"""`dibs why` and `dibs peek`: why a task waits, and what goes next."""
+
+from __future__ import annotations
+
+import click
+
+from dibs.cli.options import json_option, with_store
+from dibs.cli.output import emit, say
+from dibs.cli.task_views import task_table
+from dibs.client.app import Dibs
+from dibs.core.options import nearest
+from dibs.errors import UnknownQueue
+
+__all__ = ["peek", "why"]
+
+
+@click.command()
+@click.argument("task_id", metavar="ID")
+@json_option
+@with_store
+def why(app: Dibs, task_id: str, as_json: bool) -> None:
+    """Say in one line why a task is not running yet, and when that ends."""
+    answer = app.why(task_id)
+    if as_json:
+        emit({"id": task_id, "why": answer.text, "until": answer.until})
+    else:
+        say(answer.text[:1].upper() + answer.text[1:])
+
+
+@click.command()
+@click.argument("queue")
+@click.option("--limit", "-n", default=10, show_default=True, help="How many (1 to 1000).")
+@json_option
+@with_store
+def peek(app: Dibs, queue: str, limit: int, as_json: bool) -> None:
+    """Show the next tasks of a queue, in the order in which they will be claimed."""
+    found = app.peek(queue, limit)
+    if not found:
+        known = [info.name for info in app.queues.list()]
+        if queue not in known:
+            raise UnknownQueue(f"no queue is called {queue!r}.{nearest(queue, known)}")
+    if as_json:
+        emit(found)
+    elif found:
+        task_table(found)
+    else:
+        say(f"Nothing is pending in queue {queue!r}.")

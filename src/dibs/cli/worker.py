@@ -1,0 +1,96 @@
+"""`dibs worker`: run an app's tasks."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dibs.cli.loading import load_app
+from dibs.cli.logs import LEVELS, set_up_logging
+from dibs.cli.options import SPAN
+from dibs.errors import InvalidOption
+from dibs.worker.main import run
+from dibs.worker.settings import WorkerSettings
+from dibs.worker.supervisor import reload, supervise
+
+__all__ = ["worker"]
+
+log = logging.getLogger("dibs.cli")
+
+
+@click.command()
+@click.argument("app_spec", metavar="MODULE:APP")
+@click.option("--queues", "-q", help="Queues to serve, separated by commas (all queues of the app's tasks).")
+@click.option("--concurrency", "-c", default=10, show_default=True, help="Tasks at once in one process.")
+@click.option("--capability", multiple=True, help="What this worker offers to tasks that require it; may be repeated.")
+@click.option("--reserve", multiple=True, metavar="PRIORITY:SLOTS", help="Keep slots for urgent work, such as 80:2.")
+@click.option("--in-order", is_flag=True, help="Serve the queues strictly in the order given.")
+@click.option("--processes", default=1, show_default=True, help="Worker processes; those that die are started again.")
+@click.option("--reload", "watch_code", is_flag=True, help="Start again when code here changes; for development.")
+@click.option("--shutdown-timeout", type=SPAN, default="30s", show_default=True, help="Time to finish after a signal.")
+@click.option("--until-idle", is_flag=True, help="Leave when nothing is left to do.")
+@click.option("--name", help="The worker's name (host, process and a random part).")
+@click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", show_default=True)
+@click.option("--json-logs", is_flag=True, help="One JSON object per log line.")
+def worker(app_spec: str, processes: int, watch_code: bool, log_level: str, json_logs: bool, **given: Any) -> int:
+    """Run the tasks of an app until SIGTERM or SIGINT; a second signal hands running tasks back at once.
+
+    The current directory is importable. The exit code tells how it ended: 0 everything was finished, 3 work was handed
+    back because the time was up; see `dibs` exit codes.
+    """
+    set_up_logging(log_level, json_logs)
+    settings = settings_from(given)
+    if processes > 1 and settings.name is not None:
+        raise InvalidOption("--name can't be shared by several processes: leave it out.")
+    if processes < 1:
+        raise InvalidOption(f"--processes must be 1 or more, not {processes}.")
+    if processes > 1 and watch_code:
+        raise InvalidOption("--reload is for one process: leave --processes out.")
+    if watch_code:
+        return reload(own_command(("--reload",)), [Path.cwd()])
+    app = load_app(app_spec)
+    if processes > 1:
+        return supervise(own_command(("--processes",)), processes)
+    with app:
+        app.hub.runner.ensure_engine()
+        if not app.hub.definitions:
+            log.warning("%s has no tasks: import the modules that define them where the app is made.", app_spec)
+        return run(app.hub, settings)
+
+
+def settings_from(given: dict[str, Any]) -> WorkerSettings:
+    queues = given["queues"]
+    return WorkerSettings(
+        queues=tuple(part.strip() for part in queues.split(",") if part.strip()) if queues else (),
+        concurrency=given["concurrency"],
+        capabilities=given["capability"],
+        reserve=dict(parse_reserve(text) for text in given["reserve"]),
+        in_order=given["in_order"],
+        name=given["name"],
+        shutdown_timeout=given["shutdown_timeout"],
+        until_idle=given["until_idle"],
+    )
+
+
+def parse_reserve(text: str) -> tuple[int, int]:
+    priority, colon, slots = text.partition(":")
+    if not colon or not priority.isdigit() or not slots.isdigit():
+        raise InvalidOption(f"--reserve {text!r} is not PRIORITY:SLOTS, such as 80:2.")
+    return int(priority), int(slots)
+
+
+def own_command(without: tuple[str, ...]) -> list[str]:
+    """This command line again, for a child process, without the options that only concern us."""
+    kept: list[str] = []
+    words = iter(sys.argv[1:])
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if name not in without:
+            kept.append(word)
+        elif name == "--processes" and not equals:
+            next(words, None)
+    return [sys.executable, "-m", "dibs", *kept]

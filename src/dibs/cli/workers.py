@@ -1,0 +1,89 @@
+"""`dibs workers`: who is there, and telling them to pause or leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import click
+from rich.table import Table
+
+from dibs.cli.options import json_option, with_store
+from dibs.cli.output import age, emit, out, say, state_text, table
+from dibs.client.app import Dibs
+from dibs.client.workers import WorkerInfo
+from dibs.core.task import WorkerState
+
+__all__ = ["worker_table", "workers"]
+
+
+@click.group()
+def workers() -> None:
+    """Workers: who is there, and telling them to pause or leave."""
+
+
+@workers.command("list")
+@click.option("--all", "everyone", is_flag=True, help="Also dead ones (kept for a day).")
+@json_option
+@with_store
+def list_workers(app: Dibs, everyone: bool, as_json: bool) -> None:
+    """Workers with what they serve and run."""
+    found = app.workers.list()
+    if not everyone:
+        found = [info for info in found if info.state is not WorkerState.DEAD]
+    if as_json:
+        emit(found)
+    elif not found:
+        say("No workers: start one with dibs worker MODULE:APP.")
+    else:
+        out().print(worker_table(found))
+
+
+def worker_table(found: list[WorkerInfo]) -> Table:
+    made = table("WORKER", "STATE", "RUNNING", "QUEUES", "OFFERS", "PID", "UP", "SEEN", right=["RUNNING", "PID"])
+    for info in found:
+        made.add_row(
+            info.id,
+            state_text(info.state),
+            f"{info.running}/{info.concurrency}",
+            ", ".join(info.queues),
+            ", ".join(info.capabilities),
+            str(info.pid),
+            age(info.started_at),
+            f"{age(info.seen_at)} ago",
+        )
+    return made
+
+
+@workers.command()
+@click.argument("worker_id", metavar="WORKER")
+@json_option
+@with_store
+def pause(app: Dibs, worker_id: str, as_json: bool) -> None:
+    """Claim nothing more until resumed."""
+    tell(worker_id, app.workers.pause, "pause", as_json)
+
+
+@workers.command()
+@click.argument("worker_id", metavar="WORKER")
+@json_option
+@with_store
+def resume(app: Dibs, worker_id: str, as_json: bool) -> None:
+    """Claim again."""
+    tell(worker_id, app.workers.resume, "resume", as_json)
+
+
+@workers.command()
+@click.argument("worker_id", metavar="WORKER")
+@json_option
+@with_store
+def drain(app: Dibs, worker_id: str, as_json: bool) -> None:
+    """Finish what it runs, then leave."""
+    tell(worker_id, app.workers.drain, "drain", as_json)
+
+
+def tell(worker_id: str, change: Callable[[str], bool], what: str, as_json: bool) -> None:
+    changed = change(worker_id)
+    if as_json:
+        emit({"worker": worker_id, "told": what, "changed": changed})
+    else:
+        say(f"Worker {worker_id} {'is told to' if changed else 'had been told to'} {what}.")

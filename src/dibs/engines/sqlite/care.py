@@ -1,0 +1,95 @@
+"""Health checks and backups."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from dibs.core.states import State
+from dibs.engines.base import Finding, Level
+from dibs.engines.sqlite.faults import translated
+from dibs.engines.sqlite.stores import connect
+from dibs.engines.sqlite.transaction import Snapshot
+from dibs.errors import UsageError
+
+__all__ = ["backup", "check"]
+
+BACKUP_PAGES = 1000
+BACKUP_PAUSE = 0.005
+LARGE_LOG = 64 * 1024 * 1024
+
+
+def check(snapshot: Snapshot, path: Path, synchronous: str, durability: str, full: bool) -> list[Finding]:
+    """How the store is. `full` reads all of it."""
+    snapshot.refresh()
+    findings = [
+        Finding(Level.OK, "durability", durability),
+        Finding(Level.OK, "SQLite", f"{sqlite3.sqlite_version}, synchronous={synchronous}"),
+        *log_size(path),
+    ]
+    if full:
+        findings += [*integrity(snapshot.connection), *tallies_agree(snapshot)]
+    return findings
+
+
+def log_size(path: Path) -> Iterator[Finding]:
+    log = path.with_name(path.name + "-wal")
+    size = log.stat().st_size if log.exists() else 0
+    level = Level.WARNING if size > LARGE_LOG else Level.OK
+    hint = ": a long-running reader keeps it from being checkpointed" if level is Level.WARNING else ""
+    yield Finding(level, "write-ahead log", f"{size / 2**20:.1f} MiB{hint}")
+
+
+def integrity(connection: sqlite3.Connection) -> Iterator[Finding]:
+    problems = [row[0] for row in connection.execute("PRAGMA integrity_check(20)").fetchall()]
+    if problems == ["ok"]:
+        yield Finding(Level.OK, "integrity", "the whole file was read and is sound")
+    for problem in problems:
+        if problem != "ok":
+            yield Finding(Level.ERROR, "integrity", problem)
+
+
+def tallies_agree(snapshot: Snapshot) -> Iterator[Finding]:
+    """Whether the counts that are kept with each move are what counting gives."""
+    states = set(State)
+    kept = {(what, whose): n for what, whose, n in snapshot.tallies() if what in states}
+    places = ("dibs_tasks", "dibs_dead", "dibs_finished")
+    query = " UNION ALL ".join(f"SELECT state, stream, count(*) FROM {place} GROUP BY 1, 2" for place in places)  # noqa: S608  # our own names
+    counted = {(state, stream): n for state, stream, n in snapshot.connection.execute(query).fetchall()}
+    if kept == counted:
+        yield Finding(Level.OK, "counts", f"{sum(counted.values()):,} tasks, as counted")
+        return
+    for key in sorted(kept.keys() | counted.keys()):
+        if kept.get(key, 0) != counted.get(key, 0):
+            queue = snapshot.catalog.streams[int(key[1])].queue
+            detail = f"{queue}: {kept.get(key, 0):,} {key[0]} kept, {counted.get(key, 0):,} counted"
+            yield Finding(Level.ERROR, "counts", detail)
+
+
+def backup(path: Path, target: Path, busy_timeout: float) -> None:
+    """A consistent copy, taken in chunks between which others go on writing."""
+    if target.exists() and (target.is_dir() or target.stat().st_size > 0):
+        raise UsageError(f"{target} exists already. Give the backup a name of its own.")
+    if not target.parent.is_dir():
+        raise UsageError(f"the directory {target.parent} does not exist.")
+    partial = target.with_name(target.name + ".partial")
+    partial.unlink(missing_ok=True)
+    try:
+        with translated(path):
+            copy_file(path, partial, busy_timeout)
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def copy_file(path: Path, target: Path, busy_timeout: float) -> None:
+    source, copy = connect(path, busy_timeout), connect(target, busy_timeout)
+    try:
+        # One read transaction for the whole copy: it need not start over when others commit.
+        source.execute("BEGIN")
+        source.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        source.backup(copy, pages=BACKUP_PAGES, sleep=BACKUP_PAUSE)
+    finally:
+        copy.close()
+        source.close()

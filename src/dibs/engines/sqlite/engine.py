@@ -1,0 +1,332 @@
+"""The async face of the SQLite engine: it chooses where the verbs run."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dibs.core.settings import QueueSettings
+from dibs.core.states import State
+from dibs.core.task import (
+    Edit,
+    HistoryEntry,
+    NewTask,
+    QueueRecord,
+    QueueState,
+    Settlement,
+    TaskRecord,
+    WorkerState,
+)
+from dibs.core.times import Instant
+from dibs.engines.base import (
+    AuditEntry,
+    Beat,
+    CancelOutcome,
+    Changed,
+    ChoreRecord,
+    Claimed,
+    ClaimRequest,
+    Counter,
+    Engine,
+    EnqueueAnswer,
+    ExtendAnswer,
+    Extension,
+    Feature,
+    Finding,
+    Minute,
+    Page,
+    Position,
+    Query,
+    Rescued,
+    SettleOutcome,
+    Subscription,
+    Term,
+    WorkerRecord,
+)
+from dibs.engines.sqlite import (
+    admin,
+    care,
+    claiming,
+    enqueueing,
+    housekeeping,
+    joining,
+    presence,
+    queueing,
+    reading,
+    rescuing,
+    searching,
+    settling,
+    working,
+)
+from dibs.engines.sqlite.layout import pending_migrations
+from dibs.engines.sqlite.pruning import Step
+from dibs.engines.sqlite.stores import Reader, Store, Synchronous, acquire, clock, forget, release
+from dibs.errors import Closed, InvalidOption
+
+__all__ = ["SqliteEngine"]
+
+Answer = TypeVar("Answer")
+
+DURABILITY = {
+    "full": "Acknowledged tasks survive a crash of the process, of the system, and the loss of power.",
+    "normal": "Acknowledged tasks survive a crash of the process; a power loss may take the last moments with it.",
+}
+
+
+class SqliteEngine:
+    """Tasks in a SQLite file. Siblings and other engines of this process share one writer connection."""
+
+    chore_names = tuple(housekeeping.CHORES)
+
+    def __init__(self, path: Path, synchronous: Synchronous = "full", busy_timeout: float = 5.0) -> None:
+        if synchronous not in DURABILITY:
+            raise InvalidOption(f"synchronous must be full or normal, not {synchronous!r}.")
+        if str(path) == ":memory:":
+            raise InvalidOption("a SQLite store is a file. Use memory:// for tasks that may be lost with the process.")
+        self.path = Path(path).resolve()
+        self.synchronous = synchronous
+        self.busy_timeout = busy_timeout
+        self._store: Store | None = None
+        self._reader: Reader | None = None
+        self._executor: ThreadPoolExecutor | None = None
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        everywhere = {Feature.DURABLE, Feature.SHARED, Feature.TRANSACTIONS, Feature.LEAD, Feature.BACKUP}
+        return frozenset(everywhere | {Feature.PRESENCE} if presence.AVAILABLE else everywhere)
+
+    @property
+    def durability(self) -> str:
+        return DURABILITY[self.synchronous]
+
+    # Where verbs run.
+
+    async def _run(self, function: Callable[..., Answer], *arguments: Any) -> Answer:
+        """Inline when a blocked caller drives this loop, for then there is nobody to disturb; else on a thread."""
+        loop = asyncio.get_running_loop()
+        if getattr(loop, "dibs_private", False):
+            return function(*arguments)
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, thread_name_prefix="dibs-sqlite")
+        return await loop.run_in_executor(self._executor, function, *arguments)
+
+    async def _write(self, verb: Callable[..., Answer], *arguments: Any, now: Instant | None = None) -> Answer:
+        store = self._opened()
+        return await self._run(store.write, verb, arguments, now)
+
+    async def _read(self, verb: Callable[..., Answer], *arguments: Any, now: Instant | None = None) -> Answer:
+        self._opened()
+        reader = self._reader
+        assert reader is not None
+        return await self._run(reader.read, verb, arguments, now)
+
+    def _opened(self) -> Store:
+        if self._store is None:
+            raise Closed(f"the engine on {self.path} is not open.")
+        return self._store
+
+    # Lifecycle.
+
+    async def open(self) -> None:
+        if self._store is None:
+            await self._run(self._open)
+
+    def _open(self) -> None:
+        store = acquire(self.path, self.synchronous, self.busy_timeout)
+        try:
+            self._reader = Reader(self.path, self.busy_timeout)
+        except BaseException:
+            release(store)
+            raise
+        self._store = store
+
+    async def close(self) -> None:
+        if self._store is not None:
+            await self._run(self._close)
+        if self._executor is not None:
+            self._executor.shutdown(wait=False)
+            self._executor = None
+
+    def _close(self) -> None:
+        store, self._store = self._store, None
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+        if store is not None:
+            release(store)
+
+    def forget(self) -> None:
+        forget(self._store, self._reader, self._executor)
+        self._store = self._reader = self._executor = None
+
+    def sibling(self) -> Engine:
+        return SqliteEngine(self.path, self.synchronous, self.busy_timeout)
+
+    # Tasks: the hot verbs.
+
+    async def enqueue(
+        self, tasks: Sequence[NewTask], *, atomic: bool = False, now: Instant | None = None
+    ) -> list[EnqueueAnswer]:
+        return await self._write(enqueueing.enqueue, tasks, atomic, now=now)
+
+    def enqueue_in(
+        self, connection: Any, tasks: Sequence[NewTask], *, now: Instant | None = None
+    ) -> list[EnqueueAnswer]:
+        return joining.enqueue_in(connection, tasks, self.path, clock(now))
+
+    async def claim(self, request: ClaimRequest, *, now: Instant | None = None) -> Claimed:
+        return await self._write(claiming.claim, request, now=now)
+
+    async def extend(self, extensions: Sequence[Extension], *, now: Instant | None = None) -> list[ExtendAnswer]:
+        return await self._write(settling.extend, extensions, now=now)
+
+    async def settle(self, settlements: Sequence[Settlement], *, now: Instant | None = None) -> list[SettleOutcome]:
+        return await self._write(settling.settle, settlements, now=now)
+
+    async def rescue(self, *, now: Instant | None = None) -> Rescued:
+        return await self._write(rescuing.rescue, self._opened().presence, now=now)
+
+    # Tasks: the admin verbs.
+
+    async def cancel(
+        self, ids: Sequence[str], *, note: str = "", actor: str = "", now: Instant | None = None
+    ) -> list[CancelOutcome]:
+        return await self._write(admin.cancel, ids, note, actor, now=now)
+
+    async def edit(self, edits: Sequence[Edit], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
+        return await self._write(admin.edit, edits, actor, now=now)
+
+    async def replay(
+        self,
+        ids: Sequence[str],
+        *,
+        queue: str | None = None,
+        reset: bool = True,
+        actor: str = "",
+        now: Instant | None = None,
+    ) -> list[Changed]:
+        return await self._write(admin.replay, ids, queue, reset, actor, now=now)
+
+    async def purge(self, ids: Sequence[str], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
+        return await self._write(admin.purge, ids, actor, now=now)
+
+    # Reading.
+
+    async def get(self, ids: Sequence[str]) -> list[TaskRecord | None]:
+        return await self._read(reading.get, ids)
+
+    async def history(self, task_id: str) -> list[HistoryEntry]:
+        return await self._read(reading.history, task_id)
+
+    async def search(self, query: Query) -> Page:
+        return await self._read(searching.search, query)
+
+    async def peek(self, queue: str, limit: int, *, now: Instant | None = None) -> list[TaskRecord]:
+        return await self._read(reading.peek, queue, limit, now=now)
+
+    async def position(self, task_id: str, *, now: Instant | None = None) -> Position | None:
+        return await self._read(reading.position, task_id, now=now)
+
+    async def counts(self) -> dict[str, dict[State, int]]:
+        return await self._read(reading.counts)
+
+    async def counters(self) -> dict[str, dict[Counter, int]]:
+        return await self._read(reading.counters)
+
+    async def stats(self, queue: str | None, since: int, until: int) -> list[Minute]:
+        return await self._read(reading.stats, queue, since, until)
+
+    # Queues.
+
+    async def queues(self) -> list[QueueRecord]:
+        return await self._read(queueing.queues)
+
+    async def set_queue(
+        self, name: str, settings: QueueSettings, *, expected: int, actor: str = "", now: Instant | None = None
+    ) -> QueueRecord | None:
+        return await self._write(queueing.set_queue, name, settings, expected, actor, now=now)
+
+    async def set_queue_state(
+        self, name: str, state: QueueState, *, actor: str = "", now: Instant | None = None
+    ) -> Changed:
+        return await self._write(queueing.set_queue_state, name, state, actor, now=now)
+
+    async def delete_queue(
+        self, name: str, *, force: bool = False, actor: str = "", now: Instant | None = None
+    ) -> Changed:
+        allowed = await self._write(queueing.is_deletable, name, force, now=now)
+        if allowed is not Changed.DONE:
+            return allowed
+        while force and await self._write(queueing.bury_some, name, actor, now=now):
+            pass
+        return await self._write(queueing.delete_queue, name, force, actor, now=now)
+
+    # Workers.
+
+    async def beat(self, beat: Beat, *, now: Instant | None = None) -> WorkerState:
+        return await self._write(working.beat, beat, self._opened().presence, now=now)
+
+    async def leave(self, worker: str, *, now: Instant | None = None) -> None:
+        await self._write(working.leave, worker, now=now)
+        self._opened().presence.drop(worker)
+
+    async def workers(self) -> list[WorkerRecord]:
+        return await self._read(working.workers)
+
+    async def set_worker_state(
+        self, worker: str, state: WorkerState, *, actor: str = "", now: Instant | None = None
+    ) -> Changed:
+        return await self._write(working.set_worker_state, worker, state, actor, now=now)
+
+    # Maintenance.
+
+    async def lead(self, worker: str, *, now: Instant | None = None) -> Term | None:
+        return await self._write(housekeeping.lead, worker, now=now)
+
+    async def resign(self, term: Term) -> None:
+        await self._write(housekeeping.resign, term)
+
+    async def chore(self, name: str, term: Term, *, now: Instant | None = None) -> ChoreRecord:
+        if name == "checkpoint":
+            return await self._checkpoint(term, now)
+        return await self._write(housekeeping.do_chore, name, term, now=now)
+
+    async def _checkpoint(self, term: Term, now: Instant | None) -> ChoreRecord:
+        """The one chore that can't be done inside a transaction. It is harmless whoever does it."""
+        if not await self._read(housekeeping.is_current, term):
+            return ChoreRecord(name="checkpoint", refused=True)
+        began = time.perf_counter_ns()
+        copied = await self._run(self._opened().checkpoint)
+        step = Step(copied, False)
+        took = time.perf_counter_ns() - began
+        return await self._write(housekeeping.record_chore, "checkpoint", step, took, now=now)
+
+    async def chores(self) -> list[ChoreRecord]:
+        return await self._read(housekeeping.chores)
+
+    async def audit(self, limit: int = 100) -> list[AuditEntry]:
+        return await self._read(reading.audit, limit)
+
+    # Waking.
+
+    def subscribe(self, topics: Collection[str]) -> Subscription:
+        return self._opened().bells.subscribe(topics, asyncio.get_running_loop())
+
+    async def ring(self, topics: Collection[str]) -> None:
+        self._opened().bells.ring(topics)
+
+    # Care.
+
+    async def check(self, *, full: bool = False) -> list[Finding]:
+        return await self._read(care.check, self.path, self._opened().synchronous, self.durability, full)
+
+    async def backup(self, target: Path) -> None:
+        self._opened()
+        await self._run(care.backup, self.path, target, self.busy_timeout)
+
+    async def migrations(self) -> list[str]:
+        return await self._run(pending_migrations, self.path)

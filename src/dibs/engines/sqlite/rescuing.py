@@ -1,0 +1,25 @@
+"""rescue: tasks whose lease has ended or whose worker is dead are taken back."""
+
+from __future__ import annotations
+
+from dibs.core.lease import RESCUE_BATCH
+from dibs.core.task import WorkerState
+from dibs.engines.base import Rescued
+from dibs.engines.sqlite.presence import Presence
+from dibs.engines.sqlite.settling import take_back_expired
+from dibs.engines.sqlite.transaction import Transaction
+from dibs.engines.sqlite.working import bury_workers, stored_workers
+
+__all__ = ["rescue"]
+
+
+def rescue(transaction: Transaction, presence: Presence) -> Rescued:
+    transaction.refresh()
+    expired = take_back_expired(transaction)
+    bytes_held = {
+        worker.id: worker.presence
+        for worker in stored_workers(transaction)
+        if worker.presence is not None and worker.state is not WorkerState.DEAD
+    }
+    lost, workers, more = bury_workers(transaction, presence.absent(bytes_held))
+    return Rescued(expired + lost, workers, more or len(expired) == RESCUE_BATCH)

@@ -1,0 +1,5 @@
+-- enqueue.sql for one task: without JSON it costs half. Takes the columns of `Admission.columns`.
+INSERT INTO dibs_tasks (
+    id, stream, state, rank, ready_at, due_at, rerank_at, lease, lease_for, sequence, cancel, args, facts
+)
+VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, 0, 0, ?, ?);

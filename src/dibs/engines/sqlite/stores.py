@@ -1,0 +1,223 @@
+"""What the engines of one process share on one file: the writer connection, its lock, presence and bells."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from dibs.core.times import Instant
+from dibs.engines.sqlite.bells import Bells
+from dibs.engines.sqlite.catalog import Catalog
+from dibs.engines.sqlite.faults import translated, translation
+from dibs.engines.sqlite.layout import prepare
+from dibs.engines.sqlite.presence import Presence
+from dibs.engines.sqlite.transaction import Snapshot, Transaction
+from dibs.errors import StoreBusy, StoreCorrupt
+
+__all__ = ["Reader", "Store", "Synchronous", "acquire", "clock", "connect", "forget", "release"]
+
+Answer = TypeVar("Answer")
+Synchronous = Literal["full", "normal"]
+
+STATEMENTS = 256
+CACHE_KIBIBYTES = 16_384
+AUTOCHECKPOINT_PAGES = 1000
+LARGE_LOG = 64 * 1024 * 1024
+
+
+def connect(path: Path, busy_timeout: float) -> sqlite3.Connection:
+    return sqlite3.connect(
+        path, timeout=busy_timeout, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
+    )
+
+
+def clock(now: Instant | None) -> Instant:
+    return time.time_ns() // 1000 if now is None else now
+
+
+class Store:
+    """One file in one process."""
+
+    def __init__(self, path: Path, synchronous: Synchronous, busy_timeout: float) -> None:
+        self.path = path
+        self.synchronous = synchronous
+        self.busy_timeout = busy_timeout
+        self.lock = threading.Lock()
+        self.catalog = Catalog()
+        self.presence = Presence(path)
+        self.bells = Bells(path, self.data_version)
+        self.users = 0
+        self.writer: sqlite3.Connection | None = None
+
+    def open(self) -> None:
+        log = self.path.with_name(self.path.name + "-wal")
+        left_behind = log.exists() and log.stat().st_size > 0
+        with translated(self.path):
+            writer = connect(self.path, self.busy_timeout)
+        try:
+            prepare(writer, self.path, self.busy_timeout)
+            self.bells.mode = stat.S_IMODE(self.path.stat().st_mode)
+            alone = self.presence.open(self.bells.mode)
+            with translated(self.path):
+                if alone and left_behind:
+                    quick_check(writer, self.path)
+                writer.execute(f"PRAGMA synchronous = {self.synchronous.upper()}")
+                writer.execute(f"PRAGMA cache_size = -{CACHE_KIBIBYTES}")
+                writer.execute(f"PRAGMA wal_autocheckpoint = {AUTOCHECKPOINT_PAGES}")
+                writer.execute(f"PRAGMA journal_size_limit = {LARGE_LOG}")
+        except BaseException:
+            self.presence.close()
+            writer.close()
+            raise
+        self.writer = writer
+
+    def demand(self, synchronous: Synchronous, busy_timeout: float) -> None:
+        """Another engine of this process wants the file too: the stricter setting holds for both."""
+        self.busy_timeout = max(self.busy_timeout, busy_timeout)
+        if synchronous == "full" and self.synchronous != "full" and self.writer is not None:
+            with self.lock:
+                self.writer.execute("PRAGMA synchronous = FULL")
+            self.synchronous = "full"
+
+    def close(self) -> None:
+        self.bells.close()
+        with self.lock, translated(self.path):
+            if self.writer is not None:
+                self.writer.close()
+                self.writer = None
+        self.presence.close()
+
+    def take_lock(self) -> sqlite3.Connection:
+        if not self.lock.acquire(timeout=max(self.busy_timeout, 0.001)):
+            raise StoreBusy(f"{self.path} was kept busy by this process for longer than busy_timeout; try again.")
+        assert self.writer is not None, "the store is closed"
+        return self.writer
+
+    def write(self, verb: Callable[..., Answer], arguments: tuple[Any, ...], now: Instant | None) -> Answer:
+        """Run a verb in a transaction of its own; when it has been committed, ring whom it concerns."""
+        connection = self.take_lock()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            transaction = Transaction(connection, self.catalog, clock(now))
+            answer = verb(transaction, *arguments)
+            transaction.flush()
+            connection.execute("COMMIT")
+        except BaseException as error:
+            self.take_back(connection)
+            if isinstance(error, sqlite3.Error):
+                raise translation(error, self.path) from error
+            raise
+        finally:
+            self.lock.release()
+        if transaction.topics:
+            self.bells.ring(transaction.topics)
+        return answer
+
+    def take_back(self, connection: sqlite3.Connection) -> None:
+        """After a failure: nothing was written, and the connection is ready for the next transaction."""
+        self.catalog.forget()  # it may know of streams that were never committed
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+    def data_version(self) -> int | None:
+        """Changes when another connection commits; None if the writer is busy."""
+        if not self.lock.acquire(timeout=0.01):
+            return None
+        try:
+            if self.writer is None:
+                return None
+            version: int = self.writer.execute("PRAGMA data_version").fetchone()[0]
+            return version
+        except sqlite3.Error:  # the next verb will say what is wrong
+            return None
+        finally:
+            self.lock.release()
+
+    def checkpoint(self) -> int:
+        """Copy the write-ahead log into the file, and cut it off when it is large. Answers pages copied."""
+        connection = self.take_lock()
+        try:
+            with translated(self.path):
+                log = self.path.with_name(self.path.name + "-wal")
+                large = log.exists() and log.stat().st_size > LARGE_LOG
+                connection.execute("PRAGMA busy_timeout = 0")  # readers are not waited for
+                how = "TRUNCATE" if large else "PASSIVE"
+                copied: int = connection.execute(f"PRAGMA wal_checkpoint({how})").fetchone()[2]
+                return max(0, copied)
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {round(self.busy_timeout * 1000)}")
+            self.lock.release()
+
+
+class Reader:
+    """A connection for short reads, under a lock of its own."""
+
+    def __init__(self, path: Path, busy_timeout: float) -> None:
+        self.path = path
+        self.lock = threading.Lock()
+        self.catalog = Catalog()
+        with translated(path):
+            self.connection = connect(path, busy_timeout)
+            self.connection.execute("PRAGMA query_only = 1")
+
+    def read(self, verb: Callable[..., Answer], arguments: tuple[Any, ...], now: Instant | None = None) -> Answer:
+        """Run a verb on one consistent state of the store."""
+        with self.lock, translated(self.path):
+            self.connection.execute("BEGIN")
+            try:
+                return verb(Snapshot(self.connection, self.catalog, clock(now)), *arguments)
+            finally:
+                self.connection.execute("ROLLBACK")
+
+    def close(self) -> None:
+        with self.lock, translated(self.path):
+            self.connection.close()
+
+
+def quick_check(connection: sqlite3.Connection, path: Path) -> None:
+    """Somebody stopped without closing the store: is it whole?"""
+    found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if found != "ok":
+        raise StoreCorrupt(f"{path} is damaged ({found}). Restore a backup, or salvage it with 'sqlite3 … .recover'.")
+
+
+stores: dict[tuple[int, Path], Store] = {}
+"""By process and file. A process must not have two writers on one file, whoever made them: SQLite's locks and ours
+belong to the process."""
+stores_lock = threading.Lock()
+left_to_parent: list[object] = []
+"""Connections that came with a fork: they must be neither used nor closed here."""
+
+
+def acquire(path: Path, synchronous: Synchronous, busy_timeout: float) -> Store:
+    """The store of this file in this process, opened by whoever comes first."""
+    with stores_lock:
+        store = stores.get((os.getpid(), path))
+        if store is None:
+            store = Store(path, synchronous, busy_timeout)
+            store.open()
+            stores[os.getpid(), path] = store
+        else:
+            store.demand(synchronous, busy_timeout)
+        store.users += 1
+        return store
+
+
+def release(store: Store) -> None:
+    """The last one closes it."""
+    with stores_lock:
+        store.users -= 1
+        if store.users == 0:
+            stores.pop((os.getpid(), store.path), None)
+            store.close()
+
+
+def forget(*inherited: object) -> None:
+    """In a forked child: keep what is the parent's alive, and never touch it again."""
+    left_to_parent.extend(inherited)

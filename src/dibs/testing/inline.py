@@ -1,0 +1,198 @@
+"""Running tasks in place: the parts of an app that a `Kit` puts in the place of the real ones.
+
+The loop runs in a background thread. A caller that blocks lends its own thread to the plain functions that its call
+starts, so that a `def` task runs in the thread of the test: with its database connection, its debugger, its patches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from contextvars import Context as Variables
+from contextvars import ContextVar
+from queue import SimpleQueue
+from time import monotonic
+from typing import Any, TypeVar
+
+from dibs.core.retry import timeout_for
+from dibs.core.task import Lease, LeasedTask, NewTask, TaskRecord
+from dibs.core.times import SECOND, Instant
+from dibs.engines.base import EnqueueAnswer, EnqueueOutcome, Extension, Subscription, ended_topic
+from dibs.engines.memory import MemoryEngine, verbs
+from dibs.errors import UsageError
+from dibs.runtime.coalesce import Coalescer
+from dibs.runtime.loop import LoopRunner
+from dibs.testing.clock import ManualClock
+
+__all__ = ["DirectEnqueuer", "InlineEngine", "InlineRun", "InlineRunner", "call_plain"]
+
+Result = TypeVar("Result")
+Jobs = SimpleQueue[Callable[[], None] | None]
+
+LENT: ContextVar[Jobs | None] = ContextVar("dibs_lent_thread", default=None)
+"""Where to put functions for the thread that is blocked on the work under way."""
+
+ENDED = ended_topic("")
+
+
+class InlineRunner(LoopRunner):
+    """Drives the loop in the background and lends blocked callers' threads to plain functions."""
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        if asyncio._get_running_loop() is self._loop and self._loop is not None:
+            return super().run(work)  # which says what is wrong
+        jobs: Jobs = SimpleQueue()
+        try:
+            self.serve()
+            future = asyncio.run_coroutine_threadsafe(self._lend(work, jobs), self.loop)
+        except BaseException:
+            work.close()
+            raise
+        future.add_done_callback(lambda _: jobs.put(None))
+        while (job := jobs.get()) is not None:
+            job()
+        return future.result()
+
+    async def _lend(self, work: Coroutine[Any, Any, Result], jobs: Jobs) -> Result:
+        LENT.set(jobs)
+        return await self._with_engine(work)
+
+
+async def call_plain(function: Callable[[], Any]) -> Any:
+    """Call in the thread that is blocked on us; if none is, in one of its own."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+
+    def job() -> None:
+        try:
+            # Fresh context variables for each call, as in a worker's threads.
+            ended = (Variables().run(function), None)
+        except KeyboardInterrupt as error:  # somebody wants the tests to stop
+            loop.call_soon_threadsafe(answer.set_result, (None, error))
+            raise
+        except BaseException as error:
+            ended = (None, error)
+        loop.call_soon_threadsafe(answer.set_result, ended)
+
+    jobs = LENT.get()
+    if jobs is None:
+        await asyncio.to_thread(job)
+    else:
+        jobs.put(job)
+    value, error = await answer
+    if error is not None:
+        raise error
+    return value
+
+
+class InlineEngine(MemoryEngine):
+    """A memory engine that remembers what was enqueued and calls back after each enqueue."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.accepted: list[str] = []
+        self.after_enqueue: Callable[[], Awaitable[None]] | None = None
+
+    async def enqueue(
+        self, tasks: Sequence[NewTask], *, atomic: bool = False, now: Instant | None = None
+    ) -> list[EnqueueAnswer]:
+        answers = await super().enqueue(tasks, atomic=atomic, now=now)
+        self.accepted += [answer.id for answer in answers if answer.outcome is EnqueueOutcome.ENQUEUED]
+        if self.after_enqueue is not None:
+            await self.after_enqueue()
+        return answers
+
+    def subscribe(self, topics: Collection[str]) -> Subscription:
+        heard = super().subscribe(topics)
+        if all(topic.startswith(ENDED) for topic in topics):
+            return EndedSubscription(heard, self)
+        return heard
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether a real worker runs on this store."""
+        with self._store.lock:
+            return bool(self._store.workers)
+
+    def record(self, task_id: str) -> TaskRecord | None:
+        """A task, from any thread."""
+        with self._store.lock:
+            return self._store.tasks.get(task_id)
+
+    def extend_now(self, extension: Extension, now: Instant) -> None:
+        """`extend`, from any thread."""
+        self._do(verbs.extend, [extension], now=now)
+
+
+class EndedSubscription:
+    """Waiting for a task that nobody will run is an error here, not a test that hangs."""
+
+    def __init__(self, heard: Subscription, engine: InlineEngine) -> None:
+        self._heard = heard
+        self._engine = engine
+
+    async def wait(self, timeout: float) -> bool:
+        if not self._engine.has_workers:
+            raise UsageError(
+                "the task has not ended, and nothing runs by itself in a Kit: call run_due() or run_until_idle() first."
+            )
+        return await self._heard.wait(timeout)
+
+    def close(self) -> None:
+        self._heard.close()
+
+
+class DirectEnqueuer(Coalescer[NewTask, EnqueueAnswer]):
+    """One enqueue at a time: gathering them would have a task that enqueues wait for the flush that runs it."""
+
+    async def submit(self, item: NewTask) -> EnqueueAnswer:
+        return (await self._flush([item]))[0]
+
+    def submit_blocking(self, item: NewTask) -> EnqueueAnswer:
+        return self._runner.run(self.submit(item))
+
+
+class InlineRun:
+    """A context's link to its run in a kit. Time is the manual clock's."""
+
+    def __init__(self, task: LeasedTask, engine: InlineEngine, clock: ManualClock) -> None:
+        self.task = task
+        self.lease_lost = False
+        self._engine = engine
+        self._clock = clock
+        self._timeout = timeout_for(task.options, task.attempts)
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether the clock was moved past the timeout while the task ran."""
+        return self._timeout is not None and self._clock.now() > self.task.claimed_at + self._timeout
+
+    @property
+    def stopping(self) -> str | None:
+        record = self._engine.record(self.task.id)
+        if record is not None and record.cancel_reason is not None:
+            return record.cancel_reason or "cancelled"
+        return "timed out" if self.timed_out else None
+
+    @property
+    def valid_until(self) -> float:
+        record = self._engine.record(self.task.id)
+        expires_at = self.task.lease_expires_at if record is None else record.lease_expires_at or 0
+        return self._on_monotonic(expires_at)
+
+    @property
+    def timeout_at(self) -> float | None:
+        return None if self._timeout is None else self._on_monotonic(self.task.claimed_at + self._timeout)
+
+    def _on_monotonic(self, moment: Instant) -> float:
+        return monotonic() + (moment - self._clock.now()) / SECOND
+
+    def report(self, fraction: float, message: str) -> None:
+        self._extend(self.task.options.lease, fraction, message)
+
+    def keep(self, seconds: float) -> None:
+        self._extend(round(seconds * SECOND), None, "")
+
+    def _extend(self, by: int, fraction: float | None, message: str) -> None:
+        extension = Extension(Lease(self.task.id, self.task.lease), by, fraction, message)
+        self._engine.extend_now(extension, self._clock.now())

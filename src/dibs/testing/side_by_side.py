@@ -1,0 +1,115 @@
+"""Two engines driven as one: the same is done to both at the same instant, and nothing observable may differ."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from hypothesis.stateful import RuleBasedStateMachine
+from msgspec import structs
+
+from dibs.core.settings import QueueSettings, change_settings
+from dibs.core.task import LeasedTask, QueueRecord
+from dibs.engines.base import Engine, Query
+from dibs.engines.memory import MemoryEngine
+from dibs.testing.conformance.harness import START, EngineFactory
+from dibs.testing.programs import SETTINGS
+
+__all__ = ["SideBySide", "all_pages", "by_id", "finish_chore", "without_stale"]
+
+Answer = TypeVar("Answer")
+Act = Callable[[Engine], Awaitable[Answer]]
+
+MANY = 100
+CHORE_STEPS = 20
+
+
+class SideBySide(RuleBasedStateMachine):
+    """The engine under test, the memory engine as its model, and the present moment of both."""
+
+    make_engine: EngineFactory
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.subject, self.model = self.make_engine(), MemoryEngine()
+        self.now = START
+        self.ids: list[str] = []
+        self.both(lambda engine: engine.open())
+        self.both(self.set_up_queues)
+
+    async def set_up_queues(self, engine: Engine) -> None:
+        for name, changes in SETTINGS.items():
+            wanted = change_settings(QueueSettings(), changes)
+            await engine.set_queue(name, wanted, expected=0, now=self.now)
+
+    def teardown(self) -> None:
+        try:
+            self.compare(self.ids)
+        finally:
+            self.runner.run(self.subject.close())
+            self.runner.close()
+
+    def each(self, act: Act[Answer]) -> tuple[Answer, Answer]:
+        """Do the same to both: the answers of the engine under test and of the model."""
+        return self.runner.run(self.pair(act))
+
+    async def pair(self, act: Act[Answer]) -> tuple[Answer, Answer]:
+        return await act(self.subject), await act(self.model)
+
+    def both(self, act: Act[Answer]) -> Answer:
+        """Do the same to both, demand the same answer, and give it."""
+        subject, model = self.each(act)
+        assert subject == model, f"the engine answered {subject!r}, the model {model!r}"
+        return model
+
+    def compare(self, looked_at: list[str]) -> None:
+        """Everything observable is equal; histories are read of those tasks that may have got an entry."""
+        subject, model = self.each(lambda engine: self.observe(engine, looked_at))
+        for what, seen in model.items():
+            assert subject[what] == seen, f"{what}: the engine has {subject[what]!r}, the model {seen!r}"
+
+    async def observe(self, engine: Engine, looked_at: list[str]) -> dict[str, object]:
+        queues = await engine.queues()
+        return {
+            "tasks": await engine.get(self.ids),
+            "counts": await engine.counts(),
+            "counters": await engine.counters(),
+            "queues": [without_stale(queue) for queue in queues],
+            "peek": {queue.name: await engine.peek(queue.name, MANY, now=self.now) for queue in queues},
+            "history": {task_id: await engine.history(task_id) for task_id in looked_at},
+            "audit": await engine.audit(),
+        }
+
+
+def without_stale(record: QueueRecord | None) -> QueueRecord | None:
+    """A queue's record but for how many ranks are stale: engines find out in their own time."""
+    return record and structs.replace(record, stale=0)
+
+
+def by_id(tasks: list[LeasedTask]) -> list[LeasedTask]:
+    return sorted(tasks, key=lambda task: task.id)
+
+
+async def all_pages(engine: Engine, query: Query) -> list[str]:
+    """The ids that a search finds, newest first."""
+    found: list[str] = []
+    while True:
+        page = await engine.search(query)
+        found += [record.id for record in page.tasks]
+        if page.cursor is None:
+            return found
+        query = structs.replace(query, cursor=page.cursor)
+
+
+async def finish_chore(engine: Engine, name: str, now: int) -> None:
+    """Do a chore until nothing is left of it."""
+    term = await engine.lead("leader", now=now)
+    assert term is not None
+    for _ in range(CHORE_STEPS):
+        record = await engine.chore(name, term, now=now)
+        assert not record.refused
+        if not record.more:
+            return
+    raise AssertionError(f"the chore {name} never comes to an end")

@@ -1,0 +1,80 @@
+"""A worker as the main thing of its process: signals in, exit code out."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from types import FrameType
+
+from dibs.runtime.hub import Hub
+from dibs.worker.settings import WorkerSettings
+from dibs.worker.status import ExitCode
+from dibs.worker.worker import Worker
+
+__all__ = ["run"]
+
+log = logging.getLogger("dibs.worker")
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+SWITCH_INTERVAL = 0.0005
+"""The heart, thread tasks and the store's own thread share one interpreter with the event loop. At Python's 5 ms a
+thread that computes makes each of them wait that long for every step."""
+
+PATIENCE = 5.0
+"""Seconds beyond the shutdown timeout, and what signing off takes, after which a loop that is blocked is not waited
+for."""
+
+
+def run(hub: Hub, settings: WorkerSettings) -> int:
+    """Work until a signal, a drain or the end of all work; the exit code is one of `ExitCode`.
+
+    The first SIGTERM or SIGINT stops claiming and gives running tasks `shutdown_timeout` seconds; the second hands
+    them back at once.
+    """
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    worker = Worker(hub, settings)
+    signals = Signals(worker, settings)
+    before = {number: signal.signal(number, signals.heard) for number in SIGNALS}
+    try:
+        report = hub.runner.main(worker.run())
+    except Exception:
+        log.exception("The worker could not work.")
+        return ExitCode.FAILED
+    finally:
+        signals.over()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return report.code
+
+
+class Signals:
+    """Turns signals into requests to stop, and ends the process if a blocked loop never gets to hear of them."""
+
+    def __init__(self, worker: Worker, settings: WorkerSettings) -> None:
+        self._worker = worker
+        self._settings = settings
+        self._heard = 0
+        self._watchdog: threading.Timer | None = None
+
+    def heard(self, number: int, frame: FrameType | None) -> None:
+        self._heard += 1
+        timeout = self._settings.shutdown_timeout if self._heard == 1 else 0.0
+        log.info("Got %s.", signal.Signals(number).name)
+        self._worker.request_stop(timeout)
+        self.over()
+        self._watchdog = threading.Timer(timeout + 10.0 + PATIENCE, self._force)
+        self._watchdog.daemon = True
+        self._watchdog.start()
+
+    def over(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+
+    def _force(self) -> None:
+        log.critical("The event loop is blocked and the time is up: leaving without it. Leases end by themselves.")
+        logging.shutdown()
+        os._exit(ExitCode.FORCED)

@@ -1,0 +1,189 @@
+"""Several worker processes, or one that starts anew when its code changes."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+
+from dibs.errors import UsageError
+from dibs.worker.health import Backoff
+from dibs.worker.status import ExitCode
+
+__all__ = ["reload", "supervise"]
+
+log = logging.getLogger("dibs.worker")
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+HEALTHY_AFTER = 10.0
+"""A child that has lived this many seconds counts as having started well."""
+
+FINAL = (ExitCode.CLEAN, ExitCode.USAGE)
+"""Codes after which starting the same command again would be wrong, or would not help."""
+
+PR_SET_PDEATHSIG = 1
+
+
+class Child:
+    """One worker process and its place."""
+
+    def __init__(self, place: int, command: Sequence[str]) -> None:
+        self.place = place
+        self._command = command
+        self._backoff = Backoff(first=0.5, cap=30.0)
+        self.start_at: float | None = 0.0
+        self.process: subprocess.Popen[bytes] | None = None
+        self.code: int | None = None
+        self._started = 0.0
+
+    def start(self) -> None:
+        """In a group of its own: a Ctrl-C on the terminal then reaches it once, through us."""
+        self.start_at = None
+        self._started = time.monotonic()
+        self.process = subprocess.Popen(  # noqa: S603  # the command is the caller's own
+            self._command,
+            start_new_session=True,
+            preexec_fn=ask_for_sigterm if sys.platform == "linux" else None,  # noqa: PLW1509  # there are no threads
+        )
+
+    def ended(self, code: int, stopping: bool) -> None:
+        """Decide whether it is started again."""
+        self.process = None
+        self.code = code if code >= 0 else 128 - code
+        if stopping or code in FINAL:
+            return
+        if time.monotonic() - self._started > HEALTHY_AFTER:
+            self._backoff.reset()
+        wait = self._backoff.next()
+        log.warning("Worker process %d ended (%s); starting it again in %.1f s.", self.place, words(code), wait)
+        self.start_at = time.monotonic() + wait
+
+
+class Supervisor:
+    """Keeps the children running until asked to stop."""
+
+    def __init__(self, children: list[Child]) -> None:
+        self._children = children
+        self._stopping = False
+
+    def run(self) -> int:
+        before = {number: signal.signal(number, self._pass_on) for number in SIGNALS}
+        try:
+            while not self._over():
+                self._start_due()
+                self._wait()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        return max((child.code or 0 for child in self._children), default=0)
+
+    def _over(self) -> bool:
+        return all(child.process is None and (self._stopping or child.start_at is None) for child in self._children)
+
+    def _start_due(self) -> None:
+        for child in self._children:
+            if not self._stopping and child.start_at is not None and child.start_at <= time.monotonic():
+                child.start()
+
+    def _wait(self) -> None:
+        """Until a child ends, or one is due to start; `waitpid` on all would reap what is not ours."""
+        for child in self._children:
+            if child.process is not None:
+                try:
+                    child.ended(child.process.wait(timeout=0.1), self._stopping)
+                except subprocess.TimeoutExpired:
+                    continue
+                return
+        if all(child.process is None for child in self._children):
+            time.sleep(0.05)
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        self._stopping = True
+        for child in self._children:
+            if child.process is not None:
+                child.process.send_signal(number)
+
+
+def supervise(command: list[str], processes: int) -> int:
+    """Run `command` that many times at once; restart what dies, with backoff; pass signals on; the worst exit code.
+
+    A child that ends by itself with code 0 or 2 is not started again.
+    """
+    return Supervisor([Child(place, command) for place in range(1, processes + 1)]).run()
+
+
+def reload(command: list[str], paths: Sequence[str | Path]) -> int:
+    """Run `command`, and again whenever a Python file under `paths` changes. For development."""
+    try:
+        from watchfiles import PythonFilter, watch
+    except ImportError:
+        raise UsageError("--reload needs the package watchfiles: pip install 'dibs[reload]'.") from None
+    child = Child(1, command)
+    stopped: list[int] = []
+    before = {number: signal.signal(number, stop_once(child, stopped)) for number in SIGNALS}
+    try:
+        child.start()
+        for changes in watch(
+            *paths,
+            watch_filter=PythonFilter(),
+            yield_on_timeout=True,
+            rust_timeout=500,
+            raise_interrupt=False,
+            stop_event=Flag(stopped),
+        ):
+            if changes and not stopped:
+                log.info("%s changed; starting again.", ", ".join(sorted({Path(path).name for _, path in changes})))
+                finish(child)
+                child.start()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return finish(child)
+
+
+class Flag:
+    """A stop event for watchfiles that reads a list the signal handler fills."""
+
+    def __init__(self, stopped: list[int]) -> None:
+        self._stopped = stopped
+
+    def is_set(self) -> bool:
+        return bool(self._stopped)
+
+
+def stop_once(child: Child, stopped: list[int]) -> Callable[[int, FrameType | None], None]:
+    def handler(number: int, frame: FrameType | None) -> None:
+        stopped.append(number)
+        if child.process is not None:
+            child.process.send_signal(number)
+
+    return handler
+
+
+def finish(child: Child) -> int:
+    """Ask a child to leave, and wait for it."""
+    process = child.process
+    if process is None:
+        return child.code or 0
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    child.ended(process.wait(), stopping=True)
+    return child.code or 0
+
+
+def ask_for_sigterm() -> None:
+    """In the child, before its program starts: if the supervisor is killed, leave in good order."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() == 1:
+        os._exit(1)
+
+
+def words(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
