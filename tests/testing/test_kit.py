@@ -128,10 +128,6 @@ def test_eager_runs_what_tasks_enqueue(shop: Shop, dibs_kit: MakeKit) -> None:
     assert [info.parent for info in kit.assert_enqueued(shop.send, count=2)] == [parent.id, other.id]
 
 
-async def test_or_coroutine(shop: Shop, dibs_kit: MakeKit) -> None:
-    """Replaced below: pytest has no async runner here."""
-
-
 def test_async_code_can_use_it(shop: Shop, dibs_kit: MakeKit) -> None:
     kit = dibs_kit(shop.app)
 

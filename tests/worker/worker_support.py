@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 from dibs.client.app import Dibs
@@ -75,3 +76,12 @@ class FaultyEngine:
 
     def sibling(self) -> FaultyEngine:
         return FaultyEngine(self._engine.sibling(), self._switch)
+
+
+def eventually(holds: Any) -> None:
+    """Until something that another thread does has happened: looked at often, no longer than it takes."""
+    pause = threading.Event()
+    until = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < until, "it did not happen"
+        pause.wait(0.002)

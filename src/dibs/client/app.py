@@ -218,19 +218,18 @@ class Dibs:
         return await self._task_of(function).aenqueue(*args, **kwargs)
 
     async def aenqueue_many(self, calls: Iterable[Call[Any]]) -> list[Handle[Any]]:
-        """Enqueue calls (``task.call(…)``), all or none."""
+        """Enqueue calls (``task.call(…)``), all or none; what was there before is marked `duplicate`."""
         batch = list(calls)
         for call in batch:
             if call.task.options.connection is not None or call.task.options.block is not None:
                 raise InvalidOption("enqueue_many is one transaction of its own: leave connection= and block= out.")
-        options = [call.task.options for call in batch]
-        answers = await self.hub.runner.arun(enqueue_many(self.hub, [call.new for call in batch], options))
+        answers = await self.hub.runner.arun(enqueue_many(self.hub, [call.new for call in batch]))
         return [
             self._handle(
                 answer.id,
                 call.new.queue,
                 call.task.definition,
-                duplicate=answer.outcome is EnqueueOutcome.DUPLICATE,
+                duplicate=answer.outcome is not EnqueueOutcome.ENQUEUED,
             )
             for call, answer in zip(batch, answers, strict=True)
         ]

@@ -61,13 +61,18 @@ async def wait_for_room(hub: Hub, new: NewTask, block: float) -> EnqueueAnswer:
         subscription.close()
 
 
-async def enqueue_many(hub: Hub, tasks: Sequence[NewTask], options: Sequence[Options]) -> list[EnqueueAnswer]:
-    """All or nothing; the first refusal is raised."""
+async def enqueue_many(hub: Hub, tasks: Sequence[NewTask]) -> list[EnqueueAnswer]:
+    """All or nothing; the first refusal is raised.
+
+    An id that exists with the same content is no refusal: the others have been written by then.
+    """
     if not tasks:
         return []
     answers = await hub.engine.enqueue(tasks, atomic=True, now=hub.clock.store_now())
-    for new, answer, each in zip(tasks, answers, options, strict=True):
-        accepted(answer, new, each)
+    for new, answer in zip(tasks, answers, strict=True):
+        error = refusal(answer, new, chosen=False)
+        if error is not None:
+            raise error
     return answers
 
 

@@ -88,7 +88,9 @@ class Waiting:
         loop = asyncio.get_running_loop()
         waits = [loop.create_task(subscription.wait(LOOK_AGAIN)), loop.create_task(self._changed.wait())]
         try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in done:
+                wait.result()  # a subscription that broke must not become a busy loop
         finally:
             for wait in waits:
                 wait.cancel()

@@ -215,6 +215,8 @@ class Signature:
         return given, values
 
     def parse(self, payload: bytes) -> dict[str, Any]:
+        if payload == b"{}" and not self.required:
+            return {}
         decoder = self.decoder  # an annotation that can't be used is another error than an argument
         try:
             parsed = decoder.decode(payload)

@@ -26,6 +26,11 @@ class DibsLoop(asyncio.SelectorEventLoop):
 
     dibs_private = True
 
+    def __del__(self) -> None:
+        # An app that nobody holds any more was not forgotten to be closed: most live as long as their module.
+        if not self.is_closed() and not self.is_running():
+            self.close()
+
 
 class LoopRunner:
     """Runs coroutines on one loop, from any thread."""

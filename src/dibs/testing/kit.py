@@ -13,7 +13,6 @@ import msgspec
 from msgspec import Struct
 
 from dibs.client.app import Dibs
-from dibs.client.blocking import blocking
 from dibs.client.info import TaskInfo, task_info
 from dibs.client.task import Task
 from dibs.core.codec import encoder
@@ -25,6 +24,7 @@ from dibs.engines.base import ClaimRequest, Query
 from dibs.errors import DibsError, UsageError
 from dibs.runtime.definition import ExecutorKind, TaskDefinition
 from dibs.runtime.hub import Hub
+from dibs.runtime.loop import LoopRunner
 from dibs.testing.clock import ManualClock
 from dibs.testing.inline import DirectEnqueuer, InlineEngine, InlineRun, InlineRunner, call_plain
 from dibs.worker import outcome
@@ -76,10 +76,6 @@ class Kit:
         self._resources: AsyncExitStack | None = None
         self._sequences = count(1)
 
-    @property
-    def hub(self) -> Hub:
-        return self._hub
-
     # Opening and closing.
 
     def __enter__(self) -> Self:
@@ -120,31 +116,34 @@ class Kit:
 
     # Running.
 
-    async def arun_due(self, limit: int | None = None) -> list[TaskInfo]:
+    def run_due(self, limit: int | None = None) -> list[TaskInfo]:
         """Run what is due now, in claim order, and what becomes due by that; at most `limit` runs.
 
         Answers the tasks as they are after their runs.
         """
-        return await self._running(self._run_due(limit))
+        return self._runner.run(self._run_due(limit))
 
-    run_due = blocking(arun_due)
+    async def arun_due(self, limit: int | None = None) -> list[TaskInfo]:
+        """`run_due` for async code."""
+        return await self._runner.arun(self._run_due(limit))
 
-    async def arun_until_idle(self, limit: int = 1000) -> list[TaskInfo]:
+    def run_until_idle(self, limit: int = 1000) -> list[TaskInfo]:
         """Run everything, moving the clock through delays, backoff and the ends of abandoned leases.
 
         Answers the tasks as they are after their runs. More than `limit` runs are an error: tasks that enqueue
         themselves again never come to an end.
         """
-        return await self._running(self._run_until_idle(limit))
+        return self._runner.run(self._run_until_idle(limit))
 
-    run_until_idle = blocking(arun_until_idle)
+    async def arun_until_idle(self, limit: int = 1000) -> list[TaskInfo]:
+        """`run_until_idle` for async code."""
+        return await self._runner.arun(self._run_until_idle(limit))
 
-    async def _running(self, work: Any) -> list[TaskInfo]:
+    @property
+    def _runner(self) -> LoopRunner:
         if self._open is None:
-            work.close()
             raise UsageError("this Kit is not open: use it as a context manager, or call start().")
-        ran: list[TaskInfo] = await self._hub.runner.arun(work)
-        return ran
+        return self._hub.runner
 
     async def _run_after_enqueue(self) -> None:
         await self._run_due(None)

@@ -38,6 +38,7 @@ class Run:
         "entered",
         "handle",
         "in_thread",
+        "leaked",
         "named_in_log",
         "nudge",
         "progress",
@@ -67,6 +68,7 @@ class Run:
         self.context: Context | None = None
         self.entered = False
         self.in_thread = False
+        self.leaked = False
         self.named_in_log = False
         self.settled = False
         self.stop: Stop | None = None

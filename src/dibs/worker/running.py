@@ -78,11 +78,12 @@ class Runs:
         definitions, nudge = self._hub.definitions, self.nudge
         runs = []
         for task in tasks:
-            run = Run(task, definitions[task.name], claimed, nudge)
             there = self.held.get(task.id)
-            if there is not None and there.task.lease == task.lease:
-                continue  # a repeated claim gives again what an earlier reply had given
-            self.held[task.id] = run
+            if there is not None:
+                if there.task.lease == task.lease:
+                    continue  # a repeated claim gives again what an earlier reply had given
+                self.stop(there, Stop.LOST)  # lost, and claimed again by ourselves
+            run = self.held[task.id] = Run(task, definitions[task.name], claimed, nudge)
             runs.append(run)
         self.buffer.add(runs)
         self.fill()
@@ -126,9 +127,9 @@ class Runs:
         run.entered = True
         try:
             settlement = await self._attempt(run) if run.stop is None else self._stopped(run)
-        except GeneratorExit:  # the loop is being closed under us: nothing can be settled any more
-            raise
         except BaseException as error:
+            if not self._loop.is_running():  # it is being closed under us: nothing can be settled any more
+                raise
             settlement = self._judge(run, error)
         self._finish(run, settlement)
 
@@ -169,7 +170,6 @@ class Runs:
     def _thread_ended(self, run: Run) -> None:
         run.in_thread = False
         if run.settled:  # its slot was kept for it, though nobody waited any more
-            self.leaked -= 1
             self._free(run)
 
     async def _in_process(self, run: Run) -> Settlement:
@@ -218,29 +218,22 @@ class Runs:
             self._loop.call_later(GRACE, self._give_up, run)
 
     def _give_up(self, run: Run) -> None:
-        """A stopped run that has not ended: settle it without waiting, keep its slot until it ends."""
-        if not run.settled:
+        """A stopped run that goes on: settle it without waiting for it, keep its slot until it ends."""
+        if run in self._live:
             log.warning("%s %s was stopped (%s) but goes on.", run.task.name, run.task.id, run.stop)
+            run.leaked = True
             self.leaked += 1
-            self._settle(run, self._stopped(run))
+            if not run.settled:
+                self._settle(run, self._stopped(run))
             self.changed()
 
     def _finish(self, run: Run, settlement: Settlement) -> None:
         """A run's coroutine has ended; a thread of it may still be busy."""
         if run.timer is not None:
             run.timer.cancel()
-        if run.settled:
-            if not run.in_thread:
-                self.leaked -= 1
-                self._free(run)
-            return
-        if run.stop is Stop.TIMED_OUT:
-            settlement = self._stopped(run)
-        self._settle(run, settlement)
-        if run.in_thread:
-            self.leaked += 1
-            self.changed()
-        else:
+        if not run.settled:
+            self._settle(run, self._stopped(run) if run.stop is Stop.TIMED_OUT else settlement)
+        if not run.in_thread:
             self._free(run)
 
     def _free(self, run: Run) -> None:
@@ -249,6 +242,7 @@ class Runs:
         took = time.monotonic() - run.started
         self.average = took if self.average is None else self.average + LEARNING * (took - self.average)
         self._live.discard(run)
+        self.leaked -= run.leaked
         self.busy -= 1
         if self._ceilings:
             self._count_levels(run, -1)
@@ -259,15 +253,14 @@ class Runs:
         run.settled = True
         if run.stop is Stop.LOST:
             self.tally.lost += 1
-            self.held.pop(run.task.id, None)
+            self._let_go(run)
             return
         self.reports.add(run, settlement)
 
     def answered(self, run: Run, settlement: Settlement, answer: SettleOutcome | None) -> None:
         """The store has answered a settlement."""
         task = run.task
-        if self.held.get(task.id) is run:
-            del self.held[task.id]
+        self._let_go(run)
         if answer is SettleOutcome.REFUSED or answer is None:
             self.tally.refused += 1
             log.warning(
@@ -285,6 +278,11 @@ class Runs:
         ran = time.monotonic() - run.claimed
         self.tally.count(settlement.outcome, settlement.timed_out, ran)
         self._minutes.record(task, settlement.outcome, int(ran * SECOND), self._clock.now())
+
+    def _let_go(self, run: Run) -> None:
+        """Hold no longer; a later lease on the same task is another run."""
+        if self.held.get(run.task.id) is run:
+            del self.held[run.task.id]
 
     def release_buffer(self, note: str) -> int:
         """Hand back what has not started."""

@@ -59,6 +59,7 @@ class Worker:
         self._lock = threading.Lock()
         self._future: concurrent.futures.Future[ExitReport] | None = None
         self._ready = threading.Event()
+        self._works = False
         self._stop_wanted: list[float | None] = []
         self._session: Session | None = None
         self._last_stats: WorkerStats | None = None
@@ -70,13 +71,18 @@ class Worker:
         try:
             for timeout in self._stop_wanted:
                 session.stop(timeout)
-            report = await session.run(self._ready.set)
+            report = await session.run(self._begin)
             self._last_stats = report.stats
             return report
         finally:
             self._session = None
             self._stop_wanted.clear()
+            self._works = False
             self._ready.set()
+
+    def _begin(self) -> None:
+        self._works = True
+        self._ready.set()
 
     def request_stop(self, timeout: float | None = None) -> None:
         """Stop claiming, and leave once everything has ended or `timeout` seconds have passed; from any thread.
@@ -99,11 +105,12 @@ class Worker:
                 raise WrongThread("start() on Dibs's own loop would wait for itself: await worker.run() there.")
             runner.serve()
             self._ready.clear()
+            self._works = False
             self._stop_wanted.clear()
             self._future = asyncio.run_coroutine_threadsafe(runner.arun(self.run()), runner.loop)
-            self._future.add_done_callback(lambda _: self._ready.set())
+            self._future.add_done_callback(lambda _: self._ready.set())  # also if it never came to run
             self._ready.wait()
-            if self._future.done() and self._future.exception() is not None:
+            if not self._works:
                 self._future.result()
         return self
 

@@ -44,9 +44,7 @@ def cancel(store: Store, ids: Sequence[str], note: str, actor: str, now: Instant
     return [answer for _, answer, _ in answers]
 
 
-def cancel_one(
-    store: Store, task_id: str, note: str, actor: str, now: Instant
-) -> tuple[str, CancelOutcome, bool]:
+def cancel_one(store: Store, task_id: str, note: str, actor: str, now: Instant) -> tuple[str, CancelOutcome, bool]:
     """The id, the answer, and whether this changed anything."""
     record = store.tasks.get(task_id)
     if record is None:

@@ -9,7 +9,17 @@ from msgspec import Struct, structs
 from dibs.core.lease import LONGEST_RUN, RESCUE_BATCH, extended
 from dibs.core.moves import admit, lost, settled
 from dibs.core.states import UNFINISHED, State
-from dibs.core.task import HistoryEntry, HistoryEvent, Lease, NewTask, Outcome, QueueState, Settlement, WorkerState
+from dibs.core.task import (
+    HistoryEntry,
+    HistoryEvent,
+    Lease,
+    NewTask,
+    Outcome,
+    QueueState,
+    Settlement,
+    TaskRecord,
+    WorkerState,
+)
 from dibs.core.times import Instant
 from dibs.engines.base import (
     ACCEPTED,
@@ -59,33 +69,37 @@ def enqueue(store: Store, tasks: Sequence[NewTask], atomic: bool, now: Instant) 
 def decide(store: Store, new: NewTask, staged: Staged, now: Instant) -> EnqueueAnswer:
     queue = store.queues.get(new.queue)
     settings = store.settings(new.queue)
-    later = (new.at if new.at is not None else now + new.delay) > now
-    state = State.SCHEDULED if later else State.PENDING
-    if (known := known_id(store, new, staged)) is not None:
+    state = first_state(new, now)
+    if (known := known_id(store, new, staged, now)) is not None:
         return known
     if new.key is not None and (held := held_key(store, new, staged, now)) is not None:
         return held
     if queue is not None and queue.state is QueueState.DRAINING:
         return EnqueueAnswer(EnqueueOutcome.DRAINING, new.id)
     depth = store.counts[new.queue][State.PENDING] + staged.pending.get(new.queue, 0)
-    if not later and settings.max_depth is not None and depth >= settings.max_depth:
+    if state is State.PENDING and settings.max_depth is not None and depth >= settings.max_depth:
         return EnqueueAnswer(EnqueueOutcome.FULL, new.id)
     staged.tasks[new.id] = new
     if new.key is not None:
         staged.keys[new.queue, new.key] = new
-    if not later:
+    if state is State.PENDING:
         staged.pending[new.queue] = staged.pending.get(new.queue, 0) + 1
     return EnqueueAnswer(EnqueueOutcome.ENQUEUED, new.id, state)
 
 
-def known_id(store: Store, new: NewTask, staged: Staged) -> EnqueueAnswer | None:
-    record = store.tasks.get(new.id)
-    there = record or staged.tasks.get(new.id)
+def first_state(new: NewTask, now: Instant) -> State:
+    """The state that a task is stored in."""
+    return State.SCHEDULED if (new.at if new.at is not None else now + new.delay) > now else State.PENDING
+
+
+def known_id(store: Store, new: NewTask, staged: Staged, now: Instant) -> EnqueueAnswer | None:
+    there = store.tasks.get(new.id) or staged.tasks.get(new.id)
     if there is None:
         return None
+    state = there.state if isinstance(there, TaskRecord) else first_state(there, now)
     same = (there.name, there.queue, there.args) == (new.name, new.queue, new.args)
     outcome = EnqueueOutcome.EXISTS if same else EnqueueOutcome.TAKEN
-    return EnqueueAnswer(outcome, new.id, record.state if record else State.PENDING)
+    return EnqueueAnswer(outcome, new.id, state)
 
 
 def held_key(store: Store, new: NewTask, staged: Staged, now: Instant) -> EnqueueAnswer | None:
@@ -93,8 +107,8 @@ def held_key(store: Store, new: NewTask, staged: Staged, now: Instant) -> Enqueu
     assert new.key is not None
     earlier = staged.keys.get((new.queue, new.key))
     if earlier is not None:
-        same = earlier.fingerprint == new.fingerprint
-        return EnqueueAnswer(EnqueueOutcome.DUPLICATE if same else EnqueueOutcome.CONFLICT, earlier.id, State.PENDING)
+        outcome = EnqueueOutcome.DUPLICATE if earlier.fingerprint == new.fingerprint else EnqueueOutcome.CONFLICT
+        return EnqueueAnswer(outcome, earlier.id, first_state(earlier, now))
     held = store.keys.get((new.queue, new.key))
     if held is None:
         return None
@@ -149,7 +163,7 @@ def settle_one(store: Store, settlement: Settlement, now: Instant) -> SettleOutc
     lease = settlement.lease
     record = store.tasks.get(lease.id)
     if not holds(store, lease):
-        if record is not None and record.settled_lease == lease.number:
+        if record is not None and 0 < lease.number == record.settled_lease:
             return SettleOutcome.ALREADY
         return refuse(store, settlement, now)
     assert record is not None

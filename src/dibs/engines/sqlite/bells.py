@@ -34,6 +34,8 @@ LONGEST_MESSAGE = 4096
 EVERYTHING = b"*"
 FRESH_NANOSECONDS = 50_000_000
 """A directory that changed so recently may change again without its time stamp showing it."""
+RELOOK_SECONDS = 0.005
+"""A process that commits more often than this looks for new listeners only so often; they begin with a claim anyway."""
 BIND_TRIES = 5
 
 
@@ -80,6 +82,7 @@ class Bells:
         self.sender: socket.socket | None = None
         self.others: list[str] = []
         self.listed_at = -1
+        self.looked_at = 0.0
 
     def subscribe(self, topics: Collection[str], loop: asyncio.AbstractEventLoop) -> Subscriber:
         listener = self.bell.subscribe(topics, loop)
@@ -122,6 +125,10 @@ class Bells:
 
     def other_sockets(self) -> list[str]:
         """The sockets of other processes; the directory is read again only when it has changed."""
+        looked_at = time.monotonic()
+        if looked_at < self.looked_at + RELOOK_SECONDS:
+            return self.others
+        self.looked_at = looked_at
         try:
             changed_at = os.stat(self.directory_name).st_mtime_ns  # noqa: PTH116  # after every commit: 2 µs, not 10
             if changed_at != self.listed_at:

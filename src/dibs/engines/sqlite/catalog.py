@@ -12,8 +12,10 @@ from collections import defaultdict
 import msgspec
 from msgspec import Struct
 
+from dibs.core.priority import Ranking, rank
 from dibs.core.settings import QueueSettings
 from dibs.core.task import QueueState
+from dibs.core.times import Instant
 from dibs.engines.sqlite.statements import statement
 
 __all__ = ["Catalog", "Queue", "Stream", "StreamKey"]
@@ -84,6 +86,7 @@ class Catalog:
         self.streams: dict[int, Stream] = {}
         self.by_queue: dict[str, list[Stream]] = defaultdict(list)
         self.numbers: dict[StreamKey, int] = {}
+        self.rankings: dict[tuple[str, int], Ranking] = {}
 
     def refresh(self, connection: sqlite3.Connection, generation: int) -> None:
         """Read everything again if it has changed."""
@@ -103,6 +106,19 @@ class Catalog:
         self.streams[stream.number] = stream
         self.by_queue[stream.queue].append(stream)
         self.numbers[stream.queue, stream.name, stream.requires, stream.lane, stream.epoch] = stream.number
+
+    def put(self, queue: Queue) -> None:
+        """A queue that has been made or changed."""
+        self.queues[queue.name] = queue
+        self.rankings.clear()
+
+    def ranking(self, queue: Queue, priority: int, now: Instant) -> Ranking:
+        """The ranking of a new task without a deadline: it is the same at every instant, so it is kept."""
+        found = self.rankings.get((queue.name, priority))
+        if found is None:
+            found = rank(queue.settings, priority=priority, ready_at=now, now=now)
+            self.rankings[queue.name, priority] = found
+        return found
 
     def settings(self, name: str) -> QueueSettings:
         """The settings of a queue; a queue that does not exist (any more) has the default ones."""

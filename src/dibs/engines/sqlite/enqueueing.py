@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 import msgspec
 from msgspec import Struct
 
-from dibs.core.priority import Ranking, rank
-from dibs.core.settings import FALLBACK, QueueSettings, resolve
+from dibs.core.priority import rank
+from dibs.core.settings import FALLBACK, resolve
 from dibs.core.states import UNFINISHED, State
 from dibs.core.task import NewTask, QueueState, TaskRecord
 from dibs.core.times import Instant
@@ -68,6 +68,10 @@ class Known:
 def enqueue(transaction: Transaction, tasks: Sequence[NewTask], atomic: bool) -> list[EnqueueAnswer]:
     generation, highest = transaction.row("enqueue_look")
     transaction.refresh(generation)
+    if len(tasks) == 1 and is_plain(transaction, tasks[0], highest):
+        row = admitted(transaction, tasks[0])
+        transaction.write("enqueue_one", *row)
+        return [EnqueueAnswer(EnqueueOutcome.ENQUEUED, tasks[0].id, state_at_first(tasks[0], transaction.now))]
     known = Known(transaction, tasks, highest)
     answers = [decide(known, new, transaction.now) for new in tasks]
     if len(known.staged) < len(tasks) and refused(transaction, tasks, answers, atomic):
@@ -76,6 +80,13 @@ def enqueue(transaction: Transaction, tasks: Sequence[NewTask], atomic: bool) ->
     if known.staged:
         store(transaction, known.staged.values())
     return answers
+
+
+def is_plain(transaction: Transaction, new: NewTask, highest: str) -> bool:
+    """Whether nothing can stand in the way of a task. Most calls are of this kind, and spared the rest."""
+    queue = transaction.catalog.queues.get(new.queue)
+    open_to_all = queue is None or (queue.state is not QueueState.DRAINING and queue.settings.max_depth is None)
+    return new.key is None and new.id > highest and open_to_all
 
 
 def refused(transaction: Transaction, tasks: Sequence[NewTask], answers: list[EnqueueAnswer], atomic: bool) -> bool:
@@ -90,32 +101,38 @@ def refused(transaction: Transaction, tasks: Sequence[NewTask], answers: list[En
 
 
 def decide(known: Known, new: NewTask, now: Instant) -> EnqueueAnswer:
-    if (new.id in known.records or new.id in known.staged) and (there := known_id(known, new)) is not None:
+    if (there := known_id(known, new, now)) is not None:
         return there
     if new.key is not None and (held := held_key(known, new, now)) is not None:
         return held
-    later = (new.at if new.at is not None else now + new.delay) > now
+    state = state_at_first(new, now)
     queue = known.transaction.catalog.queues.get(new.queue)
     if queue is not None:
         if queue.state is QueueState.DRAINING:
             return EnqueueAnswer(EnqueueOutcome.DRAINING, new.id)
         most = queue.settings.max_depth
-        if most is not None and not later and known.is_full(new.queue, most):
+        if most is not None and state is State.PENDING and known.is_full(new.queue, most):
             return EnqueueAnswer(EnqueueOutcome.FULL, new.id)
     known.staged[new.id] = new
     if new.key is not None:
         known.staged_keys[new.queue, new.key] = new
-    return EnqueueAnswer(EnqueueOutcome.ENQUEUED, new.id, State.SCHEDULED if later else State.PENDING)
+    return EnqueueAnswer(EnqueueOutcome.ENQUEUED, new.id, state)
 
 
-def known_id(known: Known, new: NewTask) -> EnqueueAnswer | None:
+def state_at_first(new: NewTask, now: Instant) -> State:
+    """The state that a new task will be in."""
+    return State.SCHEDULED if (new.at if new.at is not None else now + new.delay) > now else State.PENDING
+
+
+def known_id(known: Known, new: NewTask, now: Instant) -> EnqueueAnswer | None:
+    """The answer if the id is taken, by a stored task or by an earlier item."""
     record = known.records.get(new.id)
     there = record or known.staged.get(new.id)
     if there is None:
         return None
     same = (there.name, there.queue, there.args) == (new.name, new.queue, new.args)
     outcome = EnqueueOutcome.EXISTS if same else EnqueueOutcome.TAKEN
-    return EnqueueAnswer(outcome, new.id, record.state if record else State.PENDING)
+    return EnqueueAnswer(outcome, new.id, record.state if record else state_at_first(known.staged[new.id], now))
 
 
 def held_key(known: Known, new: NewTask, now: Instant) -> EnqueueAnswer | None:
@@ -124,7 +141,8 @@ def held_key(known: Known, new: NewTask, now: Instant) -> EnqueueAnswer | None:
     earlier = known.staged_keys.get((new.queue, new.key))
     if earlier is not None:
         same = earlier.fingerprint == new.fingerprint
-        return EnqueueAnswer(EnqueueOutcome.DUPLICATE if same else EnqueueOutcome.CONFLICT, earlier.id, State.PENDING)
+        outcome = EnqueueOutcome.DUPLICATE if same else EnqueueOutcome.CONFLICT
+        return EnqueueAnswer(outcome, earlier.id, state_at_first(earlier, now))
     held = known.keys.get((new.queue, new.key))
     if held is None:
         return None
@@ -137,12 +155,7 @@ def held_key(known: Known, new: NewTask, now: Instant) -> EnqueueAnswer | None:
 
 def store(transaction: Transaction, tasks: Collection[NewTask]) -> None:
     """Write new tasks."""
-    admission = Admission(transaction)
-    rows = [admission.columns(new) for new in tasks]
-    if len(rows) == 1:
-        transaction.write("enqueue_one", *rows[0])
-    else:
-        transaction.write("enqueue", to_json(rows))
+    transaction.write("enqueue", to_json([admitted(transaction, new) for new in tasks]))
     keys = [
         (new.queue, new.key, new.id, new.fingerprint, transaction.now + new.window)
         for new in tasks
@@ -152,58 +165,44 @@ def store(transaction: Transaction, tasks: Collection[NewTask]) -> None:
         transaction.write("save_keys", to_json(keys))
 
 
-class Admission:
-    """`moves.admit`, straight to columns: the same values without a record in between, and each ranking only once."""
-
-    def __init__(self, transaction: Transaction) -> None:
-        self.transaction = transaction
-        self.rankings: dict[tuple[str, int], Ranking] = {}
-
-    def columns(self, new: NewTask) -> tuple[object, ...]:
-        """A new task as `enqueue.sql` takes it."""
-        transaction, now = self.transaction, self.transaction.now
-        queue = transaction.catalog.queues.get(new.queue) or transaction.make_queue(new.queue)
-        due_at = new.at if new.at is not None else now + new.delay
-        later = due_at > now
-        ready_at = due_at if later else now
-        state = State.SCHEDULED if later else State.PENDING
-        ranking = self.ranking(new, queue.settings, ready_at)
-        stream = transaction.stream(new.queue, new.name, new.requires, ranking.lane, queue.epoch)
-        options = resolve(new.options, new.app_options, queue.settings, new.priority)
-        transaction.changes[state, stream] += 1
-        transaction.changes[Counter.ENQUEUED, new.queue] += 1
-        if not later:
-            transaction.topics.add(work_topic(new.queue))
-        facts = Facts(
-            priority=new.priority,
-            created_at=now,
-            options=None if options is FALLBACK else options,
-            deadline=new.deadline,
-            key=new.key,
-            metadata=new.metadata,
-            headers=new.headers,
-            parent=new.parent,
-        )
-        return (
-            new.id,
-            stream,
-            state,
-            ready_at + ranking.offset,
-            ready_at,
-            due_at if later else None,
-            None if ranking.rerank_in is None else ready_at + ranking.rerank_in,
-            options.lease,
-            new.args.decode(),
-            to_json(facts),
-        )
-
-    def ranking(self, new: NewTask, settings: QueueSettings, ready_at: Instant) -> Ranking:
-        """The rank depends on the instant only through a deadline."""
-        now = self.transaction.now
-        if new.deadline is not None:
-            return rank(settings, priority=new.priority, deadline=new.deadline, ready_at=ready_at, now=now)
-        key = (new.queue, new.priority)
-        found = self.rankings.get(key)
-        if found is None:
-            found = self.rankings[key] = rank(settings, priority=new.priority, ready_at=ready_at, now=now)
-        return found
+def admitted(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
+    """`moves.admit` straight to the columns that `enqueue.sql` takes, without a record in between."""
+    catalog, now = transaction.catalog, transaction.now
+    queue = catalog.queues.get(new.queue) or transaction.make_queue(new.queue)
+    settings = queue.settings
+    due_at = new.at if new.at is not None else now + new.delay
+    later = due_at > now
+    ready_at = due_at if later else now
+    state = State.SCHEDULED if later else State.PENDING
+    if new.deadline is None:
+        ranking = catalog.ranking(queue, new.priority, now)
+    else:
+        ranking = rank(settings, priority=new.priority, deadline=new.deadline, ready_at=ready_at, now=now)
+    stream = transaction.stream(new.queue, new.name, new.requires, ranking.lane, queue.epoch)
+    options = resolve(new.options, new.app_options, settings, new.priority)
+    transaction.changes[state, stream] += 1
+    transaction.changes[Counter.ENQUEUED, new.queue] += 1
+    if not later:
+        transaction.topics.add(work_topic(new.queue))
+    facts = Facts(
+        priority=new.priority,
+        created_at=now,
+        options=None if options is FALLBACK else options,
+        deadline=new.deadline,
+        key=new.key,
+        metadata=new.metadata,
+        headers=new.headers,
+        parent=new.parent,
+    )
+    return (
+        new.id,
+        stream,
+        state,
+        ready_at + ranking.offset,
+        ready_at,
+        due_at if later else None,
+        None if ranking.rerank_in is None else ready_at + ranking.rerank_in,
+        options.lease,
+        new.args.decode(),
+        to_json(facts),
+    )

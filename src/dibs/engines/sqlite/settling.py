@@ -103,7 +103,7 @@ def settle_one(transaction: Transaction, records: Records, settlement: Settlemen
     lease = settlement.lease
     record = records.get(lease.id)
     if record is None or record.state is not State.RUNNING or record.lease != lease.number:
-        if record is not None and record.settled_lease == lease.number:
+        if record is not None and 0 < lease.number == record.settled_lease:
             return SettleOutcome.ALREADY
         return refuse(transaction, records, settlement)
     after, entry = settled(record, settlement, transaction.settings(record.queue), transaction.now)

@@ -93,7 +93,7 @@ class Transaction(Snapshot):
 
     def save_queue(self, queue: Queue) -> Queue:
         self.write("save_queue", queue.name, queue.state, to_json(queue.settings), queue.epoch)
-        self.catalog.queues[queue.name] = queue
+        self.catalog.put(queue)
         self.next_generation()
         return queue
 

@@ -113,6 +113,13 @@ async def test_items_see_those_before_them(harness: Harness) -> None:
     assert await harness.counts() == {State.PENDING: 2}
 
 
+async def test_state_of_those_before_is_told(harness: Harness) -> None:
+    later = harness.new(delay=HOUR, key="k")
+    answers = await harness.engine.enqueue([later, later, harness.new(key="k")], now=harness.now)
+    assert [answer.outcome for answer in answers] == [ENQUEUED, EXISTS, DUPLICATE]
+    assert [answer.state for answer in answers] == [State.SCHEDULED] * 3
+
+
 async def test_key_stands_for_its_first_task(harness: Harness) -> None:
     first = await harness.add(key="k", fingerprint="same")
     (answer,) = await harness.engine.enqueue([harness.new(key="k", fingerprint="same")], now=harness.now)

@@ -1,4 +1,4 @@
--- Store new tasks. Takes a JSON array of tasks (the columns of `Admission.columns`). Appends to dibs_tasks and to whichever
+-- Store new tasks. Takes a JSON array of tasks (the columns of `admitted`). Appends to dibs_tasks and to whichever
 -- of its partial indexes concern the task: for a pending one, dibs_pending alone.
 INSERT INTO dibs_tasks (
     id, stream, state, rank, ready_at, due_at, rerank_at, lease, lease_for, sequence, cancel, args, facts

@@ -1,0 +1,122 @@
+"""`dibs bench`: how fast is it here, on this store?"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from dibs.cli.bench_app import make_app
+from dibs.cli.measure import drain, enqueue_bulk, enqueue_concurrent, enqueue_one, latency
+from dibs.cli.options import json_option
+from dibs.cli.output import emit, errors, out, table
+from dibs.client.app import Dibs
+from dibs.core.options import check_number
+from dibs.engines.base import Feature
+from dibs.errors import InvalidOption
+from dibs.version import __version__
+
+__all__ = ["bench"]
+
+
+@click.command()
+@click.argument("url", required=False)
+@click.option(
+    "--tasks", "count", default=20_000, show_default=True, help="Tasks to drain; fewer are enqueued one by one."
+)
+@click.option("--processes", default=1, show_default=True, help="Worker processes.")
+@click.option("--concurrency", default=200, show_default=True, help="Tasks at once in each of them.")
+@click.option("--samples", default=300, show_default=True, help="Tasks whose start latency is measured.")
+@json_option
+def bench(url: str | None, count: int, processes: int, concurrency: int, samples: int, as_json: bool) -> None:
+    """Measure enqueueing, draining and start latency on a store (a fresh SQLite file).
+
+    Tasks are no-op async functions whose results are kept; each figure says what it is in the JSON. A store that only
+    lives in one process (memory://) gets its worker in this process.
+    """
+    check_number(count, "--tasks", 100, 10_000_000)
+    check_number(processes, "--processes", 1, 64)
+    check_number(samples, "--samples", 10, 100_000)
+    with scratch(url) as (place, logs), make_app(place) as app:
+        shared = Feature.SHARED in app.hub.engine.features
+        if not shared and processes > 1:
+            raise InvalidOption(f"{place} lives in one process: leave --processes out.")
+        if Feature.DURABLE in app.hub.engine.features:
+            refuse_used(app)
+        figures = Bench(app, logs, quiet=as_json).run(count, processes, concurrency, samples)
+    emit(figures) if as_json else show(figures, out())
+
+
+@contextmanager
+def scratch(url: str | None) -> Iterator[tuple[str, Path]]:
+    place = Path(tempfile.mkdtemp(prefix="dibs-bench-"))
+    try:
+        yield url or f"sqlite:///{place / 'bench.db'}", place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def refuse_used(app: Dibs) -> None:
+    """A store with other tasks in it would be measured, and disturbed, with them."""
+    names = [queue.name for queue in app.queues.list() if not queue.name.startswith("bench-")]
+    if names:
+        raise InvalidOption(f"{app.url} is in use (queues {', '.join(names[:3])}): bench needs a store of its own.")
+
+
+class Bench:
+    """All measurements, one after another."""
+
+    def __init__(self, app: Dibs, logs: Path, *, quiet: bool) -> None:
+        self.app = app
+        self.logs = logs
+        self.console = None if quiet or not errors().is_terminal else errors()
+
+    def run(self, count: int, processes: int, concurrency: int, samples: int) -> dict[str, Any]:
+        app = self.app
+        few = min(count, 5_000)
+        one = self.say("enqueueing one at a time", lambda: enqueue_one(app, few))
+        many = self.say("enqueueing from 64 threads", lambda: enqueue_concurrent(app, few))
+        bulk = self.say("enqueueing in bulk", lambda: enqueue_bulk(app, count))
+        rate = self.say("draining", lambda: drain(app, self.logs, count, processes, concurrency))
+        starts = self.say("start latency", lambda: latency(app, self.logs, samples))
+        return {
+            "enqueue_one_per_second": round(one),
+            "enqueue_concurrent_per_second": round(many),
+            "enqueue_bulk_per_second": round(bulk),
+            "drain_per_second": round(rate),
+            "latency_ms": starts,
+            "tasks": count,
+            "processes": processes,
+            "concurrency": concurrency,
+            "url": app.url,
+            "durability": app.hub.engine.durability,
+            "versions": {"dibs": __version__, "python": platform.python_version(), "system": platform.platform()},
+        }
+
+    def say(self, what: str, measure: Any) -> Any:
+        if self.console is None:
+            return measure()
+        with self.console.status(f"{what} …"):
+            return measure()
+
+
+def show(figures: dict[str, Any], console: Console) -> None:
+    made = table("MEASURED", "FIGURE", right=["FIGURE"])
+    made.add_row("enqueue, one at a time", f"{figures['enqueue_one_per_second']:,}/s")
+    made.add_row("enqueue, 64 threads at once", f"{figures['enqueue_concurrent_per_second']:,}/s")
+    made.add_row("enqueue, 1,000 at a time", f"{figures['enqueue_bulk_per_second']:,}/s")
+    plural = "es" if figures["processes"] > 1 else ""
+    made.add_row(f"drain, {figures['processes']} worker process{plural}", f"{figures['drain_per_second']:,}/s")
+    for name, value in figures["latency_ms"].items():
+        made.add_row(f"start latency on an idle worker, {name.upper()}", f"{value:.1f} ms")
+    console.print(made)
+    versions = figures["versions"]
+    console.print(f"\n{figures['url']}\n{figures['durability']}", soft_wrap=True)
+    console.print(f"dibs {versions['dibs']}, Python {versions['python']}, {versions['system']}", soft_wrap=True)

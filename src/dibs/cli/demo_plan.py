@@ -1,0 +1,63 @@
+"""What `dibs demo` enqueues, and what must become of it. No chance is involved: the same number gives the same plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from msgspec import Struct
+
+from dibs.client.app import Dibs
+from dibs.client.task import Call
+from dibs.core.states import State
+
+__all__ = ["Planned", "expected_ends", "make_plan"]
+
+PRIORITIES = ("low", "normal", "normal", "high", "normal", "low", "normal", "low", "normal", "critical")
+"""Dealt out in turn: of ten tasks one is critical, one high, five normal, three low."""
+
+WORK = ("demo.send_mail", "demo.build_report", "demo.resize_image")
+
+
+class Planned(Struct, frozen=True, kw_only=True):
+    """One call and what it must come to; `streamed` ones are enqueued one at a time while the rest runs."""
+
+    call: Call[Any]
+    expected: State
+    attempts: int = 0
+    number: int = 0
+    streamed: bool = False
+    cancel: bool = False
+
+
+def make_plan(app: Dibs, count: int) -> list[Planned]:
+    """`count` tasks: mostly work, some late, some flaky, some doomed, and two that are cancelled."""
+    plan = [plan_one(app, number, count) for number in range(count - 2)]
+    waiting = app.task_named("demo.send_mail").using(delay=3600).call(number=count - 2)
+    running = app.task_named("demo.endless").call(number=count - 1)
+    plan += [Planned(call=call, expected=State.CANCELLED, cancel=True) for call in (waiting, running)]
+    return plan
+
+
+def plan_one(app: Dibs, number: int, count: int) -> Planned:
+    if number % 100 in (13, 63):
+        return Planned(call=app.task_named("demo.doomed").call(number=number), expected=State.DEAD, attempts=2)
+    if number % 200 == 77:
+        return Planned(call=app.task_named("demo.malformed").call(number=number), expected=State.DEAD, attempts=1)
+    priority = PRIORITIES[number % 10]
+    if number % 33 == 5:
+        failures = 1 + number % 2
+        task = app.task_named("demo.flaky").using(priority=priority)
+        call = task.call(number=number, failures=failures)
+        return Planned(call=call, expected=State.COMPLETED, attempts=failures, number=number)
+    task = app.task_named(WORK[number % 3]).using(priority=priority)
+    if number % 20 == 11:
+        task = task.using(delay=1 + number % 5)
+    streamed = number % 10 == 9 and number > count // 10
+    return Planned(call=task.call(number=number), expected=State.COMPLETED, number=number, streamed=streamed)
+
+
+def expected_ends(plan: list[Planned]) -> dict[State, int]:
+    """How many are expected in each end state."""
+    counted = Counter(planned.expected for planned in plan)
+    return {state: counted[state] for state in (State.COMPLETED, State.DEAD, State.CANCELLED)}

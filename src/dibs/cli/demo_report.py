@@ -1,0 +1,217 @@
+"""What `dibs demo` found in the store afterwards, and whether every promise was kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from msgspec import Struct
+from rich.console import Console
+from rich.text import Text
+
+from dibs.cli.demo_plan import Planned, expected_ends
+from dibs.cli.output import share, span, table
+from dibs.client.app import Dibs
+from dibs.core.settings import Tier, tier_of
+from dibs.core.states import ENDED, State
+from dibs.core.task import TaskRecord
+from dibs.core.times import SECOND
+from dibs.engines.base import Counter as EngineCounter
+
+__all__ = ["Crash", "Promise", "Summary", "counters_of", "show_summary", "summarise"]
+
+BATCH = 500
+RECOVERY_LIMIT = 3.0
+"""Seconds within which a killed worker's tasks can run again, where its death can be noticed."""
+
+
+class Crash(Struct, kw_only=True):
+    """The worker that was killed, the tasks that it held, and after how long they were taken back."""
+
+    worker: str
+    tasks: list[str]
+    recovered_after: float | None = None
+    limit: float = RECOVERY_LIMIT
+
+
+class Wait(Struct, frozen=True, kw_only=True):
+    """Milliseconds from ready to claimed."""
+
+    count: int
+    p50: float
+    p95: float
+    p99: float
+
+
+class Promise(Struct, frozen=True, kw_only=True):
+    promise: str
+    kept: bool
+    detail: str
+
+
+class Summary(Struct, frozen=True, kw_only=True):
+    """The outcome of a demo."""
+
+    ok: bool
+    url: str
+    seconds: float
+    tasks: int
+    end_states: dict[str, int]
+    wait_ms: dict[str, Wait]
+    throughput_per_second: float
+    retries: int
+    recoveries: int
+    recovery_seconds: float | None
+    refused_writes: int
+    lost: int
+    promises: list[Promise]
+
+
+def summarise(
+    app: Dibs,
+    plan: Sequence[Planned],
+    crash: Crash | None,
+    before: dict[str, int],
+    exits: dict[str, int],
+    seconds: float,
+) -> Summary:
+    """Read every task back and judge."""
+    records = read(app, [planned.call.new.id for planned in plan])
+    pairs = list(zip(plan, records, strict=True))
+    ended = [record for record in records if record is not None and record.state in ENDED]
+    counted = {name: count - before.get(name, 0) for name, count in counters_of(app).items()}
+    waits = waits_of(ended)
+    lost = len(plan) - len(ended)
+    promises = [
+        Promise(promise="nothing is lost", kept=lost == 0, detail=f"{len(ended):,} of {len(plan):,} tasks have ended"),
+        outcomes(plan, ended),
+        contents(pairs),
+        urgent_first(waits),
+        recovery(crash, {record.id: record for record in ended}),
+        shutdown(exits),
+    ]
+    return Summary(
+        ok=all(promise.kept for promise in promises),
+        url=app.url,
+        seconds=round(seconds, 1),
+        tasks=len(plan),
+        end_states=ends(ended),
+        wait_ms=waits,
+        throughput_per_second=round(throughput(ended), 1),
+        retries=counted[EngineCounter.RETRIES],
+        recoveries=sum(record.losses > 0 for record in ended),
+        recovery_seconds=None if crash is None or crash.recovered_after is None else round(crash.recovered_after, 2),
+        refused_writes=counted[EngineCounter.REFUSED],
+        lost=lost,
+        promises=promises,
+    )
+
+
+def read(app: Dibs, ids: list[str]) -> list[TaskRecord | None]:
+    found: list[TaskRecord | None] = []
+    for start in range(0, len(ids), BATCH):
+        found += app.hub.runner.run(app.hub.engine.get(ids[start : start + BATCH]))
+    return found
+
+
+def counters_of(app: Dibs) -> dict[str, int]:
+    """The engine's counters over all queues."""
+    total: Counter[str] = Counter({str(counter): 0 for counter in EngineCounter})
+    for counters in app.hub.runner.run(app.hub.engine.counters()).values():
+        total.update({str(name): count for name, count in counters.items()})
+    return dict(total)
+
+
+def ends(ended: Sequence[TaskRecord]) -> dict[str, int]:
+    counted = Counter(record.state for record in ended)
+    return {str(state): counted[state] for state in (State.COMPLETED, State.DEAD, State.CANCELLED)}
+
+
+def waits_of(ended: Sequence[TaskRecord]) -> dict[str, Wait]:
+    """By tier, most urgent first: tasks that ran once and were not told to wait by a retry or a loss."""
+    waits = {}
+    for tier in reversed(Tier):
+        values = sorted(
+            (record.started_at - record.ready_at) / 1000
+            for record in ended
+            if tier_of(record.priority) is tier and record.attempts + record.losses == 0
+            if record.started_at is not None and record.ready_at is not None
+        )
+        if values:
+            p50, p95, p99 = (
+                round(values[min(len(values) - 1, int(part * len(values)))], 1) for part in (0.5, 0.95, 0.99)
+            )
+            waits[str(tier)] = Wait(count=len(values), p50=p50, p95=p95, p99=p99)
+    return waits
+
+
+def throughput(ended: Sequence[TaskRecord]) -> float:
+    """Ended tasks per second, from the first claim to the last settlement."""
+    starts = [record.started_at for record in ended if record.started_at is not None]
+    ends = [record.finished_at for record in ended if record.finished_at is not None]
+    return len(ended) / ((max(ends) - min(starts)) / SECOND) if starts and ends and max(ends) > min(starts) else 0.0
+
+
+def outcomes(plan: Sequence[Planned], ended: Sequence[TaskRecord]) -> Promise:
+    wanted = {str(state): count for state, count in expected_ends(list(plan)).items()}
+    found = ends(ended)
+    detail = ", ".join(f"{count:,} {state}" for state, count in found.items())
+    if found != wanted:
+        detail += f"; expected {', '.join(f'{count:,} {state}' for state, count in wanted.items())}"
+    return Promise(promise="every task has the outcome that it must have", kept=found == wanted, detail=detail)
+
+
+def contents(pairs: Sequence[tuple[Planned, TaskRecord | None]]) -> Promise:
+    """Each task by itself: its state, its result, and as many failed attempts as planned."""
+    wrong = [planned for planned, record in pairs if record is not None and not as_planned(planned, record)]
+    detail = f"{len(pairs) - len(wrong):,} of {len(pairs):,} have the planned result and number of failed attempts"
+    return Promise(promise="results and retries are exact", kept=not wrong, detail=detail)
+
+
+def as_planned(planned: Planned, record: TaskRecord) -> bool:
+    result = str(planned.number).encode() if planned.expected is State.COMPLETED else None
+    return (record.state, record.attempts, record.result) == (planned.expected, planned.attempts, result)
+
+
+def urgent_first(waits: dict[str, Wait]) -> Promise:
+    medians = [wait.p50 for wait in waits.values()]
+    kept = len(medians) > 1 and medians == sorted(medians) and medians[0] < medians[-1]
+    detail = ", ".join(f"{tier} {span(wait.p50 / 1000)}" for tier, wait in waits.items())
+    return Promise(promise="urgent tasks wait less", kept=kept, detail=f"median wait: {detail}")
+
+
+def recovery(crash: Crash | None, ended: dict[str, TaskRecord]) -> Promise:
+    name = "a killed worker's tasks run again"
+    if crash is None:
+        return Promise(promise=name, kept=False, detail="no worker could be killed while it was running tasks")
+    again = [task_id for task_id in crash.tasks if task_id in ended and ended[task_id].losses > 0]
+    took = crash.recovered_after
+    kept = bool(crash.tasks) and len(again) == len(crash.tasks) and took is not None and took <= crash.limit
+    detail = f"{len(again)} of {len(crash.tasks)} did; taken back after {span(took)}, limit {span(crash.limit)}"
+    return Promise(promise=name, kept=kept, detail=detail)
+
+
+def shutdown(exits: dict[str, int]) -> Promise:
+    detail = ", ".join(f"{name} exit code {code}" for name, code in exits.items())
+    return Promise(promise="the other workers leave in good order", kept=not any(exits.values()), detail=detail)
+
+
+def show_summary(summary: Summary, console: Console) -> None:
+    """The summary for people."""
+    console.print(Text(f"\n{summary.tasks:,} tasks in {summary.seconds:g} s", style="bold"))
+    made = table("END STATE", "TASKS", "SHARE", right=["TASKS", "SHARE"])
+    for state, count in summary.end_states.items():
+        made.add_row(state, f"{count:,}", share(count, summary.tasks))
+    console.print(made)
+    console.print()
+    waits = table("WAIT BY PRIORITY", "TASKS", "P50", "P95", "P99", right=["TASKS", "P50", "P95", "P99"])
+    for tier, wait in summary.wait_ms.items():
+        waits.add_row(tier, f"{wait.count:,}", *(span(value / 1000) for value in (wait.p50, wait.p95, wait.p99)))
+    console.print(waits)
+    console.print(
+        f"\n{summary.throughput_per_second:g} tasks/s, {summary.retries:,} retries, "
+        f"{summary.recoveries:,} recovered from the killed worker, lost {summary.lost}\n"
+    )
+    for promise in summary.promises:
+        mark = Text("kept    ", style="green") if promise.kept else Text("BROKEN  ", style="bold red")
+        console.print(mark.append(f"{promise.promise}: {promise.detail}", style="default"), soft_wrap=True)

@@ -1,0 +1,83 @@
+"""How `dibs demo` looks while it runs: a live screen on a terminal, plain lines elsewhere, nothing for scripts."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from dibs.cli.output import number, state_text, table
+from dibs.client.queues import QueueInfo
+from dibs.client.workers import WorkerInfo
+from dibs.core.states import State
+
+__all__ = ["View"]
+
+SHOWN = (State.PENDING, State.SCHEDULED, State.RUNNING, State.RETRYING, State.COMPLETED, State.DEAD, State.CANCELLED)
+LINES_EVERY = 2.0
+
+
+class View:
+    """What happens, and how far it is."""
+
+    def __init__(self, console: Console, total: int, quiet: bool) -> None:
+        self._console = console
+        self._total = total
+        self._quiet = quiet
+        self._began = time.monotonic()
+        self._events: list[str] = []
+        self._line_at = 0.0
+        self._live = Live(console=console, auto_refresh=False) if console.is_terminal and not quiet else None
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def event(self, text: str) -> None:
+        """Something worth a line of its own."""
+        line = f"{self.seconds:5.1f} s  {text}"
+        self._events.append(line)
+        if not self._quiet and self._live is None:
+            self._console.print(line, soft_wrap=True)
+
+    def show(self, queues: list[QueueInfo], workers: list[WorkerInfo], ended: int) -> None:
+        """How it is now."""
+        if self._live is not None:
+            self._live.update(self._screen(queues, workers, ended), refresh=True)
+        elif not self._quiet and self.seconds - self._line_at >= LINES_EVERY:
+            self._line_at = self.seconds
+            counts = {state: sum(queue.counts[state] for queue in queues) for state in SHOWN}
+            told = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
+            self._console.print(f"{self.seconds:5.1f} s  {told}", soft_wrap=True)
+
+    def _screen(self, queues: list[QueueInfo], workers: list[WorkerInfo], ended: int) -> RenderableType:
+        bar = Table.grid(padding=(0, 1))
+        share = min(1.0, ended / self._total)
+        bar.add_row(ProgressBar(total=1.0, completed=share, width=40), f"{ended:,} of {self._total:,} ended")
+        names = [state.upper() for state in SHOWN]
+        made = table("QUEUE", *names, right=names)
+        for queue in queues:
+            made.add_row(queue.name, *(number(queue.counts[state]) for state in SHOWN))
+        crew = Text()
+        for worker in workers:
+            crew.append(f"{worker.id} ").append(state_text(worker.state))
+            crew.append(f" {worker.running}/{worker.concurrency}   ", style="default")
+        heading = Text(f"dibs demo  {self.seconds:.0f} s", style="bold")
+        return Group(heading, bar, Text(), made, Text(), crew, Text(), Text("\n".join(self._events)))

@@ -1,0 +1,272 @@
+"""Waiting for tasks to end, and what is raised when they did not end well."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date, timedelta
+from typing import Any
+
+import pytest
+
+from dibs import Context, Dibs, Permanent, State
+from dibs.errors import Closed, ResultGone, TaskCancelled, TaskFailed, UnknownTask, WrongThread
+from dibs.testing import ManualClock
+
+from .conftest import TIMEOUT
+
+
+def test_results_come_typed(app: Dibs) -> None:
+    @app.task
+    def tomorrow(day: date) -> date:
+        return day + timedelta(days=1)
+
+    handle = tomorrow.enqueue(date(2026, 2, 28))
+    with app.worker():
+        assert handle.result(TIMEOUT) == date(2026, 3, 1)
+    assert handle.info is not None
+    assert handle.info.state is State.COMPLETED
+
+
+def test_a_handle_can_be_awaited(app: Dibs) -> None:
+    @app.task
+    async def double(number: int) -> int:
+        return 2 * number
+
+    async def use() -> list[int]:
+        handles = [await double.aenqueue(number) for number in range(20)]
+        return [await handles[0], *await asyncio.gather(*(handle.aresult(TIMEOUT) for handle in handles[1:]))]
+
+    with app.worker():
+        assert asyncio.run(use()) == [2 * number for number in range(20)]
+
+
+def test_waiting_has_an_end(app: Dibs) -> None:
+    @app.task
+    def work() -> None: ...
+
+    handle = work.enqueue()
+    with pytest.raises(TimeoutError, match=rf"task {handle.id} had not ended after 0\.01 s"):
+        handle.result(timeout=0.01)
+    with pytest.raises(TimeoutError):
+        asyncio.run(handle.aresult(timeout=0.01))
+    with pytest.raises(TimeoutError):
+        app.wait([handle], timeout=0.01)
+
+
+def test_a_result_that_is_there_needs_no_waiting(app: Dibs) -> None:
+    @app.task
+    def work() -> int: ...
+
+    handle = work.enqueue()
+    app.settle(app.claim()[0], result=5)
+    assert handle.result(timeout=TIMEOUT) == 5
+    assert app.handle(handle.id).result(timeout=TIMEOUT) == 5
+
+
+def test_many_can_wait_for_one(app: Dibs) -> None:
+    @app.task
+    def work() -> int: ...
+
+    handle = work.enqueue()
+    with ThreadPoolExecutor(8) as pool:
+        waits = [pool.submit(handle.result, TIMEOUT) for _ in range(8)]
+        (claim,) = app.claim()
+        app.settle(claim, result=5)
+        assert [wait.result(TIMEOUT) for wait in waits] == [5] * 8
+
+
+def test_a_failure_brings_the_remote_traceback(app: Dibs) -> None:
+    @app.task(retries=0)
+    def divide(number: int) -> float:
+        return number / 0
+
+    handle = divide.enqueue(1)
+    with app.worker(), pytest.raises(TaskFailed) as caught:
+        handle.result(TIMEOUT)
+    error = caught.value
+    assert (error.task_id, error.reason, error.error_type) == (handle.id, "exhausted", "ZeroDivisionError")
+    assert error.error_message == "division by zero"
+    assert "return number / 0" in error.traceback
+    assert str(error) == (
+        f"task {handle.id} ({divide.name}) is dead, reason exhausted: ZeroDivisionError: division by zero"
+    )
+
+
+def test_permanent_failures_end_at_once(app: Dibs) -> None:
+    @app.task
+    def refuse() -> None:
+        raise Permanent("no such customer")
+
+    with app.worker(), pytest.raises(TaskFailed, match="no such customer") as caught:
+        refuse.enqueue().result(TIMEOUT)
+    assert caught.value.reason == "permanent"
+
+
+def test_a_cancelled_task_says_so(app: Dibs) -> None:
+    @app.task
+    def work() -> None: ...
+
+    handle = work.enqueue()
+    assert handle.cancel("changed my mind") is True
+    assert handle.cancel() is False
+    with pytest.raises(TaskCancelled, match="was cancelled, reason user: changed my mind") as caught:
+        handle.result(TIMEOUT)
+    assert (caught.value.task_id, caught.value.reason) == (handle.id, "user")
+
+
+def test_cancelling_wakes_who_waits(app: Dibs) -> None:
+    @app.task
+    def work() -> None: ...
+
+    handle = work.enqueue()
+
+    async def use() -> None:
+        waiting = asyncio.ensure_future(handle.aresult(TIMEOUT))
+        await handle.acancel()
+        await waiting
+
+    with pytest.raises(TaskCancelled):
+        asyncio.run(use())
+
+
+def test_a_pruned_result_is_gone(app: Dibs) -> None:
+    @app.task
+    def work() -> None: ...
+
+    handle = work.enqueue()
+    app.settle(app.claim()[0])
+    app.tasks.purge(handle.id)
+    with pytest.raises(ResultGone, match="it was never committed, or it has been pruned") as caught:
+        handle.result(TIMEOUT)
+    assert caught.value.task_id == handle.id
+    for look in (handle.refresh, handle.cancel, lambda: app.handle(handle.id), lambda: app.tasks.get(handle.id)):
+        with pytest.raises(UnknownTask, match=f"no task has the id {handle.id}"):
+            look()
+
+
+def test_wait_for_all_however_they_end(app: Dibs) -> None:
+    @app.task(retries=0)
+    def work(number: int) -> int:
+        return 10 // number
+
+    handles = [work.enqueue(number) for number in (5, 0, 2)]
+    with app.worker():
+        infos = app.wait(handles, TIMEOUT)
+        assert [info.state for info in asyncio.run(app.await_all(handles, TIMEOUT))] == [i.state for i in infos]
+    assert [info.state for info in infos] == [State.COMPLETED, State.DEAD, State.COMPLETED]
+    assert [info.result for info in infos] == [2, None, 5]
+
+
+def test_closing_wakes_who_waits(app: Dibs) -> None:
+    @app.task
+    def work() -> None: ...
+
+    handles = [work.enqueue() for _ in range(3)]
+    raised: list[BaseException] = []
+    started = threading.Barrier(4)
+
+    def wait(handle: Any) -> None:
+        started.wait(TIMEOUT)
+        try:
+            handle.result()
+        except BaseException as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=wait, args=(handle,)) for handle in handles]
+    for thread in threads:
+        thread.start()
+    started.wait(TIMEOUT)
+    app.close()
+    for thread in threads:
+        thread.join(TIMEOUT)
+    assert [type(error) for error in raised] == [Closed] * 3
+
+
+def test_a_closed_app_says_so(app: Dibs) -> None:
+    @app.task
+    def work() -> None: ...
+
+    handle = work.enqueue()
+    app.close()
+    app.close()
+    for use in (work.enqueue, handle.refresh, handle.result, app.queues.list):
+        with pytest.raises(Closed, match="this app has been closed"):
+            use()
+    with pytest.raises(Closed):
+        asyncio.run(work.aenqueue())
+
+
+def test_an_app_that_did_nothing_can_be_closed() -> None:
+    with Dibs("memory://") as app:
+        pass
+    with pytest.raises(Closed):
+        app.queues.list()
+
+
+def test_a_task_may_not_block_for_another(app: Dibs) -> None:
+    @app.task
+    def other() -> None: ...
+
+    @app.task(retries=0)
+    def waits() -> None:
+        other.enqueue().result()
+
+    @app.task(retries=0)
+    async def waits_async() -> None:
+        other.enqueue()
+
+    with app.worker():
+        with pytest.raises(TaskFailed, match="would hold a slot while waiting for another task") as caught:
+            waits.enqueue().result(TIMEOUT)
+        with pytest.raises(TaskFailed, match=r"use the async form \(aenqueue, aresult, …\)"):
+            waits_async.enqueue().result(TIMEOUT)
+    assert WrongThread.__qualname__ in caught.value.error_type
+
+
+def test_history_tells_what_went_wrong(still: Dibs, dibs_clock: ManualClock) -> None:
+    @still.task
+    def work() -> None: ...
+
+    handle = work.enqueue()
+    still.settle(still.claim()[0], "retry", error=ValueError("first"))
+    dibs_clock.advance(10)
+    still.settle(still.claim()[0], "released")
+    lines = handle.history()
+    assert [(line.event, line.lease) for line in lines] == [("failed", 1), ("released", 2)]
+    assert lines[0].error is not None
+    assert (lines[0].error.type, lines[0].error.message) == ("ValueError", "first")
+    assert lines[1].at - lines[0].at == timedelta(seconds=10)
+    assert still.tasks.history(handle.id) == lines
+
+
+def test_info_derives_what_people_ask(still: Dibs, dibs_clock: ManualClock) -> None:
+    @still.task
+    def work() -> None: ...
+
+    handle = work.enqueue()
+    dibs_clock.advance(2)
+    (claim,) = still.claim()
+    dibs_clock.advance(3)
+    running = handle.refresh()
+    assert (running.waited, running.ran, running.is_done) == (2.0, None, False)
+    still.settle(claim)
+    done = handle.refresh()
+    assert (done.waited, done.ran, done.is_done, done.will_retry) == (2.0, 3.0, True, False)
+
+
+def test_progress_can_be_seen(app: Dibs) -> None:
+    @app.task
+    def work() -> None: ...
+
+    handle = work.enqueue()
+    (claim,) = app.claim()
+    app.extend(claim, progress=0.25, message="a quarter")
+    info = handle.refresh()
+    assert (info.progress, info.progress_message) == (0.25, "a quarter")
+
+
+def test_a_context_needs_a_task() -> None:
+    with pytest.raises(ValueError, match="works inside a task only"):
+        Context.current()

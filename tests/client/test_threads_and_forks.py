@@ -1,0 +1,180 @@
+"""One app, used from many threads, many loops and forked processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from dibs import Dibs, State
+from dibs.errors import Closed
+
+from .conftest import TIMEOUT
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """Run `work` in a forked child; its exit code. A child that hangs is killed."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(int(TIMEOUT))
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_many_threads_enqueue(app: Dibs) -> None:
+    @app.task
+    def work(number: int) -> None: ...
+
+    with ThreadPoolExecutor(16) as pool:
+        ids = list(pool.map(lambda number: work.enqueue(number).id, range(400)))
+    assert len(set(ids)) == 400
+    assert app.queues.get("default").counts[State.PENDING] == 400
+
+
+def test_threads_and_coroutines_mix(app: Dibs) -> None:
+    @app.task
+    def work(number: int) -> int:
+        return number
+
+    async def use(start: int) -> list[int]:
+        handles = await asyncio.gather(*(work.aenqueue(start + number) for number in range(20)))
+        return [await handle for handle in handles]
+
+    def use_blocking(start: int) -> list[int]:
+        handles = [work.enqueue(start + number) for number in range(20)]
+        return [handle.result(TIMEOUT) for handle in handles]
+
+    with app.worker(), ThreadPoolExecutor(6) as pool:
+        blocking = [pool.submit(use_blocking, start) for start in (0, 100, 200)]
+        running = [pool.submit(asyncio.run, use(start)) for start in (300, 400, 500)]
+        answers = [wait.result(TIMEOUT) for wait in (*blocking, *running)]
+    assert answers == [list(range(start, start + 20)) for start in range(0, 600, 100)]
+
+
+def test_one_bad_task_costs_its_neighbours_nothing(app: Dibs) -> None:
+    @app.task
+    def work(number: int) -> None: ...
+
+    work.using(key="taken").enqueue(-1)
+    app.queues.set("full", max_depth=1)
+    work.using(queue="full").enqueue(0)
+    gate = threading.Barrier(24)
+
+    def enqueue(number: int) -> str:
+        gate.wait(TIMEOUT)
+        chosen = [work, work.using(queue="full"), work.using(key="taken")][number % 3]
+        try:
+            chosen.enqueue(number)
+        except Exception as error:
+            return type(error).__name__
+        return "fine"
+
+    with ThreadPoolExecutor(24) as pool:
+        answers = list(pool.map(enqueue, range(24)))
+    assert answers == ["fine", "QueueFull", "IdempotencyConflict"] * 8
+
+
+def test_enqueues_caught_by_close_are_durable_or_raise(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/tasks.db"
+    app = Dibs(url)
+
+    @app.task
+    def work(number: int) -> None: ...
+
+    acknowledged: list[str] = []
+    busy = threading.Semaphore(0)
+
+    def produce() -> None:
+        while True:
+            try:
+                acknowledged.append(work.enqueue(1).id)
+            except Closed:
+                return
+            busy.release()
+
+    threads = [threading.Thread(target=produce, daemon=True) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for _ in range(100):
+        assert busy.acquire(timeout=TIMEOUT)
+    app.close()
+    for thread in threads:
+        thread.join(TIMEOUT)
+        assert not thread.is_alive()
+    with Dibs(url) as again:
+        infos = [again.tasks.get(task_id) for task_id in acknowledged]
+    assert len(infos) >= 100
+
+
+@pytest.mark.parametrize("serving", [False, True])
+def test_a_forked_child_enqueues_and_the_parent_goes_on(tmp_path: Path, serving: bool) -> None:
+    with Dibs(f"sqlite:///{tmp_path}/tasks.db") as app:
+
+        @app.task
+        def work(number: int) -> None: ...
+
+        work.enqueue(1)
+        if serving:
+            app.hub.runner.serve()
+        assert in_child(lambda: [work.enqueue(number) for number in (2, 3)]) == 0
+        work.enqueue(4)
+        assert sorted(task.args["number"] for task in app.tasks.search().tasks) == [1, 2, 3, 4]
+
+
+def test_a_child_forked_during_others_work_starts_anew(tmp_path: Path) -> None:
+    """The child must not wait for a flush, a lock or a waiter that belongs to a thread of its parent."""
+    with Dibs(f"sqlite:///{tmp_path}/tasks.db") as app:
+
+        @app.task
+        def work(number: int) -> int: ...
+
+        stop = threading.Event()
+        under_way = threading.Semaphore(0)
+
+        def produce() -> None:
+            while not stop.is_set():
+                work.enqueue(1)
+                under_way.release()
+
+        waiting = work.using(queue="other").enqueue(0)
+        waiter = threading.Thread(target=lambda: waiting.result(TIMEOUT))
+        producers = [threading.Thread(target=produce) for _ in range(4)]
+        for thread in (waiter, *producers):
+            thread.start()
+        under_way.acquire(timeout=TIMEOUT)
+
+        def child() -> None:
+            handle = work.using(queue="child").enqueue(2)
+            app.settle(app.claim(["child"])[0], result=7)
+            assert handle.result(TIMEOUT) == 7
+
+        codes = [in_child(child) for _ in range(5)]
+        stop.set()
+        app.settle(app.claim(["other"])[0], result=1)
+        for thread in (waiter, *producers):
+            thread.join(TIMEOUT)
+            assert not thread.is_alive()
+        assert codes == [0] * 5
+
+
+def test_children_make_ids_of_their_own(tmp_path: Path) -> None:
+    with Dibs(f"sqlite:///{tmp_path}/tasks.db") as app:
+
+        @app.task
+        def work() -> None: ...
+
+        work.enqueue()
+        codes = [in_child(lambda: [work.enqueue() for _ in range(20)]) for _ in range(3)]
+        assert codes == [0, 0, 0]
+        assert app.tasks.count().count == 61
