@@ -7,14 +7,13 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from sqlite_help import completed, new_task, opened, request
 
 from dibs.core.settings import QueueSettings
 from dibs.core.times import DAY, SECOND
-from dibs.engines.base import Level
+from dibs.engines.base import EnqueueOutcome, Level
 from dibs.engines.sqlite import SqliteEngine
 from dibs.errors import StoreBusy, StoreUnavailable, UsageError
-
-from .sqlite_help import completed, new_task, opened, request
 
 BIG = b'{"x":"' + b"y" * 3000 + b'"}'
 NOW = 1_760_000_000 * SECOND
@@ -74,17 +73,23 @@ def test_full_check_finds_counts_that_are_wrong(tmp_path: Path) -> None:
     asyncio.run(go())
 
 
+async def enqueue_until_full(engine: SqliteEngine) -> int:
+    """How many tasks were acknowledged before there was no space left. Each is of a kind that the store must learn."""
+    for stored in range(1000):
+        try:
+            await engine.enqueue([new_task(args=BIG, name=f"kind-{stored}")])
+        except StoreUnavailable:
+            return stored
+    raise AssertionError("the disk never got full")
+
+
 def test_a_full_disk_loses_nothing_and_recovers(tmp_path: Path) -> None:
     async def go() -> None:
         async with opened(tmp_path / "x.db") as engine:
             writer = engine._store.writer  # type: ignore[union-attr]
             pages = writer.execute("PRAGMA page_count").fetchone()[0]  # type: ignore[union-attr]
             writer.execute(f"PRAGMA max_page_count = {pages + 50}")  # type: ignore[union-attr]
-            stored = 0
-            with pytest.raises(StoreUnavailable, match="no space left"):
-                for _ in range(1000):
-                    await engine.enqueue([new_task(args=BIG, name=f"kind-{stored}")])
-                    stored += 1
+            stored = await enqueue_until_full(engine)
             assert stored > 10
             assert await total(engine) == stored
             with pytest.raises(StoreUnavailable, match="nothing was lost"):
@@ -178,5 +183,20 @@ def test_freed_pages_go_back_to_the_filesystem(tmp_path: Path) -> None:
             await engine.chore("checkpoint", term)
             assert freed > 1000
             assert (tmp_path / "x.db").stat().st_size < before
+
+    asyncio.run(go())
+
+
+def test_keys_may_hold_anything(tmp_path: Path) -> None:
+    """SQLite's JSON functions cut text at a NUL: two keys that only differ behind one are still two."""
+
+    async def go() -> None:
+        async with opened(tmp_path / "x.db") as engine:
+            keys = ["a", "a\0b", "a\0c", '"', "\\u0000", "é😀"]
+            first = await engine.enqueue([new_task(key=key) for key in keys])
+            again = await engine.enqueue([new_task(key=key) for key in keys])
+            assert {answer.outcome for answer in first} == {EnqueueOutcome.ENQUEUED}
+            assert {answer.outcome for answer in again} == {EnqueueOutcome.DUPLICATE}
+            assert [answer.id for answer in again] == [answer.id for answer in first]
 
     asyncio.run(go())

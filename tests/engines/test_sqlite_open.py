@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from sqlite_help import new_task, opened
 
 from dibs.engines.sqlite import SqliteEngine, from_url
 from dibs.engines.sqlite.layout import APPLICATION_ID, run_script
 from dibs.engines.sqlite.statements import migration_scripts
 from dibs.errors import Closed, InvalidOption, StoreCorrupt, StoreMismatch, StoreUnavailable
-
-from .sqlite_help import new_task, opened
 
 
 def open_and_close(path: Path) -> None:
@@ -48,9 +49,8 @@ def test_urls() -> None:
     ],
 )
 def test_bad_urls(url: str, said: str) -> None:
-    with pytest.raises(InvalidOption, match="") as caught:
+    with pytest.raises(InvalidOption, match=re.escape(said)):
         from_url(url)
-    assert said in str(caught.value)
 
 
 def test_a_closed_engine_says_so_and_opens_again(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_layout_is_the_sum_of_its_migrations(tmp_path: Path) -> None:
 KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from tests.engines.sqlite_help import new_task
+from sqlite_help import new_task
 from dibs.engines.sqlite import SqliteEngine
 
 async def main():
@@ -162,9 +162,15 @@ asyncio.run(main())
 """
 
 
+def run_killed(path: Path) -> subprocess.CompletedProcess[bytes]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    command = [sys.executable, "-c", KILLED, str(path)]
+    return subprocess.run(command, check=False, capture_output=True, env=environment, timeout=60)
+
+
 def test_after_an_unclean_stop_the_file_is_checked(tmp_path: Path) -> None:
     path = tmp_path / "x.db"
-    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False, capture_output=True)
+    done = run_killed(path)
     assert done.returncode == -9, done.stderr
 
     async def count() -> int:
@@ -174,7 +180,7 @@ def test_after_an_unclean_stop_the_file_is_checked(tmp_path: Path) -> None:
 
     assert asyncio.run(count()) == 1000  # acknowledged tasks are there
 
-    subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False, capture_output=True)
+    run_killed(path)
     data = bytearray(path.read_bytes())
     data[4096 * 20 : 4096 * 60] = b"\xa5" * 4096 * 40
     path.write_bytes(data)

@@ -7,12 +7,11 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from sqlite_help import new_task, opened, request
 
 from dibs.engines.base import EnqueueOutcome, work_topic
 from dibs.engines.sqlite import SqliteEngine
 from dibs.errors import UsageError
-
-from .sqlite_help import new_task, opened, request
 
 
 async def pending(engine: SqliteEngine) -> int:

@@ -13,6 +13,7 @@ from worker_support import PATIENCE, drain, eventually, record_of
 from dibs.client.app import Dibs
 from dibs.core.states import Reason, State
 from dibs.core.task import HistoryEvent, WorkerState
+from dibs.engines.base import ClaimRequest
 from dibs.errors import LeaseLost, TaskCancelled
 from dibs.worker import Context, ExitCode, Worker, WorkerSettings
 
@@ -209,21 +210,22 @@ def test_a_late_settlement_is_refused_logged_and_counted(app: Dibs, caplog: pyte
     started, go_on = threading.Event(), threading.Event()
 
     @app.task
-    async def slow(ctx: Context) -> str:
-        if ctx.lease > 1:
-            return "second"
+    async def slow() -> str:
         started.set()
         await asyncio.to_thread(go_on.wait, PATIENCE)
         return "first"
 
     handle = slow.enqueue()
-    with app.worker(concurrency=2) as worker:
+    engine = app.hub.engine
+    with app.worker(concurrency=1) as worker:
         assert started.wait(PATIENCE)
         record = record_of(app, handle.id)
-        app.hub.runner.run(app.hub.engine.rescue(now=record.lease_expires_at + 1))
-        assert handle.result(timeout=PATIENCE) == "second"
+        app.hub.runner.run(engine.rescue(now=record.lease_expires_at + 1))
+        other = ClaimRequest(worker="other", sequence=1, queues=("default",), limit=1)
+        assert len(app.hub.runner.run(engine.claim(other, now=record.lease_expires_at + 2)).tasks) == 1
         go_on.set()
         eventually(lambda: worker.stats().refused == 1)
+    assert record_of(app, handle.id).worker == "other"
     assert any("was refused" in message for message in caplog.messages)
     counters = app.hub.runner.run(app.hub.engine.counters())
     assert sum(each.get("refused_writes", 0) for each in counters.values()) == 1  # type: ignore[call-overload]

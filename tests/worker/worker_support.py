@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from dibs.client.app import Dibs
@@ -78,10 +79,10 @@ class FaultyEngine:
         return FaultyEngine(self._engine.sibling(), self._switch)
 
 
-def eventually(holds: Any) -> None:
+def eventually(holds: Callable[[], Any], patience: float = PATIENCE) -> None:
     """Until something that another thread does has happened: looked at often, no longer than it takes."""
     pause = threading.Event()
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + patience
     while not holds():
         assert time.monotonic() < until, "it did not happen"
         pause.wait(0.002)

@@ -36,10 +36,11 @@ __all__ = ["bench"]
 @click.option("--samples", default=300, show_default=True, help="Tasks whose start latency is measured.")
 @json_option
 def bench(url: str | None, count: int, processes: int, concurrency: int, samples: int, as_json: bool) -> None:
-    """Measure enqueueing, draining and start latency on a store (a fresh SQLite file).
+    """Measure how fast it is here.
 
-    Tasks are no-op async functions whose results are kept; each figure says what it is in the JSON. A store that only
-    lives in one process (memory://) gets its worker in this process.
+    Enqueueing, draining and start latency on a store of its own: a fresh SQLite file, or URL. Tasks are no-op async
+    functions whose results are kept; each figure says what it is in the JSON. A store that only lives in one
+    process (memory://) gets its worker in this process.
     """
     check_number(count, "--tasks", 100, 10_000_000)
     check_number(processes, "--processes", 1, 64)

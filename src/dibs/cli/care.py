@@ -21,7 +21,7 @@ __all__ = ["backup", "migrate"]
 @json_option
 @with_store
 def backup(app: Dibs, file: Path, overwrite: bool, as_json: bool) -> None:
-    """Copy the store to FILE while it is in use.
+    """Copy the store while it is in use.
 
     The copy is consistent; to restore, put it where the store was (stop workers and producers first).
     """

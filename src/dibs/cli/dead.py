@@ -39,7 +39,7 @@ class Group(Struct, kw_only=True):
 
 @click.group()
 def dead() -> None:
-    """Tasks that failed for good: grouped by error, to be replayed or purged."""
+    """Tasks that failed for good, by error."""
 
 
 @dead.command("list")

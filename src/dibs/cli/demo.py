@@ -5,14 +5,12 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
 from dibs.cli.codes import ExitCode
-from dibs.cli.crew import Crew
+from dibs.cli.crew import Crew, CrewFailed
 from dibs.cli.demo_app import QUEUES, make_app
 from dibs.cli.demo_plan import make_plan
 from dibs.cli.demo_report import RECOVERY_LIMIT, Crash, Summary, counters_of, show_summary, summarise
@@ -25,7 +23,7 @@ from dibs.core.settings import FALLBACK
 from dibs.core.states import ENDED, State
 from dibs.core.times import SECOND
 from dibs.engines.base import Feature
-from dibs.errors import DibsError, InvalidOption
+from dibs.errors import InvalidOption
 
 __all__ = ["demo"]
 
@@ -44,35 +42,35 @@ PATIENCE = 120.0
 @click.option("--url", metavar="URL", help="A store to use instead of a fresh SQLite file; the tasks stay there.")
 @json_option
 def demo(count: int, workers: int, url: str | None, as_json: bool) -> int:
-    """See it work: real worker processes, failures, a kill, and a summary that is checked.
+    """See it work, and checked.
 
-    Takes about half a minute. Exit code 1 if any promise was broken.
+    About 2,000 tasks over several queues and priorities, real worker processes, failures, a cancel, a worker killed
+    with SIGKILL in the middle, and a summary that is read back from the store and checked. Takes about half a
+    minute. Exit code 1 if any promise was broken.
     """
     if count < 200 or workers < 2:
         raise InvalidOption("the demo needs at least 200 tasks and 2 workers.")
-    with store(url) as (place, logs):
-        with make_app(place) as app:
-            if Feature.SHARED not in app.hub.engine.features:
-                raise InvalidOption(f"{place} can't be shared with worker processes: use a SQLite file.")
-            view = View(out(), count, quiet=as_json)
-            summary = Demo(app, count, workers, logs, view).run()
-        if as_json:
-            emit(summary)
-        else:
-            show_summary(summary, out())
-    return ExitCode.OK if summary.ok else ExitCode.FAILED
-
-
-@contextmanager
-def store(url: str | None) -> Iterator[tuple[str, Path]]:
-    """A store's URL and a directory for logs; the temporary one goes if all went well."""
-    place = Path(tempfile.mkdtemp(prefix="dibs-demo-"))
+    logs = Path(tempfile.mkdtemp(prefix="dibs-demo-"))
+    kept = False
     try:
-        yield url or f"sqlite:///{place / 'demo.db'}", place
-    except DibsError:
-        errors().print(f"The workers' logs are in {place}.", soft_wrap=True)
+        with make_app(url or f"sqlite:///{logs / 'demo.db'}") as app:
+            if Feature.SHARED not in app.hub.engine.features:
+                raise InvalidOption(f"{app.url} can't be shared with worker processes: use a SQLite file.")
+            summary = Demo(app, count, workers, logs, View(out(), count, quiet=as_json)).run()
+        kept = not summary.ok
+    except CrewFailed:
+        kept = True
         raise
-    shutil.rmtree(place, ignore_errors=True)
+    finally:
+        if kept:
+            errors().print(f"The workers' logs are in {logs}.", soft_wrap=True)
+        else:
+            shutil.rmtree(logs, ignore_errors=True)
+    if as_json:
+        emit(summary)
+    else:
+        show_summary(summary, out())
+    return ExitCode.OK if summary.ok else ExitCode.FAILED
 
 
 class Demo:

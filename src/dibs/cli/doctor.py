@@ -30,7 +30,10 @@ MARKS = {Level.OK: ("✓", "green"), Level.WARNING: ("!", "yellow"), Level.ERROR
 @json_option
 @with_store
 def doctor(app: Dibs, quick: bool, as_json: bool) -> int:
-    """Check the store, the queues and the workers; exit code 1 if there is an error."""
+    """Check the store, queues and workers.
+
+    Exit code 1 if something is found that is an error.
+    """
     console = errors()
     if console.is_terminal and not as_json:
         with console.status("Checking …"):

@@ -64,11 +64,11 @@ def enqueue(
     as_json: bool,
     **given: Any,
 ) -> int:
-    """Enqueue a task by its name, with arguments as NAME=VALUE or as --args JSON.
+    """Enqueue a task by its name.
 
-    Values are JSON where they are JSON (3, true, [1, 2]), otherwise text. With --app the arguments are checked against
-    the task's signature and the task's own queue and options apply; without it, --queue is needed and nothing is
-    checked.
+    Arguments are given as NAME=VALUE or as --args JSON. Values are JSON where they are JSON (3, true, [1, 2]),
+    otherwise text. With --app the arguments are checked against the task's signature and the task's own queue and
+    options apply; without it, --queue is needed and nothing is checked.
     """
     with open_store(url, app_spec, create=True) as app:
         options = wanted(given)

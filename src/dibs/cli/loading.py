@@ -45,8 +45,9 @@ def put_here_on_path() -> None:
 
 
 def load_module(name: str, spec: str) -> ModuleType:
-    if not name or not all(part.isidentifier() for part in name.split(".")):
-        hint = f" Did you mean {name[:-3].replace('/', '.')!r}?" if name.endswith(".py") else ""
+    if name.endswith(".py") or not all(part.isidentifier() for part in name.split(".")):
+        meant = name.removesuffix(".py").replace("/", ".").lstrip(".")
+        hint = f" Did you mean {spec.replace(name, meant)!r}?" if name.endswith(".py") else ""
         raise InvalidOption(f"{spec!r} does not name an app: use MODULE:APP, such as myproject.tasks:app.{hint}")
     try:
         if find_spec(name.partition(".")[0]) is None:

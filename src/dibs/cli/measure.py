@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -47,14 +48,13 @@ def enqueue_concurrent(app: Dibs, count: int) -> float:
         for number in range(each):
             task.enqueue(number=number)
 
-    threads = [threading.Thread(target=call) for _ in range(CALLERS)]
-    for thread in threads:
-        thread.start()
-    barrier.wait()
-    began = time.perf_counter()
-    for thread in threads:
-        thread.join()
-    return CALLERS * each / (time.perf_counter() - began)
+    with ThreadPoolExecutor(CALLERS) as pool:
+        calls = [pool.submit(call) for _ in range(CALLERS)]
+        barrier.wait()
+        began = time.perf_counter()
+        for each_call in calls:
+            each_call.result()
+        return CALLERS * each / (time.perf_counter() - began)
 
 
 def enqueue_bulk(app: Dibs, count: int) -> float:

@@ -23,6 +23,7 @@ __all__ = [
     "SPAN",
     "TIME",
     "act_on_all",
+    "agreed",
     "bulk_options",
     "filter_options",
     "json_option",
@@ -196,6 +197,14 @@ def act_on_all(
     found = count()
     if dry_run or not found.matched:
         return found
-    if not yes and not click.confirm(f"{verb} {found.matched:,} task{'s' * (found.matched != 1)}?", err=True):
+    if not yes and not agreed(f"{verb} {found.matched:,} task{'s' * (found.matched != 1)}?"):
         return None
     return act()
+
+
+def agreed(question: str) -> bool:
+    """Ask; nobody there to answer is a no."""
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort:
+        return False

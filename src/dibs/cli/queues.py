@@ -9,8 +9,9 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from dibs.cli.options import SPAN, json_option, parse_pairs, parse_value, with_store
-from dibs.cli.output import emit, number, out, plain, say, span, state_text, table
+from dibs.cli.codes import ExitCode
+from dibs.cli.options import SPAN, agreed, json_option, parse_pairs, parse_value, with_store
+from dibs.cli.output import emit, errors, number, out, plain, say, span, state_text, table
 from dibs.client.app import Dibs
 from dibs.client.queues import QueueChanges, QueueInfo
 from dibs.client.stats import Percentiles, QueueStats
@@ -26,7 +27,7 @@ SHOWN = (State.PENDING, State.RUNNING, State.SCHEDULED, State.RETRYING, State.CO
 
 @click.group()
 def queues() -> None:
-    """Queues: what is in them, how they are set, and whether they hand out."""
+    """Look at queues, set, pause, drain them."""
 
 
 @queues.command("list")
@@ -208,10 +209,13 @@ def change_state(name: str, change: Callable[[str], bool], state: str, as_json: 
 @click.option("--yes", "-y", is_flag=True, help="Don't ask.")
 @json_option
 @with_store
-def delete(app: Dibs, name: str, force: bool, yes: bool, as_json: bool) -> None:
+def delete(app: Dibs, name: str, force: bool, yes: bool, as_json: bool) -> int:
     """Delete a queue with its settings."""
     waiting = sum(app.queues.get(name).counts[state] for state in (State.PENDING, State.SCHEDULED, State.RETRYING))
-    if force and waiting and not yes:
-        click.confirm(f"Delete queue {name!r} and make its {waiting:,} waiting tasks dead?", abort=True, err=True)
+    question = f"Delete queue {name!r} and make its {waiting:,} waiting tasks dead?"
+    if force and waiting and not yes and not agreed(question):
+        errors().print("Nothing was changed.")
+        return ExitCode.FAILED
     app.queues.delete(name, force=force)
     emit({"queue": name, "deleted": True}) if as_json else say(f"Queue {name!r} is deleted.")
+    return ExitCode.OK

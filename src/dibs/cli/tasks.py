@@ -32,7 +32,7 @@ __all__ = ["act", "purge_tasks", "replay_tasks", "tasks"]
 
 @click.group()
 def tasks() -> None:
-    """Find tasks, look at one, and change one or all that match."""
+    """Find, show, cancel, edit, replay tasks."""
 
 
 @tasks.command("list")

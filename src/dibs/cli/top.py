@@ -51,7 +51,10 @@ class Frame:
 @json_option
 @with_store
 def top(app: Dibs, interval: float, once: bool, as_json: bool) -> None:
-    """Watch queues, workers and rates live; Ctrl-C leaves."""
+    """Watch queues and workers live.
+
+    Ctrl-C leaves.
+    """
     frame = Frame(app)
     if as_json:
         emit({"queues": [queue_data(q) for q in frame.queues], "workers": frame.workers, "stats": frame.stats})

@@ -19,7 +19,10 @@ __all__ = ["peek", "why"]
 @json_option
 @with_store
 def why(app: Dibs, task_id: str, as_json: bool) -> None:
-    """Say in one line why a task is not running yet, and when that ends."""
+    """Say why a task is not running yet.
+
+    In one line, and when that ends, where it is known.
+    """
     answer = app.why(task_id)
     if as_json:
         emit({"id": task_id, "why": answer.text, "until": answer.until})
@@ -33,7 +36,10 @@ def why(app: Dibs, task_id: str, as_json: bool) -> None:
 @json_option
 @with_store
 def peek(app: Dibs, queue: str, limit: int, as_json: bool) -> None:
-    """Show the next tasks of a queue, in the order in which they will be claimed."""
+    """Show the next tasks of a queue.
+
+    In the order in which they will be claimed, whoever could run them.
+    """
     found = app.peek(queue, limit)
     if not found:
         known = [info.name for info in app.queues.list()]

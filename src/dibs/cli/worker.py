@@ -24,7 +24,7 @@ log = logging.getLogger("dibs.cli")
 
 @click.command()
 @click.argument("app_spec", metavar="MODULE:APP")
-@click.option("--queues", "-q", help="Queues to serve, separated by commas (all queues of the app's tasks).")
+@click.option("--queues", "-q", help="Queues to serve, separated by commas; by default those of the app's tasks.")
 @click.option("--concurrency", "-c", default=10, show_default=True, help="Tasks at once in one process.")
 @click.option("--capability", multiple=True, help="What this worker offers to tasks that require it; may be repeated.")
 @click.option("--reserve", multiple=True, metavar="PRIORITY:SLOTS", help="Keep slots for urgent work, such as 80:2.")
@@ -33,14 +33,21 @@ log = logging.getLogger("dibs.cli")
 @click.option("--reload", "watch_code", is_flag=True, help="Start again when code here changes; for development.")
 @click.option("--shutdown-timeout", type=SPAN, default="30s", show_default=True, help="Time to finish after a signal.")
 @click.option("--until-idle", is_flag=True, help="Leave when nothing is left to do.")
-@click.option("--name", help="The worker's name (host, process and a random part).")
-@click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", show_default=True)
+@click.option("--name", help="The worker's name; by default host, process and a random part.")
+@click.option(
+    "--log-level",
+    type=click.Choice(LEVELS, case_sensitive=False),
+    default="info",
+    show_default=True,
+    help="How much to log, to stderr.",
+)
 @click.option("--json-logs", is_flag=True, help="One JSON object per log line.")
 def worker(app_spec: str, processes: int, watch_code: bool, log_level: str, json_logs: bool, **given: Any) -> int:
-    """Run the tasks of an app until SIGTERM or SIGINT; a second signal hands running tasks back at once.
+    """Run the tasks of an app.
 
-    The current directory is importable. The exit code tells how it ended: 0 everything was finished, 3 work was handed
-    back because the time was up; see `dibs` exit codes.
+    Works until SIGTERM or SIGINT, then finishes what runs within --shutdown-timeout; a second signal hands running
+    tasks back at once. The exit code is 0 if everything was finished, 3 if work was handed back. Modules in the
+    current directory can be imported.
     """
     set_up_logging(log_level, json_logs)
     settings = settings_from(given)

@@ -18,7 +18,7 @@ __all__ = ["worker_table", "workers"]
 
 @click.group()
 def workers() -> None:
-    """Workers: who is there, and telling them to pause or leave."""
+    """See workers, pause or drain them."""
 
 
 @workers.command("list")

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Generic, TypeVar, cast
 
-from dibs.errors import StoreError
+from dibs.errors import Closed, StoreError
 from dibs.runtime.loop import LoopRunner
 
 __all__ = ["Coalescer"]
@@ -41,8 +41,9 @@ class Ticket:
         self.gate.acquire()
 
     def settle(self, answer: Any, error: BaseException | None) -> None:
-        self.answer, self.error, self.done = answer, error, True
-        self.gate.release()
+        if not self.done:
+            self.answer, self.error, self.done = answer, error, True
+            self.gate.release()
 
     def lead(self) -> None:
         self.gate.release()
@@ -90,20 +91,37 @@ class Coalescer(Generic[Item, Answer]):
 
     def submit_blocking(self, item: Item) -> Answer:
         """From any thread. Unless somebody serves the loop, whoever comes first flushes and the others join."""
+        _ = self._runner.loop  # raises in a closed app; in a forked child starts anew, before any lock is touched
         ticket = Ticket(item)
         if not self._join(ticket):
             ticket.gate.acquire()
         elif self._runner.is_serving:
-            self._runner.loop.call_soon_threadsafe(self._start_drain)
+            self._drain_soon()
             ticket.gate.acquire()
         if not ticket.done:
-            try:
-                self._runner.run(self._send(self._take()))
-            finally:
-                self._hand_over()
+            self._flush_here()
         if ticket.error is not None:
             raise ticket.error
         return cast(Answer, ticket.answer)
+
+    def _flush_here(self) -> None:
+        """On the thread of a caller that was asked to."""
+        batch = self._take()
+        try:
+            self._runner.run(self._send(batch))
+        except Exception as error:  # the flush itself could not be run: nobody else would tell those who wait
+            settle_all(batch, error)
+        finally:
+            self._hand_over()
+
+    def _drain_soon(self) -> None:
+        """Have the thread that drives the loop flush."""
+        try:
+            self._runner.call_soon(self._start_drain)
+        except Closed as error:
+            with self._lock:
+                batch, self._waiting, self._flushing = self._waiting, deque(), False
+            settle_all(batch, error)
 
     def _join(self, ticket: Ticket | AsyncTicket) -> bool:
         """Queue a ticket; True if its owner has to flush."""
@@ -127,7 +145,7 @@ class Coalescer(Generic[Item, Answer]):
         if isinstance(heir, Ticket) and not self._runner.is_serving:
             heir.lead()
         else:
-            self._runner.loop.call_soon_threadsafe(self._start_drain)
+            self._drain_soon()
 
     def _start_drain(self) -> None:
         self._draining = asyncio.get_running_loop().create_task(self._drain())
@@ -144,16 +162,22 @@ class Coalescer(Generic[Item, Answer]):
         try:
             answers = await self._flush([ticket.item for ticket in batch])
         except Exception as error:
-            if len(batch) > 1 and not isinstance(error, StoreError):
+            if len(batch) > 1 and not isinstance(error, StoreError | Closed):
                 for ticket in batch:
                     await self._send([ticket])
                 return
-            for ticket in batch:
-                ticket.settle(None, error)
+            settle_all(batch, error)
+        except asyncio.CancelledError:
+            settle_all(batch, Closed("the app was closed while this call was under way."))
+            raise
         except BaseException as error:
-            for ticket in batch:
-                ticket.settle(None, error)
+            settle_all(batch, error)
             raise
         else:
             for ticket, answer in zip(batch, answers, strict=True):
                 ticket.settle(answer, None)
+
+
+def settle_all(batch: Iterable[Ticket | AsyncTicket], error: BaseException) -> None:
+    for ticket in batch:
+        ticket.settle(None, error)

@@ -12,6 +12,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from dibs.errors import Closed, WrongThread
@@ -19,6 +20,10 @@ from dibs.errors import Closed, WrongThread
 __all__ = ["DibsLoop", "LoopRunner"]
 
 Result = TypeVar("Result")
+
+CLOSED = "this app has been closed."
+GRACE = 0.5
+"""Seconds that calls under way have to end when the app is closed."""
 
 
 class DibsLoop(asyncio.SelectorEventLoop):
@@ -43,6 +48,8 @@ class LoopRunner:
     def _reset(self) -> None:
         self._pid = os.getpid()
         self._drive = threading.Lock()
+        self._gate = threading.Lock()
+        """Held while something is handed to the loop of another thread, so that nothing is after it has stopped."""
         self._loop: DibsLoop | None = None
         self._thread: threading.Thread | None = None
         self._serving = threading.Event()
@@ -56,7 +63,7 @@ class LoopRunner:
             self._forget()
             self._reset()
         if self._closed:
-            raise Closed("this app has been closed.")
+            raise Closed(CLOSED)
         if self._loop is None:
             self._loop = DibsLoop()
         return self._loop
@@ -89,11 +96,14 @@ class LoopRunner:
         while not self._serving.is_set():
             if self._drive.acquire(timeout=0.05):
                 try:
+                    if self._closed:
+                        work.close()
+                        raise Closed(CLOSED)
                     if not self._serving.is_set():
                         return loop.run_until_complete(self._with_engine(work))
                 finally:
                     self._drive.release()
-        return asyncio.run_coroutine_threadsafe(self._with_engine(work), loop).result()
+        return self._submit(work).result()
 
     async def arun(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Await from any loop."""
@@ -105,7 +115,22 @@ class LoopRunner:
         if asyncio.get_running_loop() is loop:
             return await self._with_engine(work)
         self.serve()
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._with_engine(work), loop))
+        return await asyncio.wrap_future(self._submit(work))
+
+    def _submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Hand work to the thread that drives the loop."""
+        with self._gate:
+            if self._closed or self._loop is None:
+                work.close()
+                raise Closed(CLOSED)
+            return asyncio.run_coroutine_threadsafe(self._with_engine(work), self._loop)
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        """Have the loop call this, from any thread."""
+        with self._gate:
+            if self._closed or self._loop is None:
+                raise Closed(CLOSED)
+            self._loop.call_soon_threadsafe(callback)
 
     async def _with_engine(self, work: Coroutine[Any, Any, Result]) -> Result:
         if not self._started:
@@ -115,7 +140,12 @@ class LoopRunner:
                 work.close()
                 raise
             self._started = True
-        return await work
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if self._closed:
+                raise Closed("the app was closed while this call was under way.") from None
+            raise
 
     def serve(self) -> None:
         """Have a background thread drive the loop from now on."""
@@ -155,10 +185,26 @@ class LoopRunner:
             raise WrongThread("close() on Dibs's own loop would wait for itself: call it from outside.")
         if self._started:
             self.run(finish())
-        self._closed = True
-        if self._thread is not None:
+        with self._gate:
+            if self._closed:
+                return
+            self._closed = True
+            ending = None
+            if self._thread is not None:
+                ending = asyncio.run_coroutine_threadsafe(end_calls(), loop)
+        if ending is not None and self._thread is not None:
+            ending.result()
             loop.call_soon_threadsafe(loop.stop)
-            self._thread.join(timeout=5)
-        if not loop.is_running():
+            self._thread.join()
+        with self._drive:  # nobody else drives it from here on
+            loop.run_until_complete(end_calls())
             loop.run_until_complete(loop.shutdown_default_executor())
             loop.close()
+
+
+async def end_calls() -> None:
+    """Let the calls under way end; those that don't are cancelled, and tell their callers that the app was closed."""
+    while others := asyncio.all_tasks() - {asyncio.current_task()}:
+        _, late = await asyncio.wait(others, timeout=GRACE)
+        for task in late:
+            task.cancel()

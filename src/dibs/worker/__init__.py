@@ -1,6 +1,6 @@
 """The worker: fetch → run → settle.
 
-`worker.Worker` holds the parts together: `fetch` claims, `running` runs (on the loop, in `threads`, in `processes`),
+`worker.Worker` is what others see, `session` holds its parts together: `fetch` claims, `running` runs (on the loop, in `threads`, in `processes`),
 `reports` settles, `heart` keeps leases alive from its own thread, `housekeeping` rescues and leads. `outcome` and
 `minutes` are pure and also serve people who bring their own loop. Clients, the server and the CLI import this room; it
 knows none of them. Invariants:

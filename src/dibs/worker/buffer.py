@@ -44,9 +44,9 @@ class Buffer:
             self._claims.append(claim)
             self._size += len(claim)
 
-    def head(self) -> Run | None:
+    def head(self) -> Run:
         """The run to start next."""
-        return self._best()[0] if self._claims else None
+        return self._best()[0]
 
     def pop(self) -> Run:
         claim = self._best()

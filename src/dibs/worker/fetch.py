@@ -70,13 +70,13 @@ class Fetcher:
         self._ceilings = settings.ceilings()
         self._wake = asyncio.Event()
         self._starved = False
-        self._low = 0
         # A worker with a fixed name must not take up the numbers of an earlier process of that name.
         self._sequence = time.time_ns() // 1000
         self._repeat = False
         self._names: tuple[str, ...] = ()
         self._due: asyncio.TimerHandle | None = None
         self._backoff = Backoff()
+        self._stale_since: float | None = None
         self.paused = False
         self.stopping = False
         self.hurry: Callable[[float], None] = lambda _: None
@@ -87,7 +87,7 @@ class Fetcher:
 
     def room_changed(self) -> None:
         """A slot came free, or the last run was settled."""
-        if self._starved and (len(self._runs.buffer) <= self._low or self._ceilings):
+        if self._starved:
             self._wake.set()
 
     def due_in(self, seconds: float) -> None:
@@ -167,9 +167,9 @@ class Fetcher:
         buffered = len(runs.buffer)
         free = settings.concurrency - runs.busy
         target = self._prefetch() if settings.prefetch else 0
-        self._low = target // 2
+        runs.low = target // 2
         ahead = max(0, target - buffered)
-        if buffered > self._low:
+        if buffered > runs.low:
             ahead = 0  # a claim for a handful is not worth a round trip
         limit = max(0, free - buffered) if not self._ceilings else free
         if limit == 0 and ahead == 0:
@@ -181,7 +181,10 @@ class Fetcher:
         return Room(limit, ahead, floors)
 
     def _prefetch(self) -> int:
-        since_start = time.monotonic() - self._runs.last_started
+        last_started = self._runs.last_started
+        if last_started == self._stale_since:
+            return 0  # what was prefetched last could not be started, and nothing has been since
+        since_start = time.monotonic() - last_started
         return prefetch_for(self._settings.concurrency, self._runs.average, since_start if self._runs.busy else 0.0)
 
     async def _claim(self, room: Room) -> Claimed | None:
@@ -235,6 +238,8 @@ class Fetcher:
 
     def release_stale(self) -> None:
         """Hand back a buffer that stands still because the tasks before it turned out to be slow."""
-        if len(self._runs.buffer) and time.monotonic() - self._runs.last_started > STALE:
+        last_started = self._runs.last_started
+        if len(self._runs.buffer) and time.monotonic() - last_started > STALE:
+            self._stale_since = last_started
             count = self._runs.release_buffer("not started in time; handed back for others")
             log.debug("Handed back %d tasks that could not be started in time.", count)

@@ -31,6 +31,7 @@ __all__ = ["Heart"]
 log = logging.getLogger("dibs.worker")
 
 LONGEST_INTERVAL = 10.0
+FIRST_BEAT = 5.0
 PROGRESS_INTERVAL = 0.1
 """Seconds between two deliveries of progress."""
 
@@ -66,20 +67,26 @@ class Heart:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
-        self._ready = threading.Event()
+        self._begun = asyncio.Event()
         self._stopping = False
         self._asked = True
         self._nudged = False
+        self._next_news = 0.0
         self._next_beat = 0.0
         self._interval = LONGEST_INTERVAL
         self._ticked = time.monotonic()
         self._tick_asked = 0.0
         self.failure: BaseException | None = None
 
-    def start(self) -> None:
+    async def start(self) -> None:
+        """Returns after the first sign of life, so that a worker is known before it claims; or if that takes long."""
         self._thread = threading.Thread(target=self._run, name="dibs-heart", daemon=True)
         self._thread.start()
-        self._ready.wait()
+        try:
+            async with asyncio.timeout(FIRST_BEAT):
+                await self._begun.wait()
+        except TimeoutError:
+            log.warning("The store has not taken the worker's first sign of life yet.")
 
     async def stop(self, timeout: float) -> None:
         """Give the last sign and leave; from the worker's loop."""
@@ -126,7 +133,13 @@ class Heart:
             log.exception("The heart of the worker stopped: its leases will end.")
             self._worker_loop.call_soon_threadsafe(self._runs.changed)
         finally:
-            self._ready.set()
+            self._begin()
+
+    def _begin(self) -> None:
+        try:
+            self._worker_loop.call_soon_threadsafe(self._begun.set)
+        except RuntimeError:  # the worker's loop is closed: nobody waits
+            return
 
     async def _live(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -146,8 +159,8 @@ class Heart:
                     self._health.failed(error, "keep leases")
                     await self._rest(backoff.next())
                     continue
-                finally:
-                    self._ready.set()
+                if not self._begun.is_set():
+                    self._begin()
                 await self._rest(self._until_next())
             await self._leave()
         finally:
@@ -180,8 +193,8 @@ class Heart:
         wait = self._next_beat - time.monotonic()
         if self._runs.busy:
             wait = min(wait, LOOK_INTERVAL)
-        if any(run.progress is not None for run in tuple(self._runs.held.values())):
-            wait = min(wait, PROGRESS_INTERVAL)
+        if self._nudged:
+            wait = min(wait, self._next_news - time.monotonic())
         return max(wait, 0.001)
 
     async def _turn(self) -> None:
@@ -189,10 +202,13 @@ class Heart:
         now = time.monotonic()
         self._look(now)
         asked, self._asked = self._asked, False
-        self._nudged = False
         due = now >= self._next_beat
+        news = self._nudged and now >= self._next_news
+        if news:
+            self._nudged = False  # before looking: what comes later nudges again
+            self._next_news = now + PROGRESS_INTERVAL
         try:
-            await self._extend(now, everything=asked, due=due)
+            await self._extend(now, everything=asked, due=due, news=news)
             if asked or due:
                 await self._beat()
         except BaseException:
@@ -204,17 +220,17 @@ class Heart:
             self._interval = min(interval, LONGEST_INTERVAL)
             self._next_beat = now + self._interval
 
-    async def _extend(self, now: float, *, everything: bool, due: bool) -> None:
+    async def _extend(self, now: float, *, everything: bool, due: bool, news: bool) -> None:
         """One call for all runs inside their timeout: all of them, those that need it, or those that have news."""
         chosen: list[Run] = []
         extensions: list[Extension] = []
         for run in tuple(self._runs.held.values()):
             if run.stop is Stop.LOST or (run.timeout_at is not None and now > run.timeout_at):
                 continue
-            news = run.progress is not None or run.wanted_lease is not None
+            has_news = news and (run.progress is not None or run.wanted_lease is not None)
             # A lease that is younger than the time between two beats can wait for the next one.
             aged = run.valid_until - now < 0.7 * run.span / SECOND
-            if everything or news or (due and aged):
+            if everything or has_news or (due and aged):
                 chosen.append(run)
                 extensions.append(extension_of(run))
         if not chosen:

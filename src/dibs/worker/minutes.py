@@ -31,24 +31,23 @@ class MinuteRecorder:
         """Count one settled run that took `ran` from claim to settle."""
         if outcome is Outcome.RELEASED or outcome is Outcome.SNOOZED:
             return
-        key = (now // MINUTE, task.queue, tier_of(task.priority))
+        tier = tier_of(task.priority)
+        key = (now // MINUTE, task.queue, tier)
         with self._lock:
             minute = self._minutes.get(key)
             if minute is None:
-                minute = Minute(minute=key[0], worker=self._worker, queue=key[1], tier=key[2], wait={}, run={})
+                minute = Minute(minute=key[0], worker=self._worker, queue=task.queue, tier=tier, wait={}, run={})
                 self._minutes[key] = minute
             self._changed.add(key)
             if outcome is Outcome.COMPLETED:
                 minute.completed += 1
-            elif outcome is Outcome.RETRY:
-                minute.failed += 1
-            elif outcome is Outcome.DEAD:
-                minute.failed += 1
-                minute.dead += 1
-            else:
+            elif outcome is Outcome.CANCELLED:
                 minute.cancelled += 1
-            add(minute.wait, max(0, task.claimed_at - task.ready_at))
-            add(minute.run, max(0, ran))
+            else:
+                minute.failed += 1
+                minute.dead += outcome is Outcome.DEAD
+            add(minute.wait, task.claimed_at - task.ready_at)
+            add(minute.run, ran)
 
     def take(self) -> list[Minute]:
         """Copies of what has changed since the last take. Call `put_back` if they could not be delivered."""

@@ -59,6 +59,9 @@ class Runs:
         self.buffer = Buffer(settings.served(hub), settings.in_order)
         self._live: set[Run] = set()
         self.busy = 0
+        self.low = 0
+        """A slot that comes free is news once no more than this many runs are buffered."""
+        self.leaving = False
         self.leaked = 0
         self.average: float | None = None
         self.last_started = time.monotonic()
@@ -90,11 +93,11 @@ class Runs:
 
     def fill(self) -> None:
         """Start buffered runs while there are slots for them."""
-        while self.busy < self._concurrency and (run := self.buffer.head()) is not None:
-            if self._ceilings and not self._may_start(run):
+        buffer = self.buffer
+        while self.busy < self._concurrency and len(buffer) and not self.leaving:
+            if self._ceilings and not self._may_start(buffer.head()):
                 return
-            self.buffer.pop()
-            self._start(run)
+            self._start(buffer.pop())
 
     def _may_start(self, run: Run) -> bool:
         """Whether starting this leaves the reserved slots free."""
@@ -247,7 +250,8 @@ class Runs:
         if self._ceilings:
             self._count_levels(run, -1)
         self.fill()
-        self.changed()
+        if len(self.buffer) <= self.low or self.leaving or self.leaked or self._ceilings:
+            self.changed()
 
     def _settle(self, run: Run, settlement: Settlement) -> None:
         run.settled = True
@@ -283,6 +287,11 @@ class Runs:
         """Hold no longer; a later lease on the same task is another run."""
         if self.held.get(run.task.id) is run:
             del self.held[run.task.id]
+
+    def leave(self) -> None:
+        """Start nothing more, and hand back what has not started."""
+        self.leaving = True
+        self.release_buffer("the worker is leaving")
 
     def release_buffer(self, note: str) -> int:
         """Hand back what has not started."""

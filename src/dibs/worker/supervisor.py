@@ -37,7 +37,7 @@ class Child:
     def __init__(self, place: int, command: Sequence[str]) -> None:
         self.place = place
         self._command = command
-        self._backoff = Backoff(first=0.5, cap=30.0)
+        self._backoff = Backoff(first=0.25, cap=5.0)
         self.start_at: float | None = 0.0
         self.process: subprocess.Popen[bytes] | None = None
         self.code: int | None = None

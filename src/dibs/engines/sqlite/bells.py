@@ -187,7 +187,7 @@ class Ear(threading.Thread):
         self.version = bells.data_version()
 
     def wake(self) -> None:
-        with suppress(BlockingIOError):  # full of unread wakes: it will wake
+        with suppress(OSError):  # full of unread wakes, so it will wake; or it has just ended and closed its sockets
             self.waker.send(b".")
 
     def stop(self) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter as Tally
+from itertools import islice
+
 import msgspec
 from msgspec import Struct
 
@@ -155,18 +158,15 @@ class Desk:
         ids = to_json([head.id for head in chosen])
         taken = transaction.write("claim", self.now, request.worker, request.sequence, request.lease, ids)
         assert taken == len(chosen), "the pending index names tasks that are not pending"
-        for head in chosen:
-            transaction.changes[State.PENDING, head.stream] -= 1
-            transaction.changes[State.RUNNING, head.stream] += 1
-            self.pending[head.stream] -= 1
         streams = transaction.catalog.streams
+        for stream, count in Tally(head.stream for head in chosen).items():
+            transaction.count(State.PENDING, stream, -count)
+            transaction.count(State.RUNNING, stream, count)
+            transaction.count(Counter.CLAIMED, streams[stream].queue, count)
+            self.pending[stream] -= count
         given = given_decoder.decode(transaction.value("claim_read", ids))
-        tasks = [
-            leased_task(head, row, streams[head.stream], self.now) for head, row in zip(chosen, given, strict=True)
-        ]
-        for task in tasks:
-            transaction.changes[Counter.CLAIMED, task.queue] += 1
-        return tasks
+        rows = zip(chosen, given, strict=True)
+        return [leased_task(head, row, streams[head.stream], self.now) for head, row in rows]
 
     def spend(self, tasks: list[LeasedTask]) -> None:
         """Take the start tokens of what was given."""
@@ -191,10 +191,7 @@ class Desk:
 
 def take(lane: Lane, wanted: int) -> list[Head]:
     """The first tasks of a lane."""
-    chosen = [lane.head]
-    while len(chosen) < wanted and lane.advance():
-        chosen.append(lane.head)
-    return chosen
+    return [lane.head, *islice(lane.tasks, wanted - 1)]
 
 
 def claim(transaction: Transaction, request: ClaimRequest) -> Claimed:

@@ -64,7 +64,7 @@ from dibs.engines.sqlite import (
 )
 from dibs.engines.sqlite.layout import pending_migrations
 from dibs.engines.sqlite.pruning import Step
-from dibs.engines.sqlite.stores import Reader, Store, Synchronous, acquire, clock, forget, release
+from dibs.engines.sqlite.stores import Reader, Store, Synchronous, clock, registry
 from dibs.errors import Closed, InvalidOption
 
 __all__ = ["SqliteEngine"]
@@ -136,11 +136,11 @@ class SqliteEngine:
             await self._run(self._open)
 
     def _open(self) -> None:
-        store = acquire(self.path, self.synchronous, self.busy_timeout)
+        store = registry.acquire(self.path, self.synchronous, self.busy_timeout)
         try:
             self._reader = Reader(self.path, self.busy_timeout)
         except BaseException:
-            release(store)
+            registry.release(store)
             raise
         self._store = store
 
@@ -157,10 +157,10 @@ class SqliteEngine:
         if reader is not None:
             reader.close()
         if store is not None:
-            release(store)
+            registry.release(store)
 
     def forget(self) -> None:
-        forget(self._store, self._reader, self._executor)
+        registry.forget(self._store, self._reader, self._executor)
         self._store = self._reader = self._executor = None
 
     def sibling(self) -> Engine:

@@ -20,7 +20,7 @@ __all__ = ["enqueue"]
 
 
 class HeldKey(Struct, array_like=True, frozen=True):
-    """A row of dibs_keys."""
+    """A row of dibs_keys. The key itself is JSON text: people choose it, and it may hold anything."""
 
     queue: str
     key: str
@@ -40,7 +40,7 @@ class Known:
         self.staged: dict[str, NewTask] = {}
         self.staged_keys: dict[tuple[str, str], NewTask] = {}
         self.depths: dict[str, int] = {}
-        wanted = [(new.queue, new.key) for new in tasks if new.key is not None]
+        wanted = [(new.queue, to_json(new.key)) for new in tasks if new.key is not None]
         self.keys = self.find_keys(wanted) if wanted else {}
         # An id above all others can't be known. Ids are made in time order, so this spares nearly all lookups.
         ids = [new.id for new in tasks if new.id <= highest]
@@ -143,7 +143,7 @@ def held_key(known: Known, new: NewTask, now: Instant) -> EnqueueAnswer | None:
         same = earlier.fingerprint == new.fingerprint
         outcome = EnqueueOutcome.DUPLICATE if same else EnqueueOutcome.CONFLICT
         return EnqueueAnswer(outcome, earlier.id, state_at_first(earlier, now))
-    held = known.keys.get((new.queue, new.key))
+    held = known.keys.get((new.queue, to_json(new.key)))
     if held is None:
         return None
     record = known.records.get(held.task)
@@ -157,7 +157,7 @@ def store(transaction: Transaction, tasks: Collection[NewTask]) -> None:
     """Write new tasks."""
     transaction.write("enqueue", to_json([admitted(transaction, new) for new in tasks]))
     keys = [
-        (new.queue, new.key, new.id, new.fingerprint, transaction.now + new.window)
+        (new.queue, to_json(new.key), new.id, new.fingerprint, transaction.now + new.window)
         for new in tasks
         if new.key is not None
     ]

@@ -11,7 +11,7 @@ from dibs.core.task import QueueRecord, QueueState
 from dibs.engines.base import Changed, ended_topic, work_topic
 from dibs.engines.sqlite.catalog import Queue
 from dibs.engines.sqlite.records import Records
-from dibs.engines.sqlite.rows import decode_rows, to_json
+from dibs.engines.sqlite.rows import Row, decode_rows, to_json
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 
 __all__ = ["bury_some", "delete_queue", "is_deletable", "queues", "set_queue", "set_queue_state", "stale_count"]
@@ -96,15 +96,26 @@ def is_deletable(transaction: Transaction, name: str, force: bool) -> Changed:
 def bury_some(transaction: Transaction, name: str, actor: str) -> bool:
     """Make some waiting tasks of a queue dead; False when none is left. Bounded, so that writers never wait long."""
     transaction.refresh()
-    streams = to_json([stream.number for stream in transaction.catalog.by_queue[name]])
     records = Records(transaction)
-    rows = decode_rows(transaction.value("waiting_of", streams, BURY_BATCH))
+    rows = some_waiting(transaction, [stream.number for stream in transaction.catalog.by_queue[name]])
     for row in rows:
         record = transaction.record(row)
         records.stored[row.id] = (record, row.stream)
         records.put(*buried(record, Reason.QUEUE, actor, transaction.now))
     records.flush()
     return len(rows) == BURY_BATCH
+
+
+def some_waiting(transaction: Transaction, streams: list[int]) -> list[Row]:
+    """A bounded number of waiting tasks of some streams: pending ones first, then those that wait for their time."""
+    pending = transaction.pending_by_stream()
+    rows: list[Row] = []
+    for stream in streams:
+        if stream in pending and len(rows) < BURY_BATCH:
+            rows += decode_rows(transaction.value("pending_of", stream, BURY_BATCH - len(rows)))
+    if len(rows) < BURY_BATCH:
+        rows += decode_rows(transaction.value("due_of", to_json(streams), BURY_BATCH - len(rows)))
+    return rows
 
 
 def delete_queue(transaction: Transaction, name: str, force: bool, actor: str) -> Changed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -62,33 +63,30 @@ def settle_part(transaction: Transaction, part: Rows, answers: dict[int, SettleO
     """Completions with a current lease go in bulk, all else record by record."""
     leases = [(settlement.lease.id, settlement.lease.number) for _, settlement in part]
     fenced = fenced_decoder.decode(transaction.value("fence", to_json(leases)))
-    completed: list[tuple[str, int, str | None]] = []
-    bulk: set[int] = set()
-    for run in fenced:
-        settlement = part[run.key][1]
-        if settlement.outcome is Outcome.COMPLETED:
-            bulk.add(run.key)
-            completed.append((*leases[run.key], None if settlement.result is None else settlement.result.decode()))
-            transaction.changes[State.RUNNING, run.stream] -= 1
-            transaction.changes[State.COMPLETED, run.stream] += 1
-            answers[part[run.key][0]] = SettleOutcome.DONE
-    if completed:
-        complete(transaction, completed, {run.stream for run in fenced if run.key in bulk})
-    if len(bulk) < len(part):
+    runs = [run for run in fenced if part[run.key][1].outcome is Outcome.COMPLETED]
+    if runs:
+        complete(transaction, [part[run.key][1] for run in runs], Tally(run.stream for run in runs))
+        answers.update((part[run.key][0], SettleOutcome.DONE) for run in runs)
+    if len(runs) < len(part):
+        bulk = {run.key for run in runs}
         others = [each for key, each in enumerate(part) if key not in bulk]
         settle_records(transaction, others, answers)
 
 
-def complete(transaction: Transaction, completed: list[tuple[str, int, str | None]], streams: set[int]) -> None:
+def complete(transaction: Transaction, settlements: list[Settlement], streams: Tally[int]) -> None:
     """`moves.settled` for completions: rows move to where finished tasks are kept."""
-    runs = to_json(completed)
+    results = [None if s.result is None else s.result.decode() for s in settlements]
+    runs = to_json([(s.lease.id, s.lease.number, r) for s, r in zip(settlements, results, strict=True)])
     day = day_of(transaction.now)
     moved = transaction.write("complete", runs, day, transaction.now)
+    assert moved == len(settlements), "a completed task did not move"
     deleted = transaction.write("complete_delete", runs)
-    assert moved == deleted == len(completed), "a completed task did not move"
-    ids = [run[0] for run in completed]
+    assert deleted == len(settlements), "a completed task stayed behind"
+    ids = [settlement.lease.id for settlement in settlements]
     transaction.write("save_day", day, min(ids), max(ids))
-    for stream in streams:
+    for stream, count in streams.items():
+        transaction.count(State.RUNNING, stream, -count)
+        transaction.count(State.COMPLETED, stream, count)
         transaction.tell(transaction.catalog.streams[stream].queue, State.COMPLETED)
 
 

@@ -18,9 +18,9 @@ from dibs.engines.sqlite.faults import translated, translation
 from dibs.engines.sqlite.layout import prepare
 from dibs.engines.sqlite.presence import Presence
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
-from dibs.errors import StoreBusy, StoreCorrupt
+from dibs.errors import StoreBusy, StoreCorrupt, StoreUnavailable
 
-__all__ = ["Reader", "Store", "Synchronous", "acquire", "clock", "connect", "forget", "release"]
+__all__ = ["Reader", "Store", "Synchronous", "clock", "connect", "registry"]
 
 Answer = TypeVar("Answer")
 Synchronous = Literal["full", "normal"]
@@ -71,9 +71,12 @@ class Store:
                 writer.execute(f"PRAGMA cache_size = -{CACHE_KIBIBYTES}")
                 writer.execute(f"PRAGMA wal_autocheckpoint = {AUTOCHECKPOINT_PAGES}")
                 writer.execute(f"PRAGMA journal_size_limit = {LARGE_LOG}")
-        except BaseException:
+        except BaseException as error:
             self.presence.close()
             writer.close()
+            if isinstance(error, OSError):
+                what = f"what lies beside {self.path} can't be used: {error.strerror} ({error.filename})."
+                raise StoreUnavailable(what) from error
             raise
         self.writer = writer
 
@@ -123,7 +126,8 @@ class Store:
         """After a failure: nothing was written, and the connection is ready for the next transaction."""
         self.catalog.forget()  # it may know of streams that were never committed
         if connection.in_transaction:
-            connection.execute("ROLLBACK")
+            with translated(self.path):
+                connection.execute("ROLLBACK")
 
     def data_version(self) -> int | None:
         """Changes when another connection commits; None if the writer is busy."""
@@ -173,7 +177,8 @@ class Reader:
             try:
                 return verb(Snapshot(self.connection, self.catalog, clock(now)), *arguments)
             finally:
-                self.connection.execute("ROLLBACK")
+                if self.connection.in_transaction:
+                    self.connection.execute("ROLLBACK")
 
     def close(self) -> None:
         with self.lock, translated(self.path):
@@ -187,37 +192,42 @@ def quick_check(connection: sqlite3.Connection, path: Path) -> None:
         raise StoreCorrupt(f"{path} is damaged ({found}). Restore a backup, or salvage it with 'sqlite3 … .recover'.")
 
 
-stores: dict[tuple[int, Path], Store] = {}
-"""By process and file. A process must not have two writers on one file, whoever made them: SQLite's locks and ours
-belong to the process."""
-stores_lock = threading.Lock()
-left_to_parent: list[object] = []
-"""Connections that came with a fork: they must be neither used nor closed here."""
+class Registry:
+    """The open stores of this process.
+
+    A process must not have two writers on one file, whoever made them: SQLite's locks and ours belong to the process.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.stores: dict[tuple[int, Path], Store] = {}
+        self.inherited: list[object] = []
+
+    def acquire(self, path: Path, synchronous: Synchronous, busy_timeout: float) -> Store:
+        """The store of this file in this process, opened by whoever comes first."""
+        with self.lock:
+            store = self.stores.get((os.getpid(), path))
+            if store is None:
+                store = Store(path, synchronous, busy_timeout)
+                store.open()
+                self.stores[os.getpid(), path] = store
+            else:
+                store.demand(synchronous, busy_timeout)
+            store.users += 1
+            return store
+
+    def release(self, store: Store) -> None:
+        """The last one closes it."""
+        with self.lock:
+            store.users -= 1
+            if store.users == 0:
+                self.stores.pop((os.getpid(), store.path), None)
+                store.close()
+
+    def forget(self, *inherited: object) -> None:
+        """In a forked child: keep what is the parent's alive and never touch it again, neither to use nor to close."""
+        self.inherited.extend(inherited)
+        self.lock = threading.Lock()  # another thread of the parent may have held it
 
 
-def acquire(path: Path, synchronous: Synchronous, busy_timeout: float) -> Store:
-    """The store of this file in this process, opened by whoever comes first."""
-    with stores_lock:
-        store = stores.get((os.getpid(), path))
-        if store is None:
-            store = Store(path, synchronous, busy_timeout)
-            store.open()
-            stores[os.getpid(), path] = store
-        else:
-            store.demand(synchronous, busy_timeout)
-        store.users += 1
-        return store
-
-
-def release(store: Store) -> None:
-    """The last one closes it."""
-    with stores_lock:
-        store.users -= 1
-        if store.users == 0:
-            stores.pop((os.getpid(), store.path), None)
-            store.close()
-
-
-def forget(*inherited: object) -> None:
-    """In a forked child: keep what is the parent's alive, and never touch it again."""
-    left_to_parent.extend(inherited)
+registry = Registry()

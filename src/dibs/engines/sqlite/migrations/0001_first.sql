@@ -67,8 +67,8 @@ CREATE TABLE dibs_tasks (
     facts TEXT NOT NULL
 ) WITHOUT ROWID;
 
--- Claim order, covering: a claim chooses from the index alone.
-CREATE INDEX dibs_pending ON dibs_tasks (stream, rank, id, ready_at) WHERE state = 'pending';
+-- Claim order.
+CREATE INDEX dibs_pending ON dibs_tasks (stream, rank, id) WHERE state = 'pending';
 CREATE INDEX dibs_due ON dibs_tasks (due_at, id) WHERE due_at IS NOT NULL;
 CREATE INDEX dibs_leases ON dibs_tasks (lease_expires_at, id) WHERE lease_expires_at IS NOT NULL;
 CREATE INDEX dibs_reranks ON dibs_tasks (rerank_at, id) WHERE rerank_at IS NOT NULL AND state <> 'running';
@@ -127,7 +127,7 @@ CREATE TABLE dibs_history (
     PRIMARY KEY (task, n)
 ) WITHOUT ROWID;
 
--- Idempotency keys, held while their task is unfinished or until `held_until`.
+-- Idempotency keys (as JSON text), held while their task is unfinished or until `held_until`.
 CREATE TABLE dibs_keys (
     queue TEXT NOT NULL,
     key TEXT NOT NULL,

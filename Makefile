@@ -1,0 +1,68 @@
+# One command for people and CI alike. Everything lives in .venv, which makes itself and is up to date when
+# pyproject.toml is older than its stamp.
+
+SHELL := /bin/bash
+PYTHON ?= $(shell for each in python3 python3.13 python3.12 python3.11; do \
+	$$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$each && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PYTEST_ARGS ?= -n 2 -q
+
+.PHONY: help demo test lint format types contracts docs bench clean
+
+help:  ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: $(VENV)/.runs  ## two thousand tasks, a few disasters, about half a minute
+	@$(BIN)/dibs demo
+
+test: $(VENV)/.develops  ## the whole test suite
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.develops  ## style, and whether files are formatted
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.develops  ## format files, and mend what can be mended
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+types: $(VENV)/.develops  ## mypy and pyright
+	$(BIN)/mypy
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+contracts: $(VENV)/.develops  ## which part may import which
+	$(BIN)/lint-imports --no-cache
+
+docs: $(VENV)/.develops  ## write the generated pages anew
+	$(BIN)/python -m dibs.cli.reference docs/reference/cli.md
+
+bench: .venv-bench/.installed  ## compare with the SQLite peers, in one run
+	.venv-bench/bin/python bench/compare.py
+
+clean:  ## remove everything that was made
+	rm -rf $(VENV) .venv-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Dibs needs Python 3.11 or newer: install one, or say make PYTHON=/path/to/python." >&2; exit 1; }
+	@echo "Making $(VENV) with $(PYTHON) …"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runs: pyproject.toml | $(BIN)/python
+	@echo "Installing Dibs into $(VENV) …"
+	@$(PIP) install --editable .
+	@touch $@
+
+$(VENV)/.develops: pyproject.toml | $(BIN)/python
+	@echo "Installing Dibs and its development tools into $(VENV) …"
+	@$(PIP) install --editable '.[all,dev]'
+	@touch $@ $(VENV)/.runs
+
+.venv-bench/.installed: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Dibs needs Python 3.11 or newer: install one, or say make PYTHON=/path/to/python." >&2; exit 1; }
+	@test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
+	@echo "Installing Dibs and its peers into .venv-bench …"
+	@.venv-bench/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[bench]'
+	@touch $@

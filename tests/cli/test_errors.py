@@ -1,0 +1,129 @@
+"""Errors are one plain sentence with a documented exit code."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli_support import Cli, finish, start
+
+from dibs import Dibs
+from dibs.cli.codes import MEANINGS, ExitCode
+from dibs.cli.reference import reference
+from dibs.worker import ExitCode as WorkerExitCode
+
+
+def test_the_reference_is_current() -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
+    assert page.read_text() == reference(), "run `make docs`"
+
+
+def test_exit_codes_are_documented_and_agree_with_the_worker() -> None:
+    assert set(MEANINGS) == set(ExitCode)
+    ours = {code.value: code.name for code in ExitCode}
+    named = {"CLEAN": "OK"}
+    assert {code.value: named.get(code.name, code.name) for code in WorkerExitCode}.items() <= ours.items()
+
+
+def test_no_store_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
+    monkeypatch.delenv("DIBS_URL")
+    cli("tasks", "list").refused(2, "--url", "DIBS_URL")
+    assert not (place / "dibs.db").exists(), "looking makes nothing"
+
+
+def test_a_foreign_file(cli: Cli, place: Path) -> None:
+    (place / "notes.txt").write_text("not a database, " * 100)
+    cli("queues", "list", "--url", f"sqlite:///{place}/notes.txt").refused(1, "notes.txt")
+
+
+def test_a_directory_that_is_not_there(cli: Cli, place: Path) -> None:
+    cli("queues", "list", "--url", f"sqlite:///{place}/nowhere/x.db").refused(1, "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("content", "spec", "code", "words"),
+    [
+        ("import nothing_of_the_sort\n", "other:app", 1, ["other", "nothing_of_the_sort", "line 1"]),
+        ("x = 1 / 0\n", "other:app", 1, ["ZeroDivisionError", "other.py, line 1"]),
+        ("x = (\n", "other:app", 1, ["other", "SyntaxError"]),
+        ("import sys\nsys.exit(3)\n", "other:app", 1, ["SystemExit"]),
+        ("from dibs import Dibs\nx = Dibs('nosuch://')\n", "other:app", 1, ["InvalidOption", "nosuch"]),
+        ("app = 7\n", "other:app", 2, ["int", "not a Dibs app"]),
+        ("from dibs import Dibs\nqueue = Dibs('memory://')\n", "other:quee", 2, ["'quee'", "'queue'"]),
+        ("", "other", 2, ["no Dibs app"]),
+        ("from dibs import Dibs\na = Dibs()\nb = Dibs()\n", "other", 2, ["other:a, other:b"]),
+        ("", "nowhere:app", 2, ["'nowhere'"]),
+        ("", "other.py:app", 2, ["MODULE:APP"]),
+    ],
+)
+def test_an_app_that_can_not_be_loaded(
+    cli: Cli, place: Path, content: str, spec: str, code: int, words: list[str]
+) -> None:
+    (place / "other.py").write_text(content)
+    for command in (["worker", spec], ["tasks", "list", "--app", spec]):
+        cli(*command).refused(code, *words)
+
+
+def test_the_only_app_of_a_module_needs_no_name(cli: Cli) -> None:
+    assert cli("queues", "list", "--app", "shop").code == 0
+
+
+def test_unexpected_errors_have_no_traceback_unless_asked(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("surprise")
+
+    monkeypatch.setattr("dibs.cli.why.emit", broken)
+    monkeypatch.setattr("dibs.cli.queues.emit", broken)
+    answer = cli("queues", "list", "--json")
+    answer.refused(1, "Unexpected KeyError: 'surprise'", "--traceback")
+    with pytest.raises(KeyError):
+        cli("--traceback", "queues", "list", "--json")
+
+
+def test_interrupted(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dibs.cli.queues.emit", interrupt)
+    assert cli("queues", "list", "--json").code == 130
+
+
+def test_a_reader_that_leaves_early_is_no_error(place: Path, shop: Dibs) -> None:
+    task = shop.task_named("shop.send")
+    shop.enqueue_many([task.call(to="ada" * 100) for _ in range(900)])
+    with start("tasks", "list", "--limit", "900", "--json") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
+
+
+def on_a_terminal(*arguments: str, **environment: str) -> str:
+    """What a command prints when stdout is a terminal."""
+    ours, theirs = pty.openpty()
+    # Set to a value that knows colours: what starts the tests may have a dumb one.
+    env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "200", **environment}
+    subprocess.run([sys.executable, "-m", "dibs", *arguments], stdout=theirs, env=env, check=True)
+    os.close(theirs)
+    text = os.read(ours, 100_000).decode()
+    os.close(ours)
+    return text
+
+
+def test_colour_on_a_terminal_only(shop: Dibs, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    shop.task_named("shop.send").enqueue(to="ada")
+    assert "\x1b[33m" in on_a_terminal("tasks", "list")
+    assert "\x1b[33m" not in on_a_terminal("tasks", "list", NO_COLOR="1")
+    assert "\x1b" not in cli("tasks", "list").out
+
+
+def test_python_m_dibs(place: Path) -> None:
+    answer = finish(start("--version"))
+    assert (answer.code, answer.out[:5]) == (0, "dibs,")

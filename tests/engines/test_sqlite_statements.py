@@ -1,0 +1,150 @@
+"""The statements of the SQLite engine: documented, used, and planned as their headers say."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sqlite3
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlite_help import new_task, opened
+
+from dibs.core.moves import admit
+from dibs.core.settings import Defaults, Policy, QueueSettings
+from dibs.core.task import NewTask
+from dibs.core.times import DAY, HOUR, SECOND
+from dibs.engines.sqlite.catalog import Catalog, Queue
+from dibs.engines.sqlite.enqueueing import admitted
+from dibs.engines.sqlite.layout import prepare
+from dibs.engines.sqlite.rows import Row, record_of, to_json
+from dibs.engines.sqlite.statements import statement
+from dibs.engines.sqlite.transaction import Transaction
+
+PACKAGE = files("dibs.engines.sqlite")
+NAMES = sorted(each.name.removesuffix(".sql") for each in (PACKAGE / "sql").iterdir())
+NOW = 1_760_000_000 * SECOND
+
+WHOLE_TABLES = {
+    # Small tables, or a look that its header explains.
+    "catalog": {"dibs_queues", "dibs_streams"},
+    "tallies": {"dibs_tallies"},
+    "days": {"dibs_days"},
+    "days_below": {"dibs_days"},
+    "find": {"d"},
+    "enqueue_look": {"dibs_store", "dibs_days"},
+    "claim_look": {"dibs_store"},
+    "generation": {"dibs_store"},
+    "next_generation": {"dibs_store"},
+    "new_presence": {"dibs_store"},
+    "workers": {"dibs_workers"},
+    "expired_workers": {"dibs_workers"},
+    "prune_workers": {"dibs_workers"},
+    "chores": {"dibs_chores"},
+    "term": {"dibs_term"},
+    "resign": {"dibs_term"},
+    "audit": {"dibs_audit"},  # backwards from its end, and limited
+    "prune_audit": {"dibs_audit"},
+}
+"""Statement → what it may scan. Everything else must seek."""
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> sqlite3.Connection:
+    """A store with enough in it for the planner to care."""
+    path = tmp_path_factory.mktemp("plans") / "x.db"
+
+    async def fill() -> None:
+        async with opened(path) as engine:
+            await engine.enqueue([new_task(delay=i % 2 * SECOND) for i in range(2000)])
+
+    asyncio.run(fill())
+    return sqlite3.connect(path)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_has_a_header_and_a_user(name: str) -> None:
+    text = (PACKAGE / "sql" / f"{name}.sql").read_text()
+    assert text.startswith("-- ")
+    sources = [Path(str(each)).read_text() for each in PACKAGE.iterdir() if each.name.endswith(".py")]
+    assert any(f'"{name}"' in source for source in sources), f"nobody uses {name}.sql"
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("analyzed", [False, True], ids=["fresh", "analyzed"])
+def test_never_scans_what_can_grow(name: str, analyzed: bool, filled: sqlite3.Connection) -> None:
+    if analyzed:
+        filled.execute("ANALYZE")
+    text = statement(name)
+    numbered = [int(number) for number in re.findall(r"\?(\d+)", text)]
+    count = max(numbered) if numbered else text.count("?")
+    plan = [row[3] for row in filled.execute(f"EXPLAIN QUERY PLAN {text}", [None] * count)]
+    filled.rollback()
+    scans = [step for step in plan if step.startswith("SCAN")]
+    allowed = WHOLE_TABLES.get(name, set()) | {"json_each", "wanted", "run", "due", "CONSTANT"}
+    derived = r"\(subquery|\(join|\d+ CONSTANT|.*VIRTUAL TABLE"
+    found = {step.split()[1] for step in scans if not re.match(rf"SCAN ({derived})", step) and "LEFT" not in step}
+    assert found <= allowed, plan
+
+
+def test_claims_read_the_index_in_order(filled: sqlite3.Connection) -> None:
+    plan = [row[3] for row in filled.execute(f"EXPLAIN QUERY PLAN {statement('read_stream')}", (1, 0, "", 10))]
+    assert any("USING INDEX dibs_pending (stream=? AND (rank,id)>(?,?))" in step for step in plan), plan
+    assert not any("TEMP B-TREE" in step for step in plan), plan
+
+
+options = st.builds(
+    Defaults, retries=st.none() | st.integers(0, 9), lease=st.none() | st.integers(SECOND, HOUR), timeout=st.none()
+)
+settings = st.builds(
+    QueueSettings,
+    policy=st.sampled_from(Policy),
+    max_aging_bonus=st.none() | st.integers(0, 100),
+    defaults=options,
+)
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+tasks = st.builds(
+    NewTask,
+    id=st.uuids().map(str),
+    queue=st.just("default"),
+    name=st.sampled_from(["work", "play"]),
+    args=st.sampled_from([b"{}", b'{"a": "\\u0000\\" \\\\"}', '{"x":"é😀"}'.encode()]),
+    priority=st.integers(0, 100),
+    delay=st.sampled_from([0, 1, HOUR]),
+    at=st.none() | st.integers(NOW - DAY, NOW + DAY),
+    deadline=st.none() | st.integers(NOW - DAY, NOW + DAY),
+    options=options,
+    app_options=options,
+    key=st.none() | st.text(max_size=3),
+    requires=st.sampled_from([(), ("gpu",), ("gpu", "host:a")]),
+    metadata=st.dictionaries(
+        st.text(max_size=3), st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=3), max_size=2
+    ),
+    headers=st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2),
+)
+
+
+@given(settings, st.lists(tasks, min_size=1, max_size=5))
+def test_the_short_way_in_is_the_way_of_core(chosen: QueueSettings, batch: list[NewTask]) -> None:
+    """`admitted` writes exactly what `moves.admit` says, through JSON and back."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    prepare(connection, Path(":memory:"), 0)
+    transaction = Transaction(connection, Catalog(), NOW)
+    transaction.refresh()
+    transaction.save_queue(Queue("default", settings=chosen))
+    batch = list({task.id: task for task in batch}.values())
+    rows = [admitted(transaction, task) for task in batch]
+    if len(rows) == 1:
+        transaction.write("enqueue_one", *rows[0])
+    else:
+        transaction.write("enqueue", to_json(rows))
+    stored: dict[str, Row] = transaction.find([task.id for task in batch])
+    for task in batch:
+        row = stored[task.id]
+        stream = transaction.catalog.streams[row.stream]
+        record = record_of(row, stream.queue, stream.name, stream.requires, stream.lane)
+        assert record == admit(task, chosen, NOW)
+    connection.close()

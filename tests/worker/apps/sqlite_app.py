@@ -1,0 +1,70 @@
+"""A worker process on a SQLite file: `python sqlite_app.py URL SETTINGS-AS-JSON [PROCESSES]`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from dibs.client.app import Dibs
+from dibs.worker import Context, WorkerSettings
+from dibs.worker.main import run
+from dibs.worker.supervisor import supervise
+
+app = Dibs(sys.argv[1] if __name__ == "__main__" else "memory://")
+
+
+def say(file: str, text: str) -> None:
+    """Write a line so that a reader sees all of it or nothing."""
+    part = Path(f"{file}.{os.getpid()}.part")
+    part.write_text(text)
+    part.rename(file)
+
+
+@app.task(name="hold")
+async def hold(ctx: Context, file: str) -> str:
+    """Says which lease it runs under. The first run ends only when FILE.go appears, later ones at once."""
+    say(f"{file}.{ctx.lease}", str(os.getpid()))
+    while ctx.lease == 1 and not Path(f"{file}.go").exists():
+        await asyncio.sleep(0.01)
+    return f"by lease {ctx.lease}"
+
+
+@app.task(name="hold_in_thread")
+def hold_in_thread(ctx: Context, file: str) -> str:
+    say(f"{file}.{ctx.lease}", str(os.getpid()))
+    if ctx.lease == 1:
+        threading.Event().wait(60)
+    return f"by lease {ctx.lease}"
+
+
+@app.task(name="block")
+async def block(ctx: Context, file: str) -> None:
+    """Blocks the event loop, deaf to everything."""
+    say(f"{file}.{ctx.lease}", str(os.getpid()))
+    threading.Event().wait(60)
+
+
+@app.task(name="kill")
+async def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task(name="neighbour")
+async def neighbour(number: int) -> int:
+    await asyncio.sleep(0.1)
+    return number
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(process)d %(message)s")
+    if len(sys.argv) > 3:
+        sys.exit(supervise([sys.executable, *sys.argv[:3]], int(sys.argv[3])))
+    settings = json.loads(sys.argv[2])
+    queues = tuple(settings.pop("queues", ()))
+    sys.exit(run(app.hub, WorkerSettings(queues=queues, **settings)))

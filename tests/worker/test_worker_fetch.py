@@ -1,0 +1,381 @@
+"""What is claimed, and when: slots, reserves, limits, prefetch, outages."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from worker_support import PATIENCE, Switch, drain, eventually, record_of
+
+from dibs.client.app import Dibs
+from dibs.core.settings import FALLBACK
+from dibs.core.states import State
+from dibs.core.task import HistoryEvent, LeasedTask
+from dibs.engines.base import ClaimRequest, Engine
+from dibs.engines.memory import MemoryEngine
+from dibs.errors import InvalidOption, StoreUnavailable
+from dibs.runtime.clock import SystemClock
+from dibs.worker import Context, ExitCode, Worker, WorkerSettings
+from dibs.worker.buffer import Buffer
+from dibs.worker.fetch import MOST_PREFETCH, prefetch_for
+from dibs.worker.health import Backoff, StoreHealth
+from dibs.worker.housekeeping import GAP, Rescuer
+from dibs.worker.run import Run
+
+
+class Gate:
+    """Counts who is inside, and lets them go on demand."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.inside: list[str] = []
+        self.most = 0
+        self._lock = threading.Lock()
+
+    def enter(self, name: str) -> None:
+        with self._lock:
+            self.inside.append(name)
+            self.most = max(self.most, len(self.inside))
+        self.open.wait(PATIENCE)
+        with self._lock:
+            self.inside.remove(name)
+
+
+def test_concurrency_bounds_what_runs_at_once(app: Dibs) -> None:
+    gate = Gate()
+
+    @app.task
+    def work(name: str) -> None:
+        gate.enter(name)
+
+    handles = [work.enqueue(str(number)) for number in range(7)]
+    with app.worker(concurrency=3):
+        eventually(lambda: len(gate.inside) == 3)
+        assert app.hub.runner.run(app.hub.engine.counts())["default"][State.RUNNING] == 3
+        gate.open.set()
+        for handle in handles:
+            handle.result(timeout=PATIENCE)
+    assert gate.most == 3
+
+
+def test_concurrency_bounds_async_tasks_too(app: Dibs) -> None:
+    inside, most = 0, 0
+
+    @app.task
+    async def work() -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0.001)
+        inside -= 1
+
+    for _ in range(40):
+        work.enqueue()
+    drain(app, concurrency=5)
+    assert most == 5
+
+
+def test_reserved_slots_wait_for_urgent_work(app: Dibs) -> None:
+    gate = Gate()
+
+    @app.task
+    def work(name: str) -> None:
+        gate.enter(name)
+
+    handles = [work.using(priority=30).enqueue(f"low {number}") for number in range(6)]
+    with app.worker(concurrency=4, reserve={80: 2}):
+        eventually(lambda: len(gate.inside) == 2)
+        handles += [work.using(priority=90).enqueue(f"urgent {number}") for number in range(3)]
+        eventually(lambda: len(gate.inside) == 4)
+        assert sorted(name.split()[0] for name in gate.inside) == ["low", "low", "urgent", "urgent"]
+        gate.open.set()
+        for handle in handles:
+            handle.result(timeout=PATIENCE)
+
+
+def test_several_levels_of_reserve() -> None:
+    settings = WorkerSettings(concurrency=10, reserve={80: 2, 60: 3})
+    assert [(floor.effective, floor.below) for floor in settings.ceilings()] == [(60, 5), (80, 8)]
+
+
+def test_a_limited_queue_runs_no_more_than_it_may(app: Dibs) -> None:
+    gate = Gate()
+
+    @app.task(queue="few")
+    def work(name: str) -> None:
+        gate.enter(name)
+
+    app.queues.set("few", max_concurrent=2)
+    handles = [work.enqueue(str(number)) for number in range(6)]
+    with app.worker(concurrency=5):
+        eventually(lambda: len(gate.inside) == 2)
+        gate.open.set()
+        for handle in handles:
+            handle.result(timeout=PATIENCE)
+    assert gate.most == 2
+
+
+def test_queues_are_served_in_order_when_asked(app: Dibs) -> None:
+    order = []
+
+    @app.task
+    async def work(name: str) -> None:
+        order.append(name)
+
+    work.using(queue="second", priority=90).enqueue("second")
+    work.using(queue="first", priority=10).enqueue("first")
+    drain(app, queues=("first", "second"), in_order=True, concurrency=1)
+    assert order == ["first", "second"]
+
+
+def test_a_task_that_falls_due_wakes_the_worker(app: Dibs) -> None:
+    @app.task
+    async def work() -> str:
+        return "done"
+
+    handle = work.using(delay=0.05).enqueue()
+    with app.worker():
+        assert handle.result(timeout=4) == "done"
+
+
+def test_prefetch_is_what_should_start_within_a_tenth_of_a_second() -> None:
+    assert prefetch_for(10, None, 0) == 0
+    assert prefetch_for(10, 2.0, 0) == 0
+    assert prefetch_for(10, 0.1, 0) == 10
+    assert prefetch_for(10, 0.01, 0) == 100
+    assert prefetch_for(10, 0.00001, 0) == MOST_PREFETCH
+    assert prefetch_for(10, 0.01, 3.0) == 0, "whatever runs now is slow"
+
+
+def test_prefetched_tasks_are_released_when_the_worker_leaves(app: Dibs) -> None:
+    started, release = threading.Event(), threading.Event()
+
+    @app.task
+    def work(slow: bool) -> None:
+        if slow:
+            started.set()
+            release.wait(PATIENCE)
+
+    for _ in range(20):
+        work.enqueue(False)
+    worker = app.worker(concurrency=1).start()
+    eventually(lambda: worker.stats().completed == 20)  # by now it knows how fast they are
+    engine = app.hub.engine
+    slow = work.call(True).new
+    quick = [work.call(False).new for _ in range(5)]
+    app.hub.runner.run(engine.enqueue([slow, *quick]))
+    assert started.wait(PATIENCE)
+    eventually(lambda: worker.stats().buffered > 0 or worker.stats().released > 0)
+    worker.stop(wait=False)
+    release.set()
+    report = worker.wait(PATIENCE)
+    assert report is not None
+    assert report.code is ExitCode.CLEAN
+    states = [record_of(app, new.id).state for new in quick]
+    assert set(states) == {State.PENDING}
+    released = [app.handle(new.id).history() for new in quick]
+    assert any(entries and entries[-1].event is HistoryEvent.RELEASED for entries in released)
+
+
+def test_a_buffer_behind_slow_tasks_goes_back_to_the_store(app: Dibs) -> None:
+    started, release = threading.Event(), threading.Event()
+
+    @app.task
+    def work(slow: bool) -> None:
+        if slow:
+            started.set()
+            release.wait(PATIENCE)
+
+    for _ in range(20):
+        work.enqueue(False)
+    with app.worker(concurrency=1) as worker:
+        eventually(lambda: worker.stats().completed == 20)
+        slow, quick = work.call(True).new, work.call(False).new
+        app.hub.runner.run(app.hub.engine.enqueue([slow, quick]))
+        assert started.wait(PATIENCE)
+        eventually(lambda: record_of(app, quick.id).state is State.PENDING and worker.stats().buffered == 0)
+        other = ClaimRequest(worker="other", sequence=1, queues=("default",), limit=1)
+        assert [task.id for task in app.hub.runner.run(app.hub.engine.claim(other)).tasks] == [quick.id]
+        release.set()
+
+
+def leased(task_id: str, priority: int, ready_at: int = 0, queue: str = "default") -> LeasedTask:
+    return LeasedTask(
+        id=task_id,
+        lease=1,
+        lease_expires_at=30_000_000,
+        claimed_at=0,
+        ready_at=ready_at,
+        queue=queue,
+        name="work",
+        args=b"{}",
+        priority=priority,
+        options=FALLBACK,
+    )
+
+
+def run_of(task_id: str, priority: int, ready_at: int = 0, queue: str = "default") -> Run:
+    definition: Any = None
+    return Run(leased(task_id, priority, ready_at, queue), definition, 0.0, lambda: None)
+
+
+def test_the_buffer_keeps_a_claims_order_and_merges_claims_by_urgency() -> None:
+    buffer = Buffer()
+    buffer.add([run_of("a", 50), run_of("b", 90), run_of("c", 10)])
+    buffer.add([run_of("d", 70), run_of("e", 20)])
+    assert [buffer.pop().task.id for _ in range(5)] == ["d", "a", "b", "e", "c"]
+    assert len(buffer) == 0
+
+
+def test_the_buffer_drops_and_clears() -> None:
+    buffer = Buffer(("x", "y"), in_order=True)
+    first, second = run_of("a", 90, queue="y"), run_of("b", 10, queue="x")
+    buffer.add([first])
+    buffer.add([second])
+    assert buffer.head() is second
+    assert buffer.drop(second)
+    assert not buffer.drop(second)
+    assert buffer.clear() == [first]
+    assert len(buffer) == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"concurrency": 0}, "concurrency"),
+        ({"concurrency": 2, "reserve": {80: 2}}, "leaves none"),
+        ({"reserve": {101: 1}}, "priority in reserve"),
+        ({"queues": ("a b",)}, "queue"),
+        ({"capabilities": ("",)}, "capability"),
+        ({"lease": 0.1}, "lease"),
+        ({"shutdown_timeout": -1}, "shutdown_timeout"),
+        ({"name": "a b"}, "name"),
+    ],
+)
+def test_settings_are_checked_at_the_door(wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidOption, match=words):
+        WorkerSettings(**wrong)
+
+
+def test_a_worker_survives_an_outage_and_says_so_once(
+    faulty_app: Dibs, switch: Switch, caplog: pytest.LogCaptureFixture
+) -> None:
+    started, go_on = threading.Event(), threading.Event()
+
+    @faulty_app.task
+    def work(ctx: Context) -> str:
+        started.set()
+        go_on.wait(PATIENCE)
+        return "kept"
+
+    handle = work.enqueue()
+    with faulty_app.worker() as worker:
+        assert started.wait(PATIENCE)
+        switch.broken |= {"claim", "settle", "extend", "beat", "rescue", "lead", "chore"}
+        go_on.set()
+        switch.wait_for("settle", 2)
+        later = work.enqueue()
+        switch.wait_for("claim", 2)
+        switch.broken.clear()
+        assert handle.result(timeout=PATIENCE) == "kept"
+        assert later.result(timeout=PATIENCE) == "kept"
+        assert worker.stats().refused == 0
+    assert sum("does not answer" in message for message in caplog.messages) == 1
+    assert sum("answers again" in message for message in caplog.messages) == 1
+
+
+def test_lost_replies_cost_nothing(faulty_app: Dibs, switch: Switch) -> None:
+    ran = []
+
+    @faulty_app.task
+    async def work(number: int) -> None:
+        ran.append(number)
+
+    switch.lost_replies |= {"claim", "settle"}
+    handles = [work.enqueue(number) for number in range(5)]
+    worker = Worker(faulty_app.hub, WorkerSettings(until_idle=True)).start()
+    assert worker.wait(PATIENCE) is not None
+    assert sorted(ran) == [0, 1, 2, 3, 4]
+    assert switch.failures == {"claim": 1, "settle": 1}
+    assert worker.stats().refused == 0
+    for handle in handles:
+        assert record_of(faulty_app, handle.id).lease == 1
+
+
+def test_a_settlement_that_the_store_can_not_take_costs_nobody_else(
+    app: Dibs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.task
+    async def work(number: int) -> int:
+        return number
+
+    handles = [work.enqueue(number) for number in range(4)]
+    settle = app.hub.engine.settle
+
+    async def picky(settlements: Any, **kwargs: Any) -> Any:
+        if any(settlement.result == b"2" for settlement in settlements):
+            raise ValueError("twos are not welcome")
+        return await settle(settlements, **kwargs)
+
+    monkeypatch.setattr(app.hub.engine, "settle", picky)
+    with app.worker():
+        for number in (0, 1, 3):
+            assert handles[number].result(timeout=PATIENCE) == number
+        eventually(lambda: any("could not be stored" in message for message in caplog.messages))
+    assert record_of(app, handles[2].id).state is State.RUNNING
+
+
+def test_rescue_holds_off_after_an_outage_or_a_gap_in_time() -> None:
+    engine: Engine = MemoryEngine()
+    health = StoreHealth()
+    rescuer = Rescuer(engine, SystemClock(), health, lambda: 10.0)
+    assert not rescuer.holds_off(100.0)
+    rescuer.notice(0.1, 0.1, 100.0)
+    assert not rescuer.holds_off(100.0)
+    rescuer.notice(GAP + 1, 0.0, 100.0)
+    assert rescuer.holds_off(109.9)
+    assert not rescuer.holds_off(110.1)
+    rescuer.notice(0.0, GAP + 1, 200.0)  # the host slept: only the wall clock went on
+    assert rescuer.holds_off(209.9)
+    health.regained_at, health.was_down_for = 300.0, GAP + 1
+    rescuer.notice(0.0, 0.0, 300.5)
+    assert rescuer.holds_off(309.9)
+    rescuer.notice(0.0, 0.0, 311.0)
+    assert not rescuer.holds_off(311.0)
+    health.regained_at, health.was_down_for = 400.0, 0.2  # a hiccup
+    rescuer.notice(0.0, 0.0, 400.5)
+    assert not rescuer.holds_off(400.5)
+
+
+def test_backoff_doubles_up_to_its_cap_with_jitter() -> None:
+    backoff = Backoff(first=1.0, cap=5.0)
+    waits = [backoff.next() for _ in range(6)]
+    for wait, most in zip(waits, [1, 2, 4, 5, 5, 5], strict=True):
+        assert most / 2 <= wait <= most
+    backoff.reset()
+    assert backoff.next() <= 1.0
+
+
+def test_health_notes_how_long_the_store_was_away() -> None:
+    health = StoreHealth()
+    health.worked()
+    assert health.regained_at is None
+    health.failed(StoreUnavailable("gone"), "claim")
+    assert health.down
+    health.worked()
+    assert not health.down
+    assert health.regained_at is not None
+
+
+def test_the_leader_does_its_chores_and_resigns(app: Dibs) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    engine = app.hub.engine
+    with app.worker() as worker:
+        eventually(lambda: all(chore.at for chore in app.hub.runner.run(engine.chores())))
+        assert app.hub.runner.run(engine.lead("other")) is None
+        assert worker.stats().state == "active"
+    assert app.hub.runner.run(engine.lead("other")) is not None
