@@ -54,19 +54,21 @@ async def hold(engine: SqliteEngine, worker: str) -> None:
 
 
 async def listen(engine: SqliteEngine) -> None:
-    """Tell when each ring was heard."""
+    """Whenever it rings, claim, and tell when each task was got."""
     subscription = engine.subscribe([work_topic("default")])
     say("listening")
     while await subscription.wait(30):
-        say(time.time_ns())
+        for task in (await engine.claim(request(10))).tasks:
+            say(f"{time.time_ns()} {task.id}")
 
 
 async def ring(engine: SqliteEngine) -> None:
     """Enqueue a task for each line that comes in, and tell when it was."""
     say("ready")
     while await read_line():
-        say(time.time_ns())
-        await engine.enqueue([new_task()])
+        task = new_task()
+        say(f"{time.time_ns()} {task.id}")
+        await engine.enqueue([task])
 
 
 ROLES = {"enqueue": enqueue_many, "drain": drain, "hold": hold, "listen": listen, "ring": ring}

@@ -18,9 +18,9 @@ from dibs.core.settings import Defaults, Policy, QueueSettings
 from dibs.core.task import NewTask
 from dibs.core.times import DAY, HOUR, SECOND
 from dibs.engines.sqlite.catalog import Catalog, Queue
-from dibs.engines.sqlite.enqueueing import admitted
+from dibs.engines.sqlite.enqueueing import store
 from dibs.engines.sqlite.layout import prepare
-from dibs.engines.sqlite.rows import Row, record_of, to_json
+from dibs.engines.sqlite.rows import Row, record_of
 from dibs.engines.sqlite.statements import statement
 from dibs.engines.sqlite.transaction import Transaction
 
@@ -127,20 +127,16 @@ tasks = st.builds(
 )
 
 
-@given(settings, st.lists(tasks, min_size=1, max_size=5))
+@given(settings, st.lists(tasks, min_size=1, max_size=45))
 def test_the_short_way_in_is_the_way_of_core(chosen: QueueSettings, batch: list[NewTask]) -> None:
-    """`admitted` writes exactly what `moves.admit` says, through JSON and back."""
+    """`store` writes exactly what `moves.admit` says, in statements of twenty tasks and of one."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     prepare(connection, Path(":memory:"), 0)
     transaction = Transaction(connection, Catalog(), NOW)
     transaction.refresh()
     transaction.save_queue(Queue("default", settings=chosen))
     batch = list({task.id: task for task in batch}.values())
-    rows = [admitted(transaction, task) for task in batch]
-    if len(rows) == 1:
-        transaction.write("enqueue_one", *rows[0])
-    else:
-        transaction.write("enqueue", to_json(rows))
+    store(transaction, batch)
     stored: dict[str, Row] = transaction.find([task.id for task in batch])
     for task in batch:
         row = stored[task.id]

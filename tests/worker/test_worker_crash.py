@@ -191,6 +191,18 @@ def test_sigterm_hands_back_when_the_time_is_up_and_a_second_one_at_once(
     assert store.app.handle(held).history()[-1].event is HistoryEvent.RELEASED
 
 
+@pytest.mark.slow
+def test_a_process_whose_loop_is_blocked_for_good_still_leaves(store: Store, spawn: Spawn) -> None:
+    worker = spawn(shutdown_timeout=0)
+    held = store.enqueue("block", file=str(store.file("a")))
+    eventually(store.file("a.1").exists)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(timeout=40) == ExitCode.FORCED
+    assert store.record(held).state is State.RUNNING  # until somebody looks: its process is gone
+    spawn()
+    eventually(store.file("a.2").exists)
+
+
 def test_a_supervisor_restarts_what_dies_and_passes_signals_on(store: Store, spawn: Spawn) -> None:
     supervisor = spawn(processes=2)
     workers = lambda: store.app.hub.runner.run(store.app.hub.engine.workers())  # noqa: E731

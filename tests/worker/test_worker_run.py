@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from worker_support import PATIENCE, drain, record_of
+from worker_support import PATIENCE, drain, eventually, record_of
 
 from dibs.client.app import Dibs
 from dibs.core.states import Reason, State
@@ -410,6 +410,21 @@ def test_start_stop_in_every_order(app: Dibs) -> None:
     with worker:
         assert work.enqueue().result(timeout=PATIENCE) == "done"
     assert worker.stats().completed == 1
+
+
+def test_starting_and_stopping_many_times_leaves_nothing_behind(app: Dibs) -> None:
+    @app.task
+    async def work(number: int) -> int:
+        return number
+
+    with app.worker():
+        pass
+    before = threading.active_count()
+    for number in range(30):
+        with app.worker():
+            assert work.enqueue(number).result(timeout=PATIENCE) == number
+    eventually(lambda: threading.active_count() <= before + 1)
+    assert app.hub.runner.run(app.hub.engine.workers()) == []
 
 
 def test_a_worker_takes_urgent_tasks_first(app: Dibs) -> None:

@@ -268,14 +268,7 @@ class Dibs:
     def _handle(
         self, task_id: str, queue: str, definition: TaskDefinition | None, duplicate: bool = False
     ) -> Handle[Any]:
-        codec = self.hub.codec
-
-        def decode(payload: bytes | None) -> Any:
-            if definition is not None:
-                return definition.signature.decode_result(payload, codec)
-            return None if payload is None else codec.decode(payload)
-
-        return Handle(self.hub, self._waiting, task_id, queue, decode, duplicate=duplicate)
+        return Handle(self.hub, self._waiting, task_id, queue, definition, duplicate)
 
     async def await_all(self, handles: Iterable[Handle[Any]], timeout: float | None = None) -> list[TaskInfo]:
         """Wait until all have ended, however they ended; TimeoutError if that takes too long."""

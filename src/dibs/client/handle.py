@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
-from typing import Any, Generic, TypeVar
+from collections.abc import Generator
+from typing import Any, Generic, TypeVar, cast
 
 from dibs.client.blocking import blocking
 from dibs.client.info import HistoryLine, TaskInfo, history_line, task_info
@@ -13,6 +13,7 @@ from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.engines.base import CancelOutcome
 from dibs.errors import ResultGone, TaskCancelled, TaskFailed, UnknownTask, WrongThread
+from dibs.runtime.definition import TaskDefinition
 from dibs.runtime.environment import actor
 from dibs.runtime.hub import Hub
 from dibs.worker.context import Context
@@ -20,7 +21,6 @@ from dibs.worker.context import Context
 __all__ = ["Handle"]
 
 R = TypeVar("R")
-Decode = Callable[[bytes | None], Any]
 
 
 class Handle(Generic[R]):
@@ -32,20 +32,18 @@ class Handle(Generic[R]):
         waiting: Waiting,
         task_id: str,
         queue: str,
-        decode: Decode,
-        *,
+        definition: TaskDefinition | None,
         duplicate: bool = False,
-        info: TaskInfo | None = None,
     ) -> None:
         self.hub = hub
         self.id = task_id
         self.queue = queue
         self.duplicate = duplicate
         """Whether the key already stood for this task, so that nothing new was enqueued."""
-        self.info = info
+        self.info: TaskInfo | None = None
         """The last snapshot read; `refresh` reads another."""
         self._waiting = waiting
-        self._decode = decode
+        self._definition = definition
 
     def __repr__(self) -> str:
         return f"<Handle {self.id} in {self.queue}>"
@@ -94,8 +92,15 @@ class Handle(Generic[R]):
             raise ResultGone(str(error), task_id=self.id) from None
         self.info = task_info(record, self.hub.codec)
         if record.state is State.COMPLETED:
-            return self._decode(record.result)  # type: ignore[no-any-return]
+            return cast(R, self._decoded(record.result))
         raise failure_of(record)
+
+    def _decoded(self, payload: bytes | None) -> object:
+        """A result as the task's return annotation declares it, or as plain JSON if the task is not known here."""
+        codec = self.hub.codec
+        if self._definition is not None:
+            return self._definition.signature.decode_result(payload, codec)
+        return None if payload is None else codec.decode(payload)
 
     async def acancel(self, reason: str = "") -> bool:
         """Cancel; True if it has ended by this or has been asked to, False if it had ended before."""

@@ -11,8 +11,11 @@ __all__ = ["check_id", "uuid7"]
 
 def uuid7(milliseconds: int, counter: int, random: int) -> str:
     """A version 7 UUID of a Unix time, a 12-bit counter and 62 random bits."""
-    text = f"{milliseconds & (2**48 - 1):012x}7{counter & 0xFFF:03x}{1 << 63 | random & (2**62 - 1):016x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    tail = 1 << 63 | random & (2**62 - 1)
+    return (
+        f"{milliseconds >> 16 & 0xFFFFFFFF:08x}-{milliseconds & 0xFFFF:04x}-7{counter & 0xFFF:03x}"
+        f"-{tail >> 48:04x}-{tail & 0xFFFFFFFFFFFF:012x}"
+    )
 
 
 def check_id(value: object) -> str:

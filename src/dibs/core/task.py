@@ -61,7 +61,7 @@ class Kind(Struct, frozen=True, order=True):
     requires: tuple[str, ...] = ()
 
 
-class NewTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class NewTask(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
     """A task as its producer hands it over. `args` is a JSON object: arguments by name."""
 
     id: str
@@ -119,7 +119,7 @@ class HistoryEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     failure: Failure | None = None
 
 
-class Lease(Struct, frozen=True):
+class Lease(Struct, gc=False, frozen=True):
     """The right to report about one run. The number only ever grows: it is the fence."""
 
     id: str
@@ -175,7 +175,7 @@ class TaskRecord(Struct, kw_only=True, omit_defaults=True):
         return Kind(self.name, self.requires)
 
 
-class LeasedTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class LeasedTask(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
     """What a worker is given to run."""
 
     id: str
@@ -221,7 +221,7 @@ class Outcome(StrEnum):
     SNOOZED = "snoozed"  # scheduled again after `delay`, no attempt counted
 
 
-class Settlement(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Settlement(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
     """The report about one run."""
 
     lease: Lease

@@ -106,7 +106,7 @@ class EnqueueOutcome(StrEnum):
 ACCEPTED = frozenset({EnqueueOutcome.ENQUEUED, EnqueueOutcome.EXISTS, EnqueueOutcome.DUPLICATE})
 
 
-class EnqueueAnswer(Struct, frozen=True):
+class EnqueueAnswer(Struct, gc=False, frozen=True):
     """`id` is the task that now stands for the request; `state` is the state it is in."""
 
     outcome: EnqueueOutcome

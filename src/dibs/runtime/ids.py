@@ -10,6 +10,9 @@ from dibs.core.ids import uuid7
 
 __all__ = ["IdMaker"]
 
+BATCH = 256
+"""Random numbers fetched from the system at once: one call for each id would cost as much as the rest of it."""
+
 
 class IdMaker:
     """Makes UUIDv7s whose (millisecond, counter) part never goes back."""
@@ -18,15 +21,19 @@ class IdMaker:
         self._lock = threading.Lock()
         self._milliseconds = 0
         self._counter = 0
+        self._random: list[int] = []
 
     def __call__(self) -> str:
-        random = int.from_bytes(os.urandom(8))
         now = time.time_ns() // 1_000_000
         with self._lock:
+            if not self._random:
+                self._random = list(memoryview(os.urandom(8 * BATCH)).cast("Q"))
+            random = self._random.pop()
             if now > self._milliseconds:
                 self._milliseconds, self._counter = now, random & 0x3FF
             else:
                 self._counter += 1
                 if self._counter > 0xFFF:
                     self._milliseconds, self._counter = self._milliseconds + 1, 0
-            return uuid7(self._milliseconds, self._counter, random >> 2)
+            milliseconds, counter = self._milliseconds, self._counter
+        return uuid7(milliseconds, counter, random >> 2)

@@ -153,9 +153,12 @@ class LoopRunner:
         with self._drive:
             if self._serving.is_set():
                 return
-            loop.dibs_private = False
-            self._thread = threading.Thread(target=self._serve, args=(loop,), name="dibs-loop", daemon=True)
-            self._thread.start()
+            with self._gate:
+                if self._closed:
+                    raise Closed(CLOSED)
+                loop.dibs_private = False
+                self._thread = threading.Thread(target=self._serve, args=(loop,), name="dibs-loop", daemon=True)
+                self._thread.start()
             self._serving.wait()
 
     def _serve(self, loop: DibsLoop) -> None:
@@ -175,12 +178,17 @@ class LoopRunner:
                 self._serving.clear()
                 loop.dibs_private = True
 
-    def close(self, finish: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run `finish` on the loop, then end it. Twice is once."""
+    def _loop_to_close(self) -> DibsLoop | None:
+        """None if there is none, or if it is the parent's."""
         if self._closed or self._loop is None or self._pid != os.getpid():
             self._closed = self._pid == os.getpid()
+            return None
+        return self._loop
+
+    def close(self, finish: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run `finish` on the loop, then end it. Twice is once."""
+        if (loop := self._loop_to_close()) is None:
             return
-        loop = self._loop
         if asyncio._get_running_loop() is loop:
             raise WrongThread("close() on Dibs's own loop would wait for itself: call it from outside.")
         if self._started:
@@ -189,13 +197,13 @@ class LoopRunner:
             if self._closed:
                 return
             self._closed = True
-            ending = None
-            if self._thread is not None:
-                ending = asyncio.run_coroutine_threadsafe(end_calls(), loop)
-        if ending is not None and self._thread is not None:
+            thread = self._thread
+            driven = thread is not None or self._serving.is_set()
+            ending = asyncio.run_coroutine_threadsafe(end_calls(), loop) if driven else None
+        if thread is not None and ending is not None:
             ending.result()
             loop.call_soon_threadsafe(loop.stop)
-            self._thread.join()
+            thread.join()
         with self._drive:  # nobody else drives it from here on
             loop.run_until_complete(end_calls())
             loop.run_until_complete(loop.shutdown_default_executor())

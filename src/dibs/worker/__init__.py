@@ -1,9 +1,9 @@
 """The worker: fetch → run → settle.
 
-`worker.Worker` is what others see, `session` holds its parts together: `fetch` claims, `running` runs (on the loop, in `threads`, in `processes`),
-`reports` settles, `heart` keeps leases alive from its own thread, `housekeeping` rescues and leads. `outcome` and
-`minutes` are pure and also serve people who bring their own loop. Clients, the server and the CLI import this room; it
-knows none of them. Invariants:
+`worker.Worker` is what others see, `session` holds its parts together: `fetch` claims, `running` runs (on the loop, in
+`threads`, in `processes`), `reports` settles, `heart` keeps leases alive from its own thread, `housekeeping` rescues
+and leads. `outcome` and `minutes` also serve people who bring their own loop. Clients, the server and the CLI import
+this room; it knows none of them. Invariants:
 
 - The next claim never waits for a settlement, and a lease never waits for the event loop.
 - A run is settled at most once, and stays leased until the store has answered.

@@ -174,7 +174,7 @@ class Child:
             thing = resolve(start.function)
             definition = getattr(thing, "definition", None)
             function = thing if definition is None else definition.function
-            hub = getattr(thing, "hub", None)
+            hub = hub_of(start.task.name, function)
             found = Found(
                 function=function,
                 signature=Signature(function, start.task.name, start.takes_context),
@@ -275,6 +275,25 @@ def delay_of(error: BaseException) -> int | None:
         return asked_delay(error)
     except InvalidOption:
         return None
+
+
+def hub_of(name: str, function: Callable[..., Any]) -> Hub | None:
+    """The app that defines this task, found where apps are kept: in a module, first the function's own."""
+    own = sys.modules[function.__module__]
+    for module in (own, *tuple(sys.modules.values())):
+        for value in tuple(getattr(module, "__dict__", {}).values()):
+            # Read from the instance's own dictionary: asking foreign objects for attributes may make them do things.
+            hub = instance_dict(value).get("hub")
+            if isinstance(hub, Hub) and name in hub.definitions and hub.definitions[name].function is function:
+                return hub
+    return None
+
+
+def instance_dict(value: object) -> dict[str, Any]:
+    try:
+        return dict(object.__getattribute__(value, "__dict__"))
+    except (AttributeError, TypeError):
+        return {}
 
 
 def name_of(thing: Any) -> str:

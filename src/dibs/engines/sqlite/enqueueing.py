@@ -1,8 +1,9 @@
-"""enqueue: decide each item in order, then store what was accepted, in one statement."""
+"""enqueue: decide each item in order, then store what was accepted, in one transaction."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import chain
 
 import msgspec
 from msgspec import Struct
@@ -17,6 +18,9 @@ from dibs.engines.sqlite.rows import Facts, to_json
 from dibs.engines.sqlite.transaction import Transaction
 
 __all__ = ["enqueue"]
+
+ROWS = 20
+"""Tasks that `enqueue_many.sql` takes."""
 
 
 class HeldKey(Struct, array_like=True, frozen=True):
@@ -155,7 +159,12 @@ def held_key(known: Known, new: NewTask, now: Instant) -> EnqueueAnswer | None:
 
 def store(transaction: Transaction, tasks: Collection[NewTask]) -> None:
     """Write new tasks."""
-    transaction.write("enqueue", to_json([admitted(transaction, new) for new in tasks]))
+    rows = [admitted(transaction, new) for new in tasks]
+    whole = len(rows) - len(rows) % ROWS
+    for start in range(0, whole, ROWS):
+        transaction.write("enqueue_many", *chain.from_iterable(rows[start : start + ROWS]))
+    for row in rows[whole:]:
+        transaction.write("enqueue_one", *row)
     keys = [
         (new.queue, to_json(new.key), new.id, new.fingerprint, transaction.now + new.window)
         for new in tasks
@@ -166,7 +175,7 @@ def store(transaction: Transaction, tasks: Collection[NewTask]) -> None:
 
 
 def admitted(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
-    """`moves.admit` straight to the columns that `enqueue.sql` takes, without a record in between."""
+    """`moves.admit` straight to the columns that `enqueue_one.sql` takes, without a record in between."""
     catalog, now = transaction.catalog, transaction.now
     queue = catalog.queues.get(new.queue) or transaction.make_queue(new.queue)
     settings = queue.settings

@@ -1,0 +1,81 @@
+"""Does a deep queue slow claims down? The same number of tasks drained from a shallow and from a deep queue."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from dibs.cli import measure
+from dibs.cli.bench_app import make_app
+
+QUEUE = "bench-drain"
+WANTED = 0.8
+"""The deep queue is to reach this share of the shallow queue's rate."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shallow", type=int, default=10_000)
+    parser.add_argument("--deep", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="dibs-depth-") as place:
+        shallow, deep = measure_both(Path(place), options.shallow, options.deep, options.rounds)
+    share = deep / shallow
+    report = {
+        "shallow_per_second": round(shallow),
+        "deep_per_second": round(deep),
+        "ratio": round(share, 2),
+        "tasks": {"shallow": options.shallow, "deep": options.deep},
+        "reached": share >= WANTED,
+    }
+    if options.json:
+        print(json.dumps(report, indent=2))
+        return
+    print(f"from {options.shallow:>9,} waiting: {shallow:8,.0f}/s")
+    print(f"from {options.deep:>9,} waiting: {deep:8,.0f}/s, {share:.2f} × (at least {WANTED} wanted)")
+
+
+def measure_both(place: Path, shallow: int, deep: int, rounds: int) -> tuple[float, float]:
+    """Alternating: drain a shallow queue to its end, and as many tasks from the top of the deep one."""
+    fill(place, "deep", deep)
+    rates: dict[str, list[float]] = {"shallow": [], "deep": []}
+    for number in range(rounds):
+        fill(place, f"shallow-{number}", shallow)
+        rates["shallow"].append(drain(place, f"shallow-{number}", shallow))
+        rates["deep"].append(drain(place, "deep", shallow))
+    return median(rates["shallow"]), median(rates["deep"])
+
+
+def fill(place: Path, name: str, count: int) -> None:
+    """Tasks with many different priorities, so that the order is not just the order of arrival."""
+    with make_app(f"sqlite:///{place}/{name}.db") as app:
+        app.queues.set(QUEUE)
+        app.queues.pause(QUEUE)
+        tasks = [app.task_named("bench.nothing").using(priority=priority) for priority in range(30, 80)]
+        for start in range(0, count, 1000):
+            end = min(start + 1000, count)
+            app.enqueue_many([tasks[number * 7 % len(tasks)].call(number=number) for number in range(start, end)])
+
+
+def drain(place: Path, name: str, count: int) -> float:
+    """The rate of the first `count` tasks from the moment that the queue is opened."""
+    with make_app(f"sqlite:///{place}/{name}.db") as app:
+        before = measure.completed(app, QUEUE)
+        with measure.working(app, place, 1, 200):
+            began = time.perf_counter()
+            app.queues.resume(QUEUE)
+            ended = measure.wait_for(app, QUEUE, before + count)
+            app.queues.pause(QUEUE)
+        done = measure.completed(app, QUEUE) - before
+        assert done >= count
+        return count / (ended - began)
+
+
+if __name__ == "__main__":
+    main()
