@@ -21,10 +21,11 @@ def test_list_and_show(cli: Cli, shop: Dibs) -> None:
 
 
 def test_set_takes_durations_numbers_and_none(cli: Cli, shop: Dibs) -> None:
-    changes = ("aging=5m", "max_depth=1000", "rate=2.5", "retries=7", 'tiers={"low": {"retries": 1}}')
-    assert "aging=300.0" in cli("queues", "set", "mail", *changes).out
+    changes = ("aging=5m", "max_depth=1000", "rate=2.5", "retries=7", 'tiers={"low": {"timeout": 9}}')
+    assert "aging=300 " in cli("queues", "set", "mail", *changes).out
     settings = cli("queues", "set", "mail", "max_depth=none", "--json").json["settings"]
     assert (settings["aging"], settings["max_depth"], settings["rate"], settings["retries"]) == (300.0, None, 2.5, 7)
+    assert settings["tiers"] == {"low": {"timeout": 9.0}}
 
 
 def test_every_setting_can_be_set_and_is_shown(cli: Cli) -> None:

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from dibs.cli.bench_app import make_app
 from dibs.cli.measure import drain, enqueue_bulk, enqueue_concurrent, enqueue_one, latency
 from dibs.cli.options import json_option
-from dibs.cli.output import emit, errors, out, table
+from dibs.cli.output import emit, errors, say, show, table
 from dibs.client.app import Dibs
 from dibs.core.options import check_number
 from dibs.engines.base import Feature
@@ -52,7 +51,7 @@ def bench(url: str | None, count: int, processes: int, concurrency: int, samples
         if Feature.DURABLE in app.hub.engine.features:
             refuse_used(app)
         figures = Bench(app, logs, quiet=as_json).run(count, processes, concurrency, samples)
-    emit(figures) if as_json else show(figures, out())
+    emit(figures) if as_json else show_figures(figures)
 
 
 @contextmanager
@@ -108,7 +107,7 @@ class Bench:
             return measure()
 
 
-def show(figures: dict[str, Any], console: Console) -> None:
+def show_figures(figures: dict[str, Any]) -> None:
     made = table("MEASURED", "FIGURE", right=["FIGURE"])
     made.add_row("enqueue, one at a time", f"{figures['enqueue_one_per_second']:,}/s")
     made.add_row("enqueue, 64 threads at once", f"{figures['enqueue_concurrent_per_second']:,}/s")
@@ -117,7 +116,7 @@ def show(figures: dict[str, Any], console: Console) -> None:
     made.add_row(f"drain, {figures['processes']} worker process{plural}", f"{figures['drain_per_second']:,}/s")
     for name, value in figures["latency_ms"].items():
         made.add_row(f"start latency on an idle worker, {name.upper()}", f"{value:.1f} ms")
-    console.print(made)
+    show(made)
     versions = figures["versions"]
-    console.print(f"\n{figures['url']}\n{figures['durability']}", soft_wrap=True)
-    console.print(f"dibs {versions['dibs']}, Python {versions['python']}, {versions['system']}", soft_wrap=True)
+    say(f"\n{figures['url']}\n{figures['durability']}")
+    say(f"dibs {versions['dibs']}, Python {versions['python']}, {versions['system']}")

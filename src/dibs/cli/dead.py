@@ -10,7 +10,7 @@ import click
 from msgspec import Struct, structs
 
 from dibs.cli.options import bulk_options, filter_options, json_option, make_filter, with_store
-from dibs.cli.output import age, emit, errors, out, say, table
+from dibs.cli.output import age, emit, errors, say, show, table
 from dibs.cli.tasks import purge_tasks, replay_tasks
 from dibs.client.app import Dibs
 from dibs.client.info import TaskInfo
@@ -60,7 +60,7 @@ def list_dead(app: Dibs, /, as_json: bool, **given: Any) -> None:
         error = f"{each.error_type}: {each.error_message}" if each.error_type else "–"
         newest = f"{age(each.newest)} ago"
         made.add_row(f"{each.count:,}", each.name, each.queue, each.reason, error[:60], newest, each.example)
-    out().print(made)
+    show(made)
     if more:
         errors().print(f"Only the newest {COUNT_LIMIT:,} are grouped.")
 

@@ -69,7 +69,7 @@ def demo(count: int, workers: int, url: str | None, as_json: bool) -> int:
     if as_json:
         emit(summary)
     else:
-        show_summary(summary, out())
+        show_summary(summary)
     return ExitCode.OK if summary.ok else ExitCode.FAILED
 
 

@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from msgspec import Struct
-from rich.console import Console
 from rich.text import Text
 
 from dibs.cli.demo_plan import Planned, expected_ends
-from dibs.cli.output import share, span, table
+from dibs.cli.output import say, share, show, span, table
 from dibs.client.app import Dibs
 from dibs.core.settings import Tier, tier_of
 from dibs.core.states import ENDED, State
@@ -196,22 +195,22 @@ def shutdown(exits: dict[str, int]) -> Promise:
     return Promise(promise="the other workers leave in good order", kept=not any(exits.values()), detail=detail)
 
 
-def show_summary(summary: Summary, console: Console) -> None:
+def show_summary(summary: Summary) -> None:
     """The summary for people."""
-    console.print(Text(f"\n{summary.tasks:,} tasks in {summary.seconds:g} s", style="bold"))
+    show(Text(f"\n{summary.tasks:,} tasks in {summary.seconds:g} s", style="bold"))
     made = table("END STATE", "TASKS", "SHARE", right=["TASKS", "SHARE"])
     for state, count in summary.end_states.items():
         made.add_row(state, f"{count:,}", share(count, summary.tasks))
-    console.print(made)
-    console.print()
+    show(made)
+    say("")
     waits = table("WAIT BY PRIORITY", "TASKS", "P50", "P95", "P99", right=["TASKS", "P50", "P95", "P99"])
     for tier, wait in summary.wait_ms.items():
         waits.add_row(tier, f"{wait.count:,}", *(span(value / 1000) for value in (wait.p50, wait.p95, wait.p99)))
-    console.print(waits)
-    console.print(
+    show(waits)
+    say(
         f"\n{summary.throughput_per_second:g} tasks/s, {summary.retries:,} retries, "
         f"{summary.recoveries:,} recovered from the killed worker, lost {summary.lost}\n"
     )
     for promise in summary.promises:
         mark = Text("kept    ", style="green") if promise.kept else Text("BROKEN  ", style="bold red")
-        console.print(mark.append(f"{promise.promise}: {promise.detail}", style="default"), soft_wrap=True)
+        say(mark.append(f"{promise.promise}: {promise.detail}", style="default"))

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from dibs.cli.codes import ExitCode
 from dibs.cli.options import json_option, with_store
-from dibs.cli.output import emit, errors, out, span
+from dibs.cli.output import emit, errors, say, span
 from dibs.client.app import Dibs
 from dibs.client.queues import QueueInfo
 from dibs.client.workers import WorkerInfo
@@ -44,7 +44,7 @@ def doctor(app: Dibs, quick: bool, as_json: bool) -> int:
         emit({"ok": not bad(findings), "findings": findings})
     else:
         for finding in findings:
-            show(finding)
+            show_finding(finding)
     return ExitCode.FAILED if bad(findings) else ExitCode.OK
 
 
@@ -52,12 +52,12 @@ def bad(findings: list[Finding]) -> bool:
     return any(finding.level is Level.ERROR for finding in findings)
 
 
-def show(finding: Finding) -> None:
+def show_finding(finding: Finding) -> None:
     mark, colour = MARKS[finding.level]
     line = Text(f"{mark} ", style=colour).append(finding.title, style="default")
     if finding.detail:
         line.append(f": {finding.detail}", style="bright_black" if finding.level is Level.OK else "default")
-    out().print(line, soft_wrap=True)
+    say(line)
 
 
 def examine(app: Dibs, *, full: bool) -> list[Finding]:

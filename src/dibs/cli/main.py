@@ -117,4 +117,4 @@ def sentence(text: str) -> str:
     first = text.split(" ", 1)[0]
     if first.replace("'", "").isalpha() and first.islower():
         text = text[:1].upper() + text[1:]
-    return text if text.endswith((".", "!", "?")) else f"{text}."
+    return text if text.endswith((".", "!", "?", "?)")) else f"{text}."

@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from dibs.core.states import State
 from dibs.core.task import QueueState, WorkerState
 
-__all__ = ["age", "emit", "errors", "number", "out", "say", "share", "span", "state_text", "table", "when_text"]
+__all__ = ["age", "emit", "errors", "number", "out", "say", "share", "show", "span", "state_text", "table", "when_text"]
 
 WIDE = 240
 """Columns when stdout is no terminal: whoever reads a pipe wants whole lines."""
@@ -49,6 +49,17 @@ def errors() -> Console:
 def say(text: str | Text) -> None:
     """One line to people, never cut."""
     out().print(text, soft_wrap=True)
+
+
+def show(what: RenderableType) -> None:
+    """A table or the like; without the blanks that pad it on a terminal when nobody sees them."""
+    console = out()
+    if console.is_terminal:
+        console.print(what)
+        return
+    with console.capture() as capture:
+        console.print(what)
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
 
 
 def emit(data: object) -> None:
@@ -110,4 +121,6 @@ def share(part: float, whole: float) -> str:
 
 def plain(value: Any) -> str:
     """A JSON value on one line."""
+    if isinstance(value, float):
+        return f"{value:g}"
     return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()

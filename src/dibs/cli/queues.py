@@ -11,11 +11,11 @@ from rich.text import Text
 
 from dibs.cli.codes import ExitCode
 from dibs.cli.options import SPAN, agreed, json_option, parse_pairs, parse_value, with_store
-from dibs.cli.output import emit, errors, number, out, plain, say, span, state_text, table
+from dibs.cli.output import emit, errors, number, plain, say, show, span, state_text, table
 from dibs.client.app import Dibs
 from dibs.client.queues import QueueChanges, QueueInfo
 from dibs.client.stats import Percentiles, QueueStats
-from dibs.core.settings import DURATIONS, QueueSettings
+from dibs.core.settings import DURATIONS, Defaults, QueueSettings
 from dibs.core.states import State
 from dibs.core.times import SECOND
 from dibs.errors import InvalidOption
@@ -41,7 +41,7 @@ def list_queues(app: Dibs, as_json: bool) -> None:
     elif not found:
         say("No queues yet: they exist from their first task or setting on.")
     else:
-        out().print(queue_table(found))
+        show(queue_table(found))
 
 
 def queue_table(found: list[QueueInfo]) -> Table:
@@ -57,12 +57,12 @@ def queue_table(found: list[QueueInfo]) -> Table:
     return made
 
 
-@queues.command()
+@queues.command("show")
 @click.argument("name", metavar="QUEUE")
 @click.option("--window", type=SPAN, default="1h", show_default=True, help="How far back the statistics go.")
 @json_option
 @with_store
-def show(app: Dibs, name: str, window: float, as_json: bool) -> None:
+def show_one(app: Dibs, name: str, window: float, as_json: bool) -> None:
     """One queue: counts, settings, its bound, and what it did lately."""
     info = app.queues.get(name)
     stats = app.stats(name, window)
@@ -87,11 +87,21 @@ def queue_data(info: QueueInfo) -> dict[str, Any]:
 
 def settings_data(settings: QueueSettings) -> dict[str, Any]:
     """Settings by the names and in the units of `dibs queues set`."""
-    data: dict[str, Any] = {}
+    data = {}
     for name in QueueChanges.__annotations__:
         value = getattr(settings if hasattr(settings, name) else settings.defaults, name)
-        data[name] = value / SECOND if name in DURATIONS and value is not None else value
+        data[name] = in_seconds(name, value)
+    data["tiers"] = {tier: tier_data(defaults) for tier, defaults in settings.tiers.items()}
     return data
+
+
+def tier_data(defaults: Defaults) -> dict[str, Any]:
+    given = {name: getattr(defaults, name) for name in Defaults.__struct_fields__}
+    return {name: in_seconds(name, value) for name, value in given.items() if value is not None}
+
+
+def in_seconds(name: str, value: Any) -> Any:
+    return value / SECOND if name in DURATIONS and value is not None else value
 
 
 def show_queue(info: QueueInfo, stats: QueueStats, window: float) -> None:
@@ -110,7 +120,7 @@ def show_queue(info: QueueInfo, stats: QueueStats, window: float) -> None:
     facts.add_row("wait", percentiles_text(stats.wait))
     facts.add_row("run", percentiles_text(stats.run))
     facts.add_row("settings", settings_text(info.settings))
-    out().print(facts)
+    show(facts)
 
 
 def done_text(stats: QueueStats) -> str:

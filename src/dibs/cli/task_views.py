@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dibs.cli.output import age, out, plain, span, state_text, table, when_text
+from dibs.cli.output import age, plain, show, span, state_text, table, when_text
 from dibs.client.info import HistoryLine, TaskInfo
 from dibs.core.states import State
 
@@ -32,7 +32,7 @@ def task_table(tasks: Sequence[TaskInfo]) -> None:
             age(info.created_at),
             note_of(info)[:NOTE_LIMIT],
         )
-    out().print(made)
+    show(made)
 
 
 def note_of(info: TaskInfo) -> str:
@@ -46,7 +46,7 @@ def note_of(info: TaskInfo) -> str:
     if info.state is State.DEAD:
         return f"{info.reason}: {first_line(info)}" if info.error else str(info.reason)
     if info.state is State.CANCELLED:
-        return f"{info.reason}: {info.note}" if info.note else str(info.reason)
+        return f"{info.reason}: {info.note}" if info.note not in ("", info.reason) else str(info.reason)
     if info.state is State.COMPLETED:
         return f"ran {span(info.ran)}"
     return ""
@@ -61,7 +61,6 @@ def first_line(info: TaskInfo) -> str:
 
 def show_task(info: TaskInfo, history: Sequence[HistoryLine], why: str | None) -> None:
     """Everything about one task."""
-    console = out()
     facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     facts.add_column(style="bold")
     facts.add_column(overflow="fold")
@@ -70,13 +69,13 @@ def show_task(info: TaskInfo, history: Sequence[HistoryLine], why: str | None) -
             facts.add_row(name, value)
     if why is not None:
         facts.add_row("why", why)
-    console.print(facts)
+    show(facts)
     if info.error is not None and info.error.traceback:
-        console.print(Text("\nlast error", style="bold"))
-        console.print(Padding(Text(info.error.traceback.rstrip()), (0, 0, 0, 2)), soft_wrap=True)
+        show(Text("\nlast error", style="bold"))
+        show(Padding(Text(info.error.traceback.rstrip()), (0, 0, 0, 2)))
     if history:
-        console.print(Text("\nhistory", style="bold"))
-        console.print(Padding(history_table(history), (0, 0, 0, 2)))
+        show(Text("\nhistory", style="bold"))
+        show(Padding(history_table(history), (0, 0, 0, 2)))
 
 
 def facts_of(info: TaskInfo) -> list[tuple[str, str | Text]]:
@@ -112,7 +111,8 @@ def facts_of(info: TaskInfo) -> list[tuple[str, str | Text]]:
 def state_line(info: TaskInfo) -> Text:
     line = state_text(info.state)
     if info.reason:
-        line.append(f" ({info.reason}{f': {info.note}' if info.note else ''})", style="default")
+        note = f": {info.note}" if info.note not in ("", info.reason) else ""
+        line.append(f" ({info.reason}{note})", style="default")
     if info.cancel_requested:
         line.append(" (asked to cancel)", style="default")
     return line

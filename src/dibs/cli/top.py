@@ -6,13 +6,13 @@ import time
 from datetime import datetime
 
 import click
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from dibs.cli.options import SPAN, json_option, with_store
-from dibs.cli.output import emit, number, out, span, state_text, table
+from dibs.cli.output import emit, number, out, show, span, state_text, table
 from dibs.cli.queues import SHOWN, percentiles_text, queue_data
 from dibs.cli.workers import worker_table
 from dibs.client.app import Dibs
@@ -61,16 +61,16 @@ def top(app: Dibs, interval: float, once: bool, as_json: bool) -> None:
         return
     console = out()
     if once or not console.is_terminal:
-        console.print(render(frame, None, console))
+        show(render(frame, None))
         return
-    with Live(render(frame, None, console), console=console, screen=True, auto_refresh=False) as live:
+    with Live(render(frame, None), console=console, screen=True, auto_refresh=False) as live:
         while True:
             time.sleep(max(interval, 0.1))
             earlier, frame = frame, Frame(app)
-            live.update(render(frame, earlier, console), refresh=True)
+            live.update(render(frame, earlier), refresh=True)
 
 
-def render(frame: Frame, earlier: Frame | None, console: Console) -> RenderableType:
+def render(frame: Frame, earlier: Frame | None) -> RenderableType:
     parts: list[RenderableType] = [heading(frame), Text(), queue_lines(frame, earlier)]
     if frame.workers:
         parts += [Text(), worker_table(frame.workers)]

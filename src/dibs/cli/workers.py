@@ -8,7 +8,7 @@ import click
 from rich.table import Table
 
 from dibs.cli.options import json_option, with_store
-from dibs.cli.output import age, emit, out, say, state_text, table
+from dibs.cli.output import age, emit, say, show, state_text, table
 from dibs.client.app import Dibs
 from dibs.client.workers import WorkerInfo
 from dibs.core.task import WorkerState
@@ -35,7 +35,7 @@ def list_workers(app: Dibs, everyone: bool, as_json: bool) -> None:
     elif not found:
         say("No workers: start one with dibs worker MODULE:APP.")
     else:
-        out().print(worker_table(found))
+        show(worker_table(found))
 
 
 def worker_table(found: list[WorkerInfo]) -> Table:

@@ -15,7 +15,6 @@ from dibs.client.producer import enqueue, enqueue_async
 from dibs.core.task import NewTask
 from dibs.engines.base import EnqueueAnswer, EnqueueOutcome
 from dibs.runtime.definition import TaskDefinition
-from dibs.runtime.hub import Hub
 from dibs.worker.context import Context
 
 if TYPE_CHECKING:
@@ -50,11 +49,6 @@ class Task(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
-
-    @property
-    def hub(self) -> Hub:
-        """The innards of its app; executor processes find lifespan and middleware by it."""
-        return self._app.hub
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the function here and now, as if it had no decorator."""

@@ -261,7 +261,7 @@ class Tasks:
         query = make_query(filter, BATCH, None)
         wanted = tuple(sorted(states & frozenset(query.states or states)))
         if query.created_before is None:
-            query = structs.replace(query, created_before=self.hub.clock.now())
+            query = structs.replace(query, created_before=self.hub.clock.now() + 1)
         matched = changed = 0
         cursor: str | None = None
         while wanted:

@@ -45,7 +45,7 @@ def explain_other(record: TaskRecord, now: Instant) -> Why:
     if record.state is State.RETRYING:
         error = f" ({record.failure.type}: {record.failure.message})" if record.failure else ""
         tried = f"attempt {record.attempts} of {record.options.retries + 1} failed{error}"
-        cause = tried if record.attempts else f"its worker was lost {record.losses} times"
+        cause = tried if record.attempts else f"its worker was lost {number(record.losses, 'time')}"
         return Why(f"{cause}; the next run is in {in_words}.", due)
     if record.state is State.BLOCKED:
         return Why("it waits for other tasks to end.")
@@ -73,19 +73,21 @@ async def explain_pending(engine: Engine, record: TaskRecord, now: Instant) -> W
     limit = queue.settings.max_concurrent
     if limit is not None and counts[State.RUNNING] >= limit:
         return Why(
-            f"queue {record.queue!r} runs {counts[State.RUNNING]} tasks, its max_concurrent; it waits for one to end."
+            f"queue {record.queue!r} runs {number(counts[State.RUNNING], 'task')}, its max_concurrent; "
+            "it waits for one to end."
         )
     position = await engine.position(record.id, now=now)
     if position is None:
         return Why("it is just being claimed.")
     points = effective(record.rank, record.lane, queue.settings, now)
-    ahead = f"more than {position.ahead:,}" if position.more else f"{position.ahead:,}"
+    ahead = f"more than {position.ahead:,} tasks go" if position.more else f"{number(position.ahead, 'task')} go"
+    ahead += "es" if position.ahead == 1 else ""
     rate = rate_text(queue.settings)
     if position.ahead == 0:
         return Why(
             f"it is next in queue {record.queue!r} (effective priority {points:.1f}){rate}: it waits for a free slot."
         )
-    return Why(f"{ahead} tasks go before it in queue {record.queue!r} (its effective priority is {points:.1f}){rate}.")
+    return Why(f"{ahead} before it in queue {record.queue!r} (its effective priority is {points:.1f}){rate}.")
 
 
 def no_worker(record: TaskRecord, workers: list[WorkerRecord]) -> str | None:
@@ -106,6 +108,11 @@ def no_worker(record: TaskRecord, workers: list[WorkerRecord]) -> str | None:
 
 def rate_text(settings: QueueSettings) -> str:
     return "" if settings.rate is None else f", and at most {settings.rate:g} start per second"
+
+
+def number(count: int, thing: str) -> str:
+    """How many of something."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
 def span(duration: int) -> str:

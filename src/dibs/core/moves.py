@@ -116,8 +116,8 @@ def leased(record: TaskRecord) -> LeasedTask:
     )
 
 
-def settled(record: TaskRecord, settlement: Settlement, settings: QueueSettings, now: Instant) -> Change:
-    """A running task whose worker has reported."""
+def settled(record: TaskRecord, settlement: Settlement, settings: QueueSettings | None, now: Instant) -> Change:
+    """A running task whose worker has reported. No settings: its queue has been deleted."""
     record = structs.replace(record, settled_lease=record.lease, lease_expires_at=None)
     outcome = settlement.outcome
     if outcome is Outcome.COMPLETED:
@@ -143,8 +143,8 @@ def settled(record: TaskRecord, settlement: Settlement, settings: QueueSettings,
     return back, entry(record, HistoryEvent.RELEASED, now, settlement)
 
 
-def lost(record: TaskRecord, settings: QueueSettings, now: Instant) -> Change:
-    """A running task whose worker is gone."""
+def lost(record: TaskRecord, settings: QueueSettings | None, now: Instant) -> Change:
+    """A running task whose worker is gone. No settings: its queue has been deleted."""
     losses = record.losses + 1
     record = structs.replace(record, losses=losses, lease_expires_at=None)
     note = f"loss {losses}: the worker stopped without a word"
@@ -247,8 +247,13 @@ def reranked(record: TaskRecord, settings: QueueSettings, now: Instant) -> TaskR
     )
 
 
-def waits(record: TaskRecord, move: Move, settings: QueueSettings, delay: Duration, now: Instant) -> TaskRecord:
-    """A running task that goes back to waiting, due `delay` from now; the time it ran does not age it."""
+def waits(record: TaskRecord, move: Move, settings: QueueSettings | None, delay: Duration, now: Instant) -> TaskRecord:
+    """A running task that goes back to waiting, due `delay` from now; the time it ran does not age it.
+
+    With no queue left to wait in it becomes dead, to be replayed elsewhere.
+    """
+    if settings is None:
+        return ended(record, after(State.RUNNING, Move.BURY), Reason.QUEUE, now)
     assert record.started_at is not None
     assert record.ready_at is not None
     state = after(State.RUNNING, move)

@@ -16,7 +16,7 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/\-]{0,199}")
 def nearest(word: str, known: Iterable[str]) -> str:
     """`" Did you mean 'x'?"`, or nothing."""
     found = get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f" Did you mean {found[0]!r}?" if found else ""
+    return f" Did you mean {str(found[0])!r}?" if found else ""
 
 
 def unknown_option(name: str, known: Iterable[str], where: str) -> InvalidOption:

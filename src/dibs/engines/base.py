@@ -88,6 +88,7 @@ class Feature(StrEnum):
     PRESENCE = "presence"  # a killed worker is noticed before its lease ends
     LEAD = "lead"  # leadership and chores happen here
     BACKUP = "backup"
+    INLINE = "inline"  # while a blocked caller drives the loop, verbs never suspend
 
 
 class EnqueueOutcome(StrEnum):

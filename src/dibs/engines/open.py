@@ -15,7 +15,7 @@ SCHEMES = ("sqlite", "memory")
 
 def open_engine(url: str) -> Engine:
     """The engine that a URL names, not yet opened."""
-    if not isinstance(url, str) or "://" not in url:
+    if "://" not in str(url):
         raise InvalidOption(
             f"{url!r} is not a store URL. Use sqlite:///tasks.db for a file beside your program, or memory:// in tests."
         )

@@ -10,7 +10,7 @@ from dibs.core.codec import Codec
 from dibs.core.options import nearest
 from dibs.core.settings import Defaults
 from dibs.core.task import NewTask, Settlement
-from dibs.engines.base import Engine, EnqueueAnswer, SettleOutcome
+from dibs.engines.base import Engine, EnqueueAnswer, Feature, SettleOutcome
 from dibs.errors import InvalidOption
 from dibs.observe.meters import Meters
 from dibs.runtime.clock import Clock
@@ -45,7 +45,9 @@ class Hub:
         self.middleware: list[Any] = []
         self.lifespan: Lifespan | None = None
         self.runner = LoopRunner(self.engine.open, self.forget)
-        self.enqueuer: Coalescer[NewTask, EnqueueAnswer] = Coalescer(self.runner, self._flush_enqueues)
+        self.enqueuer: Coalescer[NewTask, EnqueueAnswer] = Coalescer(
+            self.runner, self._flush_enqueues, straight=Feature.INLINE in engine.features
+        )
         self.settler: Coalescer[Settlement, SettleOutcome] = Coalescer(self.runner, self._flush_settlements)
 
     def forget(self) -> None:

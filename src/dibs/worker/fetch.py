@@ -23,8 +23,7 @@ __all__ = ["Fetcher", "Room", "prefetch_for"]
 
 log = logging.getLogger("dibs.worker")
 
-LONGEST_NAP = 1.0
-"""Engines don't ring for a task that is enqueued for later: an idle worker learns of it at its next look."""
+LONGEST_NAP = 5.0
 
 PREFETCH_WINDOW = 0.1
 """Prefetch what should start within this many seconds."""

@@ -113,9 +113,17 @@ def purge(store: Store, ids: Sequence[str], actor: str, now: Instant) -> list[Ch
             answers.append(Changed.WRONG_STATE)
         else:
             store.remove(record)
+            free_key(store, record)
             answers.append(Changed.DONE)
     remember_many(store, actor, "purge", done(ids, answers), "", now)
     return answers
+
+
+def free_key(store: Store, record: TaskRecord) -> None:
+    """A purged task no longer stands for its key. (A pruned one does, until the key's window has passed.)"""
+    held = store.keys.get((record.queue, record.key or ""))
+    if record.key is not None and held is not None and held.task_id == record.id:
+        del store.keys[record.queue, record.key]
 
 
 def done(ids: Sequence[str], answers: Sequence[Changed]) -> list[str]:

@@ -62,7 +62,7 @@ Answer = TypeVar("Answer")
 class MemoryEngine:
     """Tasks in this process, gone with it. Siblings share one store."""
 
-    features = frozenset({Feature.LEAD})
+    features = frozenset({Feature.LEAD, Feature.INLINE})
     durability = "Acknowledged tasks live in this process's memory and are gone when it ends."
     chore_names = tuple(admin.CHORES)
 

@@ -92,6 +92,11 @@ class Store:
         queue = self.queues.get(name)
         return QueueSettings() if queue is None else queue.settings
 
+    def standing(self, name: str) -> QueueSettings | None:
+        """The settings of a queue that exists."""
+        queue = self.queues.get(name)
+        return None if queue is None else queue.settings
+
     def put(self, record: TaskRecord, entry: HistoryEntry | None = None) -> None:
         """Make a record the current one: counts, indexes and history follow."""
         old = self.tasks.get(record.id)

@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 
 from dibs.core.lease import LONGEST_RUN, RESCUE_BATCH, extended
 from dibs.core.moves import admit, lost, settled
-from dibs.core.states import UNFINISHED, State
+from dibs.core.states import UNFINISHED, WAITING, State
 from dibs.core.task import (
     HistoryEntry,
     HistoryEvent,
@@ -125,8 +125,7 @@ def store_new(store: Store, new: NewTask, now: Instant) -> None:
     store.counters[new.queue][Counter.ENQUEUED] += 1
     if new.key is not None:
         store.keys[new.queue, new.key] = HeldKey(new.id, new.fingerprint, now + new.window)
-    if record.state is State.PENDING:
-        store.topics.add(work_topic(new.queue))
+    store.topics.add(work_topic(new.queue))
 
 
 def holds(store: Store, lease: Lease) -> bool:
@@ -167,7 +166,7 @@ def settle_one(store: Store, settlement: Settlement, now: Instant) -> SettleOutc
             return SettleOutcome.ALREADY
         return refuse(store, settlement, now)
     assert record is not None
-    after, entry = settled(record, settlement, store.settings(record.queue), now)
+    after, entry = settled(record, settlement, store.standing(record.queue), now)
     store.put(after, entry)
     if settlement.outcome is Outcome.RETRY and after.state is State.RETRYING:
         store.counters[after.queue][Counter.RETRIES] += 1
@@ -191,7 +190,7 @@ def rescue(store: Store, now: Instant) -> Rescued:
     """Take back what expired leases held; mark workers whose record has expired."""
     found: list[str] = []
     while len(found) < RESCUE_BATCH and (record := store.pop_expired(now)) is not None:
-        after, entry = lost(record, store.settings(record.queue), now)
+        after, entry = lost(record, store.standing(record.queue), now)
         store.put(after, entry)
         store.counters[record.queue][Counter.LOSSES] += 1
         tell(store, record.queue, after.state)
@@ -206,9 +205,9 @@ def rescue(store: Store, now: Instant) -> Rescued:
 
 def tell(store: Store, queue: str, state: State) -> None:
     """Note whom to ring for a task that has come to `state`."""
-    if state is State.PENDING:
+    if state in WAITING:  # for later, too: whoever sleeps until something falls due must learn of it
         store.topics.add(work_topic(queue))
-    elif state not in UNFINISHED:
+    else:
         store.topics.add(ended_topic(queue))
     if store.settings(queue).max_concurrent is not None:  # a slot may have come free
         store.topics.add(work_topic(queue))

@@ -9,6 +9,7 @@ from dibs.core.states import ENDED, WAITING, State
 from dibs.core.task import Edit, QueueState
 from dibs.engines.base import CancelOutcome, Changed, Counter, work_topic, worker_topic
 from dibs.engines.sqlite.records import Records
+from dibs.engines.sqlite.rows import to_json
 from dibs.engines.sqlite.transaction import Transaction
 
 __all__ = ["cancel", "edit", "purge", "replay"]
@@ -99,8 +100,12 @@ def replay_one(
 def purge(transaction: Transaction, ids: Sequence[str], actor: str) -> list[Changed]:
     transaction.refresh()
     records = Records(transaction, ids)
+    keys = [(r.queue, to_json(r.key), r.id) for i in ids if (r := records.get(i)) is not None and r.key is not None]
     answers = [purge_one(records, task_id) for task_id in ids]
     records.flush()
+    if keys:
+        purged = set(done(ids, answers))
+        transaction.write("purge_keys", to_json([key for key in keys if key[2] in purged]))
     remember(transaction, actor, "purge", done(ids, answers), "")
     return answers
 

@@ -96,7 +96,7 @@ class SqliteEngine:
 
     @property
     def features(self) -> frozenset[Feature]:
-        everywhere = {Feature.DURABLE, Feature.SHARED, Feature.TRANSACTIONS, Feature.LEAD, Feature.BACKUP}
+        everywhere = {*Feature} - {Feature.PRESENCE}
         return frozenset(everywhere | {Feature.PRESENCE} if presence.AVAILABLE else everywhere)
 
     @property

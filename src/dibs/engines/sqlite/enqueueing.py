@@ -191,8 +191,7 @@ def admitted(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
     options = resolve(new.options, new.app_options, settings, new.priority)
     transaction.changes[state, stream] += 1
     transaction.changes[Counter.ENQUEUED, new.queue] += 1
-    if not later:
-        transaction.topics.add(work_topic(new.queue))
+    transaction.topics.add(work_topic(new.queue))
     facts = Facts(
         priority=new.priority,
         created_at=now,

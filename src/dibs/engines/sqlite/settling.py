@@ -104,7 +104,7 @@ def settle_one(transaction: Transaction, records: Records, settlement: Settlemen
         if record is not None and 0 < lease.number == record.settled_lease:
             return SettleOutcome.ALREADY
         return refuse(transaction, records, settlement)
-    after, entry = settled(record, settlement, transaction.settings(record.queue), transaction.now)
+    after, entry = settled(record, settlement, transaction.standing(record.queue), transaction.now)
     records.put(after, entry)
     if settlement.outcome is Outcome.RETRY and after.state is State.RETRYING:
         transaction.count(Counter.RETRIES, after.queue, 1)
@@ -161,7 +161,7 @@ def lose(transaction: Transaction, rows: str) -> list[str]:
     for row in decode_rows(rows):
         record = transaction.record(row)
         records.stored[row.id] = (record, row.stream)
-        after, entry = lost(record, transaction.settings(record.queue), transaction.now)
+        after, entry = lost(record, transaction.standing(record.queue), transaction.now)
         records.put(after, entry)
         transaction.count(Counter.LOSSES, record.queue, 1)
         transaction.tell(record.queue, after.state)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from dibs.core.settings import QueueSettings
-from dibs.core.states import UNFINISHED, State
+from dibs.core.states import WAITING, State
 from dibs.core.task import TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.base import AuditEntry, Counter, ended_topic, work_topic
@@ -86,6 +86,11 @@ class Transaction(Snapshot):
             self.write("tally", to_json(changes))
         self.changes.clear()
 
+    def standing(self, name: str) -> QueueSettings | None:
+        """The settings of a queue that exists."""
+        queue = self.catalog.queues.get(name)
+        return None if queue is None else queue.settings
+
     def make_queue(self, name: str) -> Queue:
         """The queue of this name, made now if there was none."""
         queue = self.catalog.queues.get(name)
@@ -122,9 +127,9 @@ class Transaction(Snapshot):
 
     def tell(self, queue: str, state: State) -> None:
         """Note whom to ring for a task that has come to `state`."""
-        if state is State.PENDING:
+        if state in WAITING:  # for later, too: whoever sleeps until something falls due must learn of it
             self.topics.add(work_topic(queue))
-        elif state not in UNFINISHED:
+        else:
             self.topics.add(ended_topic(queue))
         if self.settings(queue).max_concurrent is not None:  # a slot may have come free
             self.topics.add(work_topic(queue))

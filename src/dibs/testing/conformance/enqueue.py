@@ -150,6 +150,13 @@ async def test_key_is_held_through_its_window(harness: Harness) -> None:
     assert await harness.outcomes(harness.new(key="k")) == [ENQUEUED]
 
 
+async def test_key_of_a_purged_task_is_free(harness: Harness) -> None:
+    first = await harness.ended(key="k")
+    await harness.engine.purge([first], now=harness.now)
+    assert await harness.add(key="k") != first
+    assert (await harness.counts())[State.PENDING] == 1
+
+
 async def test_key_is_held_while_its_task_is_unfinished(harness: Harness) -> None:
     task = await harness.start(key="k", window=SECOND)
     harness.later(30 * DAY)

@@ -171,6 +171,17 @@ async def test_force_makes_waiting_tasks_dead(harness: Harness) -> None:
     assert await harness.claim(9) == []
 
 
+async def test_a_run_that_would_go_back_to_a_deleted_queue_is_dead(harness: Harness) -> None:
+    failed, lost = await harness.start(), await harness.start()
+    await harness.engine.delete_queue(QUEUE, force=True, now=harness.now)
+    await harness.settle(failed, Outcome.RETRY, delay=HOUR)
+    harness.later(HOUR)
+    await harness.engine.rescue(now=harness.now)
+    for task_id in (failed.id, lost.id):
+        record = await harness.record(task_id)
+        assert (record.state, record.reason) == (State.DEAD, Reason.QUEUE)
+
+
 async def test_the_dead_of_a_deleted_queue_run_elsewhere(harness: Harness) -> None:
     task_id = await harness.add()
     await harness.engine.delete_queue(QUEUE, force=True, now=harness.now)

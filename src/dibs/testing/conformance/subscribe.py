@@ -84,6 +84,7 @@ async def test_new_work_rings(harness: Harness) -> None:
     dead = await harness.ended(Outcome.DEAD, queue="elsewhere")
     replay = harness.engine.replay([dead], queue=QUEUE, now=harness.now)
     assert await rings(harness, work, replay)
+    assert await rings(harness, work, harness.add(delay=2 * HOUR)), "a sleeper must learn when the next task is due"
     late = await harness.add(delay=HOUR)
     assert await rings(harness, work, harness.engine.edit([Edit(id=late, due_at=harness.now)], now=harness.now))
 

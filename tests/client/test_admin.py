@@ -1,0 +1,309 @@
+"""`app.queues`, `app.tasks` and `app.workers`."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from dibs import Dibs, Filter, State
+from dibs.core.task import QueueState, WorkerState
+from dibs.errors import (
+    InvalidOption,
+    QueueDraining,
+    QueueNotEmpty,
+    UnknownQueue,
+    UnknownTask,
+    UnknownWorker,
+    WrongState,
+)
+from dibs.testing import ManualClock
+
+from .conftest import TIMEOUT
+
+
+@pytest.fixture
+def shop(still: Dibs) -> Dibs:
+    """An app with a task called `work`."""
+
+    @still.task(name="work")
+    def work(number: int = 0) -> int:
+        return number
+
+    @still.task(name="other")
+    def other(text: str) -> None: ...
+
+    return still
+
+
+def add(app: Dibs, count: int = 1, **options: object) -> list[str]:
+    task = app.task_named("work").using(**options)  # type: ignore[arg-type]
+    return [task.enqueue(number).id for number in range(count)]
+
+
+def bury(app: Dibs, error: str = "broken") -> str:
+    (claim,) = app.claim()
+    app.settle(claim, "dead", error=error)
+    return claim.id
+
+
+# Queues.
+
+
+def test_a_queue_exists_from_its_first_task_on(shop: Dibs) -> None:
+    assert shop.queues.list() == []
+    add(shop, 2, queue="mail")
+    (info,) = shop.queues.list()
+    assert (info.name, info.state, info.counts[State.PENDING]) == ("mail", QueueState.ACTIVE, 2)
+    assert str(info.bound).startswith("600 s per point of priority")
+
+
+def test_settings_change_one_by_one(shop: Dibs) -> None:
+    shop.queues.set("mail", aging=timedelta(minutes=5), max_depth=10, retries=7)
+    info = shop.queues.set("mail", max_depth=None, policy="tiers", tiers={"low": {"retries": 1}})
+    assert info.settings.aging == 300_000_000
+    assert info.settings.max_depth is None
+    assert info.settings.defaults.retries == 7
+    assert shop.queues.get("mail").settings == info.settings
+
+
+def test_a_paused_queue_hands_out_nothing(shop: Dibs) -> None:
+    add(shop)
+    assert shop.queues.pause("default") is True
+    assert shop.queues.pause("default") is False
+    assert shop.claim() == []
+    assert shop.queues.resume("default") is True
+    assert len(shop.claim()) == 1
+
+
+def test_a_draining_queue_takes_nothing_in(shop: Dibs) -> None:
+    dead = add(shop)[0]
+    bury(shop)
+    shop.queues.drain("default")
+    assert shop.queues.get("default").state is QueueState.DRAINING
+    with pytest.raises(QueueDraining):
+        add(shop)
+    with pytest.raises(QueueDraining, match="can't be replayed: its queue is draining"):
+        shop.tasks.replay(dead)
+
+
+def test_a_queue_with_tasks_is_only_deleted_by_force(shop: Dibs) -> None:
+    (task,) = add(shop)
+    with pytest.raises(QueueNotEmpty, match="Drain it first, or delete it with force"):
+        shop.queues.delete("default")
+    shop.queues.delete("default", force=True)
+    info = shop.tasks.get(task)
+    assert (info.state, info.reason) == (State.DEAD, "queue")
+    assert shop.tasks.replay(task, queue="elsewhere") is True
+    assert shop.tasks.get(task).queue == "elsewhere"
+
+
+def test_queues_that_are_not_there(shop: Dibs) -> None:
+    acts = [shop.queues.get, shop.queues.pause, shop.queues.resume, shop.queues.drain, shop.queues.delete, shop.bound]
+    for act in acts:
+        with pytest.raises(UnknownQueue, match="no queue is called 'mial'"):
+            act("mial")
+
+
+def test_async_faces(shop: Dibs) -> None:
+    async def use() -> list[object]:
+        await shop.queues.aset("mail", max_depth=3)
+        await shop.queues.apause("mail")
+        handle = await shop.task_named("work").using(queue="mail").aenqueue()
+        page = await shop.tasks.asearch(Filter(queue="mail"))
+        count = await shop.tasks.acount()
+        await shop.tasks.aedit(handle.id, priority=1)
+        info = await handle.arefresh()
+        why = await shop.awhy(handle.id)
+        stats = await shop.astats("mail")
+        return [
+            (await shop.queues.aget("mail")).state,
+            len(page.tasks),
+            str(count),
+            info.priority,
+            str(why),
+            stats.counts[State.PENDING],
+            len(await shop.apeek("mail")),
+            (await shop.aposition(handle.id))[0],
+            await handle.acancel(),
+            [line.event for line in await handle.ahistory()],
+            await shop.workers.alist(),
+        ]
+
+    paused = "queue 'mail' is paused: nothing is handed out until it is resumed."
+    expected = [QueueState.PAUSED, 1, "1", 1, paused, 1, 1, 0, True, ["edited", "cancelled"], []]
+    assert asyncio.run(use()) == expected
+
+
+# Tasks: finding them.
+
+
+def test_search_by_everything(shop: Dibs, dibs_clock: ManualClock) -> None:
+    shop.task_named("other").using(queue="mail", priority=80, key="k", metadata={"tenant": 3}).enqueue("needle")
+    middle = dibs_clock.advance(60)
+    dibs_clock.advance(60)
+    add(shop, 2, delay=5)
+    searches = {
+        "state": Filter(state="pending"),
+        "states": Filter(state=["pending", "running"]),
+        "queue": Filter(queue="mail"),
+        "name": Filter(name=["other"]),
+        "priority": Filter(priority_min=60),
+        "names of priorities": Filter(priority_min="high", priority_max="critical"),
+        "time": Filter(created_before=middle),
+        "metadata": Filter(metadata={"tenant": 3}),
+        "key": Filter(key="k"),
+        "text": Filter(text="needle"),
+    }
+    found = {what: [task.name for task in shop.tasks.search(each).tasks] for what, each in searches.items()}
+    assert found == dict.fromkeys(searches, ["other"])
+    assert len(shop.tasks.search(Filter(created_after=middle)).tasks) == 2
+    assert shop.tasks.count(Filter(state="scheduled")).count == 2
+
+
+def test_pages_go_from_new_to_old(shop: Dibs) -> None:
+    ids = add(shop, 25)
+    seen: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = shop.tasks.search(limit=10, cursor=cursor)
+        seen += [task.id for task in page.tasks]
+        cursor = page.cursor
+        if cursor is None:
+            break
+    assert seen == sorted(ids, reverse=True)
+
+
+def test_an_unknown_state_is_refused(shop: Dibs) -> None:
+    with pytest.raises(InvalidOption, match=r"no state is called 'pendign'\. Did you mean 'pending'\?"):
+        shop.tasks.search(Filter(state="pendign"))
+
+
+# Tasks: one at a time.
+
+
+def test_edit_changes_a_waiting_task(shop: Dibs, dibs_clock: ManualClock) -> None:
+    (task,) = add(shop)
+    deadline = dibs_clock.time + timedelta(hours=2)
+    assert shop.tasks.edit(task, priority="critical", deadline=deadline, metadata={"a": 1}) is True
+    assert shop.tasks.edit(task, priority=90) is False
+    assert shop.tasks.edit(task, delay=30) is True
+    info = shop.tasks.get(task)
+    assert (info.priority, info.deadline, info.metadata) == (90, deadline, {"a": 1})
+    assert (info.state, info.due_at) == (State.SCHEDULED, dibs_clock.time + timedelta(seconds=30))
+    with pytest.raises(InvalidOption, match="delay and at both say when"):
+        shop.tasks.edit(task, delay=1, at=deadline)
+
+
+def test_cancel_one(shop: Dibs) -> None:
+    (task,) = add(shop)
+    assert shop.tasks.cancel(task, "wrong customer") is True
+    assert shop.tasks.cancel(task) is False
+    info = shop.tasks.get(task)
+    assert (info.state, info.reason, info.note) == (State.CANCELLED, "user", "wrong customer")
+
+
+def test_cancel_asks_a_running_task(shop: Dibs) -> None:
+    (task,) = add(shop)
+    (claim,) = shop.claim()
+    assert shop.tasks.cancel(task, "stop") is True
+    assert shop.tasks.get(task).cancel_requested
+    shop.extend(claim)
+    assert claim.cancelled
+    shop.settle(claim, "cancelled")
+    assert shop.tasks.get(task).state is State.CANCELLED
+
+
+def test_replay_and_purge_one(shop: Dibs) -> None:
+    (task,) = add(shop)
+    with pytest.raises(WrongState, match="only dead tasks can be replayed"):
+        shop.tasks.replay(task)
+    with pytest.raises(WrongState, match="has not ended: cancel it first"):
+        shop.tasks.purge(task)
+    bury(shop)
+    assert shop.tasks.replay(task, reset=False) is True
+    assert shop.tasks.get(task).attempts == 1
+    bury(shop)
+    assert shop.tasks.purge(task) is True
+    for act in (shop.tasks.get, shop.tasks.cancel, shop.tasks.replay, shop.tasks.purge, shop.why):
+        with pytest.raises(UnknownTask):
+            act(task)
+
+
+# Tasks: all that match.
+
+
+def test_cancel_all_that_match(shop: Dibs) -> None:
+    add(shop, 600)
+    add(shop, 3, queue="mail")
+    wanted = Filter(queue="default")
+    dry = shop.tasks.cancel_matching(wanted, dry_run=True)
+    assert (dry.matched, dry.changed, dry.dry_run) == (600, 0, True)
+    wet = shop.tasks.cancel_matching(wanted, reason="cleaning up")
+    assert (wet.matched, wet.changed, wet.dry_run) == (600, 600, False)
+    assert shop.queues.get("mail").counts[State.PENDING] == 3
+    assert shop.tasks.cancel_matching(wanted).matched == 0
+
+
+def test_edit_replay_and_purge_all_that_match(shop: Dibs, dibs_clock: ManualClock) -> None:
+    add(shop, 4)
+    dibs_clock.advance(1)
+    assert shop.tasks.edit_matching(Filter(), priority="low").changed == 4
+    for _ in range(3):
+        bury(shop)
+    dibs_clock.advance(1)
+    assert shop.tasks.replay_matching(Filter(text="broken"), dry_run=True).matched == 3
+    assert shop.tasks.replay_matching(Filter(text="broken")).changed == 3
+    assert shop.tasks.purge_matching(Filter()).matched == 0
+    bury(shop)
+    dibs_clock.advance(1)
+    assert shop.tasks.purge_matching(Filter(state=["dead", "pending"])).changed == 1
+    assert shop.queues.get("default").counts == {**dict.fromkeys(State, 0), State.PENDING: 3}
+
+
+def test_what_is_done_is_audited(shop: Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIBS_ACTOR", "ada")
+    (task,) = add(shop)
+    shop.queues.pause("default")
+    shop.tasks.cancel(task)
+    entries = shop.hub.runner.run(shop.hub.engine.audit())
+    assert [(entry.actor, entry.act, entry.target) for entry in entries[:2]] == [
+        ("ada", "cancel", task),
+        ("ada", "set queue paused", "default"),
+    ]
+
+
+# Workers.
+
+
+def test_workers_can_be_seen_and_steered(app: Dibs) -> None:
+    @app.task(name="work")
+    def work() -> None: ...
+
+    with app.worker(name="w1", concurrency=3, capabilities=["gpu"]):
+        (info,) = app.workers.list()
+        assert (info.id, info.state, info.concurrency, info.queues) == ("w1", WorkerState.ACTIVE, 3, ("default",))
+        assert info.names == ("work",)
+        assert "gpu" in info.capabilities
+        assert app.workers.pause("w1") is True
+        assert app.workers.pause("w1") is False
+        assert app.workers.resume("w1") is True
+    assert app.workers.list() == []
+
+
+def test_a_drained_worker_leaves(app: Dibs) -> None:
+    @app.task
+    def work() -> None: ...
+
+    worker = app.worker(name="w1").start()
+    app.workers.drain("w1")
+    report = worker.wait(TIMEOUT)
+    assert report is not None
+    assert report.code == 0
+
+
+def test_workers_that_are_not_there(app: Dibs) -> None:
+    for act in (app.workers.pause, app.workers.resume, app.workers.drain):
+        with pytest.raises(UnknownWorker, match="no worker has the id 'w9'"):
+            act("w9")
