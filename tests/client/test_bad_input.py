@@ -68,8 +68,10 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"id": "42"}, f"id must be a UUID, such as '{UUID_EXAMPLE}', not '42'."),
     (
         {"queue": "no spaces"},
-        "queue must be 1 to 200 letters, digits or any of _ . : / - (starting with a letter, digit or _), "
-        "not 'no spaces'.",
+        (
+            "queue must be 1 to 200 letters, digits or any of _ . : / - (starting with a letter, digit or _), "
+            "not 'no spaces'."
+        ),
     ),
 ]
 
@@ -88,8 +90,10 @@ ARGUMENTS: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
     (
         (1,),
         {"priority": 90},
-        "work has no parameter 'priority'. Its parameters: number, text. "
-        "Options such as priority or delay go into .using(…).",
+        (
+            "work has no parameter 'priority'. Its parameters: number, text. "
+            "Options such as priority or delay go into .using(…)."
+        ),
     ),
     (("1",), {}, "the arguments of work don't fit its signature: Expected `int`, got `str` - at `$.number`."),
     ((object(),), {}, "the arguments of work can't be carried as JSON: JSON can't carry a object."),
@@ -174,7 +178,7 @@ def test_urls() -> None:
     with pytest.raises(InvalidOption) as caught:
         Dibs("sqlit:///tasks.db")
     assert str(caught.value).startswith("no engine knows the URL scheme 'sqlit'. Did you mean 'sqlite'?")
-    with pytest.raises(InvalidOption, match="'tasks.db' is not a store URL"):
+    with pytest.raises(InvalidOption, match=r"'tasks\.db' is not a store URL"):
         Dibs("tasks.db")
 
 

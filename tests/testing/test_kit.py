@@ -286,7 +286,8 @@ def test_middleware_and_lifespan_take_part(dibs_kit: MakeKit) -> None:
         kit.run_due()
     assert seen == ["open", "before plain", "after a pool", "before nested", "after None", "close"]
     with Kit(app, state="mine") as kit:
-        assert plain.enqueue() and kit.run_due()[0].result == "mine"
+        assert plain.enqueue()
+        assert kit.run_due()[0].result == "mine"
 
 
 def test_capabilities_are_offered_or_not(dibs_kit: MakeKit) -> None:

@@ -212,6 +212,7 @@ def leased(task_id: str, priority: int, ready_at: int = 0, queue: str = "default
         name="work",
         args=b"{}",
         priority=priority,
+        effective=priority - ready_at / 600_000_000,
         options=FALLBACK,
     )
 

@@ -40,6 +40,7 @@ TASK = LeasedTask(
     name="work",
     args=b"{}",
     priority=50,
+    effective=50.0,
     options=FALLBACK,
 )
 

@@ -64,7 +64,8 @@ def examine(app: Dibs, *, full: bool) -> list[Finding]:
     """Everything worth saying, the store first."""
     findings = app.hub.runner.run(app.hub.engine.check(full=full))
     features = app.hub.engine.features
-    findings.append(durability(app.hub.engine.durability, features))
+    if not any(finding.title == "durability" for finding in findings):
+        findings.append(durability(app.hub.engine.durability, features))
     findings.append(crash_detection(features))
     queues, workers = app.queues.list(), app.workers.list()
     serving = [worker for worker in workers if worker.state is not WorkerState.DEAD]

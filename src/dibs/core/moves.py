@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from dibs.core.lease import rewound
-from dibs.core.priority import Ranking, rank
+from dibs.core.priority import Ranking, effective, rank
 from dibs.core.retry import jitter, loss_delay
 from dibs.core.settings import QueueSettings, resolve
 from dibs.core.states import Move, Reason, State, after
@@ -91,7 +91,7 @@ def claimed(record: TaskRecord, worker: str, sequence: int, lease: Duration | No
     )
 
 
-def leased(record: TaskRecord) -> LeasedTask:
+def leased(record: TaskRecord, settings: QueueSettings) -> LeasedTask:
     """What the worker is told of a claimed task."""
     assert record.lease_expires_at is not None
     assert record.started_at is not None
@@ -106,6 +106,7 @@ def leased(record: TaskRecord) -> LeasedTask:
         name=record.name,
         args=record.args,
         priority=record.priority,
+        effective=effective(record.rank, record.lane, settings, record.started_at),
         options=record.options,
         attempts=record.attempts,
         losses=record.losses,

@@ -187,6 +187,8 @@ class LeasedTask(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True
     name: str
     args: bytes
     priority: int
+    effective: float
+    """Its effective priority when it was claimed."""
     options: Resolved
     attempts: int = 0
     losses: int = 0

@@ -1,8 +1,7 @@
 """Tasks that are leased but not started: most urgent first.
 
-Each claim's tasks keep the order that the store gave them. Between claims the heads are compared by the rank that they
-have under the default ageing: the store's own rank does not travel, and within the tenth of a second that a buffer
-lasts this is near enough.
+Each claim's tasks keep the order that the store gave them. Between claims the heads are compared by the effective
+priority that they had when they were claimed: within the tenth of a second that a buffer lasts, ageing changes nothing.
 """
 
 from __future__ import annotations
@@ -10,17 +9,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from dibs.core.settings import QueueSettings
 from dibs.worker.run import Run
 
 __all__ = ["Buffer", "urgency"]
 
-AGING = QueueSettings().aging
 
-
-def urgency(run: Run) -> int:
+def urgency(run: Run) -> float:
     """Smaller goes first."""
-    return run.task.ready_at - AGING * run.task.priority
+    return -run.task.effective
 
 
 class Buffer:

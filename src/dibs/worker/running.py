@@ -102,13 +102,13 @@ class Runs:
     def _may_start(self, run: Run) -> bool:
         """Whether starting this leaves the reserved slots free."""
         return all(
-            run.task.priority >= floor.effective or self.below[level] < floor.below
+            run.task.effective >= floor.effective or self.below[level] < floor.below
             for level, floor in enumerate(self._ceilings)
         )
 
     def _count_levels(self, run: Run, change: int) -> None:
         for level, floor in enumerate(self._ceilings):
-            if run.task.priority < floor.effective:
+            if run.task.effective < floor.effective:
                 self.below[level] += change
 
     def _start(self, run: Run) -> None:

@@ -32,7 +32,7 @@ def claim(store: Store, request: ClaimRequest, now: Instant) -> Claimed:
         taken = claimed(record, request.worker, request.sequence, request.lease, now)
         store.put(taken)
         store.counters[taken.queue][Counter.CLAIMED] += 1
-        tasks.append(leased(detached(taken)))
+        tasks.append(leased(detached(taken), store.settings(taken.queue)))
     return Claimed(tasks, next_due_in(store, request, now))
 
 
@@ -43,7 +43,9 @@ def given_before(store: Store, request: ClaimRequest) -> list[LeasedTask]:
         for record in (store.tasks[task_id] for task_id in running)
         if record.worker == request.worker and record.sequence == request.sequence
     ]
-    return [leased(detached(record)) for record in sorted(mine, key=lambda record: record.id)]
+    return [
+        leased(detached(record), store.settings(record.queue)) for record in sorted(mine, key=lambda record: record.id)
+    ]
 
 
 def promote(store: Store, now: Instant) -> None:

@@ -11,7 +11,8 @@ from msgspec import Struct
 from dibs.core.lease import PROMOTE_BATCH
 from dibs.core.limits import Bucket, free_slots, refill, spend, tokens, until_token
 from dibs.core.moves import leased
-from dibs.core.settings import FALLBACK
+from dibs.core.priority import effective
+from dibs.core.settings import FALLBACK, QueueSettings
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, QueueState
 from dibs.core.times import Duration, Instant
@@ -159,14 +160,19 @@ class Desk:
         taken = transaction.write("claim", self.now, request.worker, request.sequence, request.lease, ids)
         assert taken == len(chosen), "the pending index names tasks that are not pending"
         streams = transaction.catalog.streams
-        for stream, count in Tally(head.stream for head in chosen).items():
-            transaction.count(State.PENDING, stream, -count)
-            transaction.count(State.RUNNING, stream, count)
-            transaction.count(Counter.CLAIMED, streams[stream].queue, count)
-            self.pending[stream] -= count
+        for number, count in Tally(head.stream for head in chosen).items():
+            transaction.count(State.PENDING, number, -count)
+            transaction.count(State.RUNNING, number, count)
+            transaction.count(Counter.CLAIMED, streams[number].queue, count)
+            self.pending[number] -= count
         given = given_decoder.decode(transaction.value("claim_read", ids))
         rows = zip(chosen, given, strict=True)
-        return [leased_task(head, row, streams[head.stream], self.now) for head, row in rows]
+        settings = {queue.name: queue.settings for _, queue in self.queues}
+        tasks = []
+        for head, row in rows:
+            stream = streams[head.stream]
+            tasks.append(leased_task(head, row, stream, settings[stream.queue], self.now))
+        return tasks
 
     def spend(self, tasks: list[LeasedTask]) -> None:
         """Take the start tokens of what was given."""
@@ -209,10 +215,11 @@ def claim(transaction: Transaction, request: ClaimRequest) -> Claimed:
 def given_before(transaction: Transaction, request: ClaimRequest) -> list[LeasedTask]:
     """What an earlier call with the same sequence took and still holds."""
     rows = decode_rows(transaction.value("claim_repeat", request.worker, request.sequence))
-    return [leased(transaction.record(row)) for row in rows]
+    records = [transaction.record(row) for row in rows]
+    return [leased(record, transaction.settings(record.queue)) for record in records]
 
 
-def leased_task(head: Head, given: Given, stream: Stream, now: Instant) -> LeasedTask:
+def leased_task(head: Head, given: Given, stream: Stream, settings: QueueSettings, now: Instant) -> LeasedTask:
     """`moves.leased`, straight from the row."""
     facts = decode_facts(given.facts)
     return LeasedTask(
@@ -225,6 +232,7 @@ def leased_task(head: Head, given: Given, stream: Stream, now: Instant) -> Lease
         name=stream.name,
         args=given.args.encode(),
         priority=facts.priority,
+        effective=effective(head.rank, stream.lane, settings, now),
         options=facts.options or FALLBACK,
         attempts=facts.attempts,
         losses=facts.losses,
