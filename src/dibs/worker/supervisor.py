@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -50,14 +51,14 @@ class Child:
         self.process = subprocess.Popen(  # noqa: S603  # the command is the caller's own
             self._command,
             start_new_session=True,
-            preexec_fn=ask_for_sigterm if sys.platform == "linux" else None,  # noqa: PLW1509  # there are no threads
+            preexec_fn=partial(ask_for_sigterm, os.getpid()) if sys.platform == "linux" else None,  # noqa: PLW1509  # there are no threads
         )
 
     def ended(self, code: int, stopping: bool) -> None:
         """Decide whether it is started again."""
         self.process = None
-        self.code = code if code >= 0 else 128 - code
         if stopping or code in FINAL:
+            self.code = code if code >= 0 else 128 - code
             return
         if time.monotonic() - self._started > HEALTHY_AFTER:
             self._backoff.reset()
@@ -178,10 +179,10 @@ def finish(child: Child) -> int:
     return child.code or 0
 
 
-def ask_for_sigterm() -> None:
+def ask_for_sigterm(supervisor: int) -> None:
     """In the child, before its program starts: if the supervisor is killed, leave in good order."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() == 1:
+    if os.getppid() != supervisor:  # it was killed before we could ask
         os._exit(1)
 
 
