@@ -119,7 +119,8 @@ def combine(*levels: Defaults) -> Resolved:
     for name in Resolved.__struct_fields__:
         given = next((value for level in levels if (value := getattr(level, name)) is not None), None)
         chosen[name] = getattr(FALLBACK, name) if given is None else given
-    return Resolved(**chosen)
+    found = Resolved(**chosen)
+    return FALLBACK if found == FALLBACK else found  # one object, so that engines can leave it out
 
 
 # name in the public face → (low, high) in its own unit. Durations are given in seconds or as a timedelta.

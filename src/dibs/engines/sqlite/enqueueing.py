@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from itertools import chain
+from typing import cast
 
 import msgspec
 from msgspec import Struct
@@ -159,7 +160,7 @@ def held_key(known: Known, new: NewTask, now: Instant) -> EnqueueAnswer | None:
 
 def store(transaction: Transaction, tasks: Collection[NewTask]) -> None:
     """Write new tasks."""
-    rows = [admitted(transaction, new) for new in tasks]
+    rows = rows_of(transaction, tasks)
     whole = len(rows) - len(rows) % ROWS
     for start in range(0, whole, ROWS):
         transaction.write("enqueue_many", *chain.from_iterable(rows[start : start + ROWS]))
@@ -172,6 +173,26 @@ def store(transaction: Transaction, tasks: Collection[NewTask]) -> None:
     ]
     if keys:
         transaction.write("save_keys", to_json(keys))
+
+
+def rows_of(transaction: Transaction, tasks: Collection[NewTask]) -> list[tuple[object, ...]]:
+    """The row of each task. Batches are mostly of one kind: what follows from it is worked out once for each run."""
+    rows: list[tuple[object, ...]] = []
+    last: tuple[object, ...] = ()
+    for new in tasks:
+        kind = (
+            new.queue, new.name, new.requires, new.priority, new.delay, new.at, new.deadline,
+            new.options, new.app_options, new.key, new.parent, new.metadata, new.headers,
+        )  # fmt: skip
+        if kind == last:
+            before = rows[-1]
+            rows.append((new.id, *before[1:8], new.args.decode(), before[9]))
+            transaction.changes[str(before[2]), cast(int, before[1])] += 1
+            transaction.changes[Counter.ENQUEUED, new.queue] += 1
+        else:
+            rows.append(admitted(transaction, new))
+            last = kind
+    return rows
 
 
 def admitted(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
