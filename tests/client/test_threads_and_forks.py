@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from dibs import Dibs, State
+from dibs import Dibs, State, Task
+from dibs.engines.memory import MemoryEngine
 from dibs.errors import Closed
 
-from .conftest import TIMEOUT
+from .conftest import TIMEOUT, MakeApp
 
 
 def in_child(work: Callable[[], object]) -> int:
@@ -178,3 +179,47 @@ def test_children_make_ids_of_their_own(tmp_path: Path) -> None:
         codes = [in_child(lambda: [work.enqueue() for _ in range(20)]) for _ in range(3)]
         assert codes == [0, 0, 0]
         assert app.tasks.count().count == 61
+
+
+def test_many_threads_come_first(make_app: MakeApp) -> None:
+    """The loop and the engine are made once, however many ask for them at the same moment."""
+    for number in range(20):
+        app = make_app(at="memory://") if number % 2 else make_app()
+        task = app.task(name="work")(abs_of)
+        gate = threading.Barrier(4)
+
+        def use(how: int, app: Dibs = app, gate: threading.Barrier = gate, task: Task[[int], int] = task) -> object:
+            gate.wait(TIMEOUT)
+            if how == 0:
+                return asyncio.run(app.aclaim(["none"]))
+            if how == 1:
+                return app.queues.list()
+            return task.enqueue(how)
+
+        with ThreadPoolExecutor(4) as pool:
+            assert len([wait.result(TIMEOUT) for wait in [pool.submit(use, how) for how in range(4)]]) == 4
+
+
+def abs_of(number: int) -> int:
+    return abs(number)
+
+
+class SlowToOpen(MemoryEngine):
+    """Counts how often it is opened, and lets others come while it is."""
+
+    opened = 0
+
+    async def open(self) -> None:
+        self.opened += 1
+        await asyncio.sleep(0)
+
+
+def test_an_engine_is_opened_once() -> None:
+    engine = SlowToOpen()
+    with Dibs("memory://", engine=engine) as app:
+
+        async def use() -> None:
+            await asyncio.gather(*(app.queues.alist() for _ in range(10)))
+
+        asyncio.run(use())
+    assert engine.opened == 1

@@ -102,6 +102,7 @@ class Demo:
                 time.sleep(TICK)
             exits = self.crew.stop()
             self.view.event("the workers have left")
+            self.show(self.ended_in_store() - self.ended_before)
         return summarise(self.app, self.plan, self.crash, self.before, exits, time.monotonic() - began)
 
     def enqueue_bulk(self) -> None:
@@ -124,6 +125,9 @@ class Demo:
             self.kill()
         if self.crash is not None and self.crash.recovered_after is None:
             self.look_for_recovery()
+        self.show(ended)
+
+    def show(self, ended: int) -> None:
         queues = [queue for queue in self.app.queues.list() if queue.name in QUEUES]
         self.view.show(queues, [w for w in self.app.workers.list() if w.id in self.crew.names], ended)
 

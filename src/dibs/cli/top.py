@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from datetime import datetime
 
 import click
@@ -63,7 +64,10 @@ def top(app: Dibs, interval: float, once: bool, as_json: bool) -> None:
     if once or not console.is_terminal:
         show(render(frame, None))
         return
-    with Live(render(frame, None), console=console, screen=True, auto_refresh=False) as live:
+    with (
+        Live(render(frame, None), console=console, screen=True, auto_refresh=False) as live,
+        suppress(KeyboardInterrupt),
+    ):
         while True:
             time.sleep(max(interval, 0.1))
             earlier, frame = frame, Frame(app)

@@ -252,7 +252,11 @@ class Dibs:
         """Define every function of the allowed modules, so that workers know their names."""
         for module in self.allow:
             for name, function in functions_of(module):
-                self.hub.define(define(function, name=name))
+                try:
+                    definition = define(function, name=name)
+                except InvalidOption:  # it takes *args, say: nobody can enqueue it, so no worker needs to know it
+                    continue
+                self.hub.define(definition)
 
     # Following tasks.
 

@@ -52,7 +52,7 @@ def define(
         queue=check_name(queue, "queue"),
         priority=parse_priority(priority),
         options=options,
-        requires=check_requires(list(requires)),
+        requires=check_requires(requires if isinstance(requires, str) else list(requires)),
         retry_on=exception_types(retry_on, "retry_on"),
         no_retry=exception_types(no_retry, "no_retry"),
         memory_limit=None if memory_limit is None else check_number(memory_limit, "memory_limit", 16 * MIB, 2**50),

@@ -32,7 +32,7 @@ def enqueue(hub: Hub, new: NewTask, options: Options) -> EnqueueAnswer:
     runner = hub.runner
     if asyncio._get_running_loop() is not None:
         return runner.run(enqueue_async(hub, new, options))
-    answer = hub.enqueuer.submit_blocking(new)
+    answer = hub.enqueue_at_once(new) or hub.enqueuer.submit_blocking(new)
     if answer.outcome is EnqueueOutcome.FULL and options.block:
         runner.serve()
         answer = runner.run(wait_for_room(hub, new, options.block))

@@ -88,7 +88,7 @@ class Feature(StrEnum):
     PRESENCE = "presence"  # a killed worker is noticed before its lease ends
     LEAD = "lead"  # leadership and chores happen here
     BACKUP = "backup"
-    INLINE = "inline"  # while a blocked caller drives the loop, verbs never suspend
+    INLINE = "inline"  # enqueue_now works: the store answers without waiting for an event loop
 
 
 class EnqueueOutcome(StrEnum):
@@ -402,6 +402,10 @@ class Engine(Protocol):
         self, tasks: Sequence[NewTask], *, atomic: bool = False, now: Instant | None = None
     ) -> list[EnqueueAnswer]:
         """Store tasks durably. `atomic`: all or none. Repeat: the same id is stored once and answers `exists`."""
+        ...
+
+    def enqueue_now(self, task: NewTask, *, now: Instant | None = None) -> EnqueueAnswer:
+        """`enqueue` of one task on the calling thread, while nothing else uses this engine. Only with `INLINE`."""
         ...
 
     def enqueue_in(

@@ -70,10 +70,9 @@ class AsyncTicket:
 class Coalescer(Generic[Item, Answer]):
     """Gathers items from any number of threads and, while the runner serves, coroutines."""
 
-    def __init__(self, runner: LoopRunner, flush: Flush[Item, Answer], *, straight: bool = False) -> None:
+    def __init__(self, runner: LoopRunner, flush: Flush[Item, Answer]) -> None:
         self._runner = runner
         self._flush = flush
-        self._run = runner.run_straight if straight else runner.run
         self.forget()
 
     def forget(self) -> None:
@@ -109,7 +108,7 @@ class Coalescer(Generic[Item, Answer]):
         """On the thread of a caller that was asked to."""
         batch = self._take()
         try:
-            self._run(self._send(batch))
+            self._runner.run(self._send(batch))
         except Exception as error:  # the flush itself could not be run: nobody else would tell those who wait
             settle_all(batch, error)
         finally:

@@ -54,6 +54,7 @@ class LoopRunner:
         self._thread: threading.Thread | None = None
         self._serving = threading.Event()
         self._started = False
+        self._opening = asyncio.Lock()
         self._closed = False
 
     @property
@@ -64,9 +65,13 @@ class LoopRunner:
             self._reset()
         if self._closed:
             raise Closed(CLOSED)
-        if self._loop is None:
-            self._loop = DibsLoop()
-        return self._loop
+        return self._loop or self._make_loop()
+
+    def _make_loop(self) -> DibsLoop:
+        with self._gate:  # two threads may come first
+            if self._loop is None:
+                self._loop = DibsLoop()
+            return self._loop
 
     @property
     def is_serving(self) -> bool:
@@ -105,16 +110,19 @@ class LoopRunner:
                     self._drive.release()
         return self._submit(work).result()
 
-    def run_straight(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """`run` for work that never suspends while nobody else drives the loop: stepped by hand, without the loop.
+    def take(self) -> bool:
+        """Take the loop's place, if nobody drives it: whoever gets True may use the engine, then calls `give_back`."""
+        if not self._started or self._serving.is_set() or self._pid != os.getpid():
+            return False
+        if not self._drive.acquire(blocking=False):
+            return False
+        if self._serving.is_set() or self._closed:
+            self._drive.release()
+            return False
+        return True
 
-        Turning the loop for it would cost more than all the rest that a lone enqueue does in Python.
-        """
-        if self._started and not self._serving.is_set() and asyncio._get_running_loop() is None:
-            with self._drive:
-                if not (self._closed or self._serving.is_set()):
-                    return step(work, self.loop)
-        return self.run(work)
+    def give_back(self) -> None:
+        self._drive.release()
 
     async def arun(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Await from any loop."""
@@ -146,17 +154,22 @@ class LoopRunner:
     async def _with_engine(self, work: Coroutine[Any, Any, Result]) -> Result:
         if not self._started:
             try:
-                await self._start()
+                await self._open_once()
             except BaseException:
                 work.close()
                 raise
-            self._started = True
         try:
             return await work
         except asyncio.CancelledError:
             if self._closed:
                 raise Closed("the app was closed while this call was under way.") from None
             raise
+
+    async def _open_once(self) -> None:
+        async with self._opening:  # opening may suspend, and others come meanwhile
+            if not self._started:
+                await self._start()
+                self._started = True
 
     def serve(self) -> None:
         """Have a background thread drive the loop from now on."""
@@ -227,16 +240,3 @@ async def end_calls() -> None:
         _, late = await asyncio.wait(others, timeout=GRACE)
         for task in late:
             task.cancel()
-
-
-def step(work: Coroutine[Any, Any, Result], loop: DibsLoop) -> Result:
-    """Run a coroutine that does not suspend to its end."""
-    asyncio._set_running_loop(loop)
-    try:
-        work.send(None)
-    except StopIteration as ended:
-        return ended.value  # type: ignore[no-any-return]
-    finally:
-        asyncio._set_running_loop(None)
-        work.close()
-    raise AssertionError("an engine that runs inline has suspended")

@@ -20,7 +20,7 @@ from dibs.core.priority import parse_priority
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, Outcome, Settlement
 from dibs.core.times import Instant
-from dibs.engines.base import ClaimRequest, Query
+from dibs.engines.base import ClaimRequest, Feature, Query
 from dibs.errors import DibsError, UsageError
 from dibs.runtime.definition import ExecutorKind, TaskDefinition
 from dibs.runtime.hub import Hub
@@ -93,6 +93,7 @@ class Kit:
             raise UsageError("this Kit is open already.")
         self._engine = InlineEngine()
         inner = Hub(self._engine, clock=self.clock, codec=self._hub.codec, defaults=self._hub.defaults, url="memory://")
+        inner.features -= {Feature.INLINE}  # enqueues have to come by the kit's own enqueuer
         inner.runner = InlineRunner(inner.engine.open, inner.forget)
         inner.enqueuer = DirectEnqueuer(inner.runner, inner._flush_enqueues)
         if self.eager:

@@ -98,6 +98,9 @@ class MemoryEngine:
     ) -> list[EnqueueAnswer]:
         return self._do(verbs.enqueue, tasks, atomic, now=now)
 
+    def enqueue_now(self, task: NewTask, *, now: Instant | None = None) -> EnqueueAnswer:
+        return self._do(verbs.enqueue, [task], False, now=now)[0]
+
     def enqueue_in(
         self, connection: Any, tasks: Sequence[NewTask], *, now: Instant | None = None
     ) -> list[EnqueueAnswer]:

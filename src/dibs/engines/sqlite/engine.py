@@ -173,6 +173,9 @@ class SqliteEngine:
     ) -> list[EnqueueAnswer]:
         return await self._write(enqueueing.enqueue, tasks, atomic, now=now)
 
+    def enqueue_now(self, task: NewTask, *, now: Instant | None = None) -> EnqueueAnswer:
+        return self._opened().write(enqueueing.enqueue, ([task], False), now)[0]
+
     def enqueue_in(
         self, connection: Any, tasks: Sequence[NewTask], *, now: Instant | None = None
     ) -> list[EnqueueAnswer]:

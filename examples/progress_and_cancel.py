@@ -1,0 +1,45 @@
+"""Progress and cancelling: a task says how far it is, and stops when it is asked to.
+
+Run it with `python progress_and_cancel.py`.
+"""
+
+import time
+
+from dibs import Context, Dibs
+from dibs.errors import TaskCancelled
+
+app = Dibs("memory://")
+PAGES = 10_000
+
+
+@app.task
+def convert(ctx: Context, book: str) -> int:
+    for page in range(PAGES):
+        ctx.raise_if_cancelled()  # threads can't be stopped from outside: they must look
+        ctx.progress(page / PAGES, f"page {page} of {book}")  # cheap; only the latest value is stored
+        time.sleep(0.005)
+    return PAGES
+
+
+def main() -> None:
+    running = convert.enqueue("Moby-Dick")
+    while not (info := running.refresh()).progress:
+        time.sleep(0.01)
+    print("state:", info.state, "progress is known:", info.progress > 0, "message:", info.progress_message[:5], "…")
+
+    print("asked to stop:", running.cancel("wrong edition"))
+    try:
+        running.result(timeout=10)
+    except TaskCancelled as error:
+        print("cancelled by:", error.reason)
+    print("note:", running.refresh().note)
+
+    waiting = convert.using(delay=3600).enqueue("Emma")
+    waiting.cancel("not today")  # a task that waits ends at once
+    print("waiting one:", waiting.refresh().state)
+    print("cancelled twice:", waiting.cancel())
+
+
+if __name__ == "__main__":
+    with app, app.worker():
+        main()

@@ -1,0 +1,38 @@
+"""The scripts in bench/, small; the peers themselves are only there after `make bench`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from cli_support import PATIENCE
+
+BENCH = Path(__file__).parents[2] / "bench"
+
+
+def run(script: str, *options: str) -> Any:
+    command = [sys.executable, str(BENCH / script), *options, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_compare() -> None:
+    report = run("compare.py", "--only", "Dibs", "--tasks", "300", "--rounds", "1", "--samples", "5")
+    rows = {row["name"]: row for row in report["rows"]}
+    assert set(rows) == {"Dibs", "raw sqlite3, FULL", "raw sqlite3, NORMAL"}
+    assert rows["Dibs"]["durability"] == "FULL"
+    assert rows["raw sqlite3, FULL"]["dibs_drain_ratio"] > 0
+
+
+def test_depth() -> None:
+    report = run("depth.py", "--shallow", "200", "--deep", "1000", "--rounds", "1", "--priorities", "5")
+    assert report["ratio"] > 0
+
+
+def test_idle() -> None:
+    report = run("idle.py", "--seconds", "0.5")
+    assert 0 < report["memory_mib"] < 200

@@ -1,0 +1,89 @@
+"""The guides are true: their Python runs, their commands parse, their links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from dibs.cli.main import cli
+
+GUIDES = Path(__file__).parents[2] / "docs" / "guides"
+FILES = sorted(GUIDES.glob("*.md"))
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+
+guides = pytest.mark.parametrize("guide", FILES, ids=lambda file: file.stem)
+
+
+def blocks(guide: Path, language: str) -> Iterator[tuple[int, str]]:
+    """The line on which each fenced block of a language starts, and its text."""
+    text = guide.read_text()
+    for found in FENCE.finditer(text):
+        if found[1] == language:
+            yield text.count("\n", 0, found.start(2)), found[2]
+
+
+def as_program(guide: Path) -> str:
+    """All Python of a guide, each line where it is in the guide, so that tracebacks point there."""
+    program = ""
+    for line, code in blocks(guide, "python"):
+        program += "\n" * (line - program.count("\n")) + code
+    return program
+
+
+def run(directory: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", *command],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@guides
+def test_the_python_of_a_guide_runs(guide: Path, tmp_path: Path) -> None:
+    program = as_program(guide)
+    if not program:
+        pytest.skip("has no Python")
+    file = tmp_path / "guide.py"
+    file.write_text(program)
+    ended = run(tmp_path, file.name)
+    assert (ended.returncode, ended.stderr) == (0, ""), f"{guide.name}:\n{ended.stderr}"
+    if "\ndef test_" in program:
+        tested = run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", file.name)
+        assert tested.returncode == 0, tested.stdout
+
+
+def commands(guide: Path) -> Iterator[list[str]]:
+    for _, text in blocks(guide, "sh"):
+        for line in text.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["dibs"]:
+                yield words[1:]
+
+
+@guides
+def test_the_commands_of_a_guide_exist(guide: Path) -> None:
+    for words in commands(guide):
+        command: click.Command = cli
+        rest = words
+        while isinstance(command, click.Group):
+            found = command.get_command(click.Context(command), rest[0])
+            assert found is not None, f"{guide.name}: dibs {shlex.join(words)}"
+            command, rest = found, rest[1:]
+        command.make_context(command.name, rest)
+
+
+@guides
+def test_the_links_of_a_guide_lead_somewhere(guide: Path) -> None:
+    for target in LINK.findall(guide.read_text()):
+        assert (guide.parent / target).exists(), f"{guide.name}: {target}"
