@@ -49,7 +49,7 @@ PRINTS = {
         "cancelled twice: False",
     ],
     "hard_timeout": [
-        "spin: TimeoutError: the run took longer than its timeout of 0.5 s",
+        "spin: TimeoutError: the run took longer than its timeout of 1 s",
         "eat a little: 8388608",
         *(["eat too much: MemoryError: the task needed more memory"] if sys.platform == "linux" else []),
     ],

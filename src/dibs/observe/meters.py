@@ -25,6 +25,10 @@ class Meters:
     """The meters of one app."""
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Start anew, in a forked child."""
         self._lock = threading.Lock()
         self._meters: dict[str, Meter] = {}
 

@@ -53,7 +53,7 @@ class Hub:
     def forget(self) -> None:
         """In a forked child: start anew without closing what is the parent's."""
         self.engine.forget()
-        self.new_id = IdMaker()
+        self.meters.forget()
         self.enqueuer.forget()
         self.settler.forget()
 

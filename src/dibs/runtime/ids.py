@@ -18,12 +18,18 @@ class IdMaker:
     """Makes UUIDv7s whose (millisecond, counter) part never goes back."""
 
     def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._milliseconds = 0
         self._counter = 0
         self._random: list[int] = []
 
     def __call__(self) -> str:
+        if self._pid != os.getpid():  # a forked child must not go on with its parent's numbers, nor wait for its lock
+            self._begin()
         now = time.time_ns() // 1_000_000
         with self._lock:
             if not self._random:

@@ -202,6 +202,7 @@ class Registry:
         self.lock = threading.Lock()
         self.stores: dict[tuple[int, Path], Store] = {}
         self.inherited: list[object] = []
+        self.held: list[Store] = []
 
     def acquire(self, path: Path, synchronous: Synchronous, busy_timeout: float) -> Store:
         """The store of this file in this process, opened by whoever comes first."""
@@ -227,7 +228,24 @@ class Registry:
     def forget(self, *inherited: object) -> None:
         """In a forked child: keep what is the parent's alive and never touch it again, neither to use nor to close."""
         self.inherited.extend(inherited)
-        self.lock = threading.Lock()  # another thread of the parent may have held it
+
+    def hold(self) -> None:
+        """Before a fork: wait until no write is under way.
+
+        SQLite notes in memory which of its connections holds the file's write lock. A child that is made in the middle
+        of a transaction inherits that note, and would wait for a connection that nobody uses there.
+        """
+        self.lock.acquire()
+        self.held = [store for store in self.stores.values() if store.lock.acquire(timeout=store.busy_timeout)]
+
+    def let_go(self) -> None:
+        """After a fork, in parent and child."""
+        for store in self.held:
+            store.lock.release()
+        self.held = []
+        self.lock.release()
 
 
 registry = Registry()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=registry.hold, after_in_parent=registry.let_go, after_in_child=registry.let_go)

@@ -1,0 +1,213 @@
+"""Write the pages of the docs that the code knows best: settings, states, errors, and the diagram in the concepts.
+
+`python scripts/generate_docs.py` writes them; with `--check` it only says which are not up to date.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+
+from dibs import errors
+from dibs.client.task import Task
+from dibs.core.settings import DURATIONS, FALLBACK, OPTIONAL, REAL, SHARED, WHOLE, Policy, QueueSettings
+from dibs.core.states import ENDED, TRANSITIONS, UNFINISHED, WAITING, Reason, State, mermaid
+from dibs.core.times import SECOND
+from dibs.runtime.environment import VARIABLES
+from dibs.worker.settings import WorkerSettings
+
+ROOT = Path(__file__).parents[1]
+NOTE = "<!-- Written by scripts/generate_docs.py: change the code, then run it. -->\n\n"
+BEGIN, END = "<!-- begin states -->\n", "<!-- end states -->\n"
+
+QUEUE = {
+    "policy": "how the queue orders its tasks: " + ", ".join(f"`{policy}`" for policy in Policy),
+    "aging": "seconds of waiting that are worth one point of priority (policy `aging`)",
+    "max_aging_bonus": "points that waiting can bring at most; none: no cap. With a cap more urgent work can overtake for ever",
+    "retry_penalty": "points that each failed attempt costs",
+    "deadline_weight": "points that a deadline brings when it is reached",
+    "deadline_horizon": "how long before the deadline its six steps begin",
+    "promote_low": "after this long a task of the low tier counts as medium (policy `tiers`)",
+    "promote_medium": "after this long, from when it became ready, a medium one counts as high (policy `tiers`)",
+    "tiers": "retries, timeout and the like per tier, such as `{'low': {'retries': 2}}` (policy `tiers`)",
+    "max_depth": "pending tasks at which new ones are refused with `QueueFull`; none: no limit",
+    "max_concurrent": "tasks of the queue that may run at once, over all workers; none: no limit",
+    "rate": "starts per second, over all workers; none: no limit",
+    "burst": "starts that may come at once after a pause; none: one second's worth",
+    "keep": "how long completed and cancelled tasks are kept",
+    "keep_dead": "how long dead tasks are kept",
+}
+TASK = {
+    "retries": "attempts after the first that failed",
+    "timeout": "seconds that a run may take; none: no limit",
+    "lease": "seconds after which a run that nobody keeps alive is taken for lost",
+    "retry_base": "seconds before the second attempt; doubled for each further one",
+    "retry_cap": "the longest wait between attempts, in seconds",
+    "timeout_growth": "factor by which the timeout grows with each failed attempt",
+}
+CALL = {
+    "queue": "the queue to put it into",
+    "priority": "0 to 100, or `critical` (90), `high` (70), `normal` or `medium` (50), `low` (30)",
+    "delay": "seconds or a timedelta until it may start",
+    "at": "an aware datetime before which it may not start",
+    "deadline": "when it should be done: an aware datetime, or seconds from now. It gains priority as it nears",
+    "retries": "see above",
+    "timeout": "see above",
+    "lease": "see above",
+    "key": "an idempotency key: while it is held, the same call gives the same task",
+    "window": "how long the key is held, counted from the enqueue; 0: while the task is unfinished. Default 24 h",
+    "requires": "capabilities that a worker must offer",
+    "metadata": "labels to search by, as JSON, up to 16 KiB",
+    "headers": "opaque texts that travel along, such as trace ids; a task's own headers pass on to what it enqueues",
+    "id": "a UUID of your choice; `DuplicateTask` if it is taken",
+    "block": "seconds to wait for room in a full queue",
+    "connection": "your own `sqlite3` connection to the same file, inside an open transaction",
+}
+WORKER = {
+    "queues": "the queues to serve, in this order; none given: all queues of the app's tasks",
+    "concurrency": "tasks that run at once",
+    "capabilities": "what this worker offers to tasks that require something; `host:NAME` is always offered",
+    "reserve": "slots kept for urgent work: `{80: 2}` keeps two for effective priorities of at least 80",
+    "in_order": "serve the queues strictly in turn instead of merging them by priority",
+    "name": "the worker's name; otherwise host, process and a random part",
+    "lease": "seconds; overrides what tasks and queues say",
+    "shutdown_timeout": "seconds that running tasks have to finish when the worker is asked to stop",
+    "prefetch": "whether to claim a little more than there are free slots",
+    "until_idle": "stop when nothing that the worker could run is waiting or running",
+}
+
+
+def seconds(span: int) -> str:
+    """A duration for people."""
+    value = span / SECOND
+    for size, unit in ((86_400, "d"), (3_600, "h"), (1, "s")):
+        if value >= size and value % size == 0 and (size != 3_600 or value < 86_400):
+            return f"{value / size:,.0f} {unit}"
+    return f"{value:g} s"
+
+
+def limits(name: str) -> str:
+    """What `name` accepts."""
+    if name in DURATIONS:
+        low, high = DURATIONS[name]
+        return f"{seconds(low)} to {seconds(high)}"
+    bounds = WHOLE.get(name) or REAL.get(name)
+    return "" if bounds is None else f"{bounds[0]:,g} to {bounds[1]:,g}"
+
+
+def default(name: str, value: object) -> str:
+    if value is None:
+        return "none"
+    if value in ({}, ()):
+        return "none"
+    if name in DURATIONS and isinstance(value, int):
+        return seconds(value)
+    return f"`{value}`" if isinstance(value, str | bool) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def table(heads: list[str], rows: list[list[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def settings_page() -> str:
+    queue, worker = QueueSettings(), WorkerSettings()
+    names = [name for name in QueueSettings.__struct_fields__ if name not in ("version", "defaults")]
+    own = [[f"`{name}`", QUEUE[name], default(name, getattr(queue, name)), limits(name)] for name in names]
+    shared = [[f"`{name}`", TASK[name], default(name, getattr(FALLBACK, name)), limits(name)] for name in TASK]
+    assert set(TASK) == SHARED
+    options = list(inspect.signature(Task.using).parameters)[1:]
+    calls = [[f"`{name}`", CALL[name]] for name in options]
+    fields = [
+        [f"`{name}`", WORKER[name], default(name, getattr(worker, name))] for name in WorkerSettings.__struct_fields__
+    ]
+    variables = [[f"`{name}`", meaning] for name, meaning in VARIABLES.items()]
+    cleared = ", ".join(f"`{name}`" for name in QueueSettings.__struct_fields__ if name in OPTIONAL)
+    return (
+        f"# Settings\n\n{NOTE}"
+        "Durations are seconds or a `timedelta`. What is wrong is said when it is said, with the nearest spelling.\n\n"
+        "## Of a task, a call, a tier, a queue and the app\n\n"
+        "Each by itself, the first that is given counts: `task.using(…)`, `@app.task(…)`, the tier, "
+        "`app.queues.set(…)`, `Dibs(…)`, the default here.\n\n"
+        f"{table(['name', 'meaning', 'default', 'accepts'], shared)}\n"
+        "## Of a queue\n\n"
+        "`app.queues.set(name, …)` or `dibs queues set`. "
+        f"None takes the limit away again: {cleared}, and those above.\n\n"
+        f"{table(['name', 'meaning', 'default', 'accepts'], own)}\n"
+        "## Of one call\n\n`task.using(…).enqueue(…)`\n\n"
+        f"{table(['name', 'meaning'], calls)}\n"
+        "## Of a worker\n\n`app.worker(…)` or `dibs worker`\n\n"
+        f"{table(['name', 'meaning', 'default'], fields)}\n"
+        "## The environment\n\n"
+        f"{table(['variable', 'meaning'], variables)}"
+    )
+
+
+def states_page() -> str:
+    classes = {state: "ended" if state in ENDED else "waiting" if state in WAITING else "" for state in State}
+    assert set(State) == ENDED | UNFINISHED
+    rows = [[f"`{source or 'new'}`", move.value, f"`{target}`"] for (source, move), target in TRANSITIONS.items()]
+    reasons = ", ".join(f"`{reason}`" for reason in Reason)
+    return (
+        f"# States\n\n{NOTE}"
+        f"{diagram()}\n"
+        f"{table(['state', ''], [[f'`{state}`', kind or 'neither waiting nor ended'] for state, kind in classes.items()])}\n"
+        f"Reasons that a cancelled or dead task carries: {reasons}.\n\n"
+        f"## Every move\n\nA move that is not here can't happen.\n\n{table(['from', 'move', 'to'], rows)}"
+    )
+
+
+def errors_page() -> str:
+    tree = (errors.__doc__ or "").split("\n\n")[1]
+    rows = [
+        [f"`{name}`", (inspect.getdoc(getattr(errors, name)) or "").replace("\n", " ")]
+        for name in errors.__all__
+        if name not in ("Retry", "Permanent")
+    ]
+    raised = [[f"`{name}`", inspect.getdoc(getattr(errors, name)) or ""] for name in ("Retry", "Permanent")]
+    return (
+        f"# Errors\n\n{NOTE}"
+        f"All of them are in `dibs.errors`.\n\n```text\n{inspect.cleandoc(tree)}\n```\n\n"
+        f"{table(['error', 'meaning'], rows)}\n"
+        f"## What tasks raise\n\n{table(['error', 'meaning'], raised)}"
+    )
+
+
+def diagram() -> str:
+    return f"```mermaid\n{mermaid()}```\n"
+
+
+def with_diagram(text: str) -> str:
+    """A page with its diagram drawn anew."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}{diagram()}{END}{after}"
+
+
+def pages() -> dict[Path, str]:
+    """Every generated page as it should be."""
+    reference = ROOT / "docs" / "reference"
+    concept = ROOT / "docs" / "concepts" / "states.md"
+    return {
+        reference / "settings.md": settings_page(),
+        reference / "states.md": states_page(),
+        reference / "errors.md": errors_page(),
+        concept: with_diagram(concept.read_text()),
+    }
+
+
+def main() -> int:
+    stale = [path for path, text in pages().items() if not path.exists() or path.read_text() != text]
+    if "--check" in sys.argv:
+        for path in stale:
+            print(f"{path.relative_to(ROOT)} is not up to date: run scripts/generate_docs.py")
+        return 1 if stale else 0
+    wanted = pages()
+    for path in stale:
+        path.write_text(wanted[path])
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
