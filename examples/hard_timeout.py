@@ -32,7 +32,6 @@ def show(name: str, handle: Handle[int]) -> None:
 
 
 def main() -> None:
-    # The time that a new child process takes to start counts: give real tasks a few seconds at least.
     with app.worker(concurrency=2):
         show("spin", spin.enqueue(1))
         show("eat a little", eat.enqueue(8))

@@ -9,7 +9,7 @@ import inspect
 import sys
 from pathlib import Path
 
-from dibs import errors
+from dibs import Dibs, errors
 from dibs.client.task import Task
 from dibs.core.settings import DURATIONS, FALLBACK, OPTIONAL, REAL, SHARED, WHOLE, Policy, QueueSettings
 from dibs.core.states import ENDED, TRANSITIONS, UNFINISHED, WAITING, Reason, State, mermaid
@@ -24,7 +24,7 @@ BEGIN, END = "<!-- begin states -->\n", "<!-- end states -->\n"
 QUEUE = {
     "policy": "how the queue orders its tasks: " + ", ".join(f"`{policy}`" for policy in Policy),
     "aging": "seconds of waiting that are worth one point of priority (policy `aging`)",
-    "max_aging_bonus": "points that waiting can bring at most; none: no cap. With a cap more urgent work can overtake for ever",
+    "max_aging_bonus": "points that waiting can bring at most; none: no cap. With one, bounds are gone",
     "retry_penalty": "points that each failed attempt costs",
     "deadline_weight": "points that a deadline brings when it is reached",
     "deadline_horizon": "how long before the deadline its six steps begin",
@@ -92,8 +92,9 @@ def limits(name: str) -> str:
     if name in DURATIONS:
         low, high = DURATIONS[name]
         return f"{seconds(low)} to {seconds(high)}"
-    bounds = WHOLE.get(name) or REAL.get(name)
-    return "" if bounds is None else f"{bounds[0]:,g} to {bounds[1]:,g}"
+    if name in WHOLE:
+        return "{:,} to {:,}".format(*WHOLE[name])
+    return "{:g} to {:,.0f}".format(*REAL[name]) if name in REAL else ""
 
 
 def default(name: str, value: object) -> str:
@@ -119,8 +120,10 @@ def settings_page() -> str:
     assert set(TASK) == SHARED
     options = list(inspect.signature(Task.using).parameters)[1:]
     calls = [[f"`{name}`", CALL[name]] for name in options]
+    in_process = inspect.signature(Dibs.worker).parameters
     fields = [
-        [f"`{name}`", WORKER[name], default(name, getattr(worker, name))] for name in WorkerSettings.__struct_fields__
+        [f"`{name}`", WORKER[name], default(name, getattr(worker, name)), "yes" if name in in_process else ""]
+        for name in WorkerSettings.__struct_fields__
     ]
     variables = [[f"`{name}`", meaning] for name, meaning in VARIABLES.items()]
     cleared = ", ".join(f"`{name}`" for name in QueueSettings.__struct_fields__ if name in OPTIONAL)
@@ -137,22 +140,23 @@ def settings_page() -> str:
         f"{table(['name', 'meaning', 'default', 'accepts'], own)}\n"
         "## Of one call\n\n`task.using(…).enqueue(…)`\n\n"
         f"{table(['name', 'meaning'], calls)}\n"
-        "## Of a worker\n\n`app.worker(…)` or `dibs worker`\n\n"
-        f"{table(['name', 'meaning', 'default'], fields)}\n"
+        "## Of a worker\n\n`dibs.worker.WorkerSettings`; [`dibs worker`](cli.md) has options for them, "
+        "`app.worker(…)` takes the marked ones.\n\n"
+        f"{table(['name', 'meaning', 'default', '`app.worker`'], fields)}\n"
         "## The environment\n\n"
         f"{table(['variable', 'meaning'], variables)}"
     )
 
 
 def states_page() -> str:
-    classes = {state: "ended" if state in ENDED else "waiting" if state in WAITING else "" for state in State}
+    kinds = [[f"`{state}`", "ended" if state in ENDED else "waiting" if state in WAITING else ""] for state in State]
     assert set(State) == ENDED | UNFINISHED
     rows = [[f"`{source or 'new'}`", move.value, f"`{target}`"] for (source, move), target in TRANSITIONS.items()]
     reasons = ", ".join(f"`{reason}`" for reason in Reason)
     return (
         f"# States\n\n{NOTE}"
         f"{diagram()}\n"
-        f"{table(['state', ''], [[f'`{state}`', kind or 'neither waiting nor ended'] for state, kind in classes.items()])}\n"
+        f"{table(['state', 'kind'], kinds)}\n"
         f"Reasons that a cancelled or dead task carries: {reasons}.\n\n"
         f"## Every move\n\nA move that is not here can't happen.\n\n{table(['from', 'move', 'to'], rows)}"
     )
@@ -201,7 +205,7 @@ def main() -> int:
     stale = [path for path, text in pages().items() if not path.exists() or path.read_text() != text]
     if "--check" in sys.argv:
         for path in stale:
-            print(f"{path.relative_to(ROOT)} is not up to date: run scripts/generate_docs.py")
+            sys.stderr.write(f"{path.relative_to(ROOT)} is not up to date: run scripts/generate_docs.py\n")
         return 1 if stale else 0
     wanted = pages()
     for path in stale:

@@ -8,6 +8,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -90,12 +91,16 @@ def test_what_is_no_database_is_refused_and_untouched(tmp_path: Path) -> None:
     assert path.read_text() == "buy milk\n" * 1000
 
 
-@pytest.mark.parametrize("version", [2_002, 999_999, 99])
-def test_newer_layout_is_refused(tmp_path: Path, version: int) -> None:
+def pretend(path: Path, layout: int, oldest_reader: int) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE dibs_store SET layout = ?, oldest_reader = ?", (layout, oldest_reader))
+    connection.close()
+
+
+def test_newer_layout_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.db"
     open_and_close(path)
-    with sqlite3.connect(path) as connection:
-        connection.execute(f"PRAGMA user_version = {version}")
+    pretend(path, 7, 7)
     with pytest.raises(StoreMismatch, match="newer Dibs"):
         open_and_close(path)
 
@@ -103,11 +108,35 @@ def test_newer_layout_is_refused(tmp_path: Path, version: int) -> None:
 def test_newer_layout_that_old_readers_may_use_is_opened(tmp_path: Path) -> None:
     path = tmp_path / "x.db"
     open_and_close(path)
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 7001")
+    pretend(path, 7, 1)
     open_and_close(path)
-    with sqlite3.connect(path) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (7001,)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT layout, oldest_reader FROM dibs_store").fetchone() == (7, 1)
+
+
+def test_dibs_moves_into_a_foreign_database_when_asked(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE customers (name)")
+        connection.execute("INSERT INTO customers VALUES ('Ada')")
+        connection.execute("PRAGMA user_version = 42")
+        connection.execute("PRAGMA application_id = 7")
+        connection.commit()
+
+    async def go() -> None:
+        engine = from_url(f"sqlite:///{path}?adopt=yes")
+        assert await engine.migrations() != []
+        await engine.open()
+        await engine.enqueue([new_task()])
+        await engine.close()
+
+    asyncio.run(go())
+    open_and_close(path)  # from now on it is a Dibs store like any other
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT name FROM customers").fetchall() == [("Ada",)]
+        assert connection.execute("PRAGMA user_version").fetchone() == (42,)
+        assert connection.execute("PRAGMA application_id").fetchone() == (7,)
+        assert connection.execute("SELECT count(*) FROM dibs_tasks").fetchone() == (1,)
 
 
 def test_missing_directory(tmp_path: Path) -> None:

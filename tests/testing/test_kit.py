@@ -356,3 +356,40 @@ def test_a_kit_has_to_be_open(shop: Shop) -> None:
     kit.close()
     kit.close()
     assert not shop.file.exists()
+
+
+def test_a_real_worker_can_run_in_a_kit(shop: Shop, dibs_kit: MakeKit) -> None:
+    dibs_kit(shop.app)
+    with shop.app.worker():
+        assert shop.order.enqueue("ada").result(timeout=20) is None
+    assert not shop.file.exists()
+
+
+def test_process_tasks_run_in_place(dibs_kit: MakeKit) -> None:
+    app = Dibs("memory://")
+
+    @app.task(executor="process")
+    def identify() -> int:
+        return threading.get_ident()
+
+    dibs_kit(app, eager=True)
+    assert identify.enqueue().result() == threading.get_ident()
+
+
+def test_deadlines_and_tiers_take_their_steps(dibs_kit: MakeKit) -> None:
+    app = Dibs("memory://")
+    ran: list[str] = []
+
+    @app.task
+    def work(name: str) -> None:
+        ran.append(name)
+
+    kit = dibs_kit(app)
+    app.queues.set("default", policy="tiers", rate=0.001)  # one start, then none for a thousand seconds
+    work.using(priority="high").enqueue("first")
+    work.using(priority="low").enqueue("old and low")
+    kit.run_due()
+    kit.clock.advance(700)
+    work.using(priority="medium").enqueue("young and medium")
+    kit.run_until_idle()
+    assert ran == ["first", "old and low", "young and medium"]

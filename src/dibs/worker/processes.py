@@ -14,6 +14,7 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -173,12 +174,16 @@ class Processes:
         self._idle: list[ProcessChild] = []
         self._all: set[ProcessChild] = set()
 
-    async def call(self, run: Run, args: bytes) -> bytes | None:
-        """Run a task in a child; the result as JSON. A caller that is cancelled kills the child."""
-        start = start_of(run, args)
+    async def call(self, run: Run, args: bytes, begin: Callable[[Run], None]) -> bytes | None:
+        """Run a task in a child; the result as JSON. A caller that is cancelled kills the child.
+
+        `begin` is told when a child is there: starting one does not count as running.
+        """
         child = await self._take()
         reusable = False
         try:
+            begin(run)
+            start = start_of(run, args)
             answer = await child.run(start, run)
             reusable = not (isinstance(answer, Failed) and answer.spoiled)
         finally:

@@ -117,13 +117,18 @@ class Runs:
             self._count_levels(run, +1)
         run.context = Context(run, self.state)
         self.last_started = run.started = time.monotonic()
-        timeout = run.timeout
-        if timeout is not None:
-            run.timeout_at = run.started + timeout / SECOND
-            run.timer = self._loop.call_at(run.timeout_at, self.stop, run, Stop.TIMED_OUT)
+        if run.definition.executor is not ExecutorKind.PROCESS:
+            self._begin_timeout(run)
         self._live.add(run)
         # Runs are started from within others that end: without a context of its own, each would inherit theirs.
         run.handle = self._loop.create_task(self._drive(run), context=self._variables.copy())
+
+    def _begin_timeout(self, run: Run) -> None:
+        """The time that a run may take counts from here."""
+        timeout = run.timeout
+        if timeout is not None:
+            run.timeout_at = time.monotonic() + timeout / SECOND
+            run.timer = self._loop.call_at(run.timeout_at, self.stop, run, Stop.TIMED_OUT)
 
     async def _drive(self, run: Run) -> None:
         """One run, whatever it does."""
@@ -180,7 +185,7 @@ class Runs:
             json = self._codec.unwrap(run.task.args)
         except DibsError as error:
             return outcome.misfit(run.task, error)
-        payload = await self._processes.call(run, json)
+        payload = await self._processes.call(run, json, self._begin_timeout)
         if payload is None:
             return outcome.completed(run.task, None)
         try:

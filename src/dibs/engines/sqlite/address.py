@@ -11,12 +11,12 @@ from dibs.errors import InvalidOption
 
 __all__ = ["from_url"]
 
-OPTIONS = ("synchronous", "busy_timeout")
+OPTIONS = ("synchronous", "busy_timeout", "adopt")
 LONGEST_TIMEOUT = 3600.0
 
 
 def from_url(url: str) -> SqliteEngine:
-    """``sqlite:///relative.db``, ``sqlite:////absolute.db``, with ``?synchronous=normal&busy_timeout=2``."""
+    """``sqlite:///relative.db``, ``sqlite:////absolute.db``, with ``?synchronous=normal&busy_timeout=2&adopt=yes``."""
     parts = urlsplit(url)
     if parts.scheme != "sqlite" or parts.netloc or len(parts.path) < 2 or parts.fragment:
         raise InvalidOption(
@@ -31,7 +31,14 @@ def from_url(url: str) -> SqliteEngine:
         Path(unquote(parts.path[1:])),
         synchronous=options.get("synchronous", "full"),  # type: ignore[arg-type]  # checked by the engine
         busy_timeout=timeout_of(options.get("busy_timeout", "5")),
+        adopt=yes_or_no(options.get("adopt", "no")),
     )
+
+
+def yes_or_no(text: str) -> bool:
+    if text not in ("yes", "no"):
+        raise InvalidOption(f"adopt must be yes or no, not {text!r}.")
+    return text == "yes"
 
 
 def timeout_of(text: str) -> float:

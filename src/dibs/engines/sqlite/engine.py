@@ -82,7 +82,9 @@ class SqliteEngine:
 
     chore_names = tuple(housekeeping.CHORES)
 
-    def __init__(self, path: Path, synchronous: Synchronous = "full", busy_timeout: float = 5.0) -> None:
+    def __init__(
+        self, path: Path, synchronous: Synchronous = "full", busy_timeout: float = 5.0, adopt: bool = False
+    ) -> None:
         if synchronous not in DURABILITY:
             raise InvalidOption(f"synchronous must be full or normal, not {synchronous!r}.")
         if str(path) == ":memory:":
@@ -90,6 +92,7 @@ class SqliteEngine:
         self.path = Path(path).resolve()
         self.synchronous = synchronous
         self.busy_timeout = busy_timeout
+        self.adopt = adopt
         self._store: Store | None = None
         self._reader: Reader | None = None
         self._executor: ThreadPoolExecutor | None = None
@@ -136,7 +139,7 @@ class SqliteEngine:
             await self._run(self._open)
 
     def _open(self) -> None:
-        store = registry.acquire(self.path, self.synchronous, self.busy_timeout)
+        store = registry.acquire(self.path, self.synchronous, self.busy_timeout, self.adopt)
         try:
             self._reader = Reader(self.path, self.busy_timeout)
         except BaseException:
@@ -164,7 +167,7 @@ class SqliteEngine:
         self._store = self._reader = self._executor = None
 
     def sibling(self) -> Engine:
-        return SqliteEngine(self.path, self.synchronous, self.busy_timeout)
+        return SqliteEngine(self.path, self.synchronous, self.busy_timeout, self.adopt)
 
     # Tasks: the hot verbs.
 
@@ -332,4 +335,4 @@ class SqliteEngine:
         await self._run(care.backup, self.path, target, self.busy_timeout)
 
     async def migrations(self) -> list[str]:
-        return await self._run(pending_migrations, self.path)
+        return await self._run(pending_migrations, self.path, self.adopt)

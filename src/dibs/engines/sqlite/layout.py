@@ -1,7 +1,7 @@
 """Is this file ours, and is it of a layout that we know? If new, make it; if old, migrate it.
 
-`application_id` says that a file is a Dibs store. `user_version` carries two numbers, 1000 · layout + oldest reader:
-code that knows at least layout `oldest reader` may use the store, however new it is.
+Dibs lives in a file that has its table `dibs_store`, which says of which layout it is. A file of its own is also marked
+by its `application_id`. A database of another application is left alone, unless the user asks Dibs to move in.
 """
 
 from __future__ import annotations
@@ -21,43 +21,42 @@ OLDEST_READER = 1
 RETRY_PAUSE = 0.01
 
 
-def pragma(connection: sqlite3.Connection, name: str) -> int:
-    value: int = connection.execute(f"PRAGMA {name}").fetchone()[0]
-    return value
-
-
 def known_layout() -> int:
     return max(migration_scripts())
 
 
-def stored_layout(connection: sqlite3.Connection, path: Path) -> int:
-    """The layout of a file, 0 if it is empty; `StoreMismatch` for what is not ours or too new. Writes nothing."""
-    owner, version = pragma(connection, "application_id"), pragma(connection, "user_version")
-    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    if owner == 0 and version == 0 and tables == 0:
-        return 0
-    if owner != APPLICATION_ID:
+def stored_layout(connection: sqlite3.Connection, path: Path, adopt: bool) -> int:
+    """The layout of a file, 0 if Dibs may move in; `StoreMismatch` for what is not ours or too new. Writes nothing."""
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    if "dibs_store" in tables:
+        return readable_layout(connection, path)
+    if tables and not adopt:
         raise StoreMismatch(
-            f"{path} is a SQLite database of another application. Dibs left it untouched; give it a file of its own, "
-            "and add your tables to that if you want both in one."
+            f"{path} is a SQLite database of another application. Dibs left it untouched. Give it a file of its own, or "
+            "add ?adopt=yes to the URL to keep tasks beside the tables that are there."
         )
-    layout, oldest_reader = divmod(version, 1000)
-    if oldest_reader > known_layout() or layout == 0:
+    return 0
+
+
+def readable_layout(connection: sqlite3.Connection, path: Path) -> int:
+    layout, oldest_reader = connection.execute("SELECT layout, oldest_reader FROM dibs_store").fetchone()
+    if oldest_reader > known_layout():
         raise StoreMismatch(
             f"{path} was written by a newer Dibs (layout {layout}, this one knows {known_layout()}). Upgrade Dibs."
         )
-    return layout
+    found: int = layout
+    return found
 
 
-def prepare(connection: sqlite3.Connection, path: Path, busy_timeout: float) -> None:
+def prepare(connection: sqlite3.Connection, path: Path, busy_timeout: float, adopt: bool = False) -> None:
     """Make the file a Dibs store of the current layout. Several processes may do so at once."""
     with translated(path):
-        if stored_layout(connection, path) == 0:
-            # Both only work before the first table is written.
+        if stored_layout(connection, path, adopt) == 0:
+            # Has no effect on a file that has tables already: their space is then reused, not given back.
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         use_write_ahead_log(connection, busy_timeout)
-        if stored_layout(connection, path) < known_layout():
-            migrate(connection, path)
+        if stored_layout(connection, path, adopt) < known_layout():
+            migrate(connection, path, adopt)
 
 
 def use_write_ahead_log(connection: sqlite3.Connection, busy_timeout: float) -> None:
@@ -74,17 +73,19 @@ def use_write_ahead_log(connection: sqlite3.Connection, busy_timeout: float) -> 
             return
 
 
-def migrate(connection: sqlite3.Connection, path: Path) -> None:
+def migrate(connection: sqlite3.Connection, path: Path, adopt: bool) -> None:
     """Apply the steps that are missing, all or none."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        layout = stored_layout(connection, path)  # somebody else may have been faster
+        layout = stored_layout(connection, path, adopt)  # somebody else may have been faster
+        alone = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
         for number, (_, script) in migration_scripts().items():
             if number > layout:
                 run_script(connection, script)
         if layout < known_layout():
+            connection.execute("UPDATE dibs_store SET layout = ?, oldest_reader = ?", (known_layout(), OLDEST_READER))
+        if alone:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {1000 * known_layout() + OLDEST_READER}")
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
@@ -102,14 +103,14 @@ def run_script(connection: sqlite3.Connection, script: str) -> None:
             statement = ""
 
 
-def pending_migrations(path: Path) -> list[str]:
+def pending_migrations(path: Path, adopt: bool) -> list[str]:
     """What `prepare` would do to a file, which may not exist yet."""
     layout = 0
     if path.exists():
         with translated(path):
             connection = sqlite3.connect(path, isolation_level=None)
             try:
-                layout = stored_layout(connection, path)
+                layout = stored_layout(connection, path, adopt)
             finally:
                 connection.close()
     return [f"{number:04d} {title}" for number, (title, _) in migration_scripts().items() if number > layout]

@@ -44,10 +44,11 @@ def clock(now: Instant | None) -> Instant:
 class Store:
     """One file in one process."""
 
-    def __init__(self, path: Path, synchronous: Synchronous, busy_timeout: float) -> None:
+    def __init__(self, path: Path, synchronous: Synchronous, busy_timeout: float, adopt: bool) -> None:
         self.path = path
         self.synchronous = synchronous
         self.busy_timeout = busy_timeout
+        self.adopt = adopt
         self.lock = threading.Lock()
         self.catalog = Catalog()
         self.presence = Presence(path)
@@ -61,7 +62,7 @@ class Store:
         with translated(self.path):
             writer = connect(self.path, self.busy_timeout)
         try:
-            prepare(writer, self.path, self.busy_timeout)
+            prepare(writer, self.path, self.busy_timeout, self.adopt)
             self.bells.mode = stat.S_IMODE(self.path.stat().st_mode)
             alone = self.presence.open(self.bells.mode)
             with translated(self.path):
@@ -204,12 +205,12 @@ class Registry:
         self.inherited: list[object] = []
         self.held: list[Store] = []
 
-    def acquire(self, path: Path, synchronous: Synchronous, busy_timeout: float) -> Store:
+    def acquire(self, path: Path, synchronous: Synchronous, busy_timeout: float, adopt: bool) -> Store:
         """The store of this file in this process, opened by whoever comes first."""
         with self.lock:
             store = self.stores.get((os.getpid(), path))
             if store is None:
-                store = Store(path, synchronous, busy_timeout)
+                store = Store(path, synchronous, busy_timeout, adopt)
                 store.open()
                 self.stores[os.getpid(), path] = store
             else:

@@ -3,14 +3,17 @@
 -- Ids are UUIDv7 text in time order, and tables of tasks are WITHOUT ROWID: rows are appended at the end of one b-tree,
 -- not spread over two. Random keys cost two thirds of the drain rate.
 
--- One row. `generation` grows with every change of queues and streams, so that a cached copy knows when it is old.
--- `presence` is the last byte of the presence file that was given to a worker.
+-- One row; that it exists says that Dibs lives in this file. `layout` is the last migration, and code that knows at
+-- least `oldest_reader` may use the store. `generation` grows with every change of queues and streams, so that a cached
+-- copy knows when it is old. `presence` is the last byte of the presence file that was given to a worker.
 CREATE TABLE dibs_store (
     one INTEGER PRIMARY KEY CHECK (one = 1),
+    layout INTEGER NOT NULL,
+    oldest_reader INTEGER NOT NULL,
     generation INTEGER NOT NULL,
     presence INTEGER NOT NULL
 );
-INSERT INTO dibs_store VALUES (1, 1, 0);
+INSERT INTO dibs_store VALUES (1, 1, 1, 1, 0);
 
 -- settings and bucket are JSON. `epoch` is the version of the settings that last changed the order of tasks.
 -- rerank_due and rerank_id: how far the rerank chore has come among tasks that wait for their time.
