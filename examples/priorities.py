@@ -36,8 +36,7 @@ def main() -> None:
     print("with ageing:", order())
 
     print("bound:", app.bound())
-    span = app.bound().between(30, 70)
-    print("low can be overtaken by high for:", span and timedelta(microseconds=span))
+    print("low can be overtaken by high for:", app.bound().between(30, 70))
 
     app.queues.set("urgent-only", policy="strict")
     print("bound of a strict queue:", app.bound("urgent-only"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from fractions import Fraction
 from itertools import pairwise
 
@@ -333,7 +334,7 @@ def test_no_bound_means_none(queue: QueueSettings, mine: int, other: int, after:
 @given(mine=priorities, other=priorities, beyond=st.integers(0, HOUR), left=st.integers(-HOUR, DAY))
 def test_bound_allows_for_deadlines(mine: int, other: int, beyond: Duration, left: Duration) -> None:
     queue = QueueSettings()
-    limit = bound(queue).between(mine, other, boost=bound(queue).boost)
+    limit = overtaking(queue, mine, other, boost=bound(queue).boost)
     assert limit is not None
     first = Waiting(mine, START)
     second = Waiting(other, START + limit + beyond, deadline=START + limit + beyond + left)
@@ -342,7 +343,7 @@ def test_bound_allows_for_deadlines(mine: int, other: int, beyond: Duration, lef
 
 
 def test_worst_bound_of_the_default_policy() -> None:
-    assert bound(QueueSettings()).worst == 130 * 600 * SECOND
+    assert bound(QueueSettings()).worst == timedelta(seconds=130 * 600)
     assert "78,000 s" in str(bound(QueueSettings()))
 
 

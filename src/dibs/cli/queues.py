@@ -81,7 +81,7 @@ def queue_data(info: QueueInfo) -> dict[str, Any]:
         "counts": info.counts,
         "settings": settings_data(info.settings),
         "stale": info.stale,
-        "bound_seconds": None if worst is None else worst / SECOND,
+        "bound_seconds": None if worst is None else worst.total_seconds(),
     }
 
 

@@ -11,6 +11,8 @@ so that SQL, Lua and JSON agree to the bit.
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from msgspec import Struct
 
 from dibs.core.options import nearest
@@ -167,25 +169,25 @@ class Bound(Struct, frozen=True):
     settings: QueueSettings
 
     @property
-    def worst(self) -> Duration | None:
+    def worst(self) -> timedelta | None:
         """The longest any task can be overtaken for, by any other."""
         return self.between(LOWEST, HIGHEST, boost=self.boost)
 
     @property
     def boost(self) -> int:
+        """What a deadline can add to a priority."""
         return self.settings.deadline_weight if self.settings.policy is Policy.AGING else 0
 
-    def between(self, mine: int, other: int, boost: int = 0) -> Duration | None:
+    def between(self, mine: int, other: int, boost: int = 0) -> timedelta | None:
         """For how long tasks of priority `other` may overtake one of priority `mine`."""
-        return overtaking(self.settings, mine, other, boost)
+        span = overtaking(self.settings, mine, other, boost)
+        return None if span is None else timedelta(microseconds=span)
 
     def __str__(self) -> str:
         if self.worst is None:
             return "none: more urgent work can overtake for ever under these settings"
-        if self.settings.policy is Policy.TIERS:
-            return f"{self.worst / SECOND:,.0f} s"
         return (
-            f"{self.settings.aging / SECOND:g} s per point of priority: at most {self.worst / SECOND:,.0f} s "
+            f"{self.settings.aging / SECOND:g} s per point of priority: at most {self.worst.total_seconds():,.0f} s "
             f"(priority {LOWEST} against {HIGHEST} with a full deadline boost)"
         )
 

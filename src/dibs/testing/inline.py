@@ -66,7 +66,7 @@ async def call_plain(function: Callable[[], Any]) -> Any:
     def job() -> None:
         try:
             # Fresh context variables for each call, as in a worker's threads.
-            ended = (Variables().run(function), None)
+            ended: tuple[Any, BaseException | None] = (Variables().run(function), None)
         except KeyboardInterrupt as error:  # somebody wants the tests to stop
             loop.call_soon_threadsafe(answer.set_result, (None, error))
             raise

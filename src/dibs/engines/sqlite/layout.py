@@ -32,8 +32,8 @@ def stored_layout(connection: sqlite3.Connection, path: Path, adopt: bool) -> in
         return readable_layout(connection, path)
     if tables and not adopt:
         raise StoreMismatch(
-            f"{path} is a SQLite database of another application. Dibs left it untouched. Give it a file of its own, or "
-            "add ?adopt=yes to the URL to keep tasks beside the tables that are there."
+            f"{path} is a SQLite database of another application. Dibs left it untouched. Give it a file of its own, "
+            "or add ?adopt=yes to the URL to keep tasks beside the tables that are there."
         )
     return 0
 
