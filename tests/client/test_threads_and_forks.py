@@ -6,13 +6,15 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from dibs import Dibs, State, Task
+from dibs.core.task import NewTask
+from dibs.engines.base import EnqueueAnswer
 from dibs.engines.memory import MemoryEngine
 from dibs.errors import Closed
 
@@ -223,3 +225,35 @@ def test_an_engine_is_opened_once() -> None:
 
         asyncio.run(use())
     assert engine.opened == 1
+
+
+class OpensWhenAllowed(MemoryEngine):
+    """Refuses to work before it is open, as engines with connections do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_open = asyncio.Event()
+        self.is_open = False
+
+    async def open(self) -> None:
+        await self.may_open.wait()
+        self.is_open = True
+
+    async def enqueue(
+        self, tasks: Sequence[NewTask], *, atomic: bool = False, now: int | None = None
+    ) -> list[EnqueueAnswer]:
+        assert self.is_open
+        return await super().enqueue(tasks, atomic=atomic, now=now)
+
+
+def test_a_blocking_enqueue_waits_for_an_engine_that_another_thread_opens() -> None:
+    engine = OpensWhenAllowed()
+    engine.features = frozenset()  # type: ignore[misc]
+    with Dibs("memory://", engine=engine) as app, ThreadPoolExecutor(2) as pool:
+        task = app.task(name="work")(abs_of)
+        app.hub.runner.serve()
+        first = pool.submit(app.queues.list)
+        second = pool.submit(task.enqueue, 1)
+        app.hub.runner.call_soon(engine.may_open.set)
+        first.result(TIMEOUT)
+        assert second.result(TIMEOUT).refresh().state is State.PENDING

@@ -160,6 +160,7 @@ class Coalescer(Generic[Item, Answer]):
     async def _send(self, batch: Sequence[Ticket | AsyncTicket]) -> None:
         """Flush a batch and answer its tickets."""
         try:
+            await self._runner.opened()
             answers = await self._flush([ticket.item for ticket in batch])
         except Exception as error:
             if len(batch) > 1 and not isinstance(error, StoreError | Closed):

@@ -154,7 +154,7 @@ class LoopRunner:
     async def _with_engine(self, work: Coroutine[Any, Any, Result]) -> Result:
         if not self._started:
             try:
-                await self._open_once()
+                await self.opened()
             except BaseException:
                 work.close()
                 raise
@@ -165,7 +165,10 @@ class LoopRunner:
                 raise Closed("the app was closed while this call was under way.") from None
             raise
 
-    async def _open_once(self) -> None:
+    async def opened(self) -> None:
+        """On the loop: make sure that the engine is open."""
+        if self._started:
+            return
         async with self._opening:  # opening may suspend, and others come meanwhile
             if not self._started:
                 await self._start()
