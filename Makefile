@@ -7,6 +7,7 @@ PYTHON ?= $(shell for each in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+CODE := $(wildcard src tests bench examples scripts)
 PYTEST_ARGS ?= -n 2 -q
 
 .PHONY: help demo test lint format types contracts docs bench clean
@@ -22,10 +23,10 @@ test: $(VENV)/.develops  ## the whole test suite
 
 lint: $(VENV)/.develops  ## style, and whether files are formatted
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff format --check $(CODE)
 
 format: $(VENV)/.develops  ## format files, and mend what can be mended
-	$(BIN)/ruff format .
+	$(BIN)/ruff format $(CODE)
 	$(BIN)/ruff check --fix .
 
 types: $(VENV)/.develops  ## mypy and pyright
@@ -37,12 +38,13 @@ contracts: $(VENV)/.develops  ## which part may import which
 
 docs: $(VENV)/.develops  ## write the generated pages anew
 	$(BIN)/python -m dibs.cli.reference docs/reference/cli.md
+	$(BIN)/python scripts/generate_docs.py
 
-bench: .venv-bench/.installed  ## compare with the SQLite peers, in one run
-	.venv-bench/bin/python bench/compare.py
+bench: $(VENV)/bench/.installed  ## compare with the SQLite peers, in one run
+	$(VENV)/bench/bin/python bench/compare.py
 
 clean:  ## remove everything that was made
-	rm -rf $(VENV) .venv-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -60,9 +62,9 @@ $(VENV)/.develops: pyproject.toml | $(BIN)/python
 	@$(PIP) install --editable '.[all,dev]'
 	@touch $@ $(VENV)/.runs
 
-.venv-bench/.installed: pyproject.toml
+$(VENV)/bench/.installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Dibs needs Python 3.11 or newer: install one, or say make PYTHON=/path/to/python." >&2; exit 1; }
-	@test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
-	@echo "Installing Dibs and its peers into .venv-bench …"
-	@.venv-bench/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[bench]'
+	@test -x $(VENV)/bench/bin/python || $(PYTHON) -m venv $(VENV)/bench
+	@echo "Installing Dibs and its peers into $(VENV)/bench …"
+	@$(VENV)/bench/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[bench]'
 	@touch $@

@@ -257,3 +257,35 @@ def test_a_blocking_enqueue_waits_for_an_engine_that_another_thread_opens() -> N
         app.hub.runner.call_soon(engine.may_open.set)
         first.result(TIMEOUT)
         assert second.result(TIMEOUT).refresh().state is State.PENDING
+
+
+def test_a_parent_that_closes_leaves_its_child_the_store(tmp_path: Path) -> None:
+    """SQLite's notes about locks are inherited by a fork, the locks are not: the log must not be deleted under a child."""
+    closed, used = os.pipe(), os.pipe()
+    with Dibs(f"sqlite:///{tmp_path}/tasks.db") as app:
+
+        @app.task
+        def work(number: int) -> int: ...
+
+        work.enqueue(0)
+        assert app.tasks.count().count == 1  # a reader is open, too
+        child = os.fork()
+        if child == 0:
+            signal.alarm(int(TIMEOUT))
+            code = 1
+            try:
+                work.enqueue(1)
+                os.write(used[1], b".")
+                os.read(closed[0], 1)
+                for number in range(2, 12):
+                    work.enqueue(number)
+                code = 0 if app.tasks.count().count == 12 else 2
+            finally:
+                os._exit(code)
+        os.read(used[0], 1)
+    os.write(closed[1], b".")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    for end in (*closed, *used):
+        os.close(end)
+    with Dibs(f"sqlite:///{tmp_path}/tasks.db") as app:
+        assert app.tasks.count().count == 12

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
+from weakref import WeakSet
 
 from dibs.core.times import Instant
 from dibs.engines.sqlite.bells import Bells
@@ -68,10 +69,7 @@ class Store:
             with translated(self.path):
                 if alone and left_behind:
                     quick_check(writer, self.path)
-                writer.execute(f"PRAGMA synchronous = {self.synchronous.upper()}")
-                writer.execute(f"PRAGMA cache_size = -{CACHE_KIBIBYTES}")
-                writer.execute(f"PRAGMA wal_autocheckpoint = {AUTOCHECKPOINT_PAGES}")
-                writer.execute(f"PRAGMA journal_size_limit = {LARGE_LOG}")
+                self.tune(writer)
         except BaseException as error:
             self.presence.close()
             writer.close()
@@ -81,27 +79,46 @@ class Store:
             raise
         self.writer = writer
 
+    def tune(self, writer: sqlite3.Connection) -> None:
+        writer.execute(f"PRAGMA synchronous = {self.synchronous.upper()}")
+        writer.execute(f"PRAGMA cache_size = -{CACHE_KIBIBYTES}")
+        writer.execute(f"PRAGMA wal_autocheckpoint = {AUTOCHECKPOINT_PAGES}")
+        writer.execute(f"PRAGMA journal_size_limit = {LARGE_LOG}")
+
     def demand(self, synchronous: Synchronous, busy_timeout: float) -> None:
         """Another engine of this process wants the file too: the stricter setting holds for both."""
         self.busy_timeout = max(self.busy_timeout, busy_timeout)
-        if synchronous == "full" and self.synchronous != "full" and self.writer is not None:
+        if synchronous == "full" and self.synchronous != "full":
             with self.lock:
-                self.writer.execute("PRAGMA synchronous = FULL")
-            self.synchronous = "full"
+                self.synchronous = "full"
+                if self.writer is not None:
+                    self.tune(self.writer)
 
     def close(self) -> None:
         self.bells.close()
         with self.lock, translated(self.path):
-            if self.writer is not None:
-                self.writer.close()
-                self.writer = None
+            self.disconnect()
         self.presence.close()
 
     def take_lock(self) -> sqlite3.Connection:
         if not self.lock.acquire(timeout=max(self.busy_timeout, 0.001)):
             raise StoreBusy(f"{self.path} was kept busy by this process for longer than busy_timeout; try again.")
-        assert self.writer is not None, "the store is closed"
+        if self.writer is None:  # closed for a fork
+            try:
+                with translated(self.path):
+                    writer = connect(self.path, self.busy_timeout)
+                    self.tune(writer)
+            except BaseException:
+                self.lock.release()
+                raise
+            self.writer = writer
         return self.writer
+
+    def disconnect(self) -> None:
+        """Under the lock; the next write opens it again."""
+        if self.writer is not None:
+            self.writer.close()
+            self.writer = None
 
     def write(self, verb: Callable[..., Answer], arguments: tuple[Any, ...], now: Instant | None) -> Answer:
         """Run a verb in a transaction of its own; when it has been committed, ring whom it concerns."""
@@ -165,25 +182,38 @@ class Reader:
 
     def __init__(self, path: Path, busy_timeout: float) -> None:
         self.path = path
+        self.busy_timeout = busy_timeout
         self.lock = threading.Lock()
         self.catalog = Catalog()
-        with translated(path):
-            self.connection = connect(path, busy_timeout)
+        self.connection: sqlite3.Connection | None = None
+        registry.readers.add(self)
+
+    def connected(self) -> sqlite3.Connection:
+        if self.connection is None:
+            self.connection = connect(self.path, self.busy_timeout)
             self.connection.execute("PRAGMA query_only = 1")
+        return self.connection
 
     def read(self, verb: Callable[..., Answer], arguments: tuple[Any, ...], now: Instant | None = None) -> Answer:
         """Run a verb on one consistent state of the store."""
         with self.lock, translated(self.path):
-            self.connection.execute("BEGIN")
+            connection = self.connected()
+            connection.execute("BEGIN")
             try:
-                return verb(Snapshot(self.connection, self.catalog, clock(now)), *arguments)
+                return verb(Snapshot(connection, self.catalog, clock(now)), *arguments)
             finally:
-                if self.connection.in_transaction:
-                    self.connection.execute("ROLLBACK")
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
 
     def close(self) -> None:
         with self.lock, translated(self.path):
+            self.disconnect()
+
+    def disconnect(self) -> None:
+        """Under the lock; the next read connects again."""
+        if self.connection is not None:
             self.connection.close()
+            self.connection = None
 
 
 def quick_check(connection: sqlite3.Connection, path: Path) -> None:
@@ -203,7 +233,8 @@ class Registry:
         self.lock = threading.Lock()
         self.stores: dict[tuple[int, Path], Store] = {}
         self.inherited: list[object] = []
-        self.held: list[Store] = []
+        self.readers: WeakSet[Reader] = WeakSet()
+        self.held: list[Store | Reader] = []
 
     def acquire(self, path: Path, synchronous: Synchronous, busy_timeout: float, adopt: bool) -> Store:
         """The store of this file in this process, opened by whoever comes first."""
@@ -231,18 +262,24 @@ class Registry:
         self.inherited.extend(inherited)
 
     def hold(self) -> None:
-        """Before a fork: wait until no write is under way.
+        """Before a fork: wait for what is under way, and close all connections; the next use opens them again.
 
-        SQLite notes in memory which of its connections holds the file's write lock. A child that is made in the middle
-        of a transaction inherits that note, and would wait for a connection that nobody uses there.
+        SQLite keeps in memory which locks this process has on a file. A child inherits these notes but not the locks:
+        it would wait for a write that never ends, or have the log deleted under it when the parent closes the file.
         """
         self.lock.acquire()
-        self.held = [store for store in self.stores.values() if store.lock.acquire(timeout=store.busy_timeout)]
+        mine = [store for (pid, _), store in self.stores.items() if pid == os.getpid()]
+        readers = [reader for reader in self.readers if reader.connection is not None]
+        users: list[Store | Reader] = [*mine, *readers]
+        for each in users:
+            if each.lock.acquire(timeout=each.busy_timeout):
+                self.held.append(each)
+                each.disconnect()
 
     def let_go(self) -> None:
         """After a fork, in parent and child."""
-        for store in self.held:
-            store.lock.release()
+        for each in self.held:
+            each.lock.release()
         self.held = []
         self.lock.release()
 
