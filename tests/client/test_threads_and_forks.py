@@ -260,7 +260,7 @@ def test_a_blocking_enqueue_waits_for_an_engine_that_another_thread_opens() -> N
 
 
 def test_a_parent_that_closes_leaves_its_child_the_store(tmp_path: Path) -> None:
-    """SQLite's notes about locks are inherited by a fork, the locks are not: the log must not be deleted under a child."""
+    """SQLite's notes about locks are inherited by a fork, the locks are not: the log must stay."""
     closed, used = os.pipe(), os.pipe()
     with Dibs(f"sqlite:///{tmp_path}/tasks.db") as app:
 

@@ -90,7 +90,7 @@ class SqliteEngine:
         if str(path) == ":memory:":
             raise InvalidOption("a SQLite store is a file. Use memory:// for tasks that may be lost with the process.")
         self.path = Path(path).resolve()
-        self.synchronous = synchronous
+        self.synchronous: Synchronous = synchronous
         self.busy_timeout = busy_timeout
         self.adopt = adopt
         self._store: Store | None = None

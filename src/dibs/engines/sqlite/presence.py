@@ -10,18 +10,17 @@ Byte 0 is held (shared) by every process that has the store open: who gets it al
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from pathlib import Path
 
-try:
+if sys.platform != "win32":
     import fcntl
-except ImportError:  # Windows: leases alone
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["AVAILABLE", "Presence"]
 
-AVAILABLE = fcntl is not None
+AVAILABLE = sys.platform != "win32"  # there: leases alone
 LOOK_SECONDS = 1.0
 OPEN_BYTE = 0
 

@@ -8,6 +8,9 @@ from importlib.resources import files
 __all__ = ["migration_scripts", "statement"]
 
 
+HERE = files("dibs.engines.sqlite")
+
+
 def without_comments(script: str) -> str:
     """The script without its comment lines, which only people read."""
     return "\n".join(line for line in script.splitlines() if line.strip() and not line.lstrip().startswith("--"))
@@ -16,14 +19,14 @@ def without_comments(script: str) -> str:
 @cache
 def statement(name: str) -> str:
     """The statement in ``sql/{name}.sql``."""
-    return without_comments((files(__package__) / "sql" / f"{name}.sql").read_text(encoding="utf-8"))
+    return without_comments((HERE / "sql" / f"{name}.sql").read_text(encoding="utf-8"))
 
 
 @cache
 def migration_scripts() -> dict[int, tuple[str, str]]:
     """Number → (title, script) of each step, in order."""
     found = {}
-    for resource in (files(__package__) / "migrations").iterdir():
+    for resource in (HERE / "migrations").iterdir():
         stem, _, ending = resource.name.rpartition(".")
         if ending == "sql":
             number, _, title = stem.partition("_")

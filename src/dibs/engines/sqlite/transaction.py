@@ -41,9 +41,8 @@ class Snapshot:
 
     def refresh(self, generation: int | None = None) -> None:
         """Make the catalog current; to be done first in every transaction."""
-        if generation is None:
-            generation = self.value("generation")
-        self.catalog.refresh(self.connection, generation)
+        current: int = self.value("generation") if generation is None else generation
+        self.catalog.refresh(self.connection, current)
 
     def record(self, row: Row) -> TaskRecord:
         stream = self.catalog.streams[row.stream]

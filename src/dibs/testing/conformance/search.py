@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from dibs.core.states import State
 from dibs.core.task import Failure, Outcome
 from dibs.core.times import HOUR, MINUTE
@@ -18,7 +20,7 @@ async def found(harness: Harness, query: Query) -> list[str]:
         ids += [record.id for record in page.tasks]
         if page.cursor is None:
             return ids
-        query = Query(**{name: getattr(query, name) for name in Query.__struct_fields__} | {"cursor": page.cursor})
+        query = structs.replace(query, cursor=page.cursor)
 
 
 async def test_newest_first_from_all_places(harness: Harness) -> None:
