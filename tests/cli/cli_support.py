@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import pytest
 
 from dibs.cli.main import run
 
-PATIENCE = 60.0
+PATIENCE = 40.0
 """Seconds after which something that should happen has not."""
 
 SHOP = """
@@ -39,11 +40,12 @@ async def refused() -> None:
 async def steps(ctx: Context, count: int) -> int:
     for number in range(count):
         ctx.progress(number / count, f"step {number}")
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
     return count
 
 @app.task(queue="slow")
-async def endless() -> None:
+async def endless(ctx: Context) -> None:
+    ctx.progress(0)
     await asyncio.sleep(3600)
 """
 
@@ -91,15 +93,16 @@ MakeModule = Callable[..., Path]
 
 def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
     """A `dibs` process."""
-    command = [sys.executable, "-m", "dibs", *arguments]
+    command = [sys.executable, "-X", "faulthandler", "-m", "dibs", *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
 def finish(process: subprocess.Popen[str]) -> Answer:
-    """Wait for a process to end."""
+    """Wait for a process to end; one that hangs is made to say where."""
     try:
         out, err = process.communicate(timeout=PATIENCE)
     except subprocess.TimeoutExpired:
-        process.kill()
-        raise
+        process.send_signal(signal.SIGABRT)
+        out, err = process.communicate()
+        raise AssertionError(f"{process.args} hangs:\n{out}\n{err}") from None
     return Answer(process.returncode, out, err)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def test_until_idle(place: Path, shop: Dibs) -> None:
 def test_sigterm_finishes_what_runs_and_the_exit_code_tells(place: Path, shop: Dibs) -> None:
     handle = shop.task_named("shop.steps").enqueue(count=30)
     process = start("worker", "shop:app", "--json-logs")
-    wait_until_running(shop)
+    wait_until_started(shop, process)
     process.send_signal(signal.SIGTERM)
     answer = finish(process)
     assert (answer.code, handle.refresh().state) == (0, "completed")
@@ -36,17 +37,19 @@ def test_sigterm_finishes_what_runs_and_the_exit_code_tells(place: Path, shop: D
 def test_work_that_is_handed_back_shows_in_the_exit_code(place: Path, shop: Dibs) -> None:
     handle = shop.task_named("shop.endless").enqueue()
     process = start("worker", "shop:app", "--shutdown-timeout", "0")
-    wait_until_running(shop)
+    wait_until_started(shop, process)
     process.send_signal(signal.SIGINT)
     assert finish(process).code == 3
     assert handle.refresh().state == "pending"
 
 
-def wait_until_running(shop: Dibs) -> None:
-    """Until some worker has claimed something."""
+def wait_until_started(shop: Dibs, process: subprocess.Popen[str]) -> None:
+    """Until a task has said so itself: one that is claimed may not have started yet, and would be handed back."""
     until = time.monotonic() + PATIENCE
-    while not shop.tasks.search(Filter(state="running")).tasks:
-        assert time.monotonic() < until
+    while not any(info.progress is not None for info in shop.tasks.search(Filter(state="running")).tasks):
+        if process.poll() is not None or time.monotonic() > until:
+            process.kill()
+            pytest.fail(finish(process).err)
         time.sleep(0.01)
 
 

@@ -359,3 +359,15 @@ def test_arguments_are_checked_before_anything_is_sent(app: Dibs) -> None:
     with pytest.raises(InvalidArguments):
         work.enqueue("one")  # type: ignore[arg-type]
     assert app.queues.list() == []
+
+
+def test_a_task_is_found_by_the_end_of_its_name(app: Dibs) -> None:
+    @app.task(name="shop.mail.send")
+    def send() -> None: ...
+
+    @app.task(name="shop.fax.send")
+    def fax() -> None: ...
+
+    assert app.task_named("mail.send").name == "shop.mail.send"
+    with pytest.raises(InvalidOption, match=r"Several are: shop\.mail\.send, shop\.fax\.send\."):
+        app.task_named("send")

@@ -100,10 +100,13 @@ class Hub:
         self.definitions[definition.name] = definition
 
     def definition(self, name: str) -> TaskDefinition:
-        """The task of this name."""
+        """The task of this name; the last part of it is enough where only one task ends like that."""
         if name not in self.definitions:
             self.load_allowed()
-        found = self.definitions.get(name)
-        if found is None:
-            raise InvalidOption(f"no task is called {name!r} here.{nearest(name, self.definitions)}")
-        return found
+        if name in self.definitions:
+            return self.definitions[name]
+        ending = [each for each in self.definitions if each.endswith((f".{name}", f":{name}"))]
+        if len(ending) == 1:
+            return self.definitions[ending[0]]
+        known = f" Several are: {', '.join(ending)}." if ending else nearest(name, self.definitions)
+        raise InvalidOption(f"no task is called {name!r} here.{known}")
