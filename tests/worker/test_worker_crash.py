@@ -138,7 +138,8 @@ def test_a_worker_stopped_past_its_lease_settles_nothing(store: Store, spawn: Sp
     eventually(lambda: leads(store, "first"))
     eventually(lambda: stopped_outside_a_transaction(first, store))
     spawn(name="second")
-    eventually(lambda: store.record(held).state is State.COMPLETED)
+    # A machine so busy that the second worker sees gaps in time makes it hold off the rescue, each time for 10 s.
+    eventually(lambda: store.record(held).state is State.COMPLETED, patience=90)
     store.file("a.go").touch()
     first.send_signal(signal.SIGCONT)
     first.send_signal(signal.SIGTERM)

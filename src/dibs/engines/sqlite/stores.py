@@ -269,8 +269,7 @@ class Registry:
         """
         self.lock.acquire()
         mine = [store for (pid, _), store in self.stores.items() if pid == os.getpid()]
-        readers = [reader for reader in self.readers if reader.connection is not None]
-        users: list[Store | Reader] = [*mine, *readers]
+        users: list[Store | Reader] = [*mine, *self.readers]  # also those not connected: they may be about to
         for each in users:
             if each.lock.acquire(timeout=each.busy_timeout):
                 self.held.append(each)
