@@ -76,6 +76,7 @@ class Fetcher:
         self._repeat = False
         self._names: tuple[str, ...] = ()
         self._due: asyncio.TimerHandle | None = None
+        self._watch: asyncio.TimerHandle | None = None
         self._backoff = Backoff()
         self._stale_since: float | None = None
         self.paused = False
@@ -115,8 +116,9 @@ class Fetcher:
                     await self._fetch(room)
         finally:
             listener.cancel()
-            if self._due is not None:
-                self._due.cancel()
+            for timer in (self._due, self._watch):
+                if timer is not None:
+                    timer.cancel()
 
     async def _fetch(self, room: Room) -> None:
         self._wake.clear()
@@ -220,6 +222,7 @@ class Fetcher:
         if claimed.tasks:
             self.hurry(min(task.lease_expires_at - task.claimed_at for task in claimed.tasks) / SECOND)
             self._runs.accept(claimed.tasks, sent)
+            self._watch_buffer()
         return claimed
 
     async def _nothing_left(self, claimed: Claimed) -> bool:
@@ -236,6 +239,16 @@ class Fetcher:
             return False
         waits_for_a_token = claimed.next_due_in is not None and any(states[State.PENDING] for states in mine)
         return not waits_for_a_token
+
+    def _watch_buffer(self) -> None:
+        """Look at the buffer again in a while, as long as there is anything in it."""
+        if self._watch is None and len(self._runs.buffer):
+            self._watch = asyncio.get_running_loop().call_later(STALE, self._look_at_buffer)
+
+    def _look_at_buffer(self) -> None:
+        self._watch = None
+        self.release_stale()
+        self._watch_buffer()
 
     def release_stale(self) -> None:
         """Hand back a buffer that stands still because the tasks before it turned out to be slow."""

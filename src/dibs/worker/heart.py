@@ -52,6 +52,7 @@ class Heart:
         runs: Runs,
         health: StoreHealth,
         minutes: MinuteRecorder,
+        worker: str,
         sign: Callable[[], Beat],
         obey: Callable[[WorkerState], None],
     ) -> None:
@@ -60,6 +61,7 @@ class Heart:
         self._runs = runs
         self._health = health
         self._minutes = minutes
+        self._worker = worker
         self._sign = sign
         self._obey = obey
         self._worker_loop = asyncio.get_running_loop()
@@ -170,7 +172,7 @@ class Heart:
 
     async def _listen(self) -> None:
         """Hear the worker's own bell: somebody cancelled one of its tasks, or gave it another state."""
-        subscription = self._engine.subscribe([worker_topic(self._sign().id)])
+        subscription = self._engine.subscribe([worker_topic(self._worker)])
         try:
             while True:
                 if await subscription.wait(3600):

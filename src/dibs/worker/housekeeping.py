@@ -26,6 +26,11 @@ tasks are back within 2.5 s."""
 GAP = 2.5
 """A pause between two looks that is this many seconds longer than meant: the process, or its host, slept."""
 
+PRUNE_INTERVAL = 60.0
+"""Seconds between two rounds of all chores. Those in `OFTEN` are done with every renewal of the term."""
+
+OFTEN = ("rerank",)
+
 MORE_INTERVAL = 0.05
 """Seconds before a chore that has more to do is continued: writers come first."""
 
@@ -91,6 +96,8 @@ class Leader:
         self._health = health
         self._worker = worker
         self._term: Term | None = None
+        self._next_round = 0.0
+        self._unfinished: tuple[str, ...] = ()
 
     @property
     def leads(self) -> bool:
@@ -127,9 +134,13 @@ class Leader:
         self._term = term
 
     async def _chores(self, term: Term) -> None:
-        """Every chore once; those with more to do go on for at most one renewal interval."""
+        """Every chore that is due, once; those with more to do go on for at most one renewal interval."""
         began = time.monotonic()
         names = self._engine.chore_names
+        if began < self._next_round:
+            names = tuple(name for name in names if name in OFTEN or name in self._unfinished)
+        else:
+            self._next_round = began + PRUNE_INTERVAL
         while names and time.monotonic() - began < TERM_RENEWAL / SECOND:
             unfinished = []
             for name in names:
@@ -140,6 +151,6 @@ class Leader:
                     return
                 if record.more:
                     unfinished.append(name)
-            names = tuple(unfinished)
+            names = self._unfinished = tuple(unfinished)
             if names:
                 await asyncio.sleep(MORE_INTERVAL)

@@ -42,6 +42,7 @@ class Run:
         "named_in_log",
         "nudge",
         "progress",
+        "returned",
         "settled",
         "span",
         "started",
@@ -68,6 +69,8 @@ class Run:
         self.context: Context | None = None
         self.entered = False
         self.in_thread = False
+        self.returned = False
+        """Its thread has ended: what it came to is on its way, and nothing can stop it any more."""
         self.leaked = False
         self.named_in_log = False
         self.settled = False

@@ -177,6 +177,7 @@ class Runs:
 
     def _thread_ended(self, run: Run) -> None:
         run.in_thread = False
+        run.returned = True
         if run.settled:  # its slot was kept for it, though nobody waited any more
             self._free(run)
 
@@ -211,7 +212,7 @@ class Runs:
 
     def stop(self, run: Run, why: Stop, note: str = "") -> None:
         """Stop a run at once, as far as its executor allows. On the loop's thread; later reasons don't count."""
-        if run.settled or (run.stop is not None and run.stop is not why):
+        if run.settled or run.returned or (run.stop is not None and run.stop is not why):
             return
         run.stop, run.stop_note = why, note
         if run.started is None:

@@ -106,7 +106,7 @@ class Session:
         self.runs = runs = Runs(hub, settings, self._minutes, self._processes)
         runs.reports = Reports(hub.engine, hub.clock, health, runs.answered)
         self._fetcher = Fetcher(hub, settings, self.id, runs, health, self._idle)
-        self._heart = Heart(hub.engine, hub.clock, runs, health, self._minutes, self._sign, self._obey)
+        self._heart = Heart(hub.engine, hub.clock, runs, health, self._minutes, self.id, self._sign, self._obey)
         self._fetcher.hurry = self._heart.hurry
         runs.nudge = self._heart.nudge
         runs.changed = self._changed
@@ -119,7 +119,6 @@ class Session:
             ("fetcher", self._fetcher.run()),
             ("rescuer", self._rescuer.run()),
             ("leader", self._leader.run()),
-            ("buffer", self._watch_buffer()),
         ]
 
     def _serve(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -134,11 +133,6 @@ class Session:
 
         service.add_done_callback(ended)
         return service
-
-    async def _watch_buffer(self) -> None:
-        while self.settings.prefetch:
-            await asyncio.sleep(0.5)
-            self._fetcher.release_stale()
 
     def _holdoff(self) -> float:
         span = self.settings.lease_span() or FALLBACK.lease

@@ -57,6 +57,8 @@ class Child:
     def ended(self, code: int, stopping: bool) -> None:
         """Decide whether it is started again."""
         self.process = None
+        if stopping and -code in SIGNALS:  # our own signal found it before it had begun to listen, and to work
+            code = ExitCode.CLEAN
         if stopping or code in FINAL:
             self.code = code if code >= 0 else 128 - code
             return
