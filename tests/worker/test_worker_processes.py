@@ -91,7 +91,10 @@ def pids_in(file: Path) -> list[int]:
 
 
 def gone(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def test_a_timeout_kills_the_child_and_what_it_started(worker: Worker, tmp_path: Path) -> None:
