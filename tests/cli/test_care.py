@@ -32,7 +32,7 @@ def test_what_is_worth_a_warning(cli: Cli, shop: Dibs) -> None:
     data = cli("doctor", "--quick", "--json").json
     assert data["ok"] is True, "a warning is no error"
     told = " ".join(each["detail"] for each in data["findings"] if each["level"] == "warning")
-    for words in ("none is running", "1 tasks are pending and no worker serves it", "is paused", "20 × the ageing"):
+    for words in ("none is running", "no worker serves it, and tasks are pending: 1", "is paused", "20 × the ageing"):
         assert words in told
 
 

@@ -102,7 +102,7 @@ def look_at(app: Dibs, queue: QueueInfo, workers: list[WorkerInfo]) -> list[Find
     found = []
     pending = queue.counts[State.PENDING]
     if pending and not any(queue.name in worker.queues for worker in workers):
-        found.append(Finding(Level.WARNING, title, f"{pending:,} tasks are pending and no worker serves it"))
+        found.append(Finding(Level.WARNING, title, f"no worker serves it, and tasks are pending: {pending:,}"))
     if pending and queue.state is QueueState.PAUSED:
         found.append(Finding(Level.WARNING, title, f"is paused with {pending:,} tasks pending"))
     if queue.stale:

@@ -30,7 +30,7 @@ def load_app(spec: str) -> Dibs:
     found: object = module
     for name in attribute.split("."):
         if not hasattr(found, name):
-            raise InvalidOption(f"{module_name} has no {attribute!r}.{nearest(attribute, apps_in(module))}")
+            raise InvalidOption(f"the module {module_name} has no {attribute!r}.{nearest(attribute, apps_in(module))}")
         found = getattr(found, name)
     if not isinstance(found, Dibs):
         raise InvalidOption(f"{spec} is a {type(found).__name__}, not a Dibs app.{told(module)}")
@@ -85,7 +85,7 @@ def only_app(module: ModuleType, name: str) -> Dibs:
         assert isinstance(app, Dibs)
         return app
     if not apps:
-        raise InvalidOption(f"{name} has no Dibs app: make one with app = Dibs(…).")
+        raise InvalidOption(f"the module {name} has no Dibs app: make one with app = Dibs(…).")
     raise InvalidOption(
         f"{name} has several apps: say which, one of {', '.join(f'{name}:{a}' for a in apps_in(module))}."
     )

@@ -122,5 +122,5 @@ def share(part: float, whole: float) -> str:
 def plain(value: Any) -> str:
     """A JSON value on one line."""
     if isinstance(value, float):
-        return f"{value:g}"
+        return f"{value:,.0f}" if value == int(value) else f"{value:g}"
     return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
