@@ -8,7 +8,7 @@ from dibs.core.settings import Defaults, QueueSettings
 from dibs.core.states import State
 from dibs.core.task import Outcome, QueueRecord, QueueState
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
-from dibs.engines.base import Counter, EnqueueOutcome
+from dibs.engines.base import Counter, EnqueueOutcome, Feature
 from dibs.testing.conformance.harness import QUEUE, Harness
 
 ENQUEUED, EXISTS, TAKEN = EnqueueOutcome.ENQUEUED, EnqueueOutcome.EXISTS, EnqueueOutcome.TAKEN
@@ -148,6 +148,18 @@ async def test_key_is_held_through_its_window(harness: Harness) -> None:
     assert (answer.outcome, answer.id, answer.state) == (DUPLICATE, first, State.COMPLETED)
     harness.later(2)
     assert await harness.outcomes(harness.new(key="k")) == [ENQUEUED]
+
+
+async def test_enqueue_now_is_enqueue(harness: Harness) -> None:
+    """Engines that have it answer alike, and what they stored can be claimed."""
+    if Feature.INLINE not in harness.engine.features:
+        return
+    new = harness.new(key="k")
+    first = harness.engine.enqueue_now(new, now=harness.now)
+    assert (first.outcome, first.state) == (EnqueueOutcome.ENQUEUED, State.PENDING)
+    assert harness.engine.enqueue_now(new, now=harness.now).outcome is EnqueueOutcome.EXISTS
+    assert harness.engine.enqueue_now(harness.new(key="k"), now=harness.now).outcome is EnqueueOutcome.DUPLICATE
+    assert await harness.claim_ids() == [new.id]
 
 
 async def test_key_of_a_purged_task_is_free(harness: Harness) -> None:
