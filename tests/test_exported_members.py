@@ -20,6 +20,9 @@ PUBLIC = {
     "State",
     "Task",
     "__version__",
+    "chain",
+    "group",
+    "take",
 }
 
 
@@ -51,6 +54,7 @@ def test_the_methods_of_an_app() -> None:
         "abound",
         "aenqueue",
         "aenqueue_many",
+        "aenqueue_workflow",
         "ahandle",
         "apeek",
         "aposition",
@@ -61,11 +65,13 @@ def test_the_methods_of_an_app() -> None:
         "close",
         "enqueue",
         "enqueue_many",
+        "enqueue_workflow",
         "handle",
         "lifespan",
         "middleware",
         "peek",
         "position",
+        "schedule",
         "stats",
         "task",
         "task_named",

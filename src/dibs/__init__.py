@@ -5,6 +5,7 @@ The house, from the inside out; imports point inward only:
     errors      the whole error tree
     core        the rules as pure functions: states, ranks, retries, limits, codec
     observe     what Dibs counts about itself
+    blobs       where large payloads are kept: a directory, S3
     engines     where tasks are kept: memory, sqlite; one seam, `engines.base`
     runtime     the loop, the app's hub, coalescing
     worker      fetch, run, settle
@@ -14,7 +15,9 @@ The house, from the inside out; imports point inward only:
 """
 
 from dibs.client.app import Dibs
+from dibs.client.flow import chain, group
 from dibs.client.handle import Handle
+from dibs.client.taking import take
 from dibs.client.task import Call, Task
 from dibs.client.tasks import Filter
 from dibs.core.retry import TRANSIENT
@@ -36,4 +39,7 @@ __all__ = [
     "State",
     "Task",
     "__version__",
+    "chain",
+    "group",
+    "take",
 ]

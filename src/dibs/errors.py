@@ -4,10 +4,12 @@
     ├── UsageError (also ValueError)      the call was wrong; nothing was written
     │   ├── InvalidOption                 an option's name or value
     │   ├── InvalidArguments              the arguments don't fit the task's signature, or JSON can't carry them
-    │   ├── PayloadTooLarge               arguments or a result over the inline limit
+    │   ├── PayloadTooLarge               arguments or a result over the inline limit, and no blob store for them
+    │   ├── DependencyCycle               tasks would wait for each other for ever
     │   └── WrongThread                   a blocking call where it would deadlock
     ├── Refused                           the call was right, the store said no; nothing was written
     │   ├── QueueFull                     max_depth reached; carries retry_after
+    │   ├── RateLimited                   this client enqueues too fast; carries retry_after
     │   ├── QueueDraining                 the queue takes no new tasks
     │   ├── QueueNotEmpty                 a queue with tasks is only deleted by force
     │   ├── DuplicateTask                 the id that the caller chose is taken
@@ -15,6 +17,8 @@
     │   ├── UnknownTask                   no task has this id
     │   ├── UnknownQueue                  no queue has this name
     │   ├── UnknownWorker                 no worker has this id
+    │   ├── UnknownSchedule               no schedule has this name
+    │   ├── UnknownWorkflow               no workflow has this id
     │   └── WrongState                    the task, queue or worker is not in a state that allows this
     ├── TaskError                         what happened to a task that somebody waits for
     │   ├── TaskFailed                    it is dead; carries the remote traceback
@@ -23,7 +27,10 @@
     ├── StoreError                        the store did not do what was asked
     │   ├── StoreBusy                     locked by others for longer than the limit; try again
     │   ├── StoreUnavailable              can't be reached, is read-only or is full
+    │   │   └── BlobStoreUnavailable      the same of the blob store; or this app has none
     │   ├── StoreCorrupt                  failed its integrity check
+    │   │   └── BlobCorrupt               a large payload is not what was written
+    │   ├── BlobLost                      a large payload is no longer in the blob store
     │   └── StoreMismatch                 not a Dibs store, or one written by a newer Dibs
     ├── LeaseLost                         somebody else has this task now; stop
     └── Closed                            the app was closed while the call was waiting
@@ -34,7 +41,11 @@ A task raises two more to say what should happen to it: `Retry` and `Permanent`.
 from __future__ import annotations
 
 __all__ = [
+    "BlobCorrupt",
+    "BlobLost",
+    "BlobStoreUnavailable",
     "Closed",
+    "DependencyCycle",
     "DibsError",
     "DuplicateTask",
     "IdempotencyConflict",
@@ -46,6 +57,7 @@ __all__ = [
     "QueueDraining",
     "QueueFull",
     "QueueNotEmpty",
+    "RateLimited",
     "Refused",
     "ResultGone",
     "Retry",
@@ -58,8 +70,10 @@ __all__ = [
     "TaskError",
     "TaskFailed",
     "UnknownQueue",
+    "UnknownSchedule",
     "UnknownTask",
     "UnknownWorker",
+    "UnknownWorkflow",
     "UsageError",
     "WrongState",
     "WrongThread",
@@ -83,7 +97,15 @@ class InvalidArguments(UsageError, TypeError):
 
 
 class PayloadTooLarge(UsageError):
-    """Arguments or a result over the inline limit."""
+    """Arguments or a result over the inline limit, and no blob store to keep them in."""
+
+
+class DependencyCycle(UsageError):
+    """Tasks would wait for each other for ever; `ids` are those in a ring, the first one repeated at the end."""
+
+    def __init__(self, message: str, *, ids: list[str]) -> None:
+        super().__init__(message)
+        self.ids = ids
 
 
 class WrongThread(UsageError, RuntimeError):
@@ -98,6 +120,14 @@ class QueueFull(Refused):
     """The queue holds `max_depth` tasks; `retry_after` says in how many seconds room is expected."""
 
     def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class RateLimited(Refused):
+    """The client enqueues faster than the queue's `enqueue_rate`; it may again in `retry_after` seconds."""
+
+    def __init__(self, message: str, *, retry_after: float) -> None:
         super().__init__(message)
         self.retry_after = retry_after
 
@@ -132,6 +162,14 @@ class UnknownQueue(Refused, LookupError):
 
 class UnknownWorker(Refused, LookupError):
     """No worker has this id."""
+
+
+class UnknownSchedule(Refused, LookupError):
+    """No schedule has this name."""
+
+
+class UnknownWorkflow(Refused, LookupError):
+    """No workflow has this id."""
 
 
 class WrongState(Refused):
@@ -183,8 +221,20 @@ class StoreUnavailable(StoreError):
     """The store can't be reached, is read-only or is full."""
 
 
+class BlobStoreUnavailable(StoreUnavailable):
+    """The store of large payloads can't be reached, is read-only or full, or this app has none."""
+
+
 class StoreCorrupt(StoreError):
     """The store failed its integrity check."""
+
+
+class BlobCorrupt(StoreCorrupt):
+    """A large payload is not what was written: its size or its hash differs."""
+
+
+class BlobLost(StoreError, LookupError):
+    """A large payload is no longer in the blob store: trying again won't bring it back."""
 
 
 class StoreMismatch(StoreError):

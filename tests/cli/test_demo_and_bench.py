@@ -27,7 +27,8 @@ def test_the_demo_notices_broken_promises(place: Path) -> None:
     with make_app(f"sqlite:///{place}/demo.db") as app:
         plan = make_plan(app, 200)
         app.enqueue_many([planned.call for planned in plan[:150]])
-        summary = summarise(app, plan, Crash(worker="w", tasks=["x"]), {}, {"w": 1}, 1.0)
+        ticks = app.schedules.set("demo.tick", "demo.tick", every=1)
+        summary = summarise(app, plan, Crash(worker="w", tasks=["x"]), ticks, {}, {"w": 1}, 1.0)
     assert summary.ok is False
     assert summary.lost == 200
     assert not any(promise.kept for promise in summary.promises)
@@ -39,7 +40,10 @@ def test_the_plan_is_what_the_issue_says() -> None:
     ends = expected_ends(plan)
     assert sum(ends.values()) == 2000
     assert min(ends.values()) >= 2
-    assert len({planned.call.new.queue for planned in plan}) == 3
+    assert len({planned.call.new.queue for planned in plan}) == 5
+    assert len({planned.call.new.partition for planned in plan}) == 6
+    assert len({planned.call.new.tenant for planned in plan}) == 3
+    assert sum(planned.flow for planned in plan) == 21
     assert len({planned.call.new.priority for planned in plan}) == 4
     assert any(planned.call.new.delay for planned in plan)
 

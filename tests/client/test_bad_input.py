@@ -114,8 +114,9 @@ def test_a_payload_over_the_limit(app: Dibs, work: Task[..., Any]) -> None:
     with pytest.raises(PayloadTooLarge) as caught:
         work.enqueue(1, "x" * 300_000)
     assert str(caught.value) == (
-        "the arguments of work take 300,022 bytes, more than the 262,144 that are kept with a task. "
-        "Store the data elsewhere and pass a reference to it."
+        "the arguments of work: 300,022 bytes, more than the 262,144 that are kept with a task. Configure a blob store "
+        "for large payloads: Dibs(…, blobs='file:///var/lib/blobs'), blobs='s3://bucket/prefix', or the variable "
+        "DIBS_BLOBS. Or store the data elsewhere and pass a reference to it."
     )
     assert app.queues.list() == []
 

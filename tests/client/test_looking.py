@@ -100,15 +100,6 @@ def test_why_the_queue_is_paused(shop: Dibs) -> None:
     assert str(shop.why(task)) == "queue 'default' is paused: nothing is handed out until it is resumed."
 
 
-def test_why_the_limit_is_reached(shop: Dibs) -> None:
-    shop.queues.set("default", max_concurrent=1)
-    add(shop, priority=90)
-    task = add(shop)
-    beat(shop)
-    assert len(shop.claim(limit=5)) == 1
-    assert str(shop.why(task)) == "queue 'default' runs 1 task, its max_concurrent; it waits for one to end."
-
-
 def test_why_others_go_first(shop: Dibs, dibs_clock: ManualClock) -> None:
     shop.queues.set("default", rate=5)
     beat(shop)

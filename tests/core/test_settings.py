@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dibs.core.settings import (
     FALLBACK,
     Defaults,
+    Limit,
     Policy,
     QueueSettings,
     Resolved,
@@ -132,10 +133,38 @@ def test_all_problems_in_one_message() -> None:
         ("timeout_growth", 0.5),
         ("tiers", ["low"]),
         ("tiers", {"urgent": {}}),
+        ("enqueue_rate", 0),
+        ("enqueue_burst", 1.5),
+        ("per_task", ["send"]),
+        ("per_task", {"send": {}}),
+        ("per_partition", {"burst": 5}),
+        ("per_partition", {"rate": None}),
+        ("fair", 1),
+        ("fair", None),
+        ("weights", [1, 2]),
     ],
 )
 def test_bad_values_are_refused(name: str, value: object) -> None:
     with pytest.raises(InvalidOption, match=name.split("_", maxsplit=1)[0]):
+        change_settings(QueueSettings(), {name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("per_task", {"no spaces please": 1}, "a task's name must be"),
+        ("per_task", {"send": {"max_concurrent": 0}}, "max_concurrent must be a whole number"),
+        ("per_task", {"send": {"rate": -1}}, "rate must be a number"),
+        ("per_partition", 0, "max_concurrent must be a whole number"),
+        ("weights", {"acme": 0}, "the weight of tenant 'acme' must be"),
+        ("weights", {"acme": 1001}, "the weight of tenant 'acme' must be"),
+        ("weights", {"acme": True}, "the weight of tenant 'acme' must be"),
+        ("weights", {"": 1}, "a tenant must be"),
+        ("weights", {"a\nb": 1}, "a tenant must be"),
+    ],
+)
+def test_bad_values_inside_are_refused(name: str, value: object, said: str) -> None:
+    with pytest.raises(InvalidOption, match=said):
         change_settings(QueueSettings(), {name: value})
 
 
@@ -151,8 +180,58 @@ def test_settings_that_contradict_each_other() -> None:
         change_settings(QueueSettings(), {"burst": 5})
 
 
+def test_limits_take_a_bare_number_or_several_facts() -> None:
+    settings = change_settings(
+        QueueSettings(),
+        {"per_task": {"send": 5, "fetch": {"rate": 2, "burst": 3}}, "per_partition": {"max_concurrent": 1, "rate": 1}},
+    )
+    assert settings.per_task == {"send": Limit(max_concurrent=5), "fetch": Limit(rate=2.0, burst=3)}
+    assert settings.per_partition == Limit(max_concurrent=1, rate=1.0)
+
+
+def test_limits_come_back_through_the_door() -> None:
+    settings = change_settings(QueueSettings(), {"per_task": {"send": {"rate": 2}}, "per_partition": 1})
+    again = {"per_task": settings.per_task, "per_partition": settings.per_partition}
+    assert change_settings(QueueSettings(), again) == settings
+
+
+def test_limits_per_name_and_partition_can_be_lifted() -> None:
+    limited = change_settings(
+        QueueSettings(), {"per_task": {"send": 1}, "per_partition": 1, "enqueue_rate": 5, "enqueue_burst": 9}
+    )
+    lifted = {"per_task": {}, "per_partition": None, "enqueue_rate": None, "enqueue_burst": None}
+    assert change_settings(limited, lifted) == QueueSettings()
+
+
+def test_a_limits_own_facts_are_checked() -> None:
+    with pytest.raises(InvalidOption, match=r"per_task send has no option 'rat'\. Did you mean 'rate'"):
+        change_settings(QueueSettings(), {"per_task": {"send": {"rat": 1}}})
+    with pytest.raises(InvalidOption, match="per_partition: burst needs a rate"):
+        change_settings(QueueSettings(), {"per_partition": {"max_concurrent": 1, "burst": 2}})
+    with pytest.raises(InvalidOption, match="limits nothing"):
+        change_settings(QueueSettings(), {"per_partition": {}})
+    with pytest.raises(InvalidOption, match="enqueue_burst needs an enqueue_rate"):
+        change_settings(QueueSettings(), {"enqueue_burst": 2})
+
+
+def test_weights_are_numbers_by_tenant() -> None:
+    settings = change_settings(QueueSettings(), {"fair": True, "weights": {"acme": 2, "Müller & Söhne": 0.5}})
+    assert (settings.fair, settings.weights) == (True, {"acme": 2.0, "Müller & Söhne": 0.5})
+
+
+def test_which_settings_may_make_a_task_wait_for_others() -> None:
+    for changes in ({"max_concurrent": 1}, {"rate": 1}, {"per_task": {"send": 1}}, {"per_partition": 1}):
+        assert change_settings(QueueSettings(), changes).limits_starts
+    for changes in ({}, {"enqueue_rate": 1}, {"fair": True}, {"max_depth": 1}):
+        assert not change_settings(QueueSettings(), changes).limits_starts
+
+
 def test_which_changes_need_new_ranks() -> None:
     old = QueueSettings()
-    for changes in ({"policy": "strict"}, {"aging": 5}, {"max_aging_bonus": 5}, {"promote_low": 5}):
+    for changes in ({"policy": "strict"}, {"aging": 5}, {"max_aging_bonus": 5}, {"promote_low": 5}, {"fair": True}):
         assert reranks(old, change_settings(old, changes))
-    assert not reranks(old, change_settings(old, {"max_depth": 5, "rate": 3, "retries": 5, "keep": 1}))
+    for changes in (
+        {"max_depth": 5, "rate": 3, "retries": 5, "keep": 1},
+        {"per_task": {"send": 1}, "per_partition": 1, "enqueue_rate": 1, "weights": {"acme": 2}},
+    ):
+        assert not reranks(old, change_settings(old, changes))

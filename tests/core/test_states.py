@@ -41,7 +41,7 @@ def test_states_are_waiting_running_or_ended() -> None:
 
 def test_nothing_leaves_an_end_but_replay() -> None:
     assert leaves(State.COMPLETED) == {}
-    assert leaves(State.DEAD) == {Move.REPLAY: State.PENDING}
+    assert leaves(State.DEAD) == {Move.REPLAY: State.PENDING, Move.REBLOCK: State.BLOCKED}
     assert leaves(State.CANCELLED) == {Move.REBLOCK: State.BLOCKED}
 
 

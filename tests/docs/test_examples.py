@@ -60,6 +60,22 @@ PRINTS = {
         "why: it requires host:b, and no worker of queue 'default' offers that.",
         "dog.jpg resized by worker-b",
     ],
+    "schedules": [
+        "report-us of 2026-01-01T14:00 UTC: us",
+        "report-eu of 2026-01-02T08:00 UTC: eu",
+        "clean-up: every 1 h, 1 fired, 23 skipped",
+        "run by hand: 1 next: None",
+        "month ends: 31 Jan, 28 Feb, 31 Mar",
+        "Zurich: Fri 27 Mar 09:00 CET, Mon 30 Mar 09:00 CEST",
+    ],
+    "limits": [
+        "start: acme, beta",
+        "partition acme: 1 of 1 running",
+        "enqueued 4, then: come back in 0.5 s",
+        "sent at once: 2",
+        "after 0.2 s: 1",
+        "shares of 12: {'big': 6, 'small': 3, 'tiny': 3}",
+    ],
     "middleware": [
         "middleware.divide, attempt 1: ZeroDivisionError: division by zero",
         "middleware.divide, attempt 2: ZeroDivisionError: division by zero",
@@ -70,6 +86,14 @@ PRINTS = {
         "35,000 characters are stored in less than 1,000 bytes: True",
         "read by the other app: 35000 characters",
         "words: 7000",
+    ],
+    "large_payloads": [
+        "the arguments: 988,889 characters",
+        'stored with the task is a reference: {"$dibs":"blob"',
+        "the blob is a file: True",
+        "result: ['word10000', 'word10001']",
+        "a large result: 1,000,000 characters",
+        "blobs: True",
     ],
     "transactional_enqueue": [
         "Welcome, Ada!",
@@ -90,6 +114,14 @@ PRINTS = {
         "failed: amounts are not negative",
         "completed: 7",
         "closed",
+    ],
+    "workflow": [
+        "it has failed with 1 dead of 6",
+        "meanwhile: sorry, boss",
+        "after a replay: completed",
+        "report: monday: [31, 62, 93]",
+        "1  workflow.find_orders       completed",
+        "5      workflow.print_report  completed",
     ],
     "plain_functions": [
         "enqueued: textwrap:indent",

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from heapq import heapify
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from hypothesis import Phase, settings
 from msgspec import structs
 
+from dibs.core.graph import Rule
+from dibs.core.limits import Scope
+from dibs.core.settings import QueueSettings
 from dibs.core.states import State
-from dibs.core.task import HistoryEntry, Kind, Lease, Settlement, TaskRecord
+from dibs.core.task import Kind, Lease, Settlement, TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.base import Claimed, ClaimRequest, ExtendAnswer, Extension, SettleOutcome
 from dibs.engines.memory import MemoryEngine
-from dibs.engines.memory.store import Store
+from dibs.engines.memory.edges import Edges, Link
+from dibs.engines.memory.shelf import Entry, Place, Shelf
+from dibs.engines.memory.store import Queue, Store
 from dibs.testing.model import PROFILE, check_engine
 
 QUICK = settings(PROFILE, max_examples=500, phases=(Phase.generate,), database=None)
@@ -44,32 +48,94 @@ class ZombieEngine(FencelessEngine):
         return await super().extend(waved, now=now)
 
 
-class FifoStore(Store):
+class DamagedStore(Store):
+    """A store whose shelves are of another kind."""
+
+    shelf: type[Shelf] = Shelf
+
+    def queue(self, name: str) -> Queue:
+        return self.damaged(super().queue(name))
+
+    def restock(self, queue: Queue) -> None:
+        super().restock(queue)
+        self.damaged(queue)
+
+    def damaged(self, queue: Queue) -> Queue:
+        queue.shelf.__class__ = self.shelf
+        return queue
+
+
+class FifoShelf(Shelf):
+    def in_order(self, share: str, lane: int, kind: Kind) -> Iterator[TaskRecord]:
+        yield from sorted(super().in_order(share, lane, kind), key=lambda record: record.id)
+
+
+class FifoStore(DamagedStore):
     """Hands tasks out in the order of their ids, whatever their rank."""
 
-    def lane_order(self, queue: str, lane: int, kind: Kind) -> Iterator[TaskRecord]:
-        yield from sorted(super().lane_order(queue, lane, kind), key=lambda record: record.id)
+    shelf = FifoShelf
 
 
-class FifoEngine(MemoryEngine):
-    def __init__(self) -> None:
-        super().__init__(FifoStore())
+class ForgetfulShelf(Shelf):
+    def describes(self, entry: Entry, place: Place) -> bool:
+        return super().describes(entry, place) and self.tasks[entry[1]].lease == 0
 
 
-class ForgetfulStore(Store):
+class ForgetfulStore(DamagedStore):
     """A task that comes back after a run is in no index: it is pending for ever."""
 
-    def put(self, record: TaskRecord, entry: HistoryEntry | None = None) -> None:
-        super().put(record, entry)
-        if record.state is State.PENDING and record.lease > 0:
-            heap = self.pending[record.queue][record.lane][record.kind]
-            heap.remove((record.rank, record.id))
-            heapify(heap)
+    shelf = ForgetfulShelf
 
 
-class ForgetfulEngine(MemoryEngine):
+class UnfairShelf(Shelf):
+    def served(self, share: str, settings: QueueSettings) -> None:
+        """No turn ever ends."""
+
+
+class UnfairStore(DamagedStore):
+    """The first tenant is served as long as it has something."""
+
+    shelf = UnfairShelf
+
+
+class CrowdedStore(Store):
+    """Tasks that run are not counted by partition."""
+
+    def count(self, record: TaskRecord, by: int) -> None:
+        super().count(record, by)
+        if record.state is State.RUNNING and record.partition is not None:
+            self.load[record.state, record.queue, Scope.PARTITION, record.partition] -= by
+
+
+class DeafEdges(Edges):
+    def moved(self, old: TaskRecord | None, new: TaskRecord) -> None:
+        """Nobody learns of an end or of another urgency."""
+
+
+class DeafStore(Store):
+    """Whoever waits for another task waits for ever."""
+
     def __init__(self) -> None:
-        super().__init__(ForgetfulStore())
+        super().__init__()
+        self.edges = DeafEdges()
+
+
+class LenientEdges(Edges):
+    def rule(self, link: Link) -> Rule:
+        return Rule.RUN
+
+
+class LenientStore(Store):
+    """Whatever its edges say, a task runs after the end of what it waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.edges = LenientEdges()
+
+
+def on(store: type[Store]) -> Callable[[], MemoryEngine]:
+    """An engine on a damaged store."""
+    return lambda: MemoryEngine(store())
 
 
 class GreedyEngine(MemoryEngine):
@@ -79,7 +145,12 @@ class GreedyEngine(MemoryEngine):
         return await super().claim(structs.replace(request, repeat=False), now=now)
 
 
-@pytest.mark.parametrize("damaged", [FencelessEngine, ZombieEngine, FifoEngine, ForgetfulEngine, GreedyEngine])
-def test_planted_bug_is_found(damaged: type[MemoryEngine]) -> None:
+STORES = [FifoStore, ForgetfulStore, UnfairStore, CrowdedStore, DeafStore, LenientStore]
+ENGINES = [FencelessEngine, ZombieEngine, GreedyEngine]
+DAMAGED = {store.__name__: on(store) for store in STORES} | {engine.__name__: engine for engine in ENGINES}
+
+
+@pytest.mark.parametrize("damaged", DAMAGED)
+def test_planted_bug_is_found(damaged: str) -> None:
     with pytest.raises(AssertionError):
-        check_engine(damaged, QUICK)
+        check_engine(DAMAGED[damaged], QUICK)

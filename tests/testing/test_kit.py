@@ -393,3 +393,68 @@ def test_deadlines_and_tiers_take_their_steps(dibs_kit: MakeKit) -> None:
     work.using(priority="medium").enqueue("young and medium")
     kit.run_until_idle()
     assert ran == ["first", "old and low", "young and medium"]
+
+
+# Schedules.
+
+
+def test_advance_fires_schedules_at_their_times(dibs_kit: MakeKit) -> None:
+    app = Dibs("memory://")
+    seen: list[str] = []
+
+    @app.schedule(every=600, name="often")
+    @app.schedule("0 13 * * *", name="daily")
+    @app.task
+    def note(ctx: Context) -> None:
+        seen.append(f"{ctx.headers['schedule']} {ctx.headers['fire-time'][11:16]}")
+
+    kit = dibs_kit(app)
+    assert kit.advance(599).isoformat() == "2026-01-01T12:09:59+00:00"
+    assert kit.enqueued() == []
+    kit.advance(3600)
+    kit.run_due()
+    assert sorted(seen) == ["daily 13:00", *(f"often 12:{minute}0" for minute in range(1, 6)), "often 13:00"]
+    assert len(kit.enqueued(note)) == 7
+    kit.clock.advance(3600)
+    assert kit.run_due() == []  # only `advance` fires
+    assert kit.run_until_idle() == []
+
+
+def test_advance_respects_what_the_test_changed(dibs_kit: MakeKit, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = Dibs("memory://")
+
+    @app.schedule(every=60, name="often", overlap="skip")
+    @app.task
+    def note() -> None: ...
+
+    kit = dibs_kit(app, eager=True)
+    kit.advance(120)
+    assert [info.state for info in kit.enqueued()] == [State.COMPLETED] * 2
+    app.schedules.pause("often")
+    kit.advance(600)
+    assert len(kit.enqueued()) == 2
+    app.schedules.resume("often")
+    app.queues.drain("default")
+    kit.advance(90)  # due, and nobody takes it
+    app.queues.resume("default")
+    kit.advance(1)
+    assert len(kit.enqueued()) == 3
+    monkeypatch.setattr("dibs.testing.kit.MOST_MOVES", 20)
+    with pytest.raises(AssertionError, match="advance less at a time"):
+        kit.advance(3600)
+
+
+def test_advance_in_async_code(dibs_kit: MakeKit) -> None:
+    app = Dibs("memory://")
+
+    @app.schedule(every=60)
+    @app.task
+    async def note() -> None: ...
+
+    kit = dibs_kit(app)
+
+    async def use() -> int:
+        await kit.aadvance(60)
+        return len(await kit.arun_due())
+
+    assert asyncio.run(use()) == 1

@@ -59,7 +59,8 @@ class FaultyEngine:
 
     def __getattr__(self, name: str) -> Any:
         member = getattr(self._engine, name)
-        if name not in ("claim", "settle", "extend", "beat", "rescue", "lead", "chore", "counts"):
+        verbs = ("claim", "settle", "extend", "beat", "rescue", "lead", "chore", "counts", "fire", "set_schedule")
+        if name not in verbs:
             return member
 
         async def verb(*args: Any, **kwargs: Any) -> Any:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
 from dibs.cli.codes import ExitCode
 from dibs.cli.crew import Crew, CrewFailed
-from dibs.cli.demo_app import QUEUES, make_app
+from dibs.cli.demo_app import QUEUES, TICKS, make_app
 from dibs.cli.demo_plan import make_plan
 from dibs.cli.demo_report import RECOVERY_LIMIT, Crash, Summary, counters_of, show_summary, summarise
 from dibs.cli.demo_view import View
 from dibs.cli.options import json_option
 from dibs.cli.output import emit, errors, out
 from dibs.client.app import Dibs
+from dibs.client.flow import group
 from dibs.client.tasks import Filter
 from dibs.core.settings import FALLBACK
 from dibs.core.states import ENDED, State
@@ -28,6 +31,7 @@ from dibs.errors import InvalidOption
 __all__ = ["demo"]
 
 TICK = 0.1
+TICK_NAME = "demo.tick"
 SLOTS = 4
 KILL_AT = 0.35
 """The share of ended tasks at which a worker is killed."""
@@ -44,9 +48,9 @@ PATIENCE = 120.0
 def demo(count: int, workers: int, url: str | None, as_json: bool) -> int:
     """See it work, and checked.
 
-    About 2,000 tasks over several queues and priorities, real worker processes, failures, a cancel, a worker killed
-    with SIGKILL in the middle, and a summary that is read back from the store and checked. Takes about half a
-    minute. Exit code 1 if any promise was broken.
+    About 2,000 tasks over several queues and priorities, a workflow, a schedule, limits and tenants, real worker
+    processes, failures, a cancel, a worker killed with SIGKILL in the middle, and a summary that is read back from the
+    store and checked. Takes about half a minute. Exit code 1 if any promise was broken.
     """
     if count < 200 or workers < 2:
         raise InvalidOption("the demo needs at least 200 tasks and 2 workers.")
@@ -82,7 +86,7 @@ class Demo:
         self.plan = make_plan(app, count)
         self.stream = [planned for planned in self.plan if planned.streamed]
         self.stream_length = len(self.stream)
-        self.crew = Crew("dibs.cli.demo_app:app", app.url, logs, SLOTS, QUEUES)
+        self.crew = Crew("dibs.cli.demo_app:app", app.url, logs, SLOTS, (*QUEUES, TICKS))
         self.workers = workers
         self.before = counters_of(app)
         self.ended_before = self.ended_in_store()
@@ -92,8 +96,10 @@ class Demo:
 
     def run(self) -> Summary:
         began = time.monotonic()
-        with self.view, self.crew:
+        with self.view, self.crew, self.ticking():
+            self.set_up()
             self.enqueue_bulk()
+            self.enqueue_workflow()
             self.crew.start(self.workers)
             self.crew.ready(self.app)
             self.view.event(f"{self.workers} worker processes are running, {SLOTS} slots each")
@@ -103,11 +109,30 @@ class Demo:
             exits = self.crew.stop()
             self.view.event("the workers have left")
             self.show(self.ended_in_store() - self.ended_before)
-        return summarise(self.app, self.plan, self.crash, self.before, exits, time.monotonic() - began)
+            ticks = self.app.schedules.get(TICK_NAME)
+        return summarise(self.app, self.plan, self.crash, ticks, self.before, exits, time.monotonic() - began)
+
+    @contextmanager
+    def ticking(self) -> Iterator[None]:
+        """A schedule that fires every second meanwhile."""
+        self.app.schedules.set(TICK_NAME, TICK_NAME, every=1)
+        try:
+            yield
+        finally:
+            self.app.schedules.delete(TICK_NAME)
+
+    def set_up(self) -> None:
+        self.app.queues.set("billing", per_partition={"max_concurrent": 1})
+        self.app.queues.set("imports", fair=True)
+
+    def enqueue_workflow(self) -> None:
+        parts = [planned.call for planned in self.plan if planned.flow]
+        self.app.enqueue_workflow(group(parts), name="prices")
+        self.view.event(f"a workflow of {len(parts)} tasks: the last one adds up what the others find")
 
     def enqueue_bulk(self) -> None:
         """Most of it at once, atomically; the rest follows one by one."""
-        calls = [planned.call for planned in self.plan if not planned.streamed]
+        calls = [planned.call for planned in self.plan if not planned.streamed and not planned.flow]
         began = time.monotonic()
         self.app.enqueue_many(calls)
         took = time.monotonic() - began

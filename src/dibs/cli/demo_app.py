@@ -9,9 +9,11 @@ from dibs.client.app import Dibs
 from dibs.errors import Permanent
 from dibs.worker.context import Context
 
-__all__ = ["QUEUES", "app", "make_app"]
+__all__ = ["QUEUES", "TICKS", "app", "make_app"]
 
-QUEUES = ("mail", "reports", "images")
+QUEUES = ("mail", "reports", "images", "billing", "imports")
+TICKS = "ticks"
+"""Where the tasks of the demo's schedule go."""
 
 
 def seconds_for(number: int) -> float:
@@ -38,6 +40,41 @@ def make_app(url: str | None = None) -> Dibs:
         time.sleep(seconds_for(number))
         return number
 
+    add_special_tasks(app)
+    add_trouble(app)
+    return app
+
+
+def add_special_tasks(app: Dibs) -> None:
+    """Tasks with a limit per customer, of tenants, of a workflow and of a schedule."""
+
+    @app.task(name="demo.charge", queue="billing", per="customer")
+    async def charge(number: int, customer: str) -> int:
+        await asyncio.sleep(seconds_for(number) / 4)
+        return number
+
+    @app.task(name="demo.import_rows", queue="imports")
+    async def import_rows(number: int) -> int:
+        await asyncio.sleep(seconds_for(number))
+        return number
+
+    @app.task(name="demo.look_up_price", queue="reports")
+    async def look_up_price(number: int) -> int:
+        await asyncio.sleep(seconds_for(number))
+        return number
+
+    @app.task(name="demo.add_up", queue="reports")
+    async def add_up(prices: list[int]) -> int:
+        return sum(prices)
+
+    @app.task(name="demo.tick", queue=TICKS)
+    async def tick() -> None:
+        pass
+
+
+def add_trouble(app: Dibs) -> None:
+    """Tasks that go wrong on purpose."""
+
     @app.task(name="demo.flaky", queue="mail", retries=5)
     async def flaky(ctx: Context, number: int, failures: int) -> int:
         await asyncio.sleep(0.02)
@@ -58,8 +95,6 @@ def make_app(url: str | None = None) -> Dibs:
     async def endless(number: int) -> int:
         await asyncio.sleep(3600)
         return number
-
-    return app
 
 
 app = make_app()

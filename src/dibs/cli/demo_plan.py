@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct
 
 from dibs.client.app import Dibs
+from dibs.client.flow import group
+from dibs.client.taking import take
 from dibs.client.task import Call
 from dibs.core.states import State
 
-__all__ = ["Planned", "expected_ends", "make_plan"]
+__all__ = ["LARGE", "SMALL", "Planned", "expected_ends", "make_plan"]
+
+CUSTOMERS = 5
+LARGE, SMALL, FEW = "large tenant", "small tenant", 5
 
 PRIORITIES = ("low", "normal", "normal", "high", "normal", "low", "normal", "low", "normal", "critical")
 """Dealt out in turn: of ten tasks one is critical, one high, five normal, three low."""
@@ -20,7 +26,10 @@ WORK = ("demo.send_mail", "demo.build_report", "demo.resize_image")
 
 
 class Planned(Struct, frozen=True, kw_only=True):
-    """One call and what it must come to; `streamed` ones are enqueued one at a time while the rest runs."""
+    """One call and what it must come to; `streamed` ones are enqueued one at a time while the rest runs.
+
+    `flow` ones are enqueued as one workflow.
+    """
 
     call: Call[Any]
     expected: State
@@ -28,15 +37,42 @@ class Planned(Struct, frozen=True, kw_only=True):
     number: int = 0
     streamed: bool = False
     cancel: bool = False
+    flow: bool = False
 
 
 def make_plan(app: Dibs, count: int) -> list[Planned]:
-    """`count` tasks: mostly work, some late, some flaky, some doomed, and two that are cancelled."""
-    plan = [plan_one(app, number, count) for number in range(count - 2)]
+    """`count` tasks: mostly work, some late, some flaky, some doomed, two that are cancelled, and the special ones."""
+    special = [*charges(app, count // 40), *imports(app, count // 20), *prices(app, count // 100)]
+    plan = [plan_one(app, number, count) for number in range(count - 2 - len(special))]
     waiting = app.task_named("demo.send_mail").using(delay=3600).call(number=count - 2)
     running = app.task_named("demo.endless").call(number=count - 1)
     plan += [Planned(call=call, expected=State.CANCELLED, cancel=True) for call in (waiting, running)]
-    return plan
+    return plan + special
+
+
+def charges(app: Dibs, count: int) -> Iterator[Planned]:
+    """Of each customer, one at a time."""
+    for number in range(count):
+        call = app.task_named("demo.charge").call(number=number, customer=f"customer {number % CUSTOMERS}")
+        yield Planned(call=call, expected=State.COMPLETED, number=number)
+
+
+def imports(app: Dibs, count: int) -> Iterator[Planned]:
+    """Many of one tenant, and then a few of another."""
+    for number in range(count):
+        tenant = LARGE if number < count - FEW else SMALL
+        call = app.task_named("demo.import_rows").using(tenant=tenant).call(number=number)
+        yield Planned(call=call, expected=State.COMPLETED, number=number)
+
+
+def prices(app: Dibs, count: int) -> list[Planned]:
+    """A workflow: some results, and a task that adds them up."""
+    parts = [app.task_named("demo.look_up_price").call(number=number) for number in range(count)]
+    whole = app.task_named("demo.add_up").call(prices=take(group(parts)))
+    planned = [
+        Planned(call=call, expected=State.COMPLETED, number=number, flow=True) for number, call in enumerate(parts)
+    ]
+    return [*planned, Planned(call=whole, expected=State.COMPLETED, number=sum(range(count)), flow=True)]
 
 
 def plan_one(app: Dibs, number: int, count: int) -> Planned:

@@ -9,8 +9,10 @@ from msgspec import Struct
 from rich.text import Text
 
 from dibs.cli.demo_plan import Planned, expected_ends
+from dibs.cli.demo_promises import Promise, special_promises
 from dibs.cli.output import say, share, show, span, table
 from dibs.client.app import Dibs
+from dibs.client.schedules import ScheduleInfo
 from dibs.core.settings import Tier, tier_of
 from dibs.core.states import ENDED, State
 from dibs.core.task import TaskRecord
@@ -42,12 +44,6 @@ class Wait(Struct, frozen=True, kw_only=True):
     p99: float
 
 
-class Promise(Struct, frozen=True, kw_only=True):
-    promise: str
-    kept: bool
-    detail: str
-
-
 class Summary(Struct, frozen=True, kw_only=True):
     """The outcome of a demo."""
 
@@ -70,6 +66,7 @@ def summarise(
     app: Dibs,
     plan: Sequence[Planned],
     crash: Crash | None,
+    ticks: ScheduleInfo,
     before: dict[str, int],
     exits: dict[str, int],
     seconds: float,
@@ -87,6 +84,7 @@ def summarise(
         contents(pairs),
         urgent_first(waits),
         recovery(crash, {record.id: record for record in ended}),
+        *special_promises(app, ended, ticks),
         shutdown(exits),
     ]
     return Summary(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import click
 from rich.text import Text
 
@@ -16,11 +18,16 @@ from dibs.core.states import State
 from dibs.core.task import QueueState, WorkerState
 from dibs.core.times import SECOND
 from dibs.engines.base import Feature, Finding, Level
+from dibs.errors import StoreError
+from dibs.runtime.payloads import Payloads
 
 __all__ = ["doctor", "examine"]
 
 BACKLOG = 20
 """Ageing periods after which the oldest pending task is worth a warning."""
+
+OVERDUE = 60.0
+"""Seconds after which a schedule that has not fired is worth a warning."""
 
 MARKS = {Level.OK: ("✓", "green"), Level.WARNING: ("!", "yellow"), Level.ERROR: ("✗", "red")}
 
@@ -67,11 +74,13 @@ def examine(app: Dibs, *, full: bool) -> list[Finding]:
     if not any(finding.title == "durability" for finding in findings):
         findings.append(durability(app.hub.engine.durability, features))
     findings.append(crash_detection(features))
+    findings.append(large_payloads(app.hub.payloads))
     queues, workers = app.queues.list(), app.workers.list()
     serving = [worker for worker in workers if worker.state is not WorkerState.DEAD]
     findings.append(who_works(serving))
     for queue in queues:
         findings += look_at(app, queue, serving)
+    findings += look_at_schedules(app)
     return findings
 
 
@@ -85,6 +94,18 @@ def crash_detection(features: frozenset[Feature]) -> Finding:
     else:
         detail = "a killed worker's tasks run again when their lease has ended (30 s by default)"
     return Finding(Level.OK, "crash detection", detail)
+
+
+def large_payloads(payloads: Payloads) -> Finding:
+    title = "large payloads"
+    if payloads.blobs is None:
+        detail = f"no blob store, so arguments and results over {payloads.limit:,} bytes are refused"
+        return Finding(Level.OK, title, detail)
+    try:
+        with payloads.using() as blobs:
+            return Finding(Level.OK, title, blobs.check())
+    except StoreError as error:
+        return Finding(Level.ERROR, title, str(error))
 
 
 def who_works(workers: list[WorkerInfo]) -> Finding:
@@ -119,3 +140,24 @@ def look_at(app: Dibs, queue: QueueInfo, workers: list[WorkerInfo]) -> list[Find
     if queue.bound.worst is None and pending:
         found.append(Finding(Level.OK, title, f"bound {queue.bound}"))
     return found or [Finding(Level.OK, title, f"{pending:,} pending, {queue.counts[State.RUNNING]:,} running")]
+
+
+def look_at_schedules(app: Dibs) -> list[Finding]:
+    """Schedules that nobody fires, and those that are left over from earlier code."""
+    schedules = app.schedules.list()
+    found = []
+    now = datetime.now(UTC)
+    for each in schedules:
+        title = f"schedule {each.name}"
+        if each.next_fire_at is not None and (now - each.next_fire_at).total_seconds() > OVERDUE:
+            found.append(Finding(Level.WARNING, title, str(app.why(each.name))))
+        if each.stale:
+            detail = (
+                "code declared it, but no running worker has for 15 minutes: start one that does, or "
+                f"dibs schedules remove {each.name}"
+            )
+            found.append(Finding(Level.WARNING, title, detail))
+    if schedules and not found:
+        paused = sum(each.paused for each in schedules)
+        found.append(Finding(Level.OK, "schedules", f"{len(schedules):,}, {paused:,} of them paused"))
+    return found

@@ -30,8 +30,9 @@ from dibs.core.states import State
 from dibs.core.task import NewTask
 from dibs.engines.base import EnqueueOutcome
 from dibs.errors import InvalidOption
+from dibs.runtime.hub import Hub
 
-__all__ = ["enqueue"]
+__all__ = ["arguments_of", "enqueue", "plain_task", "tell"]
 
 
 @click.command()
@@ -43,6 +44,10 @@ __all__ = ["enqueue"]
 @click.option("--delay", type=SPAN, help="Run it this much later.")
 @click.option("--at", type=LATER, help="Run it at this time.")
 @click.option("--deadline", type=LATER, help="When it should be done; it becomes more urgent as this nears.")
+@click.option("--expires", type=LATER, help="Cancel it unless it has started by then.")
+@click.option("--after", multiple=True, metavar="ID", help="Wait for this task to complete; may be repeated.")
+@click.option("--per", metavar="PARTITION", help="The partition whose limits hold for it.")
+@click.option("--tenant", help="Whose share of a fair queue it is charged to.")
 @click.option("--retries", type=int, help="How often a failed run is tried again.")
 @click.option("--timeout", type=SPAN, help="How long a run may take.")
 @click.option("--key", help="Idempotency key: the same key stands for the same task.")
@@ -87,6 +92,8 @@ def wanted(given: dict[str, Any]) -> dict[str, Any]:
         given["priority"] = priority_of(given["priority"])
     given["metadata"] = {name: parse_value(value) for name, value in metadata.items()} or None
     given["requires"] = list(given["requires"]) or None
+    if "after" in given:
+        given["after"] = list(given["after"]) or None
     return given
 
 
@@ -105,10 +112,18 @@ def by_name(
     """Without knowing the task: whoever serves the queue and knows the name will judge the arguments."""
     if options["queue"] is None:
         raise InvalidOption("which queue? Give --queue, or --app MODULE:APP to use the task's own.")
-    values = arguments_of(pairs, arguments, None)
     chosen = make_options(Options(), options)
     hub = app.hub
-    new = NewTask(
+    new = plain_task(hub, name, arguments_of(pairs, arguments, None), chosen)
+    answer = enqueue_new(hub, new, chosen)
+    handle = app.handle(answer.id)
+    handle.duplicate = answer.outcome is EnqueueOutcome.DUPLICATE
+    return handle
+
+
+def plain_task(hub: Hub, name: str, values: dict[str, Any], chosen: Options) -> NewTask:
+    """A task of which only the name is known."""
+    return NewTask(
         id=chosen.id or hub.new_id(),
         queue=str(chosen.queue),
         name=check_name(name, "a task's name"),
@@ -124,11 +139,12 @@ def by_name(
         fingerprint="" if chosen.key is None else fingerprint(name, values),
         requires=chosen.requires or (),
         metadata=chosen.metadata,
+        partition=chosen.partition,
+        tenant=chosen.tenant,
+        client=hub.client,
+        expires_at=chosen.expires_at,
+        after=chosen.after,
     )
-    answer = enqueue_new(hub, new, chosen)
-    handle = app.handle(answer.id)
-    handle.duplicate = answer.outcome is EnqueueOutcome.DUPLICATE
-    return handle
 
 
 def arguments_of(pairs: tuple[str, ...], arguments: str | None, signature: Signature | None) -> dict[str, Any]:

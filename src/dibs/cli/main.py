@@ -22,6 +22,8 @@ COMMANDS = {
     "tasks": "dibs.cli.tasks:tasks",
     "dead": "dibs.cli.dead:dead",
     "queues": "dibs.cli.queues:queues",
+    "schedules": "dibs.cli.schedules:schedules",
+    "workflows": "dibs.cli.workflows:workflows",
     "workers": "dibs.cli.workers:workers",
     "top": "dibs.cli.top:top",
     "why": "dibs.cli.why:why",
@@ -29,6 +31,7 @@ COMMANDS = {
     "doctor": "dibs.cli.doctor:doctor",
     "backup": "dibs.cli.care:backup",
     "migrate": "dibs.cli.care:migrate",
+    "simulate": "dibs.cli.simulate:simulate",
     "bench": "dibs.cli.bench:bench",
     "demo": "dibs.cli.demo:demo",
 }

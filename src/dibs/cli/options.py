@@ -150,6 +150,8 @@ def filter_options(function: Function) -> Function:
         click.option("--metadata", multiple=True, metavar="NAME=VALUE", help="With this metadata; may be repeated."),
         click.option("--key", metavar="KEY", help="With this idempotency key."),
         click.option("--worker", metavar="WORKER", help="Run by this worker."),
+        click.option("--workflow", metavar="WORKFLOW", help="Of this workflow."),
+        click.option("--tenant", metavar="TENANT", help="Of this tenant."),
         click.option("--text", default="", help="Text in arguments, errors or notes."),
     ]
     for option in reversed(options):
@@ -171,6 +173,8 @@ def make_filter(given: dict[str, Any]) -> Filter:
         metadata={name: parse_value(value) for name, value in metadata.items()},
         key=given.pop("key"),
         worker=given.pop("worker"),
+        workflow=given.pop("workflow"),
+        tenant=given.pop("tenant"),
         text=given.pop("text"),
     )
 

@@ -10,19 +10,31 @@ from rich.table import Table
 from rich.text import Text
 
 from dibs.cli.codes import ExitCode
-from dibs.cli.options import SPAN, agreed, json_option, parse_pairs, parse_value, with_store
-from dibs.cli.output import emit, errors, number, plain, say, show, span, state_text, table
+from dibs.cli.options import SPAN, agreed, json_option, parse_pairs, with_store
+from dibs.cli.output import emit, errors, number, say, show, span, state_text, table
+from dibs.cli.queue_settings import limit_changes, limit_lines, setting_value, settings_data, settings_text
 from dibs.client.app import Dibs
-from dibs.client.queues import QueueChanges, QueueInfo
+from dibs.client.queues import QueueChanges, QueueInfo, TenantInfo
 from dibs.client.stats import Percentiles, QueueStats
-from dibs.core.settings import DURATIONS, Defaults, QueueSettings
-from dibs.core.states import State
-from dibs.core.times import SECOND
+from dibs.client.words import figures, subject
+from dibs.core.settings import QueueSettings
+from dibs.core.states import WAITING, State
 from dibs.errors import InvalidOption
 
-__all__ = ["queue_data", "queues"]
+__all__ = ["full_text", "queue_data", "queues", "tenants_text"]
 
-SHOWN = (State.PENDING, State.RUNNING, State.SCHEDULED, State.RETRYING, State.COMPLETED, State.CANCELLED, State.DEAD)
+SHOWN = (
+    State.PENDING,
+    State.RUNNING,
+    State.BLOCKED,
+    State.SCHEDULED,
+    State.RETRYING,
+    State.COMPLETED,
+    State.CANCELLED,
+    State.DEAD,
+)
+TENANTS = 10
+"""Tenants that are shown of a fair queue."""
 
 
 @click.group()
@@ -67,9 +79,10 @@ def show_one(app: Dibs, name: str, window: float, as_json: bool) -> None:
     info = app.queues.get(name)
     stats = app.stats(name, window)
     if as_json:
-        emit({**queue_data(info), "stats": stats})
+        tenants = {"tenants": app.queues.tenants(name)} if info.settings.fair else {}
+        emit({**queue_data(info), **tenants, "stats": stats})
         return
-    show_queue(info, stats, window)
+    show_queue(app, info, stats, window)
 
 
 def queue_data(info: QueueInfo) -> dict[str, Any]:
@@ -85,26 +98,7 @@ def queue_data(info: QueueInfo) -> dict[str, Any]:
     }
 
 
-def settings_data(settings: QueueSettings) -> dict[str, Any]:
-    """Settings by the names and in the units of `dibs queues set`."""
-    data = {}
-    for name in QueueChanges.__annotations__:
-        value = getattr(settings if hasattr(settings, name) else settings.defaults, name)
-        data[name] = in_seconds(name, value)
-    data["tiers"] = {tier: tier_data(defaults) for tier, defaults in settings.tiers.items()}
-    return data
-
-
-def tier_data(defaults: Defaults) -> dict[str, Any]:
-    given = {name: getattr(defaults, name) for name in Defaults.__struct_fields__}
-    return {name: in_seconds(name, value) for name, value in given.items() if value is not None}
-
-
-def in_seconds(name: str, value: Any) -> Any:
-    return value / SECOND if name in DURATIONS and value is not None else value
-
-
-def show_queue(info: QueueInfo, stats: QueueStats, window: float) -> None:
+def show_queue(app: Dibs, info: QueueInfo, stats: QueueStats, window: float) -> None:
     facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     facts.add_column(style="bold")
     facts.add_column(overflow="fold")
@@ -112,6 +106,12 @@ def show_queue(info: QueueInfo, stats: QueueStats, window: float) -> None:
     facts.add_row("state", state_text(info.state))
     facts.add_row("tasks", ", ".join(f"{count:,} {state}" for state, count in info.counts.items() if count) or "none")
     facts.add_row("bound", str(info.bound))
+    if limits := limit_lines(info.settings):
+        facts.add_row("limits", "\n".join(limits))
+    if full := full_text(app, info):
+        facts.add_row("at their limit", full)
+    if info.settings.fair:
+        facts.add_row("tenants", tenants_text(app.queues.tenants(info.name, TENANTS)))
     if info.stale:
         facts.add_row("to re-rank", f"{info.stale:,} waiting tasks are still ranked by earlier settings")
     facts.add_row("oldest pending", span(stats.oldest_pending_seconds))
@@ -121,6 +121,25 @@ def show_queue(info: QueueInfo, stats: QueueStats, window: float) -> None:
     facts.add_row("run", percentiles_text(stats.run))
     facts.add_row("settings", settings_text(info.settings))
     show(facts)
+
+
+def full_text(app: Dibs, info: QueueInfo) -> str:
+    """What holds back the next tasks."""
+    if not (info.settings.limits_starts and info.counts[State.PENDING]):
+        return ""
+    return "\n".join(f"{subject(state, info.name)}: {figures(state)}" for state in app.queues.full_limits(info.name))
+
+
+def tenants_text(tenants: list[TenantInfo]) -> str:
+    """Who is served next, with what is pending."""
+    if not tenants:
+        return "none has pending tasks"
+    named = [
+        f"{each.tenant or '(none)'} {each.pending:,}{'' if each.weight == 1 else f' (weight {each.weight:g})'}"
+        for each in tenants
+    ]
+    more = ", …" if len(tenants) == TENANTS else ""
+    return f"served next, with pending tasks: {', '.join(named)}{more}"
 
 
 def done_text(stats: QueueStats) -> str:
@@ -136,27 +155,51 @@ def percentiles_text(values: Percentiles) -> str:
     return f"P50 {span(values.p50)}, P95 {span(values.p95)}, P99 {span(values.p99)}"
 
 
-def settings_text(settings: QueueSettings) -> str:
-    """What differs from the defaults."""
-    default = settings_data(QueueSettings())
-    changed = {name: value for name, value in settings_data(settings).items() if value != default[name]}
-    return " ".join(f"{name}={plain(value)}" for name, value in changed.items()) or "all defaults"
-
-
 @queues.command("set")
 @click.argument("name", metavar="QUEUE")
-@click.argument("changes", metavar="NAME=VALUE...", nargs=-1, required=True)
+@click.argument("changes", metavar="[NAME=VALUE]...", nargs=-1)
+@click.option(
+    "--per-task",
+    multiple=True,
+    metavar="TASK[:PART]=VALUE",
+    help="Limit the tasks of one name: send=3 (at once), send:rate=5 (starts per second), send:burst=10, send=none.",
+)
+@click.option(
+    "--per-partition",
+    multiple=True,
+    metavar="[PART=]VALUE",
+    help="Limit the tasks that share a partition (per=): 1 (at once), rate=5, burst=10, none.",
+)
+@click.option("--fair/--no-fair", default=None, help="Share the queue between tenants, or serve by priority alone.")
+@click.option("--weight", "weights", multiple=True, metavar="TENANT=NUMBER", help="A tenant's share; 1 for others.")
 @json_option
 @with_store
-def set_queue(app: Dibs, name: str, changes: tuple[str, ...], as_json: bool) -> None:
+def set_queue(
+    app: Dibs,
+    name: str,
+    changes: tuple[str, ...],
+    per_task: tuple[str, ...],
+    per_partition: tuple[str, ...],
+    fair: bool | None,
+    weights: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Change settings, such as aging=5m max_depth=10000 rate=none.
 
     Settings: policy (aging, tiers, strict), aging, max_aging_bonus, retry_penalty, deadline_weight, deadline_horizon,
-    promote_low, promote_medium, tiers (JSON), max_depth, max_concurrent, rate, burst, keep, keep_dead, retries,
-    timeout, lease, retry_base, retry_cap, timeout_growth. Durations are seconds or 90s, 15m, 2h, 1d; `none` takes a
-    limit away.
+    promote_low, promote_medium, tiers (JSON), max_depth, max_concurrent, rate, burst, enqueue_rate, enqueue_burst,
+    keep, keep_dead, retries, timeout, lease, retry_base, retry_cap, timeout_growth. Durations are seconds or 90s, 15m,
+    2h, 1d; `none` takes a limit away.
+
+    The options add to what is set; as per_task, per_partition, fair and weights (JSON) the settings are replaced.
     """
     wanted = {setting: setting_value(setting, text) for setting, text in parse_pairs(changes, "a setting").items()}
+    known = {info.name: info.settings for info in app.queues.list()}
+    wanted |= limit_changes(known.get(name, QueueSettings()), per_task, per_partition, weights)
+    if fair is not None:
+        wanted["fair"] = fair
+    if not wanted:
+        raise InvalidOption("nothing to set: give NAME=VALUE, such as aging=5m, or one of the options.")
     info = app.queues.set(name, **cast(QueueChanges, wanted))
     if as_json:
         emit(queue_data(info))
@@ -164,18 +207,6 @@ def set_queue(app: Dibs, name: str, changes: tuple[str, ...], as_json: bool) -> 
     say(f"Queue {name!r}: {settings_text(info.settings)}.")
     if info.stale:
         say(f"{info.stale:,} waiting tasks will be ranked anew by a worker.")
-
-
-def setting_value(name: str, text: str) -> Any:
-    """A setting as the client takes it."""
-    if text.lower() == "none":
-        return None
-    if name in DURATIONS:
-        try:
-            return SPAN.convert(text, None, None)
-        except click.BadParameter as error:
-            raise InvalidOption(f"{name}: {error.message}") from None
-    return parse_value(text)
 
 
 @queues.command()
@@ -221,7 +252,8 @@ def change_state(name: str, change: Callable[[str], bool], state: str, as_json: 
 @with_store
 def delete(app: Dibs, name: str, force: bool, yes: bool, as_json: bool) -> int:
     """Delete a queue with its settings."""
-    waiting = sum(app.queues.get(name).counts[state] for state in (State.PENDING, State.SCHEDULED, State.RETRYING))
+    counts = app.queues.get(name).counts
+    waiting = sum(counts[state] for state in WAITING)
     question = f"Delete queue {name!r} and make its {waiting:,} waiting tasks dead?"
     if force and waiting and not yes and not agreed(question):
         errors().print("Nothing was changed.")

@@ -11,11 +11,14 @@ from rich.text import Text
 
 from dibs.cli.output import age, plain, show, span, state_text, table, when_text
 from dibs.client.info import HistoryLine, TaskInfo
+from dibs.client.tasks import Prerequisite
+from dibs.core.graph import Rule
 from dibs.core.states import State
 
 __all__ = ["show_task", "task_table"]
 
 NOTE_LIMIT = 80
+NEEDS_SHOWN = 20
 
 
 def task_table(tasks: Sequence[TaskInfo]) -> None:
@@ -59,7 +62,7 @@ def first_line(info: TaskInfo) -> str:
     return f"{info.error.type}: {message[0]}" if message else info.error.type
 
 
-def show_task(info: TaskInfo, history: Sequence[HistoryLine], why: str | None) -> None:
+def show_task(info: TaskInfo, needs: Sequence[Prerequisite], history: Sequence[HistoryLine], why: str | None) -> None:
     """Everything about one task."""
     facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     facts.add_column(style="bold")
@@ -70,6 +73,9 @@ def show_task(info: TaskInfo, history: Sequence[HistoryLine], why: str | None) -
     if why is not None:
         facts.add_row("why", why)
     show(facts)
+    if needs:
+        show(Text("\nwaits for" if info.state is State.BLOCKED else "\nwaited for", style="bold"))
+        show(Padding(needs_table(needs), (0, 0, 0, 2)))
     if info.error is not None and info.error.traceback:
         show(Text("\nlast error", style="bold"))
         show(Padding(Text(info.error.traceback.rstrip()), (0, 0, 0, 2)))
@@ -84,7 +90,7 @@ def facts_of(info: TaskInfo) -> list[tuple[str, str | Text]]:
         ("id", info.id),
         ("state", state_line(info)),
         ("queue", info.queue),
-        ("priority", str(info.priority)),
+        ("priority", priority_text(info)),
         ("arguments", plain(info.args)),
         ("created", moment(info.created_at)),
         ("due", moment(info.due_at) if info.state in (State.SCHEDULED, State.RETRYING) else ""),
@@ -92,6 +98,7 @@ def facts_of(info: TaskInfo) -> list[tuple[str, str | Text]]:
         ("finished", moment(info.finished_at)),
         ("waited, ran", f"{span(info.waited)}, {span(info.ran)}" if info.waited is not None else ""),
         ("deadline", moment(info.deadline)),
+        ("expires", moment(info.expires_at)),
         ("attempts", f"{info.attempts} failed of at most {info.retries + 1}" if info.attempts else ""),
         ("losses", str(info.losses) if info.losses else ""),
         ("timeout", "" if info.timeout is None else span(info.timeout)),
@@ -101,11 +108,20 @@ def facts_of(info: TaskInfo) -> list[tuple[str, str | Text]]:
         ("result", plain(info.result) if info.state is State.COMPLETED else ""),
         ("error", first_line(info)),
         ("key", info.key or ""),
+        ("workflow", info.workflow or ""),
+        ("tenant", info.tenant),
+        ("partition", info.partition or ""),
         ("requires", ", ".join(info.requires)),
         ("metadata", plain(info.metadata) if info.metadata else ""),
         ("headers", plain(info.headers) if info.headers else ""),
         ("enqueued by", info.parent or ""),
     ]
+
+
+def priority_text(info: TaskInfo) -> str:
+    if info.inherited <= info.priority:
+        return str(info.priority)
+    return f"{info.priority}, counts as {info.inherited} because of what waits for it"
 
 
 def state_line(info: TaskInfo) -> Text:
@@ -123,6 +139,19 @@ def moment(at: datetime | None) -> str:
         return ""
     told = age(at)
     return f"{when_text(at)} ({told if told.startswith('in ') else f'{told} ago'})"
+
+
+def needs_table(needs: Sequence[Prerequisite]) -> Table:
+    """What a task waits for, what is still open first."""
+    made = table("ID", "STATE", "TASK", "RULE")
+    made.columns[0].overflow = "fold"
+    for need in sorted(needs, key=lambda each: not each.is_open)[:NEEDS_SHOWN]:
+        state = Text("pruned") if need.state is None else state_text(need.state)
+        rule = need.rule if need.rule is Rule.IF_FAILED else f"otherwise {need.rule}"
+        made.add_row(need.id, state, need.name or "", rule)
+    if len(needs) > NEEDS_SHOWN:
+        made.add_row(f"and {len(needs) - NEEDS_SHOWN:,} more")
+    return made
 
 
 def history_table(history: Sequence[HistoryLine]) -> Table:

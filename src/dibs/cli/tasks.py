@@ -70,13 +70,14 @@ def count(app: Dibs, /, as_json: bool, **given: Any) -> None:
 @json_option
 @with_store
 def show(app: Dibs, task_id: str, as_json: bool) -> None:
-    """Show everything about one task, with its history."""
+    """Show everything about one task, with what it waits for and its history."""
     info = app.tasks.get(task_id)
     history = app.tasks.history(task_id)
+    needs = app.tasks.needs(task_id)
     if as_json:
-        emit({"task": info, "history": history})
+        emit({"task": info, "needs": needs, "history": history})
     else:
-        show_task(info, history, None if info.is_done else str(app.why(task_id)))
+        show_task(info, needs, history, None if info.is_done else str(app.why(task_id)))
 
 
 @tasks.command()
@@ -155,6 +156,7 @@ def purge_tasks(app: Dibs, task_ids: tuple[str, ...], given: dict[str, Any]) -> 
 @click.option("--delay", type=SPAN, help="Run it this much later than now; 0 for now.")
 @click.option("--at", type=LATER, help="Run it at this time.")
 @click.option("--deadline", type=LATER, help="When it should be done.")
+@click.option("--expires", type=LATER, help="When it is cancelled unless it has started.")
 @click.option("--set-metadata", multiple=True, metavar="NAME=VALUE", help="Replace the metadata; may be repeated.")
 @bulk_options
 @filter_options
@@ -164,7 +166,9 @@ def edit(app: Dibs, /, task_ids: tuple[str, ...], **given: Any) -> int:
     """Change waiting tasks: by id, or the priority of --all that match."""
     changes = taken(given)
     if not changes:
-        raise InvalidOption("nothing to change: give --priority, --delay, --at, --deadline or --set-metadata.")
+        raise InvalidOption(
+            "nothing to change: give --priority, --delay, --at, --deadline, --expires or --set-metadata."
+        )
     if given["everything"] and set(changes) != {"priority"}:
         raise InvalidOption("only the priority can be changed for --all that match.")
     return act(
@@ -180,7 +184,7 @@ def edit(app: Dibs, /, task_ids: tuple[str, ...], **given: Any) -> int:
 def taken(given: dict[str, Any]) -> dict[str, Any]:
     """The changes that were asked for, taken out of what was given."""
     metadata = parse_pairs(given.pop("set_metadata"), "metadata")
-    changes = {name: given.pop(name) for name in ("priority", "delay", "at", "deadline")}
+    changes = {name: given.pop(name) for name in ("priority", "delay", "at", "deadline", "expires")}
     if changes["priority"] is not None:
         changes["priority"] = priority_of(changes["priority"])
     if metadata:

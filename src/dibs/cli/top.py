@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from datetime import datetime
+from typing import Any
 
 import click
 from rich.console import Group, RenderableType
@@ -14,10 +15,12 @@ from rich.text import Text
 
 from dibs.cli.options import SPAN, json_option, with_store
 from dibs.cli.output import emit, number, out, show, span, state_text, table
-from dibs.cli.queues import SHOWN, percentiles_text, queue_data
+from dibs.cli.queues import SHOWN, full_text, percentiles_text, queue_data
+from dibs.cli.schedules import due_text
 from dibs.cli.workers import worker_table
 from dibs.client.app import Dibs
-from dibs.client.queues import QueueInfo
+from dibs.client.queues import QueueInfo, TenantInfo
+from dibs.client.schedules import ScheduleInfo
 from dibs.client.stats import QueueStats
 from dibs.client.workers import WorkerInfo
 from dibs.core.states import State
@@ -26,6 +29,9 @@ from dibs.core.task import WorkerState
 __all__ = ["top"]
 
 WINDOW = 300.0
+FEW = 5
+"""Limits, tenants and schedules that are shown."""
+
 ENDS = (State.COMPLETED, State.CANCELLED, State.DEAD)
 
 
@@ -38,12 +44,31 @@ class Frame:
         self.queues: list[QueueInfo] = app.queues.list()
         self.workers: list[WorkerInfo] = [w for w in app.workers.list() if w.state is not WorkerState.DEAD]
         self.stats: QueueStats = app.stats(window=WINDOW)
+        self.schedules: list[ScheduleInfo] = sorted(app.schedules.list(), key=next_first)
+        self.full: dict[str, str] = {queue.name: full_text(app, queue) for queue in self.queues}
+        fair = [queue for queue in self.queues if queue.settings.fair and queue.counts[State.PENDING]]
+        self.tenants: dict[str, list[TenantInfo]] = {queue.name: app.queues.tenants(queue.name) for queue in fair}
+
+    def data(self) -> dict[str, Any]:
+        """For scripts."""
+        return {
+            "queues": [queue_data(queue) for queue in self.queues],
+            "workers": self.workers,
+            "schedules": self.schedules,
+            "tenants": self.tenants,
+            "stats": self.stats,
+        }
 
     def total(self, state: State) -> int:
         return sum(queue.counts[state] for queue in self.queues)
 
     def ended(self, queue: str) -> int:
         return sum(each.counts[state] for each in self.queues if each.name == queue for state in ENDS)
+
+
+def next_first(schedule: ScheduleInfo) -> tuple[bool, float, str]:
+    at = schedule.next_fire_at
+    return at is None, 0.0 if at is None else at.timestamp(), schedule.name
 
 
 @click.command()
@@ -58,7 +83,7 @@ def top(app: Dibs, interval: float, once: bool, as_json: bool) -> None:
     """
     frame = Frame(app)
     if as_json:
-        emit({"queues": [queue_data(q) for q in frame.queues], "workers": frame.workers, "stats": frame.stats})
+        emit(frame.data())
         return
     console = out()
     if once or not console.is_terminal:
@@ -76,6 +101,8 @@ def top(app: Dibs, interval: float, once: bool, as_json: bool) -> None:
 
 def render(frame: Frame, earlier: Frame | None) -> RenderableType:
     parts: list[RenderableType] = [heading(frame), Text(), queue_lines(frame, earlier)]
+    if (more := further_lines(frame)).row_count:
+        parts += [Text(), more]
     if frame.workers:
         parts += [Text(), worker_table(frame.workers)]
     return Group(*parts)
@@ -84,7 +111,7 @@ def render(frame: Frame, earlier: Frame | None) -> RenderableType:
 def heading(frame: Frame) -> Text:
     stats = frame.stats
     line = Text(f"dibs top  {datetime.now().astimezone():%H:%M:%S}  {frame.url}\n", style="bold")
-    for state in (State.PENDING, State.RUNNING, State.SCHEDULED, State.RETRYING, State.DEAD):
+    for state in (State.PENDING, State.RUNNING, State.BLOCKED, State.SCHEDULED, State.RETRYING, State.DEAD):
         line.append(f"{frame.total(state):,} ", style="bold").append(state_text(state)).append("  ", style="not bold")
     busy, slots = sum(w.running for w in frame.workers), sum(w.concurrency for w in frame.workers)
     line.append(f"\n{len(frame.workers)} workers, {busy} of {slots} slots busy", style="not bold")
@@ -110,6 +137,28 @@ def queue_lines(frame: Frame, earlier: Frame | None) -> Table:
             *(number(queue.counts[s]) for s in SHOWN),
         )
     return made
+
+
+def further_lines(frame: Frame) -> Table:
+    """What waits for a limit, a turn or the clock; nothing where nothing does."""
+    made = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    made.add_column(style="bold", no_wrap=True)
+    made.add_column(no_wrap=True, overflow="ellipsis")
+    if full := [line for text in frame.full.values() for line in text.splitlines()]:
+        made.add_row("at their limit", listed(full, "\n"))
+    for queue, tenants in frame.tenants.items():
+        busiest = sorted(tenants, key=lambda each: -each.pending)
+        named = [f"{each.tenant or '(none)'} {each.pending:,}" for each in busiest]
+        made.add_row(f"tenants of {queue}", listed(named, ", "))
+    if frame.schedules:
+        made.add_row("schedules", listed([f"{each.name} {due_text(each)}" for each in frame.schedules], ", "))
+    return made
+
+
+def listed(names: list[str], between: str) -> str:
+    """The first few."""
+    more = [f"and {len(names) - FEW:,} more"] if len(names) > FEW else []
+    return between.join(names[:FEW] + more)
 
 
 def rate(frame: Frame, earlier: Frame | None, queue: str) -> str:

@@ -21,13 +21,16 @@ __all__ = ["peek", "why"]
 def why(app: Dibs, task_id: str, as_json: bool) -> None:
     """Say why a task is not running yet.
 
-    In one line, and when that ends, where it is known.
+    In one line, and when that ends, where it is known; further lines tell of limits, shares, and the tasks on the way
+    to the one that it waits for. Given the name of a schedule, say why it does not fire yet.
     """
     answer = app.why(task_id)
     if as_json:
-        emit({"id": task_id, "why": answer.text, "until": answer.until})
-    else:
-        say(answer.text[:1].upper() + answer.text[1:])
+        emit({"id": task_id, "why": answer.text, "until": answer.until, "details": answer.details})
+        return
+    say(answer.text[:1].upper() + answer.text[1:])
+    for line in answer.details:
+        say(f"  {line}")
 
 
 @click.command()

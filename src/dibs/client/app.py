@@ -6,27 +6,35 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from os import PathLike
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, overload
+from zoneinfo import ZoneInfo
 
+from dibs.blobs import BlobStore
 from dibs.client import consumer as low_level
+from dibs.client.assembly import enqueue_in_order
 from dibs.client.blocking import blocking
 from dibs.client.define import define, functions_of, importable
 from dibs.client.handle import Handle
 from dibs.client.info import TaskInfo, task_info
+from dibs.client.links import Flow
 from dibs.client.options import Options, Span
-from dibs.client.producer import enqueue_many
 from dibs.client.queues import Queues
+from dibs.client.schedules import Schedules
 from dibs.client.stats import QueueStats, read_stats
 from dibs.client.task import Call, Task
 from dibs.client.tasks import Tasks
+from dibs.client.template import ScheduleDecorator, declare
 from dibs.client.waiting import Waiting
 from dibs.client.why import Why, explain
 from dibs.client.workers import Workers
+from dibs.client.workflows import Workflow, Workflows, begin
 from dibs.core.codec import Codec, PayloadCodec
-from dibs.core.options import check_number
+from dibs.core.options import check_label, check_number
 from dibs.core.priority import Bound
 from dibs.core.retry import ExceptionTypes
+from dibs.core.schedules import check_rhythm
 from dibs.core.settings import Defaults, check_defaults
 from dibs.core.times import duration, when
 from dibs.engines.base import Engine, EnqueueOutcome
@@ -34,8 +42,9 @@ from dibs.engines.open import open_engine
 from dibs.errors import InvalidOption, UnknownTask
 from dibs.runtime.clock import Clock, SystemClock
 from dibs.runtime.definition import TaskDefinition
-from dibs.runtime.environment import default_url
+from dibs.runtime.environment import default_blobs, default_url, host
 from dibs.runtime.hub import Hub
+from dibs.runtime.payloads import make_payloads
 from dibs.worker import Worker, WorkerSettings
 from dibs.worker.context import Context
 from dibs.worker.middleware import Middleware
@@ -65,6 +74,8 @@ class Dibs:
 
     `retries`, `timeout`, `lease`, `retry_base`, `retry_cap` and `timeout_growth` are this app's defaults; queues,
     tasks and calls may say otherwise. `allow` names modules whose plain functions may be enqueued without a decorator.
+    Arguments and results over `inline_limit` bytes (256 KiB) go to `blobs` (or `DIBS_BLOBS`): a directory, an S3 URL.
+    `client` is the name by which limits on enqueueing know this app; otherwise it is the host's.
     """
 
     def __init__(
@@ -79,7 +90,10 @@ class Dibs:
         timeout_growth: float | None = None,
         payload_codec: PayloadCodec | None = None,
         also_reads: Iterable[PayloadCodec] = (),
+        blobs: str | PathLike[str] | BlobStore | None = None,
+        inline_limit: int | None = None,
         allow: Iterable[str] = (),
+        client: str | None = None,
         clock: Clock | None = None,
         engine: Engine | None = None,
     ) -> None:
@@ -98,12 +112,16 @@ class Dibs:
             codec=Codec(payload_codec, also_reads),
             defaults=given(shared, "Dibs()"),
             url=self.url,
+            payloads=make_payloads(default_blobs() if blobs is None else blobs, inline_limit),
         )
         self.allow = tuple(allow)
         self.hub.load_allowed = self._load_allowed
+        self.hub.client = host() if client is None else check_label(client, "client")
         self.queues = Queues(self.hub)
+        self.schedules = Schedules(self)
         self.tasks = Tasks(self.hub)
         self.workers = Workers(self.hub)
+        self.workflows = Workflows(self.hub)
         self._consumer = low_level.Consumer(self.hub)
         self._waiting = Waiting(self.hub)
         self.claim, self.aclaim = self._consumer.claim, self._consumer.aclaim
@@ -142,6 +160,7 @@ class Dibs:
         no_retry: ExceptionTypes | type[BaseException] = (),
         executor: str | None = None,
         memory_limit: int | None = None,
+        per: str | None = None,
     ) -> Decorator: ...
 
     def task(
@@ -163,11 +182,13 @@ class Dibs:
         no_retry: ExceptionTypes | type[BaseException] = (),
         executor: str | None = None,
         memory_limit: int | None = None,
+        per: str | None = None,
     ) -> Any:
         """Make a function a task.
 
         `executor` is "loop" for async functions, "thread" for others, or "process" for code that must be killable;
-        `memory_limit` (bytes) is for processes. `requires` names capabilities that a worker must offer.
+        `memory_limit` (bytes) is for processes. `requires` names capabilities that a worker must offer. `per` names
+        the parameter whose value is the partition that a queue's `per_partition` limits.
         """
         shared = {
             "retries": retries,
@@ -191,11 +212,50 @@ class Dibs:
                 no_retry=no_retry,
                 executor=executor,
                 memory_limit=memory_limit,
+                per=per,
             )
             self.hub.define(definition)
             return Task(self, definition, Options(options=options))
 
         return decorate if function is None else decorate(function)
+
+    def schedule(
+        self,
+        cron: str | None = None,
+        *,
+        every: Span | None = None,
+        tz: str | ZoneInfo | None = None,
+        name: str | None = None,
+        jitter: Span = 0,
+        catch_up: str = "one",
+        catch_up_limit: int = 100,
+        overlap: str = "allow",
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> ScheduleDecorator:
+        """Have a task enqueued again and again: ``@app.schedule("0 9 * * mon-fri", tz="Europe/Zurich")``.
+
+        Workers of this app tell the store; the leading one fires. `every` (seconds) instead of cron keeps a fixed rate.
+        `jitter` spreads the starts. `catch_up` says what becomes of fires that were missed: "skip", "one" task for all
+        of them, or "all", the newest `catch_up_limit`. `overlap="skip"` leaves out fires while the last task is
+        unfinished. A second schedule of a task needs a `name`; the first has the task's.
+        """
+        rhythm = check_rhythm(
+            cron=cron,
+            every=every,
+            tz=tz,
+            jitter=jitter,
+            catch_up=catch_up,
+            catch_up_limit=catch_up_limit,
+            overlap=overlap,
+        )
+
+        def decorate(function: Any, /) -> Any:
+            task = function if isinstance(function, Task) else self.task(function)
+            declare(self.hub, task, name, rhythm, args, kwargs or {})
+            return task
+
+        return decorate
 
     def middleware(self, middleware: Middleware) -> Middleware:
         """Wrap every run; the first one added is the outermost."""
@@ -218,12 +278,15 @@ class Dibs:
         return await self._task_of(function).aenqueue(*args, **kwargs)
 
     async def aenqueue_many(self, calls: Iterable[Call[Any]]) -> list[Handle[Any]]:
-        """Enqueue calls (``task.call(…)``), all or none; what was there before is marked `duplicate`."""
+        """Enqueue calls (``task.call(…)``), all or none; what was there before is marked `duplicate`.
+
+        Calls may wait for each other (``using(after=…)``), in whatever order they are given.
+        """
         batch = list(calls)
         for call in batch:
             if call.task.options.connection is not None or call.task.options.block is not None:
                 raise InvalidOption("enqueue_many is one transaction of its own: leave connection= and block= out.")
-        answers = await self.hub.runner.arun(enqueue_many(self.hub, [call.new for call in batch]))
+        answers = await self.hub.runner.arun(enqueue_in_order(self.hub, [call.new for call in batch]))
         return [
             self._handle(
                 answer.id,
@@ -235,6 +298,12 @@ class Dibs:
         ]
 
     enqueue_many = blocking(aenqueue_many)
+
+    async def aenqueue_workflow(self, flow: Flow[Any], name: str = "") -> Workflow:
+        """Enqueue a call, chain or group with everything that it takes results from: all or nothing."""
+        return await begin(self, flow, name)
+
+    enqueue_workflow = blocking(aenqueue_workflow)
 
     def task_named(self, name: str) -> Task[..., Any]:
         """The task of this name, for callers that have only the name."""

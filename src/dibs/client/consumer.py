@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import logging
 import os
 import secrets
 import time
@@ -10,19 +12,27 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
+from msgspec import structs
+
 from dibs.client.blocking import blocking
 from dibs.client.options import Span
 from dibs.core.options import check_number
+from dibs.core.reference import result_of
 from dibs.core.retry import jitter, retry_delay
 from dibs.core.states import Reason
 from dibs.core.task import Failure, Lease, LeasedTask, Outcome, Settlement
 from dibs.core.times import SECOND, Instant, duration, when
 from dibs.engines.base import Claimed, ClaimRequest, ExtendOutcome, Extension, SettleOutcome, work_topic
-from dibs.errors import InvalidOption, LeaseLost
+from dibs.errors import BlobStoreUnavailable, InvalidOption, LeaseLost
 from dibs.runtime.environment import host
 from dibs.runtime.hub import Hub
+from dibs.worker.outcome import PERMANENT, unready
+from dibs.worker.payloads import arguments
 
 __all__ = ["Claim", "Consumer"]
+
+log = logging.getLogger("dibs.client")
 
 RESCUE_EVERY = SECOND
 
@@ -94,12 +104,30 @@ class Consumer:
             while True:
                 await self._rescue()
                 claimed = await engine.claim(request, now=self.hub.clock.store_now())
+                claims = await self._ready(claimed.tasks)
                 left = until - time.monotonic()
-                if claimed.tasks or left <= 0:
-                    return [Claim(task, self.hub.codec.decode(task.args)) for task in claimed.tasks]
-                await subscription.wait(min(left, pause(claimed)))
+                if claims or left <= 0:
+                    return claims
+                if claimed.tasks:  # and all were put off: what is next is another claim
+                    request = structs.replace(request, sequence=next(self._sequences))
+                else:
+                    await subscription.wait(min(left, pause(claimed)))
         finally:
             subscription.close()
+
+    async def _ready(self, tasks: Sequence[LeasedTask]) -> list[Claim]:
+        """Claims with their arguments. Tasks whose arguments can't be made ready are settled as in a worker."""
+        found = await asyncio.gather(*(arguments(self.hub, task) for task in tasks), return_exceptions=True)
+        claims = []
+        for task, payload in zip(tasks, found, strict=True):
+            if isinstance(payload, (BlobStoreUnavailable, *PERMANENT)):
+                log.warning("%s %s can't be run: %s", task.name, task.id, payload)
+                await self.hub.settler.submit(unready(task, payload))
+            elif isinstance(payload, BaseException):
+                raise payload
+            else:
+                claims.append(Claim(task, msgspec.json.decode(payload)))
+        return claims
 
     async def _rescue(self) -> None:
         now = self.hub.clock.now()
@@ -135,10 +163,17 @@ class Consumer:
         if outcome not in [each.value for each in Outcome]:
             raise InvalidOption(f"outcome must be one of {', '.join(Outcome)}, not {outcome!r}.")
         settlement = self._settlement(claim, Outcome(outcome), result, error, after)
-        answer = await self.hub.runner.arun(self.hub.settler.submit(settlement))
+        answer = await self.hub.runner.arun(self._settle(settlement, claim.name))
         return answer is not SettleOutcome.REFUSED
 
     settle = blocking(asettle)
+
+    async def _settle(self, settlement: Settlement, name: str) -> SettleOutcome:
+        lease, result = settlement.lease, settlement.result
+        if result is not None:
+            kept = await self.hub.payloads.astored(result, lease.id, result_of(lease.number), f"the result of {name}")
+            settlement = structs.replace(settlement, result=kept)
+        return await self.hub.settler.submit(settlement)
 
     def _settlement(
         self, claim: Claim, outcome: Outcome, result: object, error: BaseException | str | None, after: Span | None

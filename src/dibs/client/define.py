@@ -10,9 +10,9 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, get_type_hints
 
-from dibs.client.options import check_requires
+from dibs.client.options import check_requires, label_of
 from dibs.core.codec import Signature
-from dibs.core.options import check_name, check_number
+from dibs.core.options import check_name, check_number, nearest
 from dibs.core.priority import parse_priority
 from dibs.core.retry import ExceptionTypes
 from dibs.core.settings import Defaults
@@ -37,16 +37,18 @@ def define(
     no_retry: ExceptionTypes | type[BaseException] = (),
     executor: str | None = None,
     memory_limit: int | None = None,
+    per: str | None = None,
 ) -> TaskDefinition:
     """Everything checked when the task is defined."""
     if isinstance(function, type) or not hasattr(function, "__qualname__"):
         raise InvalidOption(f"a task is made of a function, not of {function!r}.")
     task_name = check_name(name or default_name(function), "a task's name")
     takes_context = wants_context(function)
+    signature = Signature(function, task_name, takes_context)
     return TaskDefinition(
         name=task_name,
         function=function,
-        signature=Signature(function, task_name, takes_context),
+        signature=signature,
         takes_context=takes_context,
         executor=executor_for(function, executor, task_name),
         queue=check_name(queue, "queue"),
@@ -56,7 +58,22 @@ def define(
         retry_on=exception_types(retry_on, "retry_on"),
         no_retry=exception_types(no_retry, "no_retry"),
         memory_limit=None if memory_limit is None else check_number(memory_limit, "memory_limit", 16 * MIB, 2**50),
+        per=None if per is None else check_per(per, signature),
     )
+
+
+def check_per(per: object, signature: Signature) -> str:
+    """The name of a parameter; its default must do as a partition."""
+    if not isinstance(per, str) or per not in signature.known:
+        raise InvalidOption(
+            f"per={per!r} must be the name of a parameter of {signature.name}.{nearest(str(per), signature.known)} "
+            f"Its parameters: {', '.join(signature.names) or 'none'}. "
+            "To give the partition itself, use .using(per=…)."
+        )
+    default = signature.defaults.get(per)
+    if default is not None:
+        label_of(default, f"{signature.name} is limited per {per}, whose default")
+    return per
 
 
 def default_name(function: Callable[..., Any]) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from dibs.client.blocking import blocking
 from dibs.client.info import HistoryLine, TaskInfo, history_line, task_info
+from dibs.client.links import Shape, Source
 from dibs.client.waiting import Waiting
 from dibs.core.states import State
 from dibs.core.task import TaskRecord
@@ -23,7 +24,7 @@ __all__ = ["Handle"]
 R = TypeVar("R")
 
 
-class Handle(Generic[R]):
+class Handle(Source[R]):
     """One task. ``handle.result()`` blocks for its result, ``await handle`` awaits it."""
 
     def __init__(
@@ -39,7 +40,7 @@ class Handle(Generic[R]):
         self.id = task_id
         self.queue = queue
         self.duplicate = duplicate
-        """Whether the key already stood for this task, so that nothing new was enqueued."""
+        """Whether the key already stood for this task, so that no other one was stored."""
         self.info: TaskInfo | None = None
         """The last snapshot read; `refresh` reads another."""
         self._waiting = waiting
@@ -47,6 +48,14 @@ class Handle(Generic[R]):
 
     def __repr__(self) -> str:
         return f"<Handle {self.id} in {self.queue}>"
+
+    @property
+    def ends(self) -> tuple[Handle[R]]:
+        return (self,)
+
+    @property
+    def shape(self) -> Shape:
+        return self.id
 
     async def arefresh(self) -> TaskInfo:
         """Read the task anew."""
@@ -83,17 +92,20 @@ class Handle(Generic[R]):
         return self.aresult().__await__()
 
     async def _result(self, timeout: float | None) -> R:
+        missing = "had not ended"
         try:
             async with asyncio.timeout(timeout):
                 record = await self._waiting.ended(self.id, self.queue)
+                self.info = task_info(record, self.hub.codec)
+                if record.state is not State.COMPLETED:
+                    raise failure_of(record)
+                missing = "has completed, but its result had not been fetched"
+                payload = None if record.result is None else await self.hub.payloads.afetched(record.result)
         except TimeoutError:
-            raise TimeoutError(f"task {self.id} had not ended after {timeout:g} s.") from None
+            raise TimeoutError(f"task {self.id} {missing} after {timeout:g} s.") from None
         except UnknownTask as error:
             raise ResultGone(str(error), task_id=self.id) from None
-        self.info = task_info(record, self.hub.codec)
-        if record.state is State.COMPLETED:
-            return cast(R, self._decoded(record.result))
-        raise failure_of(record)
+        return cast(R, self._decoded(payload))
 
     def _decoded(self, payload: bytes | None) -> object:
         """A result as the task's return annotation declares it, or as plain JSON if the task is not known here."""

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from dibs.core.codec import Codec
+from dibs.core.reference import reference_in
 from dibs.core.states import ENDED, State
 from dibs.core.task import Failure, HistoryEntry, TaskRecord
 from dibs.core.times import SECOND, when
@@ -49,6 +50,12 @@ class TaskInfo(Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any]
     headers: dict[str, str]
     parent: str | None
+    partition: str | None
+    tenant: str
+    workflow: str | None
+    inherited: int
+    """The highest priority among the tasks that wait for it."""
+    expires_at: datetime | None
 
     @property
     def is_done(self) -> bool:
@@ -123,11 +130,19 @@ def task_info(record: TaskRecord, codec: Codec) -> TaskInfo:
         metadata=record.metadata,
         headers=record.headers,
         parent=record.parent,
+        partition=record.partition,
+        tenant=record.tenant,
+        workflow=record.workflow,
+        inherited=record.inherited,
+        expires_at=when(record.expires_at),
     )
 
 
 def readable(payload: bytes, codec: Codec) -> Any:
+    """A payload as plain values; of one in the blob store only where it is and how large."""
     try:
+        if (reference := reference_in(payload)) is not None:
+            return {"blob": reference.key, "size": reference.size}
         return codec.decode(payload)
     except Exception:  # whatever a foreign or broken payload raises: looking at a task must always work
         return {"unreadable payload": payload[:200].decode(errors="replace")}

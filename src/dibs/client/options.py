@@ -8,15 +8,17 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from dibs.client.links import Source, check_after
 from dibs.core.codec import encoder
+from dibs.core.graph import Edge
 from dibs.core.ids import check_id
-from dibs.core.options import check_name
+from dibs.core.options import check_label, check_name
 from dibs.core.priority import parse_priority
 from dibs.core.settings import Defaults, check_defaults
 from dibs.core.times import DAY, Duration, Instant, duration, instant, seconds
 from dibs.errors import InvalidOption
 
-__all__ = ["Options", "Span", "make_options"]
+__all__ = ["Options", "Span", "label_of", "make_options"]
 
 Span = float | timedelta
 """Seconds, or a timedelta."""
@@ -33,6 +35,15 @@ class Options(Struct, frozen=True, kw_only=True):
     at: Instant | None = None
     deadline: Instant | None = None
     deadline_in: Duration | None = None
+    expires_at: Instant | None = None
+    expires_in: Duration | None = None
+    after: tuple[Edge, ...] = ()
+    ends: tuple[Source[Any], ...] = ()
+    """The handles and calls that edges in `after` lead to."""
+    partition: str | None = None
+    tenant: str = ""
+    replace: bool = False
+    put_off: Duration | None = None
     options: Defaults = Defaults()
     key: str | None = None
     window: Duration = DAY
@@ -46,8 +57,9 @@ class Options(Struct, frozen=True, kw_only=True):
 
 def make_options(old: Options, given: Mapping[str, Any]) -> Options:
     """`old` with what is given (not None) changed."""
-    if given.get("delay") is not None and given.get("at") is not None:
-        raise InvalidOption("delay and at both say when: give one of them.")
+    whens = [name for name in ("delay", "at", "debounce") if given.get(name) is not None]
+    if len(whens) > 1:
+        raise InvalidOption(f"{' and '.join(whens)} both say when: give one of them.")
     changes: dict[str, Any] = {}
     shared: dict[str, Any] = {}
     for name, value in given.items():
@@ -60,13 +72,56 @@ def make_options(old: Options, given: Mapping[str, Any]) -> Options:
     if shared:
         checked = check_defaults(shared, "using()")
         changes["options"] = structs.replace(old.options, **{name: getattr(checked, name) for name in shared})
-    return structs.replace(old, **changes)
+    new = structs.replace(old, **changes)
+    check_together(new)
+    return new
+
+
+def check_together(options: Options) -> None:
+    """Refuse what contradicts itself. That replacing needs a key is said at the enqueue: it may be added later."""
+    if options.replace and options.after:
+        raise InvalidOption("a task that replaces another (replace, debounce) can't wait for others: leave after out.")
+    if options.put_off is not None:
+        if not options.replace or options.at is not None:
+            raise InvalidOption("debounce_limit needs debounce: it says how long a task can be put off in all.")
+        if options.put_off < options.delay:
+            raise InvalidOption("debounce_limit can't be shorter than debounce.")
+    relative = options.expires_in is not None and options.at is None and options.expires_in <= options.delay
+    absolute = options.expires_at is not None and options.at is not None and options.expires_at <= options.at
+    if relative or absolute:
+        raise InvalidOption("it would expire before it could start: give a later expires.")
 
 
 def check_deadline(deadline: datetime | Span) -> dict[str, Any]:
     if isinstance(deadline, datetime):
         return {"deadline": instant(deadline, "deadline"), "deadline_in": None}
     return {"deadline_in": duration(deadline, "deadline"), "deadline": None}
+
+
+def check_expires(expires: datetime | Span) -> dict[str, Any]:
+    if isinstance(expires, datetime):
+        return {"expires_at": instant(expires, "expires"), "expires_in": None}
+    return {"expires_in": duration(expires, "expires"), "expires_at": None}
+
+
+def check_debounce(value: Span) -> dict[str, Any]:
+    span = duration(value, "debounce")
+    if span == 0:
+        raise InvalidOption("debounce must be more than 0 seconds. To replace without putting off, give replace=True.")
+    return {"delay": span, "at": None, "replace": True}
+
+
+def check_replace(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidOption(f"replace must be True or False, not {value!r}.")
+    return value
+
+
+def label_of(value: object, what: str) -> str:
+    """A tenant or partition as text."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        value = str(value)
+    return check_label(value, what)
 
 
 def check_key(key: object) -> str:
@@ -102,6 +157,13 @@ CONVERT: dict[str, Callable[[Any], dict[str, Any]]] = {
     "delay": lambda value: {"delay": duration(value, "delay"), "at": None},
     "at": lambda value: {"at": instant(value, "at"), "delay": 0},
     "deadline": check_deadline,
+    "expires": check_expires,
+    "after": lambda value: dict(zip(("after", "ends"), check_after(value), strict=True)),
+    "per": lambda value: {"partition": label_of(value, "per")},
+    "tenant": lambda value: {"tenant": label_of(value, "tenant")},
+    "debounce": check_debounce,
+    "debounce_limit": lambda value: {"put_off": duration(value, "debounce_limit")},
+    "replace": lambda value: {"replace": check_replace(value)},
     "key": lambda value: {"key": check_key(value)},
     "window": lambda value: {"window": duration(value, "window")},
     "requires": lambda value: {"requires": check_requires(value)},

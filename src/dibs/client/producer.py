@@ -8,67 +8,87 @@ from collections.abc import Sequence
 
 from dibs.client.options import Options
 from dibs.core.task import NewTask
-from dibs.engines.base import EnqueueAnswer, EnqueueOutcome, Feature, ended_topic, work_topic
+from dibs.core.times import SECOND
+from dibs.engines.base import EnqueueAnswer, EnqueueOutcome, Feature, NewWorkflow, ended_topic, work_topic
 from dibs.errors import (
     DibsError,
     DuplicateTask,
     IdempotencyConflict,
     QueueDraining,
     QueueFull,
+    RateLimited,
+    UnknownTask,
     UsageError,
 )
 from dibs.runtime.hub import Hub
 
 __all__ = ["enqueue", "enqueue_async", "enqueue_in", "enqueue_many"]
 
+RENEW_EVERY = 1800.0
+"""Seconds after which a producer that waits for room renews the blob of its arguments, or it would be swept."""
+
 LOOK_AGAIN = 0.05
 """Claims make room and ring nobody, so a producer that waits for room looks again after this many seconds."""
+
+NO_ROOM = (EnqueueOutcome.FULL, EnqueueOutcome.LIMITED)
+"""Refusals that pass by themselves."""
 
 
 def enqueue(hub: Hub, new: NewTask, options: Options) -> EnqueueAnswer:
     """Blocking; concurrent callers of many threads form batches."""
+    if len(new.args) > hub.payloads.limit:
+        new = hub.payloads.deposit(new)
     if options.connection is not None:
         return enqueue_in(hub, new, options)
     runner = hub.runner
     if asyncio._get_running_loop() is not None:
         return runner.run(enqueue_async(hub, new, options))
     answer = hub.enqueue_at_once(new) or hub.enqueuer.submit_blocking(new)
-    if answer.outcome is EnqueueOutcome.FULL and options.block:
+    if answer.outcome in NO_ROOM and options.block:
         runner.serve()
-        answer = runner.run(wait_for_room(hub, new, options.block))
+        answer = runner.run(wait_for_room(hub, new, answer, options.block))
     return accepted(answer, new, options)
 
 
 async def enqueue_async(hub: Hub, new: NewTask, options: Options) -> EnqueueAnswer:
-    """On the runner's loop; waits for room in a full queue if asked to."""
+    """On the runner's loop; waits for room, or for its turn, if asked to."""
+    new = await hub.payloads.adeposit(new)
     answer = await hub.enqueuer.submit(new)
-    if answer.outcome is EnqueueOutcome.FULL and options.block:
-        answer = await wait_for_room(hub, new, options.block)
+    if answer.outcome in NO_ROOM and options.block:
+        answer = await wait_for_room(hub, new, answer, options.block)
     return accepted(answer, new, options)
 
 
-async def wait_for_room(hub: Hub, new: NewTask, block: float) -> EnqueueAnswer:
+async def wait_for_room(hub: Hub, new: NewTask, answer: EnqueueAnswer, block: float) -> EnqueueAnswer:
     until = time.monotonic() + block
+    renew_at = time.monotonic() + RENEW_EVERY
     subscription = hub.engine.subscribe([ended_topic(new.queue), work_topic(new.queue)])
     try:
         while True:
-            left = until - time.monotonic()
-            await subscription.wait(max(0.0, min(left, LOOK_AGAIN)))
+            left = max(0.0, until - time.monotonic())
+            if answer.retry_in is not None:
+                await asyncio.sleep(min(left, answer.retry_in / SECOND))
+            else:
+                await subscription.wait(min(left, LOOK_AGAIN))
+            if time.monotonic() > renew_at:
+                renew_at = time.monotonic() + RENEW_EVERY
+                await asyncio.to_thread(hub.payloads.renew, new.args)
             answer = await hub.enqueuer.submit(new)
-            if answer.outcome is not EnqueueOutcome.FULL or time.monotonic() >= until:
+            if answer.outcome not in NO_ROOM or time.monotonic() >= until:
                 return answer
     finally:
         subscription.close()
 
 
-async def enqueue_many(hub: Hub, tasks: Sequence[NewTask]) -> list[EnqueueAnswer]:
+async def enqueue_many(hub: Hub, tasks: Sequence[NewTask], workflow: NewWorkflow | None = None) -> list[EnqueueAnswer]:
     """All or nothing; the first refusal is raised.
 
     An id that exists with the same content is no refusal: the others have been written by then.
     """
     if not tasks:
         return []
-    answers = await hub.engine.enqueue(tasks, atomic=True, now=hub.clock.store_now())
+    tasks = await hub.payloads.adeposit_all(tasks)
+    answers = await hub.engine.enqueue(tasks, atomic=True, workflow=workflow, now=hub.clock.store_now())
     for new, answer in zip(tasks, answers, strict=True):
         error = refusal(answer, new, chosen=False)
         if error is not None:
@@ -100,6 +120,18 @@ def refusal(answer: EnqueueAnswer, new: NewTask, chosen: bool) -> DibsError | No
             f"queue {new.queue!r} is full. Try again later, wait for room with using(block=seconds), "
             "or raise its max_depth.",
             retry_after=1.0,
+        )
+    if outcome is EnqueueOutcome.LIMITED:
+        wait = (answer.retry_in or 0) / SECOND
+        return RateLimited(
+            f"client {new.client!r} enqueues faster than queue {new.queue!r} lets each client (its enqueue_rate). Try "
+            f"again in {wait:.3g} s, or wait for it with using(block=seconds).",
+            retry_after=wait,
+        )
+    if outcome is EnqueueOutcome.UNKNOWN:
+        return UnknownTask(
+            f"{new.name} would wait for task {answer.id}, which is not there: it was never enqueued, or has been "
+            "pruned. Enqueue it first, or in the same batch."
         )
     if outcome is EnqueueOutcome.DRAINING:
         return QueueDraining(f"queue {new.queue!r} is draining and takes no new tasks until it is resumed.")

@@ -9,9 +9,11 @@ from typing import Any, TypedDict, Unpack
 from msgspec import Struct
 
 from dibs.client.blocking import blocking
-from dibs.core.options import check_name
+from dibs.core.fairness import weight
+from dibs.core.limits import LimitState
+from dibs.core.options import check_name, check_number
 from dibs.core.priority import Bound
-from dibs.core.settings import QueueSettings, change_settings
+from dibs.core.settings import Limit, QueueSettings, change_settings
 from dibs.core.states import State
 from dibs.core.task import QueueRecord, QueueState
 from dibs.core.times import Instant
@@ -20,14 +22,21 @@ from dibs.errors import QueueNotEmpty, StoreBusy, UnknownQueue
 from dibs.runtime.environment import actor
 from dibs.runtime.hub import Hub
 
-__all__ = ["QueueChanges", "QueueInfo", "Queues"]
+__all__ = ["QueueChanges", "QueueInfo", "Queues", "TenantInfo"]
 
 Span = float | timedelta
+AnyLimit = int | Limit | Mapping[str, Any]
 TRIES = 10
+NEXT = 20
+"""Tasks of a queue that are looked at for what holds them back."""
 
 
 class QueueChanges(TypedDict, total=False):
-    """What can be set for a queue; durations in seconds or as timedelta."""
+    """What can be set for a queue; durations in seconds or as timedelta.
+
+    A limit of `per_task` and `per_partition` is the number that may run at once, or a mapping with `max_concurrent`,
+    `rate` (starts per second) and `burst`.
+    """
 
     policy: str
     aging: Span
@@ -42,6 +51,12 @@ class QueueChanges(TypedDict, total=False):
     max_concurrent: int | None
     rate: float | None
     burst: int | None
+    per_task: Mapping[str, AnyLimit]
+    per_partition: AnyLimit | None
+    enqueue_rate: float | None
+    enqueue_burst: int | None
+    fair: bool
+    weights: Mapping[str, float]
     keep: Span
     keep_dead: Span
     retries: int | None
@@ -63,7 +78,17 @@ class QueueInfo(Struct, frozen=True, kw_only=True):
     bound: Bound
 
 
+class TenantInfo(Struct, frozen=True, kw_only=True):
+    """A tenant of a fair queue that has pending tasks."""
+
+    tenant: str
+    pending: int
+    weight: float
+
+
 QueueInfos = list[QueueInfo]
+TenantInfos = list[TenantInfo]
+LimitStates = list[LimitState]
 """Named here, because inside the class `list` is a method."""
 
 
@@ -100,7 +125,6 @@ class Queues:
     async def aset(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
         """Change a queue's settings, making it if there is none. None goes back to no limit, or to the default."""
         check_name(name, "queue")
-        change_settings(QueueSettings(), changes)
         return await self.hub.runner.arun(self._set(name, dict(changes)))
 
     async def _set(self, name: str, changes: dict[str, object]) -> QueueInfo:
@@ -116,6 +140,29 @@ class Queues:
         raise StoreBusy(f"queue {name!r} is being changed by others all the time: try again.")
 
     set = blocking(aset)
+
+    async def atenants(self, name: str, limit: int = 100) -> TenantInfos:
+        """Tenants of a fair queue that have pending tasks, those that are served next first."""
+        check_number(limit, "limit", 1, 1000)
+        settings = (await self.aget(name)).settings
+        found = await self.hub.runner.arun(self.hub.engine.tenants(name, limit))
+        return [
+            TenantInfo(tenant=each.tenant, pending=each.pending, weight=weight(settings, each.tenant)) for each in found
+        ]
+
+    tenants = blocking(atenants)
+
+    async def afull_limits(self, name: str) -> LimitStates:
+        """Limits that hold back some of the queue's next tasks now."""
+        return await self.hub.runner.arun(self._full_limits(name))
+
+    async def _full_limits(self, name: str) -> LimitStates:
+        engine, now = self.hub.engine, self._now
+        kinds = {(task.name, task.partition): task.id for task in await engine.peek(name, NEXT, now=now)}
+        found = [state for task_id in kinds.values() for state in await engine.limits(task_id, now=now)]
+        return [*{(state.scope, state.whose): state for state in found if state.is_full}.values()]
+
+    full_limits = blocking(afull_limits)
 
     async def apause(self, name: str) -> bool:
         """Hand out nothing; tasks still come in and age. False if it was paused."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 from uuid import UUID
@@ -10,10 +10,15 @@ from uuid import UUID
 from msgspec import Struct
 
 from dibs.client.handle import Handle
-from dibs.client.options import Options, Span, make_options
+from dibs.client.links import After, Flow, Shape
+from dibs.client.options import Options, Span, label_of, make_options
 from dibs.client.producer import enqueue, enqueue_async
+from dibs.client.taking import Placed, place
+from dibs.core.taking import TAKE, Placeholder, PlaceholderMet
 from dibs.core.task import NewTask
+from dibs.core.times import Duration, Instant
 from dibs.engines.base import EnqueueAnswer, EnqueueOutcome
+from dibs.errors import InvalidOption
 from dibs.runtime.definition import TaskDefinition
 from dibs.worker.context import Context
 
@@ -26,11 +31,33 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Call(Struct, Generic[R], frozen=True):
-    """A call that has not been enqueued yet: for `enqueue_many`."""
+class Call(Struct, Flow[R], frozen=True):
+    """A call that has not been enqueued yet: for `enqueue_many`, `chain`, `group` and `take`."""
 
     task: Task[..., R]
     new: NewTask
+    needs: tuple[Call[Any], ...] = ()
+    """Other calls that it waits for."""
+
+    @property
+    def id(self) -> str:
+        """The id that its task will have."""
+        return self.new.id
+
+    @property
+    def starts(self) -> tuple[Call[Any], ...]:
+        return (self,)
+
+    @property
+    def ends(self) -> tuple[Call[Any], ...]:
+        return (self,)
+
+    @property
+    def shape(self) -> Shape:
+        return self.new.id
+
+    def __repr__(self) -> str:
+        return f"<Call of {self.new.name} {self.id}>"
 
 
 class Task(Generic[P, R]):
@@ -56,20 +83,21 @@ class Task(Generic[P, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Hand the call to the queue; returns when it is durable."""
-        new = self._new(args, kwargs)
+        new = self._call(args, kwargs).new
         return self._handle(enqueue(self._app.hub, new, self.options), new)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Hand the call to the queue; returns when it is durable."""
-        new = self._new(args, kwargs)
+        new = self._call(args, kwargs).new
         hub = self._app.hub
         if self.options.connection is not None:
+            new = await hub.payloads.adeposit(new)  # here, as the rest of it blocks
             return self._handle(enqueue(hub, new, self.options), new)
         return self._handle(await hub.runner.arun(enqueue_async(hub, new, self.options)), new)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """The call as a value, checked, for `enqueue_many`."""
-        return Call(self, self._new(args, kwargs))
+        """The call as a value, checked, for `enqueue_many`, `chain`, `group` and `take`."""
+        return self._call(args, kwargs)
 
     def using(
         self,
@@ -79,11 +107,18 @@ class Task(Generic[P, R]):
         delay: Span | None = None,
         at: datetime | None = None,
         deadline: datetime | Span | None = None,
+        expires: datetime | Span | None = None,
         retries: int | None = None,
         timeout: Span | None = None,
         lease: Span | None = None,
         key: str | None = None,
         window: Span | None = None,
+        replace: bool | None = None,
+        debounce: Span | None = None,
+        debounce_limit: Span | None = None,
+        after: After | Iterable[After] | None = None,
+        per: str | float | None = None,
+        tenant: str | float | None = None,
         requires: Sequence[str] | None = None,
         metadata: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
@@ -93,9 +128,13 @@ class Task(Generic[P, R]):
     ) -> Task[P, R]:
         """The same task with other options.
 
-        `delay` (seconds) or `at` (aware datetime) say when; `deadline` raises its priority as it nears; `key` makes
-        it idempotent for `window` (24 h; 0: while unfinished); `requires` names capabilities a worker must have;
-        `block` waits that long for room in a full queue; `connection` enqueues inside your own transaction.
+        `delay` (seconds) or `at` (aware datetime) say when; `deadline` raises its priority as it nears; when it
+        `expires` before it has started, it is cancelled. `key` makes it idempotent for `window` (24 h; 0: while
+        unfinished); with `replace`, a task that still waits under this key gets the new call instead, and with
+        `debounce` it is put off as well, each time by so many seconds, `debounce_limit` in all. `after` names what
+        must end first. `per` is the partition whose limits hold for it, `tenant` whose share of a fair queue it is
+        charged to. `requires` names capabilities a worker must have; `block` waits that long for room in a full queue;
+        `connection` enqueues inside your own transaction.
         """
         given = {
             "queue": queue,
@@ -103,11 +142,18 @@ class Task(Generic[P, R]):
             "delay": delay,
             "at": at,
             "deadline": deadline,
+            "expires": expires,
             "retries": retries,
             "timeout": timeout,
             "lease": lease,
             "key": key,
             "window": window,
+            "replace": replace,
+            "debounce": debounce,
+            "debounce_limit": debounce_limit,
+            "after": after,
+            "per": per,
+            "tenant": tenant,
             "requires": requires,
             "metadata": metadata,
             "headers": headers,
@@ -117,20 +163,20 @@ class Task(Generic[P, R]):
         }
         return Task(self._app, self.definition, make_options(self.options, given))
 
-    def _new(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewTask:
+    def _call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call[R]:
         """The task to enqueue, everything checked."""
         hub, definition, options = self._app.hub, self.definition, self.options
         signature = definition.signature
         bound = signature.bind(args, kwargs)
-        payload = signature.encode(bound, hub.codec)
+        payload, placed = self._payload(bound)
+        after, ends, said = options.after, options.ends, bound
+        if placed is not None:
+            after, ends, said = placed.after, placed.ends, {**placed.args, TAKE: placed.takes}
         context = Context.current_or_none()
         headers = options.headers
         if headers is None:
             headers = {} if context is None else dict(context.headers)
-        deadline = options.deadline
-        if options.deadline_in is not None:
-            deadline = hub.clock.now() + options.deadline_in
-        return NewTask(
+        new = NewTask(
             id=options.id or hub.new_id(),
             queue=options.queue or definition.queue,
             name=definition.name,
@@ -138,19 +184,63 @@ class Task(Generic[P, R]):
             priority=definition.priority if options.priority is None else options.priority,
             delay=options.delay,
             at=options.at,
-            deadline=deadline,
+            deadline=self._moment(options.deadline, options.deadline_in),
             options=options.options,
             app_options=hub.defaults,
             key=options.key,
             window=options.window,
-            fingerprint="" if options.key is None else signature.fingerprint(bound),
+            fingerprint="" if options.key is None else signature.fingerprint(said),
             requires=definition.requires if options.requires is None else options.requires,
             metadata=options.metadata,
             headers=headers,
             parent=None if context is None else context.id,
+            partition=self._partition(bound),
+            tenant=options.tenant,
+            client=hub.client,
+            expires_at=self._moment(options.expires_at, options.expires_in),
+            after=after,
+            takes=placed is not None,
+            replace=options.replace,
+            put_off=options.put_off,
         )
+        if not (options.replace or after):
+            return Call(self, new)
+        check_new(new)
+        return Call(self, new, tuple(end for end in ends if isinstance(end, Call)))
+
+    def _payload(self, bound: Mapping[str, Any]) -> tuple[bytes, Placed | None]:
+        """The arguments as they are stored, and what is to be filled in."""
+        signature, codec = self.definition.signature, self._app.hub.codec
+        try:
+            return signature.encode(bound, codec), None
+        except PlaceholderMet:
+            pass
+        placed = place(bound, self.options.after, self.options.ends)
+        return signature.encode_taking(placed.args, placed.takes, codec), placed
+
+    def _moment(self, at: Instant | None, within: Duration | None) -> Instant | None:
+        return at if within is None else self._app.hub.clock.now() + within
+
+    def _partition(self, bound: Mapping[str, Any]) -> str | None:
+        """What `per` names: given with the call, or the value of the parameter that the task declares."""
+        per = self.definition.per
+        if self.options.partition is not None or per is None:
+            return self.options.partition
+        value = bound[per] if per in bound else self.definition.signature.defaults[per]
+        if isinstance(value, Placeholder):
+            raise InvalidOption(f"{self.name} is limited per {per}, so that must be known now and can't be taken.")
+        return None if value is None else label_of(value, f"{self.name} is limited per {per}, which")
 
     def _handle(self, answer: EnqueueAnswer, new: NewTask) -> Handle[R]:
-        return self._app._handle(
-            answer.id, new.queue, self.definition, duplicate=answer.outcome is EnqueueOutcome.DUPLICATE
-        )
+        already = answer.outcome in (EnqueueOutcome.DUPLICATE, EnqueueOutcome.REPLACED)
+        return self._app._handle(answer.id, new.queue, self.definition, duplicate=already)
+
+
+def check_new(new: NewTask) -> None:
+    """What can only be said when everything is known."""
+    if new.replace and new.key is None:
+        raise InvalidOption("replace and debounce need a key: it says which task is meant.")
+    if new.replace and new.after:
+        raise InvalidOption("a task that replaces another (replace, debounce) can't wait for others, so it can't take.")
+    if any(edge.id == new.id for edge in new.after):
+        raise InvalidOption(f"task {new.id} can't wait for itself.")

@@ -11,17 +11,18 @@ from msgspec import Struct, structs
 from dibs.client.blocking import blocking
 from dibs.client.info import HistoryLine, TaskInfo, history_line, task_info
 from dibs.client.options import Span, check_metadata
+from dibs.core.graph import Rule
 from dibs.core.options import check_number, nearest
 from dibs.core.priority import parse_priority
 from dibs.core.states import ENDED, UNFINISHED, WAITING, State
-from dibs.core.task import Edit
+from dibs.core.task import Edit, TaskRecord
 from dibs.core.times import Instant, duration, instant
 from dibs.engines.base import COUNT_LIMIT, CancelOutcome, Changed, Query
 from dibs.errors import InvalidOption, QueueDraining, UnknownTask, WrongState
 from dibs.runtime.environment import actor
 from dibs.runtime.hub import Hub
 
-__all__ = ["Acted", "Count", "Filter", "TaskPage", "Tasks"]
+__all__ = ["Acted", "Count", "Filter", "Prerequisite", "TaskPage", "Tasks"]
 
 BATCH = 500
 """Tasks that a bulk action changes in one step."""
@@ -40,6 +41,8 @@ class Filter(Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] = {}
     key: str | None = None
     worker: str | None = None
+    workflow: str | None = None
+    tenant: str | None = None
     text: str = ""
 
 
@@ -58,6 +61,16 @@ class Count(Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"more than {self.count:,}" if self.more else f"{self.count:,}"
+
+
+class Prerequisite(Struct, frozen=True, kw_only=True):
+    """What a task waits for, or did, if it is no longer open. `name` and `state` are None once it has been pruned."""
+
+    id: str
+    name: str | None
+    state: State | None
+    rule: Rule
+    is_open: bool
 
 
 class Acted(Struct, frozen=True):
@@ -96,6 +109,28 @@ class Tasks:
         return [history_line(entry) for entry in entries]
 
     history = blocking(ahistory)
+
+    async def aneeds(self, task_id: str) -> list[Prerequisite]:
+        """What a task waits or waited for, in the order given at its enqueue."""
+        return await self.hub.runner.arun(self._needs(str(task_id)))
+
+    async def _needs(self, task_id: str) -> list[Prerequisite]:
+        needs = (await self.hub.engine.needs([task_id]))[0]
+        found: list[TaskRecord | None] = []
+        for start in range(0, len(needs), BATCH):
+            found += await self.hub.engine.get([need.id for need in needs[start : start + BATCH]])
+        return [
+            Prerequisite(
+                id=need.id,
+                name=None if record is None else record.name,
+                state=None if record is None else record.state,
+                rule=need.rule,
+                is_open=need.is_open,
+            )
+            for need, record in zip(needs, found, strict=True)
+        ]
+
+    needs = blocking(aneeds)
 
     async def asearch(self, filter: Filter = Filter(), *, limit: int = 50, cursor: str | None = None) -> TaskPage:
         """A page of matching tasks, newest first. A page may be short and still have a cursor: each look is bounded."""
@@ -145,10 +180,18 @@ class Tasks:
         delay: Span | None = None,
         at: datetime | None = None,
         deadline: datetime | None = None,
+        expires: datetime | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> bool:
         """Change a waiting task; False if it already was so."""
-        edit = self._edit(task_id, priority=priority, delay=delay, at=at, deadline=deadline, metadata=metadata)
+        edit = Edit(
+            id=task_id,
+            priority=None if priority is None else parse_priority(priority),
+            due_at=self._due_at(delay, at),
+            deadline=None if deadline is None else instant(deadline, "deadline"),
+            expires_at=None if expires is None else instant(expires, "expires"),
+            metadata=None if metadata is None else check_metadata(metadata),
+        )
 
         async def act() -> Changed:
             return (await self.hub.engine.edit([edit], actor=actor(), now=self._now))[0]
@@ -157,26 +200,12 @@ class Tasks:
 
     edit = blocking(aedit)
 
-    def _edit(
-        self,
-        task_id: str,
-        *,
-        priority: int | str | None,
-        delay: Span | None,
-        at: datetime | None,
-        deadline: datetime | None,
-        metadata: Mapping[str, Any] | None,
-    ) -> Edit:
+    def _due_at(self, delay: Span | None, at: datetime | None) -> Instant | None:
         if delay is not None and at is not None:
             raise InvalidOption("delay and at both say when: give one of them.")
-        due_at = None if delay is None else self.hub.clock.now() + duration(delay, "delay")
-        return Edit(
-            id=task_id,
-            priority=None if priority is None else parse_priority(priority),
-            due_at=due_at if at is None else instant(at, "at"),
-            deadline=None if deadline is None else instant(deadline, "deadline"),
-            metadata=None if metadata is None else check_metadata(metadata),
-        )
+        if delay is not None:
+            return self.hub.clock.now() + duration(delay, "delay")
+        return None if at is None else instant(at, "at")
 
     async def areplay(self, task_id: str, *, queue: str | None = None, reset: bool = True) -> bool:
         """Run a dead task again; `reset=False` keeps its count of attempts and losses."""
@@ -304,6 +333,8 @@ def make_query(filter: Filter, limit: int, cursor: str | None) -> Query:
         metadata=dict(filter.metadata),
         key=filter.key,
         worker=filter.worker,
+        workflow=filter.workflow,
+        tenant=filter.tenant,
         text=filter.text,
         limit=limit,
         cursor=cursor,

@@ -2,39 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from itertools import pairwise
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from dibs.client.blame import Look, blame
+from dibs.client.words import figures, label, number, span, subject
+from dibs.core.fairness import most_before
+from dibs.core.limits import LimitState, Scope
 from dibs.core.priority import effective
+from dibs.core.schedules import UNPLANNABLE, Overlap, ScheduleRecord, plan
 from dibs.core.settings import QueueSettings
-from dibs.core.states import State
-from dibs.core.task import QueueRecord, QueueState, TaskRecord, WorkerState
-from dibs.core.times import SECOND, Instant, when
-from dibs.engines.base import Engine, WorkerRecord
+from dibs.core.states import UNFINISHED, WAITING, Reason, State
+from dibs.core.task import QueueState, TaskRecord
+from dibs.core.times import MINUTE, Instant, when
+from dibs.engines.base import Engine, Query
 from dibs.errors import UnknownTask
 
 __all__ = ["Why", "explain"]
 
+MOST_TENANTS = 1000
+"""Tenants among which a turn is looked for."""
+
+LATE = MINUTE
+"""A schedule that is overdue by more has nobody who fires it."""
+
 
 class Why(Struct, frozen=True):
-    """The answer; `until` is when the cause ends, where that is known."""
+    """The answer; `until` is when the cause ends, where that is known, and `details` are further lines."""
 
     text: str
     until: datetime | None = None
+    details: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.text
 
 
 async def explain(engine: Engine, task_id: str, now: Instant) -> Why:
-    """Why a task is where it is."""
-    record = (await engine.get([task_id]))[0]
-    if record is None:
-        raise UnknownTask(f"no task has the id {task_id}.")
+    """Why a task is where it is; or a schedule, by its name."""
+    look = Look(engine, now)
+    record = await look.task(task_id)
+    if record is not None:
+        return await explain_task(look, record)
+    for schedule in await engine.schedules():
+        if schedule.name == task_id:
+            return await explain_schedule(look, schedule)
+    raise UnknownTask(f"no task has the id {task_id}.")
+
+
+async def explain_task(look: Look, record: TaskRecord) -> Why:
+    """The reason, and what else is worth knowing about a task that waits."""
     if record.state is State.PENDING:
-        return await explain_pending(engine, record, now)
-    return explain_other(record, now)
+        why = await explain_pending(look, record)
+    elif record.state is State.BLOCKED or record.reason is Reason.DEPENDENCY:
+        why = await explain_dependent(look, record)
+    else:
+        why = explain_other(record, look.now)
+    extra = waiting_details(record, look.now) if record.state in WAITING else ()
+    return structs.replace(why, details=(*why.details, *extra))
+
+
+def waiting_details(record: TaskRecord, now: Instant) -> tuple[str, ...]:
+    lines = []
+    if record.inherited > record.priority:
+        lines.append(f"It has priority {record.inherited} instead of {record.priority}: a task that waits for it does.")
+    if record.expires_at is not None:
+        at = when(record.expires_at)
+        left = span(record.expires_at - now)
+        lines.append(f"It expires in {left}, at {at:%Y-%m-%d %H:%M:%S} UTC: unless started by then it is cancelled.")
+    return tuple(lines)
 
 
 def explain_other(record: TaskRecord, now: Instant) -> Why:
@@ -47,8 +86,6 @@ def explain_other(record: TaskRecord, now: Instant) -> Why:
         tried = f"attempt {record.attempts} of {record.options.retries + 1} failed{error}"
         cause = tried if record.attempts else f"its worker was lost {number(record.losses, 'time')}"
         return Why(f"{cause}; the next run is in {in_words}.", due)
-    if record.state is State.BLOCKED:
-        return Why("it waits for other tasks to end.")
     if record.state is State.RUNNING:
         asked = " and has been asked to cancel" if record.cancel_reason is not None else ""
         since = span(now - (record.started_at or now))
@@ -62,65 +99,122 @@ def explain_other(record: TaskRecord, now: Instant) -> Why:
     return Why(f"it is {record.state} (reason {record.reason}{note}{error}) since {ended}.{replay}")
 
 
-async def explain_pending(engine: Engine, record: TaskRecord, now: Instant) -> Why:
-    queue = next((q for q in await engine.queues() if q.name == record.queue), QueueRecord(name=record.queue))
-    if queue.state is QueueState.PAUSED:
-        return Why(f"queue {record.queue!r} is paused: nothing is handed out until it is resumed.")
-    workers = [w for w in await engine.workers() if w.state in (WorkerState.ACTIVE, WorkerState.PAUSED)]
-    if (trouble := no_worker(record, workers)) is not None:
+async def explain_dependent(look: Look, record: TaskRecord) -> Why:
+    """A task that waits for others, or that ended because of one: down to the one that is to blame."""
+    found = await blame(look, record)
+    if record.state is State.BLOCKED:
+        if not found.path:
+            return Why("what it waited for has ended; it goes on with the next claim.")
+        part = "" if found.open == found.total else f"{found.open:,} of "
+        text = "it waits for" if found.total == 1 else f"it waits for {part}{found.total:,} tasks, among them"
+    else:
+        text = explain_other(record, look.now).text
+        if not found.path:
+            return Why(text)
+        text = f"{text} It waited for"
+    first, root = found.path[0], found.path[-1]
+    cause = await explain_root(look, root)
+    if first is root:
+        return Why(f"{text} {label(first)}: {cause.text}", details=cause.details)
+    waits = "waits" if record.state is State.BLOCKED else "waited"
+    steps = [f"{label(one)} {waits} for {label(other)}." for one, other in pairwise((record, *found.path))]
+    text = f"{text} {label(first)}; at the root of that is {label(root)}: {cause.text}"
+    return Why(text, details=(*steps, *cause.details))
+
+
+async def explain_root(look: Look, record: TaskRecord) -> Why:
+    """Why the last task of a way is where it is; the way is not followed any further."""
+    if record.state is State.PENDING:
+        return await explain_pending(look, record)
+    if record.state is State.BLOCKED:
+        return Why(f"it waits for others itself (`dibs why {record.id}` goes on from there).")
+    return explain_other(record, look.now)
+
+
+async def explain_pending(look: Look, record: TaskRecord) -> Why:
+    if (trouble := await look.trouble(record)) is not None:
         return Why(trouble)
-    counts = (await engine.counts())[record.queue]
-    limit = queue.settings.max_concurrent
-    if limit is not None and counts[State.RUNNING] >= limit:
-        return Why(
-            f"queue {record.queue!r} runs {number(counts[State.RUNNING], 'task')}, its max_concurrent; "
-            "it waits for one to end."
-        )
-    position = await engine.position(record.id, now=now)
+    limits = await look.engine.limits(record.id, now=look.now)
+    for state in limits:
+        if state.is_full:
+            text = await full_text(look, record, state)
+            others = tuple(
+                f"Limit: {subject(other, record.queue)}, {figures(other)}." for other in limits if other != state
+            )
+            until = None if state.opens_in is None else when(look.now + state.opens_in)
+            return Why(text, until, others)
+    position = await look.engine.position(record.id, now=look.now)
     if position is None:
         return Why("it is just being claimed.")
-    points = effective(record.rank, record.lane, queue.settings, now)
+    settings = (await look.queue(record.queue)).settings
+    points = effective(record.rank, record.lane, settings, look.now)
     ahead = f"more than {position.ahead:,} tasks go" if position.more else f"{number(position.ahead, 'task')} go"
     ahead += "es" if position.ahead == 1 else ""
-    rate = rate_text(queue.settings)
+    rate = "" if settings.rate is None else f", and at most {settings.rate:g} start per second"
+    details = await turn_details(look, record, settings) if settings.fair else ()
+    details += tuple(f"Limit: {subject(state, record.queue)}, {figures(state)}." for state in limits)
     if position.ahead == 0:
-        return Why(
+        text = (
             f"it is next in queue {record.queue!r} (effective priority {points:.1f}){rate}: it waits for a free slot."
         )
-    return Why(f"{ahead} before it in queue {record.queue!r} (its effective priority is {points:.1f}){rate}.")
+    else:
+        text = f"{ahead} before it in queue {record.queue!r} (its effective priority is {points:.1f}){rate}."
+    return Why(text, details=details)
 
 
-def no_worker(record: TaskRecord, workers: list[WorkerRecord]) -> str | None:
-    """What is missing if no worker that is there could run this task."""
-    serving = [w for w in workers if record.queue in w.queues]
-    if not serving:
-        return f"no worker serves queue {record.queue!r}: start one with `dibs worker`."
-    knowing = [w for w in serving if w.names is None or record.name in w.names]
-    if not knowing:
-        return f"no worker of queue {record.queue!r} knows the task {record.name!r}: deploy code that defines it."
-    capable = [w for w in knowing if set(record.requires) <= set(w.capabilities)]
-    if not capable:
-        return f"it requires {', '.join(record.requires)}, and no worker of queue {record.queue!r} offers that."
-    if all(w.state is WorkerState.PAUSED for w in capable):
-        return f"all workers that could run it are paused: {', '.join(w.id for w in capable)}."
-    return None
+async def turn_details(look: Look, record: TaskRecord, settings: QueueSettings) -> tuple[str, ...]:
+    """Whose turn it is before this task's tenant, and what that can come to at most."""
+    shares = [each.tenant for each in await look.engine.tenants(record.queue, MOST_TENANTS)]
+    others = [share for share in shares if share != record.share]
+    before = shares.index(record.share) if record.share in shares else len(shares)
+    more = "more than " if record.share not in shares and len(shares) == MOST_TENANTS else ""
+    mine = f"tenant {record.share!r}" if record.share else "tasks without a tenant"
+    most = most_before(settings, record.share, others)
+    goes = "tenant goes" if before == 1 else "tenants go"
+    text = f"Fair shares: {more}{before:,} {goes} before {mine}, whose next task starts after at most "
+    return (f"{text}{number(most, 'start')} of others.",)
 
 
-def rate_text(settings: QueueSettings) -> str:
-    return "" if settings.rate is None else f", and at most {settings.rate:g} start per second"
+async def full_text(look: Look, record: TaskRecord, state: LimitState) -> str:
+    """Which limit is full, with its figures, and what frees it."""
+    told = f"{subject(state, record.queue)} is at its limit: {figures(state)}"
+    if state.opens_in is not None:
+        return f"{told}; the next is there in {span(state.opens_in)}."
+    oldest = min(await running_under(look, record, state), key=lambda each: each.started_at or 0, default=None)
+    if oldest is None:
+        return f"{told}; it waits for one to end."
+    since = span(look.now - (oldest.started_at or look.now))
+    only = "by" if state.running == 1 else "the longest"
+    return f"{told}, {only} {label(oldest)} on {oldest.worker} for {since}; it waits for one to end."
 
 
-def number(count: int, thing: str) -> str:
-    """How many of something."""
-    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+async def running_under(look: Look, record: TaskRecord, state: LimitState) -> Sequence[TaskRecord]:
+    """Some of the tasks that hold the slots of a limit."""
+    names = (record.name,) if state.scope is Scope.TASK else ()
+    page = await look.engine.search(Query(states=(State.RUNNING,), queues=(record.queue,), names=names, limit=1000))
+    wanted = state.whose if state.scope is Scope.PARTITION else None
+    return [each for each in page.tasks if wanted is None or each.partition == wanted]
 
 
-def span(duration: int) -> str:
-    """A duration in the words of people."""
-    seconds = max(0.0, duration / SECOND)
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    minutes = seconds / 60
-    if minutes < 120:
-        return f"{minutes:.0f} min"
-    return f"{minutes / 60:.1f} h" if minutes < 48 * 60 else f"{minutes / 1440:.1f} days"
+async def explain_schedule(look: Look, schedule: ScheduleRecord) -> Why:
+    """Why a schedule does not fire, or when it does."""
+    if schedule.paused:
+        return Why(f"schedule {schedule.name!r} is paused: it does not fire until it is resumed.")
+    try:
+        plan(schedule, look.now)
+    except UNPLANNABLE as error:
+        return Why(f"schedule {schedule.name!r} can't be worked out on this machine: {error}.")
+    due, late = when(schedule.next_fire_at), look.now - schedule.next_fire_at
+    queue = await look.queue(schedule.task.queue)
+    if late > 0 and queue.state is QueueState.DRAINING:
+        return Why(f"schedule {schedule.name!r} is due, but queue {queue.name!r} is draining: it fires when resumed.")
+    depth = queue.settings.max_depth
+    if late > 0 and depth is not None and (await look.engine.counts())[queue.name][State.PENDING] >= depth:
+        return Why(f"schedule {schedule.name!r} is due, but queue {queue.name!r} is full: it fires when there is room.")
+    if late > LATE:
+        return Why(f"schedule {schedule.name!r} is overdue by {span(late)}: no worker leads, so nobody fires it.")
+    last = await look.task(schedule.last_task) if schedule.last_task else None
+    details: tuple[str, ...] = ()
+    if schedule.rhythm.overlap is Overlap.SKIP and last is not None and last.state in UNFINISHED:
+        details = (f"It will be skipped if its last task, {label(last)}, is still {last.state} then.",)
+    return Why(f"schedule {schedule.name!r} fires next in {span(-late)}, at {due:%Y-%m-%d %H:%M:%S} UTC.", due, details)

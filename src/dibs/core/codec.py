@@ -2,6 +2,8 @@
 
 A payload codec (compression, encryption) wraps the JSON in an envelope that is itself JSON and names the codec, so
 payloads travel through every engine alike and old ones stay readable while a codec is being rolled out.
+
+Nothing here minds how large a payload is: where it is kept is decided above, by `dibs.runtime.payloads`.
 """
 
 from __future__ import annotations
@@ -9,19 +11,21 @@ from __future__ import annotations
 import base64
 import hashlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from math import isfinite
 from typing import Any, Protocol, get_type_hints
 
 import msgspec
 
-from dibs.core.task import INLINE_LIMIT
-from dibs.errors import InvalidArguments, InvalidOption, PayloadTooLarge
+from dibs.core.taking import TAKE, Placeholder, PlaceholderMet, Take
+from dibs.errors import InvalidArguments, InvalidOption
 
-__all__ = ["Codec", "PayloadCodec", "Signature", "fingerprint"]
+__all__ = ["Codec", "PayloadCodec", "Signature", "as_json", "fingerprint"]
 
 ENVELOPE = b'{"$dibs":'
+RESERVED = ("plain", "blob")
+"""Names in envelopes that mean something to Dibs: `dibs.core.reference` has the other one."""
 
 
 class PayloadCodec(Protocol):
@@ -50,6 +54,8 @@ def to_builtin(value: Any) -> Any:
     dump = getattr(type(value), "model_dump", None)
     if dump is not None:
         return dump(value, mode="json")
+    if isinstance(value, Placeholder):
+        raise PlaceholderMet
     raise NotImplementedError(f"JSON can't carry a {type(value).__qualname__}")
 
 
@@ -88,6 +94,14 @@ def refuse_non_finite(value: object) -> None:
             refuse_non_finite(item)
 
 
+def as_json(value: object, what: str) -> bytes:
+    """A value as JSON; `what` names it in the error."""
+    try:
+        return to_json(value)
+    except (TypeError, ValueError, NotImplementedError, OverflowError, RecursionError) as error:
+        raise InvalidArguments(f"{what} can't be carried as JSON: {error}.") from error
+
+
 class Envelope(msgspec.Struct):
     codec: str = msgspec.field(name="$dibs")
     data: str = ""
@@ -96,39 +110,26 @@ class Envelope(msgspec.Struct):
 class Codec:
     """JSON, and around it the payload codec of this app."""
 
-    def __init__(
-        self,
-        payload_codec: PayloadCodec | None = None,
-        also_reads: Iterable[PayloadCodec] = (),
-        limit: int = INLINE_LIMIT,
-    ) -> None:
+    def __init__(self, payload_codec: PayloadCodec | None = None, also_reads: Iterable[PayloadCodec] = ()) -> None:
         self.writes = payload_codec
-        self.limit = limit
-        self.reads = {codec.name: codec for codec in (Plain(), *also_reads)}
-        if payload_codec is not None:
-            self.reads[payload_codec.name] = payload_codec
+        given = [*also_reads, *([] if payload_codec is None else [payload_codec])]
+        if taken := [codec.name for codec in given if codec.name in RESERVED]:
+            raise InvalidOption(f"a payload codec can't be called {taken[0]!r}: that name has a meaning of its own.")
+        self.reads: dict[str, PayloadCodec] = {codec.name: codec for codec in (Plain(), *given)}
 
     def encode(self, value: object, what: str) -> bytes:
         """A value as payload; `what` names it in errors."""
-        try:
-            payload = to_json(value)
-        except (TypeError, ValueError, NotImplementedError, OverflowError, RecursionError) as error:
-            raise InvalidArguments(f"{what} can't be carried as JSON: {error}.") from error
-        return self.wrap(payload, what)
+        return self.wrap(as_json(value, what))
 
-    def wrap(self, payload: bytes, what: str) -> bytes:
+    def wrap(self, payload: bytes) -> bytes:
+        """The payload that carries this JSON."""
         writer: PayloadCodec | None = self.writes
         if writer is None and payload.startswith(ENVELOPE):
             writer = self.reads["plain"]
-        if writer is not None:
-            data = base64.b64encode(writer.encode(payload)).decode()
-            payload = encoder.encode(Envelope(writer.name, data))
-        if len(payload) > self.limit:
-            raise PayloadTooLarge(
-                f"{what} take {len(payload):,} bytes, more than the {self.limit:,} that are kept with a task. "
-                "Store the data elsewhere and pass a reference to it."
-            )
-        return payload
+        if writer is None:
+            return payload
+        data = base64.b64encode(writer.encode(payload)).decode()
+        return encoder.encode(Envelope(writer.name, data))
 
     def unwrap(self, payload: bytes) -> bytes:
         """The JSON inside a payload."""
@@ -199,25 +200,29 @@ class Signature:
 
     def encode(self, bound: Mapping[str, Any], codec: Codec) -> bytes:
         """The payload of a call, checked to be what the task will be able to read."""
-        try:
-            payload = to_json(bound)
-        except (TypeError, ValueError, NotImplementedError, OverflowError, RecursionError) as error:
-            raise InvalidArguments(f"the arguments of {self.name} can't be carried as JSON: {error}.") from error
-        self.parse(payload)
-        return codec.wrap(payload, f"the arguments of {self.name}")
+        json = as_json(bound, f"the arguments of {self.name}")
+        self.parse(json)
+        return codec.wrap(json)
 
-    def decode(self, payload: bytes, codec: Codec) -> tuple[list[Any], dict[str, Any]]:
+    def encode_taking(self, lifted: Mapping[str, Any], takes: Sequence[Take], codec: Codec) -> bytes:
+        """The payload of a call that takes results. Arguments that wait for some are checked when it runs."""
+        what = f"the arguments of {self.name}"
+        waiting = {take.at[0] for take in takes}
+        self.parse(as_json({name: lifted[name] for name in lifted if name not in waiting}, what), self.lenient_decoder)
+        return codec.wrap(as_json({**lifted, TAKE: takes}, what))
+
+    def decode(self, json: bytes) -> tuple[list[Any], dict[str, Any]]:
         """Positional and keyword arguments for the function, as its annotations declare them."""
-        values = self.parse(codec.unwrap(payload))
+        values = self.parse(json)
         if not self.positional_only:
             return [], values
         given = [values.pop(name) for name in self.positional_only if name in values]
         return given, values
 
-    def parse(self, payload: bytes) -> dict[str, Any]:
+    def parse(self, payload: bytes, decoder: msgspec.json.Decoder[Any] | None = None) -> dict[str, Any]:
         if payload == b"{}" and not self.required:
             return {}
-        decoder = self.decoder  # an annotation that can't be used is another error than an argument
+        decoder = decoder or self.decoder  # an annotation that can't be used is another error than an argument
         try:
             parsed = decoder.decode(payload)
         except (msgspec.ValidationError, ValueError, TypeError, NotImplementedError) as error:
@@ -245,10 +250,18 @@ class Signature:
 
     @cached_property
     def decoder(self) -> msgspec.json.Decoder[Any]:
+        return self._decoder(set(self.required))
+
+    @cached_property
+    def lenient_decoder(self) -> msgspec.json.Decoder[Any]:
+        """For calls of which some arguments are not there yet."""
+        return self._decoder(set())
+
+    def _decoder(self, required: set[str]) -> msgspec.json.Decoder[Any]:
         fields = []
         for p in self.parameters:
             hint = self.hints.get(p.name, Any)
-            if p.default is p.empty:
+            if p.name in required:
                 fields.append((p.name, hint))
             else:
                 fields.append((p.name, hint | msgspec.UnsetType if hint is not Any else Any, msgspec.UNSET))  # type: ignore[arg-type]

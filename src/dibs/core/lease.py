@@ -12,6 +12,7 @@ LONGEST_RUN: Duration = 24 * HOUR
 TERM: Duration = 15 * SECOND
 TERM_RENEWAL: Duration = 5 * SECOND
 PROMOTE_BATCH = 1000
+EXPIRE_BATCH = 1000
 RESCUE_BATCH = 500
 LOOK_INTERVAL: Duration = 1 * SECOND
 """A worker absent at two looks this far apart is lost."""

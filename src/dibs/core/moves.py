@@ -6,6 +6,8 @@ for itself. Fast paths in engines (claims, completions) do in bulk exactly what 
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import structs
 
 from dibs.core.lease import rewound
@@ -31,44 +33,75 @@ __all__ = [
     "cancelled",
     "claimed",
     "edited",
+    "expired",
+    "inherits",
     "leased",
     "lost",
     "promoted",
+    "reblocked",
+    "replaced",
     "replayed",
     "reranked",
     "settled",
+    "unblocked",
 ]
 
 Change = tuple[TaskRecord, HistoryEntry | None]
 
+EDIT_NOTES = ("priority", "deadline", "expires_at", "due_at")
 
-def admit(new: NewTask, settings: QueueSettings, now: Instant) -> TaskRecord:
-    """The record of a new task."""
+
+def admit(
+    new: NewTask, settings: QueueSettings, now: Instant, *, blocked: bool = False, inherited: int = 0
+) -> TaskRecord:
+    """The record of a new task; `blocked`: something that it waits for has not ended."""
     due_at = new.at if new.at is not None else now + new.delay
     later = due_at > now
     ready_at = due_at if later else now
-    ranking = rank(settings, priority=new.priority, deadline=new.deadline, ready_at=ready_at, now=now)
-    return TaskRecord(
+    move = Move.ENQUEUE_AFTER if blocked else Move.ENQUEUE_LATER if later else Move.ENQUEUE
+    record = TaskRecord(
         id=new.id,
         queue=new.queue,
         name=new.name,
         args=new.args,
         priority=new.priority,
-        state=after(None, Move.ENQUEUE_LATER if later else Move.ENQUEUE),
+        state=after(None, move),
         options=resolve(new.options, new.app_options, settings, new.priority),
         created_at=now,
         due_at=due_at if later else None,
-        ready_at=ready_at,
+        ready_at=None if blocked else ready_at,
         deadline=new.deadline,
-        lane=ranking.lane,
-        rank_offset=ranking.offset,
-        rerank_at=rerank_instant(ranking, ready_at),
         key=new.key,
         requires=new.requires,
         metadata=new.metadata,
         headers=new.headers,
         parent=new.parent,
+        partition=new.partition,
+        tenant=new.tenant,
+        expires_at=new.expires_at,
+        workflow=new.workflow,
+        inherited=inherited,
+        takes=new.takes,
     )
+    return reranked(record, settings, now)
+
+
+def unblocked(record: TaskRecord, settings: QueueSettings, now: Instant) -> TaskRecord:
+    """A task that has nothing left to wait for but perhaps its time."""
+    later = record.due_at is not None and record.due_at > now
+    ready = structs.replace(
+        record,
+        state=after(record.state, Move.UNBLOCK_LATER if later else Move.UNBLOCK),
+        due_at=record.due_at if later else None,
+        ready_at=record.due_at if later else now,
+    )
+    return reranked(ready, settings, now)
+
+
+def inherits(record: TaskRecord, inherited: int, settings: QueueSettings, now: Instant) -> TaskRecord:
+    """An unfinished task with another inherited priority."""
+    heir = structs.replace(record, inherited=inherited)
+    return heir if record.state is State.RUNNING else reranked(heir, settings, now)
 
 
 def promoted(record: TaskRecord) -> TaskRecord:
@@ -114,6 +147,10 @@ def leased(record: TaskRecord, settings: QueueSettings) -> LeasedTask:
         metadata=record.metadata,
         headers=record.headers,
         parent=record.parent,
+        partition=record.partition,
+        tenant=record.tenant,
+        workflow=record.workflow,
+        takes=record.takes,
     )
 
 
@@ -169,10 +206,16 @@ def cancelled(record: TaskRecord, note: str, actor: str, now: Instant, reason: R
     return stopped, HistoryEntry(at=now, event=HistoryEvent.CANCELLED, lease=record.lease, actor=actor, note=note)
 
 
-def buried(record: TaskRecord, reason: Reason, actor: str, now: Instant) -> Change:
+def expired(record: TaskRecord, now: Instant) -> Change:
+    """A waiting task that has become too late."""
+    return cancelled(record, "it had not started when it expired", "", now, Reason.EXPIRED)
+
+
+def buried(record: TaskRecord, reason: Reason, actor: str, now: Instant, note: str = "") -> Change:
     """A waiting task that becomes dead because its queue was deleted or what it waited for failed."""
-    dead = ended(record, after(record.state, Move.BURY), reason, now)
-    return dead, HistoryEntry(at=now, event=HistoryEvent.DEAD, lease=record.lease, actor=actor, note=str(reason))
+    dead = structs.replace(ended(record, after(record.state, Move.BURY), reason, now), note=note)
+    entry = HistoryEntry(at=now, event=HistoryEvent.DEAD, lease=record.lease, actor=actor, note=note or str(reason))
+    return dead, entry
 
 
 def edited(record: TaskRecord, edit: Edit, settings: QueueSettings, actor: str, now: Instant) -> Change:
@@ -182,19 +225,24 @@ def edited(record: TaskRecord, edit: Edit, settings: QueueSettings, actor: str, 
         facts["priority"] = edit.priority
     if edit.deadline is not None and edit.deadline != record.deadline:
         facts["deadline"] = edit.deadline
+    if edit.expires_at is not None and edit.expires_at != record.expires_at:
+        facts["expires_at"] = edit.expires_at
     if edit.metadata is not None and edit.metadata != record.metadata:
         facts["metadata"] = edit.metadata
     if edit.due_at is not None:
         facts |= moved(record, max(edit.due_at, now), now)
     if not facts:
         return record, None
-    note = ", ".join(f"{name}={value}" for name, value in facts.items() if name in ("priority", "deadline", "due_at"))
+    note = ", ".join(f"{name}={value}" for name, value in facts.items() if name in EDIT_NOTES)
     changed = reranked(structs.replace(record, **facts), settings, now)
     return changed, HistoryEntry(at=now, event=HistoryEvent.EDITED, actor=actor, note=note or "metadata")
 
 
 def moved(record: TaskRecord, due_at: Instant, now: Instant) -> dict[str, object]:
     """The facts of a waiting task that gets another due time; what it has waited so far is kept."""
+    if record.state is State.BLOCKED:
+        kept = due_at if due_at > now else None
+        return {} if kept == record.due_at else {"due_at": kept}
     is_due = record.state is State.PENDING or (record.due_at or 0) <= now
     if due_at == record.due_at or (is_due and due_at <= now):
         return {}
@@ -203,15 +251,68 @@ def moved(record: TaskRecord, due_at: Instant, now: Instant) -> dict[str, object
     return {"state": state, "due_at": due_at, "ready_at": ready_at}
 
 
+def replaced(record: TaskRecord, new: NewTask, settings: QueueSettings, now: Instant) -> Change:
+    """A waiting task that gets the content of a newer one with the same key; it keeps its place if it had one."""
+    due_at = new.at if new.at is not None else now + new.delay
+    if new.put_off is not None:
+        due_at = min(due_at, record.created_at + new.put_off)
+    fresh = structs.replace(
+        record,
+        args=new.args,
+        takes=new.takes,
+        priority=new.priority,
+        options=resolve(new.options, new.app_options, settings, new.priority),
+        deadline=new.deadline,
+        expires_at=new.expires_at,
+        metadata=new.metadata,
+        headers=new.headers,
+        parent=new.parent,
+        partition=new.partition,
+        tenant=new.tenant,
+        attempts=0,
+        losses=0,
+        failure=None,
+        **put_off(record, due_at, now),
+    )
+    return reranked(fresh, settings, now), HistoryEntry(at=now, event=HistoryEvent.REPLACED)
+
+
+def put_off(record: TaskRecord, due_at: Instant, now: Instant) -> dict[str, Any]:
+    """The facts of a waiting task that is now due at `due_at`."""
+    if record.state is State.BLOCKED:
+        return {"due_at": due_at if due_at > now else None}
+    if due_at > now:
+        state = after(record.state, Move.POSTPONE) if record.state is State.PENDING else record.state
+        return {"state": state, "due_at": due_at, "ready_at": due_at}
+    if record.state is State.PENDING:
+        return {}
+    return {"state": after(record.state, Move.PROMOTE), "due_at": None, "ready_at": now}
+
+
 def replayed(
     record: TaskRecord, settings: QueueSettings, queue: str | None, reset: bool, actor: str, now: Instant
 ) -> Change:
     """A dead task that starts again, as if it were new."""
     fresh = structs.replace(
-        record,
+        afresh(record, now, reset),
         queue=queue or record.queue,
         state=after(record.state, Move.REPLAY),
         ready_at=now,
+    )
+    note = f"from {record.queue}" if queue and queue != record.queue else ""
+    return reranked(fresh, settings, now), HistoryEntry(at=now, event=HistoryEvent.REPLAYED, actor=actor, note=note)
+
+
+def reblocked(record: TaskRecord, settings: QueueSettings, actor: str, now: Instant) -> Change:
+    """A task that ended because of a dependency and waits for it again, since its workflow is replayed."""
+    waiting = structs.replace(afresh(record, now, reset=True), state=after(record.state, Move.REBLOCK), ready_at=None)
+    return reranked(waiting, settings, now), HistoryEntry(at=now, event=HistoryEvent.REPLAYED, actor=actor)
+
+
+def afresh(record: TaskRecord, now: Instant, reset: bool) -> TaskRecord:
+    """A task without what its earlier life left; an expiry that has passed no longer counts."""
+    return structs.replace(
+        record,
         due_at=None,
         started_at=None,
         finished_at=None,
@@ -222,19 +323,21 @@ def replayed(
         progress=None,
         progress_message="",
         cancel_reason=None,
+        inherited=0,
+        expires_at=record.expires_at if (record.expires_at or 0) > now else None,
         attempts=0 if reset else record.attempts,
         losses=0 if reset else record.losses,
     )
-    note = f"from {record.queue}" if queue and queue != record.queue else ""
-    return reranked(fresh, settings, now), HistoryEntry(at=now, event=HistoryEvent.REPLAYED, actor=actor, note=note)
 
 
 def reranked(record: TaskRecord, settings: QueueSettings, now: Instant) -> TaskRecord:
-    """A waiting task with its rank computed anew."""
-    assert record.ready_at is not None
+    """A waiting task with its rank computed anew. A blocked one has none yet."""
+    share = record.tenant if settings.fair else ""
+    if record.ready_at is None:
+        return structs.replace(record, share=share, lane=0, rank_offset=0, rerank_at=None)
     ranking = rank(
         settings,
-        priority=record.priority,
+        priority=record.urgency,
         attempts=record.attempts,
         deadline=record.deadline,
         ready_at=record.ready_at,
@@ -242,6 +345,7 @@ def reranked(record: TaskRecord, settings: QueueSettings, now: Instant) -> TaskR
     )
     return structs.replace(
         record,
+        share=share,
         lane=ranking.lane,
         rank_offset=ranking.offset,
         rerank_at=rerank_instant(ranking, record.ready_at),

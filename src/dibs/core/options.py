@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from dibs.errors import InvalidOption
 
-__all__ = ["check_name", "check_number", "nearest", "unknown_option"]
+__all__ = ["check_label", "check_name", "check_number", "nearest", "unknown_option"]
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/\-]{0,199}")
 
@@ -39,4 +39,11 @@ def check_number(value: object, what: str, low: int, high: int) -> int:
     """A whole number within bounds."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise InvalidOption(f"{what} must be a whole number from {low:,} to {high:,}, not {value!r}.")
+    return value
+
+
+def check_label(value: object, what: str) -> str:
+    """A tenant or partition: any text of 1 to 200 characters that can be stored and shown."""
+    if not isinstance(value, str) or not 1 <= len(value) <= 200 or not value.isprintable():
+        raise InvalidOption(f"{what} must be a text of 1 to 200 printable characters, not {value!r}.")
     return value

@@ -164,7 +164,10 @@ def overtaking_in_tiers(settings: QueueSettings, mine: Tier, other: Tier) -> Dur
 
 
 class Bound(Struct, frozen=True):
-    """What a queue promises to its least urgent task: None where it can be overtaken for ever."""
+    """What a queue promises to its least urgent task: None where it can be overtaken for ever.
+
+    In a fair queue this holds among the tasks of one tenant; `dibs.core.fairness` bounds what others do.
+    """
 
     settings: QueueSettings
 
@@ -184,11 +187,22 @@ class Bound(Struct, frozen=True):
         return None if span is None else timedelta(microseconds=span)
 
     def __str__(self) -> str:
-        if self.worst is None:
-            return "none: more urgent work can overtake for ever under these settings"
-        return (
-            f"{self.settings.aging / SECOND:g} s per point of priority: at most {self.worst.total_seconds():,.0f} s "
+        worst, pace = self.worst, self.settings.aging / SECOND
+        text = (
+            "none: more urgent work can overtake for ever under these settings"
+            if worst is None
+            else f"{pace:g} s per point of priority: at most {worst.total_seconds():,.0f} s "
             f"(priority {LOWEST} against {HIGHEST} with a full deadline boost)"
+        )
+        return f"{text}; {self.shares}" if self.settings.fair else text
+
+    @property
+    def shares(self) -> str:
+        """What a fair queue promises to each tenant, in words."""
+        unequal = " (⌊v/w⌋ + 1 of one that weighs v, against w)" if self.settings.weights else ""
+        return (
+            "this holds within a tenant, whose first task starts after at most 2 starts of each other tenant "
+            f"that has pending tasks{unequal}"
         )
 
 

@@ -5,18 +5,19 @@ Settings are values: changing a queue makes a new `QueueSettings` with the next 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import lru_cache
 
 from msgspec import Struct, structs
 
-from dibs.core.options import unknown_option
+from dibs.core.options import check_label, check_name, unknown_option
 from dibs.core.times import DAY, HOUR, SECOND, Duration, duration
 from dibs.errors import InvalidOption
 
 __all__ = [
     "Defaults",
+    "Limit",
     "Policy",
     "QueueSettings",
     "Resolved",
@@ -77,8 +78,20 @@ class Resolved(Struct, frozen=True, kw_only=True):
     timeout_growth: float
 
 
+class Limit(Struct, frozen=True, omit_defaults=True):
+    """At most so many at once, and so many starts per second (with a burst); None: no such limit."""
+
+    max_concurrent: int | None = None
+    rate: float | None = None
+    burst: int | None = None
+
+
 class QueueSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The settings of one queue; durations in microseconds."""
+    """The settings of one queue; durations in microseconds.
+
+    `per_task` limits the tasks of one name, `per_partition` those that share a `per=`, `enqueue_rate` what one client
+    may hand over per second. `fair` shares the queue's capacity between tenants, by `weights` (1 where none is given).
+    """
 
     policy: Policy = Policy.AGING
     aging: Duration = 600 * SECOND
@@ -94,9 +107,21 @@ class QueueSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_concurrent: int | None = None
     rate: float | None = None
     burst: int | None = None
+    per_task: dict[str, Limit] = {}
+    per_partition: Limit | None = None
+    enqueue_rate: float | None = None
+    enqueue_burst: int | None = None
+    fair: bool = False
+    weights: dict[str, float] = {}
     keep: Duration = 7 * DAY
     keep_dead: Duration = 30 * DAY
     version: int = 1
+
+    @property
+    def limits_starts(self) -> bool:
+        """Whether some of its tasks may have to wait although a worker is free."""
+        whole = self.max_concurrent is not None or self.rate is not None
+        return whole or bool(self.per_task) or self.per_partition is not None
 
 
 FALLBACK = Resolved(
@@ -131,6 +156,7 @@ WHOLE = {
     "max_depth": (1, 10**12),
     "max_concurrent": (1, 10**9),
     "burst": (1, 10**9),
+    "enqueue_burst": (1, 10**9),
     "retries": (0, 1_000_000),
 }
 DURATIONS = {
@@ -145,8 +171,12 @@ DURATIONS = {
     "retry_base": (0, 400 * DAY),
     "retry_cap": (0, 400 * DAY),
 }
-REAL = {"rate": (1e-6, 1e9), "timeout_growth": (1.0, 10.0)}
-OPTIONAL = {"max_aging_bonus", "max_depth", "max_concurrent", "rate", "burst", *Defaults.__struct_fields__}
+REAL = {"rate": (1e-6, 1e9), "enqueue_rate": (1e-6, 1e9), "timeout_growth": (1.0, 10.0)}
+LIGHTEST, HEAVIEST = 0.001, 1000.0
+OPTIONAL = {
+    "max_aging_bonus", "max_depth", "max_concurrent", "rate", "burst", "enqueue_rate", "enqueue_burst",
+    "per_partition", *Defaults.__struct_fields__,
+}  # fmt: skip
 SHARED = set(Defaults.__struct_fields__)
 
 
@@ -158,6 +188,8 @@ def check(name: str, value: object) -> object:
         if value not in [policy.value for policy in Policy]:
             raise InvalidOption(f"policy must be one of {', '.join(Policy)}, not {value!r}.")
         return Policy(str(value))
+    if name in SHAPED:
+        return SHAPED[name](value)
     if name in WHOLE:
         low, high = WHOLE[name]
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
@@ -193,10 +225,7 @@ def change_settings(old: QueueSettings, changes: Mapping[str, object]) -> QueueS
         try:
             if name not in known:
                 raise unknown_option(name, known, "a queue")
-            if name == "tiers":
-                own[name] = check_tiers(value)
-            else:
-                (shared if name in SHARED else own)[name] = check(name, value)
+            (shared if name in SHARED else own)[name] = check(name, value)
         except InvalidOption as error:
             problems.append(str(error))
     if problems:
@@ -206,6 +235,8 @@ def change_settings(old: QueueSettings, changes: Mapping[str, object]) -> QueueS
         raise InvalidOption("promote_medium counts from when the task became ready: it can't be less than promote_low.")
     if new.burst is not None and new.rate is None:
         raise InvalidOption("burst needs a rate.")
+    if new.enqueue_burst is not None and new.enqueue_rate is None:
+        raise InvalidOption("enqueue_burst needs an enqueue_rate.")
     return new
 
 
@@ -223,8 +254,67 @@ def check_tiers(value: object) -> dict[Tier, Defaults]:
     return tiers
 
 
+def check_limit(value: object, where: str) -> Limit:
+    """`{"max_concurrent": 1, "rate": 5}` as a `Limit`; a bare number is the number that may run at once."""
+    if isinstance(value, Limit):
+        value = structs.asdict(value)
+    if not isinstance(value, Mapping):
+        value = {"max_concurrent": value}
+    facts = {}
+    for name, given in value.items():
+        if name not in Limit.__struct_fields__:
+            raise unknown_option(str(name), Limit.__struct_fields__, where)
+        facts[name] = check(name, given)
+    limit = Limit(**facts)  # type: ignore[arg-type]
+    if limit.max_concurrent is None and limit.rate is None:
+        raise InvalidOption(f"{where} limits nothing: give max_concurrent, rate, or both.")
+    if limit.burst is not None and limit.rate is None:
+        raise InvalidOption(f"{where}: burst needs a rate.")
+    return limit
+
+
+def check_per_task(value: object) -> dict[str, Limit]:
+    """`{"send": {"rate": 5}, …}` by task name."""
+    if not isinstance(value, Mapping):
+        raise InvalidOption(f"per_task must map a task's name to its limit, such as {{'send': 5}}, not {value!r}.")
+    return {check_name(name, "a task's name"): check_limit(limit, f"per_task {name}") for name, limit in value.items()}
+
+
+def check_per_partition(value: object) -> Limit:
+    return check_limit(value, "per_partition")
+
+
+def check_fair(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidOption(f"fair must be True or False, not {value!r}.")
+    return value
+
+
+def check_weights(value: object) -> dict[str, float]:
+    """`{"acme": 2}` by tenant."""
+    if not isinstance(value, Mapping):
+        raise InvalidOption(f"weights must map a tenant to a number, such as {{'acme': 2}}, not {value!r}.")
+    weights = {}
+    for tenant, weight in value.items():
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not LIGHTEST <= weight <= HEAVIEST:
+            raise InvalidOption(
+                f"the weight of tenant {tenant!r} must be a number from {LIGHTEST:g} to {HEAVIEST:g}, not {weight!r}."
+            )
+        weights[check_label(tenant, "a tenant")] = float(weight)
+    return weights
+
+
+SHAPED: dict[str, Callable[[object], object]] = {
+    "tiers": check_tiers,
+    "per_task": check_per_task,
+    "per_partition": check_per_partition,
+    "fair": check_fair,
+    "weights": check_weights,
+}
+
+
 def reranks(old: QueueSettings, new: QueueSettings) -> bool:
     """Whether waiting tasks must be ranked again."""
     names = ("policy", "aging", "max_aging_bonus", "retry_penalty", "deadline_weight", "deadline_horizon")
-    promotes = ("promote_low", "promote_medium")
-    return any(getattr(old, name) != getattr(new, name) for name in names + promotes)
+    others = ("promote_low", "promote_medium", "fair")
+    return any(getattr(old, name) != getattr(new, name) for name in names + others)

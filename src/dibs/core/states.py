@@ -90,6 +90,7 @@ TRANSITIONS: dict[tuple[State | None, Move], State] = {
     (State.RETRYING, Move.BURY): State.DEAD,
     (State.DEAD, Move.REPLAY): State.PENDING,
     (State.CANCELLED, Move.REBLOCK): State.BLOCKED,
+    (State.DEAD, Move.REBLOCK): State.BLOCKED,
 }
 
 

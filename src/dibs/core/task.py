@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from dibs.core.graph import Edge
 from dibs.core.settings import Defaults, QueueSettings, Resolved
 from dibs.core.states import Reason, State
 from dibs.core.times import DAY, Duration, Instant
@@ -62,7 +63,11 @@ class Kind(Struct, frozen=True, order=True):
 
 
 class NewTask(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
-    """A task as its producer hands it over. `args` is a JSON object: arguments by name."""
+    """A task as its producer hands it over. `args` is a JSON object: arguments by name.
+
+    `replace`: a waiting task that holds the key gets this one's content instead, and is put off no further than
+    `put_off` after it was enqueued. `takes`: some arguments are to be filled in with the results of prerequisites.
+    """
 
     id: str
     queue: str
@@ -81,6 +86,15 @@ class NewTask(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
     metadata: dict[str, Any] = {}
     headers: dict[str, str] = {}
     parent: str | None = None
+    partition: str | None = None
+    tenant: str = ""
+    client: str = ""
+    expires_at: Instant | None = None
+    after: tuple[Edge, ...] = ()
+    workflow: str | None = None
+    takes: bool = False
+    replace: bool = False
+    put_off: Duration | None = None
 
 
 class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -101,6 +115,7 @@ class HistoryEvent(StrEnum):
     SNOOZED = "snoozed"
     REFUSED = "refused"
     EDITED = "edited"
+    REPLACED = "replaced"
     CANCEL_REQUESTED = "cancel requested"
     CANCELLED = "cancelled"
     DEAD = "dead"
@@ -164,6 +179,20 @@ class TaskRecord(Struct, kw_only=True, omit_defaults=True):
     metadata: dict[str, Any] = {}
     headers: dict[str, str] = {}
     parent: str | None = None
+    partition: str | None = None
+    tenant: str = ""
+    share: str = ""
+    """The tenant by whose turn it is served; the same for all tasks of a queue that is not fair."""
+    expires_at: Instant | None = None
+    workflow: str | None = None
+    inherited: int = 0
+    """The highest priority among the tasks that wait for it."""
+    takes: bool = False
+
+    @property
+    def urgency(self) -> int:
+        """The priority that it is ranked by."""
+        return max(self.priority, self.inherited)
 
     @property
     def rank(self) -> int:
@@ -196,6 +225,10 @@ class LeasedTask(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True
     metadata: dict[str, Any] = {}
     headers: dict[str, str] = {}
     parent: str | None = None
+    partition: str | None = None
+    tenant: str = ""
+    workflow: str | None = None
+    takes: bool = False
 
     @property
     def attempt(self) -> int:
@@ -243,4 +276,5 @@ class Edit(Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority: int | None = None
     due_at: Instant | None = None
     deadline: Instant | None = None
+    expires_at: Instant | None = None
     metadata: dict[str, Any] | None = None

@@ -19,6 +19,9 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from dibs.core.graph import Rule
+from dibs.core.limits import LimitState
+from dibs.core.schedules import Rhythm, ScheduleRecord
 from dibs.core.settings import QueueSettings
 from dibs.core.states import State
 from dibs.core.task import (
@@ -54,9 +57,12 @@ __all__ = [
     "Extension",
     "Feature",
     "Finding",
+    "Fired",
     "Floor",
     "Level",
     "Minute",
+    "Need",
+    "NewWorkflow",
     "Outcome",
     "Page",
     "Position",
@@ -65,8 +71,10 @@ __all__ = [
     "SettleOutcome",
     "Settlement",
     "Subscription",
+    "TenantRecord",
     "Term",
     "WorkerRecord",
+    "WorkflowRecord",
     "ended_topic",
     "work_topic",
     "worker_topic",
@@ -77,6 +85,10 @@ COUNT_LIMIT = 10_000
 
 VISIT_LIMIT = 10_000
 """Rows that one page of a search looks at before it answers with what it has and a cursor."""
+
+
+FIRE_BATCH = 100
+"""Schedules that one `fire` looks at."""
 
 
 class Feature(StrEnum):
@@ -101,10 +113,17 @@ class EnqueueOutcome(StrEnum):
     CONFLICT = "conflict"  # the key stands for a task with other arguments, given as `id`
     FULL = "full"
     DRAINING = "draining"
+    REPLACED = "replaced"  # the waiting task given as `id` holds the key and has this one's content now
+    UNKNOWN = "unknown"  # it would wait for the task given as `id`, which is not there
+    LIMITED = "limited"  # its client enqueues too fast; there is room again in `retry_in`
     ABANDONED = "abandoned"  # nothing was wrong with this one, but another item of its atomic batch was refused
 
 
-ACCEPTED = frozenset({EnqueueOutcome.ENQUEUED, EnqueueOutcome.EXISTS, EnqueueOutcome.DUPLICATE})
+ACCEPTED = frozenset(
+    {EnqueueOutcome.ENQUEUED, EnqueueOutcome.EXISTS, EnqueueOutcome.DUPLICATE, EnqueueOutcome.REPLACED}
+)
+REJECTED = frozenset({EnqueueOutcome.FULL, EnqueueOutcome.DRAINING, EnqueueOutcome.LIMITED})
+"""What the counter `rejected` counts."""
 
 
 class EnqueueAnswer(Struct, gc=False, frozen=True):
@@ -113,6 +132,52 @@ class EnqueueAnswer(Struct, gc=False, frozen=True):
     outcome: EnqueueOutcome
     id: str
     state: State | None = None
+    retry_in: Duration | None = None
+
+
+class NewWorkflow(Struct, frozen=True):
+    """A workflow that a batch of tasks begins."""
+
+    id: str
+    name: str = ""
+
+
+class WorkflowRecord(Struct, frozen=True, kw_only=True):
+    """A workflow as its store knows it. Members that retention has pruned are in no count."""
+
+    id: str
+    name: str
+    created_at: Instant
+    total: int
+    counts: dict[State, int]
+
+
+class Need(Struct, frozen=True):
+    """One edge of a task: what it waits or waited for. `is_open`: it still does."""
+
+    id: str
+    rule: Rule
+    is_open: bool
+
+
+class TenantRecord(Struct, frozen=True, kw_only=True):
+    """One tenant of a fair queue: its pending tasks, and its tag in the queue's virtual time."""
+
+    tenant: str
+    pending: int
+    tag: int
+
+
+class Fired(Struct, frozen=True):
+    """What `fire` did: the tasks it enqueued, how many fires were skipped, and when the next one is due.
+
+    `broken` names schedules that can't be worked out here, such as those in a zone that this machine does not know.
+    """
+
+    tasks: list[str] = []
+    skipped: int = 0
+    next_due_in: Duration | None = None
+    broken: list[str] = []
 
 
 class Floor(Struct, frozen=True):
@@ -216,6 +281,8 @@ class Query(Struct, frozen=True, kw_only=True, omit_defaults=True):
     metadata: dict[str, Any] = {}
     key: str | None = None
     worker: str | None = None
+    workflow: str | None = None
+    tenant: str | None = None
     text: str = ""
     limit: int = 50
     cursor: str | None = None
@@ -322,7 +389,7 @@ class Counter(StrEnum):
 
     ENQUEUED = "enqueued"
     DUPLICATES = "duplicates"
-    REJECTED = "rejected"  # refused because full or draining
+    REJECTED = "rejected"  # refused because full, draining or too fast
     CLAIMED = "claimed"
     REFUSED = "refused_writes"  # by the fence
     LOSSES = "losses"
@@ -347,6 +414,10 @@ class Finding(Struct, frozen=True):
 def work_topic(queue: str) -> str:
     """Rung when a queue may have work."""
     return f"work:{queue}"
+
+
+SCHEDULES = "schedules"
+"""The topic that is rung when a schedule has changed."""
 
 
 def ended_topic(queue: str) -> str:
@@ -399,9 +470,18 @@ class Engine(Protocol):
     # Tasks: the hot verbs.
 
     async def enqueue(
-        self, tasks: Sequence[NewTask], *, atomic: bool = False, now: Instant | None = None
+        self,
+        tasks: Sequence[NewTask],
+        *,
+        atomic: bool = False,
+        workflow: NewWorkflow | None = None,
+        now: Instant | None = None,
     ) -> list[EnqueueAnswer]:
-        """Store tasks durably. `atomic`: all or none. Repeat: the same id is stored once and answers `exists`."""
+        """Store tasks durably. `atomic`: all or none. Repeat: the same id is stored once and answers `exists`.
+
+        A task may wait for others that are stored or come before it in the batch. `workflow` is recorded with the
+        batch, which must then be atomic; its members name it themselves.
+        """
         ...
 
     def enqueue_now(self, task: NewTask, *, now: Instant | None = None) -> EnqueueAnswer:
@@ -415,7 +495,10 @@ class Engine(Protocol):
         ...
 
     async def claim(self, request: ClaimRequest, *, now: Instant | None = None) -> Claimed:
-        """Promote what is due (a bounded number), then lease the most urgent tasks that the worker can run."""
+        """End what has expired, promote what is due, go on with errands; then lease the most urgent tasks that can run.
+
+        Each of these steps is bounded; `next_due_in` is 0 when one of them has more to do.
+        """
         ...
 
     async def extend(self, extensions: Sequence[Extension], *, now: Instant | None = None) -> list[ExtendAnswer]:
@@ -459,6 +542,67 @@ class Engine(Protocol):
 
     async def purge(self, ids: Sequence[str], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
         """Delete ended tasks with their history."""
+        ...
+
+    # Workflows. What one call doesn't finish is an errand that claims go on with.
+
+    async def workflows(self, limit: int = 50, before: str | None = None) -> list[WorkflowRecord]:
+        """Newest first by id, from below `before` on."""
+        ...
+
+    async def workflow(self, workflow_id: str) -> WorkflowRecord | None: ...
+
+    async def cancel_workflow(
+        self, workflow_id: str, *, note: str = "", actor: str = "", now: Instant | None = None
+    ) -> Changed:
+        """Cancel all its unfinished tasks. Repeat: `unchanged` when none is left."""
+        ...
+
+    async def replay_workflow(self, workflow_id: str, *, actor: str = "", now: Instant | None = None) -> Changed:
+        """Run its dead tasks again; those that ended because of a dependency wait again. `unchanged`: none has."""
+        ...
+
+    async def needs(self, ids: Sequence[str]) -> list[list[Need]]:
+        """What each task waits or waited for, in the order given at its enqueue."""
+        ...
+
+    async def followers(self, task_id: str, limit: int = 100) -> list[str]:
+        """Some tasks that wait for this one, by id."""
+        ...
+
+    # Schedules.
+
+    async def schedules(self) -> list[ScheduleRecord]:
+        """By name."""
+        ...
+
+    async def set_schedule(
+        self, name: str, rhythm: Rhythm, task: NewTask, *, declared: bool, actor: str = "", now: Instant | None = None
+    ) -> Changed:
+        """Create or replace a schedule. With the same rhythm it keeps its next fire; with another it starts anew.
+
+        `declared`: it is written in code, and this call says that it still is. Repeat: `unchanged`.
+        """
+        ...
+
+    async def pause_schedule(self, name: str, paused: bool, *, actor: str = "", now: Instant | None = None) -> Changed:
+        """A paused schedule does not fire; what it misses meanwhile is not caught up."""
+        ...
+
+    async def delete_schedule(self, name: str, *, actor: str = "", now: Instant | None = None) -> Changed: ...
+
+    async def fire(self, *, now: Instant | None = None) -> Fired:
+        """Enqueue what schedules have due, a bounded number; each fire is a compare-and-set of `next_fire_at`."""
+        ...
+
+    # Limits and shares.
+
+    async def limits(self, task_id: str, *, now: Instant | None = None) -> list[LimitState]:
+        """The limits that the start of a task stands under, as they are now."""
+        ...
+
+    async def tenants(self, queue: str, limit: int = 100) -> list[TenantRecord]:
+        """Tenants of a fair queue that have pending tasks, those that are served next first."""
         ...
 
     # Reading. Results are values: changing them changes nothing.

@@ -11,9 +11,11 @@ from msgspec import Struct
 
 from dibs.core.codec import Signature
 from dibs.core.retry import ExceptionTypes
+from dibs.core.schedules import Rhythm
 from dibs.core.settings import Defaults
+from dibs.core.task import NewTask
 
-__all__ = ["ExecutorKind", "TaskDefinition"]
+__all__ = ["ExecutorKind", "ScheduleDefinition", "TaskDefinition"]
 
 
 class ExecutorKind(StrEnum):
@@ -39,7 +41,17 @@ class TaskDefinition(Struct, frozen=True, kw_only=True):
     retry_on: ExceptionTypes = (Exception,)
     no_retry: ExceptionTypes = ()
     memory_limit: int | None = None
+    per: str | None = None
+    """The parameter whose value is the partition."""
 
     @property
     def is_async(self) -> bool:
         return inspect.iscoroutinefunction(self.function)
+
+
+class ScheduleDefinition(Struct, frozen=True, kw_only=True):
+    """What an app knows of one schedule that its code declares; `task` is the template of its tasks."""
+
+    name: str
+    rhythm: Rhythm
+    task: NewTask

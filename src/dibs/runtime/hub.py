@@ -1,4 +1,4 @@
-"""What one app consists of underneath: its engine, loop, clock, codec, definitions and coalescers."""
+"""What one app consists of underneath: its engine, loop, clock, codec, blob store, definitions and coalescers."""
 
 from __future__ import annotations
 
@@ -16,23 +16,33 @@ from dibs.errors import InvalidOption
 from dibs.observe.meters import Meters
 from dibs.runtime.clock import Clock
 from dibs.runtime.coalesce import Coalescer
-from dibs.runtime.definition import TaskDefinition
+from dibs.runtime.definition import ScheduleDefinition, TaskDefinition
 from dibs.runtime.ids import IdMaker
 from dibs.runtime.instrument import instrumented
 from dibs.runtime.loop import LoopRunner
+from dibs.runtime.payloads import Payloads
 
 __all__ = ["Hub", "Lifespan"]
 
 Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
 
-PARTS = ("meters", "engine", "features", "clock", "url", "new_id", "runner", "enqueuer", "settler")
+PARTS = ("meters", "engine", "features", "clock", "url", "payloads", "new_id", "runner", "enqueuer", "settler")
 """What belongs to the store, as opposed to what the app's author has said."""
 
 
 class Hub:
     """The shared innards of an app. Two hubs in one process don't know of each other."""
 
-    def __init__(self, engine: Engine, *, clock: Clock, codec: Codec, defaults: Defaults, url: str) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        clock: Clock,
+        codec: Codec,
+        defaults: Defaults,
+        url: str,
+        payloads: Payloads | None = None,
+    ) -> None:
         self.meters = Meters()
         self.engine = instrumented(engine, self.meters)
         self.features = engine.features
@@ -40,8 +50,12 @@ class Hub:
         self.codec = codec
         self.defaults = defaults
         self.url = url
+        self.client = ""
+        """Who enqueues here, for limits on enqueueing."""
+        self.payloads = payloads or Payloads()
         self.new_id = IdMaker()
         self.definitions: dict[str, TaskDefinition] = {}
+        self.schedules: dict[str, ScheduleDefinition] = {}
         self.load_allowed: Callable[[], None] = lambda: None
         """Defines the functions of allowed modules; workers call it before they say what they know."""
         self.middleware: list[Any] = []

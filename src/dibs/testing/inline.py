@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 from dibs.core.retry import timeout_for
 from dibs.core.task import Lease, LeasedTask, NewTask, TaskRecord
 from dibs.core.times import SECOND, Instant
-from dibs.engines.base import EnqueueAnswer, EnqueueOutcome, Extension, Subscription, ended_topic
-from dibs.engines.memory import MemoryEngine, verbs
+from dibs.engines.base import EnqueueAnswer, EnqueueOutcome, Extension, Fired, NewWorkflow, Subscription, ended_topic
+from dibs.engines.memory import MemoryEngine, reporting
 from dibs.errors import UsageError
 from dibs.runtime.coalesce import Coalescer
 from dibs.runtime.loop import LoopRunner
@@ -94,13 +94,25 @@ class InlineEngine(MemoryEngine):
         self.after_enqueue: Callable[[], Awaitable[None]] | None = None
 
     async def enqueue(
-        self, tasks: Sequence[NewTask], *, atomic: bool = False, now: Instant | None = None
+        self,
+        tasks: Sequence[NewTask],
+        *,
+        atomic: bool = False,
+        workflow: NewWorkflow | None = None,
+        now: Instant | None = None,
     ) -> list[EnqueueAnswer]:
-        answers = await super().enqueue(tasks, atomic=atomic, now=now)
+        answers = await super().enqueue(tasks, atomic=atomic, workflow=workflow, now=now)
         self.accepted += [answer.id for answer in answers if answer.outcome is EnqueueOutcome.ENQUEUED]
         if self.after_enqueue is not None:
             await self.after_enqueue()
         return answers
+
+    async def fire(self, *, now: Instant | None = None) -> Fired:
+        fired = await super().fire(now=now)
+        self.accepted += fired.tasks
+        if self.after_enqueue is not None and fired.tasks:
+            await self.after_enqueue()
+        return fired
 
     def subscribe(self, topics: Collection[str]) -> Subscription:
         heard = super().subscribe(topics)
@@ -121,7 +133,7 @@ class InlineEngine(MemoryEngine):
 
     def extend_now(self, extension: Extension, now: Instant) -> None:
         """`extend`, from any thread."""
-        self._do(verbs.extend, [extension], now=now)
+        self._do(reporting.extend, [extension], now=now)
 
 
 class EndedSubscription:

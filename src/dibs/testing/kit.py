@@ -5,31 +5,35 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack
+from datetime import datetime, timedelta
 from itertools import count
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from dibs.blobs.memory import MemoryBlobs
 from dibs.client.app import Dibs
 from dibs.client.info import TaskInfo, task_info
 from dibs.client.task import Task
 from dibs.core.codec import encoder
 from dibs.core.priority import parse_priority
 from dibs.core.states import State
-from dibs.core.task import LeasedTask, Outcome, Settlement
-from dibs.core.times import Instant
+from dibs.core.task import LeasedTask, Outcome, Settlement, TaskRecord
+from dibs.core.times import Duration, Instant, duration
 from dibs.engines.base import ClaimRequest, Feature, Query
 from dibs.errors import DibsError, UsageError
 from dibs.runtime.definition import ExecutorKind, TaskDefinition
 from dibs.runtime.hub import Hub
 from dibs.runtime.loop import LoopRunner
+from dibs.runtime.payloads import Payloads
 from dibs.testing.clock import ManualClock
 from dibs.testing.inline import DirectEnqueuer, InlineEngine, InlineRun, InlineRunner, call_plain
 from dibs.worker import outcome
 from dibs.worker.context import CURRENT, Context
 from dibs.worker.middleware import compose
+from dibs.worker.payloads import arguments, keep_result
 
 __all__ = ["Kit"]
 
@@ -92,7 +96,18 @@ class Kit:
         if self._open is not None:
             raise UsageError("this Kit is open already.")
         self._engine = InlineEngine()
-        inner = Hub(self._engine, clock=self.clock, codec=self._hub.codec, defaults=self._hub.defaults, url="memory://")
+        self._opened_at = self.clock.now()
+        self._declared: set[str] = set()
+        # The app's own blob store is not touched, least of all swept: its blobs are of tasks that are not known here.
+        blobs = None if self._hub.payloads.blobs is None else MemoryBlobs()
+        inner = Hub(
+            self._engine,
+            clock=self.clock,
+            codec=self._hub.codec,
+            defaults=self._hub.defaults,
+            url="memory://",
+            payloads=Payloads(blobs, self._hub.payloads.limit),
+        )
         inner.features -= {Feature.INLINE}  # enqueues have to come by the kit's own enqueuer
         inner.runner = InlineRunner(inner.engine.open, inner.forget)
         inner.enqueuer = DirectEnqueuer(inner.runner, inner._flush_enqueues)
@@ -139,6 +154,33 @@ class Kit:
     async def arun_until_idle(self, limit: int = 1000) -> list[TaskInfo]:
         """`run_until_idle` for async code."""
         return await self._runner.arun(self._run_until_idle(limit))
+
+    def advance(self, seconds: float | timedelta) -> datetime:
+        """Let time pass, the app's schedules firing on the way, each at its time; answers the new present.
+
+        What they enqueue waits for `run_due`. Moving the kit's `clock` itself fires nothing.
+        """
+        return self._runner.run(self._advance(duration(seconds, "advance()")))
+
+    async def aadvance(self, seconds: float | timedelta) -> datetime:
+        """`advance` for async code."""
+        return await self._runner.arun(self._advance(duration(seconds, "advance()")))
+
+    async def _advance(self, span: Duration) -> datetime:
+        until = self.clock.now() + span
+        for name in self._hub.schedules.keys() - self._declared:
+            each = self._hub.schedules[name]
+            await self._engine.set_schedule(name, each.rhythm, each.task, declared=True, now=self._opened_at)
+            self._declared.add(name)
+        for _ in range(MOST_MOVES):
+            now = self.clock.now()
+            await self._engine.fire(now=now)
+            active = [record for record in await self._engine.schedules() if not record.paused]
+            due = min((record.next_fire_at for record in active if record.next_fire_at > now), default=until + 1)
+            if due > until:
+                return self.clock.move_to_instant(until)
+            self.clock.move_to_instant(due)
+        raise AssertionError(f"schedules fired more than {MOST_MOVES:,} times on the way: advance less at a time.")
 
     @property
     def _runner(self) -> LoopRunner:
@@ -226,17 +268,23 @@ class Kit:
             raise error
         record = self._engine.record(task.id)
         assert record is not None
-        return task_info(record, self._hub.codec)
+        return self._info(record)
+
+    def _info(self, record: TaskRecord) -> TaskInfo:
+        """A snapshot that shows large payloads as well, so that a test can look at them."""
+        fetched = self._hub.payloads.fetched
+        result = None if record.result is None else fetched(record.result)
+        return task_info(structs.replace(record, args=fetched(record.args), result=result), self._hub.codec)
 
     async def _attempt(
         self, context: Context, task: LeasedTask, definition: TaskDefinition
     ) -> tuple[Settlement, BaseException | None]:
-        """Decode, call, encode. Nothing is raised: SystemExit would end the loop."""
+        """Make ready, call, keep. Nothing is raised: SystemExit would end the loop."""
         CURRENT.set(context)
         try:
-            args, kwargs = definition.signature.decode(task.args, self._hub.codec)
+            args, kwargs = definition.signature.decode(await arguments(self._hub, task))
         except DibsError as error:
-            return outcome.misfit(task, error), error
+            return outcome.unready(task, error), error
         if definition.takes_context:
             args.insert(0, context)
         onion = compose(self._hub.middleware)
@@ -248,7 +296,8 @@ class Kit:
             value = await (innermost() if onion is None else onion(context, innermost))
         except BaseException as error:
             return outcome.failed(task, definition, error), error
-        return outcome.returned(task, value, self._hub.codec), None
+        settlement = outcome.returned(task, value, self._hub.codec)
+        return await keep_result(self._hub, task, settlement), None
 
     async def _call(self, definition: TaskDefinition, context: Context, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if definition.is_async or definition.executor is ExecutorKind.LOOP:
@@ -275,7 +324,7 @@ class Kit:
     def enqueued(self, task: Named | None = None, *, queue: str | None = None) -> list[TaskInfo]:
         """What has been enqueued since the kit was opened, in that order, as it is now."""
         records = [self._engine.record(task_id) for task_id in self._engine.accepted]
-        infos = [task_info(record, self._hub.codec) for record in records if record is not None]
+        infos = [self._info(record) for record in records if record is not None]
         wanted = None if task is None else name_of(task)
         return [info for info in infos if wanted in (None, info.name) and queue in (None, info.queue)]
 

@@ -10,8 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine
 from msgspec import structs
 
 from dibs.core.settings import QueueSettings, change_settings
-from dibs.core.task import LeasedTask, QueueRecord
-from dibs.engines.base import Engine, Query
+from dibs.core.states import UNFINISHED, State
+from dibs.core.task import LeasedTask, QueueRecord, TaskRecord
+from dibs.engines.base import Engine, Need, Query
 from dibs.engines.memory import MemoryEngine
 from dibs.testing.conformance.harness import START, EngineFactory
 from dibs.testing.programs import SETTINGS
@@ -26,7 +27,10 @@ CHORE_STEPS = 20
 
 
 class SideBySide(RuleBasedStateMachine):
-    """The engine under test, the memory engine as its model, and the present moment of both."""
+    """The engine under test, the memory engine as its model, and the present moment of both.
+
+    `ids` are all tasks that were ever stored; `touched` those that the last step may have given a history entry.
+    """
 
     make_engine: EngineFactory
 
@@ -36,6 +40,8 @@ class SideBySide(RuleBasedStateMachine):
         self.subject, self.model = self.make_engine(), MemoryEngine()
         self.now = START
         self.ids: list[str] = []
+        self.touched: set[str] = set()
+        self.seen: dict[str, TaskRecord | None] = {}
         self.both(lambda engine: engine.open())
         self.both(self.set_up_queues)
 
@@ -46,7 +52,8 @@ class SideBySide(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            self.compare(self.ids)
+            self.touched.update(self.ids)
+            self.compare()
         finally:
             self.runner.run(self.subject.close())
             self.runner.close()
@@ -64,23 +71,51 @@ class SideBySide(RuleBasedStateMachine):
         assert subject == model, f"the engine answered {subject!r}, the model {model!r}"
         return model
 
-    def compare(self, looked_at: list[str]) -> None:
-        """Everything observable is equal; histories are read of those tasks that may have got an entry."""
+    def compare(self) -> None:
+        """Everything observable is equal, and what both say is consistent."""
+        records = dict(zip(self.ids, self.both(lambda engine: engine.get(self.ids)), strict=True))
+        self.touched.update(task_id for task_id, record in records.items() if self.seen.get(task_id) != record)
+        self.seen = records
+        looked_at = sorted(self.touched)
+        self.touched.clear()
         subject, model = self.each(lambda engine: self.observe(engine, looked_at))
         for what, seen in model.items():
             assert subject[what] == seen, f"{what}: the engine has {subject[what]!r}, the model {seen!r}"
+        needs = dict(zip(self.ids, self.both(lambda engine: engine.needs(self.ids)), strict=True))
+        check_edges(records, needs)
 
     async def observe(self, engine: Engine, looked_at: list[str]) -> dict[str, object]:
         queues = await engine.queues()
+        fair = [queue.name for queue in queues if queue.settings.fair]
         return {
-            "tasks": await engine.get(self.ids),
             "counts": await engine.counts(),
             "counters": await engine.counters(),
             "queues": [without_stale(queue) for queue in queues],
             "peek": {queue.name: await engine.peek(queue.name, MANY, now=self.now) for queue in queues},
             "history": {task_id: await engine.history(task_id) for task_id in looked_at},
+            "followers": {task_id: await engine.followers(task_id) for task_id in looked_at},
+            "workflows": await engine.workflows(),
+            "schedules": await engine.schedules(),
+            "tenants": {name: await engine.tenants(name) for name in fair},
             "audit": await engine.audit(),
         }
+
+
+def check_edges(records: dict[str, TaskRecord | None], needs: dict[str, list[Need]]) -> None:
+    """Whoever is blocked waits for something unfinished, nobody else does, and urgency has gone all the way."""
+    heaviest: dict[str, int] = {}
+    for task_id, record in records.items():
+        awaited = [need.id for need in needs[task_id] if need.is_open]
+        is_blocked = record is not None and record.state is State.BLOCKED
+        assert bool(awaited) == is_blocked, f"{record!r} waits for {awaited!r}"
+        for need_id in awaited:
+            need = records[need_id]
+            assert need is not None and need.state in UNFINISHED, f"{task_id} waits for {need!r}"
+            assert record is not None
+            heaviest[need_id] = max(heaviest.get(need_id, 0), record.urgency)
+    for task_id, record in records.items():
+        if record is not None and record.state in UNFINISHED:
+            assert record.inherited == heaviest.get(task_id, 0), f"{record!r} should inherit {heaviest.get(task_id)}"
 
 
 def without_stale(record: QueueRecord | None) -> QueueRecord | None:

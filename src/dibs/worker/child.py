@@ -25,7 +25,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from dibs.core.codec import Codec, Signature
+from dibs.core.codec import Signature, as_json
 from dibs.core.retry import asked_delay, should_retry
 from dibs.core.task import Failure, LeasedTask
 from dibs.errors import DibsError, InvalidOption
@@ -114,7 +114,6 @@ class Child:
         self._sending = threading.Lock()
         self._inbox: asyncio.Queue[Start | None] = asyncio.Queue()
         self._link: ChildLink | None = None
-        self._codec = Codec(limit=2**31)
         self._found: dict[str, Found] = {}
         self._states: dict[int, tuple[Hub, Any]] = {}
         self._resources = AsyncExitStack()
@@ -154,7 +153,7 @@ class Child:
             retry_on, no_retry = classes(start.retry_on), classes(start.no_retry)
             found = await self._find(start)
             try:
-                args, kwargs = found.signature.decode(start.args, self._codec)
+                args, kwargs = found.signature.decode(start.args)
             except DibsError as error:  # retried whatever the task says: a deploy heals it
                 return Failed(failure=describe(error), retry=True)
             value = await self._call(start, found, args, kwargs)
@@ -164,7 +163,7 @@ class Child:
             retry = should_retry(error, retry_on, no_retry)
             return Failed(failure=describe(error), retry=retry, delay=delay_of(error))
         try:
-            return Done(None if value is None else self._codec.encode(value, f"the result of {start.task.name}"))
+            return Done(None if value is None else as_json(value, f"the result of {start.task.name}"))
         except DibsError as error:
             return Failed(failure=describe(error), retry=False)
 

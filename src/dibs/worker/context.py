@@ -109,6 +109,19 @@ class Context:
         return self._task.parent
 
     @property
+    def workflow(self) -> str | None:
+        """The workflow that it belongs to."""
+        return self._task.workflow
+
+    @property
+    def tenant(self) -> str:
+        return self._task.tenant
+
+    @property
+    def partition(self) -> str | None:
+        return self._task.partition
+
+    @property
     def deadline(self) -> datetime | None:
         """When the task should be done, as its producer said."""
         return when(self._task.deadline)

@@ -98,6 +98,8 @@ class Leader:
         self._term: Term | None = None
         self._next_round = 0.0
         self._unfinished: tuple[str, ...] = ()
+        self.gained: Callable[[], None] = lambda: None
+        """Called when this worker begins to lead."""
 
     @property
     def leads(self) -> bool:
@@ -129,9 +131,10 @@ class Leader:
 
     async def _lead(self) -> None:
         term = await self._engine.lead(self._worker, now=self._clock.store_now())
-        if term is not None and (self._term is None or self._term.number != term.number):
+        before, self._term = self._term, term
+        if term is not None and (before is None or before.number != term.number):
             log.info("This worker leads now (term %d).", term.number)
-        self._term = term
+            self.gained()
 
     async def _chores(self, term: Term) -> None:
         """Every chore that is due, once; those with more to do go on for at most one renewal interval."""

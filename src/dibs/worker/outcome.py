@@ -5,12 +5,22 @@ from __future__ import annotations
 import traceback
 from types import TracebackType
 
+from msgspec import structs
+
 from dibs.core.codec import Codec
 from dibs.core.retry import asked_delay, jitter, retry_delay, should_retry
 from dibs.core.states import Reason
 from dibs.core.task import Failure, Lease, LeasedTask, Outcome, Settlement
-from dibs.core.times import Duration, seconds
-from dibs.errors import InvalidArguments, InvalidOption, PayloadTooLarge
+from dibs.core.times import SECOND, Duration, seconds
+from dibs.errors import (
+    BlobCorrupt,
+    BlobLost,
+    BlobStoreUnavailable,
+    InvalidArguments,
+    InvalidOption,
+    PayloadTooLarge,
+    ResultGone,
+)
 from dibs.runtime.definition import TaskDefinition
 
 __all__ = [
@@ -19,15 +29,24 @@ __all__ = [
     "describe",
     "failed",
     "failed_with",
-    "misfit",
+    "not_kept",
     "released",
     "returned",
     "timed_out",
+    "unready",
 ]
 
 TRACEBACK_LIMIT = 16 * 1024
 MESSAGE_LIMIT = 4 * 1024
 OURS = "dibs.worker"
+
+SNOOZE: Duration = 5 * SECOND
+LONGEST_SNOOZE: Duration = 60 * SECOND
+"""How long a task is put off whose arguments can't be fetched for now: twice as long with each lease."""
+
+
+PERMANENT = (BlobLost, BlobCorrupt, ResultGone, PayloadTooLarge)
+"""Reasons why arguments can't be made ready that stay."""
 
 
 def completed(task: LeasedTask, payload: bytes | None) -> Settlement:
@@ -41,7 +60,7 @@ def returned(task: LeasedTask, value: object, codec: Codec) -> Settlement:
         return completed(task, None)
     try:
         return completed(task, codec.encode(value, f"the result of {task.name}"))
-    except (InvalidArguments, PayloadTooLarge) as error:
+    except InvalidArguments as error:
         return failed_with(task, describe(error), retry=False)
 
 
@@ -55,9 +74,26 @@ def failed(task: LeasedTask, definition: TaskDefinition, error: BaseException) -
     return failed_with(task, describe(error), retry=retry, delay=delay)
 
 
-def misfit(task: LeasedTask, error: BaseException) -> Settlement:
-    """The stored arguments don't fit the function (any more): retried whatever the task says, so a deploy heals it."""
-    return failed_with(task, describe(error), retry=True)
+def unready(task: LeasedTask, error: BaseException) -> Settlement:
+    """There was no run, as the arguments could not be made ready.
+
+    A blob store that is away is no fault of the task: it is put off, and no attempt counted. A blob or a record that is
+    gone stays so. All else (arguments that don't fit the function any more, a codec that is missing) is retried
+    whatever the task says, so that a deploy heals it.
+    """
+    if isinstance(error, BlobStoreUnavailable):
+        plain = min(SNOOZE << min(task.lease - 1, 10), LONGEST_SNOOZE)
+        delay = round(plain * (1 + 0.1 * jitter(task.id, task.lease)))
+        note = shorten(f"put off, as its arguments could not be fetched: {error}", MESSAGE_LIMIT)
+        return Settlement(lease=Lease(task.id, task.lease), outcome=Outcome.SNOOZED, delay=delay, note=note)
+    return failed_with(task, describe(error), retry=not isinstance(error, PERMANENT))
+
+
+def not_kept(task: LeasedTask, size: int, error: BlobStoreUnavailable) -> Settlement:
+    """The run is done, but its result could not be brought to the blob store."""
+    failure = describe(error)
+    message = f"the task ran and gave a result of {size:,} bytes, but it could not be kept: {failure.message}"
+    return failed_with(task, structs.replace(failure, message=shorten(message, MESSAGE_LIMIT)), retry=True)
 
 
 def timed_out(task: LeasedTask, timeout: Duration) -> Settlement:

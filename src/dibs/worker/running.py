@@ -20,6 +20,7 @@ from dibs.worker.buffer import Buffer
 from dibs.worker.context import CURRENT, Context
 from dibs.worker.middleware import compose
 from dibs.worker.minutes import MinuteRecorder
+from dibs.worker.payloads import arguments, keep_result
 from dibs.worker.processes import ChildFailed, Processes
 from dibs.worker.reports import Reports
 from dibs.worker.run import Run, Stop
@@ -117,8 +118,6 @@ class Runs:
             self._count_levels(run, +1)
         run.context = Context(run, self.state)
         self.last_started = run.started = time.monotonic()
-        if run.definition.executor is not ExecutorKind.PROCESS:
-            self._begin_timeout(run)
         self._live.add(run)
         # Runs are started from within others that end: without a context of its own, each would inherit theirs.
         run.handle = self._loop.create_task(self._drive(run), context=self._variables.copy())
@@ -142,16 +141,19 @@ class Runs:
         self._finish(run, settlement)
 
     async def _attempt(self, run: Run) -> Settlement:
-        """Decode, call, encode. What it raises was raised by the task."""
+        """Make ready, call, keep. What it raises was raised by the task."""
         task, definition, context = run.task, run.definition, run.context
         assert context is not None
         CURRENT.set(context)
-        if definition.executor is ExecutorKind.PROCESS:
-            return await self._in_process(run)
+        in_process = definition.executor is ExecutorKind.PROCESS
         try:
-            args, kwargs = definition.signature.decode(task.args, self._codec)
+            json = await arguments(self._hub, task)
+            args, kwargs = ([], {}) if in_process else definition.signature.decode(json)
         except DibsError as error:
-            return outcome.misfit(task, error)
+            return outcome.unready(task, error)
+        if in_process:
+            return await self._in_process(run, json)
+        self._begin_timeout(run)
         if definition.takes_context:
             args.insert(0, context)
         if definition.executor is ExecutorKind.THREAD:
@@ -160,7 +162,17 @@ class Runs:
             value = await definition.function(*args, **kwargs)
         else:
             value = await self._onion(context, lambda: definition.function(*args, **kwargs))
-        return outcome.returned(task, value, self._codec)
+        return await self._kept(run, outcome.returned(task, value, self._codec))
+
+    async def _kept(self, run: Run, settlement: Settlement) -> Settlement:
+        """A large result is brought to the blob store first."""
+        if settlement.result is None or len(settlement.result) <= self._hub.payloads.limit:
+            return settlement
+        if run.timer is not None:
+            run.timer.cancel()  # it is over; what follows may take its time, as long as the lease is kept
+        run.timeout_at = None
+        run.returned = False  # nothing is on its way to be settled yet, so it can still be stopped
+        return await keep_result(self._hub, run.task, settlement)
 
     async def _wrapped(self, context: Context, call: Callable[[], Any]) -> Any:
         return await (call() if self._onion is None else self._onion(context, call))
@@ -181,18 +193,10 @@ class Runs:
         if run.settled:  # its slot was kept for it, though nobody waited any more
             self._free(run)
 
-    async def _in_process(self, run: Run) -> Settlement:
-        try:
-            json = self._codec.unwrap(run.task.args)
-        except DibsError as error:
-            return outcome.misfit(run.task, error)
-        payload = await self._processes.call(run, json, self._begin_timeout)
-        if payload is None:
-            return outcome.completed(run.task, None)
-        try:
-            return outcome.completed(run.task, self._codec.wrap(payload, f"the result of {run.task.name}"))
-        except DibsError as error:
-            return outcome.failed_with(run.task, outcome.describe(error), retry=False)
+    async def _in_process(self, run: Run, json: bytes) -> Settlement:
+        result = await self._processes.call(run, json, self._begin_timeout)
+        payload = None if result is None else self._codec.wrap(result)
+        return await self._kept(run, outcome.completed(run.task, payload))
 
     def _judge(self, run: Run, error: BaseException) -> Settlement:
         """What a run that raised comes to."""
@@ -281,7 +285,7 @@ class Runs:
                 task.lease,
             )
             return
-        if settlement.outcome is Outcome.RETRY:
+        if settlement.outcome is Outcome.RETRY or settlement.outcome is Outcome.SNOOZED:
             self.due_in(settlement.delay / SECOND)
         if not self.held:
             self.changed()

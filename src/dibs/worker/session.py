@@ -28,8 +28,10 @@ from dibs.worker.processes import Processes
 from dibs.worker.reports import Reports
 from dibs.worker.run import Stop
 from dibs.worker.running import GRACE, Runs
+from dibs.worker.scheduling import Scheduler
 from dibs.worker.settings import WorkerSettings
 from dibs.worker.status import ExitCode, ExitReport, WorkerStats
+from dibs.worker.sweep import Sweeper
 from dibs.worker.tally import Tally
 
 __all__ = ["Session", "stats_of"]
@@ -82,6 +84,7 @@ class Session:
             services: list[asyncio.Task[None]] = []
             await self._heart.start()
             try:
+                await self._scheduler.begin()
                 services = [self._serve(name, work) for name, work in self._services()]
                 log.info("Worker %s serves %s.", self.id, ", ".join(self.settings.served(self.hub)))
                 ready()
@@ -112,13 +115,18 @@ class Session:
         runs.changed = self._changed
         runs.due_in = self._fetcher.due_in
         self._rescuer = Rescuer(hub.engine, hub.clock, health, self._holdoff)
-        self._leader = Leader(hub.engine, hub.clock, health, self.id)
+        self._leader = leader = Leader(hub.engine, hub.clock, health, self.id)
+        self._scheduler = Scheduler(hub, health, leader)
+        leader.gained = self._scheduler.wake
+        self._sweeper = Sweeper(hub, lambda: leader.leads)
 
     def _services(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
         return [
             ("fetcher", self._fetcher.run()),
             ("rescuer", self._rescuer.run()),
             ("leader", self._leader.run()),
+            ("scheduler", self._scheduler.run()),
+            ("sweeper", self._sweeper.run()),
         ]
 
     def _serve(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

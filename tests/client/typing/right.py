@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import assert_type
 
-from dibs import Call, Context, Dibs, Handle
+from dibs import Call, Context, Dibs, Handle, chain, group, take
+from dibs.client.flow import Chain, Group
+from dibs.client.links import Link
 
 app = Dibs("memory://")
 
@@ -45,6 +47,51 @@ assert_type(coroutine.enqueue(1).result(timeout=5), list[int])
 app.enqueue(plain, 1, text="x")
 app.enqueue(unmarked, 1)
 app.enqueue_many([plain.call(1), with_both.call("ada", subject="Hi")])
+
+text = plain.call(1)
+numbers = coroutine.call(1)
+assert_type(take(text), str)
+assert_type(take(numbers), list[int])
+assert_type(group(text, plain.call(2)), Group[str])
+assert_type(group(plain.call(number) for number in range(3)), Group[str])
+assert_type(group([plain.call(1)]), Group[str])
+assert_type(take(group(text)), list[str])
+assert_type(take(group(group(text))), list[list[str]])
+assert_type(chain(text, with_both.call("ada", subject="Hi"), numbers), Chain[list[int]])
+assert_type(chain(text, group(text)), Chain[list[str]])
+assert_type(take(chain(text, group(text))), list[str])
+assert_type(take(plain.enqueue(1)), str)
+with_both.call(take(text), subject=take(plain.enqueue(1)))
+with_context.call(len(take(numbers)))
+workflow = app.enqueue_workflow(chain(text, group(numbers)), name="both")
+assert_type(workflow[text], Handle[str])
+assert_type(workflow[numbers].result(), list[int])
+assert_type(text.if_failed(), Link)
+plain.using(after=text).enqueue(1)
+plain.using(after=[text, plain.enqueue(1).otherwise("run"), group(text), "0190163d-8694-739b-aea5-966c26f8ad91"])
+plain.using(per=5, tenant="acme", expires=timedelta(hours=1), key="k", debounce=5, debounce_limit=60)
+
+
+@app.task(per="customer")
+def per_customer(customer: int) -> None: ...
+
+
+@app.schedule("0 9 * * *", tz="Europe/Zurich", kwargs={"number": 1})
+@app.schedule(every=timedelta(minutes=5), name="often", args=[1])
+@app.task(queue="mail")
+def scheduled(ctx: Context, number: int) -> str:
+    return str(number)
+
+
+@app.schedule(every=60, jitter=5, catch_up="all", overlap="skip")
+async def made_a_task(ctx: Context) -> float:
+    return ctx.attempt
+
+
+assert_type(scheduled.enqueue(1), Handle[str])
+assert_type(made_a_task.enqueue(), Handle[float])
+app.schedules.set("early", scheduled.using(priority=90), cron="0 6 * * *", kwargs={"number": 1})
+app.queues.set("mail", per_task={"send": 3, "report": {"rate": 5}}, per_partition=1, fair=True, weights={"acme": 2})
 
 
 async def use() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs import Context, Dibs
+from dibs import Context, Dibs, chain, group, take
 
 app = Dibs("memory://")
 
@@ -43,6 +43,23 @@ with_both.call(5, subject="Hi")  # wrong: not a text
 app.enqueue(unmarked, "one")  # wrong: not a number
 app.task(queu="mail")  # wrong: no such option
 app.queues.set("mail", agin=5)  # wrong: no such setting
+app.queues.set("mail", fair="yes")  # wrong: true or false
+app.schedule(evry=60)  # wrong: no such option
+app.schedules.set("early", plain, corn="0 6 * * *")  # wrong: no such option
+app.schedule(every=60, args=[1])(plain).enqueue("one")  # wrong: not a number
+
+text = plain.call(1)
+plain.call(take(text))  # wrong: it gives a text
+plain.call(take(group(text)))  # wrong: it gives a list
+plain.call(take(chain(coroutine.call(1), text)))  # wrong: the last one gives a text
+take(plain)  # wrong: a task is no call
+chain(text, plain)  # wrong: a task is no call
+group(1, 2)  # wrong: numbers are no calls
+app.enqueue_workflow(plain)  # wrong: a task is no call
+text.otherwise("rerun")  # wrong: no such rule
+plain.using(after=[1])  # wrong: numbers can't be waited for
+plain.using(per=["a"])  # wrong: a text or a number
+number: int = app.enqueue_workflow(text)[text].result()  # wrong: it gives a text
 
 
 async def use() -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 from msgspec import structs
 
+from dibs.core.fairness import start_tag
+from dibs.core.limits import Scope, limit_of, refill
 from dibs.core.moves import buried, cancelled, edited, replayed, reranked
 from dibs.core.settings import QueueSettings, reranks
 from dibs.core.states import ENDED, UNFINISHED, WAITING, Reason, State
@@ -24,13 +26,16 @@ from dibs.engines.base import (
     Page,
     Position,
     Query,
+    TenantRecord,
     WorkerRecord,
     ended_topic,
     work_topic,
     worker_topic,
 )
 from dibs.engines.memory.claiming import in_claim_order
+from dibs.engines.memory.errands import recompute
 from dibs.engines.memory.store import Queue, Store, detached
+from dibs.engines.memory.workflows import prune_workflows
 
 CHORE_BATCH = 1000
 KEEP_AUDIT = 90 * DAY
@@ -98,6 +103,7 @@ def replay_one(store: Store, task_id: str, queue: str | None, reset: bool, actor
     if target.state is QueueState.DRAINING:
         return Changed.DRAINING
     store.put(*replayed(record, target.settings, queue, reset, actor, now))
+    recompute(store, task_id, now)
     store.counters[target.name][Counter.REPLAYED] += 1
     store.topics.add(work_topic(target.name))
     return Changed.DONE
@@ -158,6 +164,8 @@ def matches(record: TaskRecord, query: Query) -> bool:
         and (query.created_before is None or record.created_at < query.created_before)
         and (query.key is None or record.key == query.key)
         and (query.worker is None or record.worker == query.worker)
+        and (query.workflow is None or record.workflow == query.workflow)
+        and (query.tenant is None or record.tenant == query.tenant)
         and has_metadata(record, query.metadata)
         and query.text.lower() in searched_text(record).lower()
     )
@@ -200,6 +208,8 @@ def set_queue(
         return None
     queue = store.queue(name)
     old, queue.settings = queue.settings, wanted
+    if old.per_partition != wanted.per_partition:
+        store.restock(queue)
     if reranks(old, wanted):
         queue.stale = deque(sorted(r.id for r in store.tasks.values() if r.queue == name and r.state in UNFINISHED))
     store.remember(actor, "set queue", name, changes_text(old, wanted), now)
@@ -234,9 +244,24 @@ def delete_queue(store: Store, name: str, force: bool, actor: str, now: Instant)
         if record.state in WAITING:
             store.put(*buried(record, Reason.QUEUE, actor, now))
     del store.queues[name]
+    for whose in [whose for whose in store.buckets if whose[0] == name]:
+        del store.buckets[whose]
     store.remember(actor, "delete queue", name, "force" if force else "", now)
     store.topics.add(ended_topic(name))
     return Changed.DONE
+
+
+def tenants(store: Store, queue_name: str, limit: int) -> list[TenantRecord]:
+    queue = store.queues.get(queue_name)
+    if queue is None or not queue.settings.fair:
+        return []
+    shelf = queue.shelf
+    found = [
+        TenantRecord(tenant=share, pending=count, tag=start_tag(shelf.clock, shelf.tags.get(share, 0)))
+        for share, count in shelf.pending.items()
+        if count
+    ]
+    return sorted(found, key=lambda each: (each.tag, each.tenant))[:limit]
 
 
 def beat(store: Store, sign: Beat, now: Instant) -> WorkerState:
@@ -352,6 +377,21 @@ def prune_stats(store: Store, now: Instant) -> int:
     return len(old)
 
 
+def prune_buckets(store: Store, now: Instant) -> int:
+    """Buckets that are full again, or belong to a limit that is no longer set: as good as none."""
+
+    def is_idle(whose: tuple[str, Scope, str]) -> bool:
+        limit = limit_of(store.settings(whose[0]), whose[1], whose[2])
+        return (
+            limit is None or limit.rate is None or refill(store.buckets[whose], limit, now) == refill(None, limit, now)
+        )
+
+    doomed = list(islice((whose for whose in store.buckets if is_idle(whose)), CHORE_BATCH))
+    for whose in doomed:
+        del store.buckets[whose]
+    return len(doomed)
+
+
 CHORES = {
     "rerank": rerank,
     "prune_finished": prune_finished,
@@ -360,4 +400,6 @@ CHORES = {
     "prune_workers": prune_workers,
     "prune_audit": prune_audit,
     "prune_stats": prune_stats,
+    "prune_workflows": prune_workflows,
+    "prune_buckets": prune_buckets,
 }

@@ -1,51 +1,61 @@
-"""Which tasks a claim gives: heads merged across kinds, lanes and queues."""
+"""Which tasks a claim gives: heads merged across kinds, lanes, shares and queues, within their limits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from heapq import merge
+from heapq import heappush, merge
+from itertools import takewhile
 
 from msgspec import Struct
 
-from dibs.core.lease import PROMOTE_BATCH
-from dibs.core.limits import free_slots, refill, spend, tokens, until_token
-from dibs.core.moves import claimed, leased, promoted
+from dibs.core.fairness import next_tag, start_tag
+from dibs.core.lease import EXPIRE_BATCH, PROMOTE_BATCH
+from dibs.core.limits import Scope, tokens, until_token
+from dibs.core.moves import claimed, expired, leased, promoted
 from dibs.core.priority import effective, merge_key
 from dibs.core.states import State
 from dibs.core.task import Kind, LeasedTask, QueueState, TaskRecord
 from dibs.core.times import Instant
-from dibs.engines.base import Claimed, ClaimRequest, Counter
+from dibs.engines.base import Claimed, ClaimRequest, Counter, ended_topic
+from dibs.engines.memory.errands import run_errands
+from dibs.engines.memory.rooms import Rooms, bucket_of
+from dibs.engines.memory.shelf import Entry
 from dibs.engines.memory.store import Queue, Store, detached
 
 __all__ = ["claim", "in_claim_order"]
 
 
 def claim(store: Store, request: ClaimRequest, now: Instant) -> Claimed:
-    """Promote what is due, then lease the most urgent tasks that the worker can run."""
+    """Bring the store up to date, then lease the most urgent tasks that the worker can run."""
     if request.repeat and (again := given_before(store, request)):
         return Claimed(again, next_due_in(store, request, now))
+    expire(store, now)
     promote(store, now)
-    chosen = choose(store, request, now)
-    tasks = []
-    for record in chosen:
-        taken = claimed(record, request.worker, request.sequence, request.lease, now)
-        store.put(taken)
-        store.counters[taken.queue][Counter.CLAIMED] += 1
-        tasks.append(leased(detached(taken), store.settings(taken.queue)))
+    run_errands(store, now)
+    tasks = [leased(detached(record), store.settings(record.queue)) for record in choose(store, request, now)]
     return Claimed(tasks, next_due_in(store, request, now))
 
 
 def given_before(store: Store, request: ClaimRequest) -> list[LeasedTask]:
     mine = [
         record
-        for running in store.running.values()
-        for record in (store.tasks[task_id] for task_id in running)
+        for record in (store.tasks[task_id] for task_id in store.running)
         if record.worker == request.worker and record.sequence == request.sequence
     ]
     return [
         leased(detached(record), store.settings(record.queue)) for record in sorted(mine, key=lambda record: record.id)
     ]
+
+
+def expire(store: Store, now: Instant) -> None:
+    """A bounded number of waiting tasks end because they are too late."""
+    for _ in range(EXPIRE_BATCH):
+        record = store.pop_late(now)
+        if record is None:
+            return
+        store.put(*expired(record, now))
+        store.topics.add(ended_topic(record.queue))
 
 
 def promote(store: Store, now: Instant) -> None:
@@ -58,131 +68,188 @@ def promote(store: Store, now: Instant) -> None:
 
 
 class Lane(Struct):
-    """The head of one lane, and how many more its queue may give (None: no limit)."""
+    """One lane of one share, with its foremost task."""
 
     queue: Queue
+    share: str
     number: int
     order: int
     tasks: Iterator[TaskRecord]
     head: TaskRecord | None = None
 
+    def effective(self, now: Instant) -> float:
+        assert self.head is not None
+        return effective(self.head.rank, self.number, self.queue.settings, now)
+
     def key(self, now: Instant, in_order: bool) -> tuple[float, ...]:
         assert self.head is not None
-        points = effective(self.head.rank, self.number, self.queue.settings, now)
-        key = merge_key(points, self.head.ready_at or 0, self.order)
+        key = merge_key(self.effective(now), self.head.ready_at or 0, self.order)
         return (self.order, *key, self.number) if in_order else (*key, self.number)
+
+    def advance(self) -> bool:
+        """Go on to the next task; False if there is none."""
+        self.head = next(self.tasks, None)
+        return self.head is not None
+
+
+class Front:
+    """The queue's next task for one worker: from the share whose turn it is, among those that have something for it."""
+
+    def __init__(self, queue: Queue, order: int, request: ClaimRequest, rooms: Rooms, stack: ExitStack) -> None:
+        self.queue = queue
+        self.order = order
+        self.rooms = rooms
+        self.names = None if request.names is None else frozenset(request.names)
+        self.offered = frozenset(request.capabilities)
+        self.stack = stack
+        self.lanes: dict[str, list[Lane]] = {}
+        self.aside: list[Entry] = []
+        stack.callback(self.put_back)
+
+    def can_run(self, kind: Kind) -> bool:
+        return (self.names is None or kind.name in self.names) and self.offered.issuperset(kind.requires)
+
+    def lane(self, now: Instant) -> Lane | None:
+        """The lane that gives next."""
+        while (share := self.queue.shelf.next_share()) is not None:
+            if share not in self.lanes:
+                self.lanes[share] = self.open_lanes(share)
+            if self.lanes[share]:
+                return min(self.lanes[share], key=lambda each: each.key(now, in_order=False))
+            self.aside.append(self.queue.shelf.set_aside())
+        return None
+
+    def open_lanes(self, share: str) -> list[Lane]:
+        by_number: dict[int, list[Kind]] = {}
+        for number, kind in self.queue.shelf.heaps.get(share, {}):
+            if self.can_run(kind):
+                by_number.setdefault(number, []).append(kind)
+        lanes = []
+        for number, kinds in by_number.items():
+            streams = [self.of_kind(share, number, kind) for kind in kinds]
+            tasks = merge(*streams, key=lambda record: (record.rank, record.id))
+            lane = Lane(self.queue, share, number, self.order, tasks)
+            if lane.advance():
+                lanes.append(lane)
+        return lanes
+
+    def of_kind(self, share: str, number: int, kind: Kind) -> Iterator[TaskRecord]:
+        """The tasks of one kind, while its name has room."""
+        tasks = self.stack.enter_context(closing(self.queue.shelf.in_order(share, number, kind)))  # type: ignore[type-var]
+        return takewhile(lambda _: not self.rooms.is_full(self.queue.name, Scope.TASK, kind.name), tasks)
+
+    def end(self, lane: Lane) -> None:
+        """Nothing more from this lane in this claim."""
+        self.lanes[lane.share].remove(lane)
+
+    def put_back(self) -> None:
+        for entry in self.aside:
+            heappush(self.queue.shelf.turns, entry)
 
 
 def choose(store: Store, request: ClaimRequest, now: Instant) -> list[TaskRecord]:
-    """The tasks to give, most urgent first; spends the start tokens of limited queues."""
-    room = {name: allowance(store, name, now) for name in request.queues}
-    below = dict.fromkeys(range(len(request.floors)), 0)
+    """Lease the tasks to give, most urgent first."""
+    rooms = Rooms(store, now)
+    below = [0] * len(request.floors)
     chosen: list[TaskRecord] = []
     with ExitStack() as stack:
-        lanes = open_lanes(store, request, stack)
-        while lanes and len(chosen) < request.limit + request.prefetch:
-            lane = min(lanes, key=lambda each: each.key(now, request.in_order))
-            name, record = lane.queue.name, lane.head
+        fronts = open_fronts(store, request, rooms, stack)
+        while len(chosen) < request.limit + request.prefetch:
+            found = [(lane, front) for front in fronts if (lane := front.lane(now)) is not None]
+            if not found:
+                break
+            lane, front = min(found, key=lambda each: each[0].key(now, request.in_order))
+            record, settings = lane.head, lane.queue.settings
             assert record is not None
-            points = effective(record.rank, lane.number, lane.queue.settings, now)
-            under = [i for i, floor in enumerate(request.floors) if points < floor.effective]
-            if (
-                room[name] == 0
-                or (lane.queue.limited and len(chosen) >= request.limit)
-                or any(below[i] >= request.floors[i].below for i in under)
+            under = [i for i, floor in enumerate(request.floors) if lane.effective(now) < floor.effective]
+            if rooms.is_full(record.queue, Scope.QUEUE, "") or (
+                settings.limits_starts and len(chosen) >= request.limit
             ):
-                lanes.remove(lane)
-                continue
-            chosen.append(record)
-            for i in under:
-                below[i] += 1
-            if room[name] is not None:
-                room[name] = (room[name] or 0) - 1
-            lane.head = next(lane.tasks, None)
-            if lane.head is None:
-                lanes.remove(lane)
-    spend_tokens(store, chosen, now)
+                fronts.remove(front)
+            elif any(below[i] >= request.floors[i].below for i in under):
+                front.end(lane)
+            elif rooms.allows(record):
+                taken = claimed(record, request.worker, request.sequence, request.lease, now)
+                store.put(taken)
+                store.counters[taken.queue][Counter.CLAIMED] += 1
+                rooms.take(record)
+                lane.queue.shelf.served(record.share, settings)
+                chosen.append(taken)
+                for i in under:
+                    below[i] += 1
+                if not lane.advance():
+                    front.end(lane)
+            elif not lane.advance():
+                front.end(lane)
     return chosen
 
 
-def open_lanes(store: Store, request: ClaimRequest, stack: ExitStack) -> list[Lane]:
-    """Lanes of the active queues that have something for this worker, each with its head."""
-    names = None if request.names is None else frozenset(request.names)
-    offered = frozenset(request.capabilities)
-
-    def can_run(kind: Kind) -> bool:
-        return (names is None or kind.name in names) and offered.issuperset(kind.requires)
-
-    lanes = []
-    for order, name in enumerate(request.queues):
-        queue = store.queues.get(name)
-        if queue is None or queue.state is QueueState.PAUSED:
-            continue
-        for number, kinds in store.pending[name].items():
-            runnable = [kind for kind in kinds if can_run(kind)]
-            lane = Lane(queue, number, order, merged(store, name, number, runnable, stack))
-            lane.head = next(lane.tasks, None)
-            if lane.head is not None:
-                lanes.append(lane)
-    return lanes
-
-
-def merged(store: Store, queue: str, lane: int, kinds: list[Kind], stack: ExitStack) -> Iterator[TaskRecord]:
-    """Pending tasks of several kinds in one lane, by (rank, id)."""
-    streams = [stack.enter_context(closing(store.lane_order(queue, lane, kind))) for kind in kinds]  # type: ignore[type-var]
-    return merge(*streams, key=lambda record: (record.rank, record.id))
+def open_fronts(store: Store, request: ClaimRequest, rooms: Rooms, stack: ExitStack) -> list[Front]:
+    served = [
+        (order, store.queues[name])
+        for order, name in enumerate(dict.fromkeys(request.queues))
+        if name in store.queues and store.queues[name].state is not QueueState.PAUSED
+    ]
+    return [Front(queue, order, request, rooms, stack) for order, queue in served]
 
 
 def in_claim_order(store: Store, queue_name: str, now: Instant) -> Iterator[TaskRecord]:
-    """All pending tasks of a queue as claims would give them."""
+    """All pending tasks of a queue as claims would give them if nothing else limited them."""
     queue = store.queue(queue_name)
-    with ExitStack() as stack:
-        lanes = []
-        for number, kinds in store.pending[queue_name].items():
-            lane = Lane(queue, number, 0, merged(store, queue_name, number, list(kinds), stack))
-            lane.head = next(lane.tasks, None)
-            if lane.head is not None:
-                lanes.append(lane)
-        while lanes:
-            lane = min(lanes, key=lambda each: each.key(now, in_order=False))
-            assert lane.head is not None
-            yield lane.head
-            lane.head = next(lane.tasks, None)
-            if lane.head is None:
-                lanes.remove(lane)
+    settings, clock = queue.settings, queue.shelf.clock
+    shares: dict[str, dict[int, list[TaskRecord]]] = {}
+    for record in store.tasks.values():
+        if record.queue == queue_name and record.state is State.PENDING:
+            shares.setdefault(record.share, {}).setdefault(record.lane, []).append(record)
+    tags = {share: queue.shelf.tags.get(share, 0) for share in shares}
+    orders = {share: merged_lanes(queue, share, lanes, now) for share, lanes in shares.items()}
+    while orders:
+        share = min(orders, key=lambda each: (start_tag(clock, tags[each]), each))
+        best = next(orders[share], None)
+        if best is None:
+            del orders[share]
+            continue
+        yield best
+        if settings.fair:
+            clock = start_tag(clock, tags[share])
+            tags[share] = next_tag(settings, share, clock)
 
 
-def allowance(store: Store, name: str, now: Instant) -> int | None:
-    """How many more tasks of a queue may start now; None: as many as there are."""
-    queue = store.queues.get(name)
-    if queue is None:
-        return 0
-    slots = None
-    if queue.settings.max_concurrent is not None:
-        slots = free_slots(queue.settings, store.live_leases(name, now))
-    if queue.settings.rate is not None:
-        queue.bucket = refill(queue.bucket, queue.settings, now)
-        starts = tokens(queue.bucket)
-        return starts if slots is None else min(slots, starts)
-    return slots
-
-
-def spend_tokens(store: Store, chosen: list[TaskRecord], now: Instant) -> None:
-    for record in chosen:
-        queue = store.queues[record.queue]
-        if queue.settings.rate is not None:
-            queue.bucket = spend(refill(queue.bucket, queue.settings, now), 1)
+def merged_lanes(queue: Queue, share: str, records: dict[int, list[TaskRecord]], now: Instant) -> Iterator[TaskRecord]:
+    """The tasks of one share in order."""
+    lanes = []
+    for number, members in records.items():
+        members.sort(key=lambda record: (record.rank, record.id))
+        lane = Lane(queue, share, number, 0, iter(members))
+        lane.advance()
+        lanes.append(lane)
+    while lanes:
+        lane = min(lanes, key=lambda each: each.key(now, in_order=False))
+        assert lane.head is not None
+        yield lane.head
+        if not lane.advance():
+            lanes.remove(lane)
 
 
 def next_due_in(store: Store, request: ClaimRequest, now: Instant) -> int | None:
-    """In how long a waiting task or a start token falls due."""
-    due_at = store.next_due()
-    waits = [] if due_at is None else [max(0, due_at - now)]
-    for name in request.queues:
+    """In how long a waiting task, an expiry or a start token falls due; at once if errands are left."""
+    if store.edges.errands:
+        return 0
+    instants = [at for at in (store.next_due(), store.next_expiry()) if at is not None]
+    waits = [max(0, at - now) for at in instants]
+    for name in dict.fromkeys(request.queues):
         queue = store.queues.get(name)
-        if queue is None or queue.settings.rate is None or queue.state is QueueState.PAUSED:
-            continue
-        bucket = refill(queue.bucket, queue.settings, now)
-        if tokens(bucket) == 0 and store.counts[name][State.PENDING]:
-            waits.append(until_token(bucket, queue.settings))
+        if queue is not None and queue.state is not QueueState.PAUSED and store.counts[name][State.PENDING]:
+            waits += token_waits(store, queue, now)
     return min(waits, default=None)
+
+
+def token_waits(store: Store, queue: Queue, now: Instant) -> Iterator[int]:
+    """How long the limits of a queue that have no token, and pending tasks under them, will have none."""
+    scopes = [(Scope.QUEUE, ""), *((Scope.TASK, name) for name in queue.settings.per_task)]
+    scopes += [(Scope.PARTITION, partition) for partition in queue.shelf.without_tokens]
+    for scope, whose in scopes:
+        if store.load[State.PENDING, queue.name, scope, whose]:
+            limit, bucket = bucket_of(store, queue, scope, whose, now)
+            if limit is not None and bucket is not None and tokens(bucket) == 0:
+                yield until_token(bucket, limit)

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dibs.core.lease import TERM
+from dibs.core.limits import LimitState
+from dibs.core.schedules import Rhythm, ScheduleRecord
 from dibs.core.settings import QueueSettings
 from dibs.core.states import State
 from dibs.core.task import (
@@ -38,19 +40,26 @@ from dibs.engines.base import (
     Extension,
     Feature,
     Finding,
+    Fired,
     Level,
     Minute,
+    Need,
+    NewWorkflow,
     Page,
     Position,
     Query,
     Rescued,
     SettleOutcome,
     Subscription,
+    TenantRecord,
     Term,
     WorkerRecord,
+    WorkflowRecord,
 )
 from dibs.engines.bell import Bell
-from dibs.engines.memory import admin, claiming, verbs
+from dibs.engines.memory import admin, claiming, reporting, rooms, scheduling, workflows
+from dibs.engines.memory.enqueueing import enqueue
+from dibs.engines.memory.errands import run_errands
 from dibs.engines.memory.store import Store, detached
 from dibs.errors import UsageError
 
@@ -88,18 +97,26 @@ class MemoryEngine:
         """Run one verb with the store's clock, and ring whom it concerns."""
         store = self._store
         with store.lock:
-            answer = verb(store, *arguments, time.time_ns() // 1000 if now is None else now)
+            at = time.time_ns() // 1000 if now is None else now
+            answer = verb(store, *arguments, at)
+            if store.edges.errands and verb is not claiming.claim:  # a claim has done its part of them
+                run_errands(store, at)
             topics, store.topics = store.topics, set()
         self._bell.ring(topics)
         return answer
 
     async def enqueue(
-        self, tasks: Sequence[NewTask], *, atomic: bool = False, now: Instant | None = None
+        self,
+        tasks: Sequence[NewTask],
+        *,
+        atomic: bool = False,
+        workflow: NewWorkflow | None = None,
+        now: Instant | None = None,
     ) -> list[EnqueueAnswer]:
-        return self._do(verbs.enqueue, tasks, atomic, now=now)
+        return self._do(enqueue, tasks, atomic, workflow, now=now)
 
     def enqueue_now(self, task: NewTask, *, now: Instant | None = None) -> EnqueueAnswer:
-        return self._do(verbs.enqueue, [task], False, now=now)[0]
+        return self._do(enqueue, [task], False, None, now=now)[0]
 
     def enqueue_in(
         self, connection: Any, tasks: Sequence[NewTask], *, now: Instant | None = None
@@ -110,13 +127,13 @@ class MemoryEngine:
         return self._do(claiming.claim, request, now=now)
 
     async def extend(self, extensions: Sequence[Extension], *, now: Instant | None = None) -> list[ExtendAnswer]:
-        return self._do(verbs.extend, extensions, now=now)
+        return self._do(reporting.extend, extensions, now=now)
 
     async def settle(self, settlements: Sequence[Settlement], *, now: Instant | None = None) -> list[SettleOutcome]:
-        return self._do(verbs.settle, settlements, now=now)
+        return self._do(reporting.settle, settlements, now=now)
 
     async def rescue(self, *, now: Instant | None = None) -> Rescued:
-        return self._do(verbs.rescue, now=now)
+        return self._do(reporting.rescue, now=now)
 
     async def cancel(
         self, ids: Sequence[str], *, note: str = "", actor: str = "", now: Instant | None = None
@@ -139,6 +156,57 @@ class MemoryEngine:
 
     async def purge(self, ids: Sequence[str], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
         return self._do(admin.purge, ids, actor, now=now)
+
+    async def workflows(self, limit: int = 50, before: str | None = None) -> list[WorkflowRecord]:
+        with self._store.lock:
+            return workflows.workflows(self._store, limit, before)
+
+    async def workflow(self, workflow_id: str) -> WorkflowRecord | None:
+        with self._store.lock:
+            known = workflow_id in self._store.workflows
+            return workflows.workflow_record(self._store, workflow_id) if known else None
+
+    async def cancel_workflow(
+        self, workflow_id: str, *, note: str = "", actor: str = "", now: Instant | None = None
+    ) -> Changed:
+        return self._do(workflows.cancel_workflow, workflow_id, note, actor, now=now)
+
+    async def replay_workflow(self, workflow_id: str, *, actor: str = "", now: Instant | None = None) -> Changed:
+        return self._do(workflows.replay_workflow, workflow_id, actor, now=now)
+
+    async def needs(self, ids: Sequence[str]) -> list[list[Need]]:
+        with self._store.lock:
+            return [list(self._store.edges.needs.get(task_id, ())) for task_id in ids]
+
+    async def followers(self, task_id: str, limit: int = 100) -> list[str]:
+        with self._store.lock:
+            followed = self._store.edges.followed.get(task_id)
+            return sorted({link[0] for link in followed.links})[:limit] if followed else []
+
+    async def schedules(self) -> list[ScheduleRecord]:
+        with self._store.lock:
+            return [record for _, record in sorted(self._store.schedules.items())]
+
+    async def set_schedule(
+        self, name: str, rhythm: Rhythm, task: NewTask, *, declared: bool, actor: str = "", now: Instant | None = None
+    ) -> Changed:
+        return self._do(scheduling.set_schedule, name, rhythm, task, declared, actor, now=now)
+
+    async def pause_schedule(self, name: str, paused: bool, *, actor: str = "", now: Instant | None = None) -> Changed:
+        return self._do(scheduling.pause_schedule, name, paused, actor, now=now)
+
+    async def delete_schedule(self, name: str, *, actor: str = "", now: Instant | None = None) -> Changed:
+        return self._do(scheduling.delete_schedule, name, actor, now=now)
+
+    async def fire(self, *, now: Instant | None = None) -> Fired:
+        return self._do(scheduling.fire, now=now)
+
+    async def limits(self, task_id: str, *, now: Instant | None = None) -> list[LimitState]:
+        return self._do(rooms.limits, task_id, now=now)
+
+    async def tenants(self, queue: str, limit: int = 100) -> list[TenantRecord]:
+        with self._store.lock:
+            return admin.tenants(self._store, queue, limit)
 
     async def get(self, ids: Sequence[str]) -> list[TaskRecord | None]:
         with self._store.lock:

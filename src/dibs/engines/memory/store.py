@@ -1,7 +1,7 @@
 """The tasks of a memory engine and the indexes over them.
 
-Every index is a heap with lazy deletion: an entry counts only while it still describes its task, so a change pushes a
-new entry and leaves the old one to be dropped when it surfaces.
+Heaps have lazy deletion: an entry counts only while it still describes its task, so a change pushes a new entry and
+leaves the old one to be dropped when it surfaces.
 """
 
 from __future__ import annotations
@@ -9,39 +9,35 @@ from __future__ import annotations
 import threading
 from collections import Counter as Tally
 from collections import defaultdict, deque
-from collections.abc import Iterator
 from copy import deepcopy
 from heapq import heappop, heappush
 
 from msgspec import Struct, structs
 
-from dibs.core.limits import Bucket
+from dibs.core.limits import Bucket, Scope
+from dibs.core.schedules import ScheduleRecord
 from dibs.core.settings import QueueSettings
-from dibs.core.states import State
-from dibs.core.task import HISTORY_LIMIT, HistoryEntry, Kind, QueueRecord, QueueState, TaskRecord
+from dibs.core.states import WAITING, State
+from dibs.core.task import HISTORY_LIMIT, HistoryEntry, QueueRecord, QueueState, TaskRecord
 from dibs.core.times import Instant
-from dibs.engines.base import AuditEntry, ChoreRecord, Counter, Minute, Term, WorkerRecord
+from dibs.engines.base import AuditEntry, ChoreRecord, Counter, Minute, NewWorkflow, Term, WorkerRecord
+from dibs.engines.memory.edges import Edges
+from dibs.engines.memory.shelf import Entry, Shelf
 
-__all__ = ["HeldKey", "Queue", "Store", "detached"]
-
-Entry = tuple[int, str]
+__all__ = ["HeldKey", "Queue", "Store", "Workflow", "detached"]
 
 
 class Queue(Struct):
-    """One queue: its settings, its start tokens, and what a change of settings left to be ranked again."""
+    """One queue: its settings, its pending tasks, and what a change of settings left to be ranked again."""
 
     name: str
+    shelf: Shelf
     state: QueueState = QueueState.ACTIVE
     settings: QueueSettings = QueueSettings()
-    bucket: Bucket | None = None
     stale: deque[str] = deque()
 
     def record(self) -> QueueRecord:
         return QueueRecord(name=self.name, state=self.state, settings=self.settings, stale=len(self.stale))
-
-    @property
-    def limited(self) -> bool:
-        return self.settings.max_concurrent is not None or self.settings.rate is not None
 
 
 def detached(record: TaskRecord) -> TaskRecord:
@@ -58,6 +54,14 @@ class HeldKey(Struct, frozen=True):
     until: Instant
 
 
+class Workflow(Struct):
+    """A workflow and the ids of its tasks, pruned ones included."""
+
+    new: NewWorkflow
+    created_at: Instant
+    members: list[str]
+
+
 class Store:
     """All the state of one memory engine and its siblings, guarded by `lock`."""
 
@@ -69,22 +73,27 @@ class Store:
         self.histories: dict[str, deque[HistoryEntry]] = defaultdict(lambda: deque(maxlen=HISTORY_LIMIT))
         self.counts: dict[str, Tally[State]] = defaultdict(Tally)
         self.counters: dict[str, Tally[Counter]] = defaultdict(Tally)
-        self.running: dict[str, set[str]] = defaultdict(set)
+        self.running: set[str] = set()
+        self.load: Tally[tuple[State, str, Scope, str]] = Tally()
+        self.buckets: dict[tuple[str, Scope, str], Bucket] = {}
+        self.edges = Edges()
+        self.workflows: dict[str, Workflow] = {}
+        self.schedules: dict[str, ScheduleRecord] = {}
         self.minutes: dict[tuple[int, str, str, str], Minute] = {}
         self.workers: dict[str, WorkerRecord] = {}
         self.audit: deque[AuditEntry] = deque()
         self.chores: dict[str, ChoreRecord] = {}
         self.term: Term | None = None
-        self.pending: dict[str, dict[int, dict[Kind, list[Entry]]]] = defaultdict(lambda: defaultdict(dict))
         self.due: list[Entry] = []
         self.leases: list[Entry] = []
+        self.expiries: list[Entry] = []
         self.reranks: list[Entry] = []
         self.topics: set[str] = set()
 
     def queue(self, name: str) -> Queue:
         """The queue of this name, made now if there was none."""
         if name not in self.queues:
-            self.queues[name] = Queue(name, stale=deque())
+            self.queues[name] = Queue(name, Shelf(name, self.tasks), stale=deque())
         return self.queues[name]
 
     def settings(self, name: str) -> QueueSettings:
@@ -98,57 +107,69 @@ class Store:
         return None if queue is None else queue.settings
 
     def put(self, record: TaskRecord, entry: HistoryEntry | None = None) -> None:
-        """Make a record the current one: counts, indexes and history follow."""
+        """Make a record the current one: counts, indexes, history and errands follow."""
         old = self.tasks.get(record.id)
-        if old is not None:
-            self.uncount(old)
         self.tasks[record.id] = record
-        self.counts[record.queue][record.state] += 1
+        self.count(record, +1)
+        if old is not None:
+            self.count(old, -1)
         if record.state is State.RUNNING:
-            self.running[record.queue].add(record.id)
             heappush(self.leases, (record.lease_expires_at or 0, record.id))
         elif record.state is State.PENDING:
-            heap = self.pending[record.queue][record.lane].setdefault(record.kind, [])
-            heappush(heap, (record.rank, record.id))
-        elif record.due_at is not None:
+            queue = self.queue(record.queue)
+            queue.shelf.add(record, queue.settings.per_partition is not None)
+        elif record.due_at is not None and record.state is not State.BLOCKED:
             heappush(self.due, (record.due_at, record.id))
         if record.rerank_at is not None and record.state is not State.RUNNING:
             heappush(self.reranks, (record.rerank_at, record.id))
+        if record.expires_at is not None and record.state in WAITING:
+            heappush(self.expiries, (record.expires_at, record.id))
         if entry is not None:
             self.histories[record.id].append(entry)
+        self.edges.moved(old, record)
 
     def remove(self, record: TaskRecord) -> None:
-        """Forget a task and its history."""
-        self.uncount(record)
+        """Forget a task with its history and edges."""
+        self.count(record, -1)
         del self.tasks[record.id]
         self.histories.pop(record.id, None)
+        self.edges.forget(record.id)
 
-    def uncount(self, record: TaskRecord) -> None:
-        self.counts[record.queue][record.state] -= 1
-        self.running[record.queue].discard(record.id)
+    def count(self, record: TaskRecord, by: int) -> None:
+        """Keep every count that a task is part of."""
+        state, queue = record.state, record.queue
+        self.counts[queue][state] += by
+        if state is State.RUNNING:
+            (self.running.add if by > 0 else self.forget_run)(record.id)
+        elif state is not State.PENDING:
+            return
+        self.load[state, queue, Scope.QUEUE, ""] += by
+        self.load[state, queue, Scope.TASK, record.name] += by
+        if record.partition is not None:
+            self.load[state, queue, Scope.PARTITION, record.partition] += by
+        shelf = self.queues[queue].shelf if queue in self.queues else None
+        if shelf is not None and state is State.PENDING:
+            shelf.count(record, by)
+            if by < 0:
+                shelf.leave(record)
+        elif shelf is not None and by < 0 and record.partition is not None:
+            shelf.open(record.partition)
 
-    def lane_order(self, queue: str, lane: int, kind: Kind) -> Iterator[TaskRecord]:
-        """Pending tasks of one kind in claim order; those still pending go back on the heap when iteration ends."""
-        heap = self.pending[queue][lane].get(kind, [])
-        taken: dict[Entry, None] = {}
-        try:
-            while heap:
-                entry = heappop(heap)
-                record = self.tasks.get(entry[1])
-                if entry in taken or record is None or not self.is_current(record, entry, queue, lane):
-                    continue
-                taken[entry] = None
-                yield record
-        finally:
-            for entry in taken:
-                record = self.tasks.get(entry[1])
-                if record is not None and self.is_current(record, entry, queue, lane):
-                    heappush(heap, entry)
+    def forget_run(self, task_id: str) -> None:
+        """A task no longer runs, unless a newer record says that it does."""
+        record = self.tasks.get(task_id)
+        if record is None or record.state is not State.RUNNING:
+            self.running.discard(task_id)
 
-    @staticmethod
-    def is_current(record: TaskRecord, entry: Entry, queue: str, lane: int) -> bool:
-        where = (record.state, record.queue, record.lane, record.rank)
-        return where == (State.PENDING, queue, lane, entry[0])
+    def restock(self, queue: Queue) -> None:
+        """Put a queue's pending tasks where its settings now want them."""
+        old, queue.shelf = queue.shelf, Shelf(queue.name, self.tasks)
+        queue.shelf.tags, queue.shelf.clock = old.tags, old.clock
+        queue.shelf.without_tokens = old.without_tokens
+        for record in self.tasks.values():
+            if record.queue == queue.name and record.state is State.PENDING:
+                queue.shelf.count(record, +1)
+                queue.shelf.add(record, queue.settings.per_partition is not None)
 
     def next_due(self) -> Instant | None:
         """When the next waiting task falls due."""
@@ -159,6 +180,23 @@ class Store:
                 return due_at
             heappop(self.due)
         return None
+
+    def next_expiry(self) -> Instant | None:
+        """When the next waiting task expires."""
+        while self.expiries:
+            expires_at, task_id = self.expiries[0]
+            record = self.tasks.get(task_id)
+            if record is not None and record.expires_at == expires_at and record.state in WAITING:
+                return expires_at
+            heappop(self.expiries)
+        return None
+
+    def pop_late(self, now: Instant) -> TaskRecord | None:
+        """A waiting task that has expired."""
+        expires_at = self.next_expiry()
+        if expires_at is None or expires_at > now:
+            return None
+        return self.tasks[heappop(self.expiries)[1]]
 
     def pop_due(self, now: Instant) -> TaskRecord | None:
         """A task that is due."""
@@ -184,10 +222,6 @@ class Store:
             if record is not None and record.state is not State.RUNNING and record.rerank_at == rerank_at:
                 return record
         return None
-
-    def live_leases(self, queue: str, now: Instant) -> int:
-        """Running tasks of a queue whose lease has not ended."""
-        return sum((self.tasks[task_id].lease_expires_at or 0) > now for task_id in self.running[queue])
 
     def remember(self, actor: str, act: str, target: str, detail: str, now: Instant) -> None:
         """One line of the audit log."""

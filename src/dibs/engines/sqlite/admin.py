@@ -11,8 +11,9 @@ from dibs.engines.base import CancelOutcome, Changed, Counter, work_topic, worke
 from dibs.engines.sqlite.records import Records
 from dibs.engines.sqlite.rows import to_json
 from dibs.engines.sqlite.transaction import Transaction
+from dibs.engines.sqlite.waiting import inherit_anew
 
-__all__ = ["cancel", "edit", "purge", "replay"]
+__all__ = ["cancel", "cancel_one", "edit", "purge", "replay"]
 
 
 def cancel(transaction: Transaction, ids: Sequence[str], note: str, actor: str) -> list[CancelOutcome]:
@@ -76,6 +77,8 @@ def replay(transaction: Transaction, ids: Sequence[str], queue: str | None, rese
     records = Records(transaction, ids)
     answers = [replay_one(transaction, records, task_id, queue, reset, actor) for task_id in ids]
     records.flush()
+    if Changed.DONE in answers:
+        inherit_anew(transaction, done(ids, answers))
     remember(transaction, actor, "replay", done(ids, answers), queue or "")
     return answers
 

@@ -31,13 +31,9 @@ class Queue(Struct, frozen=True):
     settings: QueueSettings = QueueSettings()
     epoch: int = FIRST_EPOCH
 
-    @property
-    def limited(self) -> bool:
-        return self.settings.max_concurrent is not None or self.settings.rate is not None
-
 
 class Stream(Struct, frozen=True):
-    """A stream's row: tasks of one kind in one lane of one queue, ranked under one epoch."""
+    """A stream's row: tasks of one kind in one lane of one queue, ranked under one epoch. `fair`: by their tenants."""
 
     number: int
     queue: str
@@ -45,6 +41,7 @@ class Stream(Struct, frozen=True):
     requires: tuple[str, ...]
     lane: int
     epoch: int
+    fair: bool = False
 
 
 class StoredQueue(Struct, array_like=True):
@@ -61,9 +58,11 @@ class StoredStream(Struct, array_like=True):
     requires: str
     lane: int
     epoch: int
+    fair: int
 
 
-StreamKey = tuple[str, str, tuple[str, ...], int, int]
+StreamKey = tuple[str, str, tuple[str, ...], int, int, bool]
+"""Queue, name, requires, lane, epoch, fair."""
 
 queues_decoder = msgspec.json.Decoder(list[StoredQueue])
 streams_decoder = msgspec.json.Decoder(list[StoredStream])
@@ -99,13 +98,15 @@ class Catalog:
             self.queues[queue.name] = Queue(queue.name, queue.state, settings, queue.epoch)
         for found in streams_decoder.decode(streams):
             requires = names_decoder.decode(found.requires)
-            self.add(Stream(found.number, found.queue, found.name, requires, found.lane, found.epoch))
+            fair = bool(found.fair)
+            self.add(Stream(found.number, found.queue, found.name, requires, found.lane, found.epoch, fair))
         self.generation = generation
 
     def add(self, stream: Stream) -> None:
         self.streams[stream.number] = stream
         self.by_queue[stream.queue].append(stream)
-        self.numbers[stream.queue, stream.name, stream.requires, stream.lane, stream.epoch] = stream.number
+        key = (stream.queue, stream.name, stream.requires, stream.lane, stream.epoch, stream.fair)
+        self.numbers[key] = stream.number
 
     def put(self, queue: Queue) -> None:
         """A queue that has been made or changed."""

@@ -1,24 +1,28 @@
-"""claim: promote what is due, choose from the heads of what the worker can run, and lease it."""
+"""claim: end what is too late, promote what is due, go on with errands; then choose, and lease what was chosen."""
 
 from __future__ import annotations
 
 from collections import Counter as Tally
-from itertools import islice
 
 import msgspec
 from msgspec import Struct
 
-from dibs.core.lease import PROMOTE_BATCH
-from dibs.core.limits import Bucket, free_slots, refill, spend, tokens, until_token
-from dibs.core.moves import leased
+from dibs.core.lease import EXPIRE_BATCH, PROMOTE_BATCH
+from dibs.core.limits import Scope
+from dibs.core.moves import expired, leased
 from dibs.core.priority import effective
 from dibs.core.settings import FALLBACK, QueueSettings
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, QueueState
 from dibs.core.times import Duration, Instant
 from dibs.engines.base import Claimed, ClaimRequest, Counter
-from dibs.engines.sqlite.catalog import Queue, Stream
-from dibs.engines.sqlite.ordering import Head, Lane, lanes_of
+from dibs.engines.sqlite.aftermath import resume
+from dibs.engines.sqlite.catalog import Stream
+from dibs.engines.sqlite.choosing import Chosen, Front, choose
+from dibs.engines.sqlite.gating import let_forward, next_opening, open_refilled
+from dibs.engines.sqlite.heads import Head
+from dibs.engines.sqlite.records import Records
+from dibs.engines.sqlite.rooms import Rooms
 from dibs.engines.sqlite.rows import decode_facts, decode_rows, to_json
 from dibs.engines.sqlite.transaction import Transaction
 
@@ -30,6 +34,7 @@ class Due(Struct, array_like=True, frozen=True):
 
     stream: int
     state: State
+    share: str
     n: int
 
 
@@ -44,61 +49,72 @@ class Given(Struct, array_like=True, frozen=True):
 
 due_decoder = msgspec.json.Decoder(list[Due])
 given_decoder = msgspec.json.Decoder(list[Given])
-bucket_decoder = msgspec.json.Decoder(Bucket)
 pending_decoder = msgspec.json.Decoder(list[tuple[int, int]])
+partitions_decoder = msgspec.json.Decoder(list[tuple[int, str]])
 
 
 class Desk:
-    """One claim at work: what is pending, and how much the limits of each queue still allow."""
+    """One claim at work."""
 
     def __init__(self, transaction: Transaction, request: ClaimRequest) -> None:
         self.transaction = transaction
         self.request = request
         self.now = transaction.now
-        generation, self.next_due, pending = transaction.row("claim_look")
+        generation, self.next_due, self.next_expiry, self.has_errands, pending = transaction.row("claim_look")
         transaction.refresh(generation)
         self.pending = dict(pending_decoder.decode(pending))
-        self.buckets: dict[str, Bucket] = {}
         self.queues = [
             (order, queue)
             for order, name in enumerate(dict.fromkeys(request.queues))
             if (queue := transaction.catalog.queues.get(name)) is not None and queue.state is not QueueState.PAUSED
         ]
+        self.more = open_refilled(transaction, [queue for _, queue in self.queues])
+
+    def is_due(self, at: Instant | None) -> bool:
+        return at is not None and at <= self.now
+
+    def bring_up_to_date(self) -> None:
+        """What time and others have left to be done first. Most claims find nothing of the kind."""
+        transaction = self.transaction
+        expires, promotes = self.is_due(self.next_expiry), self.is_due(self.next_due)
+        if expires:
+            self.expire()
+        if promotes:
+            self.promote()
+        if transaction.errands or self.has_errands:
+            resume(transaction)
+        elif not expires and not promotes and not transaction.partitions:
+            return
+        if transaction.partitions:
+            let_forward(transaction)
+        transaction.flush()
+        _, self.next_due, self.next_expiry, self.has_errands, pending = transaction.row("claim_look")
+        self.pending = dict(pending_decoder.decode(pending))
+
+    def expire(self) -> None:
+        """A bounded number of waiting tasks end because they are too late."""
+        records = Records(self.transaction)
+        rows = decode_rows(self.transaction.value("too_late", self.now, EXPIRE_BATCH))
+        for record in records.see(rows):
+            records.put(*expired(record, self.now))
+            self.transaction.tell(record.queue, State.CANCELLED)
+        records.flush()
 
     def promote(self) -> None:
         """A bounded number of due tasks become pending. Their ranks were computed for this moment."""
-        if self.next_due is None or self.next_due > self.now:
-            return
-        write = self.transaction
-        ids, groups = write.row("promote_look", self.now, PROMOTE_BATCH)
-        write.write("promote", ids)
+        transaction, streams = self.transaction, self.transaction.catalog.streams
+        ids, groups, partitions = transaction.row("promote_look", self.now, PROMOTE_BATCH)
+        limited = {name for name, queue in transaction.catalog.queues.items() if queue.settings.per_partition}
+        gated = [number for number, stream in streams.items() if stream.queue in limited] if limited else []
+        transaction.write("promote", ids, to_json(gated))
         for due in due_decoder.decode(groups):
-            write.count(due.state, due.stream, -due.n)
-            write.count(State.PENDING, due.stream, due.n)
-            self.pending[due.stream] = self.pending.get(due.stream, 0) + due.n
-        self.next_due = write.value("next_due")
+            transaction.count(due.state, due.stream, -due.n)
+            transaction.count_pending(due.stream, due.share, due.n)
+        for number, partition in partitions_decoder.decode(partitions):
+            transaction.touch(streams[number].queue, partition)
 
-    def allowance(self, queue: Queue) -> int | None:
-        """How many more tasks of a queue may start now; None: as many as there are."""
-        slots = None
-        if queue.settings.max_concurrent is not None:
-            slots = free_slots(queue.settings, self.live_leases(queue.name))
-        if queue.settings.rate is None:
-            return slots
-        stored = self.transaction.value("bucket", queue.name)
-        bucket = refill(None if stored is None else bucket_decoder.decode(stored), queue.settings, self.now)
-        self.buckets[queue.name] = bucket
-        starts = tokens(bucket)
-        return starts if slots is None else min(slots, starts)
-
-    def live_leases(self, queue: str) -> int:
-        """Running tasks less those whose lease has ended, which are few: rescue takes them back."""
-        streams = to_json([stream.number for stream in self.transaction.catalog.by_queue[queue]])
-        live: int = self.transaction.value("live_leases", streams, self.now)
-        return live
-
-    def lanes(self) -> list[Lane]:
-        """Lanes that have something for this worker."""
+    def fronts(self, rooms: Rooms) -> list[Front]:
+        """The queues that have something for this worker."""
         request = self.request
         names = None if request.names is None else frozenset(request.names)
         offered = frozenset(request.capabilities)
@@ -115,101 +131,81 @@ class Desk:
         found = []
         for order, queue in self.queues:
             streams = [stream for stream in by_queue[queue.name] if fits(stream)]
-            found += lanes_of(self.transaction, queue, order, streams, wanted)
+            if streams:
+                found.append(Front(self.transaction, queue, order, streams, rooms, wanted))
         return found
 
-    def choose(self) -> list[Head]:
-        """The tasks to give, most urgent first."""
-        request = self.request
-        wanted = request.limit + request.prefetch
-        if wanted <= 0:
+    def choose(self, rooms: Rooms) -> list[Chosen]:
+        if self.request.limit + self.request.prefetch <= 0:
             return []
-        room = {queue.name: self.allowance(queue) for _, queue in self.queues}
-        lanes = self.lanes()
-        if len(lanes) == 1 and not request.floors and not lanes[0].queue.limited:
-            return take(lanes[0], wanted)
-        below = [0] * len(request.floors)
-        chosen: list[Head] = []
-        while lanes and len(chosen) < wanted:
-            lane = min(lanes, key=lambda each: each.key(self.now, request.in_order))
-            name, left = lane.queue.name, room[lane.queue.name]
-            points = lane.effective(self.now)
-            under = [i for i, floor in enumerate(request.floors) if points < floor.effective]
-            if (
-                left == 0
-                or (lane.queue.limited and len(chosen) >= request.limit)
-                or any(below[i] >= request.floors[i].below for i in under)
-            ):
-                lanes.remove(lane)
-                continue
-            chosen.append(lane.head)
-            for i in under:
-                below[i] += 1
-            if left is not None:
-                room[name] = left - 1
-            if not lane.advance():
-                lanes.remove(lane)
+        fronts = self.fronts(rooms)
+        chosen = choose(fronts, self.request, rooms, self.now)
+        by_queue = self.transaction.catalog.by_queue
+        for front in fronts:
+            fair = [each.number for each in by_queue[front.queue.name] if each.fair and each.number in self.pending]
+            front.finish(fair)
+            self.more = self.more or front.stopped
         return chosen
 
-    def lease(self, chosen: list[Head]) -> list[LeasedTask]:
+    def lease(self, chosen: list[Chosen]) -> list[LeasedTask]:
         """Give the chosen tasks to the worker."""
         if not chosen:
             return []
         request, transaction = self.request, self.transaction
-        ids = to_json([head.id for head in chosen])
+        ids = to_json([head.id for head, _ in chosen])
         taken = transaction.write("claim", self.now, request.worker, request.sequence, request.lease, ids)
         assert taken == len(chosen), "the pending index names tasks that are not pending"
         streams = transaction.catalog.streams
-        for number, count in Tally(head.stream for head in chosen).items():
-            transaction.count(State.PENDING, number, -count)
+        for (number, share), count in Tally((head.stream, share) for head, share in chosen).items():
+            transaction.count_pending(number, share, -count)
             transaction.count(State.RUNNING, number, count)
             transaction.count(Counter.CLAIMED, streams[number].queue, count)
             self.pending[number] -= count
+        if self.next_expiry is not None:  # it may have been claimed just now
+            self.next_expiry = transaction.value("next_expiry")
         given = given_decoder.decode(transaction.value("claim_read", ids))
-        rows = zip(chosen, given, strict=True)
         settings = {queue.name: queue.settings for _, queue in self.queues}
         tasks = []
-        for head, row in rows:
+        for (head, _), row in zip(chosen, given, strict=True):
             stream = streams[head.stream]
             tasks.append(leased_task(head, row, stream, settings[stream.queue], self.now))
         return tasks
 
-    def spend(self, tasks: list[LeasedTask]) -> None:
-        """Take the start tokens of what was given."""
-        for name, bucket in self.buckets.items():
-            started = sum(task.queue == name for task in tasks)
-            if started:
-                self.buckets[name] = spend(bucket, started)
-                self.transaction.write("save_bucket", to_json(self.buckets[name]), name)
-
-    def next_due_in(self) -> Duration | None:
-        """In how long a waiting task or a start token falls due."""
-        waits = [] if self.next_due is None else [max(0, self.next_due - self.now)]
+    def next_due_in(self, rooms: Rooms) -> Duration | None:
+        """In how long a waiting task, an expiry or a start token falls due; at once if something is left to be done."""
+        if self.has_errands or self.more:
+            return 0
+        waits = [max(0, at - self.now) for at in (self.next_due, self.next_expiry) if at is not None]
         for _, queue in self.queues:
-            bucket = self.buckets.get(queue.name)
-            if bucket is not None and tokens(bucket) == 0 and self.has_pending(queue.name):
-                waits.append(until_token(bucket, queue.settings))
+            settings, by_name = queue.settings, self.pending_by_name(queue.name)
+            if not settings.limits_starts or not by_name:
+                continue
+            under = [rooms.of(queue.name, Scope.QUEUE, "")]
+            under += [rooms.of(queue.name, Scope.TASK, name) for name in settings.per_task if by_name[name]]
+            waits += [room.opens_in for room in under if room is not None and room.opens_in is not None]
+            if settings.per_partition is not None and settings.per_partition.rate is not None:
+                opens_in = next_opening(self.transaction, queue.name, settings.per_partition)
+                waits += [] if opens_in is None else [opens_in]
         return min(waits, default=None)
 
-    def has_pending(self, queue: str) -> bool:
-        return any(self.pending.get(stream.number, 0) for stream in self.transaction.catalog.by_queue[queue])
-
-
-def take(lane: Lane, wanted: int) -> list[Head]:
-    """The first tasks of a lane."""
-    return [lane.head, *islice(lane.tasks, wanted - 1)]
+    def pending_by_name(self, queue: str) -> Tally[str]:
+        found: Tally[str] = Tally()
+        for stream in self.transaction.catalog.by_queue[queue]:
+            if self.pending.get(stream.number):
+                found[stream.name] += self.pending[stream.number]
+        return found
 
 
 def claim(transaction: Transaction, request: ClaimRequest) -> Claimed:
     desk = Desk(transaction, request)
+    queues = [queue for _, queue in desk.queues]
     if request.repeat and (again := given_before(transaction, request)):
-        for _, queue in desk.queues:
-            desk.allowance(queue)
-        return Claimed(again, desk.next_due_in())
-    desk.promote()
-    tasks = desk.lease(desk.choose())
-    desk.spend(tasks)
-    return Claimed(tasks, desk.next_due_in())
+        return Claimed(again, desk.next_due_in(Rooms(transaction, queues)))
+    desk.bring_up_to_date()
+    rooms = Rooms(transaction, queues)
+    tasks = desk.lease(desk.choose(rooms))
+    rooms.save()
+    return Claimed(tasks, desk.next_due_in(rooms))
 
 
 def given_before(transaction: Transaction, request: ClaimRequest) -> list[LeasedTask]:
@@ -240,4 +236,8 @@ def leased_task(head: Head, given: Given, stream: Stream, settings: QueueSetting
         metadata=facts.metadata,
         headers=facts.headers,
         parent=facts.parent,
+        partition=facts.partition,
+        tenant=facts.tenant,
+        workflow=facts.workflow,
+        takes=facts.takes,
     )

@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dibs.core.limits import LimitState
+from dibs.core.schedules import Rhythm, ScheduleRecord
 from dibs.core.settings import QueueSettings
 from dibs.core.states import State
 from dibs.core.task import (
@@ -37,15 +39,20 @@ from dibs.engines.base import (
     Extension,
     Feature,
     Finding,
+    Fired,
     Minute,
+    Need,
+    NewWorkflow,
     Page,
     Position,
     Query,
     Rescued,
     SettleOutcome,
     Subscription,
+    TenantRecord,
     Term,
     WorkerRecord,
+    WorkflowRecord,
 )
 from dibs.engines.sqlite import (
     admin,
@@ -58,8 +65,13 @@ from dibs.engines.sqlite import (
     queueing,
     reading,
     rescuing,
+    rooms,
+    scheduling,
     searching,
     settling,
+    shares,
+    waiting,
+    workflows,
     working,
 )
 from dibs.engines.sqlite.layout import pending_migrations
@@ -172,9 +184,14 @@ class SqliteEngine:
     # Tasks: the hot verbs.
 
     async def enqueue(
-        self, tasks: Sequence[NewTask], *, atomic: bool = False, now: Instant | None = None
+        self,
+        tasks: Sequence[NewTask],
+        *,
+        atomic: bool = False,
+        workflow: NewWorkflow | None = None,
+        now: Instant | None = None,
     ) -> list[EnqueueAnswer]:
-        return await self._write(enqueueing.enqueue, tasks, atomic, now=now)
+        return await self._write(enqueueing.enqueue, tasks, atomic, workflow, now=now)
 
     def enqueue_now(self, task: NewTask, *, now: Instant | None = None) -> EnqueueAnswer:
         return self._opened().write(enqueueing.enqueue, ([task], False), now)[0]
@@ -219,6 +236,55 @@ class SqliteEngine:
 
     async def purge(self, ids: Sequence[str], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
         return await self._write(admin.purge, ids, actor, now=now)
+
+    # Workflows.
+
+    async def workflows(self, limit: int = 50, before: str | None = None) -> list[WorkflowRecord]:
+        return await self._read(workflows.workflows, limit, before)
+
+    async def workflow(self, workflow_id: str) -> WorkflowRecord | None:
+        return await self._read(workflows.workflow, workflow_id)
+
+    async def cancel_workflow(
+        self, workflow_id: str, *, note: str = "", actor: str = "", now: Instant | None = None
+    ) -> Changed:
+        return await self._write(workflows.cancel_workflow, workflow_id, note, actor, now=now)
+
+    async def replay_workflow(self, workflow_id: str, *, actor: str = "", now: Instant | None = None) -> Changed:
+        return await self._write(workflows.replay_workflow, workflow_id, actor, now=now)
+
+    async def needs(self, ids: Sequence[str]) -> list[list[Need]]:
+        return await self._read(waiting.needs, ids)
+
+    async def followers(self, task_id: str, limit: int = 100) -> list[str]:
+        return await self._read(waiting.followers, task_id, limit)
+
+    # Schedules.
+
+    async def schedules(self) -> list[ScheduleRecord]:
+        return await self._read(scheduling.schedules)
+
+    async def set_schedule(
+        self, name: str, rhythm: Rhythm, task: NewTask, *, declared: bool, actor: str = "", now: Instant | None = None
+    ) -> Changed:
+        return await self._write(scheduling.set_schedule, name, rhythm, task, declared, actor, now=now)
+
+    async def pause_schedule(self, name: str, paused: bool, *, actor: str = "", now: Instant | None = None) -> Changed:
+        return await self._write(scheduling.pause_schedule, name, paused, actor, now=now)
+
+    async def delete_schedule(self, name: str, *, actor: str = "", now: Instant | None = None) -> Changed:
+        return await self._write(scheduling.delete_schedule, name, actor, now=now)
+
+    async def fire(self, *, now: Instant | None = None) -> Fired:
+        return await self._write(scheduling.fire, now=now)
+
+    # Limits and shares.
+
+    async def limits(self, task_id: str, *, now: Instant | None = None) -> list[LimitState]:
+        return await self._read(rooms.limits, task_id, now=now)
+
+    async def tenants(self, queue: str, limit: int = 100) -> list[TenantRecord]:
+        return await self._read(shares.tenants, queue, limit)
 
     # Reading.
 
@@ -268,6 +334,8 @@ class SqliteEngine:
         if allowed is not Changed.DONE:
             return allowed
         while force and await self._write(queueing.bury_some, name, actor, now=now):
+            pass
+        while await self._write(queueing.forget_some, name, now=now):
             pass
         return await self._write(queueing.delete_queue, name, force, actor, now=now)
 

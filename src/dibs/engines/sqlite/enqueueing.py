@@ -2,187 +2,130 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter as Tally
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import cast
 
-import msgspec
-from msgspec import Struct
-
+from dibs.core.graph import Verdict, inherited_within
+from dibs.core.limits import Scope, spend
+from dibs.core.moves import admit, replaced
 from dibs.core.priority import rank
 from dibs.core.settings import FALLBACK, resolve
-from dibs.core.states import UNFINISHED, State
+from dibs.core.states import ENDED, State
 from dibs.core.task import NewTask, QueueState, TaskRecord
-from dibs.core.times import Instant
-from dibs.engines.base import ACCEPTED, Counter, EnqueueAnswer, EnqueueOutcome, work_topic
-from dibs.engines.sqlite.rows import Facts, to_json
+from dibs.engines.base import (
+    ACCEPTED,
+    REJECTED,
+    Counter,
+    EnqueueAnswer,
+    EnqueueOutcome,
+    NewWorkflow,
+    work_topic,
+)
+from dibs.engines.sqlite.deciding import Known, decide, due_at_first, worst_verdict
+from dibs.engines.sqlite.records import Records, is_gated
+from dibs.engines.sqlite.rows import Facts, partition_key, task_columns, to_json
 from dibs.engines.sqlite.transaction import Transaction
+from dibs.engines.sqlite.waiting import end, inherit_anew
 
-__all__ = ["enqueue"]
+__all__ = ["enqueue", "store"]
 
 ROWS = 20
 """Tasks that `enqueue_many.sql` takes."""
 
-
-class HeldKey(Struct, array_like=True, frozen=True):
-    """A row of dibs_keys. The key itself is JSON text: people choose it, and it may hold anything."""
-
-    queue: str
-    key: str
-    task: str
-    fingerprint: str
-    held_until: Instant
+WIDE_ROWS = 500
+"""Tasks, or edges, that go into one JSON array."""
 
 
-keys_decoder = msgspec.json.Decoder(list[HeldKey])
-
-
-class Known:
-    """What the store knows that matters to these new tasks, and what earlier items have added to it."""
-
-    def __init__(self, transaction: Transaction, tasks: Sequence[NewTask], highest: str) -> None:
-        self.transaction = transaction
-        self.staged: dict[str, NewTask] = {}
-        self.staged_keys: dict[tuple[str, str], NewTask] = {}
-        self.depths: dict[str, int] = {}
-        wanted = [(new.queue, to_json(new.key)) for new in tasks if new.key is not None]
-        self.keys = self.find_keys(wanted) if wanted else {}
-        # An id above all others can't be known. Ids are made in time order, so this spares nearly all lookups.
-        ids = [new.id for new in tasks if new.id <= highest]
-        ids += [held.task for held in self.keys.values()]
-        self.records = self.find_records(ids) if ids else {}
-
-    def find_keys(self, wanted: list[tuple[str, str]]) -> dict[tuple[str, str], HeldKey]:
-        found = keys_decoder.decode(self.transaction.value("find_keys", to_json(wanted)))
-        return {(held.queue, held.key): held for held in found}
-
-    def find_records(self, ids: list[str]) -> dict[str, TaskRecord]:
-        return {task_id: self.transaction.record(row) for task_id, row in self.transaction.find(ids).items()}
-
-    def is_full(self, queue: str, most: int) -> bool:
-        """Whether a queue has as many pending tasks as it may; if not, one more is counted."""
-        if queue not in self.depths:
-            pending = self.transaction.pending_by_stream()
-            streams = self.transaction.catalog.by_queue[queue]
-            self.depths[queue] = sum(pending.get(stream.number, 0) for stream in streams)
-        full = self.depths[queue] >= most
-        self.depths[queue] += not full
-        return full
-
-
-def enqueue(transaction: Transaction, tasks: Sequence[NewTask], atomic: bool) -> list[EnqueueAnswer]:
+def enqueue(
+    transaction: Transaction, tasks: Sequence[NewTask], atomic: bool, workflow: NewWorkflow | None = None
+) -> list[EnqueueAnswer]:
     generation, highest = transaction.row("enqueue_look")
     transaction.refresh(generation)
-    if len(tasks) == 1 and is_plain(transaction, tasks[0], highest):
+    if len(tasks) == 1 and workflow is None and is_plain(transaction, tasks[0], highest):
         row = admitted(transaction, tasks[0])
         transaction.write("enqueue_one", *row)
-        return [EnqueueAnswer(EnqueueOutcome.ENQUEUED, tasks[0].id, state_at_first(tasks[0], transaction.now))]
+        return [EnqueueAnswer(EnqueueOutcome.ENQUEUED, tasks[0].id, cast(State, row[2]))]
     known = Known(transaction, tasks, highest)
     answers = [decide(known, new, transaction.now) for new in tasks]
     if len(known.staged) < len(tasks) and refused(transaction, tasks, answers, atomic):
         abandoned = EnqueueOutcome.ABANDONED
         return [a if a.outcome not in ACCEPTED else EnqueueAnswer(abandoned, a.id) for a in answers]
-    if known.staged:
-        store(transaction, known.staged.values())
+    if workflow is not None:
+        transaction.write("add_workflow", workflow.id, workflow.name, transaction.now)
+    store(known)
     return answers
 
 
 def is_plain(transaction: Transaction, new: NewTask, highest: str) -> bool:
     """Whether nothing can stand in the way of a task. Most calls are of this kind, and spared the rest."""
+    if new.key is not None or new.id <= highest or new.after or is_wide(transaction, new):
+        return False
     queue = transaction.catalog.queues.get(new.queue)
-    open_to_all = queue is None or (queue.state is not QueueState.DRAINING and queue.settings.max_depth is None)
-    return new.key is None and new.id > highest and open_to_all
+    return queue is None or (
+        queue.state is not QueueState.DRAINING
+        and queue.settings.max_depth is None
+        and queue.settings.enqueue_rate is None
+    )
+
+
+def is_wide(transaction: Transaction, new: NewTask) -> bool:
+    """Whether a task needs columns that most tasks leave empty."""
+    has_more = new.partition is not None or new.expires_at is not None or new.workflow is not None
+    return has_more or transaction.settings(new.queue).fair
 
 
 def refused(transaction: Transaction, tasks: Sequence[NewTask], answers: list[EnqueueAnswer], atomic: bool) -> bool:
     """Count what was not simply stored; True if the whole batch is refused for it."""
     gives_up = atomic and any(answer.outcome not in ACCEPTED for answer in answers)
     for new, answer in zip(tasks, answers, strict=True):
-        if answer.outcome in (EnqueueOutcome.FULL, EnqueueOutcome.DRAINING):
+        if answer.outcome in REJECTED:
             transaction.count(Counter.REJECTED, new.queue, 1)
         elif answer.outcome is EnqueueOutcome.DUPLICATE and not gives_up:
             transaction.count(Counter.DUPLICATES, new.queue, 1)
     return gives_up
 
 
-def decide(known: Known, new: NewTask, now: Instant) -> EnqueueAnswer:
-    if (there := known_id(known, new, now)) is not None:
-        return there
-    if new.key is not None and (held := held_key(known, new, now)) is not None:
-        return held
-    state = state_at_first(new, now)
-    queue = known.transaction.catalog.queues.get(new.queue)
-    if queue is not None:
-        if queue.state is QueueState.DRAINING:
-            return EnqueueAnswer(EnqueueOutcome.DRAINING, new.id)
-        most = queue.settings.max_depth
-        if most is not None and state is State.PENDING and known.is_full(new.queue, most):
-            return EnqueueAnswer(EnqueueOutcome.FULL, new.id)
-    known.staged[new.id] = new
-    if new.key is not None:
-        known.staged_keys[new.queue, new.key] = new
-    return EnqueueAnswer(EnqueueOutcome.ENQUEUED, new.id, state)
+def store(known: Known) -> None:
+    """Write what has been decided."""
+    transaction, staged = known.transaction, known.staged
+    waiting = [new for new in staged.values() if new.after]
+    heirs = heirs_of(known) if waiting else {}
+    plain: list[NewTask] = []
+    wide: list[NewTask] = []
+    for new in staged.values():
+        (wide if new.after or new.id in heirs or is_wide(transaction, new) else plain).append(new)
+    write_plain(transaction, plain)
+    if wide:
+        records = [admit_wide(known, new, heirs.get(new.id, 0)) for new in wide]
+        write_wide(known, wide, records)
+        write_edges(known, {record.id: record.urgency for record in records}, waiting)
+    replace(known)
+    hold_keys(known)
+    spend_tokens(known)
+    needed = {edge.id: None for new in waiting for edge in new.after if edge.id not in staged}
+    if needed:
+        inherit_anew(transaction, list(needed))
 
 
-def state_at_first(new: NewTask, now: Instant) -> State:
-    """The state that a new task will be in."""
-    return State.SCHEDULED if (new.at if new.at is not None else now + new.delay) > now else State.PENDING
-
-
-def known_id(known: Known, new: NewTask, now: Instant) -> EnqueueAnswer | None:
-    """The answer if the id is taken, by a stored task or by an earlier item."""
-    record = known.records.get(new.id)
-    there = record or known.staged.get(new.id)
-    if there is None:
-        return None
-    same = (there.name, there.queue, there.args) == (new.name, new.queue, new.args)
-    outcome = EnqueueOutcome.EXISTS if same else EnqueueOutcome.TAKEN
-    return EnqueueAnswer(outcome, new.id, record.state if record else state_at_first(known.staged[new.id], now))
-
-
-def held_key(known: Known, new: NewTask, now: Instant) -> EnqueueAnswer | None:
-    """The answer if the key is taken, by a stored task or by an earlier item."""
-    assert new.key is not None
-    earlier = known.staged_keys.get((new.queue, new.key))
-    if earlier is not None:
-        same = earlier.fingerprint == new.fingerprint
-        outcome = EnqueueOutcome.DUPLICATE if same else EnqueueOutcome.CONFLICT
-        return EnqueueAnswer(outcome, earlier.id, state_at_first(earlier, now))
-    held = known.keys.get((new.queue, to_json(new.key)))
-    if held is None:
-        return None
-    record = known.records.get(held.task)
-    if now >= held.held_until and (record is None or record.state not in UNFINISHED):
-        return None
-    outcome = EnqueueOutcome.DUPLICATE if held.fingerprint == new.fingerprint else EnqueueOutcome.CONFLICT
-    return EnqueueAnswer(outcome, held.task, record.state if record else None)
-
-
-def store(transaction: Transaction, tasks: Collection[NewTask]) -> None:
-    """Write new tasks."""
+def write_plain(transaction: Transaction, tasks: list[NewTask]) -> None:
     rows = rows_of(transaction, tasks)
     whole = len(rows) - len(rows) % ROWS
     for start in range(0, whole, ROWS):
         transaction.write("enqueue_many", *chain.from_iterable(rows[start : start + ROWS]))
     for row in rows[whole:]:
         transaction.write("enqueue_one", *row)
-    keys = [
-        (new.queue, to_json(new.key), new.id, new.fingerprint, transaction.now + new.window)
-        for new in tasks
-        if new.key is not None
-    ]
-    if keys:
-        transaction.write("save_keys", to_json(keys))
 
 
-def rows_of(transaction: Transaction, tasks: Collection[NewTask]) -> list[tuple[object, ...]]:
+def rows_of(transaction: Transaction, tasks: Iterable[NewTask]) -> list[tuple[object, ...]]:
     """The row of each task. Batches are mostly of one kind: what follows from it is worked out once for each run."""
     rows: list[tuple[object, ...]] = []
     last: tuple[object, ...] = ()
     for new in tasks:
         kind = (
-            new.queue, new.name, new.requires, new.priority, new.delay, new.at, new.deadline,
-            new.options, new.app_options, new.key, new.parent, new.metadata, new.headers,
+            new.queue, new.name, new.requires, new.priority, new.delay, new.at, new.deadline, new.options,
+            new.app_options, new.key, new.parent, new.metadata, new.headers, new.tenant, new.takes,
         )  # fmt: skip
         if kind == last:
             before = rows[-1]
@@ -200,7 +143,7 @@ def admitted(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
     catalog, now = transaction.catalog, transaction.now
     queue = catalog.queues.get(new.queue) or transaction.make_queue(new.queue)
     settings = queue.settings
-    due_at = new.at if new.at is not None else now + new.delay
+    due_at = due_at_first(new, now)
     later = due_at > now
     ready_at = due_at if later else now
     state = State.SCHEDULED if later else State.PENDING
@@ -208,7 +151,7 @@ def admitted(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
         ranking = catalog.ranking(queue, new.priority, now)
     else:
         ranking = rank(settings, priority=new.priority, deadline=new.deadline, ready_at=ready_at, now=now)
-    stream = transaction.stream(new.queue, new.name, new.requires, ranking.lane, queue.epoch)
+    stream = transaction.stream(new.queue, new.name, new.requires, ranking.lane, queue.epoch, False)
     options = resolve(new.options, new.app_options, settings, new.priority)
     transaction.changes[state, stream] += 1
     transaction.changes[Counter.ENQUEUED, new.queue] += 1
@@ -222,6 +165,8 @@ def admitted(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
         metadata=new.metadata,
         headers=new.headers,
         parent=new.parent,
+        tenant=new.tenant,
+        takes=new.takes,
     )
     return (
         new.id,
@@ -235,3 +180,95 @@ def admitted(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
         new.args.decode(),
         to_json(facts),
     )
+
+
+def heirs_of(known: Known) -> dict[str, int]:
+    """What new tasks inherit from each other."""
+    staged, states = known.staged, known.states
+    edges = {new.id: [edge.id for edge in new.after] for new in staged.values() if states[new.id] is State.BLOCKED}
+    priorities = {new.id: new.priority for new in staged.values() if states[new.id] not in ENDED}
+    return inherited_within(list(priorities), edges, priorities)
+
+
+def admit_wide(known: Known, new: NewTask, inherited: int) -> TaskRecord:
+    settings = known.transaction.make_queue(new.queue).settings
+    blocked = bool(new.after) and worst_verdict(known, new)[0] is not Verdict.GO
+    return admit(new, settings, known.transaction.now, blocked=blocked, inherited=inherited)
+
+
+def write_wide(known: Known, tasks: list[NewTask], records: list[TaskRecord]) -> None:
+    """Tasks that need all columns; those whose edges end them at once go on to where ended ones are kept."""
+    transaction = known.transaction
+    doomed = Records(transaction)
+    rows: list[tuple[object, ...]] = []
+    members: Tally[str] = Tally()
+    for new, record in zip(tasks, records, strict=True):
+        transaction.count(Counter.ENQUEUED, new.queue, 1)
+        transaction.tell(new.queue, known.states[new.id])
+        if new.workflow is not None:
+            members[new.workflow] += 1
+        if known.states[new.id] in ENDED:
+            end(transaction, doomed, record, *worst_verdict(known, new))
+            continue
+        stream = transaction.stream_of(record)
+        gated = is_gated(transaction, record)
+        rows.append(task_columns(record, stream, gated))
+        if record.state is State.PENDING:
+            transaction.count_pending(stream, record.share, 1)
+        else:
+            transaction.count(record.state, stream, 1)
+        if gated and record.partition is not None:
+            transaction.touch(record.queue, partition_key(record.queue, record.partition))
+    for part in parts(rows):
+        transaction.write("save_tasks", to_json(part))
+    doomed.flush()
+    if members:
+        transaction.write("count_members", to_json(list(members.items())))
+
+
+def parts(rows: list[tuple[object, ...]]) -> Iterator[list[tuple[object, ...]]]:
+    """Rows in arrays that are not too long."""
+    return (rows[start : start + WIDE_ROWS] for start in range(0, len(rows), WIDE_ROWS))
+
+
+def write_edges(known: Known, urgencies: dict[str, int], tasks: list[NewTask]) -> None:
+    """The edges of new tasks; open are those of tasks that wait, to prerequisites that have not ended."""
+    edges: list[tuple[object, ...]] = [
+        (new.id, slot, edge.id, edge.rule, urgencies[new.id],
+         int(known.states[new.id] is State.BLOCKED and known.states[edge.id] not in ENDED))
+        for new in tasks
+        for slot, edge in enumerate(new.after)
+    ]  # fmt: skip
+    for part in parts(edges):
+        known.transaction.write("save_edges", to_json(part))
+
+
+def replace(known: Known) -> None:
+    """Waiting tasks get the content of newer ones with their key."""
+    if not known.replacements:
+        return
+    transaction = known.transaction
+    records = Records(transaction, [task_id for _, task_id in known.replacements])
+    for new, task_id in known.replacements:
+        record = records.get(task_id)
+        assert record is not None
+        records.put(*replaced(record, new, transaction.settings(record.queue), transaction.now))
+        transaction.tell(record.queue, record.state)
+    records.flush()
+
+
+def hold_keys(known: Known) -> None:
+    holders = [(new, new.id) for new in known.staged.values() if new.key is not None] + known.replacements
+    now = known.transaction.now
+    keys = [(new.queue, to_json(new.key), task_id, new.fingerprint, now + new.window) for new, task_id in holders]
+    if keys:
+        known.transaction.write("save_keys", to_json(keys))
+
+
+def spend_tokens(known: Known) -> None:
+    """What clients have enqueued counts against what they may."""
+    if not known.buckets:
+        return
+    spent = {whose: spend(bucket, known.spent[whose]) for whose, bucket in known.buckets.items() if known.spent[whose]}
+    rows = [(queue, Scope.CLIENT, client, each.level, each.at, None) for (queue, client), each in spent.items()]
+    known.transaction.write("save_buckets", to_json(rows))

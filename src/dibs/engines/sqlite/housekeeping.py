@@ -11,7 +11,7 @@ from msgspec import structs
 from dibs.core.lease import TERM
 from dibs.core.times import DAY, MINUTE
 from dibs.engines.base import ChoreRecord, Term
-from dibs.engines.sqlite import pruning, reranking
+from dibs.engines.sqlite import pruning, reranking, tidying, workflows
 from dibs.engines.sqlite.pruning import CHORE_BATCH, Step
 from dibs.engines.sqlite.rows import to_json
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
@@ -123,6 +123,9 @@ CHORES: dict[str, Callable[[Transaction], Step]] = {
     "prune_workers": prune_workers,
     "prune_audit": prune_audit,
     "prune_stats": prune_stats,
+    "prune_workflows": workflows.prune_workflows,
+    "prune_buckets": tidying.prune_buckets,
+    "prune_shares": tidying.prune_shares,
     "checkpoint": checkpoint,
     "vacuum": vacuum,
 }

@@ -10,6 +10,7 @@ from typing import Any
 from dibs.core.task import NewTask
 from dibs.core.times import Instant
 from dibs.engines.base import EnqueueAnswer
+from dibs.engines.sqlite.aftermath import conclude
 from dibs.engines.sqlite.catalog import Catalog
 from dibs.engines.sqlite.enqueueing import enqueue
 from dibs.engines.sqlite.faults import translated
@@ -54,7 +55,7 @@ def enqueue_at_savepoint(connection: sqlite3.Connection, tasks: Sequence[NewTask
     try:
         transaction = Transaction(connection, Catalog(), now)
         answers = enqueue(transaction, tasks, atomic=True)
-        transaction.flush()
+        conclude(transaction)
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK TO dibs_enqueue")

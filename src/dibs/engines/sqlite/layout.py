@@ -17,7 +17,7 @@ from dibs.errors import StoreMismatch
 __all__ = ["APPLICATION_ID", "pending_migrations", "prepare"]
 
 APPLICATION_ID = 0x44696273  # "Dibs"
-OLDEST_READER = 1
+OLDEST_READER = 2
 RETRY_PAUSE = 0.01
 
 

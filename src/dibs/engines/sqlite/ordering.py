@@ -1,4 +1,4 @@
-"""Pending tasks in claim order, read from the index in chunks: streams merge into lanes, lanes into queues.
+"""Pending tasks in claim order: streams merge into lanes, lanes into shares and queues.
 
 Only as much is read as is asked for: about the wanted number of entries plus one chunk per stream, however deep the
 queue is.
@@ -6,93 +6,109 @@ queue is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from heapq import merge
-
-import msgspec
-from msgspec import Struct
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush, heapreplace
 
 from dibs.core.priority import effective, merge_key
 from dibs.core.times import Instant
 from dibs.engines.sqlite.catalog import Queue, Stream
+from dibs.engines.sqlite.heads import LARGEST_CHUNK, Head, read_stream
+from dibs.engines.sqlite.shares import Turns, all_shares
 from dibs.engines.sqlite.transaction import Snapshot
 
-__all__ = ["Head", "Lane", "in_claim_order", "lanes_of"]
+__all__ = ["Lane", "chunk_for", "in_claim_order", "lanes_of"]
 
 SMALLEST_CHUNK = 8
-LARGEST_CHUNK = 1000
 
 
-class Head(Struct, array_like=True, frozen=True, order=True):
-    """An entry of the pending index; they compare as claims order them within a lane."""
+class Lane:
+    """One lane of a share, with its foremost task: several sources of heads, each in order, become one."""
 
-    rank: int
-    id: str
-    ready_at: Instant
-    stream: int
+    def __init__(self, queue: Queue, number: int, order: int, sources: list[Iterator[Head]]) -> None:
+        self.queue = queue
+        self.number = number
+        self.order = order
+        firsts = [(next(source, None), n, source) for n, source in enumerate(sources)]
+        self.heap = [(head, n, source) for head, n, source in firsts if head is not None]
+        self.sources = len(sources)
+        heapify(self.heap)
 
-
-heads_decoder = msgspec.json.Decoder(list[Head])
-
-
-class Lane(Struct):
-    """One lane of a queue with its foremost task."""
-
-    queue: Queue
-    number: int
-    order: int
-    tasks: Iterator[Head]
-    head: Head
+    @property
+    def head(self) -> Head:
+        return self.heap[0][0]
 
     def effective(self, now: Instant) -> float:
-        return effective(self.head.rank, self.number, self.queue.settings, now)
+        return effective(self.heap[0][0].rank, self.number, self.queue.settings, now)
 
     def key(self, now: Instant, in_order: bool) -> tuple[float, ...]:
-        key = merge_key(self.effective(now), self.head.ready_at, self.order)
+        key = merge_key(self.effective(now), self.heap[0][0].ready_at, self.order)
         return (self.order, *key, self.number) if in_order else (*key, self.number)
 
     def advance(self) -> bool:
         """Go on to the next task; False if there is none."""
-        following = next(self.tasks, None)
-        if following is not None:
-            self.head = following
-        return following is not None
+        _, n, source = self.heap[0]
+        following = next(source, None)
+        if following is None:
+            heappop(self.heap)
+        else:
+            heapreplace(self.heap, (following, n, source))
+        return bool(self.heap)
 
+    def drop(self) -> None:
+        """Nothing more from where the foremost task came from."""
+        heappop(self.heap)
 
-def lanes_of(snapshot: Snapshot, queue: Queue, order: int, streams: Iterable[Stream], wanted: int) -> list[Lane]:
-    """The lanes that these streams of one queue form, empty ones left out."""
-    by_number: dict[int, list[Stream]] = {}
-    for stream in streams:
-        by_number.setdefault(stream.lane, []).append(stream)
-    lanes = []
-    for number, members in sorted(by_number.items()):
-        # A stream seldom gives much more than its share: ask for that first, and for more when it runs out.
-        chunk = min(max(SMALLEST_CHUNK, wanted // len(members)), LARGEST_CHUNK)
-        heads = [read_stream(snapshot, stream.number, chunk) for stream in members]
-        tasks = heads[0] if len(heads) == 1 else merge(*heads)
-        head = next(tasks, None)
+    def add(self, source: Iterator[Head]) -> None:
+        """Another source, none of whose tasks goes before the foremost one."""
+        head = next(source, None)
         if head is not None:
-            lanes.append(Lane(queue, number, order, tasks, head))
-    return lanes
+            heappush(self.heap, (head, self.sources, source))
+            self.sources += 1
+
+    def take(self, wanted: int) -> Iterator[Head]:
+        """The first tasks, and no more after them."""
+        while self.heap and wanted > 0:
+            yield self.heap[0][0]
+            wanted -= 1
+            if wanted > 0:
+                self.advance()
 
 
-def read_stream(snapshot: Snapshot, stream: int, chunk: int) -> Iterator[Head]:
-    """The entries of one stream in order."""
-    rank, task_id = -(2**62), ""
-    while True:
-        heads = heads_decoder.decode(snapshot.value("read_stream", stream, rank, task_id, chunk))
-        yield from heads
-        if len(heads) < chunk:
-            return
-        rank, task_id = heads[-1].rank, heads[-1].id
-        chunk = min(2 * chunk, LARGEST_CHUNK)
+def chunk_for(wanted: int, streams: int) -> int:
+    """A stream seldom gives much more than its share: ask for that first, and for more when it runs out."""
+    return min(max(SMALLEST_CHUNK, wanted // max(streams, 1)), LARGEST_CHUNK)
+
+
+def lanes_of(queue: Queue, order: int, sources: list[tuple[Stream, Iterator[Head]]]) -> list[Lane]:
+    """The lanes that these streams of one queue form, empty ones left out."""
+    by_number: dict[int, list[Iterator[Head]]] = {}
+    for stream, source in sources:
+        by_number.setdefault(stream.lane, []).append(source)
+    lanes = [Lane(queue, number, order, members) for number, members in sorted(by_number.items())]
+    return [lane for lane in lanes if lane.heap]
 
 
 def in_claim_order(snapshot: Snapshot, queue: Queue, wanted: int) -> Iterator[Head]:
-    """Pending tasks of a queue as claims would give them to a worker that can run everything."""
-    lanes = lanes_of(snapshot, queue, 0, snapshot.catalog.by_queue[queue.name], wanted)
-    while lanes:
-        lane = min(lanes, key=lambda each: each.key(snapshot.now, in_order=False))
+    """Pending tasks of a queue as claims would give them to a worker that can run everything, were there no limits."""
+    pending = snapshot.pending_by_stream()
+    streams = [stream for stream in snapshot.catalog.by_queue[queue.name] if stream.number in pending]
+    chunk = chunk_for(wanted, len(streams))
+    lanes: dict[str, list[Lane]] = {}
+    turns = all_shares(snapshot, queue, streams) if any(stream.fair for stream in streams) else Turns(queue)
+    while (share := turns.share) is not None:
+        if share not in lanes:
+            sources = [
+                (stream, read_stream(snapshot, stream.number, share, gated, chunk))
+                for stream in streams
+                for gated in (False, True)
+                if stream.fair or share == ""
+            ]
+            lanes[share] = lanes_of(queue, 0, sources)
+        if not lanes[share]:
+            turns.end()
+            continue
+        lane = min(lanes[share], key=lambda each: each.key(snapshot.now, in_order=False))
         yield lane.head
         if not lane.advance():
-            lanes.remove(lane)
+            lanes[share].remove(lane)
+        turns.served()

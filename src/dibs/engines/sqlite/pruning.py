@@ -12,7 +12,7 @@ from msgspec import Struct
 from dibs.core.states import State
 from dibs.core.times import DAY, Duration, Instant
 from dibs.engines.sqlite.rows import to_json
-from dibs.engines.sqlite.transaction import Transaction
+from dibs.engines.sqlite.transaction import Errand, Transaction, What
 
 __all__ = ["CHORE_BATCH", "Step", "prune_dead", "prune_finished", "prune_keys"]
 
@@ -96,6 +96,7 @@ class Sweep:
         else:
             self.transaction.write("delete_finished", to_json([(day, row.id) for row in rows]))
         self.transaction.write("delete_history", ids)
+        self.transaction.errands.append(Errand(What.FORGET, ids))
         for row in rows:
             self.transaction.count(row.state, row.stream, -1)
 

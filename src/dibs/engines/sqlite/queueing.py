@@ -12,9 +12,18 @@ from dibs.engines.base import Changed, ended_topic, work_topic
 from dibs.engines.sqlite.catalog import Queue
 from dibs.engines.sqlite.records import Records
 from dibs.engines.sqlite.rows import Row, decode_rows, to_json
-from dibs.engines.sqlite.transaction import Snapshot, Transaction
+from dibs.engines.sqlite.transaction import Errand, Snapshot, Transaction, What
 
-__all__ = ["bury_some", "delete_queue", "is_deletable", "queues", "set_queue", "set_queue_state", "stale_count"]
+__all__ = [
+    "bury_some",
+    "delete_queue",
+    "forget_some",
+    "is_deletable",
+    "queues",
+    "set_queue",
+    "set_queue_state",
+    "stale_count",
+]
 
 BURY_BATCH = 1000
 
@@ -57,6 +66,8 @@ def set_queue(
     old = there or Queue(name)
     epoch = old.epoch + reranks(old.settings, wanted)
     queue = transaction.save_queue(structs.replace(old, settings=wanted, epoch=epoch))
+    if old.settings.per_partition != wanted.per_partition:
+        transaction.errands.append(Errand(What.REGATE, name))
     transaction.remember(actor, "set queue", name, changes_text(old.settings, wanted))
     transaction.topics.add(work_topic(name))
     return as_record(queue, stale_count(transaction, name))
@@ -98,9 +109,7 @@ def bury_some(transaction: Transaction, name: str, actor: str) -> bool:
     transaction.refresh()
     records = Records(transaction)
     rows = some_waiting(transaction, [stream.number for stream in transaction.catalog.by_queue[name]])
-    for row in rows:
-        record = transaction.record(row)
-        records.stored[row.id] = (record, row.stream)
+    for record in records.see(rows):
         records.put(*buried(record, Reason.QUEUE, actor, transaction.now))
     records.flush()
     return len(rows) == BURY_BATCH
@@ -115,6 +124,8 @@ def some_waiting(transaction: Transaction, streams: list[int]) -> list[Row]:
             rows += decode_rows(transaction.value("pending_of", stream, BURY_BATCH - len(rows)))
     if len(rows) < BURY_BATCH:
         rows += decode_rows(transaction.value("due_of", to_json(streams), BURY_BATCH - len(rows)))
+    if len(rows) < BURY_BATCH:
+        rows += decode_rows(transaction.value("blocked_of", to_json(streams), BURY_BATCH - len(rows)))
     return rows
 
 
@@ -126,12 +137,25 @@ def delete_queue(transaction: Transaction, name: str, force: bool, actor: str) -
     keeps = WAITING if force else UNFINISHED
     if any(count_of(transaction, name, state) for state in keeps):
         return Changed.WRONG_STATE
+    forget_some(transaction, name)
     transaction.write("delete_queue", name)
     del transaction.catalog.queues[name]
     transaction.next_generation()
     transaction.remember(actor, "delete queue", name, "force" if force else "")
     transaction.topics.add(ended_topic(name))
     return Changed.DONE
+
+
+def forget_some(transaction: Transaction, name: str) -> bool:
+    """Forget what a queue that is about to be deleted knows of its limits and shares; False when nothing is left."""
+    transaction.refresh()
+    deleted = [
+        transaction.write("forget_buckets", name, BURY_BATCH),
+        transaction.write("forget_shares", name, BURY_BATCH),
+    ]
+    fair = [stream.number for stream in transaction.catalog.by_queue[name] if stream.fair]
+    deleted += [transaction.write("forget_turns", number, BURY_BATCH) for number in fair]
+    return BURY_BATCH in deleted
 
 
 def count_of(snapshot: Snapshot, queue: str, state: State) -> int:

@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
-from dibs.core.states import State
+import msgspec
+
+from dibs.core.states import ENDED, WAITING, State
 from dibs.core.task import HISTORY_LIMIT, HistoryEntry, TaskRecord
 from dibs.core.times import day_of
-from dibs.engines.sqlite.rows import ended_columns, task_columns, to_json
-from dibs.engines.sqlite.transaction import Transaction
+from dibs.engines.sqlite.rows import Row, ended_columns, partition_key, task_columns, to_json
+from dibs.engines.sqlite.transaction import Errand, Transaction, What
 
-__all__ = ["Place", "Records", "place_of"]
+__all__ = ["Place", "Records", "is_gated", "place_of"]
+
+texts_decoder = msgspec.json.Decoder(list[str])
 
 
 class Place(StrEnum):
@@ -48,10 +52,7 @@ class Records:
         wanted = list(dict.fromkeys(ids))
         if not wanted:
             return
-        for task_id, row in self.transaction.find(wanted).items():
-            record = self.transaction.record(row)
-            self.stored[task_id] = (record, row.stream)
-            self.current[task_id] = record
+        self.see(self.transaction.find(wanted).values())
 
     def get(self, task_id: str) -> TaskRecord | None:
         return self.current.get(task_id)
@@ -72,28 +73,76 @@ class Records:
         del self.current[task_id]
         self.touched[task_id] = None
 
+    def see(self, rows: Iterable[Row]) -> list[TaskRecord]:
+        """The records of rows that have been read already."""
+        records = []
+        for row in rows:
+            record = self.transaction.record(row)
+            self.stored[row.id] = (record, row.stream)
+            self.current[row.id] = record
+            records.append(record)
+        return records
+
     def flush(self) -> None:
-        """Write what has changed."""
+        """Write what has changed, and note what has to be followed up."""
         leaving: dict[Place, list[TaskRecord]] = {place: [] for place in Place}
         coming: dict[Place, list[tuple[TaskRecord, int]]] = {place: [] for place in Place}
+        changes: list[tuple[TaskRecord, TaskRecord]] = []
         gone = []
         for task_id in self.touched:
-            old = self.stored.get(task_id)
+            old = self.stored.pop(task_id, None)
             new = self.current.get(task_id)
             if new is None:
                 gone.append(task_id)
-            if old is not None and (new is None or must_leave(old[0], new)):
-                leaving[place_of(old[0].state)].append(old[0])
             if old is not None:
-                self.transaction.count(old[0].state, old[1], -1)
+                self.count(*old, -1)
+                if new is None or must_leave(old[0], new):
+                    leaving[place_of(old[0].state)].append(old[0])
             if new is not None:
-                stream = self.transaction.stream_of(new)
-                self.transaction.count(new.state, stream, +1)
+                stream = self.stream_for(new, old)
+                self.count(new, stream, +1)
                 coming[place_of(new.state)].append((new, stream))
+                self.stored[task_id] = (new, stream)
+                if old is not None:
+                    changes.append((old[0], new))
         self.leave(leaving)
         self.come(coming)
         self.write_histories(gone)
+        self.follow_up(changes, gone)
         self.touched.clear()
+
+    def stream_for(self, new: TaskRecord, old: tuple[TaskRecord, int] | None) -> int:
+        """A task stays where it was ranked until it is ranked again."""
+        if old is not None and new.state not in WAITING and new.queue == old[0].queue:
+            return old[1]
+        return self.transaction.stream_of(new)
+
+    def count(self, record: TaskRecord, stream: int, change: int) -> None:
+        if record.state is State.PENDING:
+            self.transaction.count_pending(stream, record.share, change)
+        else:
+            self.transaction.count(record.state, stream, change)
+        if record.partition is not None and record.state in (State.PENDING, State.RUNNING):
+            self.transaction.touch(record.queue, partition_key(record.queue, record.partition))
+
+    def follow_up(self, changes: list[tuple[TaskRecord, TaskRecord]], gone: list[str]) -> None:
+        """Errands for those that others wait for, and for what they wait for themselves."""
+        errands = self.transaction.errands
+        ended = [new.id for old, new in changes if new.state in ENDED and old.state not in ENDED]
+        followed = self.those("followed", ended)
+        needing = self.those("needing", [old.id for old, new in changes if old.state is State.BLOCKED])
+        for old, new in changes:
+            if new.id in followed:
+                errands.append(Errand(What.ENDED, new.id, new.state))
+            if new.id in needing and new.state in ENDED:
+                errands.append(Errand(What.LEFT, new.id))
+            elif old.state is new.state is State.BLOCKED and old.urgency != new.urgency:
+                errands.append(Errand(What.WEIGHED, new.id))
+        if gone:
+            errands.append(Errand(What.FORGET, to_json(gone)))
+
+    def those(self, statement: str, ids: list[str]) -> set[str]:
+        return set(texts_decoder.decode(self.transaction.value(statement, to_json(ids)))) if ids else set()
 
     def leave(self, leaving: dict[Place, list[TaskRecord]]) -> None:
         write = self.transaction.write
@@ -108,7 +157,8 @@ class Records:
     def come(self, coming: dict[Place, list[tuple[TaskRecord, int]]]) -> None:
         write = self.transaction.write
         if coming[Place.TASKS]:
-            write("save_tasks", to_json([task_columns(*each) for each in coming[Place.TASKS]]))
+            rows = [task_columns(*each, is_gated(self.transaction, each[0])) for each in coming[Place.TASKS]]
+            write("save_tasks", to_json(rows))
         if coming[Place.DEAD]:
             write("save_dead", to_json([ended_columns(*each) for each in coming[Place.DEAD]]))
         if coming[Place.FINISHED]:
@@ -130,6 +180,12 @@ class Records:
             self.entries.clear()
         if gone:
             self.transaction.write("delete_history", to_json(gone))
+
+
+def is_gated(transaction: Transaction, record: TaskRecord) -> bool:
+    """Where partitions are limited, tasks come in behind the gate; `gating` then lets the best ones out."""
+    waits = record.state is State.PENDING and record.partition is not None
+    return waits and transaction.settings(record.queue).per_partition is not None
 
 
 def must_leave(old: TaskRecord, new: TaskRecord) -> bool:

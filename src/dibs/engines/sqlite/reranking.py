@@ -7,7 +7,7 @@ from dibs.core.states import WAITING
 from dibs.engines.sqlite.catalog import Queue
 from dibs.engines.sqlite.pruning import CHORE_BATCH, Step
 from dibs.engines.sqlite.records import Records
-from dibs.engines.sqlite.rows import Row, decode_rows
+from dibs.engines.sqlite.rows import Row, decode_rows, to_json
 from dibs.engines.sqlite.transaction import Transaction
 
 __all__ = ["rerank"]
@@ -23,6 +23,7 @@ def rerank(transaction: Transaction) -> Step:
     for name in sorted(stale):
         queue = transaction.catalog.queues[name]
         taken = rerank_pending(transaction, stale[name], left)
+        taken += rerank_blocked(transaction, stale[name], left - taken)
         taken += rerank_waiting(transaction, queue, stale[name], left - taken)
         left -= taken
         done += taken
@@ -49,6 +50,14 @@ def rerank_pending(transaction: Transaction, streams: list[int], most: int) -> i
     return taken
 
 
+def rerank_blocked(transaction: Transaction, streams: list[int], most: int) -> int:
+    if most <= 0:
+        return 0
+    rows = decode_rows(transaction.value("blocked_of", to_json(streams), most))
+    rank_anew(transaction, rows)
+    return len(rows)
+
+
 def rerank_waiting(transaction: Transaction, queue: Queue, streams: list[int], most: int) -> int:
     """Tasks that wait for their time: looks at a bounded number, from where the last step stopped."""
     if most <= 0:
@@ -64,8 +73,6 @@ def rerank_waiting(transaction: Transaction, queue: Queue, streams: list[int], m
 
 def rank_anew(transaction: Transaction, rows: list[Row]) -> None:
     records = Records(transaction)
-    for row in rows:
-        record = transaction.record(row)
-        records.stored[row.id] = (record, row.stream)
+    for record in records.see(rows):
         records.put(reranked(record, transaction.settings(record.queue), transaction.now))
     records.flush()

@@ -22,4 +22,7 @@ def rescue(transaction: Transaction, presence: Presence) -> Rescued:
         if worker.presence is not None and worker.state is not WorkerState.DEAD
     }
     lost, workers, more = bury_workers(transaction, presence.absent(bytes_held))
+    term = transaction.row("term") if workers else None
+    if term is not None and term[1] in workers:
+        transaction.write("resign", term[0])
     return Rescued(expired + lost, workers, more or len(expired) == RESCUE_BATCH)

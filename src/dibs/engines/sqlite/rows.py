@@ -16,6 +16,7 @@ from dibs.core.settings import FALLBACK, Resolved
 from dibs.core.states import Reason, State
 from dibs.core.task import Failure, TaskRecord
 from dibs.core.times import Instant, day_of
+from dibs.engines.sqlite.catalog import Stream
 
 __all__ = [
     "Facts",
@@ -24,6 +25,7 @@ __all__ = [
     "decode_rows",
     "ended_columns",
     "facts_of",
+    "partition_key",
     "record_of",
     "task_columns",
     "to_json",
@@ -48,6 +50,14 @@ class Facts(Struct, kw_only=True, omit_defaults=True):
     metadata: dict[str, Any] = {}
     headers: dict[str, str] = {}
     parent: str | None = None
+    partition: str | None = None
+    tenant: str = ""
+    expires_at: Instant | None = None
+    workflow: str | None = None
+    inherited: int = 0
+    takes: bool = False
+    not_before: Instant | None = None
+    """When a blocked task is due, once nothing else keeps it."""
 
 
 class Row(Struct, array_like=True, frozen=True):
@@ -104,10 +114,17 @@ def facts_of(record: TaskRecord) -> Facts:
         metadata=record.metadata,
         headers=record.headers,
         parent=record.parent,
+        partition=record.partition,
+        tenant=record.tenant,
+        expires_at=record.expires_at,
+        workflow=record.workflow,
+        inherited=record.inherited,
+        takes=record.takes,
+        not_before=record.due_at if record.state is State.BLOCKED else None,
     )
 
 
-def record_of(row: Row, queue: str, name: str, requires: tuple[str, ...], lane: int) -> TaskRecord:
+def record_of(row: Row, stream: Stream) -> TaskRecord:
     """The record that a row and its stream tell of."""
     facts = decode_facts(row.facts)
     progress, message = progress_decoder.decode(row.progress) if row.progress is not None else (None, "")
@@ -115,19 +132,19 @@ def record_of(row: Row, queue: str, name: str, requires: tuple[str, ...], lane: 
     completed = row.state is State.COMPLETED
     return TaskRecord(
         id=row.id,
-        queue=queue,
-        name=name,
+        queue=stream.queue,
+        name=stream.name,
         args=row.args.encode(),
         priority=facts.priority,
         state=row.state,
         options=facts.options or FALLBACK,
         created_at=facts.created_at,
-        due_at=row.due_at,
+        due_at=facts.not_before if row.state is State.BLOCKED else row.due_at,
         ready_at=row.ready_at,
         started_at=row.started_at,
         finished_at=row.finished_at,
         deadline=facts.deadline,
-        lane=lane,
+        lane=stream.lane,
         rank_offset=row.rank - (row.ready_at or 0),
         rerank_at=row.rerank_at,
         attempts=facts.attempts,
@@ -145,14 +162,26 @@ def record_of(row: Row, queue: str, name: str, requires: tuple[str, ...], lane: 
         result=None if row.result is None else row.result.encode(),
         failure=None if completed else facts.failure,
         key=facts.key,
-        requires=requires,
+        requires=stream.requires,
         metadata=facts.metadata,
         headers=facts.headers,
         parent=facts.parent,
+        partition=facts.partition,
+        tenant=facts.tenant,
+        share=facts.tenant if stream.fair else "",
+        expires_at=facts.expires_at,
+        workflow=facts.workflow,
+        inherited=facts.inherited,
+        takes=facts.takes,
     )
 
 
-def task_columns(record: TaskRecord, stream: int) -> tuple[object, ...]:
+def partition_key(queue: str, partition: str) -> str:
+    """What partitions are told apart by in the whole store. No queue's name has a space."""
+    return f"{queue} {partition}"
+
+
+def task_columns(record: TaskRecord, stream: int, gated: bool) -> tuple[object, ...]:
     """An unfinished task, as `save_tasks.sql` takes it."""
     return (
         record.id,
@@ -160,7 +189,7 @@ def task_columns(record: TaskRecord, stream: int) -> tuple[object, ...]:
         record.state,
         record.rank,
         record.ready_at,
-        record.due_at,
+        None if record.state is State.BLOCKED else record.due_at,
         record.rerank_at,
         record.lease,
         record.options.lease,
@@ -169,6 +198,11 @@ def task_columns(record: TaskRecord, stream: int) -> tuple[object, ...]:
         record.worker,
         record.sequence,
         int(record.cancel_reason is not None),
+        record.share,
+        int(gated),
+        None if record.partition is None else partition_key(record.queue, record.partition),
+        record.expires_at,
+        record.workflow,
         progress_text(record),
         record.args.decode(),
         to_json(facts_of(record)),
@@ -194,6 +228,7 @@ def ended_columns(record: TaskRecord, stream: int) -> tuple[object, ...]:
         None if record.result is None else record.result.decode(),
         record.args.decode(),
         to_json(facts_of(record)),
+        record.workflow,
     )
 
 

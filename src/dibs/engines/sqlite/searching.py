@@ -87,6 +87,8 @@ def matches(record: TaskRecord, query: Query) -> bool:
         and (query.created_after is None or record.created_at >= query.created_after)
         and (query.created_before is None or record.created_at < query.created_before)
         and (query.key is None or record.key == query.key)
+        and (query.workflow is None or record.workflow == query.workflow)
+        and (query.tenant is None or record.tenant == query.tenant)
         and has_metadata(record, query.metadata)
         and (not query.text or query.text.lower() in searched_text(record).lower())
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -16,7 +17,7 @@ from dibs.core.times import Instant, day_of
 from dibs.engines.base import Counter, ExtendAnswer, ExtendOutcome, Extension, SettleOutcome
 from dibs.engines.sqlite.records import Records
 from dibs.engines.sqlite.rows import decode_facts, decode_rows, to_json
-from dibs.engines.sqlite.transaction import Transaction
+from dibs.engines.sqlite.transaction import Errand, Transaction, What
 
 __all__ = ["extend", "lose", "settle", "take_back_expired"]
 
@@ -24,10 +25,12 @@ Rows = list[tuple[int, Settlement]]
 
 
 class Fenced(Struct, array_like=True, frozen=True):
-    """A run whose lease is current."""
+    """A run whose lease is current. `followed`: other tasks wait for it."""
 
     key: int
     stream: int
+    partition: str | None
+    followed: int
 
 
 class Held(Struct, array_like=True, frozen=True):
@@ -47,6 +50,9 @@ def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> list[
     answers: dict[int, SettleOutcome] = {}
     for part in without_repeats(settlements):
         settle_part(transaction, part, answers)
+    if len(transaction.errands) > 1:  # tasks ended in the order in which they were reported
+        places = {settlement.lease.id: i for i, settlement in enumerate(settlements)}
+        transaction.errands = deque(sorted(transaction.errands, key=lambda errand: places.get(errand.about, 0)))
     return [answers[i] for i in range(len(settlements))]
 
 
@@ -66,11 +72,21 @@ def settle_part(transaction: Transaction, part: Rows, answers: dict[int, SettleO
     runs = [run for run in fenced if part[run.key][1].outcome is Outcome.COMPLETED]
     if runs:
         complete(transaction, [part[run.key][1] for run in runs], Tally(run.stream for run in runs))
+        follow_up(transaction, [(part[run.key][1].lease.id, run) for run in runs])
         answers.update((part[run.key][0], SettleOutcome.DONE) for run in runs)
     if len(runs) < len(part):
         bulk = {run.key for run in runs}
         others = [each for key, each in enumerate(part) if key not in bulk]
         settle_records(transaction, others, answers)
+
+
+def follow_up(transaction: Transaction, runs: list[tuple[str, Fenced]]) -> None:
+    """What `Records.flush` does for tasks that end one by one."""
+    for task_id, run in runs:
+        if run.followed:
+            transaction.errands.append(Errand(What.ENDED, task_id, State.COMPLETED))
+        if run.partition is not None:
+            transaction.touch(transaction.catalog.streams[run.stream].queue, run.partition)
 
 
 def complete(transaction: Transaction, settlements: list[Settlement], streams: Tally[int]) -> None:
@@ -158,13 +174,11 @@ def lose(transaction: Transaction, rows: str) -> list[str]:
     """These running tasks (rows as JSON) have lost their worker."""
     records = Records(transaction)
     found = []
-    for row in decode_rows(rows):
-        record = transaction.record(row)
-        records.stored[row.id] = (record, row.stream)
+    for record in records.see(decode_rows(rows)):
         after, entry = lost(record, transaction.standing(record.queue), transaction.now)
         records.put(after, entry)
         transaction.count(Counter.LOSSES, record.queue, 1)
         transaction.tell(record.queue, after.state)
-        found.append(row.id)
+        found.append(record.id)
     records.flush()
     return found

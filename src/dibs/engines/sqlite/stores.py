@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 from weakref import WeakSet
 
 from dibs.core.times import Instant
+from dibs.engines.sqlite.aftermath import conclude
 from dibs.engines.sqlite.bells import Bells
 from dibs.engines.sqlite.catalog import Catalog
 from dibs.engines.sqlite.faults import translated, translation
@@ -127,7 +128,7 @@ class Store:
             connection.execute("BEGIN IMMEDIATE")
             transaction = Transaction(connection, self.catalog, clock(now))
             answer = verb(transaction, *arguments)
-            transaction.flush()
+            conclude(transaction)
             connection.execute("COMMIT")
         except BaseException as error:
             self.take_back(connection)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections import defaultdict
+from collections import defaultdict, deque
+from enum import StrEnum
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from dibs.core.settings import QueueSettings
 from dibs.core.states import WAITING, State
@@ -17,10 +19,37 @@ from dibs.engines.sqlite.catalog import Catalog, Queue, Stream, StreamKey
 from dibs.engines.sqlite.rows import Row, decode_rows, record_of, to_json
 from dibs.engines.sqlite.statements import statement
 
-__all__ = ["Snapshot", "Transaction"]
+__all__ = ["Errand", "Snapshot", "Transaction", "What"]
 
 Tallies = list[tuple[str, int | str, int]]
 tallies_decoder: msgspec.json.Decoder[Tallies] = msgspec.json.Decoder(Tallies)
+
+
+class What(StrEnum):
+    """What is left to be followed up."""
+
+    ENDED = "ended"  # the open edges that lead to a task that has ended
+    LEFT = "left"  # the open edges of a task that has ended while it waited
+    WEIGHED = "weighed"  # the open edges of a task whose urgency has changed
+    CANCEL = "cancel"  # the members of a workflow
+    REPLAY = "replay"
+    FORGET = "forget"  # the edges of a task that is gone
+    REGATE = "regate"  # the partitions of a queue whose limit has changed
+
+
+class Errand(Struct, omit_defaults=True):
+    """Something to go on with, about a task, a workflow or a queue. `n` is its number if it is stored already.
+
+    `after` is how far it has come.
+    """
+
+    what: What
+    about: str
+    state: State = State.COMPLETED
+    note: str = ""
+    actor: str = ""
+    after: str = ""
+    n: int | None = None
 
 
 class Snapshot:
@@ -46,7 +75,7 @@ class Snapshot:
 
     def record(self, row: Row) -> TaskRecord:
         stream = self.catalog.streams[row.stream]
-        return record_of(row, stream.queue, stream.name, stream.requires, stream.lane)
+        return record_of(row, stream)
 
     def find(self, ids: list[str]) -> dict[str, Row]:
         """The rows of those tasks that exist, wherever they are."""
@@ -62,11 +91,18 @@ class Snapshot:
 
 
 class Transaction(Snapshot):
-    """A write transaction: counts and topics gather here, and are written and rung by whoever opened it."""
+    """A write transaction: counts, topics and what is to be followed up gather here.
+
+    Whoever opened it has `aftermath.conclude` write the counts and follow up, and then rings.
+    """
 
     def __init__(self, connection: sqlite3.Connection, catalog: Catalog, now: Instant) -> None:
         super().__init__(connection, catalog, now)
         self.changes: dict[tuple[str, int | str], int] = defaultdict(int)
+        self.shares: dict[tuple[str, str], int] = {}
+        self.turns: dict[tuple[int, str], None] = {}
+        self.errands: deque[Errand] = deque()
+        self.partitions: dict[str, dict[str, None]] = {}
         self.topics: set[str] = set()
 
     def write(self, name: str, *parameters: Any) -> int:
@@ -76,6 +112,21 @@ class Transaction(Snapshot):
     def count(self, what: State | Counter, whose: int | str, change: int) -> None:
         self.changes[what, whose] += change
 
+    def count_pending(self, number: int, share: str, change: int) -> None:
+        """Count pending tasks of one share of a stream. Where tenants take turns, those that come get one."""
+        self.changes[State.PENDING, number] += change
+        stream = self.catalog.streams[number]
+        if stream.fair:
+            key = (stream.queue, share)
+            self.shares[key] = self.shares.get(key, 0) + change
+            if change > 0:
+                self.turns[number, share] = None
+
+    def touch(self, queue: str, partition: str) -> None:
+        """Note a partition in which a pending task has come or gone, or a slot come free: who is next may change."""
+        if self.settings(queue).per_partition is not None:
+            self.partitions.setdefault(queue, {})[partition] = None
+
     def flush(self) -> None:
         """Write the counts that have changed."""
         changes = [(what, whose, change) for (what, whose), change in self.changes.items() if change]
@@ -84,6 +135,12 @@ class Transaction(Snapshot):
         elif changes:
             self.write("tally", to_json(changes))
         self.changes.clear()
+        if self.shares:
+            self.write("count_shares", to_json([(*key, change) for key, change in self.shares.items()]))
+            self.shares.clear()
+        if self.turns:
+            self.write("add_turns", to_json([(n, share, self.catalog.streams[n].queue) for n, share in self.turns]))
+            self.turns.clear()
 
     def standing(self, name: str) -> QueueSettings | None:
         """The settings of a queue that exists."""
@@ -107,17 +164,17 @@ class Transaction(Snapshot):
 
     def stream_of(self, record: TaskRecord) -> int:
         """The number of the stream that a task belongs to as it is ranked now."""
-        epoch = self.catalog.epoch(record.queue)
-        return self.stream(record.queue, record.name, record.requires, record.lane, epoch)
+        epoch, fair = self.catalog.epoch(record.queue), self.settings(record.queue).fair
+        return self.stream(record.queue, record.name, record.requires, record.lane, epoch, fair)
 
     def stream(self, *key: *StreamKey) -> int:
         """The number of a stream, made now if there was none."""
         number = self.catalog.numbers.get(key)
         return self.add_stream(*key) if number is None else number
 
-    def add_stream(self, queue: str, name: str, requires: tuple[str, ...], lane: int, epoch: int) -> int:
-        number: int = self.value("add_stream", queue, name, to_json(requires), lane, epoch)
-        self.catalog.add(Stream(number, queue, name, requires, lane, epoch))
+    def add_stream(self, queue: str, name: str, requires: tuple[str, ...], lane: int, epoch: int, fair: bool) -> int:
+        number: int = self.value("add_stream", queue, name, to_json(requires), lane, epoch, int(fair))
+        self.catalog.add(Stream(number, queue, name, requires, lane, epoch, fair))
         self.next_generation()
         return number
 
@@ -130,7 +187,7 @@ class Transaction(Snapshot):
             self.topics.add(work_topic(queue))
         else:
             self.topics.add(ended_topic(queue))
-        if self.settings(queue).max_concurrent is not None:  # a slot may have come free
+        if self.settings(queue).limits_starts:  # a slot may have come free
             self.topics.add(work_topic(queue))
 
     def remember(self, actor: str, act: str, target: str, detail: str = "") -> None:

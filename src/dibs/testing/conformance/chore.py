@@ -7,7 +7,7 @@ from dibs.core.states import State
 from dibs.core.task import Outcome
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
 from dibs.engines.base import EnqueueOutcome
-from dibs.testing.conformance.harness import QUEUE, Harness
+from dibs.testing.conformance.harness import Harness
 
 
 async def test_each_runs_on_an_empty_store(harness: Harness) -> None:
@@ -53,24 +53,20 @@ async def test_tiers_promote(harness: Harness) -> None:
     harness.later(10 * MINUTE - SECOND)
     medium = await harness.add(priority=50)
     await harness.rerank()
-    assert await peek(harness) == [medium, low]
+    assert await harness.peek() == [medium, low]
     harness.later(SECOND)
     await harness.rerank()
-    assert await peek(harness) == [low, medium], "promoted to its tier, and there the longer ready"
+    assert await harness.peek() == [low, medium], "promoted to its tier, and there the longer ready"
     high = await harness.add(priority=70)
     await harness.rerank()
-    assert await peek(harness) == [high, low, medium]
+    assert await harness.peek() == [high, low, medium]
     harness.later(10 * MINUTE)
     await harness.rerank()
-    assert await peek(harness) == [low, high, medium]
+    assert await harness.peek() == [low, high, medium]
     critical = await harness.add(priority=90)
     harness.later(DAY)
     await harness.rerank()
-    assert await peek(harness) == [critical, low, medium, high]
-
-
-async def peek(harness: Harness) -> list[str]:
-    return [record.id for record in await harness.engine.peek(QUEUE, 100, now=harness.now)]
+    assert await harness.peek() == [critical, low, medium, high]
 
 
 async def test_deadlines_step_closer(harness: Harness) -> None:
@@ -78,13 +74,13 @@ async def test_deadlines_step_closer(harness: Harness) -> None:
     due = await harness.add(priority=40, deadline=harness.now + 2 * HOUR)
     usual = await harness.add(priority=50)
     await harness.rerank()
-    assert await peek(harness) == [usual, due], "a far deadline gives no boost"
+    assert await harness.peek() == [usual, due], "a far deadline gives no boost"
     harness.later(HOUR + 20 * MINUTE - 1)
     await harness.rerank()
-    assert await peek(harness) == [usual, due], "one step of five points"
+    assert await harness.peek() == [usual, due], "one step of five points"
     harness.later(1)
     await harness.rerank()
-    assert await peek(harness) == [due, usual], "two steps of five: equal, and then by id"
+    assert await harness.peek() == [due, usual], "two steps of five: equal, and then by id"
     late = await harness.add(priority=70, at=harness.now + 40 * MINUTE)
     harness.later(40 * MINUTE)
     await harness.rerank()

@@ -11,6 +11,11 @@ from dibs.core.times import DAY, HOUR, MINUTE, SECOND
 from dibs.engines.base import ClaimRequest, Counter
 from dibs.testing.conformance.harness import QUEUE, WORKER, Harness, lease_of
 
+GIVEN = (
+    "id", "queue", "name", "args", "priority", "deadline", "metadata", "headers", "parent",
+    "partition", "tenant", "workflow", "takes",
+)  # fmt: skip
+
 
 async def test_gives_the_task_with_all_that_it_needs(harness: Harness) -> None:
     task = harness.new(
@@ -20,12 +25,16 @@ async def test_gives_the_task_with_all_that_it_needs(harness: Harness) -> None:
         metadata={"a": 1},
         headers={"h": "x"},
         parent=harness.new_id(),
+        partition="p",
+        tenant="t",
+        workflow=harness.new_id(),
+        takes=True,
     )
     await harness.enqueue(task)
     ready_at = harness.now
     harness.later(SECOND)
     (leased,) = await harness.claim()
-    for name in ("id", "queue", "name", "args", "priority", "deadline", "metadata", "headers", "parent"):
+    for name in GIVEN:
         assert getattr(leased, name) == getattr(task, name)
     assert (leased.lease, leased.attempts, leased.losses, leased.attempt) == (1, 0, 0, 1)
     assert (leased.claimed_at, leased.ready_at) == (harness.now, ready_at)

@@ -14,6 +14,10 @@ from dibs.testing.conformance.harness import QUEUE, Harness
 ENQUEUED, EXISTS, TAKEN = EnqueueOutcome.ENQUEUED, EnqueueOutcome.EXISTS, EnqueueOutcome.TAKEN
 DUPLICATE, CONFLICT = EnqueueOutcome.DUPLICATE, EnqueueOutcome.CONFLICT
 FULL, DRAINING, ABANDONED = EnqueueOutcome.FULL, EnqueueOutcome.DRAINING, EnqueueOutcome.ABANDONED
+STORED = (
+    "id", "queue", "name", "args", "priority", "deadline", "key", "requires", "metadata", "headers", "parent",
+    "partition", "tenant", "expires_at", "workflow", "takes",
+)  # fmt: skip
 
 
 async def test_stores_everything_that_was_given(harness: Harness) -> None:
@@ -27,12 +31,16 @@ async def test_stores_everything_that_was_given(harness: Harness) -> None:
         metadata={"customer": 7, "tags": ["a", "b"], "nested": {"deep": None}},
         headers={"traceparent": "00-1-2-03"},
         parent=harness.new_id(),
+        partition="Müller & Söhne",
+        tenant="acme, inc.",
+        expires_at=harness.now + 2 * DAY,
+        workflow=harness.new_id(),
+        takes=True,
     )
     await harness.enqueue(task)
     record = await harness.record(task.id)
-    for name in ("id", "queue", "name", "args", "priority", "deadline", "key", "requires", "metadata", "headers"):
+    for name in STORED:
         assert getattr(record, name) == getattr(task, name)
-    assert record.parent == task.parent
     assert (record.state, record.created_at, record.ready_at) == (State.PENDING, harness.now, harness.now)
     assert (record.due_at, record.lease, record.attempts, record.losses) == (None, 0, 0, 0)
 

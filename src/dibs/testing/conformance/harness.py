@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from msgspec import structs
 
+from dibs.core.graph import Edge, Rule
 from dibs.core.ids import uuid7
 from dibs.core.settings import QueueSettings, change_settings
 from dibs.core.states import State
@@ -28,11 +29,12 @@ from dibs.engines.base import (
     Counter,
     Engine,
     EnqueueOutcome,
+    NewWorkflow,
     SettleOutcome,
     Term,
 )
 
-__all__ = ["QUEUE", "START", "WORKER", "EngineFactory", "Harness", "lease_of"]
+__all__ = ["QUEUE", "START", "WORKER", "EngineFactory", "Harness", "edges", "lease_of"]
 
 EngineFactory = Callable[[], Engine]
 """Makes an engine, not yet opened, on a new and empty store."""
@@ -46,6 +48,11 @@ ENOUGH_STEPS = 1_000
 def lease_of(task: LeasedTask) -> Lease:
     """The lease that a claimed task came with."""
     return Lease(task.id, task.lease)
+
+
+def edges(*ids: str, rule: Rule = Rule.CANCEL) -> tuple[Edge, ...]:
+    """Wait for these tasks."""
+    return tuple(Edge(task_id, rule) for task_id in ids)
 
 
 class Harness:
@@ -85,6 +92,18 @@ class Harness:
     async def add_many(self, count: int, **facts: object) -> list[str]:
         """Enqueue several like tasks at once."""
         return await self.enqueue(*(self.new(**facts) for _ in range(count)))
+
+    async def follow(self, *needs: str, rule: Rule = Rule.CANCEL, **facts: object) -> str:
+        """Enqueue one new task that waits for others."""
+        return await self.add(after=edges(*needs, rule=rule), **facts)
+
+    async def begin(self, *tasks: NewTask, name: str = "") -> str:
+        """Enqueue tasks as the members of a new workflow."""
+        workflow = NewWorkflow(self.new_id(), name)
+        members = [structs.replace(task, workflow=workflow.id) for task in tasks]
+        answers = await self.engine.enqueue(members, atomic=True, workflow=workflow, now=self.now)
+        assert [answer.outcome for answer in answers] == [EnqueueOutcome.ENQUEUED] * len(tasks)
+        return workflow.id
 
     async def outcomes(self, *tasks: NewTask, atomic: bool = False) -> list[EnqueueOutcome]:
         """Enqueue tasks that may be refused."""
@@ -134,6 +153,17 @@ class Harness:
         assert await self.settle(task, outcome) is SettleOutcome.DONE
         return task.id
 
+    async def finish(self, task_id: str, outcome: Outcome = Outcome.COMPLETED) -> None:
+        """Claim the most urgent task, which must be this one, and settle it."""
+        assert await self.settle(await self.take(task_id), outcome) is SettleOutcome.DONE
+
+    async def run_errands(self, most: int = ENOUGH_STEPS) -> int:
+        """Claim nothing until no step has anything left to do; how many claims that took."""
+        for steps in range(most):
+            if (await self.claims(queues=("nowhere",))).next_due_in != 0:
+                return steps
+        raise AssertionError("there is always something left to do")
+
     async def record(self, task_id: str) -> TaskRecord:
         """A task that must be there."""
         (record,) = await self.engine.get([task_id])
@@ -142,6 +172,14 @@ class Harness:
 
     async def state(self, task_id: str) -> State:
         return (await self.record(task_id)).state
+
+    async def states(self, *ids: str) -> list[State]:
+        return [await self.state(task_id) for task_id in ids]
+
+    async def is_open(self, task_id: str) -> list[bool]:
+        """Which edges of a task are open, in their order."""
+        (needs,) = await self.engine.needs([task_id])
+        return [need.is_open for need in needs]
 
     async def events(self, task_id: str) -> list[HistoryEvent]:
         """What happened to a task, oldest first."""
@@ -158,6 +196,10 @@ class Harness:
     async def queue(self, name: str = QUEUE) -> QueueRecord | None:
         """A queue's record, if there is such a queue."""
         return next((record for record in await self.engine.queues() if record.name == name), None)
+
+    async def peek(self, queue: str = QUEUE, limit: int = 100) -> list[str]:
+        """The next tasks of a queue."""
+        return [record.id for record in await self.engine.peek(queue, limit, now=self.now)]
 
     async def set_queue(self, name: str = QUEUE, **changes: object) -> QueueRecord:
         """Change settings, given as people give them."""

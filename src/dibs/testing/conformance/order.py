@@ -1,18 +1,20 @@
-"""The order of claims, for random tasks: exactly the sorted prefix of those that the worker can run.
+"""The order of claims, for random tasks: exactly the best of those that the worker can run and that may start.
 
-What is right is worked out here from `dibs.core.priority` and nothing else, not from another engine.
+What is right is worked out here from the arithmetic in `dibs.core` and nothing else, not from another engine.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from fractions import Fraction
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
+from dibs.core.fairness import next_tag, start_tag
+from dibs.core.limits import Scope, free_slots, limits_for
 from dibs.core.priority import HIGHEST, rank, scale
 from dibs.core.settings import QueueSettings, change_settings
 from dibs.core.times import HOUR, MINUTE, SECOND, Duration, Instant
@@ -29,6 +31,11 @@ POLICIES: tuple[dict[str, object], ...] = (
     {"policy": "tiers"},
     {"policy": "tiers", "promote_low": 30, "promote_medium": 90},
     {"policy": "strict"},
+    {"fair": True, "weights": {"a": 2.5}},
+    {"fair": True, "policy": "tiers", "max_concurrent": 7},
+    {"fair": True, "aging": 60, "max_aging_bonus": 10, "per_task": {"x": 3}},
+    {"per_task": {"x": 2, "y": 5}, "per_partition": 1},
+    {"fair": True, "per_partition": 2},
 )
 QUEUES = ("a", "b", "c")
 SPANS: tuple[Duration, ...] = (0, 0, 1, SECOND, 45 * SECOND, MINUTE, 10 * MINUTE, HOUR)
@@ -44,6 +51,8 @@ class Waiting(Struct, frozen=True):
     priority: int
     delay: Duration
     deadline_in: Duration | None
+    tenant: str
+    partition: str | None
 
 
 class Scenario(Struct, frozen=True):
@@ -72,9 +81,8 @@ class Placed(Struct, frozen=True):
     """A task at the moment of the claim: its place in a lane, and its effective priority, exactly."""
 
     id: str
-    queue: str
+    task: Waiting
     lane: int
-    rank: int
     ready_at: Instant
     effective: Fraction
 
@@ -88,6 +96,8 @@ waiting_tasks = st.builds(
     priority=st.integers(0, 100),
     delay=st.sampled_from((0, 0, 0, MINUTE, HOUR)),
     deadline_in=st.none() | st.sampled_from((0, 5 * MINUTE, 50 * MINUTE, 5 * HOUR)),
+    tenant=st.sampled_from(("", "a", "a", "a", "b")),
+    partition=st.sampled_from((None, None, "p", "q")),
 )
 scenarios = st.builds(
     Scenario,
@@ -135,7 +145,7 @@ async def compare(harness: Harness, scenario: Scenario) -> None:
     harness.later(scenario.wait)
     await harness.claim(queues=("nowhere",))  # promotes what is due, so that it can be ranked anew
     await harness.rerank()
-    expected = oracle(scenario, known, harness.now)
+    expected = Oracle(scenario, known, harness.now).order()
     for limit in scenario.limits:
         given_ids = await harness.claim_ids(
             limit,
@@ -158,27 +168,65 @@ async def arrive(harness: Harness, task: Waiting) -> Known:
         priority=task.priority,
         delay=task.delay,
         deadline=deadline,
+        tenant=task.tenant,
+        partition=task.partition,
     )
     return Known(task, task_id, harness.now + task.delay, deadline)
 
 
-def oracle(scenario: Scenario, known: list[Known], now: Instant) -> list[str]:
-    """All that the worker can run, in the order in which it must be given."""
-    policies: dict[str, dict[str, object]] = dict(zip(QUEUES, scenario.policies, strict=True))
-    lanes: dict[tuple[str, int], list[Placed]] = defaultdict(list)
-    for each in known:
-        if can_run(scenario, each.task) and each.ready_at <= now:
-            placed = place(each, change_settings(QueueSettings(), policies[each.task.queue]), now)
-            lanes[placed.queue, placed.lane].append(placed)
-    for lane in lanes.values():
-        lane.sort(key=lambda placed: (-placed.effective, placed.id))
-    heads = [lane for lane in lanes.values() if lane]
-    order: list[str] = []
-    while heads:
-        lane = min(heads, key=lambda lane: merge_order(scenario, lane[0]))
-        order.append(lane.pop(0).id)
-        heads = [lane for lane in heads if lane]
-    return order
+class Oracle:
+    """All that the worker can run and may start, in the order in which it must be given; nothing is ever settled."""
+
+    def __init__(self, scenario: Scenario, known: list[Known], now: Instant) -> None:
+        self.scenario = scenario
+        pairs = zip(QUEUES, scenario.policies, strict=True)
+        self.settings = {queue: change_settings(QueueSettings(), policy) for queue, policy in pairs}
+        self.tags: dict[tuple[str, str], int] = defaultdict(int)
+        self.clocks = dict.fromkeys(QUEUES, 0)
+        self.running: Counter[tuple[str, Scope, str]] = Counter()
+        self.waiting = [
+            place(each, self.settings[each.task.queue], now)
+            for each in known
+            if can_run(scenario, each.task) and each.ready_at <= now
+        ]
+
+    def order(self) -> list[str]:
+        given_ids: list[str] = []
+        while heads := [head for queue in QUEUES if (head := self.head(queue)) is not None]:
+            best = min(heads, key=lambda head: merge_order(self.scenario, head))
+            self.waiting.remove(best)
+            self.start(best.task)
+            given_ids.append(best.id)
+        return given_ids
+
+    def head(self, queue: str) -> Placed | None:
+        """The queue's next task: the best of the share whose turn it is, among those that have one that may start."""
+        free = [each for each in self.waiting if each.task.queue == queue and self.has_room(each.task)]
+        if not free:
+            return None
+        share = min((self.turn(each.task), self.share(each.task)) for each in free)[1]
+        lanes: dict[int, Placed] = {}
+        for each in sorted(free, key=lambda placed: (-placed.effective, placed.id)):
+            if self.share(each.task) == share:
+                lanes.setdefault(each.lane, each)
+        return min(lanes.values(), key=lambda head: merge_order(self.scenario, head))
+
+    def share(self, task: Waiting) -> str:
+        return task.tenant if self.settings[task.queue].fair else ""
+
+    def turn(self, task: Waiting) -> int:
+        return start_tag(self.clocks[task.queue], self.tags[task.queue, self.share(task)])
+
+    def has_room(self, task: Waiting) -> bool:
+        limits = limits_for(self.settings[task.queue], task.name, task.partition)
+        return all(free_slots(limit, self.running[task.queue, scope, whose]) != 0 for scope, whose, limit in limits)
+
+    def start(self, task: Waiting) -> None:
+        for scope, whose, _ in limits_for(self.settings[task.queue], task.name, task.partition):
+            self.running[task.queue, scope, whose] += 1
+        if self.settings[task.queue].fair:
+            start = self.clocks[task.queue] = self.turn(task)
+            self.tags[task.queue, task.tenant] = next_tag(self.settings[task.queue], task.tenant, start)
 
 
 def can_run(scenario: Scenario, task: Waiting) -> bool:
@@ -191,11 +239,11 @@ def place(known: Known, settings_now: QueueSettings, now: Instant) -> Placed:
     )
     value = known.ready_at + ranking.offset
     points = Fraction(now - value, scale(settings_now, ranking.lane))
-    return Placed(known.id, known.task.queue, ranking.lane, value, known.ready_at, points)
+    return Placed(known.id, known.task, ranking.lane, known.ready_at, points)
 
 
 def merge_order(scenario: Scenario, head: Placed) -> tuple[object, ...]:
     """Heads: by turn if asked, else by what people see of effective priority, a double of at most 100."""
-    turn = scenario.served.index(head.queue)
+    turn = scenario.served.index(head.task.queue)
     urgency = -min(float(head.effective), float(HIGHEST))
     return (turn if scenario.in_order else 0, urgency, head.ready_at, turn, head.lane)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from dibs.core.settings import Defaults, Policy, QueueSettings, Tier
+from dibs.core.settings import Defaults, Limit, Policy, QueueSettings, Tier
 from dibs.core.states import Reason, State
 from dibs.core.task import HistoryEvent, Outcome, QueueState
 from dibs.core.times import HOUR, SECOND
@@ -23,6 +23,12 @@ async def test_settings_come_back(harness: Harness) -> None:
         max_concurrent=6,
         rate=1.5,
         burst=7,
+        per_task={"send": Limit(max_concurrent=3), "fetch": Limit(rate=0.5, burst=2)},
+        per_partition=Limit(max_concurrent=1, rate=1.5),
+        enqueue_rate=10.0,
+        enqueue_burst=20,
+        fair=True,
+        weights={"acme": 2.0, "Müller & Söhne": 0.5},
     )
     record = await harness.engine.set_queue("q", settings, expected=0, now=harness.now)
     assert record is not None
@@ -125,6 +131,7 @@ async def test_policy_change_ranks_waiting_tasks_by_chore(harness: Harness) -> N
 async def test_other_settings_make_nothing_stale(harness: Harness) -> None:
     await harness.add()
     assert (await harness.set_queue(max_depth=5, keep=1, retries=9)).stale == 0
+    assert (await harness.set_queue(per_partition=1, per_task={"work": 1}, weights={"a": 2})).stale == 0
 
 
 async def test_empty_queue_is_deleted(harness: Harness) -> None:

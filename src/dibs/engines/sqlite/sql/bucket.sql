@@ -1,2 +1,2 @@
--- The start tokens of a queue. Takes its name. Returns the bucket (JSON) or NULL.
-SELECT bucket FROM dibs_queues WHERE name = ?;
+-- One token bucket. Takes queue, scope, whose. Returns (level, at), or no row. Seeks by primary key.
+SELECT level, at FROM dibs_buckets WHERE queue = ? AND scope = ? AND whose = ?;

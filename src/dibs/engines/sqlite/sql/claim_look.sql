@@ -1,7 +1,10 @@
--- What a claim must know first. Takes nothing. Returns the generation, when the next waiting task falls due, and a JSON
--- array of (stream, pending tasks). One seek in dibs_due, one short range of dibs_tallies.
+-- What a claim must know first. Takes nothing. Returns the generation, when the next waiting task falls due, when the
+-- next one expires, 1 if errands are left, and a JSON array of (stream, pending tasks). A seek in dibs_due, dibs_expiries
+-- and dibs_errands each, one short range of dibs_tallies.
 SELECT
     generation,
     (SELECT min(due_at) FROM dibs_tasks WHERE due_at IS NOT NULL),
+    (SELECT min(expires_at) FROM dibs_tasks WHERE expires_at IS NOT NULL AND state <> 'running'),
+    EXISTS (SELECT 1 FROM dibs_errands),
     (SELECT json_group_array(json_array(whose, n)) FROM dibs_tallies WHERE what = 'pending' AND n > 0)
 FROM dibs_store;

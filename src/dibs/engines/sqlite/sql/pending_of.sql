@@ -1,4 +1,4 @@
--- Some pending tasks of a stream. Takes the stream, how many. Returns a JSON array of rows (the columns of `Row`).
+-- Some pending tasks of a stream, gated ones last. Takes the stream, how many. Returns a JSON array of rows (the columns of `Row`).
 -- Reads a range of dibs_pending.
 SELECT json_group_array(json_array(
     id, stream, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,

@@ -1,8 +1,10 @@
 -- Store dead tasks. Takes a JSON array of ended tasks (the columns of `ended_columns`; dead ones have no result).
 REPLACE INTO dibs_dead (
-    id, day, stream, state, rank, ready_at, lease, started_at, finished_at, worker, sequence, progress, args, facts
+    id, day, stream, state, rank, ready_at, lease, started_at, finished_at, worker, sequence, progress, args, facts,
+    workflow
 )
 SELECT
     value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7,
-    value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 13, value ->> 14
+    value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 13, value ->> 14,
+    value ->> 15
 FROM json_each(?);

@@ -1,0 +1,49 @@
+"""Schedules: tasks that come again and again, by the calendar of a time zone or at a fixed rate.
+
+Run it with `python schedules.py`. A clock that is turned by hand makes days pass in no time; in production
+`dibs worker schedules:app` tells the store what is declared here, and the leading worker fires it.
+"""
+
+from datetime import timedelta
+
+from dibs import Context, Dibs
+from dibs.testing import Kit
+
+app = Dibs("memory://")
+
+
+@app.schedule("0 9 * * mon-fri", tz="Europe/Zurich", name="report-eu", kwargs={"region": "eu"})
+@app.schedule("0 9 * * mon-fri", tz="America/New_York", name="report-us", kwargs={"region": "us"})
+@app.task
+def report(ctx: Context, region: str) -> str:
+    return f"{ctx.headers['schedule']} of {ctx.headers['fire-time'][:16]} UTC: {region}"
+
+
+@app.schedule(every=3600, name="clean-up", overlap="skip")  # not again while the last one waits or runs
+@app.task(priority="low")
+def clean_up() -> None: ...
+
+
+def main(kit: Kit) -> None:
+    kit.advance(timedelta(days=1))  # from Thursday noon to Friday noon, nobody working meanwhile
+    for task in kit.run_due():
+        if task.result:
+            print(task.result)
+    cleaning = app.schedules.get("clean-up")
+    print(f"{cleaning.name}: {cleaning.words}, {cleaning.fired} fired, {cleaning.skipped} skipped")
+
+    app.schedules.pause("clean-up")
+    app.schedules.run_now("clean-up")  # besides its fires, also while it is paused
+    print("run by hand:", len(kit.run_due()), "next:", app.schedules.get("clean-up").next_fire_at)
+
+    # Schedules can also be kept in the store alone, without code that declares them.
+    app.schedules.set("month-end", report.using(priority="high"), cron="0 18 L * *", kwargs={"region": "all"})
+    print("month ends:", ", ".join(f"{at:%d %b}" for at in app.schedules.upcoming("month-end", 3)))
+
+    kit.advance(timedelta(days=83))  # to the end of March, when Zurich turns its clocks
+    print("Zurich:", ", ".join(f"{at:%a %d %b %H:%M %Z}" for at in app.schedules.upcoming("report-eu", 2)))
+
+
+if __name__ == "__main__":
+    with app, Kit(app) as kit:
+        main(kit)

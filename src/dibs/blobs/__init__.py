@@ -1,0 +1,14 @@
+"""Where payloads are kept that are too large to be stored with their tasks: a directory, S3, or memory for tests.
+
+`runtime`, `worker` and `client` may import this room; it knows neither tasks nor engines. Invariants:
+
+- A blob store keeps bytes under keys. It is blocking, and may be used from many threads and processes at once.
+- `put` returns when the bytes are as durable as the store makes them; a reader sees all of them or none.
+- "It is not there" (`BlobLost`) is only said by a store that can be reached; all other trouble is
+  `BlobStoreUnavailable`, which is worth another try.
+"""
+
+from dibs.blobs.base import BlobInfo, BlobStore
+from dibs.blobs.open import open_blobs
+
+__all__ = ["BlobInfo", "BlobStore", "open_blobs"]

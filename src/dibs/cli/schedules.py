@@ -1,0 +1,254 @@
+"""`dibs schedules`: what recurs, when it comes next, and changing that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from dibs.cli.enqueue import arguments_of, plain_task, tell, wanted
+from dibs.cli.options import SPAN, json_option, open_store, store_options, with_store
+from dibs.cli.output import age, emit, number, plain, say, show, span, table, when_text
+from dibs.client.app import Dibs
+from dibs.client.options import Options, make_options
+from dibs.client.schedules import ScheduleInfo
+from dibs.client.template import as_template, template_of
+from dibs.core.schedules import CatchUp, Overlap, check_rhythm
+from dibs.errors import InvalidOption
+
+__all__ = ["due_text", "schedules"]
+
+UPCOMING = 5
+
+
+@click.group()
+def schedules() -> None:
+    """See recurring tasks, add, pause, run them."""
+
+
+@schedules.command("list")
+@json_option
+@with_store
+def list_schedules(app: Dibs, as_json: bool) -> None:
+    """All schedules with their next run."""
+    found = app.schedules.list()
+    if as_json:
+        emit(found)
+    elif not found:
+        say("No schedules: declare one with @app.schedule and start a worker, or use dibs schedules add.")
+    else:
+        show(schedule_table(found))
+
+
+def schedule_table(found: list[ScheduleInfo]) -> Table:
+    made = table("SCHEDULE", "TASK", "WHEN", "NEXT", "LAST", "FIRED", "SKIPPED", "FROM", right=["FIRED", "SKIPPED"])
+    for info in found:
+        made.add_row(
+            info.name,
+            info.task,
+            info.words,
+            due_text(info),
+            "–" if info.last_fire_at is None else f"{age(info.last_fire_at)} ago",
+            number(info.fired),
+            number(info.skipped),
+            source_text(info),
+        )
+    return made
+
+
+def due_text(info: ScheduleInfo) -> Text:
+    """In how long it fires, or why it does not."""
+    if info.next_fire_at is None:
+        return Text("paused", style="yellow")
+    late = (datetime.now(UTC) - info.next_fire_at).total_seconds()
+    if late > 1:
+        return Text(f"overdue by {span(late)}", style="red")
+    return Text("now" if late > -0.5 else f"in {span(-late)}")
+
+
+def source_text(info: ScheduleInfo) -> Text:
+    if not info.declared:
+        return Text("set by hand")
+    return Text("code, stale", style="yellow") if info.stale else Text("code")
+
+
+@schedules.command("show")
+@click.argument("name", metavar="SCHEDULE")
+@json_option
+@with_store
+def show_one(app: Dibs, name: str, as_json: bool) -> None:
+    """One schedule with its next runs."""
+    info = app.schedules.get(name)
+    try:
+        upcoming, trouble = app.schedules.upcoming(name, UPCOMING), ""
+    except InvalidOption as error:  # the rest can be shown all the same
+        upcoming, trouble = [], str(error)
+    if as_json:
+        emit({"schedule": info, "upcoming": upcoming})
+        return
+    facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    facts.add_column(style="bold")
+    facts.add_column(overflow="fold")
+    for title, value in facts_of(info):
+        if value:
+            facts.add_row(title, value)
+    if upcoming or trouble:
+        facts.add_row("next runs", "\n".join(moment(at) for at in upcoming) or trouble)
+    show(facts)
+
+
+def facts_of(info: ScheduleInfo) -> list[tuple[str, str | Text]]:
+    last = "" if info.last_fire_at is None else f"{when_text(info.last_fire_at)} ({age(info.last_fire_at)} ago)"
+    return [
+        ("schedule", info.name),
+        ("task", f"{info.task} in queue {info.queue}, priority {info.priority}"),
+        ("arguments", plain(info.args) if info.args else ""),
+        ("when", f"{info.words} ({info.cron})" if info.cron else info.words),
+        ("missed fires", missed_text(info)),
+        ("overlap", "fires while the last task is unfinished are skipped" if info.overlap is Overlap.SKIP else ""),
+        ("next", due_text(info)),
+        ("last", last),
+        ("last task", info.last_task or ""),
+        ("so far", f"{info.fired:,} fired, {info.skipped:,} skipped"),
+        ("from", from_text(info)),
+    ]
+
+
+def missed_text(info: ScheduleInfo) -> str:
+    if info.catch_up is CatchUp.ALL:
+        return f"one task each, for the newest {info.catch_up_limit:,}"
+    return "one task for all of them" if info.catch_up is CatchUp.ONE else "dropped"
+
+
+def from_text(info: ScheduleInfo) -> str:
+    if not info.declared:
+        return f"set by hand, {when_text(info.created_at)}"
+    stale = "; no running worker declares it like this any more: it may be a leftover" if info.stale else ""
+    return f"code, last declared by a worker {age(info.declared_at)} ago{stale}"
+
+
+def moment(at: datetime) -> str:
+    """A time on the clock of its zone and in UTC."""
+    utc = at.astimezone(UTC)
+    if at.utcoffset() == utc.utcoffset():
+        return f"{at:%a %Y-%m-%d %H:%M:%S} UTC"
+    return f"{at:%a %Y-%m-%d %H:%M:%S %Z} = {utc:%a %H:%M:%S} UTC"
+
+
+@schedules.command()
+@click.argument("name", metavar="SCHEDULE")
+@click.argument("task", metavar="TASK")
+@click.argument("pairs", metavar="[NAME=VALUE]...", nargs=-1)
+@click.option("--cron", help="When, as minute, hour, day, month, weekday: '30 2 * * mon-fri'.")
+@click.option("--tz", help="The time zone of --cron, such as Europe/Zurich.  [default: UTC]")
+@click.option("--every", type=SPAN, help="Instead of --cron: at a fixed rate, such as 5m.")
+@click.option("--jitter", type=SPAN, default="0", help="Start each task up to this much later.")
+@click.option("--catch-up", default="one", show_default=True, help="Fires missed while nothing ran: skip, one, all.")
+@click.option("--catch-up-limit", default=100, show_default=True, help="With --catch-up all: so many at most.")
+@click.option("--overlap", default="allow", show_default=True, help="Fires while the last task is unfinished: skip.")
+@click.option("--args", "arguments", metavar="JSON", help="The arguments as one JSON object.")
+@click.option("--queue", help="The queue; needed without --app.")
+@click.option("--priority", metavar="PRIORITY", help="0 to 100, or critical, high, normal, low.")
+@click.option("--expires", type=SPAN, help="Cancel a task that has not started this long after its time.")
+@click.option("--per", metavar="PARTITION", help="The partition whose limits hold for its tasks.")
+@click.option("--tenant", help="Whose share of a fair queue they are charged to.")
+@click.option("--retries", type=int, help="How often a failed run is tried again.")
+@click.option("--timeout", type=SPAN, help="How long a run may take.")
+@click.option("--requires", multiple=True, metavar="CAPABILITY", help="What a worker must offer; may be repeated.")
+@click.option("--metadata", multiple=True, metavar="NAME=VALUE", help="A label to find tasks by; may be repeated.")
+@json_option
+@store_options
+def add(
+    url: str | None,
+    app_spec: str | None,
+    name: str,
+    task: str,
+    pairs: tuple[str, ...],
+    arguments: str | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Add a schedule, or replace the one of this name.
+
+    Arguments are given as with `dibs enqueue`. With --app they are checked against the task's signature and the task's
+    own queue and options apply; without it, --queue is needed and nothing is checked.
+    """
+    times = {option: given.pop(option) for option in ("cron", "tz", "every", "jitter", "catch_up", "overlap")}
+    rhythm = check_rhythm(**times, catch_up_limit=given.pop("catch_up_limit"))
+    options = wanted(given)
+    with open_store(url, app_spec, create=True) as app:
+        there = {info.name: info for info in app.schedules.list()}.get(name)
+        if app_spec:
+            known = app.task_named(task)
+            values = arguments_of(pairs, arguments, known.definition.signature)
+            template = template_of(app.hub, known.using(**options), (), values)
+        elif options["queue"] is None:
+            raise InvalidOption("which queue? Give --queue, or --app MODULE:APP to use the task's own.")
+        else:
+            chosen = make_options(Options(), options)
+            new = plain_task(app.hub, task, arguments_of(pairs, arguments, None), chosen)
+            template = as_template(app.hub, new, chosen)
+        info = app.schedules.put(name, rhythm, template)
+        if as_json:
+            emit(info)
+            return
+        say(f"Schedule {name!r} is {'added' if there is None else 'replaced'}: {info.words}, next {due_text(info)}.")
+        if there is not None and there.declared:
+            say("Code declares this schedule: the next worker that starts with that code sets it back.")
+
+
+@schedules.command()
+@click.argument("name", metavar="SCHEDULE")
+@json_option
+@with_store
+def remove(app: Dibs, name: str, as_json: bool) -> None:
+    """Delete a schedule; the tasks that it has enqueued stay."""
+    declared = app.schedules.get(name).declared
+    app.schedules.delete(name)
+    if as_json:
+        emit({"schedule": name, "deleted": True})
+        return
+    say(f"Schedule {name!r} is deleted.")
+    if declared:
+        say("Code declares it: take it out there, or it is back when a worker starts. To stop it for now, use pause.")
+
+
+@schedules.command()
+@click.argument("name", metavar="SCHEDULE")
+@json_option
+@with_store
+def pause(app: Dibs, name: str, as_json: bool) -> None:
+    """Fire no more until resumed; nothing is caught up."""
+    change(name, app.schedules.pause, "paused", as_json)
+
+
+@schedules.command()
+@click.argument("name", metavar="SCHEDULE")
+@json_option
+@with_store
+def resume(app: Dibs, name: str, as_json: bool) -> None:
+    """Fire again, from now on."""
+    change(name, app.schedules.resume, "active", as_json)
+
+
+def change(name: str, act: Callable[[str], bool], state: str, as_json: bool) -> None:
+    changed = act(name)
+    if as_json:
+        emit({"schedule": name, "state": state, "changed": changed})
+    else:
+        say(f"Schedule {name!r} is {'now' if changed else 'already'} {state}.")
+
+
+@schedules.command()
+@click.argument("name", metavar="SCHEDULE")
+@click.option("--wait", type=SPAN, help="Wait this long for the task to end; exit code 1 unless it completes.")
+@json_option
+@with_store
+def run(app: Dibs, name: str, wait: float | None, as_json: bool) -> int:
+    """Enqueue its task now, besides its fires."""
+    info = app.schedules.get(name)
+    return tell(app, app.schedules.run_now(name), info.task, wait, as_json)

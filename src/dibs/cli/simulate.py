@@ -1,0 +1,225 @@
+"""`dibs simulate`: what would happen, with these workers and these settings?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from dibs import simulation
+from dibs.cli.options import SPAN, json_option, open_store, parse_pairs, store_options
+from dibs.cli.output import emit, errors
+from dibs.cli.queue_settings import settings_data
+from dibs.cli.simulate_input import Case, Source, cases_of, from_queue, made_up, settings_of
+from dibs.cli.simulate_svg import picture
+from dibs.cli.simulate_view import Outcome, recommendation, show_outcomes
+from dibs.core.settings import QueueSettings
+from dibs.core.times import SECOND
+from dibs.errors import InvalidOption
+from dibs.simulation.synthetic import Durations, Pattern
+from dibs.simulation.targets import Target, judge, parse_target
+
+__all__ = ["simulate"]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+MADE_UP = (
+    "rate",
+    "pattern",
+    "period",
+    "mix",
+    "names",
+    "tenants",
+    "skew",
+    "partitions",
+    "duration",
+    "durations",
+    "seed",
+)
+"""Options that say nothing about recorded arrivals."""
+
+
+def arrival_options(function: Function) -> Function:
+    """Which tasks come when."""
+    options = [
+        click.option("--tasks", default=100_000, show_default=True, help="How many; of a queue, the newest so many."),
+        click.option("--rate", default=8.0, show_default=True, help="Tasks per second, on average."),
+        click.option(
+            "--pattern",
+            type=click.Choice([each.value for each in Pattern]),
+            default=Pattern.STEADY.value,
+            show_default=True,
+            help="How the rate changes. burst: 80% of the tasks come in 10% of the time; daily: a ninth at night.",
+        ),
+        click.option("--period", type=SPAN, help="How often the pattern repeats.  [default: burst 10m, daily 1d]"),
+        click.option(
+            "--mix",
+            default="low:30,normal:60,critical:10",
+            show_default=True,
+            help="Priorities (names or numbers) with their weights.",
+        ),
+        click.option(
+            "--duration", type=SPAN, default="1s", show_default=True, help="How long a task runs, on average."
+        ),
+        click.option(
+            "--durations",
+            type=click.Choice([each.value for each in Durations]),
+            default=Durations.EXPONENTIAL.value,
+            show_default=True,
+            help="How durations spread.",
+        ),
+        click.option("--tenants", default=0, show_default=True, help="Tenants: tenant-1, the busiest, tenant-2, …"),
+        click.option("--skew", default=1.0, show_default=True, help="Tenant k sends 1/k^skew as much as the first."),
+        click.option("--names", default="work", show_default=True, help="Task names with their weights."),
+        click.option("--partitions", default=0, show_default=True, help="Partitions (per=), all alike."),
+        click.option("--seed", default=0, show_default=True, help="Another seed gives other tasks of the same kind."),
+        click.option("--from-queue", metavar="QUEUE", help="Instead: the completed tasks of this queue as they came."),
+        click.option("--load", default=1.0, show_default=True, help="With --from-queue: so many times as fast."),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def setting_options(function: Function) -> Function:
+    """Limits and shares, as `dibs queues set` takes them."""
+    options = [
+        click.option("--per-task", multiple=True, metavar="TASK[:PART]=VALUE", help="As in `dibs queues set`."),
+        click.option("--per-partition", multiple=True, metavar="[PART=]VALUE", help="As in `dibs queues set`."),
+        click.option("--fair/--no-fair", default=None, help="Share the queue between tenants."),
+        click.option("--weight", multiple=True, metavar="TENANT=NUMBER", help="A tenant's share; 1 for others."),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@click.command()
+@click.argument("changes", metavar="[NAME=VALUE]...", nargs=-1)
+@click.option("--workers", default=1, show_default=True, help="Workers.")
+@click.option("--concurrency", default=10, show_default=True, help="Tasks at once in each of them.")
+@arrival_options
+@setting_options
+@click.option(
+    "--sweep",
+    multiple=True,
+    metavar="NAME=VALUES",
+    help="One run per value: workers=1..8, concurrency=5,10 or a setting: aging=1m,10m,1h. May be repeated.",
+)
+@click.option(
+    "--target",
+    multiple=True,
+    metavar="WHO:PART<TIME",
+    help="A wait not to exceed, such as critical:p95<30s, tenant-3:p99<5m or all:max<1h. May be repeated.",
+)
+@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw it into this file.")
+@json_option
+@store_options
+@click.pass_context
+def simulate(
+    context: click.Context,
+    /,
+    changes: tuple[str, ...],
+    workers: int,
+    concurrency: int,
+    sweep: tuple[str, ...],
+    target: tuple[str, ...],
+    svg: Path | None,
+    as_json: bool,
+    url: str | None,
+    app_spec: str | None,
+    **given: Any,
+) -> None:
+    """Say what would happen, without doing it.
+
+    Runs the rules of a queue in virtual time on made-up tasks, or on those that a queue has completed, and tells how
+    long they wait, by priority and tenant, who is overtaken for how long, and how busy the workers are. Settings are
+    given as to `dibs queues set`: policy=tiers aging=5m max_concurrent=20. With --from-queue they change the queue's
+    own.
+
+    With --sweep and --target it finds the first of several values that is good enough: how many workers do I need,
+    which ageing should I choose?
+    """
+    targets = [parse_target(text, seconds_of) for text in target]
+    source, base = arrivals_of(context, given, url, app_spec)
+    settings = settings_of(base, parse_pairs(changes, "a setting"), given)
+    cases = cases_of(settings, workers, concurrency, parse_pairs(sweep, "a sweep"))
+    outcomes = [outcome_of(source, case, targets, quiet=as_json) for case in cases]
+    if svg is not None:
+        svg.write_text(picture(outcomes), encoding="utf-8")
+    if as_json:
+        emit(document(source, outcomes))
+    else:
+        show_outcomes(source, outcomes)
+        if svg is not None:
+            errors().print(f"Drawn into {svg}.", soft_wrap=True)
+
+
+def seconds_of(text: str) -> float:
+    """A duration inside a target."""
+    try:
+        return SPAN.convert(text, None, None)
+    except click.BadParameter as error:
+        raise InvalidOption(f"--target: {error.message}") from None
+
+
+def arrivals_of(
+    context: click.Context, given: Mapping[str, Any], url: str | None, app_spec: str | None
+) -> tuple[Source, QueueSettings]:
+    """The arrivals, and the settings that the changes apply to."""
+    name = given["from_queue"]
+    if name is None:
+        if given["load"] != 1:
+            raise InvalidOption("--load needs --from-queue; made-up tasks have a --rate.")
+        return made_up(given), QueueSettings()
+    idle = [option for option in MADE_UP if context.get_parameter_source(option) is ParameterSource.COMMANDLINE]
+    if idle:
+        raise InvalidOption(
+            f"--from-queue takes tasks as they came: leave out {', '.join(f'--{each}' for each in idle)}."
+        )
+    with open_store(url, app_spec) as app:
+        settings = app.queues.get(name).settings
+        return from_queue(app, name, given["tasks"], given["load"]), settings
+
+
+def outcome_of(source: Source, case: Case, targets: Sequence[Target], *, quiet: bool) -> Outcome:
+    """Simulate one case and measure it."""
+
+    def work() -> Outcome:
+        report = simulation.measure(simulation.simulate(source.arrivals, case.settings, case.slots))
+        return Outcome(case, report, [judge(target, report) for target in targets])
+
+    console = errors()
+    if quiet or not console.is_terminal:
+        return work()
+    with console.status(f"simulating {len(source.arrivals):,} tasks {case.label} …"):
+        return work()
+
+
+def document(source: Source, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Everything for scripts; durations in seconds."""
+    arrivals = source.arrivals
+    best = recommendation(outcomes)
+    return {
+        "arrivals": {
+            "source": source.text,
+            "tasks": len(arrivals),
+            "seconds": (arrivals.ends - arrivals.begins) / SECOND,
+            "recorded_wait": source.recorded_wait,
+        },
+        "cases": [
+            {
+                "case": outcome.case.label,
+                "workers": outcome.case.workers,
+                "concurrency": outcome.case.concurrency,
+                "settings": settings_data(outcome.case.settings),
+                "targets": outcome.verdicts,
+                "report": outcome.report,
+            }
+            for outcome in outcomes
+        ],
+        "recommended": None if best is None else outcomes[best].case.label,
+    }

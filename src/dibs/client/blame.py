@@ -1,0 +1,117 @@
+"""Who is to blame for a task that waits for others: the way from it down to what holds it up."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from dibs.core.states import Reason, State
+from dibs.core.task import QueueRecord, QueueState, TaskRecord, WorkerState
+from dibs.core.times import Instant
+from dibs.engines.base import Engine, WorkerRecord
+
+__all__ = ["Blame", "Look", "blame"]
+
+DEEPEST = 5
+"""Steps that are followed."""
+
+WIDEST = 100
+"""Prerequisites of one task among which the one to blame is looked for."""
+
+PATIENCE = {
+    State.DEAD: 0,
+    State.CANCELLED: 0,
+    State.RETRYING: 2,
+    State.BLOCKED: 3,
+    State.SCHEDULED: 4,
+    State.PENDING: 5,
+    State.RUNNING: 6,
+    State.COMPLETED: 7,
+}
+"""The lower, the more likely it is that somebody has to do something; 1 is for what can't start as things are."""
+
+
+class Look:
+    """One look at a store: what several answers need is read once."""
+
+    def __init__(self, engine: Engine, now: Instant) -> None:
+        self.engine = engine
+        self.now = now
+        self._queues: dict[str, QueueRecord] | None = None
+        self._workers: list[WorkerRecord] | None = None
+
+    async def task(self, task_id: str) -> TaskRecord | None:
+        return (await self.engine.get([task_id]))[0]
+
+    async def queue(self, name: str) -> QueueRecord:
+        if self._queues is None:
+            self._queues = {record.name: record for record in await self.engine.queues()}
+        return self._queues.get(name) or QueueRecord(name=name)
+
+    async def workers(self) -> list[WorkerRecord]:
+        """Those that run something, or would."""
+        if self._workers is None:
+            states = (WorkerState.ACTIVE, WorkerState.PAUSED)
+            self._workers = [each for each in await self.engine.workers() if each.state in states]
+        return self._workers
+
+    async def trouble(self, record: TaskRecord) -> str | None:
+        """Why a task could not start even if it were its turn."""
+        if (await self.queue(record.queue)).state is QueueState.PAUSED:
+            return f"queue {record.queue!r} is paused: nothing is handed out until it is resumed."
+        return no_worker(record, await self.workers())
+
+
+class Blame(Struct, frozen=True):
+    """How many tasks a task waits for, of how many in all, and the way to the one that is to blame, nearest first."""
+
+    open: int
+    total: int
+    path: tuple[TaskRecord, ...]
+
+
+async def blame(look: Look, record: TaskRecord) -> Blame:
+    """Follow what a task waits for; or, of one that ended because of a dependency, what that ended by."""
+    needs = (await look.engine.needs([record.id]))[0]
+    path: list[TaskRecord] = []
+    for _ in range(DEEPEST):
+        found = await to_blame(look, path[-1] if path else record)
+        if found is None:
+            break
+        path.append(found)
+    return Blame(sum(need.is_open for need in needs), len(needs), tuple(path))
+
+
+async def to_blame(look: Look, record: TaskRecord) -> TaskRecord | None:
+    """The one prerequisite to name; None where there is none to follow."""
+    if record.state is not State.BLOCKED and record.reason is not Reason.DEPENDENCY:
+        return None
+    needs = (await look.engine.needs([record.id]))[0]
+    if record.state is State.BLOCKED:
+        ids = [need.id for need in needs if need.is_open][:WIDEST]
+    else:
+        ids = [need.id for need in needs if record.note.startswith(need.id)]  # "PREREQUISITE is STATE"
+    found = [each for each in await look.engine.get(ids) if each is not None]
+    ranked = [(await patience(look, each), place) for place, each in enumerate(found)]
+    return found[min(ranked)[1]] if ranked else None
+
+
+async def patience(look: Look, record: TaskRecord) -> int:
+    if record.state in (State.PENDING, State.SCHEDULED, State.RETRYING) and await look.trouble(record) is not None:
+        return 1
+    return PATIENCE[record.state]
+
+
+def no_worker(record: TaskRecord, workers: list[WorkerRecord]) -> str | None:
+    """What is missing if no worker that is there could run this task."""
+    serving = [w for w in workers if record.queue in w.queues]
+    if not serving:
+        return f"no worker serves queue {record.queue!r}: start one with `dibs worker`."
+    knowing = [w for w in serving if w.names is None or record.name in w.names]
+    if not knowing:
+        return f"no worker of queue {record.queue!r} knows the task {record.name!r}: deploy code that defines it."
+    capable = [w for w in knowing if set(record.requires) <= set(w.capabilities)]
+    if not capable:
+        return f"it requires {', '.join(record.requires)}, and no worker of queue {record.queue!r} offers that."
+    if all(w.state is WorkerState.PAUSED for w in capable):
+        return f"all workers that could run it are paused: {', '.join(w.id for w in capable)}."
+    return None

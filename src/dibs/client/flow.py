@@ -1,0 +1,102 @@
+"""`chain` and `group`: calls one after another and side by side, to be enqueued as one workflow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Generic, TypeVar, overload
+
+from dibs.client.links import Flow, Shape, Source
+from dibs.client.task import Call
+from dibs.errors import InvalidOption
+
+__all__ = ["Chain", "Group", "chain", "group"]
+
+R = TypeVar("R")
+
+
+class Chain(Flow[R]):
+    """Steps of which each waits for the one before. Its result is that of the last one."""
+
+    __slots__ = ("_ends", "_shape", "_starts", "steps")
+
+    def __init__(self, steps: tuple[Flow[Any], ...]) -> None:
+        self._shape = steps[-1].shape
+        self.steps = tuple(step for step in steps if step.starts) or steps[:1]
+        """Without empty groups: whoever would wait for one waits for what comes before it."""
+        self._starts = self.steps[0].starts
+        self._ends = self.steps[-1].ends
+
+    @property
+    def starts(self) -> tuple[Call[Any], ...]:
+        return self._starts
+
+    @property
+    def ends(self) -> tuple[Any, ...]:
+        return self._ends
+
+    @property
+    def shape(self) -> Shape:
+        return self._shape
+
+    def __repr__(self) -> str:
+        return f"<Chain of {len(self.steps):,} steps>"
+
+
+class Group(Flow[list[R]], Generic[R]):
+    """Members that run side by side. Its result is the list of their results, in this order."""
+
+    __slots__ = ("_ends", "_shape", "_starts", "members")
+
+    def __init__(self, members: tuple[Flow[R], ...]) -> None:
+        self.members = members
+        self._starts = tuple({call.id: call for member in members for call in member.starts}.values())
+        self._ends = tuple({end.id: end for member in members for end in member.ends}.values())
+        self._shape = [member.shape for member in members]
+
+    @property
+    def starts(self) -> tuple[Call[Any], ...]:
+        return self._starts
+
+    @property
+    def ends(self) -> tuple[Any, ...]:
+        return self._ends
+
+    @property
+    def shape(self) -> Shape:
+        return self._shape
+
+    def __repr__(self) -> str:
+        return f"<Group of {len(self.members):,}>"
+
+
+def chain(*steps: *tuple[*tuple[Flow[Any], ...], Flow[R]]) -> Chain[R]:
+    """Calls, groups and chains that run one after another."""
+    if not steps:
+        raise InvalidOption("a chain needs at least one step.")
+    for step in steps:
+        check_member(step, "chain")
+    return Chain(steps)
+
+
+@overload
+def group(*members: Flow[R]) -> Group[R]: ...
+@overload
+def group(members: Iterable[Flow[R]], /) -> Group[R]: ...
+def group(*members: Any) -> Group[Any]:
+    """Calls, chains and groups that run side by side; given one by one, or as one iterable. It may be empty."""
+    if len(members) == 1 and isinstance(members[0], Iterable):
+        members = tuple(members[0])
+    for member in members:
+        check_member(member, "group")
+    return Group(members)
+
+
+def check_member(value: object, where: str) -> None:
+    if isinstance(value, Flow):
+        return
+    if isinstance(value, Source):
+        raise InvalidOption(
+            f"{value!r} has been enqueued already: a {where} is made of calls (task.call(…)). "
+            "Let its first ones wait for it with using(after=…)."
+        )
+    raise InvalidOption(f"a {where} is made of calls (task.call(…)), chains and groups, not of {value!r}.")

@@ -1,0 +1,88 @@
+"""The tasks of a workflow and what each waits for, as values."""
+
+from __future__ import annotations
+
+from msgspec import Struct, structs
+
+from dibs.client import drawing
+from dibs.core.graph import Rule
+from dibs.core.states import State
+from dibs.core.task import TaskRecord
+from dibs.engines.base import Engine, Query
+
+__all__ = ["GraphEdge", "GraphNode", "WorkflowGraph", "read_graph"]
+
+PAGE = 500
+
+
+class GraphNode(Struct, frozen=True, kw_only=True):
+    """One task. `outside`: others wait for it, but it is no member. `state` None: its record has been pruned."""
+
+    id: str
+    name: str
+    queue: str
+    state: State | None
+    outside: bool = False
+
+
+class GraphEdge(Struct, frozen=True, kw_only=True):
+    """`task` waits for `after`, or did, if it is no longer open."""
+
+    task: str
+    after: str
+    rule: Rule
+    is_open: bool
+
+
+class WorkflowGraph(Struct, frozen=True, kw_only=True):
+    """All tasks of a workflow, in the order in which they were made, and the edges between them."""
+
+    id: str
+    name: str
+    nodes: list[GraphNode]
+    edges: list[GraphEdge]
+
+    def text(self) -> str:
+        """For a terminal: a line per task, or per many that are alike, each after those that it waits for."""
+        return drawing.text(self)
+
+    def mermaid(self) -> str:
+        """For https://mermaid.js.org, which many wikis and code hosts draw."""
+        return drawing.mermaid(self)
+
+
+async def read_graph(engine: Engine, workflow_id: str, name: str) -> WorkflowGraph:
+    """All that a workflow consists of, read in bounded steps."""
+    members = await read_members(engine, workflow_id)
+    nodes = {record.id: node_of(record) for record in members}
+    edges: list[GraphEdge] = []
+    ids = list(nodes)
+    for start in range(0, len(ids), PAGE):
+        chunk = ids[start : start + PAGE]
+        for task_id, needs in zip(chunk, await engine.needs(chunk), strict=True):
+            edges += [GraphEdge(task=task_id, after=n.id, rule=n.rule, is_open=n.is_open) for n in needs]
+    outside = list(dict.fromkeys(edge.after for edge in edges if edge.after not in nodes))
+    before: dict[str, GraphNode] = {}
+    for start in range(0, len(outside), PAGE):
+        chunk = outside[start : start + PAGE]
+        for task_id, record in zip(chunk, await engine.get(chunk), strict=True):
+            gone = GraphNode(id=task_id, name="", queue="", state=None)
+            known = gone if record is None else node_of(record)
+            before[task_id] = structs.replace(known, outside=record is None or record.workflow != workflow_id)
+    return WorkflowGraph(id=workflow_id, name=name, nodes=[*before.values(), *nodes.values()], edges=edges)
+
+
+async def read_members(engine: Engine, workflow_id: str) -> list[TaskRecord]:
+    """The records of a workflow, oldest first."""
+    query = Query(workflow=workflow_id, limit=PAGE)
+    found: dict[str, TaskRecord] = {}
+    while True:
+        page = await engine.search(query)
+        found |= {record.id: record for record in page.tasks}
+        if page.cursor is None:
+            return [found[task_id] for task_id in sorted(found)]
+        query = structs.replace(query, cursor=page.cursor)
+
+
+def node_of(record: TaskRecord) -> GraphNode:
+    return GraphNode(id=record.id, name=record.name, queue=record.queue, state=record.state)

@@ -1,0 +1,247 @@
+"""`app.schedules`: tasks that come again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+from msgspec import Struct, structs
+
+from dibs.client.blocking import blocking
+from dibs.client.handle import Handle
+from dibs.client.info import readable
+from dibs.client.options import Options, Span
+from dibs.client.producer import enqueue_async
+from dibs.client.task import Task
+from dibs.client.template import template_of
+from dibs.core.codec import Codec
+from dibs.core.options import check_name, check_number, nearest
+from dibs.core.schedules import (
+    UNPLANNABLE,
+    CatchUp,
+    Overlap,
+    Rhythm,
+    ScheduleRecord,
+    check_rhythm,
+    describe,
+    task_of,
+    upcoming,
+)
+from dibs.core.task import NewTask
+from dibs.core.times import MINUTE, SECOND, Instant, when
+from dibs.engines.base import Changed
+from dibs.errors import InvalidOption, UnknownSchedule
+from dibs.runtime.environment import actor
+from dibs.runtime.hub import Hub
+
+if TYPE_CHECKING:
+    from dibs.client.app import Dibs
+
+__all__ = ["Schedulable", "ScheduleInfo", "Schedules"]
+
+STALE = 15 * MINUTE
+"""A declared schedule that no worker has declared for so long is no longer in the code that runs."""
+
+Schedulable = Task[..., Any] | Callable[..., Any] | str
+"""A task, a plain function of an allowed module, or a task's name."""
+
+
+class ScheduleInfo(Struct, frozen=True, kw_only=True):
+    """A schedule as it was when it was read. `words` says when it fires.
+
+    `declared`: it is written in code; `stale`: but no worker has said so for 15 minutes, so it may be a leftover.
+    """
+
+    name: str
+    words: str
+    task: str
+    queue: str
+    priority: int
+    args: Any
+    cron: str | None
+    every: float | None
+    tz: str
+    jitter: float
+    catch_up: CatchUp
+    catch_up_limit: int
+    overlap: Overlap
+    paused: bool
+    next_fire_at: datetime | None
+    """None while it is paused."""
+    last_fire_at: datetime | None
+    last_task: str | None
+    fired: int
+    skipped: int
+    created_at: datetime | None
+    declared: bool
+    declared_at: datetime | None
+    stale: bool
+
+
+ScheduleInfos = list[ScheduleInfo]
+Moments = list[datetime]
+"""Named here, because inside the class `list` is a method."""
+
+
+class Schedules:
+    """Reading and changing schedules."""
+
+    def __init__(self, app: Dibs) -> None:
+        self.app = app
+
+    @property
+    def hub(self) -> Hub:
+        return self.app.hub
+
+    @property
+    def _now(self) -> Instant | None:
+        return self.hub.clock.store_now()
+
+    async def alist(self) -> ScheduleInfos:
+        """All schedules by name."""
+        now = self.hub.clock.now()
+        records = await self.hub.runner.arun(self.hub.engine.schedules())
+        return [schedule_info(record, self.hub.codec, now) for record in records]
+
+    list = blocking(alist)
+
+    async def aget(self, name: str) -> ScheduleInfo:
+        """One schedule."""
+        return schedule_info(await self._record(name), self.hub.codec, self.hub.clock.now())
+
+    get = blocking(aget)
+
+    async def _record(self, name: str) -> ScheduleRecord:
+        records = await self.hub.runner.arun(self.hub.engine.schedules())
+        for record in records:
+            if record.name == name:
+                return record
+        raise UnknownSchedule(f"no schedule is called {name!r}.{nearest(name, [each.name for each in records])}")
+
+    async def aset(
+        self,
+        name: str,
+        task: Schedulable,
+        *,
+        cron: str | None = None,
+        every: Span | None = None,
+        tz: str | ZoneInfo | None = None,
+        jitter: Span = 0,
+        catch_up: str = "one",
+        catch_up_limit: int = 100,
+        overlap: str = "allow",
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> ScheduleInfo:
+        """Create a schedule, or replace it. Options of its tasks come with the task: ``report.using(priority=70)``."""
+        rhythm = check_rhythm(
+            cron=cron,
+            every=every,
+            tz=tz,
+            jitter=jitter,
+            catch_up=catch_up,
+            catch_up_limit=catch_up_limit,
+            overlap=overlap,
+        )
+        return await self.aput(name, rhythm, template_of(self.hub, self._task(task), args, kwargs or {}))
+
+    set = blocking(aset)
+
+    async def aput(self, name: str, rhythm: Rhythm, template: NewTask) -> ScheduleInfo:
+        """`aset` with a rhythm and a template that are made already."""
+        check_name(name, "a schedule's name")
+        hub = self.hub
+        await hub.runner.arun(
+            hub.engine.set_schedule(name, rhythm, template, declared=False, actor=actor(), now=self._now)
+        )
+        return await self.aget(name)
+
+    put = blocking(aput)
+
+    async def apause(self, name: str) -> bool:
+        """Fire no more until resumed; what is missed meanwhile is not caught up. False if it was paused."""
+        return await self._change(name, paused=True)
+
+    pause = blocking(apause)
+
+    async def aresume(self, name: str) -> bool:
+        """Fire again, from now on. False if it did."""
+        return await self._change(name, paused=False)
+
+    resume = blocking(aresume)
+
+    async def _change(self, name: str, paused: bool) -> bool:
+        hub = self.hub
+        answer = await hub.runner.arun(hub.engine.pause_schedule(name, paused, actor=actor(), now=self._now))
+        if answer is Changed.UNKNOWN:
+            await self._record(name)  # which knows the nearest name
+        return answer is Changed.DONE
+
+    async def adelete(self, name: str) -> None:
+        """Delete a schedule; tasks that it has enqueued stay. One that code declares is back when a worker starts."""
+        hub = self.hub
+        answer = await hub.runner.arun(hub.engine.delete_schedule(name, actor=actor(), now=self._now))
+        if answer is Changed.UNKNOWN:
+            await self._record(name)
+
+    delete = blocking(adelete)
+
+    async def arun_now(self, name: str) -> Handle[Any]:
+        """Enqueue its task now, besides its fires, also if it is paused."""
+        record = await self._record(name)
+        at_once = structs.replace(record, rhythm=structs.replace(record.rhythm, jitter=0))
+        new = task_of(at_once, self.hub.clock.now(), self.hub.new_id())
+        new = structs.replace(new, at=None, client=self.hub.client)
+        answer = await self.hub.runner.arun(enqueue_async(self.hub, new, Options()))
+        return self.app._handle(answer.id, new.queue, self.hub.definitions.get(new.name))
+
+    run_now = blocking(arun_now)
+
+    async def aupcoming(self, name: str, count: int = 5) -> Moments:
+        """When it fires next, on the clock of its zone; jitter comes on top. Empty while it is paused."""
+        check_number(count, "count", 1, 1000)
+        record = await self._record(name)
+        if record.paused:
+            return []
+        try:
+            zone = ZoneInfo(record.rhythm.tz)
+            fires = [record.next_fire_at, *upcoming(record.rhythm, record.next_fire_at, count - 1)]
+        except UNPLANNABLE as error:
+            raise InvalidOption(f"schedule {name!r} can't be worked out on this machine: {error}.") from error
+        return [moment.astimezone(zone) for fire in fires if (moment := when(fire)) is not None]
+
+    upcoming = blocking(aupcoming)
+
+    def _task(self, task: Schedulable) -> Task[..., Any]:
+        return self.app.task_named(task) if isinstance(task, str) else self.app._task_of(task)
+
+
+def schedule_info(record: ScheduleRecord, codec: Codec, now: Instant) -> ScheduleInfo:
+    rhythm, task = record.rhythm, record.task
+    return ScheduleInfo(
+        name=record.name,
+        words=describe(rhythm),
+        task=task.name,
+        queue=task.queue,
+        priority=task.priority,
+        args=readable(task.args, codec),
+        cron=rhythm.cron,
+        every=None if rhythm.every is None else rhythm.every / SECOND,
+        tz=rhythm.tz,
+        jitter=rhythm.jitter / SECOND,
+        catch_up=rhythm.catch_up,
+        catch_up_limit=rhythm.catch_up_limit,
+        overlap=rhythm.overlap,
+        paused=record.paused,
+        next_fire_at=None if record.paused else when(record.next_fire_at),
+        last_fire_at=when(record.last_fire_at),
+        last_task=record.last_task,
+        fired=record.fired,
+        skipped=record.skipped,
+        created_at=when(record.created_at),
+        declared=record.declared,
+        declared_at=when(record.declared_at),
+        stale=record.declared and now - (record.declared_at or 0) > STALE,
+    )

@@ -1,0 +1,107 @@
+"""What `@app.schedule` declares: from a task and its arguments to the template of a schedule's tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+
+import msgspec
+from msgspec import structs
+
+from dibs.client.options import Options
+from dibs.client.task import Task
+from dibs.core.options import check_name
+from dibs.core.schedules import Rhythm
+from dibs.core.task import NewTask
+from dibs.errors import InvalidOption, PayloadTooLarge
+from dibs.runtime.definition import ScheduleDefinition
+from dibs.runtime.hub import Hub
+from dibs.worker.context import Context
+
+__all__ = ["ScheduleDecorator", "as_template", "declare", "template_of"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Running = Coroutine[Any, Any, R]
+
+ONE_TASK_ONLY = {
+    "key": "every fire is one task already, and overlap='skip' leaves out fires while the last task is unfinished",
+    "delay": "the schedule says when",
+    "at": "the schedule says when",
+    "deadline": "give it in seconds, counted from when each task may start",
+    "expires": "give it in seconds, counted from when each task may start",
+    "after": "tasks that wait for others are not made by a schedule",
+    "id": "every fire has an id of its own",
+    "block": "a schedule whose queue is full fires when there is room",
+    "connection": "it is the leading worker that enqueues",
+}
+"""Options that can't be given to a schedule, and why."""
+
+
+class ScheduleDecorator(Protocol):
+    """What `@app.schedule(…)` gives: a Task stays what it is, a function becomes a Task."""
+
+    @overload
+    def __call__(self, task: Task[P, R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, task: Callable[Concatenate[Context, P], Running[R]], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, task: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, task: Callable[P, Running[R]], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, task: Callable[P, R], /) -> Task[P, R]: ...
+
+
+def declare(
+    hub: Hub, task: Task[..., Any], name: str | None, rhythm: Rhythm, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Write a schedule into the app: its workers will say so to the store."""
+    if hub.definitions.get(task.name) is not task.definition:
+        raise InvalidOption(f"the task {task.name} is another app's: a schedule belongs to the app of its task.")
+    chosen = check_name(name or task.name, "a schedule's name")
+    if chosen in hub.schedules:
+        raise InvalidOption(
+            f"two schedules are called {chosen!r}, of the tasks {hub.schedules[chosen].task.name} and {task.name}. "
+            "A schedule is called like its task unless it is given a name: give one of them name=…"
+        )
+    template = template_of(hub, task, args, kwargs)
+    hub.schedules[chosen] = ScheduleDefinition(name=chosen, rhythm=rhythm, task=template)
+
+
+def template_of(hub: Hub, task: Task[..., Any], args: Any, kwargs: Any) -> NewTask:
+    """What a schedule enqueues each time: as an enqueue now would, but for what only one task can have."""
+    if isinstance(args, str) or not isinstance(args, Sequence) or not isinstance(kwargs, Mapping):
+        raise InvalidOption(f"give the arguments of {task.name} as args=[…] and kwargs={{…}}.")
+    return as_template(hub, task.call(*args, **kwargs).new, task.options)
+
+
+def as_template(hub: Hub, new: NewTask, options: Options) -> NewTask:
+    """A task without what belongs to one enqueue, in the form in which stores give it back, so that it can be compared.
+
+    `deadline` and `expires_at` count from each start. The client is left out as well: the same code on another host
+    declares the same schedule.
+    """
+    plain = Options()
+    for option, why in ONE_TASK_ONLY.items():
+        field = "expires_at" if option == "expires" else option
+        if getattr(options, field) != getattr(plain, field):
+            raise InvalidOption(f"a schedule can't have {option}=…: {why}.")
+    if new.after:
+        raise InvalidOption(f"a schedule can't take the results of other tasks: {ONE_TASK_ONLY['after']}.")
+    if len(new.args) > hub.payloads.limit:
+        raise PayloadTooLarge(
+            f"the arguments of {new.name} take {len(new.args):,} bytes, and a schedule keeps at most "
+            f"{hub.payloads.limit:,} with it. Store the data elsewhere and pass a reference to it."
+        )
+    bare = structs.replace(
+        new,
+        id="",
+        parent=None,
+        client="",
+        fingerprint="",
+        headers=options.headers or {},
+        deadline=options.deadline_in,
+        expires_at=options.expires_in,
+    )
+    return msgspec.json.decode(msgspec.json.encode(bare), type=NewTask)

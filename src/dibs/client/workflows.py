@@ -1,0 +1,286 @@
+"""`app.workflows`, and a workflow as those hold it who enqueued it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct
+
+from dibs.client.assembly import assemble
+from dibs.client.blocking import blocking
+from dibs.client.graph import WorkflowGraph, read_graph
+from dibs.client.handle import Handle
+from dibs.client.links import Flow
+from dibs.client.producer import enqueue_many
+from dibs.client.task import Call
+from dibs.core.options import check_label, check_number
+from dibs.core.states import UNFINISHED, Reason, State
+from dibs.core.task import TaskRecord
+from dibs.core.times import when
+from dibs.engines.base import Changed, EnqueueOutcome, NewWorkflow, Query, WorkflowRecord, ended_topic
+from dibs.errors import InvalidOption, UnknownWorkflow, WrongThread
+from dibs.runtime.environment import actor
+from dibs.runtime.hub import Hub
+from dibs.worker.context import Context
+
+if TYPE_CHECKING:
+    from dibs.client.app import Dibs
+
+__all__ = ["Workflow", "WorkflowInfo", "WorkflowState", "Workflows", "begin"]
+
+R = TypeVar("R")
+
+LOOK_AGAIN = 1.0
+"""Seconds after which one that waits looks even if nothing rang."""
+
+APART = 0.02
+"""Seconds between two looks: each task that ends rings, and a workflow may have thousands."""
+
+
+class WorkflowState(StrEnum):
+    """How a workflow is as a whole."""
+
+    RUNNING = "running"  # some task is unfinished
+    COMPLETED = "completed"
+    FAILED = "failed"  # all have ended, some are dead
+    CANCELLED = "cancelled"  # all have ended, none is dead, some were cancelled for other reasons than `if_failed`
+
+
+class WorkflowInfo(Struct, frozen=True, kw_only=True):
+    """A workflow as it was when it was read. Tasks that retention has pruned are in `total` and in no count."""
+
+    id: str
+    name: str
+    state: WorkflowState
+    created_at: datetime | None
+    total: int
+    ended: int
+    counts: dict[State, int]
+
+    @property
+    def is_done(self) -> bool:
+        """No task is unfinished."""
+        return self.state is not WorkflowState.RUNNING
+
+    @property
+    def progress(self) -> float:
+        """The part of its tasks that have ended, from 0 to 1."""
+        return self.ended / self.total if self.total else 1.0
+
+
+WorkflowInfos = list[WorkflowInfo]
+"""Named here, because inside the class `list` is a method."""
+
+
+class Workflows:
+    """Reading and changing workflows."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.hub = hub
+
+    async def alist(self, limit: int = 50, before: str | None = None) -> WorkflowInfos:
+        """Workflows, newest first; `before` is the id after which an earlier page ended."""
+        check_number(limit, "limit", 1, 1000)
+        return await self.hub.runner.arun(self._list(limit, before))
+
+    async def _list(self, limit: int, before: str | None) -> WorkflowInfos:
+        return [await self._info(record) for record in await self.hub.engine.workflows(limit, before)]
+
+    list = blocking(alist)
+
+    async def aget(self, workflow_id: str) -> WorkflowInfo:
+        """One workflow."""
+        return await self.hub.runner.arun(self._get(str(workflow_id)))
+
+    async def _get(self, workflow_id: str) -> WorkflowInfo:
+        record = await self.hub.engine.workflow(workflow_id)
+        if record is None:
+            raise unknown(workflow_id)
+        return await self._info(record)
+
+    get = blocking(aget)
+
+    async def _info(self, record: WorkflowRecord) -> WorkflowInfo:
+        unfinished = sum(record.counts.get(state, 0) for state in UNFINISHED)
+        return WorkflowInfo(
+            id=record.id,
+            name=record.name,
+            state=await self._state(record, unfinished),
+            created_at=when(record.created_at),
+            total=record.total,
+            ended=record.total - unfinished,
+            counts={state: record.counts.get(state, 0) for state in State},
+        )
+
+    async def _state(self, record: WorkflowRecord, unfinished: int) -> WorkflowState:
+        if unfinished:
+            return WorkflowState.RUNNING
+        if record.counts.get(State.DEAD):
+            return WorkflowState.FAILED
+        if not record.counts.get(State.CANCELLED):
+            return WorkflowState.COMPLETED
+        query = Query(workflow=record.id, states=(State.CANCELLED,), limit=1000)
+        cancelled = (await self.hub.engine.search(query)).tasks
+        return WorkflowState.COMPLETED if not_needed(cancelled) else WorkflowState.CANCELLED
+
+    async def acancel(self, workflow_id: str, reason: str = "") -> bool:
+        """Cancel all its unfinished tasks; False if there are none."""
+        now = self.hub.clock.store_now()
+        asked = self.hub.engine.cancel_workflow(str(workflow_id), note=reason, actor=actor(), now=now)
+        return changed(await self.hub.runner.arun(asked), workflow_id)
+
+    cancel = blocking(acancel)
+
+    async def areplay(self, workflow_id: str) -> bool:
+        """Run its dead tasks again, and let those wait again that ended because of them; False if there are none."""
+        now = self.hub.clock.store_now()
+        asked = self.hub.engine.replay_workflow(str(workflow_id), actor=actor(), now=now)
+        return changed(await self.hub.runner.arun(asked), workflow_id)
+
+    replay = blocking(areplay)
+
+    async def agraph(self, workflow_id: str) -> WorkflowGraph:
+        """Its tasks and what each waits for, to be drawn."""
+
+        async def read() -> WorkflowGraph:
+            info = await self._get(str(workflow_id))
+            return await read_graph(self.hub.engine, info.id, info.name)
+
+        return await self.hub.runner.arun(read())
+
+    graph = blocking(agraph)
+
+    async def await_end(self, workflow_id: str, timeout: float | None = None) -> WorkflowInfo:
+        """Wait until all its tasks have ended, however they ended; TimeoutError if that takes too long."""
+
+        async def within() -> WorkflowInfo:
+            try:
+                async with asyncio.timeout(timeout):
+                    return await self._ended(str(workflow_id))
+            except TimeoutError:
+                info = await self._get(str(workflow_id))
+                had = f"{info.ended:,} of {info.total:,} tasks had"
+                raise TimeoutError(f"workflow {workflow_id} had not ended after {timeout:g} s: {had}.") from None
+
+        return await self.hub.runner.arun(within())
+
+    def wait(self, workflow_id: str, timeout: float | None = None) -> WorkflowInfo:
+        """Wait until all its tasks have ended, however they ended; TimeoutError if that takes too long.
+
+        Blocks; `await_end` is the async form. Inside a task it raises: it would hold a slot.
+        """
+        if Context.current_or_none() is not None:
+            raise WrongThread("a blocking wait() inside a task would hold a slot: let a task wait with using(after=…).")
+        self.hub.runner.serve()
+        return self.hub.runner.run(self.await_end(workflow_id, timeout))
+
+    async def _ended(self, workflow_id: str) -> WorkflowInfo:
+        engine = self.hub.engine
+        subscription = engine.subscribe([ended_topic(queue.name) for queue in await engine.queues()])
+        try:
+            while not (info := await self._get(workflow_id)).is_done:
+                await subscription.wait(LOOK_AGAIN)
+                await asyncio.sleep(APART)
+            return info
+        finally:
+            subscription.close()
+
+
+class Workflow:
+    """A workflow that was enqueued here. ``workflow[call]`` is the handle of one of its calls."""
+
+    def __init__(self, workflows: Workflows, begun: NewWorkflow, handles: dict[str, Handle[Any]]) -> None:
+        self.id = begun.id
+        self.name = begun.name
+        self.hub = workflows.hub
+        self._workflows = workflows
+        self._handles = handles
+
+    def __repr__(self) -> str:
+        return f"<Workflow {self.id} of {len(self._handles):,} tasks>"
+
+    @property
+    def handles(self) -> Sequence[Handle[Any]]:
+        """The handles of its tasks, in the order of the flow."""
+        return [*self._handles.values()]
+
+    def __getitem__(self, call: Call[R]) -> Handle[R]:
+        handle = self._handles.get(call.id)
+        if handle is None:
+            raise InvalidOption(f"{call!r} is not part of this workflow.")
+        return handle
+
+    async def astatus(self) -> WorkflowInfo:
+        """How it is now."""
+        return await self._workflows.aget(self.id)
+
+    status = blocking(astatus)
+
+    async def acancel(self, reason: str = "") -> bool:
+        """Cancel all its unfinished tasks; False if there are none."""
+        return await self._workflows.acancel(self.id, reason)
+
+    cancel = blocking(acancel)
+
+    async def areplay(self) -> bool:
+        """Run its dead tasks again, and let those wait again that ended because of them; False if there are none."""
+        return await self._workflows.areplay(self.id)
+
+    replay = blocking(areplay)
+
+    async def agraph(self) -> WorkflowGraph:
+        """Its tasks and what each waits for, to be drawn."""
+        return await self._workflows.agraph(self.id)
+
+    graph = blocking(agraph)
+
+    async def await_end(self, timeout: float | None = None) -> WorkflowInfo:
+        """Wait until all its tasks have ended, however they ended; TimeoutError if that takes too long."""
+        return await self._workflows.await_end(self.id, timeout)
+
+    def wait(self, timeout: float | None = None) -> WorkflowInfo:
+        """Wait until all its tasks have ended, however they ended; TimeoutError if that takes too long."""
+        return self._workflows.wait(self.id, timeout)
+
+
+async def begin(app: Dibs, flow: Flow[Any], name: str) -> Workflow:
+    """Enqueue all calls of a flow, or none of them."""
+    if name:
+        check_label(name, "a workflow's name")
+    batch = assemble(flow)
+    begun = NewWorkflow(batch.workflow, name)
+    answers = await app.hub.runner.arun(enqueue_many(app.hub, batch.tasks, begun))
+    there = {answer.id for answer in answers if answer.outcome is not EnqueueOutcome.ENQUEUED}
+    handles = {
+        call.id: app._handle(call.id, call.new.queue, call.task.definition, duplicate=call.id in there)
+        for call in batch.calls
+    }
+    return Workflow(app.workflows, begun, handles)
+
+
+def not_needed(cancelled: Sequence[TaskRecord]) -> bool:
+    """Whether all these were cancelled because what they should clean up after went well.
+
+    The note of a task that was cancelled by dependency is "PREREQUISITE is STATE".
+    """
+    members = {record.id for record in cancelled}
+    for record in cancelled:
+        prerequisite, _, state = record.note.partition(" is ")
+        if record.reason is not Reason.DEPENDENCY or not (state == State.COMPLETED or prerequisite in members):
+            return False
+    return True
+
+
+def changed(answer: Changed, workflow_id: str) -> bool:
+    """True if something changed, False if there was nothing to change."""
+    if answer is Changed.UNKNOWN:
+        raise unknown(workflow_id)
+    return answer is Changed.DONE
+
+
+def unknown(workflow_id: str) -> UnknownWorkflow:
+    return UnknownWorkflow(f"no workflow has the id {workflow_id}: it was never committed, or it has been pruned.")

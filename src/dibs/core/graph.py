@@ -1,0 +1,137 @@
+"""Tasks that wait for other tasks: what an edge means, in which order a batch can be stored, and who inherits what.
+
+An edge leads from a *dependent* to a *prerequisite*. It is open until the prerequisite has ended; then its rule says
+what becomes of the dependent. Edges are only ever made together with their dependent and lead to tasks that are
+already known, so a cycle can only lie within one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+
+from msgspec import Struct
+
+from dibs.core.states import ENDED, State
+
+__all__ = [
+    "ERRAND_BUDGET",
+    "MOST_EDGES",
+    "Edge",
+    "Rule",
+    "Verdict",
+    "find_cycle",
+    "inherited_within",
+    "judge",
+    "prerequisites_first",
+]
+
+MOST_EDGES = 10_000
+"""What one task may wait for."""
+
+
+ERRAND_BUDGET = 1_000
+"""Edges or tasks that one verb follows up; the rest is left to claims."""
+
+
+class Rule(StrEnum):
+    """What becomes of a dependent whose prerequisite ended dead or cancelled."""
+
+    CANCEL = "cancel"
+    FAIL = "fail"  # dead, to be replayed
+    RUN = "run"  # go on as if it had completed
+    IF_FAILED = "if failed"  # run only then: for cleaning up. One that completed cancels the dependent
+
+
+class Verdict(StrEnum):
+    """What an edge says about its dependent."""
+
+    WAIT = "wait"
+    GO = "go"
+    CANCEL = "cancel"
+    BURY = "bury"
+
+
+class Edge(Struct, gc=False, frozen=True, omit_defaults=True):
+    """Wait for the task `id`."""
+
+    id: str
+    rule: Rule = Rule.CANCEL
+
+
+AFTER_FAILURE = {
+    Rule.CANCEL: Verdict.CANCEL,
+    Rule.FAIL: Verdict.BURY,
+    Rule.RUN: Verdict.GO,
+    Rule.IF_FAILED: Verdict.GO,
+}
+
+
+def judge(rule: Rule, prerequisite: State) -> Verdict:
+    """What an edge says when its prerequisite is in this state."""
+    if prerequisite not in ENDED:
+        return Verdict.WAIT
+    if prerequisite is State.COMPLETED:
+        return Verdict.CANCEL if rule is Rule.IF_FAILED else Verdict.GO
+    return AFTER_FAILURE[rule]
+
+
+def find_cycle(edges: Mapping[str, Iterable[str]]) -> list[str] | None:
+    """Some tasks that wait for each other in a ring, the first one repeated at the end; None if there are none.
+
+    Edges to what is not a key of `edges` lead out of the batch, where no way comes back.
+    """
+    done: set[str] = set()
+    for start in edges:
+        if start in done:
+            continue
+        path: dict[str, None] = {start: None}
+        stack = [(start, iter(edges[start]))]
+        while stack:
+            node, rest = stack[-1]
+            following = next(rest, None)
+            if following is None:
+                stack.pop()
+                path.popitem()
+                done.add(node)
+            elif following in path:
+                ring = list(path)
+                return [*ring[ring.index(following) :], following]
+            elif following in edges and following not in done:
+                path[following] = None
+                stack.append((following, iter(edges[following])))
+    return None
+
+
+def prerequisites_first(edges: Mapping[str, Sequence[str]]) -> list[str]:
+    """The keys of `edges`, which have no cycle, so that each comes after what it waits for; otherwise as given."""
+    placed: dict[str, None] = {}
+    for start in edges:
+        stack = [start]
+        while stack:
+            node = stack[-1]
+            missing = [] if node in placed else [need for need in edges[node] if need in edges and need not in placed]
+            if missing:
+                stack += reversed(missing)
+            else:
+                placed[stack.pop()] = None
+    return list(placed)
+
+
+def inherited_within(
+    order: Sequence[str], edges: Mapping[str, Iterable[str]], priorities: Mapping[str, int]
+) -> dict[str, int]:
+    """What each task inherits from those of the same batch that wait for it, transitively.
+
+    `order` has prerequisites first. One pass from the end: whoever waits is done before what it waits for. A task
+    without a priority has ended already: it hands nothing on.
+    """
+    inherited: dict[str, int] = {}
+    for task_id in reversed(order):
+        if task_id not in priorities:
+            continue
+        urgency = max(priorities[task_id], inherited.get(task_id, 0))
+        for need in edges.get(task_id, ()):
+            if need in priorities and inherited.get(need, 0) < urgency:
+                inherited[need] = urgency
+    return inherited

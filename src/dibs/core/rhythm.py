@@ -1,0 +1,179 @@
+"""When a schedule fires: by the calendar (cron) or at a fixed rate (every). All fires here are without jitter."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import TypeVar
+from zoneinfo import ZoneInfo
+
+from msgspec import Struct
+
+from dibs.core.cron import Calendar, calendar_of, check_cron, check_zone
+from dibs.core.options import check_number, nearest
+from dibs.core.times import DAY, HOUR, MINUTE, SECOND, Duration, Instant, duration
+from dibs.errors import InvalidOption
+
+__all__ = [
+    "CatchUp",
+    "Overlap",
+    "Rhythm",
+    "check_rhythm",
+    "count_fires",
+    "describe",
+    "first_fire",
+    "newest_fires",
+    "next_fire",
+    "upcoming",
+]
+
+SHORTEST: Duration = SECOND
+LONGEST: Duration = 400 * DAY
+
+
+class CatchUp(StrEnum):
+    """What becomes of the fires that were missed while nothing could fire."""
+
+    SKIP = "skip"  # they are dropped
+    ONE = "one"  # one task for all of them
+    ALL = "all"  # one task each, for the newest `catch_up_limit`
+
+
+class Overlap(StrEnum):
+    """Whether a schedule fires while its last task still waits or runs."""
+
+    ALLOW = "allow"
+    SKIP = "skip"
+
+
+class Rhythm(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """When a schedule fires, and what becomes of fires that were missed. Either `cron` or `every` is set."""
+
+    cron: str | None = None
+    every: Duration | None = None
+    tz: str = "UTC"
+    jitter: Duration = 0
+    catch_up: CatchUp = CatchUp.ONE
+    catch_up_limit: int = 100
+    overlap: Overlap = Overlap.ALLOW
+
+
+def check_rhythm(
+    *,
+    cron: str | None = None,
+    every: float | timedelta | None = None,
+    tz: str | ZoneInfo | None = None,
+    jitter: float | timedelta = 0,
+    catch_up: CatchUp | str = CatchUp.ONE,
+    catch_up_limit: int = 100,
+    overlap: Overlap | str = Overlap.ALLOW,
+) -> Rhythm:
+    """The rhythm that these options describe. Spans are seconds or timedeltas."""
+    if (cron is None) == (every is None):
+        raise InvalidOption("Give exactly one of cron='30 2 * * *' and every=300 (seconds, or a timedelta).")
+    if every is not None and tz is not None:
+        raise InvalidOption(f"tz={tz!r} goes with cron only: an interval is the same in every time zone.")
+    rhythm = Rhythm(
+        cron=None if cron is None else check_cron(cron),
+        every=None if every is None else check_every(every),
+        tz="UTC" if tz is None else check_zone(tz),
+        jitter=duration(jitter, "jitter"),
+        catch_up=check_choice(CatchUp, catch_up, "catch_up"),
+        catch_up_limit=check_number(catch_up_limit, "catch_up_limit", 1, 10_000),
+        overlap=check_choice(Overlap, overlap, "overlap"),
+    )
+    if rhythm.jitter and rhythm.jitter > (shortest := shortest_interval(rhythm)):
+        raise InvalidOption(
+            f"jitter={jitter!r} is longer than the time between two fires, {span(shortest)}: a task could be "
+            "overtaken by the next one."
+        )
+    return rhythm
+
+
+def check_every(every: float | timedelta) -> Duration:
+    interval = duration(every, "every")
+    if not SHORTEST <= interval <= LONGEST:
+        raise InvalidOption(f"every={every!r} must be from 1 second to 400 days.")
+    return interval
+
+
+Choice = TypeVar("Choice", CatchUp, Overlap)
+
+
+def check_choice(choices: type[Choice], value: object, option: str) -> Choice:
+    names = [str(choice) for choice in choices]
+    if value not in names:
+        raise InvalidOption(f"{option} must be one of {', '.join(names)}, not {value!r}.{nearest(str(value), names)}")
+    return choices(value)
+
+
+def first_fire(rhythm: Rhythm, now: Instant) -> Instant:
+    """The first fire of a schedule that begins now. An interval begins with a wait."""
+    return next_fire(rhythm, now)
+
+
+def next_fire(rhythm: Rhythm, after: Instant) -> Instant:
+    """The fire that follows the fire `after`; with cron, the first one strictly after any instant."""
+    if rhythm.every is not None:
+        return after + rhythm.every
+    fire = calendar(rhythm).next(after)
+    if fire is None:
+        raise InvalidOption(f"cron={rhythm.cron!r} does not fire any more.")
+    return fire
+
+
+def upcoming(rhythm: Rhythm, after: Instant, count: int) -> list[Instant]:
+    """The next fires, in order."""
+    fires: list[Instant] = []
+    for _ in range(count):
+        after = next_fire(rhythm, after)
+        fires.append(after)
+    return fires
+
+
+def count_fires(rhythm: Rhythm, after: Instant, until: Instant) -> int:
+    """How many fires follow the fire `after`, up to and including `until`. Cheap, however many they are."""
+    if rhythm.every is not None:
+        return max(0, (until - after) // rhythm.every)
+    return calendar(rhythm).count(after + 1, until + 1)
+
+
+def newest_fires(rhythm: Rhythm, after: Instant, until: Instant, limit: int) -> list[Instant]:
+    """The last of the fires that `count_fires` counts, in order."""
+    if rhythm.every is not None:
+        count = count_fires(rhythm, after, until)
+        return [after + rhythm.every * turn for turn in range(max(0, count - limit) + 1, count + 1)]
+    return calendar(rhythm).newest(after + 1, until + 1, limit)
+
+
+def calendar(rhythm: Rhythm) -> Calendar:
+    assert rhythm.cron is not None, "a rhythm has a cron expression or an interval"
+    return calendar_of(rhythm.cron, rhythm.tz)
+
+
+def shortest_interval(rhythm: Rhythm) -> Duration:
+    if rhythm.every is not None:
+        return rhythm.every
+    return calendar(rhythm).shortest()
+
+
+def describe(rhythm: Rhythm) -> str:
+    """The times of a rhythm in words: "every 5 min", "At 02:30 every day, Europe/Zurich"."""
+    words = (
+        f"every {span(rhythm.every)}"
+        if rhythm.every is not None
+        else f"{calendar(rhythm).pattern.explain()}, {rhythm.tz}"
+    )
+    return f"{words}, up to {span(rhythm.jitter)} later" if rhythm.jitter else words
+
+
+def span(length: Duration) -> str:
+    """A duration to the microsecond: "1 h 30 min"."""
+    words: list[str] = []
+    for unit, name in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
+        count, length = divmod(length, unit)
+        if count:
+            words.append(f"{count} {name}")
+    if length or not words:
+        words.append(f"{length / SECOND:.6f}".rstrip("0").rstrip(".") + " s")
+    return " ".join(words)

@@ -1,0 +1,125 @@
+"""Who waits for whom, and the errands that follow when one of them ends or becomes more urgent."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections import deque
+from enum import StrEnum
+from heapq import heappop, heappush
+
+from msgspec import Struct
+
+from dibs.core.graph import Rule
+from dibs.core.states import ENDED, State
+from dibs.core.task import TaskRecord
+from dibs.engines.base import Need
+
+__all__ = ["Edges", "Errand", "Followed", "What"]
+
+Link = tuple[str, int]
+"""A dependent, and the position of the edge among its own."""
+
+
+class What(StrEnum):
+    """What is left to be followed up."""
+
+    ENDED = "ended"  # the open edges that lead to a task that has ended
+    LEFT = "left"  # the open edges of a task that has ended while it waited
+    WEIGHED = "weighed"  # the open edges of a task whose urgency has changed
+    CANCEL = "cancel"  # the members of a workflow
+    REPLAY = "replay"
+
+
+class Errand(Struct):
+    """Something to go on with. `at` is how far it has come."""
+
+    what: What
+    id: str
+    state: State = State.COMPLETED
+    at: int = 0
+    note: str = ""
+    actor: str = ""
+
+
+class Followed(Struct):
+    """The open edges that lead to one task, and a heap of the urgencies behind them."""
+
+    links: dict[Link, None]
+    weights: list[tuple[int, str, int]]
+
+
+class Edges:
+    """All edges of a store. An edge stays with its dependent; it counts while it is open."""
+
+    def __init__(self) -> None:
+        self.needs: dict[str, list[Need]] = {}
+        self.open_needs: Tally[str] = Tally()
+        self.followed: dict[str, Followed] = {}
+        self.errands: deque[Errand] = deque()
+
+    def add(self, dependent: str, needs: list[Need], urgency: int) -> None:
+        """The edges of a new dependent."""
+        self.needs[dependent] = needs
+        for position, need in enumerate(needs):
+            if need.is_open:
+                self.link(dependent, position, need, urgency)
+
+    def open(self, dependent: str, position: int, urgency: int) -> None:
+        """Wait again."""
+        need = self.needs[dependent][position]
+        if not need.is_open:
+            need = self.needs[dependent][position] = Need(need.id, need.rule, is_open=True)
+            self.link(dependent, position, need, urgency)
+
+    def link(self, dependent: str, position: int, need: Need, urgency: int) -> None:
+        followed = self.followed.setdefault(need.id, Followed({}, []))
+        followed.links[dependent, position] = None
+        heappush(followed.weights, (-urgency, dependent, position))
+        self.open_needs[dependent] += 1
+
+    def close(self, dependent: str, position: int) -> None:
+        """Wait no longer."""
+        need = self.needs[dependent][position]
+        if need.is_open:
+            self.needs[dependent][position] = Need(need.id, need.rule, is_open=False)
+            self.open_needs[dependent] -= 1
+            del self.followed[need.id].links[dependent, position]
+
+    def weigh(self, dependent: str, position: int, urgency: int) -> None:
+        """The dependent has another urgency."""
+        need = self.needs[dependent][position]
+        if need.is_open:
+            heappush(self.followed[need.id].weights, (-urgency, dependent, position))
+
+    def heaviest(self, prerequisite: str, tasks: dict[str, TaskRecord]) -> int:
+        """The highest urgency among those that wait for a task."""
+        followed = self.followed.get(prerequisite)
+        while followed is not None and followed.weights:
+            weight, dependent, position = followed.weights[0]
+            if (dependent, position) in followed.links and tasks[dependent].urgency == -weight:
+                return -weight
+            heappop(followed.weights)
+        return 0
+
+    def rule(self, link: Link) -> Rule:
+        return self.needs[link[0]][link[1]].rule
+
+    def moved(self, old: TaskRecord | None, new: TaskRecord) -> None:
+        """A task has changed: note what has to be followed up."""
+        ends = new.state in ENDED and (old is None or old.state not in ENDED)
+        if ends and new.id in self.followed:
+            self.errands.append(Errand(What.ENDED, new.id, new.state))
+        if not self.open_needs.get(new.id):
+            return
+        if ends:
+            self.errands.append(Errand(What.LEFT, new.id))
+        elif old is not None and old.urgency != new.urgency:
+            self.errands.append(Errand(What.WEIGHED, new.id))
+
+    def forget(self, task_id: str) -> None:
+        """The task is gone for good, and its own edges with it."""
+        for position, need in enumerate(self.needs.get(task_id, ())):
+            if need.is_open:
+                self.close(task_id, position)
+        self.needs.pop(task_id, None)
+        self.open_needs.pop(task_id, None)

@@ -1,0 +1,114 @@
+"""What workers report to a memory store: settle, extend, rescue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from dibs.core.lease import LONGEST_RUN, RESCUE_BATCH, extended
+from dibs.core.moves import lost, settled
+from dibs.core.states import UNFINISHED, WAITING, State
+from dibs.core.task import HistoryEntry, HistoryEvent, Lease, Outcome, Settlement, WorkerState
+from dibs.core.times import Instant
+from dibs.engines.base import (
+    Counter,
+    ExtendAnswer,
+    ExtendOutcome,
+    Extension,
+    Rescued,
+    SettleOutcome,
+    Term,
+    ended_topic,
+    work_topic,
+)
+from dibs.engines.memory.store import Store
+
+__all__ = ["extend", "rescue", "settle"]
+
+
+def holds(store: Store, lease: Lease) -> bool:
+    """The fence."""
+    record = store.tasks.get(lease.id)
+    return record is not None and record.state is State.RUNNING and record.lease == lease.number
+
+
+def extend(store: Store, extensions: Sequence[Extension], now: Instant) -> list[ExtendAnswer]:
+    return [extend_one(store, extension, now) for extension in extensions]
+
+
+def extend_one(store: Store, extension: Extension, now: Instant) -> ExtendAnswer:
+    if not holds(store, extension.lease):
+        return ExtendAnswer(ExtendOutcome.LOST)
+    record = store.tasks[extension.lease.id]
+    assert record.started_at is not None
+    changes: dict[str, object] = {"lease_expires_at": extended(record.started_at, now, extension.by)}
+    if extension.progress is not None:
+        changes |= {"progress": extension.progress, "progress_message": extension.message}
+    record = structs.replace(record, **changes)
+    store.put(record)
+    if record.cancel_reason is not None:
+        return ExtendAnswer(ExtendOutcome.CANCEL, record.lease_expires_at, record.cancel_reason)
+    over = now >= (record.started_at or 0) + LONGEST_RUN
+    return ExtendAnswer(ExtendOutcome.EXHAUSTED if over else ExtendOutcome.HELD, record.lease_expires_at)
+
+
+def settle(store: Store, settlements: Sequence[Settlement], now: Instant) -> list[SettleOutcome]:
+    return [settle_one(store, settlement, now) for settlement in settlements]
+
+
+def settle_one(store: Store, settlement: Settlement, now: Instant) -> SettleOutcome:
+    lease = settlement.lease
+    record = store.tasks.get(lease.id)
+    if not holds(store, lease):
+        if record is not None and 0 < lease.number == record.settled_lease:
+            return SettleOutcome.ALREADY
+        return refuse(store, settlement, now)
+    assert record is not None
+    after, entry = settled(record, settlement, store.standing(record.queue), now)
+    store.put(after, entry)
+    if settlement.outcome is Outcome.RETRY and after.state is State.RETRYING:
+        store.counters[after.queue][Counter.RETRIES] += 1
+    tell(store, record.queue, after.state)
+    return SettleOutcome.DONE
+
+
+def refuse(store: Store, settlement: Settlement, now: Instant) -> SettleOutcome:
+    """A zombie's report: counted, and noted in the history of a task that is still unfinished."""
+    record = store.tasks.get(settlement.lease.id)
+    store.counters[record.queue if record else ""][Counter.REFUSED] += 1
+    if record is not None and record.state in UNFINISHED:
+        note = f"a late {settlement.outcome} by lease {settlement.lease.number}"
+        store.histories[record.id].append(
+            HistoryEntry(at=now, event=HistoryEvent.REFUSED, lease=settlement.lease.number, note=note)
+        )
+    return SettleOutcome.REFUSED
+
+
+def rescue(store: Store, now: Instant) -> Rescued:
+    """Take back what expired leases held; mark workers whose record has expired."""
+    found: list[str] = []
+    while len(found) < RESCUE_BATCH and (record := store.pop_expired(now)) is not None:
+        after, entry = lost(record, store.standing(record.queue), now)
+        store.put(after, entry)
+        store.counters[record.queue][Counter.LOSSES] += 1
+        tell(store, record.queue, after.state)
+        found.append(record.id)
+    dead = []
+    for worker in store.workers.values():
+        if worker.state is not WorkerState.DEAD and worker.expires_at <= now:
+            worker.state = WorkerState.DEAD
+            dead.append(worker.id)
+    if store.term is not None and store.term.worker in dead:
+        store.term = Term(store.term.number, "", 0)
+    return Rescued(found, dead, len(found) == RESCUE_BATCH)
+
+
+def tell(store: Store, queue: str, state: State) -> None:
+    """Note whom to ring for a task that has come to `state`."""
+    if state in WAITING:  # for later, too: whoever sleeps until something falls due must learn of it
+        store.topics.add(work_topic(queue))
+    else:
+        store.topics.add(ended_topic(queue))
+    if store.settings(queue).limits_starts:  # a slot may have come free
+        store.topics.add(work_topic(queue))

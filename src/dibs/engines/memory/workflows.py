@@ -1,0 +1,75 @@
+"""Workflows of a memory store as a whole."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Callable
+
+from dibs.core.states import WAITING, State
+from dibs.core.task import TaskRecord
+from dibs.core.times import Instant
+from dibs.engines.base import Changed, WorkflowRecord
+from dibs.engines.memory.edges import Errand, What
+from dibs.engines.memory.errands import is_replayable
+from dibs.engines.memory.store import Store, Workflow
+
+__all__ = ["cancel_workflow", "prune_workflows", "replay_workflow", "workflow_record", "workflows"]
+
+PRUNE_BATCH = 1000
+
+
+def workflows(store: Store, limit: int, before: str | None) -> list[WorkflowRecord]:
+    ids = sorted((i for i in store.workflows if before is None or i < before), reverse=True)
+    return [workflow_record(store, workflow_id) for workflow_id in ids[:limit]]
+
+
+def workflow_record(store: Store, workflow_id: str) -> WorkflowRecord:
+    workflow = store.workflows[workflow_id]
+    states = Tally(record.state for record in members_of(store, workflow))
+    return WorkflowRecord(
+        id=workflow_id,
+        name=workflow.new.name,
+        created_at=workflow.created_at,
+        total=len(workflow.members),
+        counts={state: states[state] for state in State},
+    )
+
+
+def members_of(store: Store, workflow: Workflow) -> list[TaskRecord]:
+    """The tasks of a workflow that are left. An id may have been purged and used again, within it or without."""
+    found = (store.tasks.get(task_id) for task_id in set(workflow.members))
+    return [record for record in found if record is not None and record.workflow == workflow.new.id]
+
+
+def cancel_workflow(store: Store, workflow_id: str, note: str, actor: str, now: Instant) -> Changed:
+    def wanted(record: TaskRecord) -> bool:
+        return record.state in WAITING or (record.state is State.RUNNING and record.cancel_reason is None)
+
+    errand = Errand(What.CANCEL, workflow_id, note=note, actor=actor)
+    return begin(store, errand, wanted, "cancel workflow", now)
+
+
+def replay_workflow(store: Store, workflow_id: str, actor: str, now: Instant) -> Changed:
+    return begin(store, Errand(What.REPLAY, workflow_id, actor=actor), is_replayable, "replay workflow", now)
+
+
+def begin(store: Store, errand: Errand, wanted: Callable[[TaskRecord], bool], act: str, now: Instant) -> Changed:
+    """Note an errand about the members of a workflow, if it concerns any of them."""
+    workflow = store.workflows.get(errand.id)
+    if workflow is None:
+        return Changed.UNKNOWN
+    if not any(wanted(record) for record in members_of(store, workflow)):
+        return Changed.UNCHANGED
+    workflow.members.sort()
+    store.edges.errands.append(errand)
+    store.remember(errand.actor, act, errand.id, errand.note, now)
+    return Changed.DONE
+
+
+def prune_workflows(store: Store, now: Instant) -> int:
+    """Workflows of which nothing is left."""
+    empty = [key for key, each in store.workflows.items() if not any(i in store.tasks for i in each.members)]
+    doomed = empty[:PRUNE_BATCH]
+    for workflow_id in doomed:
+        del store.workflows[workflow_id]
+    return len(doomed)

@@ -1,0 +1,212 @@
+"""Which tasks a claim gives: heads merged across kinds, lanes, shares and queues, within their limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import merge
+from itertools import chain, groupby
+
+from dibs.core.limits import Scope
+from dibs.core.times import Instant
+from dibs.engines.base import COUNT_LIMIT, ClaimRequest
+from dibs.engines.sqlite.catalog import Queue, Stream
+from dibs.engines.sqlite.gating import GATE_BUDGET, gate
+from dibs.engines.sqlite.heads import Head, read_group, read_stream, read_turns
+from dibs.engines.sqlite.ordering import Lane, chunk_for, lanes_of
+from dibs.engines.sqlite.rooms import Rooms
+from dibs.engines.sqlite.rows import to_json
+from dibs.engines.sqlite.shares import Turns, clock_of, save_turns
+from dibs.engines.sqlite.transaction import Transaction
+
+__all__ = ["Chosen", "Front", "choose"]
+
+Chosen = tuple[Head, str]
+"""A task to give, and the share it belongs to."""
+
+
+class Front:
+    """The next task of one queue for one worker: from the share whose turn it is, among those that have something."""
+
+    def __init__(
+        self, transaction: Transaction, queue: Queue, order: int, streams: list[Stream], rooms: Rooms, wanted: int
+    ) -> None:
+        self.transaction = transaction
+        self.queue = queue
+        self.order = order
+        self.rooms = rooms
+        self.limited = queue.settings.limits_starts
+        self.streams = [stream for stream in streams if self.has_room(stream.name)] if self.limited else streams
+        self.wanted = wanted
+        self.chunk = chunk_for(wanted, len(self.streams))
+        self.lanes: dict[str, list[Lane]] = {}
+        self.firsts: dict[str, list[Head]] = {}
+        self.idle: dict[int, list[str]] = {}
+        self.taken: set[str] = set()
+        self.groups: set[tuple[str, int, str]] = set()
+        self.in_vain: dict[str, None] = {}
+        self.shares_passed = 0
+        self.stopped = False
+        """At its bound: there may be more to give."""
+        self.turns = self.open_turns()
+
+    def has_room(self, name: str) -> bool:
+        room = self.rooms.of(self.queue.name, Scope.TASK, name)
+        return room is None or not room.is_full
+
+    def foretell(self, heads: list[Head]) -> None:
+        """These tasks are about to be looked at: find out about their partitions together."""
+        self.rooms.know(self.queue, {head.partition: None for head in heads if head.partition is not None})
+
+    def open_turns(self) -> Turns:
+        fair = [stream.number for stream in self.streams if stream.fair]
+        if not fair and not self.queue.settings.fair:
+            return Turns(self.queue)
+        clock, tag = clock_of(self.transaction, self.queue.name)
+        if fair:
+            self.transaction.write("pass_turns", to_json(fair), clock)
+        sources = [self.turns_of(stream) for stream in fair]
+        if len(fair) < len(self.streams):
+            sources.append(iter([(tag if tag > clock else 0, "")]))
+        return Turns(self.queue, clock, (turn for turn, _ in groupby(merge(*sources))))
+
+    def turns_of(self, stream: int) -> Iterator[tuple[int, str]]:
+        """The turns of a stream, whose first tasks are kept; those that have none are noted."""
+        for turns in read_turns(self.transaction, stream):
+            if self.limited:
+                self.foretell([turn.head for turn in turns if turn.head is not None])
+            for turn in turns:
+                if turn.head is None:
+                    self.idle.setdefault(stream, []).append(turn.share)
+                else:
+                    self.firsts.setdefault(turn.share, []).append(turn.head)
+                    yield turn.tag, turn.share
+
+    def lane(self, now: Instant) -> Lane | None:
+        """The lane that gives next, its foremost task being one that may start."""
+        while (share := self.turns.share) is not None and not self.stopped:
+            if share not in self.lanes:
+                self.lanes[share] = self.open_lanes(share)
+            lanes = self.lanes[share]
+            if self.limited:
+                lanes[:] = [lane for lane in lanes if self.goes_on(lane)]
+            if lanes:
+                return lanes[0] if len(lanes) == 1 else min(lanes, key=lambda each: each.key(now, in_order=False))
+            self.shares_passed += 1
+            self.stopped |= self.shares_passed > COUNT_LIMIT
+            self.turns.end()
+        return None
+
+    def open_lanes(self, share: str) -> list[Lane]:
+        streams = self.transaction.catalog.streams
+        sources: list[tuple[Stream, Iterator[Head]]] = [
+            (streams[first.stream], chain([first], self.read(first.stream, share, first)))
+            for first in self.firsts.pop(share, ())
+        ]
+        if share == "":
+            sources += [(stream, self.read(stream.number, share)) for stream in self.streams if not stream.fair]
+        return lanes_of(self.queue, self.order, sources)
+
+    def read(self, stream: int, share: str, after: Head | None = None) -> Iterator[Head]:
+        if self.limited:
+            return read_stream(self.transaction, stream, share, False, self.chunk, after, self.foretell)
+        return read_stream(self.transaction, stream, share, False, self.chunk, after)
+
+    def goes_on(self, lane: Lane) -> bool:
+        """Bring a task to the front that may start; False if there is none, or the bound is reached."""
+        streams = self.transaction.catalog.streams
+        while lane.heap and not self.stopped:
+            head = lane.head
+            if not self.has_room(streams[head.stream].name):
+                lane.drop()
+            elif head.partition is None or self.may_start(head):
+                return True
+            else:
+                lane.advance()
+        return False
+
+    def may_start(self, head: Head) -> bool:
+        """Whether a task's partition has room. If not, it need not be looked at again until it has."""
+        if head.id in self.taken or head.id in self.in_vain:  # both in front and after another of its partition
+            return False
+        room = self.rooms.of(self.queue.name, Scope.PARTITION, head.partition or "")
+        if room is None or not room.is_full:
+            return True
+        self.in_vain[head.id] = None
+        if room.has_no_token:
+            self.transaction.touch(self.queue.name, head.partition or "")
+        self.stopped = len(self.in_vain) >= GATE_BUDGET
+        return False
+
+    def take(self, lane: Lane) -> Chosen:
+        """Give the foremost task of a lane, and go on to the next."""
+        head, share = lane.head, self.turns.share or ""
+        if self.limited:
+            self.start(lane, head, share)
+        if not lane.advance():
+            self.end(lane)
+        self.turns.served()
+        return head, share
+
+    def start(self, lane: Lane, head: Head, share: str) -> None:
+        """A task takes its slots and tokens. If its partition has room left, the next one behind it may start too."""
+        name = self.transaction.catalog.streams[head.stream].name
+        for room in self.rooms.of_task(self.queue.name, name, head.partition):
+            room.take()
+        partition = None if head.partition is None else self.rooms.of(self.queue.name, Scope.PARTITION, head.partition)
+        if head.partition is None or partition is None:
+            return
+        self.taken.add(head.id)
+        if partition.is_full:
+            return
+        self.transaction.touch(self.queue.name, head.partition)
+        group = (head.partition, head.stream, share)
+        if group not in self.groups:
+            self.groups.add(group)
+            chunk = min(self.wanted, partition.left or self.wanted)
+            lane.add(read_group(self.transaction, head, share, chunk))
+
+    def end(self, lane: Lane) -> None:
+        """Nothing more from this lane in this claim."""
+        self.lanes[self.turns.share or ""].remove(lane)
+
+    def finish(self, streams: list[int]) -> None:
+        """Write what has been found out on the way. `streams`: all fair ones of the queue that have pending tasks."""
+        if self.in_vain:
+            gate(self.transaction, self.in_vain)
+        for stream, shares in self.idle.items():
+            self.transaction.write("delete_turns", stream, to_json(shares))
+        save_turns(self.transaction, self.queue.name, self.turns, streams)
+
+
+def choose(fronts: list[Front], request: ClaimRequest, rooms: Rooms, now: Instant) -> list[Chosen]:
+    """The tasks to give, most urgent first."""
+    wanted = request.limit + request.prefetch
+    if len(fronts) == 1 and not request.floors and (lane := only_lane(fronts[0], now)) is not None:
+        return [(head, "") for head in lane.take(wanted)]
+    below = [0] * len(request.floors)
+    chosen: list[Chosen] = []
+    fronts = list(fronts)
+    while len(chosen) < wanted:
+        found = [(lane, front) for front in fronts if (lane := front.lane(now)) is not None]
+        if not found:
+            break
+        lane, front = min(found, key=lambda each: each[0].key(now, request.in_order))
+        room = rooms.of(front.queue.name, Scope.QUEUE, "")
+        under = [i for i, floor in enumerate(request.floors) if lane.effective(now) < floor.effective]
+        if (room is not None and room.is_full) or (front.limited and len(chosen) >= request.limit):
+            fronts.remove(front)
+        elif any(below[i] >= request.floors[i].below for i in under):
+            front.end(lane)
+        else:
+            chosen.append(front.take(lane))
+            for i in under:
+                below[i] += 1
+    return chosen
+
+
+def only_lane(front: Front, now: Instant) -> Lane | None:
+    """The lane of a queue that has no other, no limits and no shares: nothing has to be compared."""
+    if front.limited or front.queue.settings.fair or any(stream.fair for stream in front.streams):
+        return None
+    lane = front.lane(now)
+    return lane if lane is not None and len(front.lanes[""]) == 1 else None

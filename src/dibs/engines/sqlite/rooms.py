@@ -1,0 +1,208 @@
+"""How much more the limits of queues, task names and partitions allow.
+
+Slots are running tasks: those of a queue or a name are known from the tallies, those of a partition are counted in its
+index. Tokens are in dibs_buckets.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Struct
+
+from dibs.core.limits import (
+    Bucket,
+    LimitState,
+    Scope,
+    free_slots,
+    limit_of,
+    limit_state,
+    limits_for,
+    refill,
+    spend,
+    tokens,
+    until_token,
+)
+from dibs.core.settings import Limit
+from dibs.core.states import State
+from dibs.core.times import Duration, Instant
+from dibs.engines.sqlite.catalog import Queue
+from dibs.engines.sqlite.rows import partition_key, to_json
+from dibs.engines.sqlite.transaction import Snapshot, Transaction
+
+__all__ = ["Room", "Rooms", "limits", "partition_rooms"]
+
+Whose = tuple[str, Scope, str]
+
+
+class StoredBucket(Struct, array_like=True, frozen=True):
+    """A row of dibs_buckets."""
+
+    queue: str
+    scope: Scope
+    whose: str
+    level: int
+    at: Instant
+
+
+class PartitionLoad(Struct, array_like=True, frozen=True):
+    """What runs in a partition, and its bucket."""
+
+    partition: str
+    running: int
+    level: int | None
+    at: Instant | None
+
+
+buckets_decoder = msgspec.json.Decoder(list[StoredBucket])
+loads_decoder = msgspec.json.Decoder(list[PartitionLoad])
+
+
+class Room(Struct):
+    """What one limit still allows."""
+
+    limit: Limit
+    slots: int | None
+    bucket: Bucket | None
+    started: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.slots == 0 or self.has_no_token
+
+    @property
+    def has_no_token(self) -> bool:
+        return self.bucket is not None and tokens(self.bucket) == 0
+
+    @property
+    def left(self) -> int | None:
+        """How many more may start; None: as many as there are."""
+        starts = None if self.bucket is None else tokens(self.bucket)
+        return min((each for each in (self.slots, starts) if each is not None), default=None)
+
+    @property
+    def opens_in(self) -> Duration | None:
+        """How long until there is a token, if there is none."""
+        return until_token(self.bucket, self.limit) if self.bucket is not None and self.has_no_token else None
+
+    def take(self) -> None:
+        """A task starts."""
+        self.started += 1
+        if self.slots is not None:
+            self.slots -= 1
+        if self.bucket is not None:
+            self.bucket = spend(self.bucket, 1)
+
+
+def room_of(limit: Limit, running: int, bucket: Bucket | None, now: Instant) -> Room:
+    return Room(limit, free_slots(limit, running), None if limit.rate is None else refill(bucket, limit, now))
+
+
+class Rooms:
+    """The rooms of one claim, found when they are asked for."""
+
+    def __init__(self, transaction: Transaction, queues: Iterable[Queue]) -> None:
+        self.transaction = transaction
+        self.rooms: dict[Whose, Room | None] = {}
+        limited = [queue for queue in queues if queue.settings.limits_starts]
+        if limited:
+            self.find(limited)
+
+    def find(self, queues: list[Queue]) -> None:
+        """The rooms of whole queues and of task names."""
+        wanted = [(queue, Scope.QUEUE, "") for queue in queues]
+        wanted += [(queue, Scope.TASK, name) for queue in queues for name in queue.settings.per_task]
+        limits = [(queue, scope, whose, limit_of(queue.settings, scope, whose)) for queue, scope, whose in wanted]
+        rates = [(queue.name, scope, whose) for queue, scope, whose, limit in limits if limit and limit.rate]
+        buckets = find_buckets(self.transaction, rates) if rates else {}
+        slots = any(limit and limit.max_concurrent for *_, limit in limits)
+        running = running_by_name(self.transaction) if slots else {}
+        for queue, scope, whose, limit in limits:
+            key = (queue.name, scope, whose)
+            if limit is not None:
+                self.rooms[key] = room_of(limit, running.get(key, 0), buckets.get(key), self.transaction.now)
+
+    def know(self, queue: Queue, partitions: Iterable[str]) -> None:
+        """Find out about partitions that are about to be asked for. They are given with their queue's name."""
+        limit = queue.settings.per_partition
+        new = [each for each in partitions if (queue.name, Scope.PARTITION, each) not in self.rooms]
+        if limit is not None and new:
+            for key, room in partition_rooms(self.transaction, queue.name, limit, new).items():
+                self.rooms[queue.name, Scope.PARTITION, key] = room
+
+    def of(self, queue: str, scope: Scope, whose: str) -> Room | None:
+        """None: there is no such limit."""
+        return self.rooms.get((queue, scope, whose))
+
+    def of_task(self, queue: str, name: str, partition: str | None) -> list[Room]:
+        """All limits that the start of a task stands under."""
+        found = [self.of(queue, Scope.QUEUE, ""), self.of(queue, Scope.TASK, name)]
+        if partition is not None:
+            found.append(self.of(queue, Scope.PARTITION, partition))
+        return [room for room in found if room is not None]
+
+    def save(self) -> None:
+        """Write the tokens that have been spent."""
+        rows, partitions = [], []
+        for (queue, scope, whose), room in self.rooms.items():
+            if room is None or room.bucket is None or not room.started:
+                continue
+            if scope is Scope.PARTITION:
+                opens_in = room.opens_in
+                opens_at = None if opens_in is None else self.transaction.now + opens_in
+                partitions.append((queue, whose, room.bucket.level, room.bucket.at, opens_at))
+            else:
+                rows.append((queue, scope, whose, room.bucket.level, room.bucket.at, None))
+        if rows:
+            self.transaction.write("save_buckets", to_json(rows))
+        if partitions:
+            self.transaction.write("save_partition_buckets", to_json(partitions))
+
+
+def partition_rooms(snapshot: Snapshot, queue: str, limit: Limit, partitions: list[str]) -> dict[str, Room]:
+    """The rooms of partitions of one queue, given and answered with the queue's name in front."""
+    loads = loads_decoder.decode(snapshot.value("partition_loads", to_json(partitions), queue))
+    found = {}
+    for load in loads:
+        bucket = None if load.level is None or load.at is None else Bucket(load.level, load.at)
+        found[load.partition] = room_of(limit, load.running, bucket, snapshot.now)
+    return found
+
+
+def find_buckets(snapshot: Snapshot, wanted: list[Whose]) -> dict[Whose, Bucket]:
+    found = buckets_decoder.decode(snapshot.value("buckets", to_json(wanted)))
+    return {(each.queue, each.scope, each.whose): Bucket(each.level, each.at) for each in found}
+
+
+def running_by_name(snapshot: Snapshot) -> Tally[Whose]:
+    """How many tasks run, by queue and by task name."""
+    found: Tally[Whose] = Tally()
+    for what, whose, n in snapshot.tallies():
+        if what == State.RUNNING:
+            stream = snapshot.catalog.streams[int(whose)]
+            found[stream.queue, Scope.QUEUE, ""] += n
+            found[stream.queue, Scope.TASK, stream.name] += n
+    return found
+
+
+def limits(snapshot: Snapshot, task_id: str) -> list[LimitState]:
+    """The limits of one task, for people."""
+    snapshot.refresh()
+    row = snapshot.find([task_id]).get(task_id)
+    record = None if row is None else snapshot.record(row)
+    queue = None if record is None else snapshot.catalog.queues.get(record.queue)
+    if record is None or queue is None:
+        return []
+    running = running_by_name(snapshot)
+    found = []
+    for scope, whose, limit in limits_for(queue.settings, record.name, record.partition):
+        stored = snapshot.row("bucket", queue.name, scope, whose)
+        runs = running[queue.name, scope, whose]
+        if scope is Scope.PARTITION:
+            key = to_json([partition_key(queue.name, whose)])
+            runs = loads_decoder.decode(snapshot.value("partition_loads", key, queue.name))[0].running
+        bucket = None if stored is None else Bucket(*stored)
+        found.append(limit_state(scope, whose, limit, runs, bucket, snapshot.now))
+    return found

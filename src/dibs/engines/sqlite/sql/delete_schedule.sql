@@ -1,0 +1,2 @@
+-- Delete a schedule. Takes its name.
+DELETE FROM dibs_schedules WHERE name = ?;

@@ -1,0 +1,161 @@
+"""Tasks that wait for others: what follows when one of them ends, leaves or becomes more urgent.
+
+Each step takes errands of one kind and a bound, does as much as the bound allows with a fixed number of statements, and
+answers how much that was and which of the errands are not finished. What is done needs no note of its own: an edge that
+has been judged is closed, one that has been weighed has its weight.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import msgspec
+from msgspec import Struct
+
+from dibs.core.graph import ERRAND_BUDGET, Rule, Verdict, judge
+from dibs.core.moves import buried, cancelled, inherits, unblocked
+from dibs.core.states import Reason, State
+from dibs.core.task import TaskRecord
+from dibs.engines.base import Need
+from dibs.engines.sqlite.records import Records
+from dibs.engines.sqlite.rows import to_json
+from dibs.engines.sqlite.transaction import Errand, Snapshot, Transaction
+
+__all__ = ["Done", "end", "follow_ends", "followers", "forget", "inherit_anew", "leave", "needs", "weigh"]
+
+ANY_WEIGHT = -1
+"""No edge has it, so every edge differs from it."""
+
+
+class Incoming(Struct, array_like=True, frozen=True):
+    """An open edge that leads to one of some tasks."""
+
+    position: int
+    dependent: str
+    slot: int
+    rule: Rule
+
+
+class Edge(Struct, array_like=True, frozen=True):
+    """An edge as its dependent knows it."""
+
+    dependent: str
+    slot: int
+    prerequisite: str
+
+
+incoming_decoder = msgspec.json.Decoder(list[Incoming])
+edges_decoder = msgspec.json.Decoder(list[Edge])
+heirs_decoder = msgspec.json.Decoder(list[tuple[str, int]])
+needs_decoder = msgspec.json.Decoder(list[tuple[str, str, Rule, int]])
+texts_decoder = msgspec.json.Decoder(list[str])
+
+Done = tuple[int, list[Errand]]
+
+
+def follow_ends(transaction: Transaction, errands: list[Errand], most: int) -> Done:
+    """Judge open edges that lead to tasks that have ended."""
+    asked = to_json([errand.about for errand in errands])
+    edges = incoming_decoder.decode(transaction.value("open_edges_to", asked, most))
+    more = len(edges) == most
+    unfinished = errands[edges[-1].position :] if more else []
+    edges.sort(key=lambda edge: (edge.position, edge.dependent, edge.slot))
+    ends: dict[str, tuple[Verdict, str]] = {}
+    goes: dict[str, None] = {}
+    for edge in edges:
+        errand = errands[edge.position]
+        verdict = judge(edge.rule, errand.state)
+        if verdict is Verdict.GO:
+            goes[edge.dependent] = None
+        else:
+            ends.setdefault(edge.dependent, (verdict, f"{errand.about} is {errand.state}"))
+    if edges:
+        transaction.write("close_edges", to_json([(edge.dependent, edge.slot) for edge in edges]))
+        apply(transaction, ends, [each for each in goes if each not in ends])
+    return max(len(edges), len(errands) - len(unfinished)), unfinished
+
+
+def apply(transaction: Transaction, ends: dict[str, tuple[Verdict, str]], goes: list[str]) -> None:
+    """Dependents end as their edges say, or are unblocked if nothing else keeps them."""
+    records = Records(transaction)
+    needing = records.those("needing", goes)
+    records.load([*ends, *(each for each in goes if each not in needing)])
+    for record in list(records.current.values()):
+        if record.state is not State.BLOCKED:
+            continue
+        if record.id in ends:
+            end(transaction, records, record, *ends[record.id])
+        else:
+            records.put(unblocked(record, transaction.settings(record.queue), transaction.now))
+        transaction.tell(record.queue, records.current[record.id].state)
+    records.flush()
+
+
+def end(transaction: Transaction, records: Records, record: TaskRecord, verdict: Verdict, note: str) -> None:
+    """A blocked task ends because of what it waited for."""
+    if verdict is Verdict.CANCEL:
+        records.put(*cancelled(record, note, "", transaction.now, Reason.DEPENDENCY))
+    else:
+        records.put(*buried(record, Reason.DEPENDENCY, "", transaction.now, note))
+
+
+def leave(transaction: Transaction, errands: list[Errand], most: int) -> Done:
+    """Close the open edges of tasks that have ended while they waited."""
+    edges, more = open_edges(transaction, {errand.about: ANY_WEIGHT for errand in errands}, most)
+    if edges:
+        transaction.write("close_edges", to_json([(edge.dependent, edge.slot) for edge in edges]))
+        inherit_anew(transaction, [edge.prerequisite for edge in edges])
+    return max(len(edges), len(errands)), errands if more else []
+
+
+def weigh(transaction: Transaction, errands: list[Errand], most: int) -> Done:
+    """What some tasks wait for learns of their new urgency."""
+    records = Records(transaction, [errand.about for errand in errands])
+    urgencies = {record.id: record.urgency for record in records.current.values()}
+    edges, more = open_edges(transaction, urgencies, most)
+    if edges:
+        weights = [(edge.dependent, edge.slot, urgencies[edge.dependent]) for edge in edges]
+        transaction.write("weigh_edges", to_json(weights))
+        inherit_anew(transaction, [edge.prerequisite for edge in edges])
+    return max(len(edges), len(errands)), errands if more else []
+
+
+def open_edges(transaction: Transaction, weights: dict[str, int], most: int) -> tuple[list[Edge], bool]:
+    """Some open edges of tasks that weigh otherwise; and whether there may be more."""
+    edges = edges_decoder.decode(transaction.value("open_edges_of", to_json(list(weights.items())), most))
+    return edges, len(edges) == most
+
+
+def inherit_anew(transaction: Transaction, ids: list[str]) -> None:
+    """Unfinished tasks get the urgency of the most urgent ones that wait for them."""
+    wanted = iter(dict.fromkeys(ids))
+    while part := list(islice(wanted, ERRAND_BUDGET)):
+        changed = dict(heirs_decoder.decode(transaction.value("inherited_look", to_json(part))))
+        records = Records(transaction, changed)
+        for record in list(records.current.values()):
+            settings = transaction.settings(record.queue)
+            records.put(inherits(record, changed[record.id], settings, transaction.now))
+        records.flush()
+
+
+def forget(transaction: Transaction, errands: list[Errand], most: int) -> Done:
+    """Delete the edges of tasks that are gone."""
+    errand = errands[0]
+    ids = texts_decoder.decode(errand.about)
+    if errand.n is not None:  # since then somebody may have enqueued a task of the same id
+        there = transaction.find(ids)
+        ids = [each for each in ids if each not in there]
+    deleted = transaction.write("forget_edges", to_json(ids), most)
+    return max(1, deleted), errands if deleted == most else errands[1:]
+
+
+def needs(snapshot: Snapshot, ids: list[str]) -> list[list[Need]]:
+    found: dict[str, list[Need]] = {task_id: [] for task_id in ids}
+    for dependent, prerequisite, rule, is_open in needs_decoder.decode(snapshot.value("needs", to_json(list(found)))):
+        found[dependent].append(Need(prerequisite, rule, bool(is_open)))
+    return [found[task_id] for task_id in ids]
+
+
+def followers(snapshot: Snapshot, task_id: str, limit: int) -> list[str]:
+    edges = incoming_decoder.decode(snapshot.value("open_edges_to", to_json([task_id]), limit))
+    return sorted({edge.dependent for edge in edges})

@@ -1,0 +1,49 @@
+"""Schedules: set, paused, deleted, and fired."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from dibs.core.rhythm import Rhythm
+from dibs.core.task import NewTask
+from dibs.core.times import Duration
+from dibs.testing.model.changing import Changing
+from dibs.testing.programs import RHYTHMS, SCHEDULED, spans
+
+__all__ = ["Planning"]
+
+schedule_names = st.sampled_from(("nightly", "often"))
+
+
+class Planning(Changing):
+    """Recurring tasks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_schedules = False
+
+    @rule(
+        name=schedule_names,
+        rhythm=st.sampled_from(RHYTHMS),
+        task=st.sampled_from(SCHEDULED),
+        declared=st.booleans(),
+    )
+    def set_schedule(self, name: str, rhythm: Rhythm, task: NewTask, declared: bool) -> None:
+        self.has_schedules = True
+        self.both(lambda engine: engine.set_schedule(name, rhythm, task, declared=declared, actor="ada", now=self.now))
+
+    @precondition(lambda self: self.has_schedules)
+    @rule(name=schedule_names, act=st.sampled_from(("pause", "resume", "resume", "delete")))
+    def change_schedule(self, name: str, act: str) -> None:
+        if act == "delete":
+            self.both(lambda engine: engine.delete_schedule(name, actor="ada", now=self.now))
+        else:
+            self.both(lambda engine: engine.pause_schedule(name, act == "pause", actor="ada", now=self.now))
+
+    @precondition(lambda self: self.has_schedules)
+    @rule(span=spans)
+    def fire(self, span: Duration) -> None:
+        self.now += span
+        fired = self.both(lambda engine: engine.fire(now=self.now))
+        self.ids += [task_id for task_id in fired.tasks if task_id not in self.ids]

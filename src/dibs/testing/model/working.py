@@ -1,0 +1,194 @@
+"""What workers do: claim, extend, settle, die, and come back from the dead."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+from msgspec import structs
+
+from dibs.core.states import Reason
+from dibs.core.task import Lease, LeasedTask, Outcome, Settlement
+from dibs.core.times import HOUR, MINUTE, SECOND, Duration
+from dibs.engines.base import ClaimRequest, Extension, Floor
+from dibs.testing.model.producing import Producing
+from dibs.testing.programs import (
+    FAILURE,
+    JACK_OF_ALL_TRADES,
+    PROFILES,
+    QUEUES,
+    Profile,
+    delays,
+    floors,
+    outcomes,
+    picks,
+    spans,
+)
+from dibs.testing.side_by_side import by_id
+
+__all__ = ["Working"]
+
+MANY = 100
+
+
+class Working(Producing):
+    """Runs, and reports about them that may come late."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leases: list[Lease] = []
+        self.requests: dict[str, ClaimRequest] = {}
+        self.settlements: list[Settlement] = []
+
+    def lease(self, pick: int) -> Lease:
+        """A lease that was given at some time, most likely a recent one."""
+        lease = self.leases[-1 - pick % len(self.leases)]
+        self.touched.add(lease.id)
+        return lease
+
+    @rule(
+        profile=st.sampled_from(PROFILES),
+        served=st.permutations(QUEUES),
+        width=st.integers(1, 2 * len(QUEUES)),
+        limit=st.integers(0, 6),
+        prefetch=st.sampled_from((0, 0, 2)),
+        lease=st.sampled_from((None, None, SECOND, HOUR)),
+        in_order=st.booleans(),
+        floors=floors,
+    )
+    def claim(
+        self,
+        profile: Profile,
+        served: list[str],
+        width: int,
+        limit: int,
+        prefetch: int,
+        lease: Duration | None,
+        in_order: bool,
+        floors: tuple[Floor, ...],
+    ) -> None:
+        self.take(
+            profile,
+            queues=tuple(served[:width]),
+            limit=limit,
+            prefetch=prefetch,
+            lease=lease,
+            in_order=in_order,
+            floors=floors,
+        )
+
+    def take(self, profile: Profile, **facts: object) -> list[LeasedTask]:
+        """Claim under the worker's next sequence number."""
+        last = self.requests.get(profile.worker)
+        request = ClaimRequest(
+            worker=profile.worker,
+            sequence=1 if last is None else last.sequence + 1,
+            queues=QUEUES,
+            limit=1,
+            names=profile.names,
+            capabilities=profile.capabilities,
+        )
+        request = self.requests[profile.worker] = structs.replace(request, **facts)
+        tasks = self.both(lambda engine: engine.claim(request, now=self.now)).tasks
+        self.remember(tasks)
+        self.keep_within_limits(tasks)
+        return tasks
+
+    def keep_within_limits(self, tasks: list[LeasedTask]) -> None:
+        """What has just been started under a limit does not exceed it, whatever the limit was before."""
+        for task in tasks:
+            for limit in self.runner.run(self.model.limits(task.id, now=self.now)):
+                assert limit.max_concurrent is None or limit.running <= limit.max_concurrent, limit
+
+    @rule(plan=st.lists(st.tuples(outcomes, delays), min_size=1, max_size=6))
+    def work(self, plan: list[tuple[Outcome, Duration]]) -> None:
+        """Claim and settle: what happens most often."""
+        tasks = self.take(JACK_OF_ALL_TRADES, limit=len(plan))
+        self.report(
+            [
+                self.settlement(Lease(task.id, task.lease), outcome, delay)
+                for task, (outcome, delay) in zip(tasks, plan, strict=False)
+            ]
+        )
+
+    @rule(limit=st.integers(1, 4), silent_for=spans)
+    def die(self, limit: int, silent_for: Duration) -> None:
+        """Claim and never be heard of again."""
+        self.take(JACK_OF_ALL_TRADES, limit=limit, lease=10 * SECOND)
+        self.now += silent_for
+        self.rescue()
+
+    @rule(limit=st.integers(1, 4), outcome=outcomes, heirs=st.booleans())
+    def come_back(self, limit: int, outcome: Outcome, heirs: bool) -> None:
+        """Be taken for dead, and then speak about runs that belong to others now."""
+        leases = [Lease(task.id, task.lease) for task in self.take(JACK_OF_ALL_TRADES, limit=limit, lease=10 * SECOND)]
+        self.now += MINUTE
+        self.rescue()
+        if heirs:
+            self.take(JACK_OF_ALL_TRADES, limit=limit, lease=HOUR)
+        self.both(lambda engine: engine.extend([Extension(lease, HOUR) for lease in leases], now=self.now))
+        self.report([self.settlement(lease, outcome, SECOND) for lease in leases])
+
+    @precondition(lambda self: self.requests)
+    @rule(pick=picks)
+    def claim_again(self, pick: int) -> None:
+        request = structs.replace(list(self.requests.values())[pick % len(self.requests)], repeat=True)
+        subject, model = self.each(lambda engine: engine.claim(request, now=self.now))
+        assert subject.next_due_in == model.next_due_in
+        assert by_id(subject.tasks) == by_id(model.tasks)
+        self.remember(model.tasks)
+
+    def remember(self, tasks: list[LeasedTask]) -> None:
+        self.leases += [Lease(task.id, task.lease) for task in tasks]
+        self.touched.update(task.id for task in tasks)
+
+    @precondition(lambda self: self.leases)
+    @rule(chosen=st.lists(picks, min_size=1, max_size=4), by=spans, progress=st.sampled_from((None, 0.0, 0.5)))
+    def extend(self, chosen: list[int], by: Duration, progress: float | None) -> None:
+        message = "" if progress is None else "on the way"
+        extensions = [Extension(self.lease(pick), by, progress, message) for pick in chosen]
+        self.both(lambda engine: engine.extend(extensions, now=self.now))
+
+    @precondition(lambda self: self.leases)
+    @rule(
+        chosen=st.lists(st.tuples(picks, outcomes, delays), min_size=1, max_size=4),
+        reason=st.sampled_from((None, Reason.EXHAUSTED)),
+        timed_out=st.booleans(),
+    )
+    def settle(self, chosen: list[tuple[int, Outcome, Duration]], reason: Reason | None, timed_out: bool) -> None:
+        """Report about runs of which some have long been settled, lost or taken over."""
+        self.report(
+            [self.settlement(self.lease(pick), outcome, delay, reason, timed_out) for pick, outcome, delay in chosen]
+        )
+
+    def report(self, settlements: list[Settlement]) -> None:
+        self.settlements = (self.settlements + settlements)[-MANY:]
+        self.touched.update(settlement.lease.id for settlement in settlements)
+        self.both(lambda engine: engine.settle(settlements, now=self.now))
+
+    @staticmethod
+    def settlement(
+        lease: Lease, outcome: Outcome, delay: Duration, reason: Reason | None = None, timed_out: bool = False
+    ) -> Settlement:
+        failed = outcome in (Outcome.RETRY, Outcome.DEAD)
+        return Settlement(
+            lease=lease,
+            outcome=outcome,
+            delay=delay if outcome in (Outcome.RETRY, Outcome.SNOOZED) else 0,
+            reason=reason if outcome is Outcome.DEAD else None,
+            result=b'{"sum":3}' if outcome is Outcome.COMPLETED else None,
+            failure=FAILURE if failed else None,
+            timed_out=failed and timed_out,
+            note="as it went" if timed_out else "",
+        )
+
+    @precondition(lambda self: self.settlements)
+    @rule(pick=picks)
+    def settle_again(self, pick: int) -> None:
+        settlement = self.settlements[-1 - pick % len(self.settlements)]
+        self.touched.add(settlement.lease.id)
+        self.both(lambda engine: engine.settle([settlement], now=self.now))
+
+    @rule()
+    def rescue(self) -> None:
+        rescued = self.both(lambda engine: engine.rescue(now=self.now))
+        self.touched.update(rescued.lost)

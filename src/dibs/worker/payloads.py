@@ -1,0 +1,46 @@
+"""What surrounds a run: its arguments are made ready before it, its result is brought to where it is kept after it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from msgspec import structs
+
+from dibs.core.codec import ENVELOPE
+from dibs.core.reference import result_of
+from dibs.core.task import LeasedTask, Settlement
+from dibs.errors import BlobStoreUnavailable, PayloadTooLarge
+from dibs.runtime.hub import Hub
+from dibs.worker import outcome
+from dibs.worker.taking import with_results
+
+__all__ = ["arguments", "keep_result"]
+
+PAUSES = (0.5, 2.0, 4.0)
+"""Seconds between the tries to keep a result: the work is done, and worth some patience."""
+
+
+async def arguments(hub: Hub, task: LeasedTask) -> bytes:
+    """The arguments of a run as JSON, complete. What it raises is for `outcome.unready` to judge."""
+    json = task.args
+    if json.startswith(ENVELOPE):
+        json = hub.codec.unwrap(await hub.payloads.afetched(json))
+    return await with_results(hub, task, json) if task.takes else json
+
+
+async def keep_result(hub: Hub, task: LeasedTask, settlement: Settlement) -> Settlement:
+    """The settlement with a large result replaced by the reference to it; or the failure to keep it."""
+    payload = settlement.result
+    if payload is None or len(payload) <= hub.payloads.limit:
+        return settlement
+    pauses = iter(PAUSES)
+    while True:
+        try:
+            kept = await hub.payloads.astored(payload, task.id, result_of(task.lease), f"the result of {task.name}")
+            return structs.replace(settlement, result=kept)
+        except PayloadTooLarge as error:
+            return outcome.failed_with(task, outcome.describe(error), retry=False)
+        except BlobStoreUnavailable as error:
+            if (pause := next(pauses, None)) is None:
+                return outcome.not_kept(task, len(payload), error)
+            await asyncio.sleep(pause)

@@ -1,0 +1,170 @@
+"""Schedules in a worker: every worker says which ones its code declares, the leading one fires what is due.
+
+The worker that started last has the say: when it starts it writes its schedules as they are in its code. Later it only
+confirms those that still are so, and leaves alone what a newer deployment or an operator has changed or removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+from msgspec import structs
+
+from dibs.core.codec import Codec
+from dibs.core.schedules import ScheduleRecord
+from dibs.core.times import SECOND
+from dibs.engines.base import SCHEDULES, Feature
+from dibs.errors import StoreError
+from dibs.runtime.definition import ScheduleDefinition
+from dibs.runtime.environment import actor
+from dibs.runtime.hub import Hub
+from dibs.worker.health import Backoff, StoreHealth
+from dibs.worker.housekeeping import Leader
+
+__all__ = ["Scheduler", "is_declared_as"]
+
+log = logging.getLogger("dibs.worker")
+
+CONFIRM_EVERY = 300.0
+"""Seconds between two confirmations."""
+
+FRESH = 240 * SECOND
+"""What another worker has confirmed less than this long ago needs no second word."""
+
+LONGEST_NAP = 30.0
+
+BLOCKED_NAP = 0.5
+"""Seconds before looking again at a schedule that is due while its queue is full or draining."""
+
+
+class Scheduler:
+    """Declares, and while its worker leads, sleeps until the next fire is due and fires it."""
+
+    def __init__(self, hub: Hub, health: StoreHealth, leader: Leader) -> None:
+        self._hub = hub
+        self._engine = hub.engine
+        self._health = health
+        self._leader = leader
+        self._fires = Feature.LEAD in hub.features
+        self._declared = False
+        self._confirm_at = 0.0
+        self._broken: set[str] = set()
+        self._wake = asyncio.Event()
+
+    def wake(self) -> None:
+        """Look again: this worker leads now, or a schedule has changed."""
+        self._wake.set()
+
+    async def begin(self) -> None:
+        """Declare before the worker says that it is ready. What a failing store does not take, `run` tries again."""
+        if not self._hub.schedules:
+            return
+        try:
+            await self._declare()
+        except StoreError as error:
+            self._health.failed(error, "declare schedules")
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        listener = asyncio.get_running_loop().create_task(self._listen())
+        backoff = Backoff(first=0.5)
+        try:
+            while True:
+                self._wake.clear()
+                try:
+                    nap = await self.turn()
+                    self._health.worked()
+                    backoff.reset()
+                except StoreError as error:
+                    self._health.failed(error, "fire schedules")
+                    nap = backoff.next()
+                await self._nap(nap)
+        finally:
+            listener.cancel()
+
+    async def turn(self) -> float:
+        """Whatever is to be done now; seconds until there is more."""
+        nap = LONGEST_NAP
+        if self._hub.schedules:
+            if time.monotonic() >= self._confirm_at:
+                await self._declare()
+            nap = min(nap, self._confirm_at - time.monotonic())
+        if self._fires and self._leader.leads:
+            nap = min(nap, await self._fire())
+        return nap
+
+    async def _fire(self) -> float:
+        """Fire until nothing is due; seconds until something is."""
+        while self._leader.leads:
+            fired = await self._engine.fire(now=self._hub.clock.store_now())
+            if fired.tasks:
+                log.debug("Schedules have fired %d tasks.", len(fired.tasks))
+            if fired.broken:
+                self._complain(fired.broken)
+            if fired.next_due_in is None:
+                break
+            if fired.next_due_in > 0:
+                return fired.next_due_in / SECOND
+            if not fired.tasks and not fired.skipped:
+                return BLOCKED_NAP
+        return LONGEST_NAP
+
+    def _complain(self, broken: list[str]) -> None:
+        """Once for each schedule."""
+        for name in sorted({*broken} - self._broken):
+            self._broken.add(name)
+            log.error("Schedule %s can't be worked out on this machine and does not fire; see dibs why %s.", name, name)
+
+    async def _declare(self) -> None:
+        """Write what the code declares; the second time and later, only confirm it."""
+        stored = {record.name: record for record in await self._engine.schedules()}
+        fresh_since = self._hub.clock.now() - FRESH
+        for mine in list(self._hub.schedules.values()):
+            there = stored.get(mine.name)
+            if there is not None and is_declared_as(there, mine, self._hub.codec):
+                if there.declared_at is None or there.declared_at < fresh_since:
+                    await self._set(structs.replace(mine, task=there.task))
+            elif not self._declared:
+                await self._set(mine)
+        self._declared = True
+        self._confirm_at = time.monotonic() + CONFIRM_EVERY
+
+    async def _set(self, mine: ScheduleDefinition) -> None:
+        await self._engine.set_schedule(
+            mine.name, mine.rhythm, mine.task, declared=True, actor=actor(), now=self._hub.clock.store_now()
+        )
+
+    async def _listen(self) -> None:
+        subscription = self._engine.subscribe([SCHEDULES])
+        try:
+            while True:
+                if await subscription.wait(3600):
+                    self._wake.set()
+        finally:
+            subscription.close()
+
+    async def _nap(self, seconds: float) -> None:
+        """Until woken, at most this long."""
+        try:
+            async with asyncio.timeout(max(seconds, 0.0)):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+
+def is_declared_as(record: ScheduleRecord, mine: ScheduleDefinition, codec: Codec) -> bool:
+    """Whether the store has what the code declares. Payloads are compared by content: a codec may encrypt."""
+    if record.rhythm != mine.rhythm or structs.replace(record.task, args=b"") != structs.replace(mine.task, args=b""):
+        return False
+    return record.declared and (record.task.args == mine.task.args or content(record, codec) == content(mine, codec))
+
+
+def content(schedule: ScheduleRecord | ScheduleDefinition, codec: Codec) -> Any:
+    """The arguments; if they can't be read, something that equals nothing."""
+    try:
+        return codec.decode(schedule.task.args)
+    except Exception:  # whatever a codec raises that has lost its key: then the code's own form is written
+        return object()

@@ -1,0 +1,95 @@
+"""Blobs that nobody needs any more: those of tasks that were pruned, purged, or never came to be.
+
+Done by the leading worker about once an hour. A blob whose task is known stays, whatever state the task is in. One
+whose task is not known goes when it is an hour old: before that, the task may be about to be enqueued.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+
+from dibs.blobs import BlobInfo
+from dibs.core.reference import owner
+from dibs.core.times import HOUR, Duration
+from dibs.engines.base import Feature
+from dibs.errors import StoreError
+from dibs.runtime.hub import Hub
+
+__all__ = ["Sweeper"]
+
+log = logging.getLogger("dibs.worker")
+
+FIRST = 60.0
+INTERVAL = 3600.0
+"""Seconds from the start to the first sweep, and between two."""
+
+STEP = 1000
+"""Blobs that are looked at in one step."""
+
+ASKED = 100
+"""Tasks that are asked for at once: each comes with up to 256 KiB of arguments."""
+
+PAUSE = 0.05
+"""Seconds between two steps."""
+
+AGE: Duration = HOUR
+
+
+class Sweeper:
+    """Sweeps while `leads()` says so."""
+
+    def __init__(self, hub: Hub, leads: Callable[[], bool]) -> None:
+        self._hub = hub
+        self._leads = leads
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        if self._hub.payloads.blobs is None or Feature.LEAD not in self._hub.engine.features:
+            return
+        await asyncio.sleep(FIRST)
+        while True:
+            if self._leads():
+                await self.sweep()
+            await asyncio.sleep(INTERVAL * random.uniform(0.9, 1.0))
+
+    async def sweep(self) -> int:
+        """Go through all blobs; how many were deleted."""
+        deleted, after = 0, ""
+        try:
+            while self._leads():
+                found = await asyncio.to_thread(self._list, after)
+                if not found:
+                    break
+                after = found[-1].key
+                forgotten = await self._forgotten(found)
+                await asyncio.to_thread(self._delete, forgotten)
+                deleted += len(forgotten)
+                await asyncio.sleep(PAUSE)
+        except StoreError as error:
+            log.warning("Large payloads that nobody needs could not be swept: %s Next try in an hour.", error)
+        if deleted:
+            log.info("Deleted %d large payloads of tasks that are gone.", deleted)
+        return deleted
+
+    def _list(self, after: str) -> list[BlobInfo]:
+        with self._hub.payloads.using() as blobs:
+            return blobs.list(after, STEP)
+
+    async def _forgotten(self, found: Sequence[BlobInfo]) -> list[str]:
+        """The keys of those that are old enough, ours, and of no task."""
+        before = self._hub.clock.now() - AGE
+        owners = {info.key: task for info in found if info.modified_at < before and (task := owner(info.key))}
+        tasks = sorted(set(owners.values()))
+        gone: set[str] = set()
+        for start in range(0, len(tasks), ASKED):
+            ids = tasks[start : start + ASKED]
+            records = await self._hub.engine.get(ids)
+            gone.update(task for task, record in zip(ids, records, strict=True) if record is None)
+        return [key for key, task in owners.items() if task in gone]
+
+    def _delete(self, keys: list[str]) -> None:
+        with self._hub.payloads.using() as blobs:
+            blobs.delete(keys)

@@ -1,0 +1,251 @@
+"""`why`, of tasks that wait for others, for a limit, for their tenant's turn; and of schedules."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from dibs import Dibs, State
+from dibs.core.limits import Scope
+from dibs.engines.base import Beat
+from dibs.errors import UnknownTask
+from dibs.testing import ManualClock
+
+
+@pytest.fixture
+def shop(still: Dibs) -> Dibs:
+    @still.task(name="work")
+    def work(number: int = 0) -> None: ...
+
+    @still.task(name="other")
+    def other() -> None: ...
+
+    return still
+
+
+def add(app: Dibs, name: str = "work", **options: Any) -> str:
+    return app.task_named(name).using(**options).enqueue().id
+
+
+def beat(app: Dibs, **facts: Any) -> None:
+    """A worker that says it is there."""
+    plain: dict[str, Any] = {
+        "id": "w1",
+        "host": "here",
+        "pid": 1,
+        "version": "1",
+        "queues": ("default", "etl"),
+        "names": ("work", "other"),
+    }
+    sign = Beat(**{**plain, **facts})
+    app.hub.runner.run(app.hub.engine.beat(sign, now=app.hub.clock.store_now()))
+
+
+# Limits: the one that is full, its figures, and what frees it.
+
+
+def test_the_queue_is_full(shop: Dibs, dibs_clock: ManualClock) -> None:
+    shop.queues.set("default", max_concurrent=1)
+    first = add(shop, priority=90)
+    task = add(shop)
+    beat(shop)
+    assert len(shop.claim(limit=5)) == 1
+    worker = shop.tasks.get(first).worker
+    dibs_clock.advance(3)
+    assert str(shop.why(task)) == (
+        f"queue 'default' is at its limit: 1 of 1 running, by work {first} on {worker} for 3.0 s; "
+        "it waits for one to end."
+    )
+
+
+def test_the_task_is_limited(shop: Dibs, dibs_clock: ManualClock) -> None:
+    shop.queues.set("default", per_task={"work": 2})
+    for _ in range(2):
+        add(shop)
+        dibs_clock.advance(1)
+        shop.claim()
+    add(shop, "other")
+    shop.claim()
+    task = add(shop)
+    beat(shop)
+    longest = shop.tasks.search().tasks[-1]
+    assert str(shop.why(task)) == (
+        f"task 'work' in queue 'default' is at its limit: 2 of 2 running, the longest work {longest.id} on "
+        f"{longest.worker} for 1.0 s; it waits for one to end."
+    )
+
+
+def test_the_partition_is_limited(shop: Dibs) -> None:
+    shop.queues.set("default", per_partition=1, max_concurrent=5)
+    other, mine = add(shop, per="beta"), add(shop, per="acme")
+    shop.claim(limit=2)
+    task = add(shop, per="acme")
+    beat(shop)
+    why = shop.why(task)
+    assert str(why).startswith(
+        f"partition 'acme' of queue 'default' is at its limit: 1 of 1 running, by work {mine} on "
+    )
+    assert other not in str(why)
+    assert why.details == ("Limit: queue 'default', 2 of 5 running.",)
+    assert [(state.scope, state.whose) for state in shop.queues.full_limits("default")] == [(Scope.PARTITION, "acme")]
+
+
+def test_there_are_no_start_tokens(shop: Dibs, dibs_clock: ManualClock) -> None:
+    shop.queues.set("default", rate=0.5, burst=1)
+    add(shop, priority=90)
+    task = add(shop)
+    beat(shop)
+    shop.claim(limit=5)
+    dibs_clock.advance(0.4)
+    why = shop.why(task)
+    assert str(why) == (
+        "queue 'default' is at its limit: 0 start tokens at 0.5 per second; the next is there in 1.6 s."
+    )
+    assert why.until == dibs_clock.time + timedelta(seconds=1.6)
+    dibs_clock.advance(1.6)
+    why = shop.why(task)
+    assert str(why).startswith("it is next in queue 'default'")
+    assert why.details == ("Limit: queue 'default', 1 start token at 0.5 per second.",)
+
+
+# Shares.
+
+
+def test_other_tenants_go_first(shop: Dibs) -> None:
+    shop.queues.set("default", fair=True, weights={"beta": 3})
+    beat(shop)
+    add(shop, tenant="acme", priority=90)
+    shop.claim()
+    for tenant in ("beta", "beta", "beta", "gamma"):
+        add(shop, tenant=tenant)
+    task = add(shop, tenant="acme", priority=90)
+    why = shop.why(task)
+    assert "before it in queue 'default' (its effective priority is 90.0)" in str(why)
+    assert why.details == (
+        "Fair shares: 2 tenants go before tenant 'acme', whose next task starts after at most 6 starts of others.",
+    )
+    assert [(each.tenant, each.pending, each.weight) for each in shop.queues.tenants("default")] == [
+        ("beta", 3, 3.0),
+        ("gamma", 1, 1.0),
+        ("acme", 1, 1.0),
+    ]
+
+
+def test_the_bound_of_a_fair_queue(shop: Dibs) -> None:
+    shop.queues.set("default", fair=True)
+    assert str(shop.bound()).endswith(
+        "this holds within a tenant, whose first task starts after at most 2 starts of each other tenant that has "
+        "pending tasks"
+    )
+    shop.queues.set("default", weights={"acme": 2})
+    assert str(shop.bound()).endswith("(⌊v/w⌋ + 1 of one that weighs v, against w)")
+
+
+# Waiting for others: down to what holds it up.
+
+
+def test_it_waits_for_one_that_runs(shop: Dibs, dibs_clock: ManualClock) -> None:
+    first = add(shop)
+    shop.claim()
+    worker = shop.tasks.get(first).worker
+    task = add(shop, after=[first])
+    dibs_clock.advance(2)
+    assert str(shop.why(task)) == f"it waits for work {first}: it is running: on {worker} for 2.0 s, lease 1."
+
+
+def test_it_waits_for_several_and_the_one_in_trouble_is_named(shop: Dibs) -> None:
+    beat(shop)
+    done, fine, paused = add(shop, priority=90), add(shop), add(shop, queue="etl")
+    shop.settle(shop.claim()[0])
+    shop.queues.pause("etl")
+    task = add(shop, after=[done, fine, paused])
+    assert str(shop.why(task)) == (
+        f"it waits for 2 of 3 tasks, among them work {paused}: "
+        "queue 'etl' is paused: nothing is handed out until it is resumed."
+    )
+    shop.queues.resume("etl")
+    assert f"among them work {fine}: it is next in queue 'default'" in str(shop.why(task))
+
+
+def test_the_root_of_a_chain_is_named(shop: Dibs) -> None:
+    beat(shop)
+    extract = add(shop, "other", delay=60)
+    transform = add(shop, after=[extract])
+    load = add(shop, after=[transform])
+    why = shop.why(load)
+    assert str(why) == (
+        f"it waits for work {transform}; at the root of that is other {extract}: it is scheduled: due in 60.0 s, at "
+        "2026-01-01 12:01:00 UTC."
+    )
+    assert why.details == (
+        f"work {load} waits for work {transform}.",
+        f"work {transform} waits for other {extract}.",
+    )
+
+
+def test_long_chains_are_followed_for_a_while(shop: Dibs) -> None:
+    ids = [add(shop)]
+    for _ in range(8):
+        ids.append(add(shop, after=[ids[-1]]))
+    why = shop.why(ids[-1])
+    assert str(why).endswith(
+        f"at the root of that is work {ids[3]}: it waits for others itself (`dibs why {ids[3]}` goes on from there)."
+    )
+    assert len(why.details) == 5
+
+
+def test_a_diamond_is_no_circle(shop: Dibs) -> None:
+    top = add(shop)
+    middle = [add(shop, after=[top]), add(shop, after=[top])]
+    bottom = add(shop, after=middle)
+    assert f"at the root of that is work {top}: no worker serves" in str(shop.why(bottom))
+
+
+def test_it_ended_because_of_another(shop: Dibs) -> None:
+    first = add(shop)
+    second = add(shop, after=[first])
+    third = add(shop, after=[second])
+    shop.settle(shop.claim()[0], "dead", error="broken")
+    assert shop.tasks.get(third).state is State.CANCELLED
+    why = str(shop.why(third))
+    assert why.startswith("it is cancelled (reason dependency: ")
+    assert f"It waited for work {second}; at the root of that is work {first}: it is dead (reason permanent" in why
+
+
+def test_what_else_is_worth_knowing(shop: Dibs, dibs_clock: ManualClock) -> None:
+    beat(shop)
+    task = add(shop, priority=30, expires=90)
+    add(shop, priority=80, after=[task])
+    dibs_clock.advance(60)
+    assert shop.why(task).details == (
+        "It has priority 80 instead of 30: a task that waits for it does.",
+        "It expires in 30.0 s, at 2026-01-01 12:01:30 UTC: unless started by then it is cancelled.",
+    )
+
+
+# Schedules, by name.
+
+
+def test_a_schedule(shop: Dibs, dibs_clock: ManualClock) -> None:
+    shop.schedules.set("nightly", "work", every=3600, overlap="skip")
+    why = shop.why("nightly")
+    assert str(why) == "schedule 'nightly' fires next in 60 min, at 2026-01-01 13:00:00 UTC."
+    assert why.until == dibs_clock.time + timedelta(hours=1)
+    shop.schedules.pause("nightly")
+    assert str(shop.why("nightly")) == "schedule 'nightly' is paused: it does not fire until it is resumed."
+    shop.schedules.resume("nightly")
+    dibs_clock.advance(3600 + 90)
+    assert str(shop.why("nightly")) == ("schedule 'nightly' is overdue by 90.0 s: no worker leads, so nobody fires it.")
+    shop.queues.set("default", max_depth=1)
+    add(shop)
+    assert "queue 'default' is full: it fires when there is room" in str(shop.why("nightly"))
+    shop.queues.drain("default")
+    assert "queue 'default' is draining: it fires when resumed" in str(shop.why("nightly"))
+    shop.queues.resume("default")
+    shop.queues.set("default", max_depth=None)
+    (last,) = shop.hub.runner.run(shop.hub.engine.fire(now=dibs_clock.now())).tasks
+    assert shop.why("nightly").details == (f"It will be skipped if its last task, work {last}, is still pending then.",)
+    with pytest.raises(UnknownTask):
+        shop.why("nightyl")
