@@ -13,6 +13,7 @@ import boto3
 
 from dibs import Dibs
 from dibs.blobs import BlobStore, open_blobs
+from dibs.worker.sweep import MARK
 
 PATIENCE = 20.0
 """Seconds after which something that should happen has not."""
@@ -44,7 +45,8 @@ class DirectoryPlace:
         (self.root.parent / "away").rename(self.root)
 
     def listed(self) -> list[str]:
-        return [info.key for info in self.store.list()]
+        """All but the mark of whom the store belongs to."""
+        return [info.key for info in self.store.list() if info.key != MARK]
 
     def age(self, seconds: float) -> None:
         """Make all blobs older."""

@@ -152,6 +152,19 @@ def test_pruned_tasks(make_app: MakeApp, dibs_clock: Any, directory: DirectoryPl
     assert directory.listed() == []
 
 
+def test_the_blobs_of_another_task_store_stay(
+    app: Dibs, echo: Task[[str], str], directory: DirectoryPlace, caplog: pytest.LogCaptureFixture
+) -> None:
+    forget(app, echo.enqueue(BIG).id)
+    assert sweep(app) == 0, "the first sweep marks the blob store"
+    directory.age(3700)
+    with Dibs("memory://", blobs=directory.url, inline_limit=1024) as other:
+        assert sweep(other) == 0
+    assert "belongs to another task store" in caplog.text
+    assert len(directory.listed()) == 1
+    assert sweep(app) == 1
+
+
 def test_only_the_leader_sweeps(app: Dibs, echo: Task[[str], str], directory: DirectoryPlace) -> None:
     forget(app, echo.enqueue(BIG).id)
     directory.age(3700)
@@ -210,4 +223,4 @@ def test_in_s3(s3: S3Place) -> None:
 
         clock, app.hub.clock = app.hub.clock, Later()
         assert sweep(app) == 1
-        assert [owner(info.key) for info in s3.store.list()] == [kept.id]
+        assert [found for info in s3.store.list() if (found := owner(info.key))] == [kept.id]

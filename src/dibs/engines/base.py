@@ -467,6 +467,10 @@ class Engine(Protocol):
         """Another engine on the same store, for another thread and loop (heartbeats)."""
         ...
 
+    async def identity(self) -> str:
+        """What tells this store from all others: made at random with it, and the same for all who use it."""
+        ...
+
     # Tasks: the hot verbs.
 
     async def enqueue(

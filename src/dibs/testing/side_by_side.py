@@ -17,7 +17,7 @@ from dibs.engines.memory import MemoryEngine
 from dibs.testing.conformance.harness import START, EngineFactory
 from dibs.testing.programs import SETTINGS
 
-__all__ = ["SideBySide", "all_pages", "by_id", "finish_chore", "without_stale"]
+__all__ = ["SideBySide", "all_pages", "by_id", "finish_chores", "without_stale"]
 
 Answer = TypeVar("Answer")
 Act = Callable[[Engine], Awaitable[Answer]]
@@ -29,7 +29,8 @@ CHORE_STEPS = 20
 class SideBySide(RuleBasedStateMachine):
     """The engine under test, the memory engine as its model, and the present moment of both.
 
-    `ids` are all tasks that were ever stored; `touched` those that the last step may have given a history entry.
+    `ids` are all tasks that were ever stored; `seen` are their records as they were at the last look; `touched` are
+    tasks that may have a new history entry although their record is the same.
     """
 
     make_engine: EngineFactory
@@ -52,8 +53,7 @@ class SideBySide(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            self.touched.update(self.ids)
-            self.compare()
+            self.compare(everything=True)
         finally:
             self.runner.run(self.subject.close())
             self.runner.close()
@@ -71,32 +71,32 @@ class SideBySide(RuleBasedStateMachine):
         assert subject == model, f"the engine answered {subject!r}, the model {model!r}"
         return model
 
-    def compare(self) -> None:
-        """Everything observable is equal, and what both say is consistent."""
+    def compare(self, *, everything: bool = False) -> None:
+        """What has changed since the last look is the same on both sides, and what both say is consistent."""
         records = dict(zip(self.ids, self.both(lambda engine: engine.get(self.ids)), strict=True))
-        self.touched.update(task_id for task_id, record in records.items() if self.seen.get(task_id) != record)
+        changed = [task_id for task_id, record in records.items() if everything or self.seen.get(task_id) != record]
+        moved = [record for task_id in changed for record in (self.seen.get(task_id), records[task_id])]
         self.seen = records
-        looked_at = sorted(self.touched)
+        looked_at = sorted(self.touched.union(changed))
         self.touched.clear()
-        subject, model = self.each(lambda engine: self.observe(engine, looked_at))
+        queues = {record.queue for record in moved if record is not None}
+        subject, model = self.each(lambda engine: self.observe(engine, looked_at, queues))
         for what, seen in model.items():
             assert subject[what] == seen, f"{what}: the engine has {subject[what]!r}, the model {seen!r}"
         needs = dict(zip(self.ids, self.both(lambda engine: engine.needs(self.ids)), strict=True))
         check_edges(records, needs)
 
-    async def observe(self, engine: Engine, looked_at: list[str]) -> dict[str, object]:
+    async def observe(self, engine: Engine, looked_at: list[str], changed: set[str]) -> dict[str, object]:
+        """All that can be seen of a store, histories of these tasks, and the order of these queues."""
         queues = await engine.queues()
-        fair = [queue.name for queue in queues if queue.settings.fair]
+        fair = [queue.name for queue in queues if queue.settings.fair and queue.name in changed]
         return {
             "counts": await engine.counts(),
             "counters": await engine.counters(),
             "queues": [without_stale(queue) for queue in queues],
-            "peek": {queue.name: await engine.peek(queue.name, MANY, now=self.now) for queue in queues},
-            "history": {task_id: await engine.history(task_id) for task_id in looked_at},
-            "followers": {task_id: await engine.followers(task_id) for task_id in looked_at},
-            "workflows": await engine.workflows(),
-            "schedules": await engine.schedules(),
+            "peek": {name: await engine.peek(name, MANY, now=self.now) for name in changed},
             "tenants": {name: await engine.tenants(name) for name in fair},
+            "history": {task_id: await engine.history(task_id) for task_id in looked_at},
             "audit": await engine.audit(),
         }
 
@@ -138,13 +138,15 @@ async def all_pages(engine: Engine, query: Query) -> list[str]:
         query = structs.replace(query, cursor=page.cursor)
 
 
-async def finish_chore(engine: Engine, name: str, now: int) -> None:
-    """Do a chore until nothing is left of it."""
+async def finish_chores(engine: Engine, names: tuple[str, ...], now: int) -> None:
+    """Do chores until nothing is left of them."""
     term = await engine.lead("leader", now=now)
     assert term is not None
-    for _ in range(CHORE_STEPS):
-        record = await engine.chore(name, term, now=now)
-        assert not record.refused
-        if not record.more:
-            return
-    raise AssertionError(f"the chore {name} never comes to an end")
+    for name in names:
+        for _ in range(CHORE_STEPS):
+            record = await engine.chore(name, term, now=now)
+            assert not record.refused
+            if not record.more:
+                break
+        else:
+            raise AssertionError(f"the chore {name} never comes to an end")

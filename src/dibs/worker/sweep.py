@@ -2,6 +2,9 @@
 
 Done by the leading worker about once an hour. A blob whose task is known stays, whatever state the task is in. One
 whose task is not known goes when it is an hour old: before that, the task may be about to be enqueued.
+
+A blob store belongs to the task store whose mark it bears; the first sweep sets it. Another one's worker sweeps nothing
+there, as it knows none of the tasks.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from dibs.blobs import BlobInfo
 from dibs.core.reference import owner
 from dibs.core.times import HOUR, Duration
 from dibs.engines.base import Feature
-from dibs.errors import StoreError
+from dibs.errors import BlobLost, StoreError
 from dibs.runtime.hub import Hub
 
 __all__ = ["Sweeper"]
@@ -36,6 +39,9 @@ PAUSE = 0.05
 """Seconds between two steps."""
 
 AGE: Duration = HOUR
+
+MARK = "owner/identity"
+"""The key under which the identity of the task store is kept."""
 
 
 class Sweeper:
@@ -59,6 +65,8 @@ class Sweeper:
         """Go through all blobs; how many were deleted."""
         deleted, after = 0, ""
         try:
+            if self._leads() and not await self._is_ours():
+                return 0
             while self._leads():
                 found = await asyncio.to_thread(self._list, after)
                 if not found:
@@ -73,6 +81,29 @@ class Sweeper:
         if deleted:
             log.info("Deleted %d large payloads of tasks that are gone.", deleted)
         return deleted
+
+    async def _is_ours(self) -> bool:
+        """Whether the blobs are those of this task store."""
+        identity = await self._hub.engine.identity()
+        mark = await asyncio.to_thread(self._marked, identity)
+        if mark != identity:
+            log.error(
+                "The blob store %s belongs to another task store (its mark is %s, not %s): nothing is swept. "
+                "Give each task store a directory or prefix of its own.",
+                self._hub.payloads.blobs,
+                mark,
+                identity,
+            )
+        return mark == identity
+
+    def _marked(self, identity: str) -> str:
+        """The mark of the blob store, set now if it had none."""
+        with self._hub.payloads.using() as blobs:
+            try:
+                return blobs.get(MARK).decode()
+            except BlobLost:
+                blobs.put(MARK, identity.encode())
+                return blobs.get(MARK).decode()
 
     def _list(self, after: str) -> list[BlobInfo]:
         with self._hub.payloads.using() as blobs:

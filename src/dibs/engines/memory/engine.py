@@ -93,6 +93,9 @@ class MemoryEngine:
     def sibling(self) -> Engine:
         return MemoryEngine(self._store, self._bell)
 
+    async def identity(self) -> str:
+        return self._store.identity
+
     def _do(self, verb: Callable[..., Answer], *arguments: Any, now: Instant | None = None) -> Answer:
         """Run one verb with the store's clock, and ring whom it concerns."""
         store = self._store

@@ -11,6 +11,7 @@ from collections import Counter as Tally
 from collections import defaultdict, deque
 from copy import deepcopy
 from heapq import heappop, heappush
+from uuid import uuid4
 
 from msgspec import Struct, structs
 
@@ -67,6 +68,7 @@ class Store:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
+        self.identity = uuid4().hex
         self.tasks: dict[str, TaskRecord] = {}
         self.queues: dict[str, Queue] = {}
         self.keys: dict[tuple[str, str], HeldKey] = {}

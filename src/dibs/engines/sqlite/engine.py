@@ -402,5 +402,8 @@ class SqliteEngine:
         self._opened()
         await self._run(care.backup, self.path, target, self.busy_timeout)
 
+    async def identity(self) -> str:
+        return await self._read(reading.identity)
+
     async def migrations(self) -> list[str]:
         return await self._run(pending_migrations, self.path, self.adopt)

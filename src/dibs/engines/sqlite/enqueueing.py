@@ -23,6 +23,7 @@ from dibs.engines.base import (
     NewWorkflow,
     work_topic,
 )
+from dibs.engines.sqlite.catalog import Queue
 from dibs.engines.sqlite.deciding import Known, decide, due_at_first, worst_verdict
 from dibs.engines.sqlite.records import Records, is_gated
 from dibs.engines.sqlite.rows import Facts, partition_key, task_columns, to_json
@@ -43,10 +44,9 @@ def enqueue(
 ) -> list[EnqueueAnswer]:
     generation, highest = transaction.row("enqueue_look")
     transaction.refresh(generation)
-    if len(tasks) == 1 and workflow is None and is_plain(transaction, tasks[0], highest):
-        row = admitted(transaction, tasks[0])
-        transaction.write("enqueue_one", *row)
-        return [EnqueueAnswer(EnqueueOutcome.ENQUEUED, tasks[0].id, cast(State, row[2]))]
+    if workflow is None and all_plain(transaction, tasks, highest):
+        rows = write_plain(transaction, tasks)
+        return [EnqueueAnswer(EnqueueOutcome.ENQUEUED, cast(str, row[0]), cast(State, row[2])) for row in rows]
     known = Known(transaction, tasks, highest)
     answers = [decide(known, new, transaction.now) for new in tasks]
     if len(known.staged) < len(tasks) and refused(transaction, tasks, answers, atomic):
@@ -58,22 +58,27 @@ def enqueue(
     return answers
 
 
-def is_plain(transaction: Transaction, new: NewTask, highest: str) -> bool:
-    """Whether nothing can stand in the way of a task. Most calls are of this kind, and spared the rest."""
-    if new.key is not None or new.id <= highest or new.after or is_wide(transaction, new):
-        return False
-    queue = transaction.catalog.queues.get(new.queue)
-    return queue is None or (
-        queue.state is not QueueState.DRAINING
-        and queue.settings.max_depth is None
-        and queue.settings.enqueue_rate is None
-    )
+def all_plain(transaction: Transaction, tasks: Sequence[NewTask], highest: str) -> bool:
+    """Whether nothing can stand in the way of any of the tasks. Most calls are of this kind, and spared the rest."""
+    for new in tasks:
+        if new.key is not None or new.id <= highest or new.after or has_more(new):
+            return False
+    queues = {new.queue for new in tasks}
+    distinct = len(tasks) == 1 or len({new.id for new in tasks}) == len(tasks)
+    return distinct and all(is_open_to_all(transaction.catalog.queues.get(name)) for name in queues)
 
 
-def is_wide(transaction: Transaction, new: NewTask) -> bool:
+def is_open_to_all(queue: Queue | None) -> bool:
+    if queue is None:
+        return True
+    settings = queue.settings
+    is_limited = settings.max_depth is not None or settings.enqueue_rate is not None
+    return queue.state is not QueueState.DRAINING and not is_limited and not settings.fair
+
+
+def has_more(new: NewTask) -> bool:
     """Whether a task needs columns that most tasks leave empty."""
-    has_more = new.partition is not None or new.expires_at is not None or new.workflow is not None
-    return has_more or transaction.settings(new.queue).fair
+    return new.partition is not None or new.expires_at is not None or new.workflow is not None
 
 
 def refused(transaction: Transaction, tasks: Sequence[NewTask], answers: list[EnqueueAnswer], atomic: bool) -> bool:
@@ -95,7 +100,8 @@ def store(known: Known) -> None:
     plain: list[NewTask] = []
     wide: list[NewTask] = []
     for new in staged.values():
-        (wide if new.after or new.id in heirs or is_wide(transaction, new) else plain).append(new)
+        is_wide = new.after or new.id in heirs or has_more(new) or transaction.settings(new.queue).fair
+        (wide if is_wide else plain).append(new)
     write_plain(transaction, plain)
     if wide:
         records = [admit_wide(known, new, heirs.get(new.id, 0)) for new in wide]
@@ -109,13 +115,15 @@ def store(known: Known) -> None:
         inherit_anew(transaction, list(needed))
 
 
-def write_plain(transaction: Transaction, tasks: list[NewTask]) -> None:
+def write_plain(transaction: Transaction, tasks: Sequence[NewTask]) -> list[tuple[object, ...]]:
+    """Tasks that need few columns; their rows as they were written."""
     rows = rows_of(transaction, tasks)
     whole = len(rows) - len(rows) % ROWS
     for start in range(0, whole, ROWS):
         transaction.write("enqueue_many", *chain.from_iterable(rows[start : start + ROWS]))
     for row in rows[whole:]:
         transaction.write("enqueue_one", *row)
+    return rows
 
 
 def rows_of(transaction: Transaction, tasks: Iterable[NewTask]) -> list[tuple[object, ...]]:

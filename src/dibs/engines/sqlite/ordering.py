@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
+from itertools import islice
 
 from dibs.core.priority import effective, merge_key
 from dibs.core.times import Instant
@@ -67,11 +68,14 @@ class Lane:
 
     def take(self, wanted: int) -> Iterator[Head]:
         """The first tasks, and no more after them."""
-        while self.heap and wanted > 0:
+        while len(self.heap) > 1 and wanted > 1:
             yield self.heap[0][0]
             wanted -= 1
-            if wanted > 0:
-                self.advance()
+            self.advance()
+        if self.heap:
+            head, _, source = self.heap[0]
+            yield head
+            yield from islice(source, wanted - 1)
 
 
 def chunk_for(wanted: int, streams: int) -> int:

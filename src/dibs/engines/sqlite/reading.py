@@ -14,7 +14,7 @@ from dibs.engines.sqlite.catalog import Queue
 from dibs.engines.sqlite.ordering import in_claim_order
 from dibs.engines.sqlite.transaction import Snapshot
 
-__all__ = ["audit", "counters", "counts", "get", "history", "peek", "position", "stats"]
+__all__ = ["audit", "counters", "counts", "get", "history", "identity", "peek", "position", "stats"]
 
 STATES = frozenset(State)
 
@@ -22,6 +22,11 @@ texts_decoder = msgspec.json.Decoder(list[str])
 entry_decoder = msgspec.json.Decoder(HistoryEntry)
 audit_decoder = msgspec.json.Decoder(AuditEntry)
 minute_decoder = msgspec.json.Decoder(Minute)
+
+
+def identity(snapshot: Snapshot) -> str:
+    made: str = snapshot.value("identity")
+    return made
 
 
 def get(snapshot: Snapshot, ids: Sequence[str]) -> list[TaskRecord | None]:

@@ -25,12 +25,11 @@ Rows = list[tuple[int, Settlement]]
 
 
 class Fenced(Struct, array_like=True, frozen=True):
-    """A run whose lease is current. `followed`: other tasks wait for it."""
+    """A run whose lease is current."""
 
     key: int
     stream: int
     partition: str | None
-    followed: int
 
 
 class Held(Struct, array_like=True, frozen=True):
@@ -43,13 +42,15 @@ class Held(Struct, array_like=True, frozen=True):
 
 fenced_decoder = msgspec.json.Decoder(list[Fenced])
 held_decoder = msgspec.json.Decoder(list[Held])
+texts_decoder = msgspec.json.Decoder(list[str])
 
 
 def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> list[SettleOutcome]:
-    transaction.refresh()
+    generation, has_edges = transaction.row("settle_look")
+    transaction.refresh(generation)
     answers: dict[int, SettleOutcome] = {}
     for part in without_repeats(settlements):
-        settle_part(transaction, part, answers)
+        settle_part(transaction, part, answers, bool(has_edges))
     if len(transaction.errands) > 1:  # tasks ended in the order in which they were reported
         places = {settlement.lease.id: i for i, settlement in enumerate(settlements)}
         transaction.errands = deque(sorted(transaction.errands, key=lambda errand: places.get(errand.about, 0)))
@@ -65,14 +66,19 @@ def without_repeats(settlements: Sequence[Settlement]) -> Iterator[Rows]:
         yield list(part.values())
 
 
-def settle_part(transaction: Transaction, part: Rows, answers: dict[int, SettleOutcome]) -> None:
+def settle_part(transaction: Transaction, part: Rows, answers: dict[int, SettleOutcome], has_edges: bool) -> None:
     """Completions with a current lease go in bulk, all else record by record."""
     leases = [(settlement.lease.id, settlement.lease.number) for _, settlement in part]
     fenced = fenced_decoder.decode(transaction.value("fence", to_json(leases)))
     runs = [run for run in fenced if part[run.key][1].outcome is Outcome.COMPLETED]
     if runs:
-        complete(transaction, [part[run.key][1] for run in runs], Tally(run.stream for run in runs))
-        follow_up(transaction, [(part[run.key][1].lease.id, run) for run in runs])
+        completions = [part[run.key][1] for run in runs]
+        complete(transaction, completions, Tally(run.stream for run in runs))
+        for stream, partition in {(run.stream, run.partition) for run in runs}:
+            if partition is not None:
+                transaction.touch(transaction.catalog.streams[stream].queue, partition)
+        if has_edges:
+            follow_up(transaction, [settlement.lease.id for settlement in completions])
         answers.update((part[run.key][0], SettleOutcome.DONE) for run in runs)
     if len(runs) < len(part):
         bulk = {run.key for run in runs}
@@ -80,13 +86,10 @@ def settle_part(transaction: Transaction, part: Rows, answers: dict[int, SettleO
         settle_records(transaction, others, answers)
 
 
-def follow_up(transaction: Transaction, runs: list[tuple[str, Fenced]]) -> None:
+def follow_up(transaction: Transaction, completed: list[str]) -> None:
     """What `Records.flush` does for tasks that end one by one."""
-    for task_id, run in runs:
-        if run.followed:
-            transaction.errands.append(Errand(What.ENDED, task_id, State.COMPLETED))
-        if run.partition is not None:
-            transaction.touch(transaction.catalog.streams[run.stream].queue, run.partition)
+    for task_id in texts_decoder.decode(transaction.value("followed", to_json(completed))):
+        transaction.errands.append(Errand(What.ENDED, task_id, State.COMPLETED))
 
 
 def complete(transaction: Transaction, settlements: list[Settlement], streams: Tally[int]) -> None:

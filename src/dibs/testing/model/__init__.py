@@ -13,16 +13,18 @@ The machine is made of layers: producing, working, changing, planning, and on to
 
 from __future__ import annotations
 
+from functools import partial
+
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
 from dibs.core.times import Duration
-from dibs.engines.base import Query
+from dibs.engines.base import Engine, Query
 from dibs.testing.conformance.harness import EngineFactory
 from dibs.testing.model.planning import Planning
 from dibs.testing.programs import picks, queries, spans
-from dibs.testing.side_by_side import all_pages, finish_chore
+from dibs.testing.side_by_side import all_pages, finish_chores
 
 __all__ = ["PROFILE", "EngineMachine", "check_engine", "engine_machine"]
 
@@ -39,17 +41,13 @@ class EngineMachine(Planning):
     @rule()
     def rerank(self) -> None:
         """Bring ranks up to date on both sides; then neither may say that anything is left."""
-        for engine in (self.subject, self.model):
-            self.runner.run(finish_chore(engine, "rerank", self.now))
+        self.both(lambda engine: finish_chores(engine, ("rerank",), self.now))
         subject, model = self.each(lambda engine: engine.queues())
         assert [record.stale for record in subject] == [record.stale for record in model] == [0] * len(model)
 
     @rule()
     def all_chores(self) -> None:
-        for engine in (self.subject, self.model):
-            for name in engine.chore_names:
-                self.runner.run(finish_chore(engine, name, self.now))
-        self.touched.update(self.ids)
+        self.both(lambda engine: finish_chores(engine, engine.chore_names, self.now))
 
     # What can be seen.
 
@@ -63,8 +61,12 @@ class EngineMachine(Planning):
     @rule(chosen=st.lists(picks, min_size=1, max_size=3))
     def look(self, chosen: list[int]) -> None:
         for task_id in self.some_ids(chosen):
-            self.both(lambda engine, task_id=task_id: engine.position(task_id, now=self.now))  # type: ignore[misc]
-            self.both(lambda engine, task_id=task_id: engine.limits(task_id, now=self.now))  # type: ignore[misc]
+            self.both(partial(self.closer, task_id))
+
+    async def closer(self, task_id: str, engine: Engine) -> tuple[object, ...]:
+        """What is told of one task only."""
+        followers = await engine.followers(task_id)
+        return followers, await engine.position(task_id, now=self.now), await engine.limits(task_id, now=self.now)
 
     @invariant()
     def agree(self) -> None:

@@ -107,4 +107,3 @@ class Changing(Working):
     @rule(queue=queues, force=st.sampled_from((False, False, True)))
     def delete_queue(self, queue: str, force: bool) -> None:
         self.both(lambda engine: engine.delete_queue(queue, force=force, actor="ada", now=self.now))
-        self.touched.update(self.ids)

@@ -8,6 +8,7 @@ from hypothesis.stateful import precondition, rule
 from dibs.core.rhythm import Rhythm
 from dibs.core.task import NewTask
 from dibs.core.times import Duration
+from dibs.engines.base import Engine
 from dibs.testing.model.changing import Changing
 from dibs.testing.programs import RHYTHMS, SCHEDULED, spans
 
@@ -47,3 +48,7 @@ class Planning(Changing):
         self.now += span
         fired = self.both(lambda engine: engine.fire(now=self.now))
         self.ids += [task_id for task_id in fired.tasks if task_id not in self.ids]
+
+    async def observe(self, engine: Engine, looked_at: list[str], changed: set[str]) -> dict[str, object]:
+        seen = await super().observe(engine, looked_at, changed)
+        return seen | {"schedules": await engine.schedules()} if self.has_schedules else seen

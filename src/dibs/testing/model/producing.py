@@ -9,7 +9,7 @@ from msgspec import structs
 from dibs.core.graph import Edge
 from dibs.core.ids import uuid7
 from dibs.core.task import NewTask
-from dibs.engines.base import EnqueueOutcome, NewWorkflow
+from dibs.engines.base import Engine, EnqueueOutcome, NewWorkflow
 from dibs.testing.conformance.harness import START
 from dibs.testing.programs import Draft, drafts, picks
 from dibs.testing.side_by_side import SideBySide
@@ -83,3 +83,7 @@ class Producing(SideBySide):
         answers = self.both(lambda engine: engine.enqueue(batch, atomic=atomic, workflow=workflow, now=self.now))
         self.ids += [answer.id for answer in answers if answer.outcome is EnqueueOutcome.ENQUEUED]
         self.touched.update(answer.id for answer in answers)
+
+    async def observe(self, engine: Engine, looked_at: list[str], changed: set[str]) -> dict[str, object]:
+        seen = await super().observe(engine, looked_at, changed)
+        return seen | {"workflows": await engine.workflows()} if self.workflow_ids else seen

@@ -147,3 +147,7 @@ CREATE TABLE dibs_schedules (
     record TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX dibs_fires ON dibs_schedules (next_fire_at, name) WHERE paused = 0;
+
+-- What tells this store from all others.
+ALTER TABLE dibs_store ADD COLUMN identity TEXT NOT NULL DEFAULT '';
+UPDATE dibs_store SET identity = lower(hex(randomblob(16)));

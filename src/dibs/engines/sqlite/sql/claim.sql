@@ -7,6 +7,5 @@ UPDATE dibs_tasks SET
     started_at = ?1,
     worker = ?2,
     sequence = ?3,
-    gated = 0,
     progress = NULL
 WHERE id IN (SELECT value FROM json_each(?5)) AND state = 'pending';
