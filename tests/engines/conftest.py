@@ -27,7 +27,18 @@ def sqlite_factory(folder: Path) -> EngineFactory:
     return lambda: SqliteEngine(folder / f"{next(numbers)}.db")
 
 
-ENGINES: dict[str, Callable[[Path], EngineFactory]] = {"memory": memory_factory, "sqlite": sqlite_factory}
+def postgres_factory(_: Path) -> EngineFactory:
+    from dibs.engines.postgres import from_url
+    from servers.postgres import new_url
+
+    return lambda: from_url(new_url())
+
+
+ENGINES: dict[str, Callable[[Path], EngineFactory]] = {
+    "memory": memory_factory,
+    "sqlite": sqlite_factory,
+    "postgres": postgres_factory,
+}
 
 
 @pytest.fixture(params=ENGINES)

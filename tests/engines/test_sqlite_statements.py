@@ -15,7 +15,7 @@ from msgspec import structs
 from sqlite_help import new_task, opened
 
 from dibs.core.moves import admit
-from dibs.core.settings import Defaults, Policy, QueueSettings
+from dibs.core.settings import Defaults, Limit, Policy, QueueSettings
 from dibs.core.task import NewTask
 from dibs.core.times import DAY, HOUR, SECOND
 from dibs.engines.base import EnqueueOutcome
@@ -41,6 +41,8 @@ WHOLE_TABLES = {
     "enqueue_look": {"dibs_store", "dibs_days"},
     "claim_look": {"dibs_store", "dibs_errands"},  # whether it has any row
     "generation": {"dibs_store"},
+    "identity": {"dibs_store"},
+    "settle_look": {"dibs_store", "dibs_edges"},  # whether the index has any entry
     "next_generation": {"dibs_store"},
     "new_presence": {"dibs_store"},
     "workers": {"dibs_workers"},
@@ -114,7 +116,8 @@ def test_claims_read_the_index_in_order(filled: sqlite3.Connection) -> None:
     ("name", "how"),
     [
         ("read_group", "dibs_partitions (partition=? AND state=? AND stream=? AND share=? AND (rank,id)>(?,?))"),
-        ("gated_heads", "dibs_partitions (partition=? AND state=? AND (stream,share)>(?,?))"),
+        ("gated_heads", "dibs_partitions (partition=? AND state=? AND stream=? AND share>?)"),
+        ("gated_heads", "dibs_partitions (partition=? AND state=? AND stream>?)"),
         ("read_turns", "dibs_turn_order (stream=? AND (tag,share)>(?,?))"),
         ("read_turns", "dibs_pending (stream=? AND gated=? AND share=?)"),
         ("pass_turns", "dibs_turn_order (stream=? AND tag>? AND tag<?)"),
@@ -128,7 +131,7 @@ def test_claims_read_the_index_in_order(filled: sqlite3.Connection) -> None:
         ("open_edges_to", "COVERING INDEX dibs_followed (prerequisite=?)"),
         ("inherited_look", "COVERING INDEX dibs_followed (prerequisite=?)"),
         ("needing", "COVERING INDEX dibs_needed (dependent=?)"),
-        ("fence", "COVERING INDEX dibs_followed (prerequisite=?)"),
+        ("followed", "COVERING INDEX dibs_followed (prerequisite=?)"),
         ("partition_loads", "PRIMARY KEY (queue=? AND scope=? AND whose=?)"),
         ("partition_loads", "COVERING INDEX dibs_partitions (partition=? AND state=?)"),
         ("forget_openings", "PRIMARY KEY (queue=? AND scope=? AND whose=?)"),
@@ -150,6 +153,8 @@ settings = st.builds(
     policy=st.sampled_from(Policy),
     max_aging_bonus=st.none() | st.integers(0, 100),
     defaults=options,
+    fair=st.booleans(),
+    per_partition=st.none() | st.just(Limit(1)),
 )
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 tasks = st.builds(
@@ -170,12 +175,17 @@ tasks = st.builds(
         st.text(max_size=3), st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=3), max_size=2
     ),
     headers=st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2),
+    partition=st.sampled_from([None, None, "p", "ö q"]),
+    tenant=st.sampled_from(["", "", "acme", "z"]),
+    expires_at=st.none() | st.integers(NOW + 1, NOW + DAY),
+    workflow=st.sampled_from([None, None, "w"]),
+    takes=st.booleans(),
 )
 
 
 @given(settings, st.lists(tasks, min_size=1, max_size=25))
 def test_the_short_way_in_is_the_way_of_core(chosen: QueueSettings, batch: list[NewTask]) -> None:
-    """`store` writes exactly what `moves.admit` says, in statements of twenty tasks and of one."""
+    """`enqueue` writes exactly what `moves.admit` says, however many columns and tasks a statement takes."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     prepare(connection, Path(":memory:"), 0)
     transaction = Transaction(connection, Catalog(), NOW)

@@ -14,17 +14,15 @@ __all__ = ["Chain", "Group", "chain", "group"]
 R = TypeVar("R")
 
 
-class Chain(Flow[R]):
-    """Steps of which each waits for the one before. Its result is that of the last one."""
+class Composite(Flow[R]):
+    """Several flows as one."""
 
-    __slots__ = ("_ends", "_shape", "_starts", "steps")
+    __slots__ = ("_ends", "_shape", "_starts")
 
-    def __init__(self, steps: tuple[Flow[Any], ...]) -> None:
-        self._shape = steps[-1].shape
-        self.steps = tuple(step for step in steps if step.starts) or steps[:1]
-        """Without empty groups: whoever would wait for one waits for what comes before it."""
-        self._starts = self.steps[0].starts
-        self._ends = self.steps[-1].ends
+    def __init__(self, starts: tuple[Call[Any], ...], ends: tuple[Any, ...], shape: Shape) -> None:
+        self._starts = starts
+        self._ends = ends
+        self._shape = shape
 
     @property
     def starts(self) -> tuple[Call[Any], ...]:
@@ -37,33 +35,32 @@ class Chain(Flow[R]):
     @property
     def shape(self) -> Shape:
         return self._shape
+
+
+class Chain(Composite[R]):
+    """Steps of which each waits for the one before. Its result is that of the last one."""
+
+    __slots__ = ("steps",)
+
+    def __init__(self, steps: tuple[Flow[Any], ...]) -> None:
+        self.steps = tuple(step for step in steps if step.starts) or steps[:1]
+        """Without empty groups: whoever would wait for one waits for what comes before it."""
+        super().__init__(self.steps[0].starts, self.steps[-1].ends, steps[-1].shape)
 
     def __repr__(self) -> str:
         return f"<Chain of {len(self.steps):,} steps>"
 
 
-class Group(Flow[list[R]], Generic[R]):
+class Group(Composite[list[R]], Generic[R]):
     """Members that run side by side. Its result is the list of their results, in this order."""
 
-    __slots__ = ("_ends", "_shape", "_starts", "members")
+    __slots__ = ("members",)
 
     def __init__(self, members: tuple[Flow[R], ...]) -> None:
         self.members = members
-        self._starts = tuple({call.id: call for member in members for call in member.starts}.values())
-        self._ends = tuple({end.id: end for member in members for end in member.ends}.values())
-        self._shape = [member.shape for member in members]
-
-    @property
-    def starts(self) -> tuple[Call[Any], ...]:
-        return self._starts
-
-    @property
-    def ends(self) -> tuple[Any, ...]:
-        return self._ends
-
-    @property
-    def shape(self) -> Shape:
-        return self._shape
+        starts = {call.id: call for member in members for call in member.starts}
+        ends = {end.id: end for member in members for end in member.ends}
+        super().__init__(tuple(starts.values()), tuple(ends.values()), [member.shape for member in members])
 
     def __repr__(self) -> str:
         return f"<Group of {len(self.members):,}>"

@@ -77,6 +77,7 @@ __all__ = [
     "WorkflowRecord",
     "ended_topic",
     "work_topic",
+    "worker_record",
     "worker_topic",
 ]
 
@@ -352,6 +353,25 @@ class WorkerRecord(Struct, kw_only=True, omit_defaults=True):
     started_at: Instant
     seen_at: Instant
     expires_at: Instant
+
+
+def worker_record(beat: Beat, old: WorkerState | None, started_at: Instant, now: Instant) -> WorkerRecord:
+    """A worker after a sign of life; `old` is the state it was in. One that was taken for dead is active again."""
+    return WorkerRecord(
+        id=beat.id,
+        host=beat.host,
+        pid=beat.pid,
+        version=beat.version,
+        queues=beat.queues,
+        names=beat.names,
+        capabilities=beat.capabilities,
+        concurrency=beat.concurrency,
+        running=beat.running,
+        state=WorkerState.ACTIVE if old is None or old is WorkerState.DEAD else old,
+        started_at=started_at,
+        seen_at=now,
+        expires_at=now + beat.lives_for,
+    )
 
 
 class Term(Struct, frozen=True):

@@ -10,7 +10,7 @@ from dibs.errors import InvalidOption
 
 __all__ = ["open_engine"]
 
-SCHEMES = ("sqlite", "memory")
+SCHEMES = ("sqlite", "postgresql", "memory")
 
 
 def open_engine(url: str) -> Engine:
@@ -28,6 +28,16 @@ def open_engine(url: str) -> Engine:
         from dibs.engines.sqlite import from_url
 
         return from_url(url)
+    if scheme in ("postgresql", "postgres"):
+        return postgres_engine(url)
     raise InvalidOption(
         f"no engine knows the URL scheme {scheme!r}.{nearest(scheme, SCHEMES)} Known: {', '.join(SCHEMES)}."
     )
+
+
+def postgres_engine(url: str) -> Engine:
+    try:
+        from dibs.engines.postgres import from_url
+    except ModuleNotFoundError as error:
+        raise InvalidOption("a postgresql URL needs a driver: pip install 'dibs[postgres]'.") from error
+    return from_url(url)

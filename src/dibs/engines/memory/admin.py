@@ -27,9 +27,9 @@ from dibs.engines.base import (
     Position,
     Query,
     TenantRecord,
-    WorkerRecord,
     ended_topic,
     work_topic,
+    worker_record,
     worker_topic,
 )
 from dibs.engines.memory.claiming import in_claim_order
@@ -266,25 +266,11 @@ def tenants(store: Store, queue_name: str, limit: int) -> list[TenantRecord]:
 
 def beat(store: Store, sign: Beat, now: Instant) -> WorkerState:
     old = store.workers.get(sign.id)
-    state = WorkerState.ACTIVE if old is None or old.state is WorkerState.DEAD else old.state
-    store.workers[sign.id] = WorkerRecord(
-        id=sign.id,
-        host=sign.host,
-        pid=sign.pid,
-        version=sign.version,
-        queues=sign.queues,
-        names=sign.names,
-        capabilities=sign.capabilities,
-        concurrency=sign.concurrency,
-        running=sign.running,
-        state=state,
-        started_at=now if old is None else old.started_at,
-        seen_at=now,
-        expires_at=now + sign.lives_for,
-    )
+    state, started_at = (None, now) if old is None else (old.state, old.started_at)
+    record = store.workers[sign.id] = worker_record(sign, state, started_at, now)
     for minute in sign.minutes:
         store.minutes[minute.minute, minute.worker, minute.queue, minute.tier] = minute
-    return state
+    return record.state
 
 
 def set_worker_state(store: Store, worker: str, state: WorkerState, actor: str, now: Instant) -> Changed:

@@ -114,10 +114,17 @@ class Front:
         while (share := self.queue.shelf.next_share()) is not None:
             if share not in self.lanes:
                 self.lanes[share] = self.open_lanes(share)
+            self.lanes[share] = [lane for lane in self.lanes[share] if self.has_next(lane)]
             if self.lanes[share]:
                 return min(self.lanes[share], key=lambda each: each.key(now, in_order=False))
             self.aside.append(self.queue.shelf.set_aside())
         return None
+
+    def has_next(self, lane: Lane) -> bool:
+        """Go on to the first task of a lane that may start; False if there is none."""
+        while lane.head is not None and not self.rooms.allows(lane.head):
+            lane.advance()
+        return lane.head is not None
 
     def open_lanes(self, share: str) -> list[Lane]:
         by_number: dict[int, list[Kind]] = {}
@@ -128,9 +135,7 @@ class Front:
         for number, kinds in by_number.items():
             streams = [self.of_kind(share, number, kind) for kind in kinds]
             tasks = merge(*streams, key=lambda record: (record.rank, record.id))
-            lane = Lane(self.queue, share, number, self.order, tasks)
-            if lane.advance():
-                lanes.append(lane)
+            lanes.append(Lane(self.queue, share, number, self.order, tasks, next(tasks, None)))
         return lanes
 
     def of_kind(self, share: str, number: int, kind: Kind) -> Iterator[TaskRecord]:
@@ -168,7 +173,7 @@ def choose(store: Store, request: ClaimRequest, now: Instant) -> list[TaskRecord
                 fronts.remove(front)
             elif any(below[i] >= request.floors[i].below for i in under):
                 front.end(lane)
-            elif rooms.allows(record):
+            else:
                 taken = claimed(record, request.worker, request.sequence, request.lease, now)
                 store.put(taken)
                 store.counters[taken.queue][Counter.CLAIMED] += 1
@@ -177,10 +182,7 @@ def choose(store: Store, request: ClaimRequest, now: Instant) -> list[TaskRecord
                 chosen.append(taken)
                 for i in under:
                     below[i] += 1
-                if not lane.advance():
-                    front.end(lane)
-            elif not lane.advance():
-                front.end(lane)
+                lane.advance()
     return chosen
 
 

@@ -112,14 +112,15 @@ def replay_members(store: Store, errand: Errand, most: int, now: Instant) -> tup
     def act(record: TaskRecord) -> None:
         if not is_replayable(record):
             return
-        if record.reason is Reason.DEPENDENCY:
-            wait_again(store, record, errand.actor, now)
-            return
         queue = store.queue(record.queue)
-        if queue.state is not QueueState.DRAINING:
+        if record.reason is Reason.DEPENDENCY:
+            stays = not wait_again(store, record, errand.actor, now)
+        elif not (stays := queue.state is QueueState.DRAINING):
             store.put(*replayed(record, queue.settings, None, True, errand.actor, now))
             recompute(store, record.id, now)
             told_of_replay(store, record)
+        if stays:  # others may wait for it again, and must not do so for ever
+            store.edges.errands.append(Errand(What.ENDED, record.id, record.state))
 
     return each_member(store, errand, most, act)
 
@@ -140,12 +141,12 @@ def is_replayable(record: TaskRecord) -> bool:
     return record.state is State.DEAD or by_dependency
 
 
-def wait_again(store: Store, record: TaskRecord, actor: str, now: Instant) -> None:
-    """Block a task again that ended because of a dependency, unless its edges still say that it must not run."""
+def wait_again(store: Store, record: TaskRecord, actor: str, now: Instant) -> bool:
+    """Block a task again that ended because of a dependency; False if its edges still say that it must not run."""
     needs = store.edges.needs.get(record.id, [])
     verdicts = [judge_anew(store, record, need) for need in needs]
     if Verdict.CANCEL in verdicts or Verdict.BURY in verdicts:
-        return
+        return False
     settings = store.queue(record.queue).settings
     waiting, entry = reblocked(record, settings, actor, now)
     store.put(waiting, entry)
@@ -157,6 +158,7 @@ def wait_again(store: Store, record: TaskRecord, actor: str, now: Instant) -> No
         store.put(unblocked(waiting, settings, now))
     recompute(store, record.id, now)
     told_of_replay(store, record)
+    return True
 
 
 def judge_anew(store: Store, dependent: TaskRecord, need: Need) -> Verdict:

@@ -12,16 +12,13 @@ from dibs.engines.base import COUNT_LIMIT, ClaimRequest
 from dibs.engines.sqlite.catalog import Queue, Stream
 from dibs.engines.sqlite.gating import GATE_BUDGET, gate
 from dibs.engines.sqlite.heads import Head, read_group, read_stream, read_turns
-from dibs.engines.sqlite.ordering import Lane, chunk_for, lanes_of
+from dibs.engines.sqlite.ordering import SMALLEST_CHUNK, Lane, chunk_for, lanes_of
 from dibs.engines.sqlite.rooms import Rooms
 from dibs.engines.sqlite.rows import to_json
 from dibs.engines.sqlite.shares import Turns, clock_of, save_turns
 from dibs.engines.sqlite.transaction import Transaction
 
-__all__ = ["Chosen", "Front", "choose"]
-
-Chosen = tuple[Head, str]
-"""A task to give, and the share it belongs to."""
+__all__ = ["Front", "choose"]
 
 
 class Front:
@@ -35,12 +32,16 @@ class Front:
         self.order = order
         self.rooms = rooms
         self.limited = queue.settings.limits_starts
-        self.streams = [stream for stream in streams if self.has_room(stream.name)] if self.limited else streams
+        self.room = rooms.of(queue.name, Scope.QUEUE, "")
+        self.names = queue.settings.per_task
+        self.streams = [stream for stream in streams if self.has_room(stream.name)]
         self.wanted = wanted
         self.chunk = chunk_for(wanted, len(self.streams))
         self.lanes: dict[str, list[Lane]] = {}
         self.firsts: dict[str, list[Head]] = {}
         self.idle: dict[int, list[str]] = {}
+        self.shares: dict[str, str] = {}
+        """The shares of what was taken, by id, but for those without a name."""
         self.taken: set[str] = set()
         self.groups: set[tuple[str, int, str]] = set()
         self.in_vain: dict[str, None] = {}
@@ -49,8 +50,12 @@ class Front:
         """At its bound: there may be more to give."""
         self.turns = self.open_turns()
 
+    @property
+    def is_full(self) -> bool:
+        return self.room is not None and self.room.is_full
+
     def has_room(self, name: str) -> bool:
-        room = self.rooms.of(self.queue.name, Scope.TASK, name)
+        room = self.rooms.of(self.queue.name, Scope.TASK, name) if self.names else None
         return room is None or not room.is_full
 
     def foretell(self, heads: list[Head]) -> None:
@@ -71,7 +76,7 @@ class Front:
 
     def turns_of(self, stream: int) -> Iterator[tuple[int, str]]:
         """The turns of a stream, whose first tasks are kept; those that have none are noted."""
-        for turns in read_turns(self.transaction, stream):
+        for turns in read_turns(self.transaction, stream, self.chunk + 2):
             if self.limited:
                 self.foretell([turn.head for turn in turns if turn.head is not None])
             for turn in turns:
@@ -87,8 +92,7 @@ class Front:
             if share not in self.lanes:
                 self.lanes[share] = self.open_lanes(share)
             lanes = self.lanes[share]
-            if self.limited:
-                lanes[:] = [lane for lane in lanes if self.goes_on(lane)]
+            lanes[:] = [lane for lane in lanes if self.goes_on(lane)]
             if lanes:
                 return lanes[0] if len(lanes) == 1 else min(lanes, key=lambda each: each.key(now, in_order=False))
             self.shares_passed += 1
@@ -99,24 +103,30 @@ class Front:
     def open_lanes(self, share: str) -> list[Lane]:
         streams = self.transaction.catalog.streams
         sources: list[tuple[Stream, Iterator[Head]]] = [
-            (streams[first.stream], chain([first], self.read(first.stream, share, first)))
+            (streams[first.stream], chain([first], self.read(first.stream, share, SMALLEST_CHUNK, first)))
             for first in self.firsts.pop(share, ())
         ]
         if share == "":
-            sources += [(stream, self.read(stream.number, share)) for stream in self.streams if not stream.fair]
+            plain = [stream for stream in self.streams if not stream.fair]
+            sources += [(stream, self.read(stream.number, share, self.chunk)) for stream in plain]
         return lanes_of(self.queue, self.order, sources)
 
-    def read(self, stream: int, share: str, after: Head | None = None) -> Iterator[Head]:
+    def read(self, stream: int, share: str, chunk: int, after: Head | None = None) -> Iterator[Head]:
         if self.limited:
-            return read_stream(self.transaction, stream, share, False, self.chunk, after, self.foretell)
-        return read_stream(self.transaction, stream, share, False, self.chunk, after)
+            return read_stream(self.transaction, stream, share, False, chunk, after, self.foretell)
+        return read_stream(self.transaction, stream, share, False, chunk, after)
 
     def goes_on(self, lane: Lane) -> bool:
         """Bring a task to the front that may start; False if there is none, or the bound is reached."""
+        if lane.is_used:
+            lane.is_used = False
+            lane.advance()
+        if not self.limited:
+            return bool(lane.heap)
         streams = self.transaction.catalog.streams
         while lane.heap and not self.stopped:
             head = lane.head
-            if not self.has_room(streams[head.stream].name):
+            if self.names and not self.has_room(streams[head.stream].name):
                 lane.drop()
             elif head.partition is None or self.may_start(head):
                 return True
@@ -137,15 +147,16 @@ class Front:
         self.stopped = len(self.in_vain) >= GATE_BUDGET
         return False
 
-    def take(self, lane: Lane) -> Chosen:
-        """Give the foremost task of a lane, and go on to the next."""
+    def take(self, lane: Lane) -> Head:
+        """Give the foremost task of a lane."""
         head, share = lane.head, self.turns.share or ""
+        if share:
+            self.shares[head.id] = share
         if self.limited:
             self.start(lane, head, share)
-        if not lane.advance():
-            self.end(lane)
+        lane.is_used = True
         self.turns.served()
-        return head, share
+        return head
 
     def start(self, lane: Lane, head: Head, share: str) -> None:
         """A task takes its slots and tokens. If its partition has room left, the next one behind it may start too."""
@@ -178,29 +189,29 @@ class Front:
         save_turns(self.transaction, self.queue.name, self.turns, streams)
 
 
-def choose(fronts: list[Front], request: ClaimRequest, rooms: Rooms, now: Instant) -> list[Chosen]:
+def choose(fronts: list[Front], request: ClaimRequest, now: Instant) -> list[Head]:
     """The tasks to give, most urgent first."""
     wanted = request.limit + request.prefetch
     if len(fronts) == 1 and not request.floors and (lane := only_lane(fronts[0], now)) is not None:
-        return [(head, "") for head in lane.take(wanted)]
+        return lane.take(wanted)
     below = [0] * len(request.floors)
-    chosen: list[Chosen] = []
+    chosen: list[Head] = []
     fronts = list(fronts)
     while len(chosen) < wanted:
         found = [(lane, front) for front in fronts if (lane := front.lane(now)) is not None]
         if not found:
             break
-        lane, front = min(found, key=lambda each: each[0].key(now, request.in_order))
-        room = rooms.of(front.queue.name, Scope.QUEUE, "")
-        under = [i for i, floor in enumerate(request.floors) if lane.effective(now) < floor.effective]
-        if (room is not None and room.is_full) or (front.limited and len(chosen) >= request.limit):
+        lane, front = found[0] if len(found) == 1 else min(found, key=lambda e: e[0].key(now, request.in_order))
+        if front.limited and (front.is_full or len(chosen) >= request.limit):
             fronts.remove(front)
-        elif any(below[i] >= request.floors[i].below for i in under):
+            continue
+        under = [i for i, floor in enumerate(request.floors) if lane.effective(now) < floor.effective]
+        if any(below[i] >= request.floors[i].below for i in under):
             front.end(lane)
-        else:
-            chosen.append(front.take(lane))
-            for i in under:
-                below[i] += 1
+            continue
+        chosen.append(front.take(lane))
+        for i in under:
+            below[i] += 1
     return chosen
 
 

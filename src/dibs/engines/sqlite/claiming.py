@@ -18,7 +18,7 @@ from dibs.core.times import Duration, Instant
 from dibs.engines.base import Claimed, ClaimRequest, Counter
 from dibs.engines.sqlite.aftermath import resume
 from dibs.engines.sqlite.catalog import Stream
-from dibs.engines.sqlite.choosing import Chosen, Front, choose
+from dibs.engines.sqlite.choosing import Front, choose
 from dibs.engines.sqlite.gating import let_forward, next_opening, open_refilled
 from dibs.engines.sqlite.heads import Head
 from dibs.engines.sqlite.records import Records
@@ -68,6 +68,7 @@ class Desk:
             for order, name in enumerate(dict.fromkeys(request.queues))
             if (queue := transaction.catalog.queues.get(name)) is not None and queue.state is not QueueState.PAUSED
         ]
+        self.shares: dict[str, str] = {}
         self.more = open_refilled(transaction, [queue for _, queue in self.queues])
 
     def is_due(self, at: Instant | None) -> bool:
@@ -135,28 +136,29 @@ class Desk:
                 found.append(Front(self.transaction, queue, order, streams, rooms, wanted))
         return found
 
-    def choose(self, rooms: Rooms) -> list[Chosen]:
+    def choose(self, rooms: Rooms) -> list[Head]:
         if self.request.limit + self.request.prefetch <= 0:
             return []
         fronts = self.fronts(rooms)
-        chosen = choose(fronts, self.request, rooms, self.now)
+        chosen = choose(fronts, self.request, self.now)
         by_queue = self.transaction.catalog.by_queue
         for front in fronts:
             fair = [each.number for each in by_queue[front.queue.name] if each.fair and each.number in self.pending]
             front.finish(fair)
+            self.shares |= front.shares
             self.more = self.more or front.stopped
         return chosen
 
-    def lease(self, chosen: list[Chosen]) -> list[LeasedTask]:
+    def lease(self, chosen: list[Head]) -> list[LeasedTask]:
         """Give the chosen tasks to the worker."""
         if not chosen:
             return []
         request, transaction = self.request, self.transaction
-        ids = to_json([head.id for head, _ in chosen])
+        ids = to_json([head.id for head in chosen])
         taken = transaction.write("claim", self.now, request.worker, request.sequence, request.lease, ids)
         assert taken == len(chosen), "the pending index names tasks that are not pending"
         streams = transaction.catalog.streams
-        for (number, share), count in Tally((head.stream, share) for head, share in chosen).items():
+        for (number, share), count in self.groups(chosen).items():
             transaction.count_pending(number, share, -count)
             transaction.count(State.RUNNING, number, count)
             transaction.count(Counter.CLAIMED, streams[number].queue, count)
@@ -166,10 +168,16 @@ class Desk:
         given = given_decoder.decode(transaction.value("claim_read", ids))
         settings = {queue.name: queue.settings for _, queue in self.queues}
         tasks = []
-        for (head, _), row in zip(chosen, given, strict=True):
+        for head, row in zip(chosen, given, strict=True):
             stream = streams[head.stream]
             tasks.append(leased_task(head, row, stream, settings[stream.queue], self.now))
         return tasks
+
+    def groups(self, chosen: list[Head]) -> dict[tuple[int, str], int]:
+        """How many tasks were chosen, by stream and share."""
+        if self.shares:
+            return Tally((head.stream, self.shares.get(head.id, "")) for head in chosen)
+        return {(number, ""): count for number, count in Tally(head.stream for head in chosen).items()}
 
     def next_due_in(self, rooms: Rooms) -> Duration | None:
         """In how long a waiting task, an expiry or a start token falls due; at once if something is left to be done."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import cast
 
-from dibs.core.graph import Verdict, inherited_within
+from dibs.core.graph import Edge, Verdict, inherited_within
 from dibs.core.limits import Scope, spend
 from dibs.core.moves import admit, replaced
 from dibs.core.priority import rank
 from dibs.core.settings import FALLBACK, resolve
 from dibs.core.states import ENDED, State
-from dibs.core.task import NewTask, QueueState, TaskRecord
+from dibs.core.task import NewTask, QueueState
 from dibs.engines.base import (
     ACCEPTED,
     REJECTED,
@@ -25,18 +25,15 @@ from dibs.engines.base import (
 )
 from dibs.engines.sqlite.catalog import Queue
 from dibs.engines.sqlite.deciding import Known, decide, due_at_first, worst_verdict
-from dibs.engines.sqlite.records import Records, is_gated
-from dibs.engines.sqlite.rows import Facts, partition_key, task_columns, to_json
-from dibs.engines.sqlite.transaction import Transaction
+from dibs.engines.sqlite.records import Records
+from dibs.engines.sqlite.rows import Facts, partition_key, to_json
+from dibs.engines.sqlite.transaction import ROWS, Transaction
 from dibs.engines.sqlite.waiting import end, inherit_anew
 
 __all__ = ["enqueue", "store"]
 
-ROWS = 20
-"""Tasks that `enqueue_many.sql` takes."""
-
-WIDE_ROWS = 500
-"""Tasks, or edges, that go into one JSON array."""
+EDGES = 1000
+"""Edges that are written together."""
 
 
 def enqueue(
@@ -99,14 +96,14 @@ def store(known: Known) -> None:
     heirs = heirs_of(known) if waiting else {}
     plain: list[NewTask] = []
     wide: list[NewTask] = []
+    linked: list[NewTask] = []
     for new in staged.values():
-        is_wide = new.after or new.id in heirs or has_more(new) or transaction.settings(new.queue).fair
-        (wide if is_wide else plain).append(new)
+        is_wide = has_more(new) or transaction.settings(new.queue).fair
+        (linked if new.after or new.id in heirs else wide if is_wide else plain).append(new)
     write_plain(transaction, plain)
-    if wide:
-        records = [admit_wide(known, new, heirs.get(new.id, 0)) for new in wide]
-        write_wide(known, wide, records)
-        write_edges(known, {record.id: record.urgency for record in records}, waiting)
+    transaction.save_tasks([widened(transaction, new) for new in wide])
+    write_linked(known, linked, heirs)
+    count_members(transaction, [*wide, *linked])
     replace(known)
     hold_keys(known)
     spend_tokens(known)
@@ -159,9 +156,12 @@ def admitted(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
         ranking = catalog.ranking(queue, new.priority, now)
     else:
         ranking = rank(settings, priority=new.priority, deadline=new.deadline, ready_at=ready_at, now=now)
-    stream = transaction.stream(new.queue, new.name, new.requires, ranking.lane, queue.epoch, False)
+    stream = transaction.stream(new.queue, new.name, new.requires, ranking.lane, queue.epoch, settings.fair)
     options = resolve(new.options, new.app_options, settings, new.priority)
-    transaction.changes[state, stream] += 1
+    if settings.fair and state is State.PENDING:
+        transaction.count_pending(stream, new.tenant, 1)
+    else:
+        transaction.changes[state, stream] += 1
     transaction.changes[Counter.ENQUEUED, new.queue] += 1
     transaction.topics.add(work_topic(new.queue))
     facts = Facts(
@@ -173,7 +173,10 @@ def admitted(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
         metadata=new.metadata,
         headers=new.headers,
         parent=new.parent,
+        partition=new.partition,
         tenant=new.tenant,
+        expires_at=new.expires_at,
+        workflow=new.workflow,
         takes=new.takes,
     )
     return (
@@ -198,57 +201,54 @@ def heirs_of(known: Known) -> dict[str, int]:
     return inherited_within(list(priorities), edges, priorities)
 
 
-def admit_wide(known: Known, new: NewTask, inherited: int) -> TaskRecord:
-    settings = known.transaction.make_queue(new.queue).settings
-    blocked = bool(new.after) and worst_verdict(known, new)[0] is not Verdict.GO
-    return admit(new, settings, known.transaction.now, blocked=blocked, inherited=inherited)
+def widened(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
+    """The row of a new task with all columns, as `save_tasks` takes it."""
+    task_id, stream, state, rank, ready_at, due_at, rerank_at, lease_for, args, facts = admitted(transaction, new)
+    settings = transaction.settings(new.queue)
+    partition = None if new.partition is None else partition_key(new.queue, new.partition)
+    gated = partition is not None and state is State.PENDING and settings.per_partition is not None
+    if partition is not None and gated:
+        transaction.touch(new.queue, partition)
+    share = new.tenant if settings.fair else ""
+    return (
+        task_id, stream, state, rank, ready_at, due_at, rerank_at, 0, lease_for, None, None, None, 0, 0,
+        share, int(gated), partition, new.expires_at, new.workflow, None, args, facts,
+    )  # fmt: skip
 
 
-def write_wide(known: Known, tasks: list[NewTask], records: list[TaskRecord]) -> None:
-    """Tasks that need all columns; those whose edges end them at once go on to where ended ones are kept."""
-    transaction = known.transaction
-    doomed = Records(transaction)
-    rows: list[tuple[object, ...]] = []
-    members: Tally[str] = Tally()
-    for new, record in zip(tasks, records, strict=True):
+def write_linked(known: Known, tasks: list[NewTask], heirs: dict[str, int]) -> None:
+    """Tasks that wait for others, or that others of the batch wait for."""
+    transaction, now = known.transaction, known.transaction.now
+    records = Records(transaction)
+    for new in tasks:
+        settings = transaction.make_queue(new.queue).settings
+        verdict, note = worst_verdict(known, new)
+        record = admit(new, settings, now, blocked=verdict is not Verdict.GO, inherited=heirs.get(new.id, 0))
+        if verdict in (Verdict.CANCEL, Verdict.BURY):
+            end(transaction, records, record, verdict, note)
+        else:
+            records.put(record)
         transaction.count(Counter.ENQUEUED, new.queue, 1)
         transaction.tell(new.queue, known.states[new.id])
-        if new.workflow is not None:
-            members[new.workflow] += 1
-        if known.states[new.id] in ENDED:
-            end(transaction, doomed, record, *worst_verdict(known, new))
-            continue
-        stream = transaction.stream_of(record)
-        gated = is_gated(transaction, record)
-        rows.append(task_columns(record, stream, gated))
-        if record.state is State.PENDING:
-            transaction.count_pending(stream, record.share, 1)
-        else:
-            transaction.count(record.state, stream, 1)
-        if gated and record.partition is not None:
-            transaction.touch(record.queue, partition_key(record.queue, record.partition))
-    for part in parts(rows):
-        transaction.write("save_tasks", to_json(part))
-    doomed.flush()
-    if members:
-        transaction.write("count_members", to_json(list(members.items())))
-
-
-def parts(rows: list[tuple[object, ...]]) -> Iterator[list[tuple[object, ...]]]:
-    """Rows in arrays that are not too long."""
-    return (rows[start : start + WIDE_ROWS] for start in range(0, len(rows), WIDE_ROWS))
-
-
-def write_edges(known: Known, urgencies: dict[str, int], tasks: list[NewTask]) -> None:
-    """The edges of new tasks; open are those of tasks that wait, to prerequisites that have not ended."""
     edges: list[tuple[object, ...]] = [
-        (new.id, slot, edge.id, edge.rule, urgencies[new.id],
-         int(known.states[new.id] is State.BLOCKED and known.states[edge.id] not in ENDED))
+        (new.id, slot, edge.id, edge.rule, records.current[new.id].urgency, int(is_open(known, new, edge)))
         for new in tasks
         for slot, edge in enumerate(new.after)
-    ]  # fmt: skip
-    for part in parts(edges):
-        known.transaction.write("save_edges", to_json(part))
+    ]
+    records.flush()
+    for start in range(0, len(edges), EDGES):
+        transaction.write("save_edges", to_json(edges[start : start + EDGES]))
+
+
+def is_open(known: Known, new: NewTask, edge: Edge) -> bool:
+    """Whether a new task waits for a prerequisite: those that are ended at once wait for nothing."""
+    return known.states[new.id] is State.BLOCKED and known.states[edge.id] not in ENDED
+
+
+def count_members(transaction: Transaction, tasks: list[NewTask]) -> None:
+    members = Tally(new.workflow for new in tasks if new.workflow is not None)
+    if members:
+        transaction.write("count_members", to_json(list(members.items())))
 
 
 def replace(known: Known) -> None:

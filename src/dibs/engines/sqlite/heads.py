@@ -13,7 +13,6 @@ from dibs.engines.sqlite.transaction import Snapshot
 __all__ = ["Head", "Turn", "read_group", "read_stream", "read_turns"]
 
 LARGEST_CHUNK = 1000
-TURNS = 100
 LOWEST = -(2**62)
 """Below every rank."""
 
@@ -78,12 +77,13 @@ def read_group(snapshot: Snapshot, after: Head, share: str, chunk: int) -> Itera
         after = heads[-1]
 
 
-def read_turns(snapshot: Snapshot, stream: int) -> Iterator[list[Turn]]:
+def read_turns(snapshot: Snapshot, stream: int, chunk: int) -> Iterator[list[Turn]]:
     """The turns of a stream in order, in chunks."""
     tag, share = -1, ""
     while True:
-        turns = turns_decoder.decode(snapshot.value("read_turns", stream, tag, share, TURNS))
+        turns = turns_decoder.decode(snapshot.value("read_turns", stream, tag, share, chunk))
         yield turns
-        if len(turns) < TURNS:
+        if len(turns) < chunk:
             return
         tag, share = turns[-1].tag, turns[-1].share
+        chunk = min(2 * chunk, LARGEST_CHUNK)

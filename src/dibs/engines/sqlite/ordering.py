@@ -32,6 +32,8 @@ class Lane:
         firsts = [(next(source, None), n, source) for n, source in enumerate(sources)]
         self.heap = [(head, n, source) for head, n, source in firsts if head is not None]
         self.sources = len(sources)
+        self.is_used = False
+        """The foremost task has been given. The next one is only read when it is wanted."""
         heapify(self.heap)
 
     @property
@@ -66,16 +68,16 @@ class Lane:
             heappush(self.heap, (head, self.sources, source))
             self.sources += 1
 
-    def take(self, wanted: int) -> Iterator[Head]:
-        """The first tasks, and no more after them."""
-        while len(self.heap) > 1 and wanted > 1:
-            yield self.heap[0][0]
-            wanted -= 1
+    def take(self, wanted: int) -> list[Head]:
+        """The first tasks, for good."""
+        found: list[Head] = []
+        while len(self.heap) > 1 and len(found) < wanted:
+            found.append(self.heap[0][0])
             self.advance()
-        if self.heap:
+        if self.heap and len(found) < wanted:
             head, _, source = self.heap[0]
-            yield head
-            yield from islice(source, wanted - 1)
+            found += [head, *islice(source, wanted - len(found) - 1)]
+        return found
 
 
 def chunk_for(wanted: int, streams: int) -> int:

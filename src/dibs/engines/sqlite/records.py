@@ -157,8 +157,10 @@ class Records:
     def come(self, coming: dict[Place, list[tuple[TaskRecord, int]]]) -> None:
         write = self.transaction.write
         if coming[Place.TASKS]:
-            rows = [task_columns(*each, is_gated(self.transaction, each[0])) for each in coming[Place.TASKS]]
-            write("save_tasks", to_json(rows))
+            transaction = self.transaction
+            transaction.save_tasks(
+                [task_columns(*each, is_gated(transaction, each[0])) for each in coming[Place.TASKS]]
+            )
         if coming[Place.DEAD]:
             write("save_dead", to_json([ended_columns(*each) for each in coming[Place.DEAD]]))
         if coming[Place.FINISHED]:

@@ -87,7 +87,8 @@ def clock_of(snapshot: Snapshot, queue: str) -> tuple[int, int]:
 def save_turns(transaction: Transaction, queue: str, turns: Turns, streams: list[int]) -> None:
     """Write the tags that have moved, and the clock."""
     if turns.tags:
-        transaction.write("save_shares", to_json(list(turns.tags.items())), queue)
+        for share, tag in turns.tags.items():
+            transaction.tags[queue, share] = tag
         copies = [(stream, share, tag) for share, tag in turns.tags.items() for stream in streams]
         transaction.write("save_turns", to_json(copies))
         transaction.write("save_clock", turns.clock, queue)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import defaultdict, deque
 from enum import StrEnum
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -19,7 +20,13 @@ from dibs.engines.sqlite.catalog import Catalog, Queue, Stream, StreamKey
 from dibs.engines.sqlite.rows import Row, decode_rows, record_of, to_json
 from dibs.engines.sqlite.statements import statement
 
-__all__ = ["Errand", "Snapshot", "Transaction", "What"]
+__all__ = ["ROWS", "Errand", "Snapshot", "Transaction", "What"]
+
+ROWS = 20
+"""Tasks that `enqueue_many.sql` and `save_many.sql` take. More at once gain nothing."""
+
+SAME_TAG = -1
+"""The tag of a share that has only got other tasks."""
 
 Tallies = list[tuple[str, int | str, int]]
 tallies_decoder: msgspec.json.Decoder[Tallies] = msgspec.json.Decoder(Tallies)
@@ -100,6 +107,7 @@ class Transaction(Snapshot):
         super().__init__(connection, catalog, now)
         self.changes: dict[tuple[str, int | str], int] = defaultdict(int)
         self.shares: dict[tuple[str, str], int] = {}
+        self.tags: dict[tuple[str, str], int] = {}
         self.turns: dict[tuple[int, str], None] = {}
         self.errands: deque[Errand] = deque()
         self.partitions: dict[str, dict[str, None]] = {}
@@ -108,6 +116,14 @@ class Transaction(Snapshot):
     def write(self, name: str, *parameters: Any) -> int:
         """Run the statement `name`; how many rows it changed."""
         return self.connection.execute(statement(name), parameters).rowcount
+
+    def save_tasks(self, rows: list[tuple[object, ...]]) -> None:
+        """Write unfinished tasks, new or changed, given as `rows.task_columns` gives them."""
+        whole = len(rows) - len(rows) % ROWS
+        for start in range(0, whole, ROWS):
+            self.write("save_many", *chain.from_iterable(rows[start : start + ROWS]))
+        if whole < len(rows):
+            self.write("save_tasks", to_json(rows[whole:]))
 
     def count(self, what: State | Counter, whose: int | str, change: int) -> None:
         self.changes[what, whose] += change
@@ -135,9 +151,12 @@ class Transaction(Snapshot):
         elif changes:
             self.write("tally", to_json(changes))
         self.changes.clear()
-        if self.shares:
-            self.write("count_shares", to_json([(*key, change) for key, change in self.shares.items()]))
+        if self.shares or self.tags:
+            keys = {**self.shares, **self.tags}
+            rows = [(*key, self.tags.get(key, SAME_TAG), self.shares.get(key, 0)) for key in keys]
+            self.write("save_shares", to_json(rows))
             self.shares.clear()
+            self.tags.clear()
         if self.turns:
             self.write("add_turns", to_json([(n, share, self.catalog.streams[n].queue) for n, share in self.turns]))
             self.turns.clear()

@@ -153,13 +153,14 @@ class Replay:
         queue = self.transaction.make_queue(record.queue)
         if record.reason is Reason.DEPENDENCY:
             verdicts = [self.judge_anew(record, edge) for edge in self.edges.get(record.id, ())]
-            if Verdict.CANCEL in verdicts or Verdict.BURY in verdicts:
-                return
-            self.wait_again(record, verdicts)
-        elif queue.state is QueueState.DRAINING:
-            return
-        else:
+            stays = Verdict.CANCEL in verdicts or Verdict.BURY in verdicts
+            if not stays:
+                self.wait_again(record, verdicts)
+        elif not (stays := queue.state is QueueState.DRAINING):
             self.records.put(*replayed(record, queue.settings, None, True, self.actor, self.transaction.now))
+        if stays:  # others may wait for it again, and must not do so for ever
+            self.transaction.errands.append(Errand(What.ENDED, record.id, record.state))
+            return
         self.heirs.append(record.id)
         self.transaction.count(Counter.REPLAYED, record.queue, 1)
         self.transaction.topics.add(work_topic(record.queue))

@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 from dibs.core.lease import RESCUE_BATCH
 from dibs.core.task import WorkerState
-from dibs.engines.base import Beat, Changed, WorkerRecord, worker_topic
+from dibs.engines.base import Beat, Changed, WorkerRecord, worker_record, worker_topic
 from dibs.engines.sqlite.presence import Presence
 from dibs.engines.sqlite.rows import to_json
 from dibs.engines.sqlite.settling import lose
@@ -58,30 +58,15 @@ def presence_of(transaction: Transaction, sign: Beat, presence: Presence) -> int
 
 def beat(transaction: Transaction, sign: Beat, presence: Presence) -> WorkerState:
     stored = find(transaction, sign.id)
-    alive = stored is not None and stored.state is not WorkerState.DEAD
-    state = stored.state if stored is not None and alive else WorkerState.ACTIVE
     now = transaction.now
-    record = WorkerRecord(
-        id=sign.id,
-        host=sign.host,
-        pid=sign.pid,
-        version=sign.version,
-        queues=sign.queues,
-        names=sign.names,
-        capabilities=sign.capabilities,
-        concurrency=sign.concurrency,
-        running=sign.running,
-        state=state,
-        started_at=now if stored is None else record_decoder.decode(stored.record).started_at,
-        seen_at=now,
-        expires_at=now + sign.lives_for,
-    )
+    old, started_at = (None, now) if stored is None else (stored.state, record_decoder.decode(stored.record).started_at)
+    record = worker_record(sign, old, started_at, now)
     byte = presence_of(transaction, sign, presence)
-    transaction.write("save_worker", sign.id, state, record.expires_at, byte, to_json(record))
+    transaction.write("save_worker", sign.id, record.state, record.expires_at, byte, to_json(record))
     if sign.minutes:
         minutes = [(m.minute, m.worker, m.queue, m.tier, to_json(m)) for m in sign.minutes]
         transaction.write("save_minutes", to_json(minutes))
-    return state
+    return record.state
 
 
 def leave(transaction: Transaction, worker: str) -> None:

@@ -34,7 +34,7 @@ POLICIES: tuple[dict[str, object], ...] = (
     {"fair": True, "weights": {"a": 2.5}},
     {"fair": True, "policy": "tiers", "max_concurrent": 7},
     {"fair": True, "aging": 60, "max_aging_bonus": 10, "per_task": {"x": 3}},
-    {"per_task": {"x": 2, "y": 5}, "per_partition": 1},
+    {"aging": 1, "per_task": {"x": 2, "y": 5}, "per_partition": 1},
     {"fair": True, "per_partition": 2},
 )
 QUEUES = ("a", "b", "c")

@@ -122,6 +122,20 @@ async def test_the_best_of_a_partition_may_be_for_others(harness: Harness) -> No
     assert await harness.claim_ids(9, capabilities=("gpu",)) == [special]
 
 
+async def test_queues_are_merged_by_tasks_that_may_start(harness: Harness) -> None:
+    """Beyond a hundred points the longer ready goes first: a task that must wait may not speak for the next one."""
+    await harness.set_queue(aging=1, per_partition=1)
+    await harness.set_queue("other", aging=1)
+    await harness.start(partition="p")
+    free = await harness.add()
+    harness.later(1)
+    between = await harness.add(queue="other")
+    harness.later(1)
+    await harness.add(partition="p", priority=100)
+    harness.later(HOUR)
+    assert await harness.claim_ids(5, queues=("other", QUEUE)) == [free, between]
+
+
 async def test_a_full_name_does_not_shut_its_partition(harness: Harness) -> None:
     await harness.set_queue(per_task={"mail": 1}, per_partition=1)
     await add_to(harness, "x", name="mail", priority=90)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from dibs.core.graph import Rule
 from dibs.core.states import Reason, State
 from dibs.core.task import HistoryEvent, Outcome, QueueState
@@ -249,12 +251,31 @@ async def test_cleaning_up_waits_again_too(harness: Harness) -> None:
     assert await harness.states(work.id, cleaner.id, after_all.id) == [PENDING, PENDING, PENDING], "those go on"
 
 
+async def test_replay_leaves_what_a_stranger_holds_back(harness: Harness) -> None:
+    """Nobody may wait again for a member that stays as it ended, whatever the order of their ids."""
+    stranger = await harness.ended(Outcome.DEAD)
+    early, late = harness.new(), harness.new()
+    for first, second in ((early, late), (harness.new(id=late.id[:-1] + "f"), harness.new(id=early.id[:-1] + "f"))):
+        member = structs.replace(first, after=edges(stranger, rule=Rule.FAIL))
+        follower = structs.replace(second, after=edges(first.id))
+        workflow_id = await harness.begin(member, follower)
+        assert await harness.states(first.id, second.id) == [DEAD, CANCELLED]
+        await replay(harness, workflow_id)
+        assert await harness.states(first.id, second.id) == [DEAD, CANCELLED]
+        assert await harness.engine.followers(first.id) == []
+
+
 async def test_replay_into_a_draining_queue(harness: Harness) -> None:
-    workflow_id, ids = await chain(harness)
-    await harness.finish(ids[0], Outcome.DEAD)
+    first = harness.new()
+    second = harness.new(after=edges(first.id), queue="other")
+    workflow_id = await harness.begin(first, second)
+    await harness.finish(first.id, Outcome.DEAD)
     await harness.engine.set_queue_state(QUEUE, QueueState.DRAINING, now=harness.now)
     await replay(harness, workflow_id)
-    assert await harness.state(ids[0]) is DEAD
+    assert await harness.states(first.id, second.id) == [DEAD, CANCELLED], "and nobody waits for it in vain"
+    await harness.engine.set_queue_state(QUEUE, QueueState.ACTIVE, now=harness.now)
+    assert await replay(harness, workflow_id) is Changed.DONE
+    assert await harness.states(first.id, second.id) == [PENDING, BLOCKED]
 
 
 async def test_replay_passes_urgency_on(harness: Harness) -> None:

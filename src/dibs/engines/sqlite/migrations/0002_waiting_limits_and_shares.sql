@@ -90,7 +90,7 @@ SELECT name, 'queue', '', bucket ->> 'level', bucket ->> 'at' FROM dibs_queues W
 ALTER TABLE dibs_queues DROP COLUMN bucket;
 ALTER TABLE dibs_queues ADD COLUMN clock INTEGER NOT NULL DEFAULT 0;
 
--- Shares of fair queues: their tags in virtual time, and how many pending tasks they have in fair streams.
+-- Shares of fair queues: their tags in virtual time (-1: none yet), and how many pending tasks they have in fair streams.
 CREATE TABLE dibs_shares (
     queue TEXT NOT NULL,
     share TEXT NOT NULL,

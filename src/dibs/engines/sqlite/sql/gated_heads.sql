@@ -1,7 +1,7 @@
 -- The best pending tasks of partitions, one for each stream and share, as far as they are gated and a slot is free.
 -- Takes partitions with their queue's name in front (JSON array), the highest number that may run (NULL: any).
--- Returns a JSON array of (id, stream, share). Two seeks in dibs_partitions for each, and one for each further group: the
--- plus sign takes the affinity off a column, without which SQLite seeks by stream alone.
+-- Returns a JSON array of (id, stream, share). Some seeks in dibs_partitions for each group. Two of them find the next
+-- group, because SQLite seeks "greater than (stream, share)" from the beginning of the last one, which may be deep.
 WITH RECURSIVE heads (partition, id) AS (
     SELECT
         wanted.value,
@@ -16,11 +16,18 @@ WITH RECURSIVE heads (partition, id) AS (
     UNION ALL
     SELECT
         heads.partition,
-        (
-            SELECT t.id FROM dibs_tasks AS t INDEXED BY dibs_partitions
-            WHERE t.partition = heads.partition AND t.state = 'pending'
-              AND (t.stream, t.share) > (last.stream, +last.share)
-            ORDER BY t.stream, t.share, t.rank, t.id LIMIT 1
+        coalesce(
+            (
+                SELECT t.id FROM dibs_tasks AS t INDEXED BY dibs_partitions
+                WHERE t.partition = heads.partition AND t.state = 'pending'
+                  AND t.stream = last.stream AND t.share > last.share
+                ORDER BY t.share, t.rank, t.id LIMIT 1
+            ),
+            (
+                SELECT t.id FROM dibs_tasks AS t INDEXED BY dibs_partitions
+                WHERE t.partition = heads.partition AND t.state = 'pending' AND t.stream > last.stream
+                ORDER BY t.stream, t.share, t.rank, t.id LIMIT 1
+            )
         )
     FROM heads CROSS JOIN dibs_tasks AS last WHERE last.id = heads.id
 )

@@ -1,0 +1,188 @@
+"""However deep something is, what a verb does about it stays bounded: counted in steps of SQLite's machine, not in time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlite_help import completed, new_task, opened, request
+
+from dibs.core.graph import Edge
+from dibs.core.settings import QueueSettings, change_settings
+from dibs.core.states import State
+from dibs.engines.sqlite import SqliteEngine
+
+TICK = 100
+"""Steps between two ticks."""
+
+Filled = Callable[[SqliteEngine, int], Awaitable[Callable[[], Awaitable[Any]]]]
+"""Makes something so deep, and gives the verb to be measured."""
+
+
+async def limited(engine: SqliteEngine, **changes: object) -> None:
+    await engine.set_queue("default", change_settings(QueueSettings(), changes), expected=0)
+
+
+async def full_partition(engine: SqliteEngine, depth: int) -> Callable[[], Awaitable[Any]]:
+    await limited(engine, per_partition=1)
+    await engine.enqueue([new_task(partition="hot") for _ in range(depth)])
+    assert len((await engine.claim(request(1))).tasks) == 1
+    await engine.enqueue([new_task(partition="cool")])
+
+    async def claim() -> None:
+        assert len((await engine.claim(request(5))).tasks) == 1
+
+    return claim
+
+
+async def slot_of_a_deep_partition(engine: SqliteEngine, depth: int) -> Callable[[], Awaitable[Any]]:
+    await limited(engine, per_partition=1)
+    await engine.enqueue([new_task(partition="hot") for _ in range(depth)])
+    (task,) = (await engine.claim(request(1))).tasks
+
+    async def settle_and_claim() -> None:
+        await engine.settle([completed(task)])
+        assert len((await engine.claim(request(1))).tasks) == 1
+
+    return settle_and_claim
+
+
+async def partitions_without_tokens(engine: SqliteEngine, depth: int) -> Callable[[], Awaitable[Any]]:
+    await limited(engine, per_partition={"rate": 0.001, "burst": 1})
+    for _ in range(2):
+        await engine.enqueue([new_task(partition=f"p{n}") for n in range(depth)])
+    assert len((await engine.claim(request(depth))).tasks) == depth
+    await engine.enqueue([new_task()])
+
+    async def claim() -> None:
+        assert len((await engine.claim(request(5))).tasks) == 1
+
+    return claim
+
+
+async def tenants(engine: SqliteEngine, depth: int) -> Callable[[], Awaitable[Any]]:
+    await limited(engine, fair=True)
+    await engine.enqueue([new_task(tenant=f"t{n}") for n in range(depth)])
+
+    async def claim() -> None:
+        assert len((await engine.claim(request(5))).tasks) == 5
+
+    return claim
+
+
+async def tenants_of_another_kind(engine: SqliteEngine, depth: int) -> Callable[[], Awaitable[Any]]:
+    await limited(engine, fair=True)
+    await engine.enqueue([new_task(tenant=f"t{n}", name="other") for n in range(depth)])
+    await engine.enqueue([new_task(tenant="u")])
+
+    async def claim() -> None:
+        assert len((await engine.claim(request(5, names=("work",)))).tasks) == 1
+
+    return claim
+
+
+async def full_tenants(engine: SqliteEngine, depth: int) -> Callable[[], Awaitable[Any]]:
+    await limited(engine, fair=True, per_partition=1)
+    for _ in range(2):
+        await engine.enqueue([new_task(tenant=f"t{n}", partition=f"t{n}") for n in range(depth)])
+    assert len((await engine.claim(request(depth))).tasks) == depth
+    await engine.claim(request(5))  # turns that have nothing to give are forgotten when they are met
+    await engine.enqueue([new_task(tenant="u")])
+
+    async def claim() -> None:
+        assert len((await engine.claim(request(5))).tasks) == 1
+
+    return claim
+
+
+async def one_of_many_needs(engine: SqliteEngine, depth: int) -> Callable[[], Awaitable[Any]]:
+    needs = [new_task() for _ in range(depth)]
+    await engine.enqueue([*needs, new_task(after=tuple(Edge(need.id) for need in needs))])
+    (task,) = (await engine.claim(request(1))).tasks
+
+    async def settle() -> None:
+        await engine.settle([completed(task)])
+
+    return settle
+
+
+async def steps_of(path: Path, fill: Filled, depth: int) -> int:
+    async with opened(path, synchronous="normal") as engine:
+        verb = await fill(engine, depth)
+        writer = engine._store.writer  # type: ignore[union-attr]
+        ticks = 0
+
+        def tick() -> int:
+            nonlocal ticks
+            ticks += 1
+            return 0
+
+        writer.set_progress_handler(tick, TICK)  # type: ignore[union-attr]
+        await verb()
+        writer.set_progress_handler(None, 0)  # type: ignore[union-attr]
+        return ticks
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [
+        full_partition,
+        slot_of_a_deep_partition,
+        partitions_without_tokens,
+        tenants,
+        tenants_of_another_kind,
+        full_tenants,
+        one_of_many_needs,
+    ],
+)
+def test_depth_costs_nothing(fill: Filled, tmp_path: Path) -> None:
+    async def go() -> tuple[int, int]:
+        return await steps_of(tmp_path / "few.db", fill, 50), await steps_of(tmp_path / "many.db", fill, 2000)
+
+    few, many = asyncio.run(go())
+    assert many <= few + 10, f"{few} ticks of {TICK} steps for 50, {many} for 2,000"
+
+
+def test_a_limit_that_comes_late_is_met_in_bounded_steps(tmp_path: Path) -> None:
+    """Nothing was gated when the tasks came: claims gate what they meet, and say that they have more to do."""
+
+    async def go() -> None:
+        async with opened(tmp_path / "x.db", synchronous="normal") as engine:
+            await engine.enqueue([new_task(partition="hot") for _ in range(2500)])
+            await engine.enqueue([new_task()])
+            (queue,) = await engine.queues()
+            wanted = change_settings(queue.settings, {"per_partition": 1})
+            await engine.set_queue("default", wanted, expected=queue.settings.version)
+            claims = [await engine.claim(request(10)) for _ in range(4)]
+            assert [len(claimed.tasks) for claimed in claims] == [1, 0, 1, 0]
+            assert [claimed.next_due_in for claimed in claims] == [0, 0, None, None]
+            assert len(await engine.peek("default", 5000)) == 2499
+            (queue,) = await engine.queues()
+            await engine.set_queue("default", QueueSettings(), expected=queue.settings.version)
+            calls = 1
+            while (await engine.claim(request(0))).next_due_in == 0:
+                calls += 1
+            assert calls == 2
+            assert len((await engine.claim(request(5000))).tasks) == 2499
+
+    asyncio.run(go())
+
+
+def test_errands_survive_their_process(tmp_path: Path) -> None:
+    async def go() -> None:
+        path = tmp_path / "x.db"
+        async with opened(path, synchronous="normal") as engine:
+            need = new_task()
+            await engine.enqueue([need, *(new_task(after=(Edge(need.id),)) for _ in range(2500))])
+            (task,) = (await engine.claim(request(1))).tasks
+            await engine.settle([completed(task)])
+            assert (await engine.counts())["default"][State.PENDING] == 1000
+        async with opened(path, synchronous="normal") as engine:
+            claims = [await engine.claim(request(0)) for _ in range(3)]
+            assert [claimed.next_due_in for claimed in claims] == [0, None, None]
+            assert (await engine.counts())["default"][State.PENDING] == 2500
+
+    asyncio.run(go())
