@@ -1,4 +1,4 @@
-"""However deep something is, what a verb does about it stays bounded: counted in steps of SQLite's machine, not in time."""
+"""However deep something is, what a verb does about it is bounded: counted in steps of SQLite, not in time."""
 
 from __future__ import annotations
 
@@ -89,7 +89,8 @@ async def full_tenants(engine: SqliteEngine, depth: int) -> Callable[[], Awaitab
     for _ in range(2):
         await engine.enqueue([new_task(tenant=f"t{n}", partition=f"t{n}") for n in range(depth)])
     assert len((await engine.claim(request(depth))).tasks) == depth
-    await engine.claim(request(5))  # turns that have nothing to give are forgotten when they are met
+    while (await engine.claim(request(5))).next_due_in == 0:
+        pass  # turns that have nothing to give are forgotten when they are met
     await engine.enqueue([new_task(tenant="u")])
 
     async def claim() -> None:
@@ -184,5 +185,22 @@ def test_errands_survive_their_process(tmp_path: Path) -> None:
             claims = [await engine.claim(request(0)) for _ in range(3)]
             assert [claimed.next_due_in for claimed in claims] == [0, None, None]
             assert (await engine.counts())["default"][State.PENDING] == 2500
+
+    asyncio.run(go())
+
+
+def test_turns_that_have_nothing_are_forgotten_in_bounded_steps(tmp_path: Path) -> None:
+    """Whatever is left behind by tenants that are done, the one that is not gets its turn."""
+
+    async def go() -> None:
+        async with opened(tmp_path / "x.db", synchronous="normal") as engine:
+            await limited(engine, fair=True)
+            await engine.enqueue([new_task(tenant=f"t{n:04}") for n in range(2500)])
+            await engine.enqueue([new_task(tenant="z") for _ in range(2)])
+            assert len((await engine.claim(request(2501))).tasks) == 2501
+            claims = [await engine.claim(request(5)) for _ in range(4)]
+            assert sum(len(claimed.tasks) for claimed in claims) == 1
+            assert claims[0].next_due_in == 0
+            assert claims[-1].next_due_in is None
 
     asyncio.run(go())

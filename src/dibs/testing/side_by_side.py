@@ -109,7 +109,7 @@ def check_edges(records: dict[str, TaskRecord | None], needs: dict[str, list[Nee
         is_blocked = record is not None and record.state is State.BLOCKED
         assert bool(awaited) == is_blocked, f"{record!r} waits for {awaited!r}"
         for need_id in awaited:
-            need = records[need_id]
+            need = records.get(need_id)
             assert need is not None and need.state in UNFINISHED, f"{task_id} waits for {need!r}"
             assert record is not None
             heaviest[need_id] = max(heaviest.get(need_id, 0), record.urgency)

@@ -29,7 +29,7 @@ def check(snapshot: Snapshot, path: Path, synchronous: str, durability: str, ful
         *log_size(path),
     ]
     if full:
-        findings += [*integrity(snapshot.connection), *tallies_agree(snapshot)]
+        findings += [*integrity(snapshot.connection), *tallies_agree(snapshot), *shares_agree(snapshot)]
     return findings
 
 
@@ -65,6 +65,23 @@ def tallies_agree(snapshot: Snapshot) -> Iterator[Finding]:
             queue = snapshot.catalog.streams[int(key[1])].queue
             detail = f"{queue}: {kept.get(key, 0):,} {key[0]} kept, {counted.get(key, 0):,} counted"
             yield Finding(Level.ERROR, "counts", detail)
+
+
+def shares_agree(snapshot: Snapshot) -> Iterator[Finding]:
+    """Whether the counts of fair queues are what counting gives; only said if they are not."""
+    query = """
+        SELECT s.queue, t.share, count(*) FROM dibs_tasks AS t JOIN dibs_streams AS s ON s.stream = t.stream
+        WHERE t.state = 'pending' AND s.fair = 1 GROUP BY 1, 2
+    """
+    counted = {(queue, share): n for queue, share, n in snapshot.connection.execute(query).fetchall()}
+    found = snapshot.connection.execute("SELECT queue, share, pending FROM dibs_shares WHERE pending <> 0").fetchall()
+    kept = {(queue, share): n for queue, share, n in found}
+    for key in sorted(kept.keys() | counted.keys()):
+        if kept.get(key, 0) != counted.get(key, 0):
+            detail = (
+                f"{key[0]}: {kept.get(key, 0):,} pending of tenant {key[1]!r} kept, {counted.get(key, 0):,} counted"
+            )
+            yield Finding(Level.ERROR, "shares", detail)
 
 
 def backup(path: Path, target: Path, busy_timeout: float) -> None:

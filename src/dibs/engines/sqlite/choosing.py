@@ -45,10 +45,17 @@ class Front:
         self.taken: set[str] = set()
         self.groups: set[tuple[str, int, str]] = set()
         self.in_vain: dict[str, None] = {}
-        self.shares_passed = 0
+        self.passed = 0
+        self.is_cut = False
+        """So many turns had nothing to give that those after them are left to the next claim."""
         self.stopped = False
-        """At its bound: there may be more to give."""
+        """So many tasks had to be passed over that all else is left to the next claim."""
         self.turns = self.open_turns()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it gives nothing more. Nobody gets a second turn before those that were cut off."""
+        return self.stopped or self.passed >= COUNT_LIMIT or (self.is_cut and self.turns.share in self.turns.tags)
 
     @property
     def is_full(self) -> bool:
@@ -79,24 +86,27 @@ class Front:
         for turns in read_turns(self.transaction, stream, self.chunk + 2):
             if self.limited:
                 self.foretell([turn.head for turn in turns if turn.head is not None])
+            idle = self.idle.setdefault(stream, [])
             for turn in turns:
                 if turn.head is None:
-                    self.idle.setdefault(stream, []).append(turn.share)
+                    idle.append(turn.share)
                 else:
                     self.firsts.setdefault(turn.share, []).append(turn.head)
                     yield turn.tag, turn.share
+            if len(idle) >= GATE_BUDGET:
+                self.is_cut = True
+                return
 
     def lane(self, now: Instant) -> Lane | None:
         """The lane that gives next, its foremost task being one that may start."""
-        while (share := self.turns.share) is not None and not self.stopped:
+        while (share := self.turns.share) is not None and not self.is_over:
             if share not in self.lanes:
                 self.lanes[share] = self.open_lanes(share)
             lanes = self.lanes[share]
             lanes[:] = [lane for lane in lanes if self.goes_on(lane)]
             if lanes:
                 return lanes[0] if len(lanes) == 1 else min(lanes, key=lambda each: each.key(now, in_order=False))
-            self.shares_passed += 1
-            self.stopped |= self.shares_passed > COUNT_LIMIT
+            self.passed += 1
             self.turns.end()
         return None
 
@@ -185,7 +195,8 @@ class Front:
         if self.in_vain:
             gate(self.transaction, self.in_vain)
         for stream, shares in self.idle.items():
-            self.transaction.write("delete_turns", stream, to_json(shares))
+            if shares:
+                self.transaction.write("delete_turns", stream, to_json(shares))
         save_turns(self.transaction, self.queue.name, self.turns, streams)
 
 

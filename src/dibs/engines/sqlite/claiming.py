@@ -146,7 +146,7 @@ class Desk:
             fair = [each.number for each in by_queue[front.queue.name] if each.fair and each.number in self.pending]
             front.finish(fair)
             self.shares |= front.shares
-            self.more = self.more or front.stopped
+            self.more = self.more or front.stopped or front.is_cut
         return chosen
 
     def lease(self, chosen: list[Head]) -> list[LeasedTask]:

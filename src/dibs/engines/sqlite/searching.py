@@ -27,6 +27,7 @@ BEYOND = "\U0010ffff"
 """Sorts after every id."""
 
 days_decoder = msgspec.json.Decoder(list[int])
+texts_decoder = msgspec.json.Decoder(list[str])
 
 
 def search(snapshot: Snapshot, query: Query) -> Page:
@@ -46,6 +47,8 @@ def search(snapshot: Snapshot, query: Query) -> Page:
 def newest_first(snapshot: Snapshot, query: Query) -> Iterator[Row]:
     """The rows of the places that the query's states can be in, by id, highest first."""
     before = BEYOND if query.cursor is None else query.cursor
+    if query.workflow is not None:
+        return members_down(snapshot, query.workflow, before)
     wanted = {place_of(state) for state in query.states or State}
     sources = []
     if Place.TASKS in wanted:
@@ -68,6 +71,17 @@ def read_down(snapshot: Snapshot, statement: str, before: str, *where: int) -> I
             return
         before = rows[-1].id
         chunk = min(chunk * 5, LARGEST_CHUNK)
+
+
+def members_down(snapshot: Snapshot, workflow: str, before: str) -> Iterator[Row]:
+    """The rows of one workflow downwards, wherever they are."""
+    while True:
+        ids = texts_decoder.decode(snapshot.value("search_members", workflow, before, LARGEST_CHUNK))
+        rows = snapshot.find(ids)
+        yield from (rows[task_id] for task_id in ids)
+        if len(ids) < LARGEST_CHUNK:
+            return
+        before = ids[-1]
 
 
 def may_match(snapshot: Snapshot, row: Row, query: Query) -> bool:

@@ -1,4 +1,4 @@
-"""The conformance suite: what every engine must do, one module per verb.
+"""The conformance suite: what every engine must do, one module per verb or subject.
 
 Each test is ``async def test_…(harness)`` and starts with an empty store. To check an engine of your own::
 
@@ -28,7 +28,7 @@ TOOLS = {"harness", "order"}
 
 
 class Case(Struct, frozen=True):
-    """One test of one verb."""
+    """One test of one verb or subject."""
 
     verb: str
     name: str

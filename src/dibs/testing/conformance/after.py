@@ -6,7 +6,7 @@ from dibs.core.graph import Edge, Rule
 from dibs.core.states import Reason, State
 from dibs.core.task import HistoryEvent, Outcome
 from dibs.core.times import DAY
-from dibs.engines.base import Counter, EnqueueOutcome, Need, Position, Query
+from dibs.engines.base import Counter, EnqueueOutcome, Feature, Need, Position, Query
 from dibs.testing.conformance.harness import Harness, edges
 
 BLOCKED, PENDING = State.BLOCKED, State.PENDING
@@ -88,6 +88,22 @@ async def test_two_edges_to_the_same_task(harness: Harness) -> None:
     follower = await harness.add(after=(Edge(other), Edge(other, Rule.RUN)))
     await harness.finish(other)
     assert await harness.state(follower) is PENDING
+
+
+async def test_enqueue_now_waits_as_well(harness: Harness) -> None:
+    if Feature.INLINE not in harness.engine.features:
+        return
+    need, failed = await harness.add(), await harness.ended(Outcome.DEAD, queue="needs")
+    waits = harness.new(after=edges(need))
+    answers = [
+        harness.engine.enqueue_now(waits, now=harness.now),
+        harness.engine.enqueue_now(harness.new(after=edges(failed)), now=harness.now),
+        harness.engine.enqueue_now(harness.new(after=edges(harness.new_id())), now=harness.now),
+    ]
+    assert [answer.state for answer in answers] == [BLOCKED, CANCELLED, None]
+    assert answers[2].outcome is UNKNOWN
+    await harness.finish(need)
+    assert await harness.state(waits.id) is PENDING
 
 
 async def test_within_a_batch(harness: Harness) -> None:

@@ -120,6 +120,17 @@ async def test_jitter_comes_on_top(harness: Harness) -> None:
     assert (await schedule(harness)).next_fire_at == harness.now + HOUR
 
 
+async def test_deadline_and_expiry_count_from_when_a_task_may_start(harness: Harness) -> None:
+    rhythm = Rhythm(every=HOUR, jitter=30 * MINUTE)
+    await put(harness, rhythm=rhythm, task=structs.replace(TEMPLATE, deadline=HOUR, expires_at=MINUTE))
+    nominal = harness.now + HOUR
+    harness.later(HOUR + SECOND)
+    (task_id,) = (await fire(harness)).tasks
+    start = nominal + jitter_of(rhythm, "s", nominal)
+    record = await harness.record(task_id)
+    assert (record.due_at, record.deadline, record.expires_at) == (start, start + HOUR, start + MINUTE)
+
+
 async def test_missed_fires_become_one(harness: Harness) -> None:
     await put(harness)
     start = harness.now

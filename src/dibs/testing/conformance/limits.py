@@ -149,6 +149,15 @@ async def test_a_lowered_limit_and_a_paused_queue(harness: Harness) -> None:
     assert await harness.claim_ids(9) == ids
 
 
+async def test_a_deleted_queue_forgets_its_tokens(harness: Harness) -> None:
+    for _ in range(2):
+        await harness.set_queue(rate=0.001, burst=1, per_partition={"rate": 0.001, "burst": 1})
+        await add_to(harness, "a", "a")
+        assert len(await harness.claim(9)) == 1
+        assert await harness.claim(9) == []
+        await harness.engine.delete_queue(QUEUE, force=True, now=harness.now)
+
+
 async def test_limits_hide_nothing(harness: Harness) -> None:
     await harness.set_queue(per_partition=1, per_task={"work": 1})
     await add_to(harness, "a")

@@ -162,6 +162,64 @@ async def test_a_better_arrival_goes_first_in_its_partition(harness: Harness) ->
         assert task.id == expected
 
 
+async def test_whatever_becomes_pending_stands_under_the_limit(harness: Harness) -> None:
+    """Unblocked, retried, released, rescued or replayed: a full partition gives none of them."""
+    await harness.set_queue(per_partition=1)
+    need = await harness.add(queue="elsewhere")
+    unblocked = await harness.follow(need, partition="a")
+    outcomes = (Outcome.DEAD, Outcome.RETRY, Outcome.RELEASED)
+    others = [await harness.ended(outcome, partition="a", priority=90) for outcome in outcomes]
+    await harness.start(partition="a", priority=100)
+    await harness.finish(need)
+    await harness.engine.replay(others[:1], now=harness.now)
+    assert await harness.claim(9) == []
+    waiting = sorted([unblocked, *others])
+    assert sorted(await harness.peek()) == waiting
+    await harness.set_queue(per_partition=None)
+    assert sorted(await harness.claim_ids(9)) == waiting
+
+
+async def test_inherited_urgency_counts_in_a_full_partition(harness: Harness) -> None:
+    await harness.set_queue(per_partition=1)
+    running = await harness.start(partition="a")
+    first, second = await add_to(harness, "a", "a")
+    await harness.follow(second, priority=90)
+    await harness.settle(running)
+    (task,) = await harness.claim(9)
+    assert task.id == second
+    await harness.settle(task, Outcome.CANCELLED)
+    assert await harness.claim_ids(9) == [first]
+
+
+async def test_ranking_anew_counts_in_a_full_partition(harness: Harness) -> None:
+    await harness.set_queue(per_partition=1, policy="strict")
+    running = await harness.start(partition="a", priority=100)
+    old = await harness.add(partition="a", priority=40)
+    harness.later(HOUR)
+    new = await harness.add(partition="a", priority=41)
+    assert await harness.peek() == [new, old]
+    await harness.set_queue(policy="aging", aging=60)
+    await harness.rerank()
+    await harness.settle(running)
+    (task,) = await harness.claim(9)
+    assert task.id == old
+    await harness.settle(task)
+    assert await harness.claim_ids(9) == [new]
+
+
+async def test_tenants_share_what_a_partition_gives(harness: Harness) -> None:
+    await harness.set_queue(per_partition=1)
+    await add_to(harness, *"ppp", tenant="a")
+    await add_to(harness, *"ppp", tenant="b")
+    await harness.set_queue(fair=True)
+    await harness.rerank()
+    given = ""
+    while tasks := await harness.claim(9):
+        given += "".join(task.tenant for task in tasks)
+        await harness.settle(tasks[0])
+    assert given == "ababab"
+
+
 async def test_a_worse_arrival_waits_its_turn(harness: Harness) -> None:
     await harness.set_queue(per_partition=2)
     first = await harness.add(partition="a", priority=50)

@@ -5,8 +5,8 @@
     def test_model():
         check_engine(lambda: MyEngine(...))      # a new, empty store on each call
 
-Each rule does the same to both engines at the same instant and compares the answers; after each rule everything that
-can be observed is compared too. A worker's death is a claim that nobody ever settles.
+Each rule does the same to both engines at the same instant and compares the answers; after each rule all that may have
+changed is compared too, and at the end everything. A worker's death is a claim that nobody ever settles.
 
 The machine is made of layers: producing, working, changing, planning, and on top of them time and what can be seen.
 """
