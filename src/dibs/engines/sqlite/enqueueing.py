@@ -60,9 +60,11 @@ def all_plain(transaction: Transaction, tasks: Sequence[NewTask], highest: str) 
     for new in tasks:
         if new.key is not None or new.id <= highest or new.after or has_more(new):
             return False
-    queues = {new.queue for new in tasks}
-    distinct = len(tasks) == 1 or len({new.id for new in tasks}) == len(tasks)
-    return distinct and all(is_open_to_all(transaction.catalog.queues.get(name)) for name in queues)
+    queues = transaction.catalog.queues
+    if len(tasks) == 1:
+        return is_open_to_all(queues.get(tasks[0].queue))
+    distinct = len({new.id for new in tasks}) == len(tasks)
+    return distinct and all(is_open_to_all(queues.get(name)) for name in {new.queue for new in tasks})
 
 
 def is_open_to_all(queue: Queue | None) -> bool:
@@ -114,7 +116,7 @@ def store(known: Known) -> None:
 
 def write_plain(transaction: Transaction, tasks: Sequence[NewTask]) -> list[tuple[object, ...]]:
     """Tasks that need few columns; their rows as they were written."""
-    rows = rows_of(transaction, tasks)
+    rows = [admitted(transaction, tasks[0])] if len(tasks) == 1 else rows_of(transaction, tasks)
     whole = len(rows) - len(rows) % ROWS
     for start in range(0, whole, ROWS):
         transaction.write("enqueue_many", *chain.from_iterable(rows[start : start + ROWS]))
