@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
+from heapq import nsmallest
 
 from dibs.core.graph import ERRAND_BUDGET, Verdict, judge
 from dibs.core.moves import buried, cancelled, inherits, reblocked, replayed, unblocked
@@ -34,7 +34,7 @@ def follow_end(store: Store, errand: Errand, most: int, now: Instant) -> tuple[i
     followed = store.edges.followed.get(errand.id)
     if followed is None:
         return 1, True
-    links = list(islice(followed.links, most))
+    links = nsmallest(most, followed.links)
     for link in links:
         verdict = judge(store.edges.rule(link), errand.state)
         apply(store, store.tasks[link[0]], link[1], verdict, f"{errand.id} is {errand.state}", now)
