@@ -1,0 +1,92 @@
+"""What every write ends with: errands are run, partitions let their next tasks forward, counts are written.
+
+An errand is what one transaction may not be able to finish. It is done at once as far as the budget goes; the rest is
+stored, and claims go on with it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from dibs.core.graph import ERRAND_BUDGET
+from dibs.engines.postgres import gating, waiting, workflows
+from dibs.engines.postgres.rows import encode
+from dibs.engines.postgres.transaction import Errand, Transaction, What
+
+__all__ = ["conclude", "resume"]
+
+STEPS: dict[What, Callable[[Transaction, list[Errand], int], Awaitable[waiting.Done]]] = {
+    What.ENDED: waiting.follow_ends,
+    What.LEFT: waiting.leave,
+    What.WEIGHED: waiting.weigh,
+    What.CANCEL: workflows.cancel_members,
+    What.REPLAY: workflows.replay_members,
+    What.FORGET: waiting.forget,
+    What.REGATE: gating.regate_some,
+}
+
+WALKS = frozenset({What.CANCEL, What.REPLAY, What.REGATE})
+"""Errands that note how far they have come."""
+
+errand_decoder = msgspec.json.Decoder(Errand)
+
+
+async def conclude(transaction: Transaction) -> None:
+    """Bring a transaction to its end, up to the commit."""
+    if transaction.errands:
+        await go_on(transaction)
+    if transaction.partitions:
+        await gating.let_forward(transaction)
+    await transaction.flush()
+
+
+async def resume(transaction: Transaction) -> bool:
+    """Go on with what earlier transactions have left, and then with what this one has caused; True if some is left."""
+    await go_on(transaction)
+    return bool(await transaction.value("has_errands"))
+
+
+async def go_on(transaction: Transaction) -> None:
+    """Errands are done in order, the stored ones first. Those that another process is at are its own for now."""
+    own = list(transaction.errands)
+    transaction.errands.clear()
+    for n, errand in await transaction.rows("errands", ERRAND_BUDGET):
+        stored = errand_decoder.decode(errand)
+        stored.n = n
+        transaction.errands.append(stored)
+    transaction.errands.extend(own)
+    await run(transaction)
+
+
+async def run(transaction: Transaction) -> None:
+    """Do errands up to the budget, in order, and store what is left of them."""
+    errands = transaction.errands
+    left = ERRAND_BUDGET
+    done: list[int] = []
+    while errands and left > 0:
+        alike = take_alike(errands, left)
+        taken, unfinished = await STEPS[alike[0].what](transaction, alike, left)
+        errands.extendleft(reversed(unfinished))
+        done += [errand.n for errand in alike if errand.n is not None and errand not in unfinished]
+        left -= taken
+    if done:
+        await transaction.write("delete_errands", done)
+    walked = [errand for errand in errands if errand.n is not None and errand.what in WALKS]
+    if walked:
+        await transaction.write("save_errands", [errand.n for errand in walked], [encode(each) for each in walked])
+    new = [encode(errand) for errand in errands if errand.n is None]
+    if new:
+        await transaction.write("add_errands", new)
+    errands.clear()
+
+
+def take_alike(errands: deque[Errand], most: int) -> list[Errand]:
+    """The first errands that are of one kind: they are done together."""
+    what = errands[0].what
+    alike: list[Errand] = []
+    while errands and errands[0].what is what and len(alike) < most:
+        alike.append(errands.popleft())
+    return alike

@@ -1,0 +1,153 @@
+"""Queues and streams, as this engine remembers them.
+
+Both change seldom and are needed by every verb, so each engine keeps a copy of one generation, and every write compares
+the store's own before it believes it. A copy is never changed, only replaced: transactions keep the one they began
+with.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import msgspec
+from msgspec import Struct
+
+from dibs.core.priority import Ranking, rank
+from dibs.core.settings import QueueSettings
+from dibs.core.task import NewTask, QueueState, TaskRecord
+from dibs.engines.postgres.pool import Connection
+
+__all__ = ["MIXED", "Catalog", "Missing", "Queue", "Stale", "Stream", "StreamKey", "band_of", "band_of_record"]
+
+FIRST_EPOCH = 1
+BANDS = frozenset({30, 50, 70, 90})
+"""The priorities that have names: tasks of each come in the order of their ranks, so they have streams of their own."""
+MIXED = -1
+
+StreamKey = tuple[str, str, tuple[str, ...], int, int, bool, int]
+"""Queue, name, requires, lane, epoch, fair, band."""
+
+
+class Queue(Struct, frozen=True):
+    """A queue's row."""
+
+    name: str
+    state: QueueState = QueueState.ACTIVE
+    settings: QueueSettings = QueueSettings()
+    epoch: int = FIRST_EPOCH
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether moving its tasks may concern others: those of their partition, or their tenant."""
+        return self.settings.per_partition is not None or self.settings.fair
+
+
+class Stream(Struct, frozen=True):
+    """A stream's row: tasks of one kind in one lane of one queue, ranked under one epoch. `fair`: by their tenants."""
+
+    number: int
+    queue: str
+    name: str
+    requires: tuple[str, ...]
+    lane: int
+    epoch: int
+    fair: bool
+    band: int
+    retired: bool
+
+
+class Stale(Exception):  # not an error: the transaction is repeated with what is known then
+    """The store has queues or streams that this copy does not know."""
+
+
+class Missing(Exception):
+    """A queue or streams have to be made before the transaction is repeated."""
+
+    def __init__(self, queues: list[str], streams: list[StreamKey]) -> None:
+        super().__init__(queues, streams)
+        self.queues = queues
+        self.streams = streams
+
+
+def band_of(new: NewTask, lane: int) -> int:
+    """The band of the stream that a new task goes to."""
+    return new.priority if new.priority in BANDS and new.deadline is None and lane == 0 else MIXED
+
+
+def band_of_record(record: TaskRecord) -> int:
+    """The band of the stream that a waiting task goes to; one that has come back is not in the order of arrival."""
+    plain = record.lease == 0 and record.deadline is None and record.lane == 0
+    return record.urgency if plain and record.urgency in BANDS else MIXED
+
+
+settings_decoder = msgspec.json.Decoder(QueueSettings)
+NO_QUEUE = QueueSettings()
+
+
+class Catalog:
+    """All queues and streams as of one generation."""
+
+    def __init__(self, generation: int = -1) -> None:
+        self.generation = generation
+        self.queues: dict[str, Queue] = {}
+        self.streams: dict[int, Stream] = {}
+        self.by_queue: dict[str, list[Stream]] = defaultdict(list)
+        self.numbers: dict[StreamKey, int] = {}
+        self.rankings: dict[tuple[str, int], Ranking] = {}
+        self.guarded: list[str] = []
+
+    @classmethod
+    async def read(cls, connection: Connection, statement: str) -> Catalog:
+        row = await connection.fetchrow(statement)
+        found = cls(row["generation"])
+        for name, state, settings, epoch in row["queues"] or ():
+            found.queues[name] = Queue(name, QueueState(state), settings_decoder.decode(settings), int(epoch))
+        for number, queue, name, requires, lane, epoch, fair, band, retired in row["streams"] or ():
+            found.add(Stream(number, queue, name, tuple(requires), lane, epoch, fair, band, retired))
+        guarded = {queue.name for queue in found.queues.values() if queue.is_guarded}
+        guarded |= {stream.queue for stream in found.streams.values() if stream.fair and not stream.retired}
+        found.guarded = sorted(guarded)
+        return found
+
+    def add(self, stream: Stream) -> None:
+        self.streams[stream.number] = stream
+        self.by_queue[stream.queue].append(stream)
+        if not stream.retired:  # one that is needed again is brought back as if it were missing
+            key = (stream.queue, stream.name, stream.requires, stream.lane, stream.epoch, stream.fair, stream.band)
+            self.numbers[key] = stream.number
+
+    def stream(self, number: int) -> Stream:
+        found = self.streams.get(number)
+        if found is None:
+            raise Stale
+        return found
+
+    def of_queue(self, queue: str) -> list[Stream]:
+        """The streams of a queue, retired ones included."""
+        return self.by_queue.get(queue, [])
+
+    def ranking(self, queue: Queue, priority: int) -> Ranking:
+        """The ranking of a new task without a deadline: it is the same at every instant, so it is kept."""
+        found = self.rankings.get((queue.name, priority))
+        if found is None:
+            found = rank(queue.settings, priority=priority, ready_at=0, now=0)
+            self.rankings[queue.name, priority] = found
+        return found
+
+    def settings(self, name: str) -> QueueSettings:
+        """The settings of a queue; a queue that does not exist (any more) has the default ones."""
+        queue = self.queues.get(name)
+        return NO_QUEUE if queue is None else queue.settings
+
+    def standing(self, name: str) -> QueueSettings | None:
+        """The settings of a queue that exists."""
+        queue = self.queues.get(name)
+        return None if queue is None else queue.settings
+
+    def epoch(self, name: str) -> int:
+        queue = self.queues.get(name)
+        return FIRST_EPOCH if queue is None else queue.epoch
+
+    def is_stale(self, stream: Stream) -> bool:
+        """Whether waiting tasks of this stream are ranked by earlier settings."""
+        return stream.epoch != self.epoch(stream.queue)

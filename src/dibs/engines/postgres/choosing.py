@@ -1,0 +1,219 @@
+"""Which tasks a claim gives: heads merged across kinds, lanes, shares and queues, within their limits.
+
+Works on what has been read (`pages`, `rooms`) and changes neither: where it does not suffice, `Short` says what is
+missing, and the whole choice is made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from heapq import heapify, heappop, heappush, heapreplace
+
+from msgspec import Struct
+
+from dibs.core.fairness import next_tag, start_tag
+from dibs.core.limits import Scope
+from dibs.core.priority import effective, merge_key
+from dibs.core.times import Instant
+from dibs.engines.base import ClaimRequest
+from dibs.engines.postgres.catalog import Queue, Stream
+from dibs.engines.postgres.pages import Head, Pages, Short
+from dibs.engines.postgres.rooms import Room, Rooms, Whose
+from dibs.engines.postgres.rows import columns
+from dibs.engines.postgres.transaction import Transaction
+
+__all__ = ["Chosen", "Front", "Lane", "choose", "in_claim_order"]
+
+
+class Chosen(Struct, frozen=True):
+    """A task to give, the share it belongs to, and the limits that it counts against."""
+
+    head: Head
+    share: str
+    rooms: list[tuple[Whose, Room]]
+
+
+class Lane:
+    """One lane of one share: the entries of its streams, merged."""
+
+    def __init__(self, queue: Queue, number: int, order: int, sources: Iterable[Iterator[Head]]) -> None:
+        self.queue = queue
+        self.number = number
+        self.order = order
+        self.heap: list[tuple[Head, int, Iterator[Head]]] = []
+        self.added = 0
+        for source in sources:
+            self.add(source)
+
+    def add(self, source: Iterator[Head]) -> None:
+        first = next(source, None)
+        self.added += 1
+        if first is not None:
+            heappush(self.heap, (first, self.added, source))
+
+    @property
+    def head(self) -> Head:
+        return self.heap[0][0]
+
+    def effective(self, now: Instant) -> float:
+        return effective(self.head.rank, self.number, self.queue.settings, now)
+
+    def key(self, now: Instant, in_order: bool) -> tuple[float, ...]:
+        key = merge_key(self.effective(now), self.head.ready_at, self.order)
+        return (self.order, *key, self.number) if in_order else (*key, self.number)
+
+    def advance(self) -> None:
+        """Go on to the next task."""
+        _, number, source = self.heap[0]
+        following = next(source, None)
+        if following is None:
+            heappop(self.heap)
+        else:
+            heapreplace(self.heap, (following, number, source))
+
+
+class Front:
+    """The next task of one queue for one worker: from the share whose turn it is, among those that have something."""
+
+    def __init__(self, pages: Pages, queue: Queue, order: int, streams: list[Stream], rooms: Rooms | None) -> None:
+        self.pages = pages
+        self.queue = queue
+        self.order = order
+        self.streams = streams
+        self.names = {stream.number: stream.name for stream in streams}
+        self.rooms = rooms
+        self.lanes: dict[str, list[Lane]] = {}
+        self.taken: set[str] = set()
+        self.groups: set[tuple[int, str, str | None]] = set()
+        self.in_vain: dict[str, None] = {}
+        self.served: dict[str, int] = {}
+        turns = pages.turns.get(queue.name)
+        self.turns = turns
+        self.clock = turns.clock if turns is not None else 0
+        self.tags = {share: tag for tag, share in turns.tags} if turns is not None else {}
+        if turns is None or any(not stream.fair for stream in streams):
+            self.tags.setdefault("", 0)
+        self.heap = [(start_tag(self.clock, tag), share) for share, tag in self.tags.items()]
+        heapify(self.heap)
+
+    def next_share(self) -> str | None:
+        """The share whose turn it is."""
+        while self.heap:
+            recorded, share = self.heap[0]
+            start = start_tag(self.clock, self.tags[share])
+            if start != recorded:
+                heapreplace(self.heap, (start, share))
+            elif self.turns is not None and not self.turns.is_known(start, share, self.clock):
+                raise Short(queue=self.queue.name)
+            else:
+                return share
+        if self.turns is not None and not self.turns.is_complete:
+            raise Short(queue=self.queue.name)
+        return None
+
+    def lane(self, now: Instant) -> Lane | None:
+        """The lane that gives next, its foremost task being one that may start."""
+        while (share := self.next_share()) is not None:
+            if share not in self.lanes:
+                self.lanes[share] = self.open_lanes(share)
+            lanes = self.lanes[share] = [lane for lane in self.lanes[share] if self.goes_on(lane)]
+            if lanes:
+                return lanes[0] if len(lanes) == 1 else min(lanes, key=lambda each: each.key(now, in_order=False))
+            heappop(self.heap)
+        return None
+
+    def open_lanes(self, share: str) -> list[Lane]:
+        by_number: dict[int, list[Iterator[Head]]] = {}
+        for stream in self.streams:
+            if stream.fair or share == "":
+                source = self.pages.of((stream.number, share, None))
+                by_number.setdefault(stream.lane, []).append(source)
+        return [Lane(self.queue, number, self.order, sources) for number, sources in sorted(by_number.items())]
+
+    def goes_on(self, lane: Lane) -> bool:
+        """Bring a task to the front that may start; False if there is none."""
+        while lane.heap:
+            if self.rooms is None or self.may_start(lane.head):
+                return True
+            lane.advance()
+        return False
+
+    def may_start(self, head: Head) -> bool:
+        """Whether the name and the partition of a task have room."""
+        assert self.rooms is not None
+        if head.id in self.taken:
+            return False
+        if self.rooms.is_full(self.queue, Scope.TASK, self.names[head.stream]):
+            return False
+        if head.partition is not None and self.rooms.is_full(self.queue, Scope.PARTITION, head.partition):
+            self.in_vain[head.partition] = None
+            return False
+        return True
+
+    def take(self, lane: Lane) -> Chosen:
+        """Give the foremost task of a lane, and go on to the next."""
+        head, share = lane.head, self.heap[0][1]
+        counted: list[tuple[Whose, Room]] = []
+        if self.rooms is not None:
+            counted = self.rooms.take(self.queue, self.names[head.stream], head.partition)
+            self.follow(lane, head, share)
+        lane.advance()
+        if self.queue.settings.fair:
+            self.clock = start_tag(self.clock, self.tags[share])
+            self.tags[share] = self.served[share] = next_tag(self.queue.settings, share, self.clock)
+        return Chosen(head, share, counted)
+
+    def follow(self, lane: Lane, head: Head, share: str) -> None:
+        """If the partition of a task that is given has room left, the ones behind it may start too."""
+        assert self.rooms is not None
+        if head.partition is None or self.queue.settings.per_partition is None:
+            return
+        self.taken.add(head.id)
+        group = (head.stream, share, head.partition)
+        if group not in self.groups and not self.rooms.is_full(self.queue, Scope.PARTITION, head.partition):
+            self.groups.add(group)
+            lane.add(self.pages.of(group, head))
+
+    def end(self, lane: Lane) -> None:
+        """Nothing more from this lane in this claim."""
+        self.lanes[self.heap[0][1]].remove(lane)
+
+    async def finish(self) -> None:
+        """Write what has been found out on the way."""
+        transaction = self.pages.snapshot
+        assert isinstance(transaction, Transaction)
+        for partition in self.in_vain:
+            transaction.touch(self.queue.name, partition)
+        if self.served:
+            await transaction.write("save_clock", self.queue.name, self.clock)
+            tags = [(self.queue.name, share, tag) for share, tag in self.served.items()]
+            await transaction.write("save_tags", *columns(tags, 3))
+
+
+def choose(fronts: list[Front], request: ClaimRequest, rooms: Rooms, now: Instant) -> list[Chosen]:
+    """The tasks to give, most urgent first."""
+    below = [0] * len(request.floors)
+    chosen: list[Chosen] = []
+    fronts = list(fronts)
+    while len(chosen) < request.limit + request.prefetch:
+        found = [(lane, front) for front in fronts if (lane := front.lane(now)) is not None]
+        if not found:
+            break
+        lane, front = min(found, key=lambda each: each[0].key(now, request.in_order))
+        under = [i for i, floor in enumerate(request.floors) if lane.effective(now) < floor.effective]
+        limited = front.queue.settings.limits_starts
+        if rooms.is_full(front.queue, Scope.QUEUE, "") or (limited and len(chosen) >= request.limit):
+            fronts.remove(front)
+        elif any(below[i] >= request.floors[i].below for i in under):
+            front.end(lane)
+        else:
+            chosen.append(front.take(lane))
+            for i in under:
+                below[i] += 1
+    return chosen
+
+
+def in_claim_order(front: Front, now: Instant) -> Iterator[Head]:
+    """Pending tasks of a queue as claims would give them if nothing else limited them."""
+    while (lane := front.lane(now)) is not None:
+        yield front.take(lane).head

@@ -1,0 +1,87 @@
+"""From where a claim reads each stream, when reading from the beginning has become slow.
+
+While some transaction holds an old snapshot, nothing that was claimed since can be cleaned out of the index, and a
+claim that begins at the lowest rank walks over all of it. The tasks of a banded stream arrive in the order of their
+ranks, so what has been given marks, but for a little lag, where the rest begins.
+
+Claims read from the beginning for as long as that is quick. Once it is not, they begin at the marks, and read from the
+beginning only now and then, for at most a tenth of the time: a task that was late to commit, so that its rank lies
+below a mark, waits until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from dibs.core.times import MINUTE, MS, SECOND, Duration, Instant
+from dibs.engines.postgres.catalog import MIXED, Stream
+
+__all__ = ["BEGINNING", "Cursors", "RescueCursor"]
+
+BEGINNING = -(2**62)
+"""Below every rank."""
+
+SLOW: Duration = 5 * MS
+"""What reading from the beginning may take. Of a sound index it takes a fraction of that."""
+LAG: Duration = 2 * SECOND
+"""By how much commits may come out of order without anybody waiting."""
+REST = 10
+"""How many times as long as it took, and at least a second, nothing is read from the beginning."""
+
+
+class Cursors:
+    """The marks of one engine. Instants are of the caller's own clock, in seconds."""
+
+    def __init__(self) -> None:
+        self.marks: dict[int, int] = {}
+        self.took: Duration = 0
+        self.rests_until = 0.0
+
+    def are_used(self, at: float) -> bool:
+        """Whether claims begin at the marks."""
+        return self.took > SLOW and at < self.rests_until
+
+    def lows(self, streams: Sequence[Stream], at: float) -> list[int]:
+        """The rank to begin at in each stream."""
+        if not self.are_used(at):
+            return [BEGINNING] * len(streams)
+        return [BEGINNING if stream.band == MIXED else self.marks.get(stream.number, BEGINNING) for stream in streams]
+
+    def learn(
+        self, streams: Iterable[int], last: Mapping[int, int], took: Duration, at: float, *, ended: bool, full: bool
+    ) -> None:
+        """What a claim found: the rank of the last task given of each stream, and whether it came to the end of all."""
+        if full:
+            self.took = took
+            self.rests_until = at + max(1.0, REST * took / SECOND)
+            for stream in streams:
+                if (
+                    stream not in last and not ended
+                ):  # its tasks were not the most urgent: where they begin is not known
+                    self.marks.pop(stream, None)
+        for stream, rank in last.items():
+            mark = rank - LAG
+            self.marks[stream] = mark if full else max(mark, self.marks.get(stream, BEGINNING))
+
+
+class RescueCursor:
+    """From which expiry on leases are looked at: what ended long ago has been taken back, and no new lease ends there.
+
+    All are looked at once a minute, for claims that were long on their way.
+    """
+
+    def __init__(self) -> None:
+        self.mark: Instant = BEGINNING
+        self.full_at = 0.0
+
+    def low(self, at: float) -> Instant:
+        return self.mark if at < self.full_at else BEGINNING
+
+    def learn(self, now: Instant, at: float, *, ended: bool, full: bool) -> None:
+        """What a rescue found, and whether it came to the end."""
+        if not ended:
+            self.mark = BEGINNING
+            return
+        self.mark = now - MINUTE
+        if full:
+            self.full_at = at + MINUTE / SECOND

@@ -1,0 +1,346 @@
+"""The async face of the PostgreSQL engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from dibs.core.limits import LimitState
+from dibs.core.schedules import Rhythm, ScheduleRecord
+from dibs.core.settings import QueueSettings
+from dibs.core.states import State
+from dibs.core.task import (
+    Edit,
+    HistoryEntry,
+    NewTask,
+    QueueRecord,
+    QueueState,
+    Settlement,
+    TaskRecord,
+    WorkerState,
+)
+from dibs.core.times import Instant
+from dibs.engines.base import (
+    AuditEntry,
+    Beat,
+    CancelOutcome,
+    Changed,
+    ChoreRecord,
+    Claimed,
+    ClaimRequest,
+    Counter,
+    Engine,
+    EnqueueAnswer,
+    ExtendAnswer,
+    Extension,
+    Feature,
+    Finding,
+    Fired,
+    Minute,
+    Need,
+    NewWorkflow,
+    Page,
+    Position,
+    Query,
+    Rescued,
+    SettleOutcome,
+    Subscription,
+    TenantRecord,
+    Term,
+    WorkerRecord,
+    WorkflowRecord,
+)
+from dibs.engines.postgres import (
+    admin,
+    care,
+    claiming,
+    entry,
+    housekeeping,
+    queueing,
+    reading,
+    rooms,
+    scheduling,
+    searching,
+    settling,
+    waiting,
+    workflows,
+    working,
+)
+from dibs.engines.postgres.faults import DRIVER_ERRORS, translation
+from dibs.engines.postgres.layout import pending_migrations
+from dibs.engines.postgres.pool import Address, Pool
+from dibs.engines.postgres.store import NOTHING, SETTINGS, TASKS, Store
+from dibs.errors import Closed, UsageError
+
+__all__ = ["PostgresEngine"]
+
+forgotten: list[Store] = []
+"""Stores of the parent process. Kept, for letting go of them would close what is the parent's."""
+
+
+class PostgresEngine:
+    """Tasks in a schema of a PostgreSQL database."""
+
+    features = frozenset({Feature.DURABLE, Feature.SHARED, Feature.LEAD})
+    durability = care.DURABILITY
+    chore_names = tuple(housekeeping.CHORES)
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._store: Store | None = None
+
+    def _opened(self) -> Store:
+        if self._store is None:
+            raise Closed(f"the engine on {self.address} is not open.")
+        return self._store
+
+    # Lifecycle.
+
+    async def open(self) -> None:
+        if self._store is None:
+            store = Store(self.address)
+            try:
+                await store.open()
+            except BaseException:
+                await store.close()
+                raise
+            self._store = store
+
+    async def close(self) -> None:
+        store, self._store = self._store, None
+        if store is not None:
+            await store.close()
+
+    def forget(self) -> None:
+        if self._store is not None:
+            forgotten.append(self._store)
+            self._store = None
+
+    def sibling(self) -> Engine:
+        return PostgresEngine(self.address)
+
+    async def identity(self) -> str:
+        return await self._opened().read(reading.identity, None)
+
+    # Tasks: the hot verbs.
+
+    async def enqueue(
+        self,
+        tasks: Sequence[NewTask],
+        *,
+        atomic: bool = False,
+        workflow: NewWorkflow | None = None,
+        now: Instant | None = None,
+    ) -> list[EnqueueAnswer]:
+        return await entry.enqueue(self._opened(), tasks, atomic, workflow, now)
+
+    def enqueue_now(self, task: NewTask, *, now: Instant | None = None) -> EnqueueAnswer:
+        raise UsageError("the PostgreSQL engine can't enqueue without its event loop.")
+
+    def enqueue_in(
+        self, connection: Any, tasks: Sequence[NewTask], *, now: Instant | None = None
+    ) -> list[EnqueueAnswer]:
+        raise UsageError("the PostgreSQL engine can't join a transaction of yours yet: leave connection= out.")
+
+    async def claim(self, request: ClaimRequest, *, now: Instant | None = None) -> Claimed:
+        return await claiming.claim(self._opened(), request, now)
+
+    async def extend(self, extensions: Sequence[Extension], *, now: Instant | None = None) -> list[ExtendAnswer]:
+        return await settling.extend(self._opened(), extensions, now)
+
+    async def settle(self, settlements: Sequence[Settlement], *, now: Instant | None = None) -> list[SettleOutcome]:
+        return await settling.settle(self._opened(), settlements, now)
+
+    async def rescue(self, *, now: Instant | None = None) -> Rescued:
+        return await settling.rescue(self._opened(), now)
+
+    # Tasks: the admin verbs.
+
+    async def cancel(
+        self, ids: Sequence[str], *, note: str = "", actor: str = "", now: Instant | None = None
+    ) -> list[CancelOutcome]:
+        return await self._opened().write(admin.cancel, now, TASKS, ids, note, actor)
+
+    async def edit(self, edits: Sequence[Edit], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
+        return await self._opened().write(admin.edit, now, TASKS, edits, actor)
+
+    async def replay(
+        self,
+        ids: Sequence[str],
+        *,
+        queue: str | None = None,
+        reset: bool = True,
+        actor: str = "",
+        now: Instant | None = None,
+    ) -> list[Changed]:
+        return await self._opened().write(admin.replay, now, TASKS, ids, queue, reset, actor)
+
+    async def purge(self, ids: Sequence[str], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
+        return await self._opened().write(admin.purge, now, TASKS, ids, actor)
+
+    # Workflows.
+
+    async def workflows(self, limit: int = 50, before: str | None = None) -> list[WorkflowRecord]:
+        return await self._opened().read(workflows.workflows, None, limit, before)
+
+    async def workflow(self, workflow_id: str) -> WorkflowRecord | None:
+        return await self._opened().read(workflows.workflow, None, workflow_id)
+
+    async def cancel_workflow(
+        self, workflow_id: str, *, note: str = "", actor: str = "", now: Instant | None = None
+    ) -> Changed:
+        return await self._opened().write(workflows.cancel_workflow, now, TASKS, workflow_id, note, actor)
+
+    async def replay_workflow(self, workflow_id: str, *, actor: str = "", now: Instant | None = None) -> Changed:
+        return await self._opened().write(workflows.replay_workflow, now, TASKS, workflow_id, actor)
+
+    async def needs(self, ids: Sequence[str]) -> list[list[Need]]:
+        return await self._opened().read(waiting.needs, None, ids)
+
+    async def followers(self, task_id: str, limit: int = 100) -> list[str]:
+        return await self._opened().read(waiting.followers, None, task_id, limit)
+
+    # Schedules.
+
+    async def schedules(self) -> list[ScheduleRecord]:
+        return await self._opened().read(scheduling.schedules, None)
+
+    async def set_schedule(
+        self, name: str, rhythm: Rhythm, task: NewTask, *, declared: bool, actor: str = "", now: Instant | None = None
+    ) -> Changed:
+        return await self._opened().write(scheduling.set_schedule, now, NOTHING, name, rhythm, task, declared, actor)
+
+    async def pause_schedule(self, name: str, paused: bool, *, actor: str = "", now: Instant | None = None) -> Changed:
+        return await self._opened().write(scheduling.pause_schedule, now, NOTHING, name, paused, actor)
+
+    async def delete_schedule(self, name: str, *, actor: str = "", now: Instant | None = None) -> Changed:
+        return await self._opened().write(scheduling.delete_schedule, now, NOTHING, name, actor)
+
+    async def fire(self, *, now: Instant | None = None) -> Fired:
+        return await self._opened().write(scheduling.fire, now, TASKS)
+
+    # Limits and shares.
+
+    async def limits(self, task_id: str, *, now: Instant | None = None) -> list[LimitState]:
+        return await self._opened().read(rooms.limits, now, task_id)
+
+    async def tenants(self, queue: str, limit: int = 100) -> list[TenantRecord]:
+        return await self._opened().read(reading.tenants, None, queue, limit)
+
+    # Reading.
+
+    async def get(self, ids: Sequence[str]) -> list[TaskRecord | None]:
+        return await entry.get(self._opened(), ids)
+
+    async def history(self, task_id: str) -> list[HistoryEntry]:
+        return await self._opened().read(reading.history, None, task_id)
+
+    async def search(self, query: Query) -> Page:
+        return await self._opened().read(searching.search, None, query)
+
+    async def peek(self, queue: str, limit: int, *, now: Instant | None = None) -> list[TaskRecord]:
+        return await self._opened().read(reading.peek, now, queue, limit)
+
+    async def position(self, task_id: str, *, now: Instant | None = None) -> Position | None:
+        return await self._opened().read(reading.position, now, task_id)
+
+    async def counts(self) -> dict[str, dict[State, int]]:
+        store = self._opened()
+        found = await store.read(reading.counts, None)
+        if await store.read(reading.has_long_tail, None):  # nobody leads, it seems
+            await store.write(housekeeping.fold_counts, None, NOTHING)
+        return found
+
+    async def counters(self) -> dict[str, dict[Counter, int]]:
+        return await self._opened().read(reading.counters, None)
+
+    async def stats(self, queue: str | None, since: int, until: int) -> list[Minute]:
+        return await self._opened().read(reading.stats, None, queue, since, until)
+
+    # Queues.
+
+    async def queues(self) -> list[QueueRecord]:
+        return await self._opened().read(queueing.queues, None)
+
+    async def set_queue(
+        self, name: str, settings: QueueSettings, *, expected: int, actor: str = "", now: Instant | None = None
+    ) -> QueueRecord | None:
+        return await self._opened().write(queueing.set_queue, now, SETTINGS, name, settings, expected, actor)
+
+    async def set_queue_state(
+        self, name: str, state: QueueState, *, actor: str = "", now: Instant | None = None
+    ) -> Changed:
+        return await self._opened().write(queueing.set_queue_state, now, SETTINGS, name, state, actor)
+
+    async def delete_queue(
+        self, name: str, *, force: bool = False, actor: str = "", now: Instant | None = None
+    ) -> Changed:
+        store = self._opened()
+        allowed = await store.write(queueing.is_deletable, now, SETTINGS, name, force)
+        if allowed is not Changed.DONE:
+            return allowed
+        while force and await store.write(queueing.bury_some, now, TASKS, name, actor):
+            pass
+        return await store.write(queueing.delete_queue, now, SETTINGS, name, force, actor)
+
+    # Workers.
+
+    async def beat(self, beat: Beat, *, now: Instant | None = None) -> WorkerState:
+        return await self._opened().write(working.beat, now, NOTHING, beat)
+
+    async def leave(self, worker: str, *, now: Instant | None = None) -> None:
+        await self._opened().write(working.leave, now, NOTHING, worker)
+
+    async def workers(self) -> list[WorkerRecord]:
+        return await self._opened().read(working.workers, None)
+
+    async def set_worker_state(
+        self, worker: str, state: WorkerState, *, actor: str = "", now: Instant | None = None
+    ) -> Changed:
+        return await self._opened().write(working.set_worker_state, now, NOTHING, worker, state, actor)
+
+    # Maintenance.
+
+    async def lead(self, worker: str, *, now: Instant | None = None) -> Term | None:
+        return await self._opened().write(housekeeping.lead, now, NOTHING, worker)
+
+    async def resign(self, term: Term) -> None:
+        await self._opened().write(housekeeping.resign, None, NOTHING, term)
+
+    async def chore(self, name: str, term: Term, *, now: Instant | None = None) -> ChoreRecord:
+        return await self._opened().write(housekeeping.do_chore, now, TASKS, name, term)
+
+    async def chores(self) -> list[ChoreRecord]:
+        return await self._opened().read(housekeeping.chores, None)
+
+    async def audit(self, limit: int = 100) -> list[AuditEntry]:
+        return await self._opened().read(reading.audit, None, limit)
+
+    # Waking.
+
+    def subscribe(self, topics: Collection[str]) -> Subscription:
+        return self._opened().bells.subscribe(topics, asyncio.get_running_loop())
+
+    async def ring(self, topics: Collection[str]) -> None:
+        await self._opened().bells.ring(topics)
+
+    # Care.
+
+    async def check(self, *, full: bool = False) -> list[Finding]:
+        return await self._opened().read(care.check, None, full)
+
+    async def backup(self, target: Path) -> None:
+        raise UsageError("a PostgreSQL store is backed up with its database: use pg_dump or your provider's backups.")
+
+    async def migrations(self) -> list[str]:
+        """Also of a store that is not open: it is looked at, and left as it is."""
+        pool = Pool(self.address)
+        try:
+            async with pool.lend() as connection:
+                return await pending_migrations(connection, self.address)
+        except DRIVER_ERRORS as error:
+            raise translation(error, str(self.address)) from error
+        finally:
+            await pool.close()

@@ -1,0 +1,87 @@
+"""The verbs that are one statement when nothing is in their way: enqueue and get."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import asyncpg
+
+from dibs.core.states import State
+from dibs.core.task import NewTask, TaskRecord
+from dibs.core.times import Instant
+from dibs.engines.base import EnqueueAnswer, EnqueueOutcome, NewWorkflow, work_topic
+from dibs.engines.postgres.catalog import Stale
+from dibs.engines.postgres.deciding import due_at_first
+from dibs.engines.postgres.drafting import draft, first_day, is_plain
+from dibs.engines.postgres.enqueueing import enqueue as enqueue_with_care
+from dibs.engines.postgres.rows import real_ids, record_of
+from dibs.engines.postgres.statements import statement
+from dibs.engines.postgres.store import TASKS, Reach, Store
+
+__all__ = ["enqueue", "get"]
+
+KNOWN = "DB001"
+"""What the function `enqueue` raises if a task has ended, or not all could be stored where all or none must be."""
+
+
+async def enqueue(
+    store: Store, tasks: Sequence[NewTask], atomic: bool, workflow: NewWorkflow | None, now: Instant | None
+) -> list[EnqueueAnswer]:
+    answers: list[EnqueueAnswer | None] = [None] * len(tasks)
+    if tasks and workflow is None and all(is_plain(store.catalog, new) for new in tasks):
+        answers = await store.persist(lambda: enqueue_plainly(store, tasks, atomic, now))
+    left = [new for new, answer in zip(tasks, answers, strict=True) if answer is None]
+    if not left and workflow is None:
+        return [answer for answer in answers if answer is not None]
+    # Edges and replacements may have consequences in any queue; others concern their own only.
+    reach = TASKS if any(new.after or new.replace for new in left) else Reach(tuple(new.queue for new in left))
+    found = iter(await store.write(enqueue_with_care, now, reach, left, atomic, workflow))
+    return [next(found) if answer is None else answer for answer in answers]
+
+
+async def enqueue_plainly(
+    store: Store, tasks: Sequence[NewTask], atomic: bool, now: Instant | None
+) -> list[EnqueueAnswer | None]:
+    """One statement; None for those that it did not store because they are known."""
+    catalog = store.catalog
+    if not all(is_plain(catalog, new) for new in tasks):  # not as we knew it when we began
+        return [None] * len(tasks)
+    drafted = draft(catalog, tasks)
+    day = first_day(drafted[0], now)
+    async with store.lend() as connection:
+        try:
+            row = await connection.fetchrow(
+                statement("enqueue", store.schema), now, catalog.generation, day, atomic, *drafted
+            )
+        except asyncpg.PostgresError as error:
+            if getattr(error, "sqlstate", None) == KNOWN:
+                return [None] * len(tasks)
+            raise
+    if row["status"] == "stale":
+        raise Stale
+    await store.bells.ring({work_topic(new.queue) for new in tasks})
+    instant = row["now"]
+    stored = {str(task_id) for task_id in row["stored"] or ()}
+    return [answer_to(new, instant, stored) for new in tasks]
+
+
+def answer_to(new: NewTask, now: Instant, stored: set[str]) -> EnqueueAnswer | None:
+    if new.id not in stored:
+        return None
+    stored.discard(new.id)  # the same task twice in a batch is stored once
+    state = State.SCHEDULED if due_at_first(new, now) > now else State.PENDING
+    return EnqueueAnswer(EnqueueOutcome.ENQUEUED, new.id, state)
+
+
+async def get(store: Store, ids: Sequence[str]) -> list[TaskRecord | None]:
+    """Streams never change, so whatever copy of the catalog knows them will do."""
+
+    async def look() -> list[TaskRecord | None]:
+        catalog = store.catalog
+        rows = {str(row["id"]): row for row in await store.rows("find", real_ids(ids))}
+        return [
+            record_of(rows[task_id], catalog.stream(rows[task_id]["stream"])) if task_id in rows else None
+            for task_id in ids
+        ]
+
+    return await store.persist(look)

@@ -1,0 +1,12 @@
+-- Have some queues to oneself until the transaction ends. Takes their names, in order. Claims from limited queues do
+-- so, and whatever moves tasks of partitions or shares; it keeps their slots, gates and turns right.
+CREATE OR REPLACE FUNCTION dibs.lock_queues(names text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    queue_name text;
+BEGIN
+    FOREACH queue_name IN ARRAY names LOOP
+        PERFORM pg_advisory_xact_lock(hashtextextended('dibs.queue ' || queue_name, 0));
+    END LOOP;
+END
+$$;

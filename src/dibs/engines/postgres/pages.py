@@ -1,0 +1,158 @@
+"""The heads of the pending index, read in growing pages, and the order in which shares take turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from dibs.core.fairness import start_tag
+from dibs.core.times import Instant
+from dibs.engines.postgres.catalog import Queue, Stream
+from dibs.engines.postgres.rows import columns
+from dibs.engines.postgres.transaction import Snapshot, Transaction
+
+__all__ = ["Head", "Key", "Pages", "Short", "Turns"]
+
+SMALLEST_PAGE = 8
+LARGEST_PAGE = 1000
+TURNS = 50
+LOWEST = -(2**62)
+"""Below every rank."""
+LOWEST_ID = "00000000-0000-0000-0000-000000000000"
+
+Key = tuple[int, str, str | None]
+"""A stream, a share, and a partition if only that is meant."""
+
+
+class Head(Struct, frozen=True, order=True):
+    """An entry of the pending index; they compare as claims order them within a lane."""
+
+    rank: int
+    id: str
+    ready_at: Instant
+    stream: int
+    partition: str | None = None
+    """With the queue's name in front."""
+
+
+class Turns(Struct):
+    """The shares of a queue that have pending tasks, in the order of their turns, as far as they have been read."""
+
+    clock: int
+    tags: list[tuple[int, str]]
+    is_complete: bool
+
+    def is_known(self, start: int, share: str, clock: int) -> bool:
+        """Whether nobody that has not been read can come before this one."""
+        if self.is_complete:
+            return True
+        tag, last = self.tags[-1]
+        edge = start_tag(self.clock, tag)
+        return clock <= edge and (start, share) <= (edge, last)
+
+
+class Short(Exception):  # not an error: more has to be read
+    """What has been read does not suffice to choose."""
+
+    def __init__(
+        self, key: Key | None = None, after: Head | None = None, queue: str = "", partitions: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(key, queue, partitions)
+        self.key = key
+        self.after = after
+        self.queue = queue
+        self.partitions = partitions
+
+
+class Pages:
+    """What has been read so far."""
+
+    def __init__(self, snapshot: Snapshot, wanted: int, with_gated: bool = False) -> None:
+        self.snapshot = snapshot
+        self.with_gated = with_gated
+        self.page = min(max(SMALLEST_PAGE, wanted), LARGEST_PAGE)
+        self.heads: dict[Key, list[Head]] = {}
+        self.complete: set[Key] = set()
+        self.turns: dict[str, Turns] = {}
+        self.streams: dict[str, list[Stream]] = {}
+
+    async def open(self, queues: list[tuple[int, Queue]], streams: dict[str, list[Stream]]) -> None:
+        """Read the first page of everything that may be next."""
+        self.streams = streams
+        wanted: list[Key] = []
+        for _, queue in queues:
+            mine = streams[queue.name]
+            wanted += [(stream.number, "", None) for stream in mine if not stream.fair]
+            if queue.settings.fair or any(stream.fair for stream in mine):
+                await self.read_turns(queue.name, TURNS)
+                wanted += self.keys_of_turns(queue.name)
+        await self.read(wanted)
+
+    def keys_of_turns(self, queue: str) -> list[Key]:
+        fair = [stream.number for stream in self.streams[queue] if stream.fair]
+        return [(number, share, None) for _, share in self.turns[queue].tags for number in fair]
+
+    async def read_turns(self, queue: str, most: int) -> None:
+        clock = await self.snapshot.value("clock", queue) or 0
+        if isinstance(self.snapshot, Transaction):
+            await self.snapshot.write("pass_turns", queue, clock)
+            rows = await self.snapshot.rows("turns", queue, most)
+        else:
+            rows = await self.snapshot.rows("turns_as_seen", queue, clock, most)
+        self.turns[queue] = Turns(clock, [(row["tag"], row["share"]) for row in rows], len(rows) < most)
+
+    async def read(self, keys: list[Key]) -> None:
+        """The next page of each of these."""
+        keys = [key for key in dict.fromkeys(keys) if key not in self.complete]
+        if not keys:
+            return
+        asked = []
+        for stream, share, _ in keys:
+            there = self.heads.setdefault((stream, share, None), [])
+            asked.append((stream, share, *((there[-1].rank, there[-1].id) if there else (LOWEST, LOWEST_ID))))
+        rows = await self.snapshot.rows("read_streams", *columns(asked, 4), self.page, self.with_gated)
+        found: dict[Key, int] = dict.fromkeys(keys, 0)
+        for row in rows:
+            key = (row["stream"], row["share"], None)
+            found[key] += 1
+            self.heads[key].append(head_of(row))
+        self.complete |= {key for key, count in found.items() if count < self.page}
+
+    async def read_group(self, key: Key, after: Head) -> None:
+        """The next page of a partition's tasks in one stream and share, from behind a task on."""
+        there = self.heads.setdefault(key, [])
+        last = there[-1] if there else after
+        rows = await self.snapshot.rows("read_group", key[2], key[0], key[1], last.rank, last.id, self.page)
+        there += [head_of(row) for row in rows]
+        if len(rows) < self.page:
+            self.complete.add(key)
+
+    async def read_more(self, short: Short) -> None:
+        """Read what was missing."""
+        if short.queue:
+            await self.read_turns(short.queue, 4 * len(self.turns[short.queue].tags))
+            await self.read([key for key in self.keys_of_turns(short.queue) if key not in self.heads])
+        elif short.key is not None:
+            self.page = min(2 * self.page, LARGEST_PAGE)
+            if short.key[2] is not None and short.after is not None:
+                await self.read_group(short.key, short.after)
+            else:
+                await self.read([short.key])
+
+    def of(self, key: Key, after: Head | None = None) -> Iterator[Head]:
+        """The entries in order; `Short` where they have not been read yet."""
+        position = 0
+        while True:
+            heads = self.heads.get(key, [])
+            if position < len(heads):
+                yield heads[position]
+                position += 1
+            elif key in self.complete:
+                return
+            else:
+                raise Short(key, after)
+
+
+def head_of(row: dict[str, object]) -> Head:
+    return Head(row["rank"], str(row["id"]), row["ready_at"], row["stream"], row["partition"])  # type: ignore[arg-type]

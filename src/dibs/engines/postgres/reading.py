@@ -1,0 +1,128 @@
+"""Looking without changing anything."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import msgspec
+
+from dibs.core.fairness import start_tag
+from dibs.core.states import State
+from dibs.core.task import HistoryEntry, TaskRecord
+from dibs.engines.base import COUNT_LIMIT, AuditEntry, Counter, Minute, Position, TenantRecord
+from dibs.engines.postgres.catalog import Queue
+from dibs.engines.postgres.choosing import Front, in_claim_order
+from dibs.engines.postgres.pages import Pages, Short
+from dibs.engines.postgres.transaction import Snapshot
+
+__all__ = [
+    "audit",
+    "counters",
+    "counts",
+    "has_long_tail",
+    "history",
+    "identity",
+    "peek",
+    "position",
+    "stats",
+    "tenants",
+]
+
+STATES = frozenset(State)
+LONG_TAIL = 10_000
+
+
+entry_decoder = msgspec.json.Decoder(HistoryEntry)
+audit_decoder = msgspec.json.Decoder(AuditEntry)
+minute_decoder = msgspec.json.Decoder(Minute)
+
+
+async def history(snapshot: Snapshot, task_id: str) -> list[HistoryEntry]:
+    return [entry_decoder.decode(row["entry"]) for row in await snapshot.rows("history", task_id)]
+
+
+async def next_ids(snapshot: Snapshot, queue: Queue, most: int) -> list[str]:
+    """The next tasks of a queue in claim order, gated ones included."""
+    streams = [stream for stream in snapshot.catalog.of_queue(queue.name) if not stream.retired]
+    pages = Pages(snapshot, most, with_gated=True)
+    await pages.open([(0, queue)], {queue.name: streams})
+    while True:
+        front = Front(pages, queue, 0, streams, None)
+        try:
+            return [head.id for head in islice(in_claim_order(front, snapshot.now), most)]
+        except Short as short:
+            await pages.read_more(short)
+
+
+async def peek(snapshot: Snapshot, queue_name: str, limit: int) -> list[TaskRecord]:
+    queue = snapshot.catalog.queues.get(queue_name)
+    if queue is None:
+        return []
+    ids = await next_ids(snapshot, queue, limit)
+    rows = await snapshot.find(ids)
+    return [snapshot.record(rows[task_id]) for task_id in ids]
+
+
+async def position(snapshot: Snapshot, task_id: str) -> Position | None:
+    row = (await snapshot.find([task_id])).get(task_id)
+    if row is None or row["state"] != State.PENDING:
+        return None
+    name = snapshot.catalog.stream(row["stream"]).queue
+    ids = await next_ids(snapshot, snapshot.catalog.queues.get(name) or Queue(name), COUNT_LIMIT)
+    return Position(ids.index(task_id)) if task_id in ids else Position(COUNT_LIMIT, more=True)
+
+
+async def counts(snapshot: Snapshot) -> dict[str, dict[State, int]]:
+    found = {name: dict.fromkeys(State, 0) for name in snapshot.catalog.queues}
+    for what, stream, _, n in await snapshot.tallies():
+        if what in STATES:
+            queue = snapshot.catalog.stream(stream).queue
+            found.setdefault(queue, dict.fromkeys(State, 0))[State(what)] += n
+    return dict(sorted(found.items()))
+
+
+async def counters(snapshot: Snapshot) -> dict[str, dict[Counter, int]]:
+    found: dict[str, dict[Counter, int]] = {}
+    for what, stream, queue, n in await snapshot.tallies():
+        if what not in STATES:
+            of_queue = found.setdefault(snapshot.catalog.stream(stream).queue if stream else queue, {})
+            of_queue[Counter(what)] = of_queue.get(Counter(what), 0) + n
+    return dict(sorted(found.items()))
+
+
+async def has_long_tail(snapshot: Snapshot) -> bool:
+    """Whether so many changes of counts wait to be folded that adding them up takes long."""
+    tail: int = await snapshot.value("tail", LONG_TAIL)
+    return tail == LONG_TAIL
+
+
+async def stats(snapshot: Snapshot, queue: str | None, since: int, until: int) -> list[Minute]:
+    return [minute_decoder.decode(row["record"]) for row in await snapshot.rows("minutes", since, until, queue)]
+
+
+async def audit(snapshot: Snapshot, limit: int) -> list[AuditEntry]:
+    return [audit_decoder.decode(row["entry"]) for row in await snapshot.rows("audit", limit)]
+
+
+async def tenants(snapshot: Snapshot, queue_name: str, limit: int) -> list[TenantRecord]:
+    queue = snapshot.catalog.queues.get(queue_name)
+    if queue is None or not queue.settings.fair:
+        return []
+    clock = await snapshot.value("clock", queue_name) or 0
+    unfair = [stream.number for stream in snapshot.catalog.of_queue(queue_name) if not stream.fair]
+    others: int = await snapshot.value("depth", unfair) if unfair else 0
+    rows = {
+        row["share"]: (row["tag"], row["pending"]) for row in await snapshot.rows("tenants", queue_name, clock, limit)
+    }
+    if others:  # ranked before the queue was fair: they belong to the tenant without a name
+        tag, pending = rows.get("", (0, 0))
+        rows[""] = (tag, pending + others)
+    found = [
+        TenantRecord(tenant=share, pending=pending, tag=start_tag(clock, tag)) for share, (tag, pending) in rows.items()
+    ]
+    return sorted(found, key=lambda each: (each.tag, each.tenant))[:limit]
+
+
+async def identity(snapshot: Snapshot) -> str:
+    found: str = await snapshot.value("identity")
+    return found

@@ -1,0 +1,169 @@
+"""How much more the limits of queues, task names and partitions allow.
+
+Slots are running tasks, counted in the index of leases or of partitions; tokens are in `buckets`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct, structs
+
+from dibs.core.limits import (
+    Bucket,
+    LimitState,
+    Scope,
+    free_slots,
+    limit_of,
+    limit_state,
+    limits_for,
+    refill,
+    spend,
+    tokens,
+    until_token,
+)
+from dibs.core.settings import Limit
+from dibs.core.times import Duration
+from dibs.engines.postgres.catalog import Queue
+from dibs.engines.postgres.pages import Short
+from dibs.engines.postgres.rows import partition_key
+from dibs.engines.postgres.transaction import Snapshot
+
+__all__ = ["Room", "Rooms", "Whose", "limits"]
+
+Whose = tuple[str, Scope, str]
+
+
+class Room(Struct):
+    """What one limit still allows. `full` is the bucket as it was, refilled."""
+
+    limit: Limit
+    running: int
+    full: Bucket | None
+    started: int = 0
+
+    @property
+    def left(self) -> int | None:
+        """How many more may start; None: as many as there are."""
+        slots = free_slots(self.limit, self.running + self.started)
+        starts = None if self.full is None else tokens(self.spent(self.started))
+        return min((each for each in (slots, starts) if each is not None), default=None)
+
+    def spent(self, starts: int) -> Bucket:
+        """The bucket after so many starts."""
+        assert self.full is not None
+        return spend(self.full, starts)
+
+    @property
+    def opens_in(self) -> Duration | None:
+        """How long until there is a token, if there is none."""
+        if self.full is None or tokens(self.full) > 0:
+            return None
+        return until_token(self.full, self.limit)
+
+
+class Rooms:
+    """The limits of some queues, as far as they have been looked at. A partition is known with its queue in front."""
+
+    def __init__(self, snapshot: Snapshot, queues: Iterable[Queue]) -> None:
+        self.snapshot = snapshot
+        self.queues = {queue.name: queue for queue in queues if queue.settings.limits_starts}
+        self.known: dict[Whose, Room | None] = {}
+
+    @classmethod
+    async def of(cls, snapshot: Snapshot, queues: Iterable[Queue]) -> Rooms:
+        """The limits on queues and on names. Partitions are looked at when they are met."""
+        rooms = cls(snapshot, queues)
+        for queue in rooms.queues.values():
+            await rooms.read_queue(queue)
+        return rooms
+
+    async def read_queue(self, queue: Queue) -> None:
+        whose = [(Scope.QUEUE, ""), *((Scope.TASK, name) for name in queue.settings.per_task)]
+        limited = [(scope, name, limit) for scope, name in whose if (limit := limit_of(queue.settings, scope, name))]
+        if not limited:
+            return
+        streams = {stream.number: stream.name for stream in self.snapshot.catalog.of_queue(queue.name)}
+        running = dict(await self.snapshot.rows("running_by_stream", list(streams)))
+        rows = await self.snapshot.rows(
+            "buckets", queue.name, [each[0] for each in limited], [each[1] for each in limited]
+        )
+        buckets = {(row["scope"], row["whose"]): Bucket(row["level"], row["at"]) for row in rows}
+        for scope, name, limit in limited:
+            count = sum(n for stream, n in running.items() if scope is Scope.QUEUE or streams[stream] == name)
+            self.add((queue.name, scope, name), limit, count, buckets.get((scope, name)))
+
+    def add(self, whose: Whose, limit: Limit, running: int, bucket: Bucket | None) -> None:
+        full = None if limit.rate is None else refill(bucket, limit, self.snapshot.now)
+        self.known[whose] = Room(limit, running, full)
+
+    async def know(self, partitions: Iterable[str]) -> None:
+        """Look at partitions."""
+        by_queue: dict[str, list[str]] = {}
+        for partition in partitions:
+            by_queue.setdefault(partition.partition(" ")[0], []).append(partition)
+        for queue, keys in by_queue.items():
+            limit = self.snapshot.settings(queue).per_partition
+            for row in await self.snapshot.rows("partition_loads", keys, queue):
+                whose = (queue, Scope.PARTITION, row["partition"])
+                bucket = None if row["level"] is None else Bucket(row["level"], row["at"])
+                if limit is None:
+                    self.known[whose] = None
+                else:
+                    self.add(whose, limit, row["running"], bucket)
+
+    def copy(self) -> Rooms:
+        """One to choose with: starts are counted in it."""
+        other = Rooms(self.snapshot, self.queues.values())
+        other.known = {whose: room and structs.replace(room, started=0) for whose, room in self.known.items()}
+        return other
+
+    def room(self, queue: Queue, scope: Scope, whose: str) -> Room | None:
+        key = (queue.name, scope, whose)
+        if scope is Scope.PARTITION and key not in self.known:
+            if queue.settings.per_partition is None:
+                return None
+            raise Short(partitions=(whose,))
+        return self.known.get(key)
+
+    def is_full(self, queue: Queue, scope: Scope, whose: str) -> bool:
+        if queue.name not in self.queues:
+            return False
+        room = self.room(queue, scope, whose)
+        return room is not None and room.left == 0
+
+    def take(self, queue: Queue, name: str, partition: str | None) -> list[tuple[Whose, Room]]:
+        """A task starts: it takes a slot, and a token, of each limit it stands under."""
+        if queue.name not in self.queues:
+            return []
+        counted: list[tuple[Whose, Room]] = []
+        scopes = [(Scope.QUEUE, ""), (Scope.TASK, name), *([] if partition is None else [(Scope.PARTITION, partition)])]
+        for scope, whose in scopes:
+            room = self.room(queue, scope, whose)
+            if room is not None:
+                room.started += 1
+                plain = whose.partition(" ")[2] if scope is Scope.PARTITION else whose
+                counted.append(((queue.name, scope, plain), room))
+        return counted
+
+
+async def limits(snapshot: Snapshot, task_id: str) -> list[LimitState]:
+    """The limits that the start of a task stands under."""
+    row = (await snapshot.find([task_id])).get(task_id)
+    record = None if row is None else snapshot.record(row)
+    queue = None if record is None else snapshot.catalog.queues.get(record.queue)
+    if record is None or queue is None:
+        return []
+    streams = {stream.number: stream.name for stream in snapshot.catalog.of_queue(queue.name)}
+    running = dict(await snapshot.rows("running_by_stream", list(streams)))
+    found = []
+    for scope, whose, limit in limits_for(queue.settings, record.name, record.partition):
+        if scope is Scope.PARTITION:
+            loads = await snapshot.rows("partition_loads", [partition_key(queue.name, whose)], queue.name)
+            count = loads[0]["running"]
+        else:
+            count = sum(n for stream, n in running.items() if scope is Scope.QUEUE or streams[stream] == whose)
+        stored = await snapshot.rows("buckets", queue.name, [scope], [whose])
+        bucket = Bucket(stored[0]["level"], stored[0]["at"]) if stored else None
+        found.append(limit_state(scope, whose, limit, count, bucket, snapshot.now))
+    return found

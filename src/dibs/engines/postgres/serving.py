@@ -1,0 +1,204 @@
+"""Claims that more than ranks decide about: limits, shares, reserved slots.
+
+The queues concerned are locked against other claims. What may be given is read from the index in growing pages, chosen
+from (`choosing`), and leased.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+
+from dibs.core.lease import PROMOTE_BATCH
+from dibs.core.limits import Scope
+from dibs.core.moves import leased
+from dibs.core.priority import effective
+from dibs.core.settings import FALLBACK
+from dibs.core.states import State
+from dibs.core.task import LeasedTask, QueueState
+from dibs.core.times import Duration, Instant
+from dibs.engines.base import Claimed, ClaimRequest, Counter
+from dibs.engines.postgres.catalog import Catalog, Queue, Stream
+from dibs.engines.postgres.choosing import Chosen, Front, choose
+from dibs.engines.postgres.gating import let_forward, next_opening, open_refilled
+from dibs.engines.postgres.pages import Pages, Short
+from dibs.engines.postgres.rooms import Rooms
+from dibs.engines.postgres.rows import Row, columns, decode_facts
+from dibs.engines.postgres.transaction import Transaction
+
+__all__ = ["Care", "given_before", "is_chosen_from", "leased_task", "serve", "served_queues", "streams_for"]
+
+
+class Care(Exception):  # not an error: something has to be done first
+    """There is something to expire, to promote with care, or to follow up."""
+
+
+def served_queues(catalog: Catalog, request: ClaimRequest) -> list[tuple[int, Queue]]:
+    """The queues that give tasks, with their place in the order given."""
+    return [
+        (order, queue)
+        for order, name in enumerate(dict.fromkeys(request.queues))
+        if (queue := catalog.queues.get(name)) is not None and queue.state is not QueueState.PAUSED
+    ]
+
+
+def is_chosen_from(catalog: Catalog, queue: Queue) -> bool:
+    """Whether more than ranks decides what a queue gives."""
+    return queue.settings.limits_starts or queue.name in catalog.guarded
+
+
+def streams_for(catalog: Catalog, queue: Queue, request: ClaimRequest) -> list[Stream]:
+    """The streams of a queue that a worker can run."""
+    names = None if request.names is None else frozenset(request.names)
+    offered = frozenset(request.capabilities)
+    return [
+        stream
+        for stream in catalog.of_queue(queue.name)
+        if not stream.retired
+        and (names is None or stream.name in names)
+        and (not stream.requires or offered.issuperset(stream.requires))
+    ]
+
+
+def leased_task(row: Row, catalog: Catalog, now: Instant) -> LeasedTask:
+    """`moves.leased`, straight from the row."""
+    stream = catalog.stream(row["stream"])
+    facts = decode_facts(row["facts"])
+    return LeasedTask(
+        id=str(row["id"]),
+        lease=row["lease"],
+        lease_expires_at=row["lease_expires_at"],
+        claimed_at=now,
+        ready_at=row["ready_at"],
+        queue=stream.queue,
+        name=stream.name,
+        args=row["args"],
+        priority=facts.priority,
+        effective=effective(row["rank"], stream.lane, catalog.settings(stream.queue), now),
+        options=facts.options or FALLBACK,
+        attempts=facts.attempts,
+        losses=facts.losses,
+        deadline=facts.deadline,
+        metadata=facts.metadata,
+        headers=facts.headers,
+        parent=facts.parent,
+        partition=facts.partition,
+        tenant=facts.tenant,
+        workflow=facts.workflow,
+        takes=facts.takes,
+    )
+
+
+async def given_before(transaction: Transaction, request: ClaimRequest) -> Claimed | None:
+    """What an earlier call with the same sequence took and still holds."""
+    rows = await transaction.rows("claim_repeat", request.worker, request.sequence, list(transaction.catalog.streams))
+    if not rows:
+        return None
+    records = [transaction.record(row) for row in rows]
+    tasks = [leased(record, transaction.settings(record.queue)) for record in records]
+    return Claimed(tasks, await next_due_in(transaction, request))
+
+
+async def serve(transaction: Transaction, request: ClaimRequest, careless: bool) -> Claimed:
+    queues = served_queues(transaction.catalog, request)
+    locked = sorted(queue.name for _, queue in queues if is_chosen_from(transaction.catalog, queue))
+    if locked:
+        await transaction.value("lock_queues", locked)
+    care, due = await transaction.row("care", transaction.now)
+    if care and not careless:
+        raise Care
+    if due:
+        await transaction.value("promote", transaction.now, PROMOTE_BATCH)
+    await open_refilled(transaction, [queue for _, queue in queues])
+    fronts, chosen = await chosen_from(transaction, request, queues)
+    tasks = await lease(transaction, request, chosen)
+    for front in fronts:
+        await front.finish()
+    if transaction.partitions:
+        await let_forward(transaction)
+    return Claimed(tasks, await next_due_in(transaction, request))
+
+
+async def chosen_from(
+    transaction: Transaction, request: ClaimRequest, queues: list[tuple[int, Queue]]
+) -> tuple[list[Front], list[Chosen]]:
+    """Choose; where what has been read does not suffice, read more and start over."""
+    wanted = request.limit + request.prefetch
+    if wanted <= 0:
+        return [], []
+    rooms = await Rooms.of(transaction, [queue for _, queue in queues])
+    streams = {queue.name: streams_for(transaction.catalog, queue, request) for _, queue in queues}
+    pages = Pages(transaction, wanted)
+    await pages.open(queues, streams)
+    while True:
+        left = rooms.copy()
+        fronts = [Front(pages, queue, order, streams[queue.name], left) for order, queue in queues]
+        try:
+            return fronts, choose(fronts, request, left, transaction.now)
+        except Short as short:
+            await pages.read_more(short)
+            await rooms.know(short.partitions)
+
+
+async def lease(transaction: Transaction, request: ClaimRequest, chosen: list[Chosen]) -> list[LeasedTask]:
+    """Give the chosen tasks to the worker, but for those that somebody else is at just now."""
+    if not chosen:
+        return []
+    ids = [each.head.id for each in chosen]
+    rows = await transaction.rows("lease", transaction.now, request.worker, request.sequence, request.lease, ids)
+    catalog = transaction.catalog
+    given = {str(row["id"]): row for row in rows}
+    taken = [each for each in chosen if each.head.id in given]
+    for each in taken:
+        transaction.count_pending(each.head.stream, each.share, -1)
+        transaction.count(State.RUNNING, each.head.stream, 1)
+        if each.head.partition is not None:
+            transaction.touch(catalog.stream(each.head.stream).queue, each.head.partition)
+    for queue, n in Tally(catalog.stream(each.head.stream).queue for each in taken).items():
+        transaction.tally(Counter.CLAIMED, queue, n)
+    await spend(transaction, taken)
+    return [leased_task(given[each.head.id], catalog, transaction.now) for each in taken]
+
+
+async def spend(transaction: Transaction, taken: list[Chosen]) -> None:
+    """Take the start tokens of what is given."""
+    rooms: dict[tuple[str, Scope, str], tuple[object, ...]] = {}
+    starts: Tally[tuple[str, Scope, str]] = Tally()
+    for each in taken:
+        for whose, room in each.rooms:
+            if room.full is not None:
+                starts[whose] += 1
+                bucket = room.spent(starts[whose])
+                rooms[whose] = (*whose, bucket.level, bucket.at, None)
+    if rooms:
+        await transaction.write("save_buckets", *columns(list(rooms.values()), 6))
+
+
+async def next_due_in(transaction: Transaction, request: ClaimRequest) -> Duration | None:
+    """In how long a waiting task, an expiry or a start token falls due; at once if errands are left."""
+    next_at, errands_left = await transaction.row("next_due")
+    if errands_left:
+        return 0
+    waits = [] if next_at is None else [max(0, next_at - transaction.now)]
+    for _, queue in served_queues(transaction.catalog, request):
+        if queue.settings.limits_starts:
+            waits += await token_waits(transaction, queue)
+    return min(waits, default=None)
+
+
+async def token_waits(transaction: Transaction, queue: Queue) -> list[Duration]:
+    """How long the limits of a queue that have no token, and pending tasks under them, will have none."""
+    rooms = await Rooms.of(transaction, [queue])
+    pending = {row[0] for row in await transaction.rows("streams_with_pending", streams_of(transaction, queue))}
+    names = {transaction.catalog.stream(number).name for number in pending}
+    waits = [
+        room.opens_in
+        for whose, room in rooms.known.items()
+        if room is not None and room.opens_in is not None and (names if whose[1] is Scope.QUEUE else whose[2] in names)
+    ]
+    limit = queue.settings.per_partition
+    opening = None if limit is None or limit.rate is None else await next_opening(transaction, queue.name, limit)
+    return [each for each in (*waits, opening) if each is not None]
+
+
+def streams_of(transaction: Transaction, queue: Queue) -> list[int]:
+    return [stream.number for stream in transaction.catalog.of_queue(queue.name)]

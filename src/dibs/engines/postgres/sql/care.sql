@@ -1,0 +1,9 @@
+-- What has to be done before anything is chosen. Takes now. Returns whether there is something to expire, to follow
+-- up or to promote with care, and whether there is something to promote.
+SELECT
+    EXISTS (SELECT 1 FROM dibs.errands)
+    OR EXISTS (
+        SELECT 1 FROM dibs.tasks WHERE expires_at IS NOT NULL AND state <> 'running' AND expires_at <= $1::bigint
+    )
+    OR EXISTS (SELECT 1 FROM dibs.tasks WHERE due_at IS NOT NULL AND gate > 0 AND due_at <= $1::bigint) AS care,
+    EXISTS (SELECT 1 FROM dibs.tasks WHERE due_at IS NOT NULL AND due_at <= $1::bigint) AS due;

@@ -1,0 +1,2 @@
+-- The last runs of all chores. Takes nothing. Returns records (JSON).
+SELECT record FROM dibs.chores;

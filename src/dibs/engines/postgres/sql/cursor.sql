@@ -1,0 +1,2 @@
+-- Where a chore goes on. Takes its name. Returns the cursor (JSON).
+SELECT cursor FROM dibs.chores WHERE name = $1;

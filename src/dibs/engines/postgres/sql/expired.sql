@@ -1,0 +1,17 @@
+-- Running tasks whose lease has ended, longest ago first, locked, but for those that somebody is at. Takes now, how
+-- many, all streams, the expiry to begin at. Returns the columns of find.sql. Reads a range of `leases` for each stream.
+SELECT
+    t.id, t.stream, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
+    t.worker, t.sequence, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts, t.created_at
+FROM dibs.tasks AS t
+WHERE t.id = ANY (ARRAY(
+    SELECT l.id FROM unnest($3::int[]) AS s (stream)
+    CROSS JOIN LATERAL (
+        SELECT id, lease_expires_at FROM dibs.tasks
+        WHERE stream = s.stream AND state = 'running' AND lease_expires_at <= $1::bigint
+          AND lease_expires_at >= $4::bigint
+        ORDER BY lease_expires_at, id LIMIT $2::int
+    ) AS l
+    ORDER BY l.lease_expires_at, l.id LIMIT $2::int
+)) AND t.state = 'running' AND t.lease_expires_at <= $1::bigint
+ORDER BY t.lease_expires_at, t.id FOR UPDATE SKIP LOCKED;

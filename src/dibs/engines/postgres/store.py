@@ -1,0 +1,205 @@
+"""One engine's way to the store: its connections, its copy of the catalog, how transactions are run and repeated."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from msgspec import Struct
+
+from dibs.core.settings import QueueSettings
+from dibs.core.times import Instant
+from dibs.engines.postgres.aftermath import conclude
+from dibs.engines.postgres.bells import Bells
+from dibs.engines.postgres.catalog import Catalog, Missing, Stale
+from dibs.engines.postgres.cursors import Cursors, RescueCursor
+from dibs.engines.postgres.faults import DRIVER_ERRORS, LOST, REPEATABLE, translation
+from dibs.engines.postgres.layout import prepare
+from dibs.engines.postgres.pool import Address, Connection, Pool
+from dibs.engines.postgres.rows import columns, encode
+from dibs.engines.postgres.statements import statement
+from dibs.engines.postgres.transaction import Snapshot, Transaction
+from dibs.errors import StoreBusy
+
+__all__ = ["NOTHING", "ONCE", "SETTINGS", "TASKS", "Reach", "Store"]
+
+Answer = TypeVar("Answer")
+Arguments = ParamSpec("Arguments")
+Write = Callable[Concatenate[Transaction, Arguments], Awaitable[Answer]]
+Read = Callable[Concatenate[Snapshot, Arguments], Awaitable[Answer]]
+
+TRIES = 20
+PAUSE_SECONDS = 0.005
+
+
+class Reach(Struct, frozen=True):
+    """What a write may touch. `queues`: those whose tasks it may move, None for any. `exclusive`: queues themselves.
+
+    `repeats`: it may be tried again when the connection was lost, and it is not known what became of it.
+    """
+
+    queues: tuple[str, ...] | None = ()
+    exclusive: bool = False
+    repeats: bool = True
+
+
+NOTHING = Reach()
+"""No tasks of queues whose tasks concern each other."""
+TASKS = Reach(queues=None)
+SETTINGS = Reach(queues=None, exclusive=True)
+ONCE = Reach(repeats=False)
+"""A claim: who makes it says himself when he repeats it, and then gets the leases that he was given."""
+
+
+class ConnectionLost(Exception):
+    """The connection broke; `cause` is what the driver said."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
+class Store:
+    """An open store, on the loop that opened it."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.schema = address.schema
+        self.pool = Pool(address)
+        self.catalog = Catalog()
+        self.cursors = Cursors()
+        self.rescue_cursor = RescueCursor()
+        self.bells = Bells(self.pool, asyncio.get_running_loop())
+
+    async def open(self) -> None:
+        async def attempt() -> None:
+            async with self.lend() as connection:
+                await prepare(connection, self.address)
+
+        await self.persist(attempt)
+
+    async def close(self) -> None:
+        await self.bells.close()
+        await self.pool.close()
+
+    @asynccontextmanager
+    async def lend(self) -> AsyncIterator[Connection]:
+        """A connection; errors of the driver become ours, but for those that only ask for another try."""
+        async with self.pool.lend() as connection:
+            try:
+                yield connection
+            except REPEATABLE:
+                raise
+            except DRIVER_ERRORS as error:
+                if isinstance(error, LOST) or (connection.is_closed() and not self.pool.is_closed):
+                    connection.terminate()
+                    raise ConnectionLost(error) from error
+                raise translation(error, str(self.address)) from error
+
+    # Single statements.
+
+    async def rows(self, name: str, *parameters: Any) -> list[Any]:
+        """The rows of one statement, which is its own transaction."""
+        return await self.persist(lambda: self.rows_once(name, *parameters))
+
+    async def rows_once(self, name: str, *parameters: Any) -> list[Any]:
+        async with self.lend() as connection:
+            found: list[Any] = await connection.fetch(statement(name, self.schema), *parameters)
+            return found
+
+    async def refresh(self) -> Catalog:
+        """Read the catalog anew."""
+
+        async def attempt() -> Catalog:
+            async with self.lend() as connection:
+                return await self.read_catalog(connection)
+
+        return await self.persist(attempt)
+
+    async def read_catalog(self, connection: Connection) -> Catalog:
+        found = await Catalog.read(connection, statement("catalog", self.schema))
+        if found.generation >= self.catalog.generation:
+            self.catalog = found
+        return found
+
+    # Transactions.
+
+    async def persist(self, act: Callable[[], Awaitable[Answer]], reach: Reach = NOTHING) -> Answer:
+        """Try again what was in the way of others, or was worked out from what is no longer so.
+
+        A connection that was lost is made anew once: most likely it had been dead for a while, and nothing was done.
+        """
+        may_reconnect = reach.repeats
+        for attempt in range(TRIES):
+            try:
+                return await act()
+            except Missing as missing:
+                await self.add(missing)
+            except Stale:
+                await self.refresh()
+            except ConnectionLost as error:
+                if not may_reconnect:
+                    raise translation(error.cause, str(self.address)) from error.cause
+                may_reconnect = False
+                self.pool.drop_idle()
+            except REPEATABLE as error:
+                if attempt == TRIES - 1:
+                    raise translation(error, str(self.address)) from error
+                await asyncio.sleep(random.random() * PAUSE_SECONDS * (attempt + 1))
+        raise StoreBusy(f"{self.address}: queues change faster than this can be done. Nothing was written; try again.")
+
+    async def write(
+        self,
+        verb: Write[Arguments, Answer],
+        now: Instant | None,
+        reach: Reach,
+        *arguments: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Answer:
+        """Run a verb in a transaction, and ring afterwards."""
+
+        async def attempt() -> tuple[Answer, set[str]]:
+            async with self.lend() as connection, connection.transaction():
+                transaction = await self.begin(connection, now, reach)
+                answer = await verb(transaction, *arguments, **named)
+                await conclude(transaction)
+                return answer, transaction.topics
+
+        answer, topics = await self.persist(attempt, reach)
+        await self.bells.ring(topics)
+        return answer
+
+    async def begin(self, connection: Connection, now: Instant | None, reach: Reach) -> Transaction:
+        generation, instant = await connection.fetchrow(statement("begin", self.schema), now, reach.exclusive)
+        catalog = self.catalog if self.catalog.generation == generation else await self.read_catalog(connection)
+        locked = catalog.guarded if reach.queues is None else sorted({*reach.queues} & {*catalog.guarded})
+        if locked:
+            await connection.execute(statement("lock_queues", self.schema), locked)
+        return Transaction(connection, self.schema, catalog, instant)
+
+    async def read(
+        self,
+        verb: Read[Arguments, Answer],
+        now: Instant | None,
+        *arguments: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Answer:
+        """Run a verb that only looks, on one snapshot of the store."""
+
+        async def attempt() -> Answer:
+            async with self.lend() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
+                generation, instant = await connection.fetchrow(statement("look", self.schema), now)
+                catalog = self.catalog if self.catalog.generation == generation else await self.read_catalog(connection)
+                return await verb(Snapshot(connection, self.schema, catalog, instant), *arguments, **named)
+
+        return await self.persist(attempt)
+
+    async def add(self, missing: Missing) -> None:
+        """Make queues and streams, in a transaction of their own: nobody waits for others with one of these in hand."""
+        streams = [(*key[:2], " ".join(key[2]), *key[3:]) for key in missing.streams]
+        parameters = (sorted(missing.queues), encode(QueueSettings()), *columns(streams, 7))
+        await self.rows("add_streams", *parameters)
+        await self.refresh()

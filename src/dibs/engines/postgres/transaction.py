@@ -1,0 +1,184 @@
+"""What the verbs work on: a connection inside a transaction, the catalog, and what is to be told afterwards."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+from dibs.core.settings import QueueSettings
+from dibs.core.states import WAITING, State
+from dibs.core.task import TaskRecord
+from dibs.core.times import Instant
+from dibs.engines.base import AuditEntry, Counter, ended_topic, work_topic
+from dibs.engines.postgres.catalog import Catalog, Missing, Queue, StreamKey, band_of_record
+from dibs.engines.postgres.pool import Connection
+from dibs.engines.postgres.rows import Row, columns, encode, real_ids, record_of
+from dibs.engines.postgres.statements import statement
+
+__all__ = ["Errand", "Snapshot", "Transaction", "What"]
+
+
+class What(StrEnum):
+    """What is left to be followed up."""
+
+    ENDED = "ended"  # the open edges that lead to a task that has ended
+    LEFT = "left"  # the open edges of a task that has ended while it waited
+    WEIGHED = "weighed"  # the open edges of a task whose urgency has changed
+    CANCEL = "cancel"  # the members of a workflow
+    REPLAY = "replay"
+    FORGET = "forget"  # the edges of tasks that are gone
+    REGATE = "regate"  # the partitions of a queue whose limit has changed
+
+
+class Errand(Struct, omit_defaults=True):
+    """Something to go on with, about a task, a workflow or a queue. `n` is its number if it is stored already.
+
+    `after` is how far it has come.
+    """
+
+    what: What
+    about: str
+    state: State = State.COMPLETED
+    note: str = ""
+    actor: str = ""
+    after: str = ""
+    n: int | None = None
+
+
+class Snapshot:
+    """A look at the store."""
+
+    def __init__(self, connection: Connection, schema: str, catalog: Catalog, now: Instant) -> None:
+        self.connection = connection
+        self.schema = schema
+        self.catalog = catalog
+        self.now = now
+
+    async def rows(self, name: str, *parameters: Any) -> list[Any]:
+        """The rows of the statement `name`."""
+        found: list[Any] = await self.connection.fetch(statement(name, self.schema), *parameters)
+        return found
+
+    async def row(self, name: str, *parameters: Any) -> Any:
+        """The first row of the statement `name`, or None."""
+        return await self.connection.fetchrow(statement(name, self.schema), *parameters)
+
+    async def value(self, name: str, *parameters: Any) -> Any:
+        """The first value of the first row of the statement `name`, or None."""
+        return await self.connection.fetchval(statement(name, self.schema), *parameters)
+
+    def record(self, row: Row) -> TaskRecord:
+        return record_of(row, self.catalog.stream(row["stream"]))
+
+    async def find(self, ids: Sequence[str]) -> dict[str, Row]:
+        """The rows of those tasks that exist, wherever they are."""
+        return {str(row["id"]): row for row in await self.rows("find", real_ids(ids))}
+
+    async def tallies(self) -> list[tuple[str, int, str, int]]:
+        """Every count that is not zero: what, stream, queue, n."""
+        return [tuple(row) for row in await self.rows("tallies")]
+
+    def settings(self, queue: str) -> QueueSettings:
+        return self.catalog.settings(queue)
+
+    def standing(self, queue: str) -> QueueSettings | None:
+        return self.catalog.standing(queue)
+
+
+class Transaction(Snapshot):
+    """A write transaction: counts, topics and what is to be followed up gather here.
+
+    Whoever opened it has `aftermath.conclude` write the counts and follow up, and then rings.
+    """
+
+    def __init__(self, connection: Connection, schema: str, catalog: Catalog, now: Instant) -> None:
+        super().__init__(connection, schema, catalog, now)
+        self.changes: dict[tuple[str, int, str, int], int] = defaultdict(int)
+        self.shares: dict[tuple[str, str], int] = defaultdict(int)
+        self.errands: deque[Errand] = deque()
+        self.partitions: dict[str, dict[str, None]] = {}
+        self.topics: set[str] = set()
+
+    async def write(self, name: str, *parameters: Any) -> int:
+        """Run the statement `name`; how many rows it changed."""
+        status: str = await self.connection.execute(statement(name, self.schema), *parameters)
+        return int(status.rpartition(" ")[2])
+
+    def count(self, what: State, stream: int, change: int, day: int = 0) -> None:
+        """Count tasks of a stream by state; finished ones also by the day of their end."""
+        self.changes[what, stream, "", day] += change
+
+    def tally(self, what: Counter, queue: str, change: int = 1) -> None:
+        """Count what happened in a queue."""
+        self.changes[what, 0, queue, 0] += change
+
+    def count_pending(self, number: int, share: str, change: int) -> None:
+        """Count pending tasks of one share of a stream."""
+        self.changes[State.PENDING, number, "", 0] += change
+        stream = self.catalog.stream(number)
+        if stream.fair:
+            self.shares[stream.queue, share] += change
+
+    def touch(self, queue: str, partition: str) -> None:
+        """Note a partition in which a pending task has come or gone, or a slot come free: who is next may change."""
+        if self.settings(queue).per_partition is not None:
+            self.partitions.setdefault(queue, {})[partition] = None
+
+    async def flush(self) -> None:
+        """Write the counts that have changed."""
+        changes = [(*key, change) for key, change in self.changes.items() if change]
+        if changes:
+            await self.write("count", *columns(changes, 5))
+        self.changes.clear()
+        shares = [(*key, change) for key, change in self.shares.items() if change]
+        if shares:
+            await self.write("count_shares", *columns(shares, 3))
+        self.shares.clear()
+
+    async def save_queue(self, queue: Queue) -> None:
+        """Write a queue that has been changed. The catalog is read again by whoever comes next."""
+        await self.write("save_queue", queue.name, queue.state, encode(queue.settings), queue.epoch)
+        await self.next_generation()
+
+    async def next_generation(self) -> None:
+        await self.write("next_generation")
+
+    def make_queue(self, name: str) -> Queue:
+        """The queue of this name; made, and the transaction repeated, if there is none."""
+        queue = self.catalog.queues.get(name)
+        if queue is None:
+            raise Missing([name], [])
+        return queue
+
+    def key_of(self, record: TaskRecord) -> StreamKey:
+        """Which stream a task belongs to as it is ranked now."""
+        epoch, fair = self.catalog.epoch(record.queue), self.settings(record.queue).fair
+        band = band_of_record(record)
+        return (record.queue, record.name, record.requires, record.lane, epoch, fair, band)
+
+    def streams_of(self, records: Iterable[TaskRecord]) -> dict[StreamKey, int]:
+        """The numbers of the streams of some tasks; those that are missing are made, and the transaction repeated."""
+        keys = {self.key_of(record): None for record in records}
+        numbers = self.catalog.numbers
+        missing = [key for key in keys if key not in numbers]
+        if missing:
+            raise Missing([], missing)
+        return {key: numbers[key] for key in keys}
+
+    def tell(self, queue: str, state: State) -> None:
+        """Note whom to ring for a task that has come to `state`."""
+        if state in WAITING:  # for later, too: whoever sleeps until something falls due must learn of it
+            self.topics.add(work_topic(queue))
+        else:
+            self.topics.add(ended_topic(queue))
+        if self.settings(queue).limits_starts:  # a slot may have come free
+            self.topics.add(work_topic(queue))
+
+    async def remember(self, actor: str, act: str, target: str, detail: str = "") -> None:
+        """One line of the audit log."""
+        entry = AuditEntry(at=self.now, actor=actor, act=act, target=target, detail=detail)
+        await self.write("add_audit", self.now, encode(entry))

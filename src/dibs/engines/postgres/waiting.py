@@ -1,0 +1,148 @@
+"""Tasks that wait for others: what follows when one of them ends, leaves or becomes more urgent.
+
+Each step takes errands of one kind and a bound, does as much as the bound allows with a fixed number of statements, and
+answers how much that was and which of the errands are not finished. What is done needs no note of its own: an edge that
+has been judged is closed, one that has been weighed has its weight.
+
+Two transactions may judge different edges of one dependent at the same time. Each locks the dependent first and looks
+at what is open afterwards, so the second one sees what the first has closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+import msgspec
+
+from dibs.core.graph import ERRAND_BUDGET, Rule, Verdict, judge
+from dibs.core.moves import buried, cancelled, inherits, unblocked
+from dibs.core.states import UNFINISHED, Reason, State
+from dibs.core.task import TaskRecord
+from dibs.engines.base import Need
+from dibs.engines.postgres.records import Records
+from dibs.engines.postgres.rows import columns
+from dibs.engines.postgres.transaction import Errand, Snapshot, Transaction
+
+__all__ = ["Done", "end", "follow_ends", "followers", "forget", "inherit_anew", "leave", "needs", "weigh"]
+
+ANY_WEIGHT = -1
+"""No edge has it, so every edge differs from it."""
+
+Done = tuple[int, list[Errand]]
+Edge = tuple[str, int, str]
+"""Dependent, slot, prerequisite."""
+
+texts_decoder = msgspec.json.Decoder(list[str])
+
+
+async def follow_ends(transaction: Transaction, errands: list[Errand], most: int) -> Done:
+    """Judge open edges that lead to tasks that have ended."""
+    edges = await transaction.rows("open_edges_to", [errand.about for errand in errands], most)
+    unfinished = errands[max(edge["position"] for edge in edges) :] if len(edges) == most else []
+    ends: dict[str, tuple[Verdict, str]] = {}
+    goes: dict[str, None] = {}
+    for edge in sorted(edges, key=lambda edge: (edge["position"], str(edge["dependent"]), edge["slot"])):
+        errand, dependent = errands[edge["position"]], str(edge["dependent"])
+        verdict = judge(Rule(edge["rule"]), errand.state)
+        if verdict is Verdict.GO:
+            goes[dependent] = None
+        else:
+            ends.setdefault(dependent, (verdict, f"{errand.about} is {errand.state}"))
+    if edges:
+        records = Records(transaction)
+        await records.load([*ends, *goes])
+        await transaction.write("close_edges", [e["dependent"] for e in edges], [e["slot"] for e in edges])
+        await apply(transaction, records, ends, [each for each in goes if each not in ends])
+    return max(len(edges), len(errands) - len(unfinished)), unfinished
+
+
+async def apply(
+    transaction: Transaction, records: Records, ends: dict[str, tuple[Verdict, str]], goes: list[str]
+) -> None:
+    """Dependents end as their edges say, or are unblocked if nothing else keeps them."""
+    needing = await records.those("needing", goes)
+    for record in list(records.current.values()):
+        if record.state is not State.BLOCKED:
+            continue
+        if record.id in ends:
+            end(transaction, records, record, *ends[record.id])
+        elif record.id not in needing:
+            records.put(unblocked(record, transaction.settings(record.queue), transaction.now))
+        else:
+            continue
+        transaction.tell(record.queue, records.current[record.id].state)
+    await records.flush()
+
+
+def end(transaction: Transaction, records: Records, record: TaskRecord, verdict: Verdict, note: str) -> None:
+    """A blocked task ends because of what it waited for."""
+    if verdict is Verdict.CANCEL:
+        records.put(*cancelled(record, note, "", transaction.now, Reason.DEPENDENCY))
+    else:
+        records.put(*buried(record, Reason.DEPENDENCY, "", transaction.now, note))
+
+
+async def leave(transaction: Transaction, errands: list[Errand], most: int) -> Done:
+    """Close the open edges of tasks that have ended while they waited."""
+    edges = await open_edges(transaction, {errand.about: ANY_WEIGHT for errand in errands}, most)
+    if edges:
+        await transaction.write("close_edges", [edge[0] for edge in edges], [edge[1] for edge in edges])
+        await inherit_anew(transaction, [edge[2] for edge in edges])
+    return max(len(edges), len(errands)), errands if len(edges) == most else []
+
+
+async def weigh(transaction: Transaction, errands: list[Errand], most: int) -> Done:
+    """What some tasks wait for learns of their new urgency."""
+    found = await transaction.find([errand.about for errand in errands])
+    urgencies = {task_id: transaction.record(row).urgency for task_id, row in found.items()}
+    edges = await open_edges(transaction, urgencies, most)
+    if edges:
+        weights = [(edge[0], edge[1], urgencies[edge[0]]) for edge in edges]
+        await transaction.write("weigh_edges", *columns(weights, 3))
+        await inherit_anew(transaction, [edge[2] for edge in edges])
+    return max(len(edges), len(errands)), errands if len(edges) == most else []
+
+
+async def open_edges(transaction: Transaction, weights: dict[str, int], most: int) -> list[Edge]:
+    """Some open edges of tasks that weigh otherwise."""
+    rows = await transaction.rows("open_edges_of", list(weights), list(weights.values()), most)
+    return [(str(row["dependent"]), row["slot"], str(row["prerequisite"])) for row in rows]
+
+
+async def inherit_anew(transaction: Transaction, ids: Sequence[str]) -> None:
+    """Unfinished tasks get the urgency of the most urgent ones that wait for them."""
+    wanted = iter(sorted(set(ids)))
+    while part := list(islice(wanted, ERRAND_BUDGET)):
+        records = Records(transaction)
+        await records.load(part)
+        unfinished = [record.id for record in records.current.values() if record.state in UNFINISHED]
+        heaviest = {str(row["id"]): row["weight"] for row in await transaction.rows("heaviest", unfinished)}
+        for record in [records.current[task_id] for task_id in unfinished]:
+            weight = heaviest.get(record.id, 0)
+            if weight != record.inherited:
+                records.put(inherits(record, weight, transaction.settings(record.queue), transaction.now))
+        await records.flush()
+
+
+async def forget(transaction: Transaction, errands: list[Errand], most: int) -> Done:
+    """Delete the edges of tasks that are gone."""
+    errand = errands[0]
+    ids = texts_decoder.decode(errand.about)
+    if errand.n is not None:  # since then somebody may have enqueued a task of the same id
+        there = await transaction.find(ids)
+        ids = [each for each in ids if each not in there]
+    deleted = await transaction.write("forget_edges", ids, most)
+    return max(1, deleted), errands if deleted == most else errands[1:]
+
+
+async def needs(snapshot: Snapshot, ids: Sequence[str]) -> list[list[Need]]:
+    found: dict[str, list[Need]] = {task_id: [] for task_id in ids}
+    for row in await snapshot.rows("needs", list(found)):
+        found[str(row["dependent"])].append(Need(str(row["prerequisite"]), Rule(row["rule"]), row["open"]))
+    return [found[task_id] for task_id in ids]
+
+
+async def followers(snapshot: Snapshot, task_id: str, limit: int) -> list[str]:
+    edges = await snapshot.rows("open_edges_to", [task_id], limit)
+    return sorted({str(edge["dependent"]) for edge in edges})

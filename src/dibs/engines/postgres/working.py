@@ -1,0 +1,56 @@
+"""Workers: their signs of life, and what becomes of those who give none."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import structs
+
+from dibs.core.task import WorkerState
+from dibs.engines.base import Beat, Changed, WorkerRecord, worker_record, worker_topic
+from dibs.engines.postgres.rows import columns, encode
+from dibs.engines.postgres.transaction import Snapshot, Transaction
+
+__all__ = ["beat", "bury_expired", "leave", "set_worker_state", "workers"]
+
+record_decoder = msgspec.json.Decoder(WorkerRecord)
+
+
+async def workers(snapshot: Snapshot) -> list[WorkerRecord]:
+    rows = await snapshot.rows("workers")
+    return [structs.replace(record_decoder.decode(row["record"]), state=WorkerState(row["state"])) for row in rows]
+
+
+async def beat(transaction: Transaction, sign: Beat) -> WorkerState:
+    stored = await transaction.row("worker", sign.id)
+    old, started_at = None, transaction.now
+    if stored is not None:
+        old, started_at = WorkerState(stored["state"]), record_decoder.decode(stored["record"]).started_at
+    record = worker_record(sign, old, started_at, transaction.now)
+    await transaction.write("save_worker", sign.id, record.state, record.expires_at, encode(record))
+    if sign.minutes:
+        minutes = {(m.minute, m.worker, m.queue, m.tier): encode(m) for m in sign.minutes}
+        await transaction.write("save_minutes", *columns([(*key, record) for key, record in minutes.items()], 5))
+    return record.state
+
+
+async def leave(transaction: Transaction, worker: str) -> None:
+    await transaction.write("delete_worker", worker)
+
+
+async def set_worker_state(transaction: Transaction, worker: str, state: WorkerState, actor: str) -> Changed:
+    stored = await transaction.row("worker", worker)
+    if stored is None:
+        return Changed.UNKNOWN
+    if WorkerState.DEAD in (stored["state"], state):
+        return Changed.WRONG_STATE
+    if stored["state"] == state:
+        return Changed.UNCHANGED
+    await transaction.write("set_worker_state", state, worker)
+    await transaction.remember(actor, f"set worker {state}", worker)
+    transaction.topics.add(worker_topic(worker))
+    return Changed.DONE
+
+
+async def bury_expired(transaction: Transaction) -> list[str]:
+    """Mark workers dead whose record has expired."""
+    return sorted(row["id"] for row in await transaction.rows("bury_workers", transaction.now))

@@ -1,0 +1,204 @@
+"""Opening a PostgreSQL store: what is made, what is refused, and what people are told."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from postgres_help import NOW, claim, connection, engines, new, run, settle, sound
+
+from dibs.core.states import State
+from dibs.core.times import DAY
+from dibs.engines.base import Term
+from dibs.engines.postgres import PostgresEngine, from_url
+from dibs.engines.postgres.layout import migration_sql
+from dibs.errors import Closed, InvalidOption, StoreMismatch, StoreUnavailable
+from servers.postgres import new_url, server_url
+
+
+def schema_of(url: str) -> str:
+    return url.rpartition("schema=")[2]
+
+
+def test_many_may_open_a_new_store_at_once() -> None:
+    async def test() -> None:
+        url = new_url()
+        crew = [from_url(url) for _ in range(6)]
+        await asyncio.gather(*(engine.open() for engine in crew))
+        await asyncio.gather(*(engine.enqueue([new()]) for engine in crew))
+        assert (await crew[0].counts())["default"][State.PENDING] == 6
+        await asyncio.gather(*(engine.close() for engine in crew))
+
+    run(test)
+
+
+def test_two_installations_in_one_database() -> None:
+    async def test() -> None:
+        async with engines() as (one,), engines() as (other,):
+            await one.enqueue([new()])
+            assert await other.counts() == {}
+            assert await claim(other, 1) == []
+            assert len(await claim(one, 1)) == 1
+
+    run(test)
+
+
+def test_an_odd_name_for_a_schema() -> None:
+    async def test() -> None:
+        engine = from_url(f"{new_url()}%20%22odd%22%20dibs.x")
+        await engine.open()
+        await engine.enqueue([new()])
+        await settle(engine, await claim(engine, 1))
+        await sound(engine)
+        await engine.close()
+
+    run(test)
+
+
+def test_migrations_are_told_before_they_are_applied() -> None:
+    async def test() -> None:
+        engine = from_url(new_url())
+        assert await engine.migrations() == ["0001 first"]
+        assert await engine.migrations() == ["0001 first"], "looking changes nothing"
+        await engine.open()
+        assert await engine.migrations() == []
+        await engine.close()
+        assert all('"some schema"' in script for script in migration_sql("some schema", 0))
+
+    run(test)
+
+
+def test_a_schema_of_somebody_else_is_left_alone() -> None:
+    async def test() -> None:
+        url = new_url()
+        async with connection() as own:
+            await own.execute(f"CREATE SCHEMA {schema_of(url)}; CREATE TABLE {schema_of(url)}.invoices (n int)")
+            with pytest.raises(StoreMismatch, match="another application"):
+                await from_url(url).open()
+            tables = await own.fetchval("SELECT count(*) FROM pg_tables WHERE schemaname = $1", schema_of(url))
+            assert tables == 1
+
+    run(test)
+
+
+def test_a_store_of_a_newer_dibs_is_refused() -> None:
+    async def test() -> None:
+        url = new_url()
+        engine = from_url(url)
+        await engine.open()
+        await engine.close()
+        async with connection() as own:
+            await own.execute(f"UPDATE {schema_of(url)}.store SET layout = 99, oldest_reader = 99")
+        with pytest.raises(StoreMismatch, match="newer Dibs"):
+            await engine.open()
+        async with connection() as own:
+            await own.execute(f"UPDATE {schema_of(url)}.store SET layout = 99, oldest_reader = 1")
+        await engine.open()  # newer, but still to be read by us
+        await engine.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("postgresql://ada:secret@127.0.0.1:1/none?connect_timeout=2", "can't be reached"),
+        ("postgresql://ada:secret@no-such-host.invalid/none?connect_timeout=2", "can't be reached|in time"),
+    ],
+)
+def test_a_server_that_is_not_there(url: str, told: str) -> None:
+    async def test() -> None:
+        with pytest.raises(StoreUnavailable, match=told) as caught:
+            await from_url(url).open()
+        assert "secret" not in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+    run(test)
+
+
+def test_a_database_that_is_not_there() -> None:
+    async def test() -> None:
+        with pytest.raises(StoreUnavailable, match="no such database"):
+            await from_url(server_url().replace("/postgres?", "/nowhere?")).open()
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("mysql://x", "does not name a PostgreSQL"),
+        ("postgresql://h/d?scheme=x", "Did you mean 'schema'"),
+        ("postgresql://h/d?schema=pg_x", "schema must be"),
+        ("postgresql://h/d?pool_size=0", "pool_size must be"),
+        ("postgresql://h/d?timeout=soon", "timeout must be"),
+        ("postgresql://h/d?pgbouncer=maybe", "yes or no"),
+    ],
+)
+def test_wrong_urls(url: str, told: str) -> None:
+    with pytest.raises(InvalidOption, match=told):
+        from_url(url)
+
+
+def test_a_closed_engine_says_so() -> None:
+    async def test() -> None:
+        async with engines() as (engine,):
+            await engine.close()
+            with pytest.raises(Closed):
+                await engine.counts()
+
+    run(test)
+
+
+def test_works_without_prepared_statements() -> None:
+    async def test() -> None:
+        async with engines(pgbouncer="yes") as (engine,):
+            await engine.enqueue([new() for _ in range(5)])
+            await settle(engine, await claim(engine, 5))
+            await sound(engine)
+
+    run(test)
+
+
+async def lead(engine: PostgresEngine, now: int) -> Term:
+    term = await engine.lead("leader", now=now)
+    assert term is not None
+    return term
+
+
+def test_finished_tasks_go_to_their_day_and_with_it() -> None:
+    async def test() -> None:
+        async with engines() as (engine,):
+            made = await engine.chore("make_days", await lead(engine, NOW), now=NOW)
+            assert made.done == 3
+            again = await engine.chore("make_days", await lead(engine, NOW), now=NOW)
+            assert again.done == 0
+            tasks = [new() for _ in range(10)]
+            await engine.enqueue(tasks, now=NOW)
+            await settle(engine, await claim(engine, 10, now=NOW), now=NOW)
+            async with connection() as own:
+                name = f"{engine.address.schema}.finished_{NOW // DAY}"
+                assert await own.fetchval(f"SELECT count(*) FROM {name}") == 10
+                later = NOW + 9 * DAY
+                pruned = await engine.chore("prune_finished", await lead(engine, later), now=later)
+                assert (pruned.done, pruned.more) == (10, False)
+                assert await own.fetchval("SELECT to_regclass($1)", name) is None
+            assert await engine.get([tasks[0].id]) == [None]
+            assert (await engine.counts())["default"][State.COMPLETED] == 0
+            await sound(engine)
+
+    run(test)
+
+
+def test_counts_are_the_same_folded_or_not() -> None:
+    async def test() -> None:
+        async with engines() as (engine,):
+            await engine.enqueue([new() for _ in range(7)], now=NOW)
+            await settle(engine, await claim(engine, 3, now=NOW), now=NOW)
+            before = await engine.counts(), await engine.counters()
+            folded = await engine.chore("fold_counts", await lead(engine, NOW), now=NOW)
+            assert folded.done > 0
+            assert (await engine.counts(), await engine.counters()) == before
+            await sound(engine)
+
+    run(test)

@@ -1,0 +1,262 @@
+"""Several engines on one PostgreSQL store at the same time: what each does is whole, and nobody is in another's way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter as Tally
+
+from postgres_help import NOW, claim, engines, new, run, set_queue, settle, sound
+
+from dibs.core.graph import Edge
+from dibs.core.states import State
+from dibs.core.task import Lease, NewTask, Outcome, Settlement
+from dibs.core.times import SECOND
+from dibs.engines.base import Changed, ClaimRequest, EnqueueOutcome, SettleOutcome, work_topic
+from dibs.engines.postgres import PostgresEngine
+
+PATIENCE = 10.0
+
+
+def test_every_task_is_given_to_one() -> None:
+    async def test() -> None:
+        async with engines(4) as crew:
+            tasks = [new(name=f"kind{i % 3}", priority=(50, 70, 20)[i % 3]) for i in range(600)]
+            await crew[0].enqueue(tasks)
+
+            async def work(engine: PostgresEngine, worker: str) -> list[str]:
+                given: list[str] = []
+                while found := await claim(engine, 7, worker):
+                    given += [task.id for task in found]
+                    await settle(engine, found)
+                return given
+
+            given = await asyncio.gather(*(work(engine, f"w{i}") for i, engine in enumerate(crew)))
+            assert Tally(task_id for each in given for task_id in each) == Tally(task.id for task in tasks)
+            assert (await crew[0].counts())["default"][State.COMPLETED] == len(tasks)
+            await sound(crew[0])
+
+    run(test)
+
+
+def test_one_key_is_one_task() -> None:
+    async def test() -> None:
+        async with engines(4) as crew:
+            keys = [f"k{i}" for i in range(40)]
+
+            async def produce(engine: PostgresEngine, order: int) -> list[EnqueueOutcome]:
+                batch = [new(key=key) for key in (keys if order % 2 else reversed(keys))]
+                answers = await engine.enqueue(batch)
+                return [answer.outcome for answer in answers]
+
+            outcomes = await asyncio.gather(*(produce(engine, i) for i, engine in enumerate(crew)))
+            counted = Tally(outcome for each in outcomes for outcome in each)
+            assert counted == {EnqueueOutcome.ENQUEUED: len(keys), EnqueueOutcome.DUPLICATE: 3 * len(keys)}
+            await sound(crew[0])
+
+    run(test)
+
+
+def test_one_id_is_one_task() -> None:
+    async def test() -> None:
+        async with engines(4) as crew:
+            for batch in ([new() for _ in range(20)], [new(deadline=2**50) for _ in range(20)]):
+                answers = await asyncio.gather(*(engine.enqueue(batch) for engine in crew))
+                counted = Tally(answer.outcome for each in answers for answer in each)
+                assert counted == {EnqueueOutcome.ENQUEUED: 20, EnqueueOutcome.EXISTS: 60}
+            assert (await crew[0].counts())["default"][State.PENDING] == 40
+
+    run(test)
+
+
+def test_a_repeat_of_what_has_ended_meanwhile_is_known() -> None:
+    async def test() -> None:
+        async with engines(2) as (producer, worker):
+            for _ in range(30):
+                task = new()
+                await producer.enqueue([task])
+                found = await claim(worker, 1)
+                _, answers = await asyncio.gather(settle(worker, found), producer.enqueue([task]))
+                assert answers[0].outcome is EnqueueOutcome.EXISTS
+            assert await claim(worker, 1) == []
+            await sound(producer)
+
+    run(test)
+
+
+def test_prerequisites_that_end_together_unblock() -> None:
+    async def test() -> None:
+        async with engines(3) as crew:
+            for _ in range(15):
+                needs = [new() for _ in range(3)]
+                dependent = new(after=tuple(Edge(need.id) for need in needs))
+                await crew[0].enqueue([*needs, dependent])
+                found = await claim(crew[0], 3)
+                assert len(found) == 3
+                await asyncio.gather(*(settle(engine, [task]) for engine, task in zip(crew, found, strict=True)))
+                (task,) = await claim(crew[0], 3)
+                assert task.id == dependent.id
+                await settle(crew[0], [task])
+            await sound(crew[0])
+
+    run(test)
+
+
+def test_waiting_for_what_ends_just_now() -> None:
+    async def test() -> None:
+        async with engines(2) as (producer, worker):
+            for _ in range(30):
+                need = new()
+                await producer.enqueue([need])
+                found = await claim(worker, 1)
+                dependent = new(after=(Edge(need.id),))
+                await asyncio.gather(settle(worker, found), producer.enqueue([dependent]))
+                (task,) = await claim(worker, 5)
+                assert task.id == dependent.id
+                await settle(worker, [task])
+            await sound(producer)
+
+    run(test)
+
+
+def test_a_limit_holds_whoever_claims() -> None:
+    async def test() -> None:
+        async with engines(4) as crew:
+            await set_queue(crew[0], max_concurrent=3)
+            await crew[0].enqueue([new() for _ in range(60)])
+            running: Tally[str] = Tally()
+            most = 0
+            done = 0
+
+            async def work(engine: PostgresEngine, worker: str) -> None:
+                nonlocal most, done
+                while done < 60:
+                    found = await claim(engine, 2, worker)
+                    running[worker] = len(found)
+                    most = max(most, running.total())
+                    running[worker] = 0
+                    await settle(engine, found)
+                    done += len(found)
+
+            await asyncio.gather(*(work(engine, f"w{i}") for i, engine in enumerate(crew)))
+            assert most <= 3
+            await sound(crew[0])
+
+    run(test)
+
+
+def test_one_at_a_time_by_partition() -> None:
+    async def test() -> None:
+        async with engines(4) as crew:
+            await set_queue(crew[0], per_partition=1)
+            tasks = [new(partition=f"p{i % 5}") for i in range(50)]
+            await crew[0].enqueue(tasks)
+            holders: dict[str, str] = {}
+            done = 0
+
+            async def work(engine: PostgresEngine, worker: str) -> None:
+                nonlocal done
+                while done < len(tasks):
+                    for task in await claim(engine, 3, worker):
+                        assert holders.setdefault(task.partition or "", task.id) == task.id
+                        del holders[task.partition or ""]
+                        await settle(engine, [task])
+                        done += 1
+
+            await asyncio.gather(*(work(engine, f"w{i}") for i, engine in enumerate(crew)))
+            assert done == len(tasks)
+            await sound(crew[0])
+
+    run(test)
+
+
+def test_a_zombie_and_an_heir() -> None:
+    async def test() -> None:
+        async with engines(2) as (zombie, heir):
+            await zombie.enqueue([new()], now=0)
+            (old,) = await claim(zombie, 1, now=0)
+            await heir.rescue(now=2**40)
+            (task,) = await claim(heir, 1, now=2**40)
+            late = [Settlement(lease=Lease(old.id, old.lease), outcome=Outcome.COMPLETED)]
+            refused, _ = await asyncio.gather(zombie.settle(late), settle(heir, [task]))
+            assert refused == [SettleOutcome.REFUSED]
+            (record,) = await heir.get([task.id])
+            assert record is not None
+            assert (record.state, record.settled_lease) == (State.COMPLETED, task.lease)
+
+    run(test)
+
+
+def test_a_queue_that_is_deleted_leaves_nothing_behind() -> None:
+    async def test() -> None:
+        async with engines(3) as crew:
+            for _ in range(5):
+                await crew[0].enqueue([new() for _ in range(20)])
+                batches: list[list[NewTask]] = [[new() for _ in range(3)] for _ in range(20)]
+                deleted, *_ = await asyncio.gather(
+                    crew[0].delete_queue("default", force=True),
+                    *(crew[1 + i % 2].enqueue(batch) for i, batch in enumerate(batches)),
+                )
+                assert deleted is Changed.DONE
+                names = {record.name for record in await crew[0].queues()}
+                counts = (await crew[0].counts()).get("default", {})
+                waiting = sum(counts.get(state, 0) for state in (State.PENDING, State.SCHEDULED))
+                assert waiting == 0 or "default" in names, "what waits must be in a queue that exists"
+                await crew[0].delete_queue("default", force=True)
+            await sound(crew[0])
+
+    run(test)
+
+
+def test_rings_are_heard_elsewhere() -> None:
+    async def test() -> None:
+        async with engines(2) as (producer, worker):
+            await producer.enqueue([new()])
+            bell = worker.subscribe([work_topic("default")])
+            await bell.wait(PATIENCE)  # it rings when it begins to listen, for something may have happened before
+            for _ in range(3):
+                waiting = asyncio.create_task(bell.wait(PATIENCE))
+                await producer.enqueue([new()])
+                assert await waiting
+            bell.close()
+
+    run(test)
+
+
+def test_a_promoted_task_is_still_ranked_by_the_settings_it_was_ranked_by() -> None:
+    """In a queue whose tasks concern each other, too: only the rerank chore ranks anew, and it must find the task."""
+
+    async def test() -> None:
+        async with engines() as (engine,):
+            await set_queue(engine, fair=True)
+            task = new(delay=SECOND, priority=100)
+            await engine.enqueue([task], now=NOW)
+            await set_queue(engine, policy="strict")
+            later = NOW + 2 * SECOND
+            request = ClaimRequest(worker="w", sequence=1, queues=("nowhere",), limit=1)
+            await engine.claim(request, now=later)
+            (record,) = await engine.get([task.id])
+            assert record is not None
+            assert record.state is State.PENDING
+            assert [queue.stale for queue in await engine.queues()] == [1]
+            term = await engine.lead("leader", now=later)
+            assert term is not None
+            await engine.chore("rerank", term, now=later)
+            (ranked,) = await engine.get([task.id])
+            assert ranked is not None
+            assert ranked.rank_offset < record.rank_offset
+            assert [queue.stale for queue in await engine.queues()] == [0]
+
+    run(test)
+
+
+def test_a_known_task_makes_no_queue() -> None:
+    async def test() -> None:
+        async with engines() as (engine,):
+            task = new()
+            await engine.enqueue([task])
+            await engine.delete_queue("default", force=True)
+            (answer,) = await engine.enqueue([task])
+            assert answer.outcome is EnqueueOutcome.EXISTS
+            assert await engine.queues() == []
+
+    run(test)

@@ -1,0 +1,136 @@
+"""Hot statements read about as many rows as they give, however many there are, whatever the planner believes.
+
+PostgreSQL itself counts, within a transaction, how often each table is scanned from end to end and how many rows are
+fetched through indexes. Plans are tried on tables that were never analysed and on analysed ones, made for the
+parameters and made once for all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from postgres_help import NOW, claim, connection, engines, new, run
+
+from dibs.core.priority import scale
+from dibs.core.settings import QueueSettings
+from dibs.engines.postgres import PostgresEngine
+from dibs.engines.postgres.cursors import BEGINNING
+from dibs.engines.postgres.statements import functions, source, statement
+
+DEPTH = 4000
+ELSEWHERE = 500
+BATCHES = (1, 100, 1000)
+MODES = ("force_custom_plan", "force_generic_plan")
+
+READ = """
+SELECT coalesce(sum(seq_tup_read), 0) AS scanned, coalesce(sum(idx_tup_fetch), 0) AS fetched
+FROM pg_stat_xact_user_tables
+WHERE schemaname = $1 AND (relname = 'tasks' OR relname LIKE 'finished%' OR relname = 'dead')
+"""
+
+
+async def fill(engine: PostgresEngine) -> None:
+    """Pending tasks of two kinds and two priorities, scheduled ones, running ones and finished ones."""
+    for name in ("work", "other"):
+        for priority in (50, 70):
+            await engine.enqueue([new(name=name, priority=priority) for _ in range(DEPTH // 4)], now=NOW)
+    await engine.enqueue([new(delay=10**9) for _ in range(ELSEWHERE)], now=NOW)
+    await engine.enqueue([new(queue="far") for _ in range(ELSEWHERE)], now=NOW)
+
+
+async def reading(own: Any, schema: str, name: str, *parameters: object) -> tuple[int, int, list[Any]]:
+    """What a statement scanned and fetched, and its rows; nothing is kept of what it did."""
+    transaction = own.transaction()
+    await transaction.start()
+    before = await own.fetchrow(READ, schema)  # of transactions before that have not been added up yet
+    rows = await own.fetch(statement(name, schema), *parameters)
+    after = await own.fetchrow(READ, schema)
+    await transaction.rollback()
+    return int(after["scanned"] - before["scanned"]), int(after["fetched"] - before["fetched"]), rows
+
+
+def claim_parameters(engine: PostgresEngine, wanted: int, streams: int) -> tuple[object, ...]:
+    store = engine._store
+    assert store is not None
+    numbers = [stream.number for stream in store.catalog.of_queue("default")][:streams]
+    pace = scale(QueueSettings(), 0)
+    zeros = [0] * len(numbers)
+    spans = [pace] * len(numbers)
+    lows = [BEGINNING] * len(numbers)
+    return (NOW, store.catalog.generation, "w", 1, None, wanted, numbers, zeros, zeros, spans, lows, False, False)
+
+
+@pytest.mark.parametrize("analysed", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+def test_hot_statements_read_what_they_give(mode: str, analysed: bool) -> None:
+    async def test() -> None:
+        async with engines() as (engine,), connection() as own:
+            schema = engine.address.schema
+            await own.execute(f"SET plan_cache_mode = {mode}")
+            await own.fetch(statement("complete", schema), NOW, [], [], [])  # planned while everything is empty
+            await fill(engine)
+            given = await claim(engine, 1500, now=NOW)
+            if analysed:
+                await own.execute(f"ANALYZE {schema}.tasks")
+            for batch in BATCHES:
+                for streams in (1, 4):
+                    scanned, fetched, rows = await reading(
+                        own, schema, "claim", *claim_parameters(engine, batch, streams)
+                    )
+                    assert len(rows) == min(batch, DEPTH // 4 * streams) + 1
+                    assert scanned == 0
+                    assert fetched <= (streams + 4) * batch + 20
+                runs = sorted((task.id, task.lease) for task in given[:batch])
+                ids, leases = [run[0] for run in runs], [run[1] for run in runs]
+                results = [b"null"] * len(ids)
+                scanned, fetched, rows = await reading(own, schema, "complete", NOW, ids, leases, results)
+                assert (scanned, len(rows)) == (0, len(ids))
+                assert fetched <= 2 * len(ids) + 20
+                spans: list[int] = [10**7] * len(ids)
+                nothing: list[None] = [None] * len(ids)
+                scanned, fetched, rows = await reading(own, schema, "extend", NOW, ids, leases, spans, nothing, 10**12)
+                assert (scanned, len(rows)) == (0, len(ids))
+                assert fetched <= 4 * len(ids) + 20
+                scanned, fetched, rows = await reading(own, schema, "find", ids)
+                assert (scanned, len(rows)) == (0, len(ids))
+                assert fetched <= 2 * len(ids) + 20
+
+    run(test)
+
+
+def test_never_more_than_the_limit() -> None:
+    async def test() -> None:
+        async with engines() as (engine,):
+            await engine.enqueue([new(name=f"kind{i % 4}") for i in range(50)], now=NOW)
+            assert len(await claim(engine, 7, now=NOW)) == 7
+            assert len(await claim(engine, 0, now=NOW)) == 0
+            assert len(await claim(engine, 1000, now=NOW)) == 43
+
+    run(test)
+
+
+def test_effective_priorities_are_those_of_the_core() -> None:
+    """The database divides as Python does, to the last bit."""
+
+    async def test() -> None:
+        async with connection() as own:
+            for rank in range(-(10**15), 10**15, 7_654_321_987_654):
+                pace = 1 + abs(rank) % 999_983
+                mine = await own.fetchval(
+                    "SELECT ($1::bigint - $2::bigint)::float8 / $3::bigint::float8", NOW, rank, pace
+                )
+                assert mine == (NOW - rank) / pace
+
+    run(test)
+
+
+def test_every_file_says_what_it_is() -> None:
+    from dibs.engines.postgres.statements import HERE
+
+    for folder in ("sql", "functions", "migrations"):
+        for resource in (HERE / folder).iterdir():
+            if resource.name.endswith(".sql"):
+                assert resource.read_text(encoding="utf-8").startswith("-- "), resource.name
+    assert source("claim")
+    assert all("dibs." not in script for script in functions("elsewhere"))
