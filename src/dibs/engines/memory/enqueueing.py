@@ -177,10 +177,10 @@ def replacing(store: Store, record: TaskRecord, new: NewTask, staged: Staged, no
         return None
     if record.name != new.name:
         return EnqueueAnswer(EnqueueOutcome.CONFLICT, record.id, record.state)
-    after, _ = replaced(record, new, store.settings(new.queue), now)
+    after, _ = replaced(record, new, store.settings(record.queue), now)
     staged.keys[new.queue, new.key or ""] = after, new.fingerprint
     staged.states[record.id] = after.state
-    staged.pending[new.queue] += (after.state is State.PENDING) - (record.state is State.PENDING)
+    staged.pending[record.queue] += (after.state is State.PENDING) - (record.state is State.PENDING)
     return EnqueueAnswer(EnqueueOutcome.REPLACED, record.id, after.state)
 
 
@@ -217,11 +217,12 @@ def store_new(store: Store, new: NewTask, state: State | None, inherited: int, n
 
 
 def replace(store: Store, new: NewTask, task_id: str, now: Instant) -> None:
-    """A waiting task gets the content of a newer one."""
-    after, entry = replaced(store.tasks[task_id], new, store.settings(new.queue), now)
+    """A waiting task gets the content of a newer one. It may have been replayed into another queue."""
+    record = store.tasks[task_id]
+    after, entry = replaced(record, new, store.settings(record.queue), now)
     store.put(detached(after), entry)
     hold_key(store, new, task_id, now)
-    store.topics.add(work_topic(new.queue))
+    store.topics.add(work_topic(record.queue))
 
 
 def hold_key(store: Store, new: NewTask, task_id: str, now: Instant) -> None:

@@ -182,7 +182,7 @@ class Oracle:
         pairs = zip(QUEUES, scenario.policies, strict=True)
         self.settings = {queue: change_settings(QueueSettings(), policy) for queue, policy in pairs}
         self.tags: dict[tuple[str, str], int] = defaultdict(int)
-        self.clocks = dict.fromkeys(QUEUES, 0)
+        self.clocks: dict[str, int] = dict.fromkeys(QUEUES, 0)
         self.running: Counter[tuple[str, Scope, str]] = Counter()
         self.waiting = [
             place(each, self.settings[each.task.queue], now)

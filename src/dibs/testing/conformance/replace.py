@@ -217,6 +217,19 @@ async def test_priority_moves_it(harness: Harness) -> None:
     assert await harness.peek() == [task_id, other]
 
 
+async def test_a_task_that_was_replayed_elsewhere_is_ranked_where_it_is(harness: Harness) -> None:
+    await harness.set_queue("strict", policy="strict")
+    task_id = await harness.ended(Outcome.DEAD, key="k")
+    await harness.engine.replay([task_id], queue="strict", now=harness.now)
+    harness.later(1_000 * HOUR)
+    other = await harness.add(queue="strict", priority=60)
+    assert await rings(harness, work_topic("strict"), replace(harness, priority=59))
+    assert (await harness.record(task_id)).queue == "strict"
+    assert await harness.peek("strict") == [other, task_id]
+    await replace(harness, priority=61)
+    assert await harness.peek("strict") == [task_id, other]
+
+
 async def test_it_rings(harness: Harness) -> None:
     await harness.add(key="k", delay=DAY)
     assert await rings(harness, work_topic(QUEUE), replace(harness))
