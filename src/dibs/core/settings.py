@@ -264,7 +264,10 @@ def check_limit(value: object, where: str) -> Limit:
     for name, given in value.items():
         if name not in Limit.__struct_fields__:
             raise unknown_option(str(name), Limit.__struct_fields__, where)
-        facts[name] = check(name, given)
+        try:
+            facts[name] = check(name, given)
+        except InvalidOption as error:
+            raise InvalidOption(f"{where}: {error}") from None
     limit = Limit(**facts)  # type: ignore[arg-type]
     if limit.max_concurrent is None and limit.rate is None:
         raise InvalidOption(f"{where} limits nothing: give max_concurrent, rate, or both.")

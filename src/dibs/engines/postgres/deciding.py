@@ -209,7 +209,7 @@ def replacing(known: Known, record: TaskRecord, new: NewTask, now: Instant) -> E
         return None
     if record.name != new.name:
         return EnqueueAnswer(EnqueueOutcome.CONFLICT, record.id, record.state)
-    after, _ = replaced(record, new, known.transaction.settings(new.queue), now)
+    after, _ = replaced(record, new, known.transaction.settings(record.queue), now)
     known.staged_keys[new.queue, new.key or ""] = after
     known.fingerprints[new.queue, new.key or ""] = new.fingerprint
     known.replacements.append((new, record.id))

@@ -193,9 +193,9 @@ def replacing(known: Known, record: TaskRecord, new: NewTask, now: Instant) -> E
         return None
     if record.name != new.name:
         return EnqueueAnswer(EnqueueOutcome.CONFLICT, record.id, record.state)
-    after, _ = replaced(record, new, known.transaction.settings(new.queue), now)
+    after, _ = replaced(record, new, known.transaction.settings(record.queue), now)
     known.staged_keys[new.queue, new.key or ""] = after, new.fingerprint
     known.states[record.id] = after.state
     known.replacements.append((new, record.id))
-    known.arrived[new.queue] += (after.state is State.PENDING) - (record.state is State.PENDING)
+    known.arrived[record.queue] += (after.state is State.PENDING) - (record.state is State.PENDING)
     return EnqueueAnswer(EnqueueOutcome.REPLACED, record.id, after.state)
