@@ -214,6 +214,6 @@ def replacing(known: Known, record: TaskRecord, new: NewTask, now: Instant) -> E
     known.fingerprints[new.queue, new.key or ""] = new.fingerprint
     known.replacements.append((new, record.id))
     known.states[record.id] = after.state
-    if new.queue in known.depths:
-        known.depths[new.queue] += (after.state is State.PENDING) - (record.state is State.PENDING)
+    if record.queue in known.depths:
+        known.depths[record.queue] += (after.state is State.PENDING) - (record.state is State.PENDING)
     return EnqueueAnswer(EnqueueOutcome.REPLACED, record.id, after.state)
