@@ -54,6 +54,11 @@ class Options(Struct, frozen=True, kw_only=True):
     block: float | None = None
     connection: Any = None
 
+    @property
+    def varies(self) -> bool:
+        """Whether they come to something else with every call."""
+        return self.key is not None or self.deadline_in is not None or self.expires_in is not None
+
 
 def make_options(old: Options, given: Mapping[str, Any]) -> Options:
     """`old` with what is given (not None) changed."""
