@@ -21,7 +21,6 @@ from dibs.runtime.ids import IdMaker
 
 QUEUE = "bench"
 GROUPS = 10_000
-FULL = 100_000
 Make = Callable[[int], dict[str, str]]
 
 new_id = IdMaker()
@@ -43,6 +42,7 @@ def main() -> None:
     parser.add_argument("--engine", choices=("sqlite", "memory"), default="sqlite")
     parser.add_argument("--tasks", type=int, default=20_000)
     parser.add_argument("--batch", type=int, default=50, help="tasks per claim")
+    parser.add_argument("--full", type=int, default=100_000, help="tasks of the partition that is full")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -77,7 +77,7 @@ async def contest(name: str, options: argparse.Namespace) -> float:
     async with opened(options.engine) as engine:
         await engine.set_queue(QUEUE, settings, expected=0)
         if name == "beside a full partition":
-            await fill(engine, FULL, lambda _: {"partition": "full"}, priority=90)
+            await fill(engine, options.full, lambda _: {"partition": "full"}, priority=90)
             blocker = ClaimRequest(worker="blocker", sequence=1, queues=(QUEUE,), limit=1, lease=HOUR)
             assert len((await engine.claim(blocker)).tasks) == 1
         await fill(engine, options.tasks, facts, priority=50)

@@ -36,3 +36,15 @@ def test_depth() -> None:
 def test_idle() -> None:
     report = run("idle.py", "--seconds", "0.5")
     assert 0 < report["memory_mib"] < 200
+
+
+def test_limits() -> None:
+    report = run("limits.py", "--tasks", "200", "--batch", "20", "--rounds", "1", "--full", "1000")
+    assert set(report) == {"no limits", "1 per partition", "beside a full partition", "fair tenants"}
+    assert all(row["per_second"] > 0 for row in report.values())
+
+
+def test_waiting() -> None:
+    report = run("waiting.py", "--tasks", "1500", "--rounds", "1")
+    assert 0 < report["unblock"]
+    assert 0 < report["drain_joined"]
