@@ -1,0 +1,424 @@
+"""The values that engines take and give, besides those of `dibs.core`: answers, requests, records, topics."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+from dibs.core.graph import Rule
+from dibs.core.states import State
+from dibs.core.task import Lease, LeasedTask, TaskRecord, WorkerState
+from dibs.core.times import Duration, Instant
+
+__all__ = [
+    "ACCEPTED",
+    "COUNT_LIMIT",
+    "FIRE_BATCH",
+    "REJECTED",
+    "SCHEDULES",
+    "VISIT_LIMIT",
+    "AuditEntry",
+    "Beat",
+    "CancelOutcome",
+    "Changed",
+    "ChoreRecord",
+    "ClaimRequest",
+    "Claimed",
+    "Counter",
+    "EnqueueAnswer",
+    "EnqueueOutcome",
+    "ExtendAnswer",
+    "ExtendOutcome",
+    "Extension",
+    "Feature",
+    "Finding",
+    "Fired",
+    "Floor",
+    "Level",
+    "Minute",
+    "Need",
+    "NewWorkflow",
+    "Page",
+    "Position",
+    "Query",
+    "Rescued",
+    "SettleOutcome",
+    "TenantRecord",
+    "Term",
+    "WorkerRecord",
+    "WorkflowRecord",
+    "ended_topic",
+    "work_topic",
+    "worker_record",
+    "worker_topic",
+]
+
+COUNT_LIMIT = 10_000
+"""Filtered counts and queue positions stop here."""
+
+VISIT_LIMIT = 10_000
+"""Rows that one page of a search looks at before it answers with what it has and a cursor."""
+
+
+FIRE_BATCH = 100
+"""Schedules that one `fire` looks at."""
+
+
+class Feature(StrEnum):
+    """What an engine may or may not be able to do."""
+
+    DURABLE = "durable"  # acknowledged tasks survive the process
+    SHARED = "shared"  # several processes may use the store at once
+    TRANSACTIONS = "transactions"  # enqueue_in works
+    PRESENCE = "presence"  # a killed worker is noticed before its lease ends
+    LEAD = "lead"  # leadership and chores happen here
+    BACKUP = "backup"
+    INLINE = "inline"  # enqueue_now works: the store answers without waiting for an event loop
+
+
+class EnqueueOutcome(StrEnum):
+    """What became of one new task."""
+
+    ENQUEUED = "enqueued"
+    EXISTS = "exists"  # a task with this id is there: same content, so this was a repeat
+    TAKEN = "taken"  # a task with this id is there, with other content
+    DUPLICATE = "duplicate"  # the key stands for the task given as `id`
+    CONFLICT = "conflict"  # the key stands for a task with other arguments, given as `id`
+    FULL = "full"
+    DRAINING = "draining"
+    REPLACED = "replaced"  # the waiting task given as `id` holds the key and has this one's content now
+    UNKNOWN = "unknown"  # it would wait for the task given as `id`, which is not there
+    LIMITED = "limited"  # its client enqueues too fast; there is room again in `retry_in`
+    ABANDONED = "abandoned"  # nothing was wrong with this one, but another item of its atomic batch was refused
+
+
+ACCEPTED = frozenset(
+    {EnqueueOutcome.ENQUEUED, EnqueueOutcome.EXISTS, EnqueueOutcome.DUPLICATE, EnqueueOutcome.REPLACED}
+)
+REJECTED = frozenset({EnqueueOutcome.FULL, EnqueueOutcome.DRAINING, EnqueueOutcome.LIMITED})
+"""What the counter `rejected` counts."""
+
+
+class EnqueueAnswer(Struct, gc=False, frozen=True):
+    """`id` is the task that now stands for the request; `state` is the state it is in."""
+
+    outcome: EnqueueOutcome
+    id: str
+    state: State | None = None
+    retry_in: Duration | None = None
+
+
+class NewWorkflow(Struct, frozen=True):
+    """A workflow that a batch of tasks begins."""
+
+    id: str
+    name: str = ""
+
+
+class WorkflowRecord(Struct, frozen=True, kw_only=True):
+    """A workflow as its store knows it. Members that retention has pruned are in no count."""
+
+    id: str
+    name: str
+    created_at: Instant
+    total: int
+    counts: dict[State, int]
+
+
+class Need(Struct, frozen=True):
+    """One edge of a task: what it waits or waited for. `is_open`: it still does."""
+
+    id: str
+    rule: Rule
+    is_open: bool
+
+
+class TenantRecord(Struct, frozen=True, kw_only=True):
+    """One tenant of a fair queue: its pending tasks, and its tag in the queue's virtual time."""
+
+    tenant: str
+    pending: int
+    tag: int
+
+
+class Fired(Struct, frozen=True):
+    """What `fire` did: the tasks it enqueued, how many fires were skipped, and when the next one is due.
+
+    `broken` names schedules that can't be worked out here, such as those in a zone that this machine does not know.
+    """
+
+    tasks: list[str] = []
+    skipped: int = 0
+    next_due_in: Duration | None = None
+    broken: list[str] = []
+
+
+class Floor(Struct, frozen=True):
+    """At most `below` of the claimed tasks may have an effective priority under `effective` (reserved slots)."""
+
+    effective: int
+    below: int
+
+
+class ClaimRequest(Struct, frozen=True, kw_only=True):
+    """What a worker can take. `names=None`: it runs whatever there is.
+
+    `prefetch` more than `limit` may be given, but none of these from a queue with a limit on starts or concurrency.
+    `repeat` says that an earlier call with this (worker, sequence) had no answer: if it took effect, the leases that
+    it gave and that are still running are returned again.
+    """
+
+    worker: str
+    sequence: int
+    queues: tuple[str, ...]
+    limit: int
+    prefetch: int = 0
+    names: tuple[str, ...] | None = None
+    capabilities: tuple[str, ...] = ()
+    lease: Duration | None = None
+    in_order: bool = False
+    floors: tuple[Floor, ...] = ()
+    repeat: bool = False
+
+
+class Claimed(Struct, frozen=True):
+    """The leases given, most urgent first, and in how long the next waiting task or start token falls due."""
+
+    tasks: list[LeasedTask]
+    next_due_in: Duration | None = None
+
+
+class Extension(Struct, frozen=True):
+    """Keep a lease for `by` from now; `progress` is 0…1."""
+
+    lease: Lease
+    by: Duration
+    progress: float | None = None
+    message: str = ""
+
+
+class ExtendOutcome(StrEnum):
+    HELD = "held"
+    CANCEL = "cancel"  # held, but the task has been asked to stop
+    EXHAUSTED = "exhausted"  # held, but no longer extended: the run has lasted 24 hours
+    LOST = "lost"
+
+
+class ExtendAnswer(Struct, frozen=True):
+    outcome: ExtendOutcome
+    expires_at: Instant | None = None
+    reason: str = ""
+
+
+class SettleOutcome(StrEnum):
+    DONE = "done"
+    ALREADY = "already"  # this lease has been settled before: a repeat
+    REFUSED = "refused"  # this lease is not the current one
+
+
+class Rescued(Struct, frozen=True):
+    """What `rescue` did: tasks whose leases had ended (retried, dead or cancelled), and workers found dead."""
+
+    lost: list[str] = []
+    workers: list[str] = []
+    more: bool = False
+
+
+class CancelOutcome(StrEnum):
+    CANCELLED = "cancelled"
+    REQUESTED = "requested"  # it is running; its worker has been told
+    ENDED = "ended"  # too late
+    UNKNOWN = "unknown"
+
+
+class Changed(StrEnum):
+    """The answer of an admin verb about one thing."""
+
+    DONE = "done"
+    UNCHANGED = "unchanged"  # it already was so: a repeat
+    WRONG_STATE = "wrong state"
+    DRAINING = "draining"
+    UNKNOWN = "unknown"
+
+
+class Query(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A search, newest first. All that is given must hold; `text` is looked for in arguments, errors and notes."""
+
+    states: tuple[State, ...] = ()
+    queues: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    priority_min: int = 0
+    priority_max: int = 100
+    created_after: Instant | None = None
+    created_before: Instant | None = None
+    metadata: dict[str, Any] = {}
+    key: str | None = None
+    worker: str | None = None
+    workflow: str | None = None
+    tenant: str | None = None
+    text: str = ""
+    limit: int = 50
+    cursor: str | None = None
+
+
+class Page(Struct, frozen=True):
+    """One page of a search; `cursor` goes on from here, None: that was all."""
+
+    tasks: list[TaskRecord]
+    cursor: str | None = None
+
+
+class Position(Struct, frozen=True):
+    """How many pending tasks of its queue go before this one; `more`: counting stopped at the limit."""
+
+    ahead: int
+    more: bool = False
+
+
+class Minute(Struct, kw_only=True, omit_defaults=True):
+    """What one worker did in one minute for one queue and tier. Written whole, so a repeat changes nothing.
+
+    Histograms are bucket → count (`dibs.core.histogram`), `wait` from ready to claim, `run` from claim to settle.
+    """
+
+    minute: int
+    worker: str
+    queue: str
+    tier: str
+    completed: int = 0
+    failed: int = 0
+    dead: int = 0
+    cancelled: int = 0
+    wait: dict[int, int] = {}
+    run: dict[int, int] = {}
+
+
+class Beat(Struct, frozen=True, kw_only=True):
+    """A worker's sign of life."""
+
+    id: str
+    host: str
+    pid: int
+    version: str
+    queues: tuple[str, ...]
+    names: tuple[str, ...] | None
+    capabilities: tuple[str, ...] = ()
+    concurrency: int = 1
+    running: int = 0
+    lives_for: Duration = 30_000_000
+    minutes: list[Minute] = []
+
+
+class WorkerRecord(Struct, kw_only=True, omit_defaults=True):
+    """A worker as its store knows it. `wanted` is the state it was told to take."""
+
+    id: str
+    host: str
+    pid: int
+    version: str
+    queues: tuple[str, ...]
+    names: tuple[str, ...] | None
+    capabilities: tuple[str, ...]
+    concurrency: int
+    running: int
+    state: WorkerState
+    started_at: Instant
+    seen_at: Instant
+    expires_at: Instant
+
+
+def worker_record(beat: Beat, old: WorkerState | None, started_at: Instant, now: Instant) -> WorkerRecord:
+    """A worker after a sign of life; `old` is the state it was in. One that was taken for dead is active again."""
+    return WorkerRecord(
+        id=beat.id,
+        host=beat.host,
+        pid=beat.pid,
+        version=beat.version,
+        queues=beat.queues,
+        names=beat.names,
+        capabilities=beat.capabilities,
+        concurrency=beat.concurrency,
+        running=beat.running,
+        state=WorkerState.ACTIVE if old is None or old is WorkerState.DEAD else old,
+        started_at=started_at,
+        seen_at=now,
+        expires_at=now + beat.lives_for,
+    )
+
+
+class Term(Struct, frozen=True):
+    """Leadership until `expires_at`. The number grows with each new leader and fences chores."""
+
+    number: int
+    worker: str
+    expires_at: Instant
+
+
+class ChoreRecord(Struct, kw_only=True, omit_defaults=True):
+    """The last run of one chore; `more` says it stopped at its bound with work left."""
+
+    name: str
+    at: Instant = 0
+    took: Duration = 0
+    done: int = 0
+    more: bool = False
+    total: int = 0
+    refused: bool = False
+
+
+class AuditEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who did what."""
+
+    at: Instant
+    actor: str
+    act: str
+    target: str
+    detail: str = ""
+
+
+class Counter(StrEnum):
+    """What engines count besides tasks, per queue, for ever."""
+
+    ENQUEUED = "enqueued"
+    DUPLICATES = "duplicates"
+    REJECTED = "rejected"  # refused because full, draining or too fast
+    CLAIMED = "claimed"
+    REFUSED = "refused_writes"  # by the fence
+    LOSSES = "losses"
+    RETRIES = "retries"
+    REPLAYED = "replayed"
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class Finding(Struct, frozen=True):
+    """One line of a health check."""
+
+    level: Level
+    title: str
+    detail: str = ""
+
+
+def work_topic(queue: str) -> str:
+    """Rung when a queue may have work."""
+    return f"work:{queue}"
+
+
+SCHEDULES = "schedules"
+"""The topic that is rung when a schedule has changed."""
+
+
+def ended_topic(queue: str) -> str:
+    """Rung when tasks of a queue have ended."""
+    return f"ended:{queue}"
+
+
+def worker_topic(worker: str) -> str:
+    """Rung when a worker should look up: a cancel request or another state."""
+    return f"worker:{worker}"
