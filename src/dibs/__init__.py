@@ -6,7 +6,8 @@ The house, from the inside out; imports point inward only:
     core        the rules as pure functions: states, ranks, retries, limits, codec
     observe     what Dibs counts about itself
     blobs       where large payloads are kept: a directory, S3
-    engines     where tasks are kept: memory, sqlite; one seam, `engines.base`
+    simulation  the rules in virtual time
+    engines     where tasks are kept: memory, sqlite, postgres; one seam, `engines.base`
     runtime     the loop, the app's hub, coalescing
     worker      fetch, run, settle
     client      what application code uses
