@@ -10,10 +10,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CODE := $(wildcard src tests bench examples scripts)
 PYTEST_ARGS ?= -n 2 -q
 
-.PHONY: help demo test lint format types contracts docs bench clean
+.PHONY: help demo test lint format types contracts docs bench bench-postgres clean
 
 help:  ## this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 demo: $(VENV)/.runs  ## two thousand tasks, a few disasters, about half a minute
 	@$(BIN)/dibs demo
@@ -43,6 +43,9 @@ docs: $(VENV)/.develops  ## write the generated pages anew
 bench: $(VENV)/bench/.installed  ## compare with the SQLite peers, in one run
 	$(VENV)/bench/bin/python bench/compare.py
 
+bench-postgres: $(VENV)/bench/.postgres  ## compare with the PostgreSQL peers, in one run
+	$(VENV)/bench/bin/python bench/postgres_compare.py
+
 clean:  ## remove everything that was made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -67,4 +70,15 @@ $(VENV)/bench/.installed: pyproject.toml
 	@test -x $(VENV)/bench/bin/python || $(PYTHON) -m venv $(VENV)/bench
 	@echo "Installing Dibs and its peers into $(VENV)/bench …"
 	@$(VENV)/bench/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[bench]'
+	@touch $@
+
+# The wheel of Node brings npm; without it, or without its registry, the two peers in Node are left out.
+$(VENV)/bench/.postgres: pyproject.toml bench/node/package.json
+	@test -n "$(PYTHON)" || { echo "Dibs needs Python 3.11 or newer: install one, or say make PYTHON=/path/to/python." >&2; exit 1; }
+	@test -x $(VENV)/bench/bin/python || $(PYTHON) -m venv $(VENV)/bench
+	@echo "Installing Dibs and its PostgreSQL peers into $(VENV)/bench …"
+	@$(VENV)/bench/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[bench-postgres]'
+	@mkdir -p $(VENV)/bench/node && cp bench/node/package.json $(VENV)/bench/node/
+	@PATH="$(CURDIR)/$(VENV)/bench/bin:$$PATH" npm install --prefix $(VENV)/bench/node --no-audit --no-fund --loglevel=error \
+		|| echo "npm did not install the peers in Node: they are left out." >&2
 	@touch $@

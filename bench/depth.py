@@ -6,6 +6,8 @@ import argparse
 import json
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
@@ -16,6 +18,9 @@ QUEUE = "bench-drain"
 WANTED = 0.8
 """The deep queue is to reach this share of the shallow queue's rate."""
 
+Stores = Callable[[str], str]
+"""From a name to the URL of a store that nobody else uses."""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -25,10 +30,17 @@ def main() -> None:
     parser.add_argument(
         "--priorities", type=int, default=1, help="spread the tasks over this many priorities (1 to 50)"
     )
+    parser.add_argument(
+        "--postgres",
+        nargs="?",
+        const="",
+        metavar="URL",
+        help="on PostgreSQL: on the server at URL, by someone who may create databases; else one is started",
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="dibs-depth-") as place:
-        shallow, deep = measure_both(Path(place), options)
+    with tempfile.TemporaryDirectory(prefix="dibs-depth-") as place, stores(Path(place), options.postgres) as urls:
+        shallow, deep = measure_both(Path(place), urls, options)
     share = deep / shallow
     report = {
         "shallow_per_second": round(shallow),
@@ -36,6 +48,7 @@ def main() -> None:
         "ratio": round(share, 2),
         "tasks": {"shallow": options.shallow, "deep": options.deep},
         "priorities": options.priorities,
+        "store": "sqlite" if options.postgres is None else "postgres",
         "reached": share >= WANTED,
     }
     if options.json:
@@ -45,21 +58,33 @@ def main() -> None:
     print(f"from {options.deep:>9,} waiting: {deep:8,.0f}/s, {share:.2f} × (at least {WANTED} wanted)")
 
 
-def measure_both(place: Path, options: argparse.Namespace) -> tuple[float, float]:
+@contextmanager
+def stores(place: Path, postgres: str | None) -> Iterator[Stores]:
+    """A file per store, or a schema in a database of this run."""
+    if postgres is None:
+        yield lambda name: f"sqlite:///{place}/{name}.db"
+        return
+    from postgres_server import serving, with_option
+
+    with serving(postgres or None) as server, server.database() as url:
+        yield lambda name: with_option(url, "schema", name)
+
+
+def measure_both(place: Path, urls: Stores, options: argparse.Namespace) -> tuple[float, float]:
     """Alternating: drain a shallow queue to its end, and as many tasks from the top of the deep one."""
     shallow = options.shallow
-    fill(place, "deep", options.deep, options.priorities)
+    fill(urls("deep"), options.deep, options.priorities)
     rates: dict[str, list[float]] = {"shallow": [], "deep": []}
     for number in range(options.rounds):
-        fill(place, f"shallow-{number}", shallow, options.priorities)
-        rates["shallow"].append(drain(place, f"shallow-{number}", shallow))
-        rates["deep"].append(drain(place, "deep", shallow))
+        fill(urls(f"shallow-{number}"), shallow, options.priorities)
+        rates["shallow"].append(drain(place, urls(f"shallow-{number}"), shallow))
+        rates["deep"].append(drain(place, urls("deep"), shallow))
     return median(rates["shallow"]), median(rates["deep"])
 
 
-def fill(place: Path, name: str, count: int, priorities: int) -> None:
-    """With several priorities the tasks to claim first lie far apart in the file."""
-    with make_app(f"sqlite:///{place}/{name}.db") as app:
+def fill(url: str, count: int, priorities: int) -> None:
+    """With several priorities the tasks to claim first lie far apart in the store."""
+    with make_app(url) as app:
         app.queues.set(QUEUE)
         app.queues.pause(QUEUE)
         tasks = [app.task_named("bench.nothing").using(priority=priority) for priority in range(50, 50 + priorities)]
@@ -68,9 +93,9 @@ def fill(place: Path, name: str, count: int, priorities: int) -> None:
             app.enqueue_many([tasks[number * 7 % len(tasks)].call(number=number) for number in range(start, end)])
 
 
-def drain(place: Path, name: str, count: int) -> float:
+def drain(place: Path, url: str, count: int) -> float:
     """The rate of the first `count` tasks from the moment that the queue is opened."""
-    with make_app(f"sqlite:///{place}/{name}.db") as app:
+    with make_app(url) as app:
         before = measure.completed(app, QUEUE)
         with measure.working(app, place, 1, 200):
             began = time.perf_counter()

@@ -198,6 +198,25 @@ def test_a_closed_app_says_so(app: Dibs) -> None:
         asyncio.run(work.aenqueue())
 
 
+@pytest.mark.parametrize("served", [False, True])
+def test_async_code_may_close_an_app(served: bool) -> None:
+    app = Dibs("memory://")
+
+    @app.task
+    async def work(number: int) -> None: ...
+
+    async def use() -> None:
+        if served:
+            await work.aenqueue(1)
+        app.close()
+        with pytest.raises(Closed):
+            await work.aenqueue(2)
+
+    if not served:
+        work.enqueue(1)
+    asyncio.run(use())
+
+
 def test_an_app_that_did_nothing_can_be_closed() -> None:
     with Dibs("memory://") as app:
         pass

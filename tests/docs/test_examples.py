@@ -68,6 +68,13 @@ PRINTS = {
         "month ends: 31 Jan, 28 Feb, 31 Mar",
         "Zurich: Fri 27 Mar 09:00 CET, Mon 30 Mar 09:00 CEST",
     ],
+    "exactly_once": [
+        "order 0, interrupted nowhere: paid in attempt 1",
+        "order 1, interrupted before completing: paid in attempt 2",
+        "order 2, interrupted before the commit: paid in attempt 2",
+        "order 3, interrupted after the commit: paid in attempt 1",
+        "payments: [(0, 1), (1, 2), (2, 2), (3, 1)]",
+    ],
     "limits": [
         "start: acme, beta",
         "partition acme: 1 of 1 running",

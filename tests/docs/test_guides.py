@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -13,6 +14,7 @@ import click
 import pytest
 
 from dibs.cli.main import cli
+from servers.postgres import server_url
 
 GUIDES = Path(__file__).parents[2] / "docs" / "guides"
 FILES = sorted(GUIDES.glob("*.md"))
@@ -39,10 +41,11 @@ def as_program(guide: Path) -> str:
     return program
 
 
-def run(directory: Path, *command: str) -> subprocess.CompletedProcess[str]:
+def run(directory: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-W", "error", *command],
         cwd=directory,
+        env={**os.environ, **variables},
         capture_output=True,
         text=True,
         timeout=60,
@@ -55,7 +58,8 @@ def test_the_python_of_a_guide_runs(guide: Path, tmp_path: Path) -> None:
     program = as_program(guide)
     file = tmp_path / "guide.py"
     file.write_text(program)
-    ended = run(tmp_path, file.name)
+    variables = {"DATABASE_URL": server_url()} if "DATABASE_URL" in program else {}
+    ended = run(tmp_path, file.name, **variables)
     assert (ended.returncode, ended.stderr) == (0, ""), f"{guide.name}:\n{ended.stderr}"
     if "\ndef test_" in program:
         tested = run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", file.name)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from itertools import count
 from pathlib import Path
 
@@ -12,36 +14,85 @@ pytest.register_assert_rewrite("dibs.testing.conformance", "dibs.testing.model",
 
 from dibs.engines.base import Engine  # noqa: E402
 from dibs.engines.memory import MemoryEngine  # noqa: E402
+from servers import pgbouncer, postgres  # noqa: E402
 
 EngineFactory = Callable[[], Engine]
 
 
-def memory_factory(_: Path) -> EngineFactory:
-    return MemoryEngine
+@contextmanager
+def memory_factory(_: Path) -> Iterator[EngineFactory]:
+    yield MemoryEngine
 
 
-def sqlite_factory(folder: Path) -> EngineFactory:
+@contextmanager
+def sqlite_factory(folder: Path) -> Iterator[EngineFactory]:
     from dibs.engines.sqlite import SqliteEngine
 
     numbers = count(1)
-    return lambda: SqliteEngine(folder / f"{next(numbers)}.db")
+    yield lambda: SqliteEngine(folder / f"{next(numbers)}.db")
 
 
-def postgres_factory(_: Path) -> EngineFactory:
-    from dibs.engines.postgres import from_url
-    from servers.postgres import new_url
+@contextmanager
+def postgres_factory(_: Path) -> Iterator[EngineFactory]:
+    with on_shelf(shelf(postgres.server_url()), postgres.server_url()) as factory:
+        yield factory
 
-    return lambda: from_url(new_url())
+
+@contextmanager
+def debian_factory(_: Path) -> Iterator[EngineFactory]:
+    url = postgres.server(postgres.DEBIAN).url
+    with on_shelf(shelf(url), url) as factory:
+        yield factory
 
 
-ENGINES: dict[str, Callable[[Path], EngineFactory]] = {
-    "memory": memory_factory,
-    "sqlite": sqlite_factory,
-    "postgres": postgres_factory,
+@contextmanager
+def pgbouncer_factory(_: Path) -> Iterator[EngineFactory]:
+    with on_shelf(shelf(postgres.server().url), f"{pgbouncer.bouncer().url}&pgbouncer=yes") as factory:
+        yield factory
+
+
+@cache
+def shelf(url: str) -> postgres.Shelf:
+    return postgres.Shelf(url)
+
+
+@contextmanager
+def on_shelf(shelf: postgres.Shelf, url: str) -> Iterator[EngineFactory]:
+    """Engines on schemas that may have been used before; one that is closed when the next is made is done with."""
+    from dibs.engines.postgres import PostgresEngine, from_url
+
+    made: dict[str, PostgresEngine] = {}
+
+    def make() -> Engine:
+        for schema, engine in [*made.items()]:
+            if engine._store is None:
+                del made[schema]
+                shelf.put_back(schema)
+        schema = shelf.take()
+        made[schema] = from_url(f"{url}&schema={schema}")
+        return made[schema]
+
+    yield make
+    for schema in made:
+        shelf.put_back(schema)
+
+
+def only_if(present: bool, what: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(not present, reason=f"{what} is not installed here")
+
+
+ENGINES: dict[str, tuple[Callable[[Path], AbstractContextManager[EngineFactory]], list[pytest.MarkDecorator]]] = {
+    "memory": (memory_factory, []),
+    "sqlite": (sqlite_factory, []),
+    "postgres": (postgres_factory, []),
+    "postgres15": (debian_factory, [only_if(postgres.has_debian(), "Debian's PostgreSQL 15")]),
+    "pgbouncer": (pgbouncer_factory, [only_if(pgbouncer.is_installed(), "PgBouncer")]),
 }
 
 
-@pytest.fixture(params=ENGINES)
-def make_engine(request: pytest.FixtureRequest, tmp_path: Path) -> EngineFactory:
+@pytest.fixture(params=[pytest.param(name, marks=marks) for name, (_, marks) in ENGINES.items()])
+def make_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EngineFactory]:
     """A factory of each engine in turn."""
-    return ENGINES[request.param](tmp_path)
+    factory, _ = ENGINES[request.param]
+    with factory(tmp_path) as made:
+        yield made

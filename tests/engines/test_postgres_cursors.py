@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from postgres_help import claim, engines, new, run, settle
 
+from dibs.core.states import State
 from dibs.core.times import MINUTE, MS, SECOND
+from dibs.engines.base import ClaimRequest
 from dibs.engines.postgres.catalog import MIXED, Stream
-from dibs.engines.postgres.cursors import BEGINNING, LAG, Cursors, RescueCursor
+from dibs.engines.postgres.cursors import AHEAD, BEGINNING, EVERYTHING, LAG, Cursors, RescueCursor, Window
 
 BANDED = Stream(1, "q", "a", (), 0, 1, False, 50, False)
 OTHER = Stream(2, "q", "b", (), 0, 1, False, 50, False)
@@ -80,5 +82,49 @@ def test_what_comes_late_is_given_at_the_next_full_look() -> None:
             assert [task.id for task in given] != [late.id]
             store.cursors.rests_until = 0.0
             assert [task.id for task in await claim(engine, 1)] == [late.id]
+
+    run(test)
+
+
+def test_the_window_is_open_as_long_as_looking_is_quick() -> None:
+    window = Window()
+    for at in range(3):
+        assert window.bounds(at) == EVERYTHING
+        window.learn(RANK, MS, at, due=False, full=True)
+
+
+def test_after_a_slow_look_only_what_may_have_come_since_is_looked_at() -> None:
+    window = Window()
+    window.learn(RANK, SECOND, 0.0, due=False, full=True)
+    assert window.bounds(1.0) == (RANK - LAG, AHEAD)
+    window.learn(RANK + SECOND, MS, 1.0, due=True, full=False)
+    assert window.bounds(2.0) == (RANK - LAG, AHEAD), "there was more due than one claim promotes"
+    window.learn(RANK + 2 * SECOND, MS, 2.0, due=False, full=False)
+    assert window.bounds(3.0) == (RANK + 2 * SECOND - LAG, AHEAD)
+    assert window.bounds(10.0) == EVERYTHING, "for at most a tenth of the time"
+
+
+def test_what_falls_due_or_expires_within_a_narrow_window_is_seen_to() -> None:
+    async def test() -> None:
+        async with engines() as (engine,):
+            store = engine._store
+            assert store is not None
+            assert not await claim(engine, 1)
+            soon = [new(delay=1), new(expires_at=1)]
+            later = new(delay=3600 * SECOND)
+            await engine.enqueue([*soon, later])
+            store.window.took, store.window.rests_until = SECOND, float("inf")
+            store.window.mark = 1  # whatever is due earlier, has been seen to
+            given = await claim(engine, 5)
+            assert [task.id for task in given] == [soon[0].id]
+            states = [record.state for record in await engine.get([soon[1].id, later.id]) if record is not None]
+            assert states == [State.CANCELLED, State.SCHEDULED]
+            request = ClaimRequest(worker="w", sequence=10**6, queues=("default",), limit=1)
+            next_due_in = (await engine.claim(request)).next_due_in
+            assert next_due_in == AHEAD, "it looks again before it can have missed anything"
+            store.window.rests_until = 0.0
+            next_due_in = (await engine.claim(request)).next_due_in
+            assert next_due_in is not None
+            assert next_due_in > AHEAD
 
     run(test)

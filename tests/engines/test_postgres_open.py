@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
 
+import asyncpg
 import pytest
 from postgres_help import NOW, claim, connection, engines, new, run, settle, sound
 
@@ -12,7 +19,8 @@ from dibs.core.times import DAY
 from dibs.engines.base import Term
 from dibs.engines.postgres import PostgresEngine, from_url
 from dibs.engines.postgres.layout import migration_sql
-from dibs.errors import Closed, InvalidOption, StoreMismatch, StoreUnavailable
+from dibs.errors import Closed, InvalidOption, StoreError, StoreMismatch, StoreUnavailable
+from servers.cluster import Cluster
 from servers.postgres import new_url, server_url
 
 
@@ -58,8 +66,9 @@ def test_an_odd_name_for_a_schema() -> None:
 def test_migrations_are_told_before_they_are_applied() -> None:
     async def test() -> None:
         engine = from_url(new_url())
-        assert await engine.migrations() == ["0001 first"]
-        assert await engine.migrations() == ["0001 first"], "looking changes nothing"
+        steps = await engine.migrations()
+        assert steps[:2] == ["0001 first", "0002 views"]
+        assert await engine.migrations() == steps, "looking changes nothing"
         await engine.open()
         assert await engine.migrations() == []
         await engine.close()
@@ -116,6 +125,136 @@ def test_a_server_that_is_not_there(url: str, told: str) -> None:
     run(test)
 
 
+@pytest.fixture(scope="module")
+def strict() -> Iterator[Cluster]:
+    """A server that asks the user ada for her password, and on which she has no rights."""
+    cluster = Cluster.new()
+    rules = cluster.data / "pg_hba.conf"
+    rules.write_text(f"host all ada 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
+    cluster.sql("CREATE ROLE ada LOGIN PASSWORD 'right'", "SELECT pg_reload_conf()")
+    yield cluster
+    cluster.remove()
+
+
+@pytest.fixture(scope="module")
+def silent() -> Iterator[int]:
+    """A port at which somebody listens and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def as_ada(url: str, password: str = "right") -> str:
+    return url.replace("postgres@", f"ada:{password}@")
+
+
+def test_a_wrong_password(strict: Cluster) -> None:
+    async def test() -> None:
+        with pytest.raises(StoreUnavailable, match=r"does not let us in.*Check the user and the password") as caught:
+            await from_url(as_ada(strict.url(), "wr0ng")).open()
+        assert "wr0ng" not in str(caught.value)
+
+    run(test)
+
+
+def test_a_server_that_never_answers(silent: int) -> None:
+    async def test() -> None:
+        began = time.monotonic()
+        with pytest.raises(StoreUnavailable, match="did not answer in time"):
+            await from_url(f"postgresql://ada@127.0.0.1:{silent}/x?connect_timeout=0.5").open()
+        assert time.monotonic() - began < 5
+
+    run(test)
+
+
+def test_several_servers_none_of_which_is_there(silent: int) -> None:
+    async def test() -> None:
+        url = f"postgresql://ada@127.0.0.1:1,127.0.0.1:{silent}/x?connect_timeout=0.5"
+        with pytest.raises(StoreUnavailable, match=r"127.0.0.1:1,127.0.0.1:\d+/x.*(can't be reached|in time)"):
+            await from_url(url).open()
+
+    run(test)
+
+
+def test_of_several_servers_what_one_said_is_told(strict: Cluster) -> None:
+    async def test() -> None:
+        for ports in ((1, strict.port), (strict.port, 1)):
+            hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
+            with pytest.raises(StoreUnavailable, match="password authentication failed"):
+                await from_url(f"postgresql://ada:wrong@{hosts}/postgres?sslmode=disable").open()
+
+    run(test)
+
+
+def test_a_role_without_the_right_to_make_a_schema(strict: Cluster) -> None:
+    async def test() -> None:
+        with pytest.raises(StoreError, match="GRANT CREATE ON DATABASE"):
+            await from_url(as_ada(strict.url())).open()
+
+    run(test)
+
+
+def test_a_role_without_rights_on_the_tables(strict: Cluster) -> None:
+    async def test() -> None:
+        url = strict.url()
+        owner = from_url(url)
+        await owner.open()
+        await owner.close()
+        guest = from_url(as_ada(url))
+        with pytest.raises(StoreError, match=r"permission denied.*GRANT USAGE"):
+            await guest.open()
+        own = await asyncpg.connect(strict.dsn)
+        await own.execute(f"GRANT USAGE ON SCHEMA {guest.address.schema} TO ada")
+        with pytest.raises(StoreError, match=r"permission denied.*GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES"):
+            await guest.open()
+        await own.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {guest.address.schema} TO ada")
+        await own.close()
+        await guest.open()
+        await guest.enqueue([new()])
+        await guest.close()
+
+    run(test)
+
+
+def test_a_server_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = asyncpg.ServerVersion(major=12, minor=9, micro=0, releaselevel="final", serial=0)
+    monkeypatch.setattr(asyncpg.Connection, "get_server_version", lambda self: old)
+
+    async def test() -> None:
+        with pytest.raises(StoreMismatch, match=r"runs PostgreSQL 12\.9. Dibs needs 14 or newer"):
+            await from_url(new_url()).open()
+
+    run(test)
+
+
+def dibs(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The command, as people start it."""
+    return subprocess.run(
+        [sys.executable, "-m", "dibs", *words], capture_output=True, text=True, check=False, timeout=60, cwd=folder
+    )
+
+
+@pytest.mark.parametrize("where", ["refused", "silent", "unknown host", "wrong password", "no database"])
+def test_commands_say_in_one_line_why_there_is_no_store(
+    where: str, tmp_path: Path, strict: Cluster, silent: int
+) -> None:
+    url, told = {
+        "refused": ("postgresql://ada@127.0.0.1:1/x?", "can't be reached"),
+        "silent": (f"postgresql://ada@127.0.0.1:{silent}/x?", "did not answer in time"),
+        "unknown host": ("postgresql://ada@no-such-host.invalid/x?", "can't be reached"),
+        "wrong password": (f"{as_ada(strict.url(), 'wr0ng')}&", "does not let us in"),
+        "no database": (f"{strict.url().replace('/postgres?', '/nowhere?')}&", "no such database"),
+    }[where]
+    url += "connect_timeout=2"
+    (tmp_path / "shop.py").write_text(f"from dibs import Dibs\n\napp = Dibs({url!r})\n")
+    words = ("worker", "shop:app") if where in ("refused", "wrong password") else ("doctor", "--url", url)
+    done = dibs(*words, folder=tmp_path)
+    assert done.returncode == 1
+    assert told in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert "wr0ng" not in done.stderr
+    assert done.stdout == ""
+
+
 def test_a_database_that_is_not_there() -> None:
     async def test() -> None:
         with pytest.raises(StoreUnavailable, match="no such database"):
@@ -132,12 +271,25 @@ def test_a_database_that_is_not_there() -> None:
         ("postgresql://h/d?schema=pg_x", "schema must be"),
         ("postgresql://h/d?pool_size=0", "pool_size must be"),
         ("postgresql://h/d?timeout=soon", "timeout must be"),
+        ("postgresql://h:abc/d", "port must be a number"),
+        ("postgresql://h:1,g:99999/d", "port must be a number"),
+        ("postgresql:///d?host=h,g&port=1,x", "port must be a number"),
+        ("postgresql://u@[::1/d", "can't be read"),
         ("postgresql://h/d?pgbouncer=maybe", "yes or no"),
     ],
 )
 def test_wrong_urls(url: str, told: str) -> None:
     with pytest.raises(InvalidOption, match=told):
         from_url(url)
+
+
+@pytest.mark.parametrize("option", ["sslmode=perhaps", "target_session_attrs=best"])
+def test_options_that_the_driver_refuses(option: str) -> None:
+    async def test() -> None:
+        with pytest.raises(InvalidOption, match="can't be used"):
+            await from_url(f"postgresql://ada@127.0.0.1:1/x?{option}").open()
+
+    run(test)
 
 
 def test_a_closed_engine_says_so() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter as Tally
 
-from postgres_help import NOW, claim, engines, new, run, set_queue, settle, sound
+from postgres_help import NOW, claim, connection, engines, new, run, set_queue, settle, sound
 
 from dibs.core.graph import Edge
 from dibs.core.states import State
@@ -258,5 +258,24 @@ def test_a_known_task_makes_no_queue() -> None:
             (answer,) = await engine.enqueue([task])
             assert answer.outcome is EnqueueOutcome.EXISTS
             assert await engine.queues() == []
+
+    run(test)
+
+
+def test_a_long_transaction_of_a_user_keeps_nobody_from_working_while_settings_wait_for_it() -> None:
+    async def test() -> None:
+        async with engines(2) as (one, other), connection() as own:
+            await one.enqueue([new()])
+            transaction = own.transaction()
+            await transaction.start()
+            lock = f"SELECT pg_advisory_xact_lock_shared(hashtextextended('\"{one.address.schema}\".queues', 0))"
+            await own.execute(lock)  # as every write does
+            changing = asyncio.create_task(set_queue(one, max_depth=5))
+            for _ in range(20):  # each of these would wait for ever behind it
+                await other.enqueue([new()])
+            assert not changing.done()
+            await transaction.rollback()
+            await changing
+            assert (await one.queues())[0].settings.max_depth == 5
 
     run(test)

@@ -7,6 +7,7 @@ parameters and made once for all.
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from postgres_help import NOW, claim, connection, engines, new, run
 from dibs.core.priority import scale
 from dibs.core.settings import QueueSettings
 from dibs.engines.postgres import PostgresEngine
-from dibs.engines.postgres.cursors import BEGINNING
+from dibs.engines.postgres.cursors import BEGINNING, EVERYTHING
 from dibs.engines.postgres.statements import functions, source, statement
 
 DEPTH = 4000
@@ -50,7 +51,9 @@ async def reading(own: Any, schema: str, name: str, *parameters: object) -> tupl
     return int(after["scanned"] - before["scanned"]), int(after["fetched"] - before["fetched"]), rows
 
 
-def claim_parameters(engine: PostgresEngine, wanted: int, streams: int) -> tuple[object, ...]:
+def claim_parameters(
+    engine: PostgresEngine, wanted: int, streams: int, window: tuple[int, int | None]
+) -> tuple[object, ...]:
     store = engine._store
     assert store is not None
     numbers = [stream.number for stream in store.catalog.of_queue("default")][:streams]
@@ -58,7 +61,8 @@ def claim_parameters(engine: PostgresEngine, wanted: int, streams: int) -> tuple
     zeros = [0] * len(numbers)
     spans = [pace] * len(numbers)
     lows = [BEGINNING] * len(numbers)
-    return (NOW, store.catalog.generation, "w", 1, None, wanted, numbers, zeros, zeros, spans, lows, False, False)
+    lines = (numbers, zeros, zeros, spans, lows)
+    return (NOW, store.catalog.generation, "w", 1, None, wanted, *lines, False, False, *window)
 
 
 @pytest.mark.parametrize("analysed", [False, True])
@@ -74,10 +78,9 @@ def test_hot_statements_read_what_they_give(mode: str, analysed: bool) -> None:
             if analysed:
                 await own.execute(f"ANALYZE {schema}.tasks")
             for batch in BATCHES:
-                for streams in (1, 4):
-                    scanned, fetched, rows = await reading(
-                        own, schema, "claim", *claim_parameters(engine, batch, streams)
-                    )
+                for streams, window in product((1, 4), (EVERYTHING, (NOW, 10**7))):
+                    parameters = claim_parameters(engine, batch, streams, window)
+                    scanned, fetched, rows = await reading(own, schema, "claim", *parameters)
                     assert len(rows) == min(batch, DEPTH // 4 * streams) + 1
                     assert scanned == 0
                     assert fetched <= (streams + 4) * batch + 20
@@ -85,7 +88,7 @@ def test_hot_statements_read_what_they_give(mode: str, analysed: bool) -> None:
                 ids, leases = [run[0] for run in runs], [run[1] for run in runs]
                 results = [b"null"] * len(ids)
                 scanned, fetched, rows = await reading(own, schema, "complete", NOW, ids, leases, results)
-                assert (scanned, len(rows)) == (0, len(ids))
+                assert (scanned, rows[0]["done"]) == (0, None), "all of them"
                 assert fetched <= 2 * len(ids) + 20
                 spans: list[int] = [10**7] * len(ids)
                 nothing: list[None] = [None] * len(ids)
@@ -95,6 +98,37 @@ def test_hot_statements_read_what_they_give(mode: str, analysed: bool) -> None:
                 scanned, fetched, rows = await reading(own, schema, "find", ids)
                 assert (scanned, len(rows)) == (0, len(ids))
                 assert fetched <= 2 * len(ids) + 20
+
+    run(test)
+
+
+@pytest.mark.parametrize("batch", [10, 200, 1000])
+def test_a_claim_from_many_kinds_does_not_read_a_batch_of_each(batch: int) -> None:
+    kinds, each = 50, 40
+
+    async def test() -> None:
+        async with engines() as (engine,), connection() as own:
+            mixed = [new(name=f"kind{n % kinds}") for n in range(kinds * each)]
+            await engine.enqueue(mixed, now=NOW)
+            parameters = claim_parameters(engine, batch, kinds, EVERYTHING)
+            scanned, fetched, rows = await reading(own, engine.address.schema, "claim", *parameters)
+            assert [str(row["id"]) for row in rows[:-1]] == [task.id for task in mixed[:batch]]
+            assert scanned == 0
+            assert fetched <= 8 * kinds + 8 * batch, "not a batch of each kind"
+
+    run(test)
+
+
+def test_a_claim_from_uneven_kinds_gives_the_most_urgent() -> None:
+    """Those of one kind all come first: its page ends long before the others are looked at."""
+
+    async def test() -> None:
+        async with engines() as (engine,):
+            first = [new(name="many") for _ in range(300)]
+            rest = [new(name=f"kind{n % 20}") for n in range(100)]
+            await engine.enqueue([*first, *rest], now=NOW)
+            given = await claim(engine, 350, now=NOW)
+            assert [task.id for task in given] == [task.id for task in [*first, *rest][:350]]
 
     run(test)
 

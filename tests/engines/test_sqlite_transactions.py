@@ -1,4 +1,4 @@
-"""enqueue_in: tasks that live and die with the user's own transaction."""
+"""join: tasks that live, die and end with the user's own transaction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 from sqlite_help import new_task, opened, request
 
-from dibs.engines.base import EnqueueOutcome, work_topic
+from dibs.core.graph import Edge
+from dibs.core.states import State
+from dibs.core.task import Lease, Outcome, Settlement
+from dibs.engines.base import EnqueueOutcome, SettleOutcome, work_topic
 from dibs.engines.sqlite import SqliteEngine
 from dibs.errors import UsageError
 
@@ -30,7 +33,7 @@ def test_there_if_it_commits_and_never_if_it_rolls_back(tmp_path: Path, isolatio
                 if isolation is None:
                     mine.execute("BEGIN IMMEDIATE")
                 mine.execute("INSERT INTO orders VALUES (1)")
-                answers = engine.enqueue_in(mine, [new_task(), new_task(queue="default", name="new-kind")])
+                answers = await engine.join(mine).enqueue([new_task(), new_task(queue="default", name="new-kind")])
                 assert [answer.outcome for answer in answers] == [EnqueueOutcome.ENQUEUED] * 2
                 assert await pending(engine) == 0
                 mine.execute(ending)
@@ -48,11 +51,11 @@ def test_a_driver_in_implicit_mode_begins_by_itself(tmp_path: Path) -> None:
     async def go() -> None:
         async with opened(tmp_path / "x.db") as engine:
             mine = sqlite3.connect(tmp_path / "x.db")
-            engine.enqueue_in(mine, [new_task()])
+            await engine.join(mine).enqueue([new_task()])
             assert mine.in_transaction
             mine.rollback()
             assert await pending(engine) == 0
-            engine.enqueue_in(mine, [new_task()])
+            await engine.join(mine).enqueue([new_task()])
             mine.commit()
             assert await pending(engine) == 1
             mine.close()
@@ -66,7 +69,7 @@ def test_a_commit_wakes_waiters(tmp_path: Path) -> None:
             await engine.enqueue([new_task()])
             subscription = engine.subscribe([work_topic("default")])
             mine = sqlite3.connect(tmp_path / "x.db")
-            engine.enqueue_in(mine, [new_task()])
+            await engine.join(mine).enqueue([new_task()])
             mine.commit()
             assert await subscription.wait(5)
             subscription.close()
@@ -84,7 +87,8 @@ def test_refused_items_leave_the_transaction_alone(tmp_path: Path) -> None:
             mine.execute("CREATE TABLE orders (id)")
             mine.execute("INSERT INTO orders VALUES (1)")
             other = new_task(id=taken.id, args=b'{"n":2}')
-            outcomes = [answer.outcome for answer in engine.enqueue_in(mine, [new_task(), other])]
+            answers = await engine.join(mine).enqueue([new_task(), other])
+            outcomes = [answer.outcome for answer in answers]
             assert outcomes == [EnqueueOutcome.ABANDONED, EnqueueOutcome.TAKEN]
             mine.commit()
             assert mine.execute("SELECT count(*) FROM orders").fetchone() == (1,)
@@ -94,18 +98,68 @@ def test_refused_items_leave_the_transaction_alone(tmp_path: Path) -> None:
     asyncio.run(go())
 
 
+def test_a_task_completes_with_the_transaction(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with opened(tmp_path / "x.db") as engine:
+            first = new_task()
+            await engine.enqueue([first, new_task(after=(Edge(first.id),))])
+            (task,) = (await engine.claim(request(5))).tasks
+            report = Settlement(lease=Lease(task.id, task.lease), outcome=Outcome.COMPLETED, result=b"1")
+            mine = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
+            for ending, state in (("ROLLBACK", State.RUNNING), ("COMMIT", State.COMPLETED)):
+                mine.execute("BEGIN IMMEDIATE")
+                assert await engine.join(mine).complete(report) is SettleOutcome.DONE
+                assert await engine.join(mine).complete(report) is SettleOutcome.ALREADY
+                mine.execute(ending)
+                (record,) = await engine.get([task.id])
+                assert record is not None
+                assert record.state is state
+            assert (record.result, record.settled_lease) == (b"1", 1)
+            assert await engine.settle([report]) == [SettleOutcome.ALREADY]
+            assert len((await engine.claim(request(5))).tasks) == 1  # the one that waited for it
+            assert all(finding.level == "ok" for finding in await engine.check(full=True))
+            mine.close()
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("claimed_again", [False, True])
+def test_a_lease_that_is_not_current_writes_nothing(tmp_path: Path, claimed_again: bool) -> None:
+    async def go() -> None:
+        async with opened(tmp_path / "x.db") as engine:
+            await engine.enqueue([new_task()])
+            (old,) = (await engine.claim(request(5))).tasks
+            await engine.settle([Settlement(lease=Lease(old.id, old.lease), outcome=Outcome.RELEASED)])
+            if claimed_again:
+                await engine.claim(request(5))
+            mine = sqlite3.connect(tmp_path / "x.db")
+            mine.execute("CREATE TABLE orders (id)")
+            mine.execute("INSERT INTO orders VALUES (1)")
+            late = Settlement(lease=Lease(old.id, old.lease), outcome=Outcome.COMPLETED)
+            assert await engine.join(mine).complete(late) is SettleOutcome.REFUSED
+            mine.commit()
+            assert mine.execute("SELECT count(*) FROM orders").fetchone() == (1,)
+            mine.close()
+            (record,) = await engine.get([old.id])
+            assert record is not None
+            assert record.state is (State.RUNNING if claimed_again else State.PENDING)
+            assert [entry.event for entry in await engine.history(old.id)] == ["released"]
+
+    asyncio.run(go())
+
+
 def test_says_what_is_wrong_with_a_connection(tmp_path: Path) -> None:
     async def go() -> None:
         async with opened(tmp_path / "x.db") as engine:
             with pytest.raises(UsageError, match=r"must be a sqlite3\.Connection"):
-                engine.enqueue_in(object(), [new_task()])
+                await engine.join(object()).enqueue([new_task()])
             other = sqlite3.connect(tmp_path / "other.db")
             with pytest.raises(UsageError, match=r"other\.db"):
-                engine.enqueue_in(other, [new_task()])
+                await engine.join(other).enqueue([new_task()])
             other.close()
             idle = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
             with pytest.raises(UsageError, match="BEGIN IMMEDIATE"):
-                engine.enqueue_in(idle, [new_task()])
+                await engine.join(idle).enqueue([new_task()])
             idle.close()
 
     asyncio.run(go())

@@ -1,4 +1,4 @@
-"""`dibs backup` and `dibs migrate`."""
+"""`dibs backup`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dibs.client.app import Dibs
 from dibs.engines.base import Feature
 from dibs.errors import InvalidOption, UsageError
 
-__all__ = ["backup", "migrate"]
+__all__ = ["backup"]
 
 
 @click.command()
@@ -36,32 +36,3 @@ def backup(app: Dibs, file: Path, overwrite: bool, as_json: bool) -> None:
         app.hub.runner.run(app.hub.engine.backup(file.absolute()))
     size = file.stat().st_size
     emit({"file": str(file), "bytes": size}) if as_json else say(f"Copied to {file} ({size:,} bytes).")
-
-
-@click.command()
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-@json_option
-@with_store
-def migrate(app: Dibs, dry_run: bool, as_json: bool) -> None:
-    """Bring the store's layout up to date.
-
-    Whatever opens a store does this by itself; use the command to do it at a time of your choosing.
-    """
-    steps = pending_steps(app)
-    if steps and not dry_run:
-        app.hub.runner.ensure_engine()
-    if as_json:
-        emit({"steps": steps, "applied": bool(steps) and not dry_run})
-    elif not steps:
-        say("The store is up to date.")
-    else:
-        say("Would apply:" if dry_run else "Applied:")
-        for step in steps:
-            say(f"  {step}")
-
-
-def pending_steps(app: Dibs) -> list[str]:
-    """Asked on a loop of its own, because the runner opens the engine first, which would apply them."""
-    import asyncio
-
-    return asyncio.run(app.hub.engine.migrations())

@@ -30,7 +30,7 @@ COMMANDS = {
     "peek": "dibs.cli.why:peek",
     "doctor": "dibs.cli.doctor:doctor",
     "backup": "dibs.cli.care:backup",
-    "migrate": "dibs.cli.care:migrate",
+    "migrate": "dibs.cli.migrate:migrate",
     "simulate": "dibs.cli.simulate:simulate",
     "bench": "dibs.cli.bench:bench",
     "demo": "dibs.cli.demo:demo",

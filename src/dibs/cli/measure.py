@@ -23,6 +23,9 @@ BULK = 1000
 STALLED = 60.0
 """Seconds without a settled task after which draining has failed."""
 
+LOOK = 0.02
+"""Seconds between two looks at how far it is: each takes a little from what is measured."""
+
 IDLE = 0.01
 """Seconds between two latency samples: long enough for the worker to have gone back to waiting."""
 
@@ -91,7 +94,7 @@ def wait_for(app: Dibs, queue: str, wanted: int) -> float:
             seen, moved_at = done, now
         if now - moved_at > STALLED:
             raise DibsError(f"draining stalled at {done:,} tasks.")
-        time.sleep(0.005)
+        time.sleep(LOOK)
 
 
 def completed(app: Dibs, queue: str) -> int:

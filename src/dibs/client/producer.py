@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dibs.client.options import Options
 from dibs.core.task import NewTask
 from dibs.core.times import SECOND
-from dibs.engines.base import EnqueueAnswer, EnqueueOutcome, Feature, NewWorkflow, ended_topic, work_topic
+from dibs.engines.base import EnqueueAnswer, EnqueueOutcome, NewWorkflow, ended_topic, work_topic
 from dibs.errors import (
     DibsError,
     DuplicateTask,
@@ -18,11 +18,11 @@ from dibs.errors import (
     QueueFull,
     RateLimited,
     UnknownTask,
-    UsageError,
 )
 from dibs.runtime.hub import Hub
+from dibs.runtime.joining import ainside, inside
 
-__all__ = ["enqueue", "enqueue_async", "enqueue_in", "enqueue_many"]
+__all__ = ["aenqueue_in", "enqueue", "enqueue_async", "enqueue_many"]
 
 RENEW_EVERY = 1800.0
 """Seconds after which a producer that waits for room renews the blob of its arguments, or it would be swept."""
@@ -97,12 +97,17 @@ async def enqueue_many(hub: Hub, tasks: Sequence[NewTask], workflow: NewWorkflow
 
 
 def enqueue_in(hub: Hub, new: NewTask, options: Options) -> EnqueueAnswer:
-    """In the caller's own transaction."""
-    if Feature.TRANSACTIONS not in hub.engine.features:
-        raise UsageError("this engine can't join a transaction: leave connection= out.")
-    hub.runner.ensure_engine()
-    answer = hub.engine.enqueue_in(options.connection, [new], now=hub.clock.store_now())[0]
-    return accepted(answer, new, options)
+    """In the caller's own transaction, blocking."""
+    now = hub.clock.store_now()
+    return accepted(inside(hub, options.connection, lambda joined: joined.enqueue([new], now=now))[0], new, options)
+
+
+async def aenqueue_in(hub: Hub, new: NewTask, options: Options) -> EnqueueAnswer:
+    """In the caller's own transaction, awaited on the caller's own loop."""
+    new = await hub.payloads.adeposit(new)
+    now = hub.clock.store_now()
+    answers = await ainside(hub, options.connection, lambda joined: joined.enqueue([new], now=now))
+    return accepted(answers[0], new, options)
 
 
 def accepted(answer: EnqueueAnswer, new: NewTask, options: Options) -> EnqueueAnswer:

@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 from dibs.client.handle import Handle
 from dibs.client.links import After, Flow, Shape
 from dibs.client.options import Options, Span, label_of, make_options
-from dibs.client.producer import enqueue, enqueue_async
+from dibs.client.producer import aenqueue_in, enqueue, enqueue_async
 from dibs.client.taking import Placed, place
 from dibs.core.taking import TAKE, Placeholder, PlaceholderMet
 from dibs.core.task import NewTask
@@ -92,8 +92,7 @@ class Task(Generic[P, R]):
         new = self._call(args, kwargs).new
         hub = self._app.hub
         if self.options.connection is not None:
-            new = await hub.payloads.adeposit(new)  # here, as the rest of it blocks
-            return self._handle(enqueue(hub, new, self.options), new)
+            return self._handle(await aenqueue_in(hub, new, self.options), new)
         return self._handle(await hub.runner.arun(enqueue_async(hub, new, self.options)), new)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from dibs.core.states import ENDED
 from dibs.core.task import TaskRecord
 from dibs.engines.base import Subscription, ended_topic
-from dibs.errors import Closed, UnknownTask
+from dibs.errors import Closed, StoreBusy, StoreUnavailable, UnknownTask
 from dibs.runtime.hub import Hub
 
 __all__ = ["Waiting"]
@@ -19,6 +19,10 @@ LOOK_AGAIN = 1.0
 
 APART = 0.002
 """Seconds between two looks, so that a busy queue's bells don't become a poll per task."""
+
+
+OUTAGE = 30.0
+"""Seconds without an answer of the store after which waiters are told so. A restart takes less."""
 
 
 class Waiting:
@@ -63,6 +67,7 @@ class Waiting:
     async def _watch(self) -> None:
         subscription: Subscription | None = None
         topics: set[str] = set()
+        answered = time.monotonic()
         try:
             while self._futures:
                 wanted = {ended_topic(queue) for queue in self._queues.values()}
@@ -73,7 +78,12 @@ class Waiting:
                     subscription = self._hub.engine.subscribe(topics)
                 self._changed.clear()
                 looked = time.monotonic()
-                await self._look()
+                try:
+                    await self._look()
+                    answered = time.monotonic()
+                except (StoreBusy, StoreUnavailable):
+                    if time.monotonic() > answered + OUTAGE:
+                        raise
                 if self._futures:
                     await self._rung(subscription)
                     await asyncio.sleep(max(0.0, looked + APART - time.monotonic()))

@@ -6,7 +6,7 @@ Rules of the seam:
 - Each is safe to repeat after a lost reply (how, is said at the verb).
 - `now=None` means the store's own clock. Tests pass an instant through the same statements.
 - Callers state intents; engines compute ranks and settings with `dibs.core` and add their own clock.
-- Nothing here names a driver, SQL or a connection, but for `enqueue_in`, whose connection is the caller's own.
+- Nothing here names a driver, SQL or a connection, but for `join`, whose connection is the caller's own.
 - Every write about a running task carries its lease number, compared in the statement that writes.
 """
 
@@ -67,6 +67,7 @@ from dibs.engines.values import (
     SettleOutcome,
     TenantRecord,
     Term,
+    Unready,
     WorkerRecord,
     WorkflowRecord,
     ended_topic,
@@ -101,6 +102,7 @@ __all__ = [
     "Finding",
     "Fired",
     "Floor",
+    "Joined",
     "Level",
     "Minute",
     "Need",
@@ -115,6 +117,7 @@ __all__ = [
     "Subscription",
     "TenantRecord",
     "Term",
+    "Unready",
     "WorkerRecord",
     "WorkflowRecord",
     "ended_topic",
@@ -132,6 +135,34 @@ class Subscription(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class Joined(Protocol):
+    """A transaction of the caller's own: what is done here is there if it commits, and never if it rolls back.
+
+    Each verb is done as a whole, or the transaction is left as it was. `Unready` asks for `Engine.ready`, on the
+    engine's own loop, and for another try.
+    """
+
+    @property
+    def waits(self) -> bool | None:
+        """Whether the verbs are to be awaited on the loop of the connection.
+
+        False: they block the calling thread and never suspend. None: they do, for so short a time that a loop can
+        bear it.
+        """
+        ...
+
+    async def enqueue(self, tasks: Sequence[NewTask], *, now: Instant | None = None) -> list[EnqueueAnswer]:
+        """`Engine.enqueue`, all or none."""
+        ...
+
+    async def complete(self, settlement: Settlement, *, now: Instant | None = None) -> SettleOutcome:
+        """`Engine.settle` of one completion. Refused: nothing is written, not even that it was.
+
+        `already` only if it is completed: a lease that was settled in another way is not current, and refused.
+        """
+        ...
 
 
 class Engine(Protocol):
@@ -186,10 +217,12 @@ class Engine(Protocol):
         """`enqueue` of one task on the calling thread, while nothing else uses this engine. Only with `INLINE`."""
         ...
 
-    def enqueue_in(
-        self, connection: Any, tasks: Sequence[NewTask], *, now: Instant | None = None
-    ) -> list[EnqueueAnswer]:
-        """Store tasks in the caller's own open transaction: there if it commits, never if it rolls back."""
+    def join(self, connection: Any) -> Joined:
+        """The open transaction on a connection of the caller's own. Nothing is sent. Only with `TRANSACTIONS`."""
+        ...
+
+    async def ready(self, needs: object) -> None:
+        """Do what `Unready` asked for: make queues that are missing, learn how others are set now."""
         ...
 
     async def claim(self, request: ClaimRequest, *, now: Instant | None = None) -> Claimed:
@@ -418,6 +451,6 @@ class Engine(Protocol):
         """A consistent copy while others go on."""
         ...
 
-    async def migrations(self) -> list[str]:
-        """Steps that `open` would apply, as text."""
+    async def migrations(self, *, sql: bool = False) -> list[str]:
+        """Steps that `open` would apply, as text; `sql`: what the store's own tools would apply them with."""
         ...

@@ -47,6 +47,7 @@ __all__ = [
     "SettleOutcome",
     "TenantRecord",
     "Term",
+    "Unready",
     "WorkerRecord",
     "WorkflowRecord",
     "ended_topic",
@@ -71,11 +72,19 @@ class Feature(StrEnum):
 
     DURABLE = "durable"  # acknowledged tasks survive the process
     SHARED = "shared"  # several processes may use the store at once
-    TRANSACTIONS = "transactions"  # enqueue_in works
+    TRANSACTIONS = "transactions"  # join works
     PRESENCE = "presence"  # a killed worker is noticed before its lease ends
     LEAD = "lead"  # leadership and chores happen here
     BACKUP = "backup"
     INLINE = "inline"  # enqueue_now works: the store answers without waiting for an event loop
+
+
+class Unready(Exception):  # not an error: `Engine.ready` is run, and the act repeated
+    """What was asked of a joined transaction needs something of the engine first. Nothing was written."""
+
+    def __init__(self, needs: object = None) -> None:
+        super().__init__(needs)
+        self.needs = needs
 
 
 class EnqueueOutcome(StrEnum):

@@ -83,6 +83,11 @@ class LoopRunner:
         if self._pid != os.getpid() or not self._started:
             self.run(asyncio.sleep(0))
 
+    async def aensure_engine(self) -> None:
+        """`ensure_engine` for async code."""
+        if self._pid != os.getpid() or not self._started:
+            await self.arun(asyncio.sleep(0))
+
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Block until done, driving the loop on this thread unless another one does."""
         try:
@@ -232,9 +237,18 @@ class LoopRunner:
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
         with self._drive:  # nobody else drives it from here on
-            loop.run_until_complete(end_calls())
-            loop.run_until_complete(loop.shutdown_default_executor())
-            loop.close()
+            if asyncio._get_running_loop() is None:
+                end_loop(loop)
+            else:  # async code that blocks for once: no loop can be driven on a thread that drives another
+                ending_thread = threading.Thread(target=end_loop, args=(loop,), name="dibs-close")
+                ending_thread.start()
+                ending_thread.join()
+
+
+def end_loop(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_until_complete(end_calls())
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
 
 
 async def end_calls() -> None:

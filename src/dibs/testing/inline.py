@@ -15,9 +15,21 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from dibs.core.retry import timeout_for
-from dibs.core.task import Lease, LeasedTask, NewTask, TaskRecord
+from dibs.core.states import State
+from dibs.core.task import Lease, LeasedTask, NewTask, Settlement, TaskRecord
 from dibs.core.times import SECOND, Instant
-from dibs.engines.base import EnqueueAnswer, EnqueueOutcome, Extension, Fired, NewWorkflow, Subscription, ended_topic
+from dibs.engines.base import (
+    EnqueueAnswer,
+    EnqueueOutcome,
+    Extension,
+    Feature,
+    Fired,
+    Joined,
+    NewWorkflow,
+    SettleOutcome,
+    Subscription,
+    ended_topic,
+)
 from dibs.engines.memory import MemoryEngine, reporting
 from dibs.errors import UsageError
 from dibs.runtime.coalesce import Coalescer
@@ -88,6 +100,8 @@ async def call_plain(function: Callable[[], Any]) -> Any:
 class InlineEngine(MemoryEngine):
     """A memory engine that remembers what was enqueued and calls back after each enqueue."""
 
+    features = MemoryEngine.features | {Feature.TRANSACTIONS}
+
     def __init__(self) -> None:
         super().__init__()
         self.accepted: list[str] = []
@@ -120,6 +134,10 @@ class InlineEngine(MemoryEngine):
             return EndedSubscription(heard, self)
         return heard
 
+    def join(self, connection: Any) -> Joined:
+        """There is nothing to join: what is enqueued stays, and a completion holds if the task then returns."""
+        return InlineJoined(self)
+
     @property
     def has_workers(self) -> bool:
         """Whether a real worker runs on this store."""
@@ -134,6 +152,23 @@ class InlineEngine(MemoryEngine):
     def extend_now(self, extension: Extension, now: Instant) -> None:
         """`extend`, from any thread."""
         self._do(reporting.extend, [extension], now=now)
+
+
+class InlineJoined:
+    """What stands for the user's transaction in a kit, whose store can't know whether it commits."""
+
+    waits = None
+
+    def __init__(self, engine: InlineEngine) -> None:
+        self._engine = engine
+
+    async def enqueue(self, tasks: Sequence[NewTask], *, now: Instant | None = None) -> list[EnqueueAnswer]:
+        return await self._engine.enqueue(tasks, atomic=True, now=now)
+
+    async def complete(self, settlement: Settlement, *, now: Instant | None = None) -> SettleOutcome:
+        record, lease = self._engine.record(settlement.lease.id), settlement.lease
+        is_current = record is not None and record.state is State.RUNNING and record.lease == lease.number
+        return SettleOutcome.DONE if is_current else SettleOutcome.REFUSED
 
 
 class EndedSubscription:
@@ -170,6 +205,7 @@ class InlineRun:
     def __init__(self, task: LeasedTask, engine: InlineEngine, clock: ManualClock) -> None:
         self.task = task
         self.lease_lost = False
+        self.completion: Settlement | None = None
         self._engine = engine
         self._clock = clock
         self._timeout = timeout_for(task.options, task.attempts)
@@ -204,6 +240,9 @@ class InlineRun:
 
     def keep(self, seconds: float) -> None:
         self._extend(round(seconds * SECOND), None, "")
+
+    def completes(self, settlement: Settlement) -> None:
+        self.completion = settlement
 
     def _extend(self, by: int, fraction: float | None, message: str) -> None:
         extension = Extension(Lease(self.task.id, self.task.lease), by, fraction, message)

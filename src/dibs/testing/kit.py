@@ -255,11 +255,13 @@ class Kit:
     async def _run(self, task: LeasedTask) -> TaskInfo:
         """One run from lease to settlement."""
         run = InlineRun(task, self._engine, self.clock)
-        context = Context(run, await self._make_state())
+        context = Context(run, await self._make_state(), self._hub)
         definition = self._hub.definitions[task.name]
         attempt = asyncio.get_running_loop().create_task(self._attempt(context, task, definition))
         settlement, error = await attempt
-        if settlement.outcome is not Outcome.COMPLETED and (reason := run.stopping) is not None and not run.timed_out:
+        if run.completion is not None and error is None:
+            settlement = run.completion
+        elif settlement.outcome is not Outcome.COMPLETED and (reason := run.stopping) is not None and not run.timed_out:
             settlement = outcome.cancelled(task, reason)
         elif run.timed_out:
             settlement = outcome.timed_out(task, self.clock.now() - task.claimed_at)

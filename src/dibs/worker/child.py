@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from dibs.core.codec import Signature, as_json
 from dibs.core.retry import asked_delay, should_retry
-from dibs.core.task import Failure, LeasedTask
+from dibs.core.task import Failure, LeasedTask, Settlement
 from dibs.errors import DibsError, InvalidOption
 from dibs.runtime.hub import Hub
 from dibs.worker.context import CURRENT, Context
@@ -35,6 +35,7 @@ from dibs.worker.middleware import Onion, compose
 from dibs.worker.outcome import describe
 from dibs.worker.wire import (
     HEADER,
+    Completing,
     Done,
     Failed,
     FromChild,
@@ -96,6 +97,9 @@ class ChildLink:
     def keep(self, seconds: float) -> None:
         self._send(Keep(seconds))
 
+    def completes(self, settlement: Settlement) -> None:
+        self._send(Completing())
+
 
 class Found(Struct):
     """A task function with what surrounds it in this process."""
@@ -104,6 +108,7 @@ class Found(Struct):
     signature: Signature
     onion: Onion | None
     state: Any
+    hub: Hub | None
 
 
 class Child:
@@ -179,6 +184,7 @@ class Child:
                 signature=Signature(function, start.task.name, start.takes_context),
                 onion=None if hub is None else compose(hub.middleware),
                 state=None if hub is None else await self._state_of(hub),
+                hub=hub,
             )
             self._found[start.function] = found
         return found
@@ -192,7 +198,7 @@ class Child:
 
     async def _call(self, start: Start, found: Found, args: list[Any], kwargs: dict[str, Any]) -> Any:
         assert self._link is not None
-        context = Context(self._link, found.state)
+        context = Context(self._link, found.state, found.hub)
         if start.takes_context:
             args.insert(0, context)
 

@@ -9,9 +9,11 @@ from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, Protocol
 
-from dibs.core.task import LeasedTask
+from dibs.core.task import LeasedTask, Settlement
 from dibs.core.times import duration, when
 from dibs.errors import InvalidOption, LeaseLost, TaskCancelled, UsageError
+from dibs.runtime.hub import Hub
+from dibs.worker.completing import acomplete_in, complete_in
 
 __all__ = ["Context", "Link"]
 
@@ -40,14 +42,18 @@ class Link(Protocol):
 
     def report(self, fraction: float, message: str) -> None: ...
     def keep(self, seconds: float) -> None: ...
+    def completes(self, settlement: Settlement) -> None:
+        """The completion is part of a transaction of the task's own, which may be committed from now on."""
+        ...
 
 
 class Context:
     """One run of a task, as the task sees it. Usable from any thread; the same in threads and executor processes."""
 
-    __slots__ = ("_link", "_logger", "_task", "state")
+    __slots__ = ("_hub", "_link", "_logger", "_task", "state")
 
-    def __init__(self, link: Link, state: Any = None) -> None:
+    def __init__(self, link: Link, state: Any = None, hub: Hub | None = None) -> None:
+        self._hub = hub
         self._link = link
         self._task = link.task
         self._logger: logging.LoggerAdapter[logging.Logger] | None = None
@@ -163,6 +169,29 @@ class Context:
         (holding the interpreter lock) for longer than the lease. It does not move the timeout.
         """
         self._link.keep(duration(by, "extend(by)") / 1_000_000)
+
+    def complete_in(self, connection: Any, result: object = None) -> None:
+        """Complete the task inside your own open transaction, which you then commit: its writes and the task's end are
+        one. `LeaseLost` if the run is no longer yours: let it roll everything back.
+
+        Call it last. `result` takes the place of what the function returns. If the function ends and the transaction
+        was not committed, that is a failed attempt.
+        """
+        self._link.completes(complete_in(self._own_hub(), self._task, connection, result))
+
+    async def acomplete_in(self, connection: Any, result: object = None) -> None:
+        """`complete_in` for async connections."""
+        self._link.completes(await acomplete_in(self._own_hub(), self._task, connection, result))
+
+    def _own_hub(self) -> Hub:
+        if self._hub is None:
+            raise UsageError(
+                f"the app of task {self.name} can't be found here: keep it in a module's variable, where an executor "
+                "process finds it as well."
+            )
+        if self._link.lease_lost:
+            raise LeaseLost(f"the lease of task {self.id} was lost: another worker may be running it.")
+        return self._hub
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:

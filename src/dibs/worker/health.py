@@ -50,7 +50,7 @@ class StoreHealth:
             if self._down_since is not None:
                 return
             self._down_since = time.monotonic()
-        log.error("The store does not answer (%s, while trying to %s). Going on with what runs.", error, doing)
+        log.error("The store does not answer: could not %s. %s Going on with what runs.", doing, error)
 
     def worked(self) -> None:
         """A verb was answered."""

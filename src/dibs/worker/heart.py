@@ -227,7 +227,7 @@ class Heart:
         chosen: list[Run] = []
         extensions: list[Extension] = []
         for run in tuple(self._runs.held.values()):
-            if run.stop is Stop.LOST or (run.timeout_at is not None and now > run.timeout_at):
+            if run.stop is Stop.LOST or run.committed or (run.timeout_at is not None and now > run.timeout_at):
                 continue
             has_news = news and (run.progress is not None or run.wanted_lease is not None)
             # A lease that is younger than the time between two beats can wait for the next one.
@@ -244,12 +244,25 @@ class Heart:
                 if run.progress is None and extension.progress is not None:
                     run.progress = (extension.progress, extension.message)
             raise
+        await self._look_for_commits(chosen, answers)
         for run, extension, answer in zip(chosen, extensions, answers, strict=True):
             self._hear(run, now + extension.by / SECOND, answer)
 
+    async def _look_for_commits(self, runs: list[Run], answers: list[ExtendAnswer]) -> None:
+        """A run that has completed in its own transaction has no lease any more, and yet has not lost it."""
+        asked = [
+            run
+            for run, answer in zip(runs, answers, strict=True)
+            if run.completing and answer.outcome is ExtendOutcome.LOST
+        ]
+        if asked:
+            records = await self._engine.get([run.task.id for run in asked])
+            for run, record in zip(asked, records, strict=True):
+                run.committed = record is not None and record.settled_lease == run.task.lease
+
     def _hear(self, run: Run, valid_until: float, answer: ExtendAnswer) -> None:
         """What the store said about one lease. Flags are set here, for threads; the loop does the rest."""
-        if run.settled:  # the answer to its settlement says all
+        if run.settled or run.committed:  # the answer to its settlement says all
             return
         if answer.outcome is ExtendOutcome.LOST:
             log.warning("The lease of %s %s was lost; stopping its run.", run.task.name, run.task.id)

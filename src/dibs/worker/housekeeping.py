@@ -23,6 +23,13 @@ RESCUE_INTERVAL = 1.02
 """A little more than the second that an engine wants between two looks at an absent worker: two looks then do, and its
 tasks are back within 2.5 s."""
 
+HICCUP = 1.0
+"""An outage of this many seconds can't have cost anybody a lease."""
+
+LEAST_HOLDOFF = 8.0
+"""Seconds in which every worker that lives has reached a store that is back: its heart tries at least every 2.5 s, and
+gives up on an answer after 5."""
+
 GAP = 2.5
 """A pause between two looks that is this many seconds longer than meant: the process, or its host, slept."""
 
@@ -77,12 +84,12 @@ class Rescuer:
         """Hold off if time has jumped or the store has come back."""
         if max(late, late_by_wall) > GAP:
             log.info("Time jumped by %.1f s; leaving other workers' leases alone for a while.", max(late, late_by_wall))
-            self._not_before = now + self._holdoff()
+            self._not_before = now + max(self._holdoff(), LEAST_HOLDOFF)
         regained = self._health.regained_at
         if regained is not None and regained != self._seen_regained:
             self._seen_regained = regained
-            if self._health.was_down_for > GAP:  # a hiccup can't have cost anybody a lease
-                self._not_before = max(self._not_before, regained + self._holdoff())
+            if self._health.was_down_for > HICCUP:
+                self._not_before = max(self._not_before, regained + max(self._holdoff(), LEAST_HOLDOFF))
         if self._health.down:
             self._not_before = max(self._not_before, now + RESCUE_INTERVAL)
 

@@ -24,11 +24,13 @@ from dibs.errors import (
 from dibs.runtime.definition import TaskDefinition
 
 __all__ = [
+    "NOT_COMMITTED",
     "cancelled",
     "completed",
     "describe",
     "failed",
     "failed_with",
+    "not_committed",
     "not_kept",
     "released",
     "returned",
@@ -44,6 +46,11 @@ SNOOZE: Duration = 5 * SECOND
 LONGEST_SNOOZE: Duration = 60 * SECOND
 """How long a task is put off whose arguments can't be fetched for now: twice as long with each lease."""
 
+
+NOT_COMMITTED = Failure(
+    type="TransactionNotCommitted",
+    message="the task called complete_in and ended, but its transaction did not commit",
+)
 
 PERMANENT = (BlobLost, BlobCorrupt, ResultGone, PayloadTooLarge)
 """Reasons why arguments can't be made ready that stay."""
@@ -94,6 +101,11 @@ def not_kept(task: LeasedTask, size: int, error: BlobStoreUnavailable) -> Settle
     failure = describe(error)
     message = f"the task ran and gave a result of {size:,} bytes, but it could not be kept: {failure.message}"
     return failed_with(task, structs.replace(failure, message=shorten(message, MESSAGE_LIMIT)), retry=True)
+
+
+def not_committed(task: LeasedTask) -> Settlement:
+    """The run has ended, and its completion was up to its own transaction. If that was committed, the store knows."""
+    return failed_with(task, NOT_COMMITTED, retry=True)
 
 
 def timed_out(task: LeasedTask, timeout: Duration) -> Settlement:

@@ -24,7 +24,20 @@ from dibs.core.task import Failure
 from dibs.core.times import SECOND, Duration
 from dibs.worker.child import LogSettings, child_main, name_of
 from dibs.worker.run import Run
-from dibs.worker.wire import HEADER, Done, Failed, FromChild, Keep, Kept, Progress, Ready, Start, frame, from_child
+from dibs.worker.wire import (
+    HEADER,
+    Completing,
+    Done,
+    Failed,
+    FromChild,
+    Keep,
+    Kept,
+    Progress,
+    Ready,
+    Start,
+    frame,
+    from_child,
+)
 
 __all__ = ["ChildFailed", "Processes"]
 
@@ -110,6 +123,8 @@ class ProcessChild:
                         run.report(message.fraction, message.message)
                     case Keep():
                         run.keep(message.seconds)
+                    case Completing():
+                        run.completing = True
                     case Ready():
                         raise AssertionError("a child is ready once")
         finally:

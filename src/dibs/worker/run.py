@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from dibs.core.retry import timeout_for
-from dibs.core.task import LeasedTask
+from dibs.core.task import LeasedTask, Settlement
 from dibs.core.times import SECOND, Duration
 from dibs.runtime.definition import TaskDefinition
 from dibs.worker.context import Context
@@ -27,17 +27,21 @@ class Stop(StrEnum):
 class Run:
     """A context's link to the worker.
 
-    The loop's thread owns a run. The heart's thread reads it and writes `valid_until`, `stop`, `stop_note`; a task's
-    own thread writes `progress` and `wanted_lease`. Each of these is one assignment, so no lock is needed.
+    The loop's thread owns a run. The heart's thread reads it and writes `valid_until`, `stop`, `stop_note`,
+    `committed`; a task's own thread writes `progress`, `wanted_lease` and `completing`. Each of these is one
+    assignment, so no lock is needed.
     """
 
     __slots__ = (
         "claimed",
+        "committed",
+        "completing",
         "context",
         "definition",
         "entered",
         "handle",
         "in_thread",
+        "late",
         "leaked",
         "named_in_log",
         "nudge",
@@ -71,9 +75,15 @@ class Run:
         self.in_thread = False
         self.returned = False
         """Its thread has ended: what it came to is on its way, and nothing can stop it any more."""
+        self.late: Settlement | None = None
+        """What is to be reported once its thread has ended."""
         self.leaked = False
         self.named_in_log = False
         self.settled = False
+        self.completing = False
+        """Its completion is in a transaction of its own: whether that was committed, the store will say."""
+        self.committed = False
+        """It was, and there is no lease to be kept any more."""
         self.stop: Stop | None = None
         self.stop_note = ""
         self.progress: tuple[float, str] | None = None
@@ -99,3 +109,6 @@ class Run:
     def keep(self, seconds: float) -> None:
         self.wanted_lease = seconds
         self.nudge()
+
+    def completes(self, settlement: Settlement) -> None:
+        self.completing = True

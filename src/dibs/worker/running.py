@@ -116,7 +116,7 @@ class Runs:
         self.busy += 1
         if self._ceilings:
             self._count_levels(run, +1)
-        run.context = Context(run, self.state)
+        run.context = Context(run, self.state, self._hub)
         self.last_started = run.started = time.monotonic()
         self._live.add(run)
         # Runs are started from within others that end: without a context of its own, each would inherit theirs.
@@ -165,7 +165,9 @@ class Runs:
         return await self._kept(run, outcome.returned(task, value, self._codec))
 
     async def _kept(self, run: Run, settlement: Settlement) -> Settlement:
-        """A large result is brought to the blob store first."""
+        """A large result is brought to the blob store first. One that was to be committed has been, or is lost."""
+        if run.completing:
+            return outcome.not_committed(run.task)
         if settlement.result is None or len(settlement.result) <= self._hub.payloads.limit:
             return settlement
         if run.timer is not None:
@@ -190,6 +192,8 @@ class Runs:
     def _thread_ended(self, run: Run) -> None:
         run.in_thread = False
         run.returned = True
+        if run.late is not None:
+            self._settle(run, run.late)
         if run.settled:  # its slot was kept for it, though nobody waited any more
             self._free(run)
 
@@ -236,7 +240,7 @@ class Runs:
             log.warning("%s %s was stopped (%s) but goes on.", run.task.name, run.task.id, run.stop)
             run.leaked = True
             self.leaked += 1
-            if not run.settled:
+            if not run.settled and not run.completing:
                 self._settle(run, self._stopped(run))
             self.changed()
 
@@ -264,6 +268,10 @@ class Runs:
             self.changed()
 
     def _settle(self, run: Run, settlement: Settlement) -> None:
+        if run.completing and run.in_thread and run.stop is not Stop.LOST:
+            # Its transaction may be open, and would keep this report waiting, and others with it.
+            run.late = settlement
+            return
         run.settled = True
         if run.stop is Stop.LOST:
             self.tally.lost += 1
@@ -285,6 +293,8 @@ class Runs:
                 task.lease,
             )
             return
+        if run.completing and answer is SettleOutcome.ALREADY:
+            settlement = self._committed(run, settlement)
         if settlement.outcome is Outcome.RETRY or settlement.outcome is Outcome.SNOOZED:
             self.due_in(settlement.delay / SECOND)
         if not self.held:
@@ -292,6 +302,20 @@ class Runs:
         ran = time.monotonic() - run.claimed
         self.tally.count(settlement.outcome, settlement.timed_out, ran)
         self._minutes.record(task, settlement.outcome, int(ran * SECOND), self._clock.now())
+
+    def _committed(self, run: Run, settlement: Settlement) -> Settlement:
+        """The task has completed in its own transaction, whatever became of its run afterwards."""
+        failure = settlement.failure
+        if failure is not None and failure is not outcome.NOT_COMMITTED:
+            log.warning(
+                "%s %s failed after it had completed in its own transaction, and stays completed: %s: %s\n%s",
+                run.task.name,
+                run.task.id,
+                failure.type,
+                failure.message,
+                failure.traceback,
+            )
+        return outcome.completed(run.task, None)
 
     def _let_go(self, run: Run) -> None:
         """Hold no longer; a later lease on the same task is another run."""

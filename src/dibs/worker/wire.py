@@ -12,6 +12,7 @@ from dibs.core.times import Duration
 
 __all__ = [
     "HEADER",
+    "Completing",
     "Done",
     "Failed",
     "FromChild",
@@ -64,6 +65,10 @@ class Keep(Struct, tag="keep", frozen=True):
     seconds: float
 
 
+class Completing(Struct, tag="completing", frozen=True):
+    """The task's completion is in a transaction of its own."""
+
+
 class Done(Struct, tag="done", frozen=True):
     """The result as JSON; None for None."""
 
@@ -80,7 +85,7 @@ class Failed(Struct, tag="failed", frozen=True, kw_only=True):
 
 
 ToChild = Start | Kept
-FromChild = Ready | Progress | Keep | Done | Failed
+FromChild = Ready | Progress | Keep | Completing | Done | Failed
 
 encoder = msgspec.msgpack.Encoder()
 to_child: msgspec.msgpack.Decoder[ToChild] = msgspec.msgpack.Decoder(ToChild)

@@ -41,6 +41,7 @@ from dibs.engines.base import (
     Feature,
     Finding,
     Fired,
+    Joined,
     Level,
     Minute,
     Need,
@@ -121,10 +122,11 @@ class MemoryEngine:
     def enqueue_now(self, task: NewTask, *, now: Instant | None = None) -> EnqueueAnswer:
         return self._do(enqueue, [task], False, None, now=now)[0]
 
-    def enqueue_in(
-        self, connection: Any, tasks: Sequence[NewTask], *, now: Instant | None = None
-    ) -> list[EnqueueAnswer]:
+    def join(self, connection: Any) -> Joined:
         raise UsageError("the memory engine has no transactions to join: leave connection= out.")
+
+    async def ready(self, needs: object) -> None:
+        """There is nothing to join, so nobody needs anything."""
 
     async def claim(self, request: ClaimRequest, *, now: Instant | None = None) -> Claimed:
         return self._do(claiming.claim, request, now=now)
@@ -314,7 +316,7 @@ class MemoryEngine:
     async def backup(self, target: Path) -> None:
         raise UsageError("the memory engine can't be backed up: use a SQLite file if tasks must survive.")
 
-    async def migrations(self) -> list[str]:
+    async def migrations(self, *, sql: bool = False) -> list[str]:
         return []
 
 

@@ -8,12 +8,14 @@ from msgspec import Struct
 
 from dibs.core.options import unknown_option
 from dibs.engines.postgres.engine import PostgresEngine
-from dibs.engines.postgres.pool import Address
+from dibs.engines.postgres.pool import Address, hosts_of
 from dibs.errors import InvalidOption
 
 __all__ = ["from_url"]
 
-OURS = ("schema", "pool_size", "timeout", "connect_timeout", "statement_cache_size", "pgbouncer")
+OURS = (
+    "schema", "pool_size", "timeout", "connect_timeout", "statement_cache_size", "pgbouncer", "direct_url", "read_url",
+)  # fmt: skip
 THEIRS = (
     "host", "port", "user", "password", "dbname", "database", "passfile", "sslmode", "sslcert", "sslkey", "sslrootcert",
     "sslcrl", "sslpassword", "sslnegotiation", "target_session_attrs", "krbsrvname", "gsslib", "service", "servicefile",
@@ -38,8 +40,14 @@ NUMBERS = {
 
 
 def from_url(url: str) -> PostgresEngine:
-    """``postgresql://user@host/database``, with ``?schema=dibs&pool_size=8&timeout=30&pgbouncer=yes``."""
-    parts = urlsplit(url)
+    """``postgresql://user@host/database``, with ``?schema=dibs&pool_size=8&timeout=30``.
+
+    Behind PgBouncer: ``pgbouncer=yes``, and ``direct_url=`` with a URL past it. ``read_url=``: a standby to search in.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise InvalidOption(f"the store's URL can't be read: {error}.") from None
     if parts.scheme not in ("postgresql", "postgres") or parts.fragment:
         raise InvalidOption(f"{url!r} does not name a PostgreSQL database. Use postgresql://user@host/database.")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -51,6 +59,11 @@ def from_url(url: str) -> PostgresEngine:
     bouncer = options.get("pgbouncer", "no")
     if bouncer not in ("yes", "no"):
         raise InvalidOption(f"pgbouncer must be yes or no, not {bouncer!r}.")
+    hosts_of(url)  # or it says what is wrong with them
+    direct = direct_dsn(options["direct_url"]) if "direct_url" in options else None
+    pooled = bouncer == "yes"
+    if direct is not None and not pooled:
+        raise InvalidOption("direct_url is the way past a pooler: say pgbouncer=yes as well, or leave it out.")
     return PostgresEngine(
         Address(
             dsn=urlunsplit(("postgresql", parts.netloc, parts.path, rest, "")),
@@ -58,15 +71,46 @@ def from_url(url: str) -> PostgresEngine:
             pool_size=int(numbers["pool_size"]),
             timeout=numbers["timeout"],
             connect_timeout=numbers["connect_timeout"],
-            statement_cache_size=0 if bouncer == "yes" else int(numbers["statement_cache_size"]),
+            statement_cache_size=0 if pooled else int(numbers["statement_cache_size"]),
+            pooled=pooled,
+            direct_dsn=direct,
+            read_dsn=read_dsn(options["read_url"]) if "read_url" in options else None,
         )
     )
 
 
-def schema_of(name: str) -> str:
-    if not 1 <= len(name) <= LONGEST_SCHEMA or not name.isprintable() or name.startswith("pg_"):
+def read_dsn(url: str) -> str:
+    """Of several servers any will do, where those that are written to are looked for otherwise."""
+    dsn = direct_dsn(url, "read_url")
+    if "target_session_attrs=" in dsn:
+        return dsn
+    return f"{dsn}{'&' if '?' in dsn else '?'}target_session_attrs=any"
+
+
+def direct_dsn(url: str, option: str = "direct_url") -> str:
+    """A URL inside the URL, with nothing in it but where the server is."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise InvalidOption(f"{option} can't be read: {error}.") from None
+    if parts.scheme not in ("postgresql", "postgres") or parts.fragment:
         raise InvalidOption(
-            f"schema must be a name of 1 to {LONGEST_SCHEMA} characters that does not begin with pg_, not {name!r}."
+            f"{option} must be a postgresql:// URL, written so that it fits into another: %3A for :, %2F for /, "
+            "%3F for ? and %26 for &."
+        )
+    hosts_of(url)  # or it says what is wrong with them
+    for name, _ in parse_qsl(parts.query, keep_blank_values=True):
+        if name not in THEIRS:
+            raise unknown_option(name, THEIRS, option)
+    return urlunsplit(("postgresql", *parts[1:]))
+
+
+def schema_of(name: str) -> str:
+    fits = 1 <= len(name.encode()) <= LONGEST_SCHEMA
+    if not fits or not name.isprintable() or name.startswith("pg_") or "$$" in name:
+        raise InvalidOption(
+            f"schema must be a name of 1 to {LONGEST_SCHEMA} bytes that does not begin with pg_ and has no $$ in it, "
+            f"not {name!r}."
         )
     return name
 

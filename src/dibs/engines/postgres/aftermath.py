@@ -13,10 +13,10 @@ import msgspec
 
 from dibs.core.graph import ERRAND_BUDGET
 from dibs.engines.postgres import gating, waiting, workflows
-from dibs.engines.postgres.rows import encode
+from dibs.engines.postgres.rows import encode, to_json
 from dibs.engines.postgres.transaction import Errand, Transaction, What
 
-__all__ = ["conclude", "resume"]
+__all__ = ["conclude", "put_aside", "resume"]
 
 STEPS: dict[What, Callable[[Transaction, list[Errand], int], Awaitable[waiting.Done]]] = {
     What.ENDED: waiting.follow_ends,
@@ -26,6 +26,7 @@ STEPS: dict[What, Callable[[Transaction, list[Errand], int], Awaitable[waiting.D
     What.REPLAY: workflows.replay_members,
     What.FORGET: waiting.forget,
     What.REGATE: gating.regate_some,
+    What.TOUCHED: gating.touch_again,
 }
 
 WALKS = frozenset({What.CANCEL, What.REPLAY, What.REGATE})
@@ -41,6 +42,21 @@ async def conclude(transaction: Transaction) -> None:
     if transaction.partitions:
         await gating.let_forward(transaction)
     await transaction.flush()
+
+
+async def put_aside(transaction: Transaction) -> bool:
+    """`conclude` in a transaction of somebody else's: it holds no lock on queues, and may last.
+
+    All that it has caused is left to the next claim after its commit; True if there is something.
+    """
+    touched = [to_json(list(partitions)) for partitions in transaction.partitions.values()]
+    transaction.partitions.clear()
+    errands = [*transaction.errands, *(Errand(What.TOUCHED, partitions) for partitions in touched)]
+    transaction.errands.clear()
+    if errands:
+        await transaction.write("add_errands", [encode(errand) for errand in errands])
+    await transaction.flush()
+    return bool(errands)
 
 
 async def resume(transaction: Transaction) -> bool:

@@ -1,8 +1,8 @@
 """Waking waiters, here and in other processes, by LISTEN and NOTIFY on one channel for each schema.
 
 A notification takes a lock on the whole database when it is committed, so none is sent inside the transactions that do
-the work, and at most two per topic and interval: one at once, and one at the interval's end if the topic was rung again
-meanwhile. Nothing depends on a notification arriving: workers look by themselves now and then.
+the work, and not one for each ring (`echoes`). Nothing depends on a notification arriving: workers look by themselves
+now and then.
 """
 
 from __future__ import annotations
@@ -10,21 +10,29 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Collection
-from contextlib import suppress
+import math
+import random
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from dibs.engines.base import SCHEDULES
 from dibs.engines.bell import Bell, Listener
-from dibs.engines.postgres.faults import DRIVER_ERRORS
-from dibs.engines.postgres.pool import Connection, Pool
+from dibs.engines.postgres.echoes import Echoes, Rate
+from dibs.engines.postgres.faults import DRIVER_ERRORS, translation
+from dibs.engines.postgres.pool import GOODBYE_SECONDS, Connection, Pool
 from dibs.errors import DibsError
 
 __all__ = ["Bells"]
 
 log = logging.getLogger("dibs.engines.postgres")
 
-QUIET_SECONDS = 0.02
-RETRY_SECONDS = 1.0
+FIRST_RETRY_SECONDS = 0.1
+LONGEST_RETRY_SECONDS = 5.0
+LOOK_SECONDS = 15.0
+"""How often the connection that listens is asked whether it is still there: one that stalls looks like a quiet one."""
+
+ANSWER_SECONDS = 5.0
 LONGEST_PAYLOAD = 7000
 NOTIFY = (
     # What is lost with a crash of the server are notifications to those who lose their connection anyway.
@@ -37,17 +45,41 @@ def channel_of(schema: str) -> str:
     return f"dibs_{hashlib.sha256(schema.encode()).hexdigest()[:16]}"
 
 
-class Subscriber:
-    """A subscription that keeps the engine listening until it is closed."""
+def poll_seconds(topics: Collection[str]) -> float:
+    """How often whoever waits for these looks by himself, where nothing can be heard.
 
-    def __init__(self, bells: Bells, listener: Listener) -> None:
+    A look for work is one statement. Who waits for requests to a worker, or for changes of schedules, writes when he
+    looks: these may take longer.
+    """
+    if set(topics) <= {SCHEDULES}:
+        return 5.0
+    return 0.95 if all(topic.startswith("worker:") for topic in topics) else 0.5
+
+
+async def until_deaf(connection: Connection) -> None:
+    """Until the connection is closed, or does not answer when it is asked."""
+    gone = asyncio.Event()
+    connection.add_termination_listener(lambda _: gone.set())
+    while not connection.is_closed():
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                await gone.wait()
+        except TimeoutError:
+            await connection.fetchval("SELECT 1", timeout=ANSWER_SECONDS)
+
+
+class Subscriber:
+    """A subscription that keeps the engine listening until it is closed; where it can't listen, it rings by itself."""
+
+    def __init__(self, bells: Bells, listener: Listener, longest: float = math.inf) -> None:
         self._bells = bells
+        self._longest = longest
         self._listener = listener
         self._closed = False
 
     async def wait(self, timeout: float) -> bool:
         """Until rung, at most `timeout` seconds; a ring since the last wait counts."""
-        return await self._listener.wait(timeout)
+        return await self._listener.wait(min(timeout, self._longest)) or timeout > self._longest
 
     def close(self) -> None:
         if not self._closed:
@@ -62,17 +94,22 @@ class Bells:
     def __init__(self, pool: Pool, loop: asyncio.AbstractEventLoop) -> None:
         self.bell = Bell()
         self.pool = pool
+        direct = pool.address.direct()
+        self.lines = None if direct is None else Pool(direct)
+        """Where connections that listen come from, None if a pooler is in the way."""
         self.loop = loop
         self.channel = channel_of(pool.address.schema)
         self.subscribers = 0
         self.ear: asyncio.Task[None] | None = None
-        self.quiet: dict[str, bool] = {}
-        """Topics that were sent just now, and whether they have been rung since."""
+        self.rate = Rate()
+        self.echoes = Echoes(self.bell, loop)
         self.sending: set[asyncio.Task[None]] = set()
 
     def subscribe(self, topics: Collection[str], loop: asyncio.AbstractEventLoop) -> Subscriber:
         listener = self.bell.subscribe(topics, loop)
         self.subscribers += 1
+        if self.lines is None:
+            return Subscriber(self, listener, poll_seconds(topics))
         if self.ear is None:
             self.ear = self.loop.create_task(self.listen(), name="dibs-listen")
         return Subscriber(self, listener)
@@ -86,28 +123,42 @@ class Bells:
     # Hearing.
 
     async def listen(self) -> None:
-        """Keep a connection that hears."""
+        """Keep a connection that hears. The log is told once that there is none, and once that there is again."""
+        failures = 0
         while True:
             try:
-                await self.listen_once(await self.pool.connect())
-                log.warning("lost the connection that listens to %s; making a new one", self.pool.address)
-            except (*DRIVER_ERRORS, DibsError) as error:
-                log.warning("can't listen to %s (%s); trying again", self.pool.address, error)
-                await asyncio.sleep(RETRY_SECONDS)
+                async with self.hearing() as connection:
+                    if failures > 1:
+                        log.info("Listening to %s again.", self.pool.address)
+                    failures = 0
+                    await until_deaf(connection)
+                told = f"{self.pool.address} closed the connection."
+            except DibsError as error:
+                told = str(error)
+            except DRIVER_ERRORS as error:
+                told = str(translation(error, str(self.pool.address)))
+            failures += 1
+            if failures == 2:  # a session may end for many reasons; that there is no other one is worth a line
+                log.warning("Can't listen, looking now and then instead: %s", told)
+            wait = min(FIRST_RETRY_SECONDS * 2 ** min(failures - 1, 10), LONGEST_RETRY_SECONDS)
+            await asyncio.sleep(wait * random.uniform(0.5, 1.0))
 
-    async def listen_once(self, connection: Connection) -> None:
-        """Hear until the connection breaks. What was rung before may have been missed: everybody looks once."""
-        gone = asyncio.Event()
+    @asynccontextmanager
+    async def hearing(self) -> AsyncIterator[Connection]:
+        """A connection that listens. What was rung before may have been missed: everybody looks once."""
+        assert self.lines is not None
+        connection = await self.lines.connect()
         try:
-            connection.add_termination_listener(lambda _: gone.set())
             await connection.add_listener(self.channel, self.hear)
             self.bell.ring_all()
-            await gone.wait()
+            yield connection
         finally:
             connection.terminate()
 
     def hear(self, _connection: Any, _pid: int, _channel: str, payload: object) -> None:
-        self.bell.ring(str(payload).split("\n"))
+        topics = str(payload).split("\n")
+        self.bell.ring(topics)
+        self.echoes.add(topics)
 
     # Ringing.
 
@@ -116,26 +167,15 @@ class Bells:
         if not topics:
             return
         self.bell.ring(topics)
-        if getattr(self.loop, "dibs_private", False):  # nobody drives the loop once the caller has his answer
-            await self.send(topics)
-            return
-        fresh = [topic for topic in topics if topic not in self.quiet]
-        self.quiet.update(dict.fromkeys(topics, True))
+        fresh = self.rate.fresh(topics, self.loop.time())
         if fresh:
-            self.quiet.update(dict.fromkeys(fresh, False))
             self.send_soon(fresh)
-            self.loop.call_later(QUIET_SECONDS, self.end_quiet, fresh)
-
-    def end_quiet(self, topics: list[str]) -> None:
-        """Send again what was rung in the meantime."""
-        again = [topic for topic in topics if self.quiet.pop(topic, False)]
-        if again and not self.pool.is_closed:
-            self.quiet.update(dict.fromkeys(again, False))
-            self.send_soon(again)
-            self.loop.call_later(QUIET_SECONDS, self.end_quiet, again)
+            if getattr(self.loop, "dibs_private", False):  # nobody drives the loop once the caller has his answer
+                await asyncio.sleep(0)  # the message is on its way then; the answer to it is read with the next call
 
     def send_soon(self, topics: list[str]) -> None:
         task = self.loop.create_task(self.send(topics), name="dibs-notify")
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # a process may end before the answer is read
         self.sending.add(task)
         task.add_done_callback(self.sending.discard)
 
@@ -143,7 +183,7 @@ class Bells:
         try:
             async with self.pool.lend() as connection:
                 for payload in payloads(sorted(topics)):
-                    await connection.fetchrow(NOTIFY, self.channel, payload)
+                    await connection.fetchrow(NOTIFY, self.channel, payload, timeout=ANSWER_SECONDS)
         except (*DRIVER_ERRORS, DibsError) as error:
             log.info("could not ring %s: %s", ", ".join(sorted(topics)), error)
 
@@ -155,7 +195,7 @@ class Bells:
             with suppress(asyncio.CancelledError):
                 await ear
         if self.sending:
-            await asyncio.wait(self.sending, timeout=self.pool.address.timeout)
+            await asyncio.wait(self.sending, timeout=GOODBYE_SECONDS)
 
 
 def payloads(topics: list[str]) -> list[str]:

@@ -6,30 +6,32 @@ from collections.abc import AsyncIterator
 
 from dibs.core.states import State
 from dibs.engines.base import Finding, Level
+from dibs.engines.postgres.symptoms import server_findings, store_findings
 from dibs.engines.postgres.transaction import Snapshot
 
 __all__ = ["DURABILITY", "check"]
 
+SAFETY = ("fsync", "full_page_writes", "synchronous_commit")
 DURABILITY = "Acknowledged tasks are in PostgreSQL's log on disk, and survive what the server and its replicas survive."
-UNSAFE = "a crash of the server may take the last moments with it"
 
 
 async def check(snapshot: Snapshot, full: bool) -> list[Finding]:
     """How the store is. `full` counts all of it."""
-    row = await snapshot.row("server")
-    findings = [
-        Finding(Level.OK, "durability", DURABILITY),
-        Finding(Level.OK, "PostgreSQL", row["version"]),
-        setting("fsync", row["fsync"]),
-        setting("synchronous_commit", row["synchronous_commit"]),
-    ]
+    findings = [finding async for finding in server_findings(snapshot)]
+    findings.insert(0, durability(findings))
+    findings += [finding async for finding in store_findings(snapshot)]
     if full:
         findings += [finding async for finding in tallies_agree(snapshot)]
     return findings
 
 
-def setting(name: str, is_on: bool) -> Finding:
-    return Finding(Level.OK, name, "on") if is_on else Finding(Level.WARNING, name, f"off: {UNSAFE}")
+def durability(findings: list[Finding]) -> Finding:
+    """What is promised, unless the server is set not to keep it."""
+    off = [finding.title for finding in findings if finding.title in SAFETY and finding.level is not Level.OK]
+    if not off:
+        return Finding(Level.OK, "durability", DURABILITY)
+    detail = f"{', '.join(off)} off: acknowledged tasks may be lost when the server crashes"
+    return Finding(Level.WARNING, "durability", detail)
 
 
 async def tallies_agree(snapshot: Snapshot) -> AsyncIterator[Finding]:

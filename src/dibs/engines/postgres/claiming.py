@@ -15,7 +15,7 @@ from dibs.core.times import Instant
 from dibs.engines.base import Claimed, ClaimRequest
 from dibs.engines.postgres.aftermath import resume
 from dibs.engines.postgres.catalog import Stale
-from dibs.engines.postgres.cursors import BEGINNING
+from dibs.engines.postgres.cursors import BEGINNING, EVERYTHING
 from dibs.engines.postgres.gating import let_forward
 from dibs.engines.postgres.records import Records
 from dibs.engines.postgres.serving import (
@@ -66,6 +66,7 @@ async def claim_plainly(store: Store, request: ClaimRequest, now: Instant | None
     wanted, at = request.limit + request.prefetch, time.monotonic()
     # Whoever gives the instant himself gets the exact order, whatever it takes.
     uses_marks = now is None and store.cursors.are_used(at)
+    bounds = store.window.bounds(at) if now is None else EVERYTHING
     rows = await store.rows_once(
         "claim",
         now,
@@ -81,20 +82,25 @@ async def claim_plainly(store: Store, request: ClaimRequest, now: Instant | None
         store.cursors.lows(streams, at) if uses_marks else [BEGINNING] * len(streams),
         request.in_order,
         careless,
+        *bounds,
     )
     last = rows.pop()
     if last["status"] == "stale":
         raise Stale
     if last["status"] == "care":
         raise Care
+    instant: Instant = last["now"]
+    next_at: Instant | None = last["next_at"]
+    if now is None:
+        due = next_at is not None and next_at <= instant
+        store.window.learn(instant, last["looked"], at, due=due, full=bounds == EVERYTHING)
     if now is None and wanted > 0:
         ranks = {row["stream"]: row["rank"] for row in rows}
         numbers = [stream.number for stream in streams]
         ended = len(rows) < wanted
         store.cursors.learn(numbers, ranks, last["took"], at, ended=ended, full=not uses_marks)
-    instant: Instant = last["now"]
     tasks = [leased_task(row, catalog, instant) for row in rows]
-    return Claimed(tasks, None if last["next_at"] is None else max(0, last["next_at"] - instant))
+    return Claimed(tasks, None if next_at is None else max(0, next_at - instant))
 
 
 async def bring_up_to_date(transaction: Transaction) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dibs.core.times import MINUTE, MS, SECOND, Duration, Instant
 from dibs.engines.postgres.catalog import MIXED, Stream
 
-__all__ = ["BEGINNING", "Cursors", "RescueCursor"]
+__all__ = ["BEGINNING", "EVERYTHING", "Cursors", "RescueCursor", "Window"]
 
 BEGINNING = -(2**62)
 """Below every rank."""
@@ -25,6 +25,9 @@ SLOW: Duration = 5 * MS
 """What reading from the beginning may take. Of a sound index it takes a fraction of that."""
 LAG: Duration = 2 * SECOND
 """By how much commits may come out of order without anybody waiting."""
+AHEAD: Duration = 5 * SECOND
+"""How far ahead claims look that do not look at everything."""
+EVERYTHING = (BEGINNING, None)
 REST = 10
 """How many times as long as it took, and at least a second, nothing is read from the beginning."""
 
@@ -62,6 +65,32 @@ class Cursors:
         for stream, rank in last.items():
             mark = rank - LAG
             self.marks[stream] = mark if full else max(mark, self.marks.get(stream, BEGINNING))
+
+
+class Window:
+    """Between which instants claims look for what falls due or expires: everything, for as long as that is quick.
+
+    The same snapshot that slows down reading from the lowest rank keeps the entries of tasks that fell due, or were
+    claimed before they could expire, at the beginning of these indexes. Then claims look from the moment at which
+    nothing was due any more, and a little ahead; and at everything only now and then.
+    """
+
+    def __init__(self) -> None:
+        self.mark: Instant = BEGINNING
+        self.took: Duration = 0
+        self.rests_until = 0.0
+
+    def bounds(self, at: float) -> tuple[Instant, Duration | None]:
+        """From which instant on to look, and how far ahead (None: for ever)."""
+        return (self.mark, AHEAD) if self.took > SLOW and at < self.rests_until else EVERYTHING
+
+    def learn(self, now: Instant, took: Duration, at: float, *, due: bool, full: bool) -> None:
+        """What a claim found, at the store's `now`: whether something was still due when it had done its part."""
+        if not due:
+            self.mark = now - LAG
+        if full:
+            self.took = took
+            self.rests_until = at + max(1.0, REST * took / SECOND)
 
 
 class RescueCursor:

@@ -8,9 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from typing import Any
-from uuid import UUID
-
-from msgspec import Struct
 
 from dibs.core.settings import FALLBACK, resolve
 from dibs.core.task import NewTask, QueueState
@@ -26,15 +23,8 @@ SLACK_DAYS = 1
 """By how much the clock of whoever made an id may be ahead."""
 
 
-class Draft(Struct, frozen=True):
-    """What follows from all that alike tasks have in common."""
-
-    stream: int
-    offset: int
-    rerank_in: int | None
-    lease_for: int
-    facts: bytes
-    partition: str | None
+Draft = tuple[int, int, int, Instant | None, int | None, int, Instant | None, str | None, bytes]
+"""What alike tasks have in common: stream, rank offset, delay, instant, rerank_in, lease, expiry, partition, facts."""
 
 
 def is_plain(catalog: Catalog, new: NewTask) -> bool:
@@ -53,39 +43,27 @@ def is_plain(catalog: Catalog, new: NewTask) -> bool:
     )
 
 
-def draft(catalog: Catalog, tasks: Sequence[NewTask]) -> list[list[Any]]:
+def draft(catalog: Catalog, tasks: Sequence[NewTask]) -> list[Sequence[Any]]:
     """The columns, in the order in which the function takes them; raises `Missing` for streams that there are not.
 
-    Batches are mostly of one kind: what follows from it is worked out once for each run.
+    Batches are mostly of one kind: what follows from it is worked out once for each run of tasks.
     """
-    columns: list[list[Any]] = [[] for _ in range(11)]
-    appends = [column.append for column in columns]
-    add_id, add_stream, add_offset, add_delay, add_at, add_rerank, add_lease, add_expiry, add_partition = appends[:9]
-    add_args, add_facts = appends[9:]
-    last: tuple[object, ...] = ()
-    made: Draft | None = None
+    numbers: list[int] = []
+    drafts: list[Draft] = []
     missing: dict[StreamKey, None] = {}
+    last: tuple[object, ...] = ()
     for new in tasks:
         kind = (
-            new.queue, new.name, new.requires, new.priority, new.options, new.app_options, new.parent, new.metadata,
-            new.headers, new.tenant, new.takes, new.partition, new.expires_at,
+            new.queue, new.name, new.requires, new.priority, new.delay, new.at, new.options, new.app_options,
+            new.parent, new.metadata, new.headers, new.tenant, new.takes, new.partition, new.expires_at,
         )  # fmt: skip
-        if made is None or kind != last:
-            last, made = kind, draft_one(catalog, new, missing)
-        add_id(new.id)
-        add_stream(made.stream)
-        add_offset(made.offset)
-        add_delay(new.delay)
-        add_at(new.at)
-        add_rerank(made.rerank_in)
-        add_lease(made.lease_for)
-        add_expiry(new.expires_at)
-        add_partition(made.partition)
-        add_args(new.args)
-        add_facts(made.facts)
+        if kind != last:
+            last = kind
+            drafts.append(draft_one(catalog, new, missing))
+        numbers.append(len(drafts))
     if missing:
         raise Missing([], list(missing))
-    return columns
+    return [[new.id for new in tasks], numbers, [new.args for new in tasks], *zip(*drafts, strict=True)]
 
 
 def draft_one(catalog: Catalog, new: NewTask, missing: dict[StreamKey, None]) -> Draft:
@@ -109,13 +87,15 @@ def draft_one(catalog: Catalog, new: NewTask, missing: dict[StreamKey, None]) ->
         takes=new.takes,
     )
     partition = None if new.partition is None else partition_key(new.queue, new.partition)
-    return Draft(stream or 0, ranking.offset, ranking.rerank_in, options.lease, encode(facts), partition)
+    rerank_in, lease, expires_at = ranking.rerank_in, options.lease, new.expires_at
+    return (stream or 0, ranking.offset, new.delay, new.at, rerank_in, lease, expires_at, partition, encode(facts))
 
 
 def first_day(ids: Sequence[str], now: Instant | None) -> int:
     """The first day on which any of these tasks can have ended, were they known: their ids tell when they were made."""
     if any(task_id[VERSION_AT] != "7" for task_id in ids):
         return 0
-    made_at = (UUID(min(ids)).int >> 80) * MS
+    first = min(ids)
+    made_at = int(first[:8] + first[9:13], 16) * MS
     present = time.time_ns() // 1000 if now is None else now
     return 0 if made_at > present + DAY else made_at // DAY - SLACK_DAYS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from dibs.engines.base import (
     Feature,
     Finding,
     Fired,
+    Joined,
     Minute,
     Need,
     NewWorkflow,
@@ -58,6 +60,7 @@ from dibs.engines.postgres import (
     claiming,
     entry,
     housekeeping,
+    pooling,
     queueing,
     reading,
     rooms,
@@ -69,10 +72,11 @@ from dibs.engines.postgres import (
     working,
 )
 from dibs.engines.postgres.faults import DRIVER_ERRORS, translation
-from dibs.engines.postgres.layout import pending_migrations
+from dibs.engines.postgres.joining import Joiner
+from dibs.engines.postgres.layout import pending_migrations, pending_script
 from dibs.engines.postgres.pool import Address, Pool
 from dibs.engines.postgres.store import NOTHING, SETTINGS, TASKS, Store
-from dibs.errors import Closed, UsageError
+from dibs.errors import Closed, StoreError, UsageError
 
 __all__ = ["PostgresEngine"]
 
@@ -83,13 +87,22 @@ forgotten: list[Store] = []
 class PostgresEngine:
     """Tasks in a schema of a PostgreSQL database."""
 
-    features = frozenset({Feature.DURABLE, Feature.SHARED, Feature.LEAD})
+    features = frozenset({Feature.DURABLE, Feature.SHARED, Feature.LEAD, Feature.TRANSACTIONS, Feature.PRESENCE})
     durability = care.DURABILITY
     chore_names = tuple(housekeeping.CHORES)
 
     def __init__(self, address: Address) -> None:
         self.address = address
+        if address.direct() is None:
+            self.features -= {Feature.PRESENCE}
         self._store: Store | None = None
+        self._joiner: Joiner | None = None
+
+    def _joining(self) -> Joiner:
+        store = self._opened()
+        if self._joiner is None or self._joiner.store is not store:
+            self._joiner = Joiner(store)
+        return self._joiner
 
     def _opened(self) -> Store:
         if self._store is None:
@@ -119,7 +132,7 @@ class PostgresEngine:
             self._store = None
 
     def sibling(self) -> Engine:
-        return PostgresEngine(self.address)
+        return PostgresEngine(self.address.impatient())
 
     async def identity(self) -> str:
         return await self._opened().read(reading.identity, None)
@@ -139,10 +152,11 @@ class PostgresEngine:
     def enqueue_now(self, task: NewTask, *, now: Instant | None = None) -> EnqueueAnswer:
         raise UsageError("the PostgreSQL engine can't enqueue without its event loop.")
 
-    def enqueue_in(
-        self, connection: Any, tasks: Sequence[NewTask], *, now: Instant | None = None
-    ) -> list[EnqueueAnswer]:
-        raise UsageError("the PostgreSQL engine can't join a transaction of yours yet: leave connection= out.")
+    def join(self, connection: Any) -> Joined:
+        return self._joining().join(connection)
+
+    async def ready(self, needs: object) -> None:
+        await self._joining().ready(needs)
 
     async def claim(self, request: ClaimRequest, *, now: Instant | None = None) -> Claimed:
         return await claiming.claim(self._opened(), request, now)
@@ -183,7 +197,7 @@ class PostgresEngine:
     # Workflows.
 
     async def workflows(self, limit: int = 50, before: str | None = None) -> list[WorkflowRecord]:
-        return await self._opened().read(workflows.workflows, None, limit, before)
+        return await self._opened().consult(workflows.workflows, None, limit, before)
 
     async def workflow(self, workflow_id: str) -> WorkflowRecord | None:
         return await self._opened().read(workflows.workflow, None, workflow_id)
@@ -227,7 +241,7 @@ class PostgresEngine:
         return await self._opened().read(rooms.limits, now, task_id)
 
     async def tenants(self, queue: str, limit: int = 100) -> list[TenantRecord]:
-        return await self._opened().read(reading.tenants, None, queue, limit)
+        return await self._opened().consult(reading.tenants, None, queue, limit)
 
     # Reading.
 
@@ -238,10 +252,13 @@ class PostgresEngine:
         return await self._opened().read(reading.history, None, task_id)
 
     async def search(self, query: Query) -> Page:
-        return await self._opened().read(searching.search, None, query)
+        store = self._opened()
+        # How a workflow has ended is told by its members: that must not be behind.
+        look = store.consult if query.workflow is None else store.read
+        return await look(searching.search, None, query)
 
     async def peek(self, queue: str, limit: int, *, now: Instant | None = None) -> list[TaskRecord]:
-        return await self._opened().read(reading.peek, now, queue, limit)
+        return await self._opened().consult(reading.peek, now, queue, limit)
 
     async def position(self, task_id: str, *, now: Instant | None = None) -> Position | None:
         return await self._opened().read(reading.position, now, task_id)
@@ -250,14 +267,15 @@ class PostgresEngine:
         store = self._opened()
         found = await store.read(reading.counts, None)
         if await store.read(reading.has_long_tail, None):  # nobody leads, it seems
-            await store.write(housekeeping.fold_counts, None, NOTHING)
+            with suppress(StoreError):  # on a server that is read-only, say: the answer is as good
+                await store.write(housekeeping.fold_counts, None, NOTHING)
         return found
 
     async def counters(self) -> dict[str, dict[Counter, int]]:
-        return await self._opened().read(reading.counters, None)
+        return await self._opened().consult(reading.counters, None)
 
     async def stats(self, queue: str | None, since: int, until: int) -> list[Minute]:
-        return await self._opened().read(reading.stats, None, queue, since, until)
+        return await self._opened().consult(reading.stats, None, queue, since, until)
 
     # Queues.
 
@@ -288,10 +306,13 @@ class PostgresEngine:
     # Workers.
 
     async def beat(self, beat: Beat, *, now: Instant | None = None) -> WorkerState:
-        return await self._opened().write(working.beat, now, NOTHING, beat)
+        store = self._opened()
+        return await store.write(working.beat, now, NOTHING, beat, await store.presence.show(beat))
 
     async def leave(self, worker: str, *, now: Instant | None = None) -> None:
-        await self._opened().write(working.leave, now, NOTHING, worker)
+        store = self._opened()
+        await store.write(working.leave, now, NOTHING, worker)
+        await store.presence.leave(worker)
 
     async def workers(self) -> list[WorkerRecord]:
         return await self._opened().read(working.workers, None)
@@ -316,7 +337,7 @@ class PostgresEngine:
         return await self._opened().read(housekeeping.chores, None)
 
     async def audit(self, limit: int = 100) -> list[AuditEntry]:
-        return await self._opened().read(reading.audit, None, limit)
+        return await self._opened().consult(reading.audit, None, limit)
 
     # Waking.
 
@@ -329,17 +350,19 @@ class PostgresEngine:
     # Care.
 
     async def check(self, *, full: bool = False) -> list[Finding]:
-        return await self._opened().read(care.check, None, full)
+        store = self._opened()
+        found = await store.read(care.check, None, full)
+        return [*found, *pooling.findings(self.address), *await store.look_at_reader()]
 
     async def backup(self, target: Path) -> None:
         raise UsageError("a PostgreSQL store is backed up with its database: use pg_dump or your provider's backups.")
 
-    async def migrations(self) -> list[str]:
+    async def migrations(self, *, sql: bool = False) -> list[str]:
         """Also of a store that is not open: it is looked at, and left as it is."""
         pool = Pool(self.address)
         try:
             async with pool.lend() as connection:
-                return await pending_migrations(connection, self.address)
+                return await (pending_script if sql else pending_migrations)(connection, self.address)
         except DRIVER_ERRORS as error:
             raise translation(error, str(self.address)) from error
         finally:

@@ -73,7 +73,9 @@ async def store(known: Known) -> None:
     holders = [(new, new.id) for new in staged.values() if new.key is not None] + known.replacements
     await hold_keys(known, holders)
     await spend_tokens(known)
-    needed = {edge.id: None for new in waiting for edge in new.after if edge.id not in staged}
+    # Ended ones inherit nothing, and two who share the lock on one would each wait for the other to have it alone.
+    unended = {each for each, state in known.states.items() if state not in ENDED}
+    needed = {edge.id: None for new in waiting for edge in new.after if edge.id not in staged and edge.id in unended}
     if needed:
         await inherit_anew(transaction, list(needed))
 

@@ -28,7 +28,7 @@ async def enqueue(
     store: Store, tasks: Sequence[NewTask], atomic: bool, workflow: NewWorkflow | None, now: Instant | None
 ) -> list[EnqueueAnswer]:
     answers: list[EnqueueAnswer | None] = [None] * len(tasks)
-    if tasks and workflow is None and all(is_plain(store.catalog, new) for new in tasks):
+    if tasks and workflow is None:
         answers = await store.persist(lambda: enqueue_plainly(store, tasks, atomic, now))
     left = [new for new, answer in zip(tasks, answers, strict=True) if answer is None]
     if not left and workflow is None:
@@ -42,9 +42,9 @@ async def enqueue(
 async def enqueue_plainly(
     store: Store, tasks: Sequence[NewTask], atomic: bool, now: Instant | None
 ) -> list[EnqueueAnswer | None]:
-    """One statement; None for those that it did not store because they are known."""
+    """One statement; None for those that it did not store because they are known, or for all if one is not plain."""
     catalog = store.catalog
-    if not all(is_plain(catalog, new) for new in tasks):  # not as we knew it when we began
+    if not all(is_plain(catalog, new) for new in tasks):
         return [None] * len(tasks)
     drafted = draft(catalog, tasks)
     day = first_day(drafted[0], now)

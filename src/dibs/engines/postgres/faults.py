@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import re
+import socket
+
 import asyncpg
 from asyncpg import exceptions
 
 from dibs.errors import DibsError, StoreBusy, StoreError, StoreMismatch, StoreUnavailable
 
-__all__ = ["DRIVER_ERRORS", "LOST", "REPEATABLE", "translation"]
+__all__ = [
+    "CROWDED",
+    "DRIVER_ERRORS",
+    "LOST",
+    "OCCUPIED",
+    "READ_ONLY",
+    "REPEATABLE",
+    "leaves_doubt",
+    "translation",
+    "words_of",
+]
 
 DRIVER_ERRORS = (
     asyncpg.PostgresError,
@@ -18,8 +31,11 @@ DRIVER_ERRORS = (
 )
 """Everything that a call can fail with because of the store."""
 
-REPEATABLE = (exceptions.DeadlockDetectedError, exceptions.SerializationError)
+OCCUPIED = (exceptions.LockNotAvailableError,)
+REPEATABLE = (exceptions.DeadlockDetectedError, exceptions.SerializationError, *OCCUPIED)
 """Two transactions were in each other's way: nothing was written, and trying again is right."""
+
+UNANSWERED = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 
 LOST = (
     exceptions.PostgresConnectionError,
@@ -32,12 +48,9 @@ LOST = (
 )
 """The connection is gone: a new one may work."""
 
-BUSY = (exceptions.LockNotAvailableError, exceptions.QueryCanceledError, *REPEATABLE)
-NOT_ALLOWED = (
-    exceptions.InvalidPasswordError,
-    exceptions.InvalidAuthorizationSpecificationError,
-    exceptions.InsufficientPrivilegeError,
-)
+BUSY = (exceptions.QueryCanceledError, *REPEATABLE)
+NOT_ALLOWED = (exceptions.InvalidPasswordError, exceptions.InvalidAuthorizationSpecificationError)
+LACKS_RIGHT = (exceptions.InsufficientPrivilegeError,)
 NOT_FOUND = (exceptions.InvalidCatalogNameError,)
 READ_ONLY = (exceptions.ReadOnlySQLTransactionError,)
 FULL = (exceptions.DiskFullError, exceptions.OutOfMemoryError)
@@ -50,22 +63,79 @@ GONE = (
     asyncpg.InternalClientError,
     OSError,
 )
+ELSEWHERE = (exceptions.TargetServerAttributeNotMatched,)
 LACKING = (exceptions.UndefinedTableError, exceptions.UndefinedFunctionError, exceptions.UndefinedColumnError)
+
+
+DENIED = re.compile(r"permission denied for (?P<kind>database|schema|table|sequence|function|view) (?P<name>.+)")
+GRANTS = {
+    "database": 'GRANT CREATE ON DATABASE "{name}" TO …, or CREATE SCHEMA with this user as its owner',
+    "schema": 'GRANT USAGE, CREATE ON SCHEMA "{name}" TO …',
+    "table": "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA … TO …",
+    "view": "GRANT SELECT ON ALL TABLES IN SCHEMA … TO …",
+    "sequence": "GRANT USAGE ON ALL SEQUENCES IN SCHEMA … TO …",
+    "function": "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA … TO …",
+}
+
+
+def missing_grant(told: str) -> str:
+    """What an owner has to run, as far as the server says what was denied."""
+    found = DENIED.search(told)
+    if found is None:
+        return "Have its owner grant this user what it needs."
+    return f"Have its owner run {GRANTS[found['kind']].format(name=found['name'])}."
+
+
+def leaves_doubt(error: BaseException) -> bool:
+    """Whether it is not known what became of what was asked, so that the connection must not be used again.
+
+    What the server has refused and what we have raised ourselves leaves none. A connection that stalls, was lost, or
+    whose caller stopped waiting does: the driver would first ask the server to stop, and wait for its answer.
+    """
+    if isinstance(error, exceptions.DataError):  # it was not even sent
+        return False
+    return isinstance(error, UNANSWERED) or not isinstance(error, Exception)
+
+
+def words_of(error: BaseException) -> str:
+    """What happened, in one line."""
+    if isinstance(error, ConnectionRefusedError):
+        return "the connection was refused (is it running, and is this its port?)"
+    if isinstance(error, socket.gaierror):
+        return f"the name of its host is not known ({error.strerror})"
+    if isinstance(error, asyncpg.InternalClientError) and not isinstance(error, ELSEWHERE):
+        return "the connection broke"  # the driver says in its own words which of its states did not fit
+    if isinstance(error, FileNotFoundError):
+        return "there is no such socket or file (is it running?)"
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
 
 
 def translation(error: BaseException, where: str) -> DibsError:
     """The Dibs error for a driver's error. Whatever was under way has been, or will be, rolled back."""
-    told = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    told = words_of(error)
     if isinstance(error, TimeoutError):
         return StoreUnavailable(
             f"{where} did not answer in time. What was asked may have been done; it may be repeated."
         )
+    if "unsupported startup parameter" in told:
+        return StoreMismatch(f"{where} is behind a pooler, such as PgBouncer ({told}). Add pgbouncer=yes to the URL.")
     for kinds, kind, text in (
         (BUSY, StoreBusy, "others were in the way for too long ({}). Nothing was written; try again."),
-        (NOT_ALLOWED, StoreUnavailable, "does not let us in: {}. Check the user, the password and its rights."),
+        (NOT_ALLOWED, StoreUnavailable, "does not let us in: {}. Check the user and the password."),
+        (LACKS_RIGHT, StoreUnavailable, "lacks a right: {}. " + missing_grant(told)),
         (NOT_FOUND, StoreUnavailable, "has no such database: {}. Create it first."),
-        (READ_ONLY, StoreUnavailable, "is read-only (a standby?): {}. Nothing was written."),
-        (FULL, StoreUnavailable, "has no room left: {}. Nothing was written and nothing was lost."),
+        (
+            READ_ONLY,
+            StoreUnavailable,
+            "is read-only (a standby, or set so?): {}. Nothing was written; try again once it takes writes.",
+        ),
+        (
+            ELSEWHERE,
+            StoreUnavailable,
+            "has no server that takes writes just now. Nothing was written; try again in a while.",
+        ),
+        (FULL, StoreUnavailable, "has no room left: {}. Nothing was written; try again once there is room."),
         (CROWDED, StoreUnavailable, "has no connection left: {}. Lower pool_size or raise max_connections."),
         (
             LACKING,
@@ -75,5 +145,5 @@ def translation(error: BaseException, where: str) -> DibsError:
         (GONE, StoreUnavailable, "can't be reached: {}. It may be repeated."),
     ):
         if isinstance(error, kinds):
-            return kind(f"{where} {text.format(told)}" if kind is not StoreBusy else f"{where}: {text.format(told)}")
+            return kind(f"{where}{':' if kind is StoreBusy else ''} {text.replace('{}', told)}")
     return StoreError(f"{where}: {told}")

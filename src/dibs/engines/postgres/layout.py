@@ -1,42 +1,79 @@
-"""Is this schema ours, and is it of a layout that we know? If new, make it; if old, migrate it."""
+"""Is this schema ours, and is it of a layout that we know? If new, make it; if old, migrate it.
+
+The layout is the sum of `migrations/`. Functions belong to the code: each version of Dibs makes its own beside those of
+others (`statements`), so that processes of different versions can share a store. Nothing is made if all is there, so
+whoever opens a store that is up to date needs no right to make anything.
+"""
 
 from __future__ import annotations
 
-from dibs.engines.postgres.pool import Address, Connection
-from dibs.engines.postgres.statements import functions, migration_scripts, quoted
-from dibs.errors import StoreMismatch
+import asyncio
+import random
+import time
 
-__all__ = ["OLDEST_SERVER", "migration_sql", "pending_migrations", "prepare"]
+from asyncpg import exceptions
+from msgspec import Struct
+
+from dibs.engines.postgres.pool import Address, Connection
+from dibs.engines.postgres.statements import (
+    fingerprint,
+    function_names,
+    functions,
+    migration_scripts,
+    quoted,
+    statement,
+)
+from dibs.errors import StoreBusy, StoreMismatch
+
+__all__ = ["OLDEST_READER", "OLDEST_SERVER", "migration_sql", "pending_migrations", "pending_script", "prepare"]
 
 OLDEST_READER = 1
+"""Code that knows this layout may use a store that this code has migrated. A breaking step raises it."""
 OLDEST_SERVER = 140000
 """Statements use nothing newer than PostgreSQL 14."""
+
+LOCK_TIMEOUT = "SET LOCAL lock_timeout = '2s';"
+"""Who waits for a table keeps everybody behind him waiting: better to let go, and try again."""
+PAUSE_SECONDS = 0.2
+STEP_SECONDS = 3600.0
+"""Once it has its locks, a step may take its time."""
+
+
+class Condition(Struct, frozen=True):
+    """What there is of a store: its schema, its layout (0: none), the functions of this version."""
+
+    has_schema: bool
+    layout: int
+    has_functions: bool
 
 
 def known_layout(schema: str) -> int:
     return max(migration_scripts(schema))
 
 
-async def stored_layout(connection: Connection, address: Address) -> int:
-    """The layout of the schema, 0 if Dibs may move in; `StoreMismatch` for what is not ours or too new."""
+async def stored(connection: Connection, address: Address) -> Condition:
+    """What is there; `StoreMismatch` for what is not ours or too new."""
     version = connection.get_server_version()
     if version.major * 10000 < OLDEST_SERVER:
         raise StoreMismatch(
             f"{address} runs PostgreSQL {version.major}.{version.minor}. Dibs needs {OLDEST_SERVER // 10000} or newer."
         )
     schema = address.schema
-    tables = await connection.fetchval(
-        "SELECT array_agg(c.relname::text) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
-        "WHERE n.nspname = $1 AND c.relkind IN ('r', 'p', 'v', 'm')",
-        schema,
-    )
+    row = await connection.fetchrow(statement("layout", schema), schema, function_names())
+    tables = row["tables"] or ()
     if not tables:
-        return 0
+        return Condition(row["has_schema"], 0, False)
     if "store" not in tables or "streams" not in tables:
         raise StoreMismatch(
             f"the schema {schema} of {address} has tables of another application. Dibs left it untouched. "
             "Add ?schema=NAME to the URL to give Dibs a schema of its own."
         )
+    layout = await readable_layout(connection, address)
+    return Condition(True, layout, row["functions"] == len(function_names()))
+
+
+async def readable_layout(connection: Connection, address: Address) -> int:
+    schema = address.schema
     row = await connection.fetchrow(f"SELECT layout, oldest_reader FROM {quoted(schema)}.store")  # noqa: S608  # quoted
     if row is None or row["oldest_reader"] > known_layout(schema):
         layout = "?" if row is None else row["layout"]
@@ -50,28 +87,101 @@ async def stored_layout(connection: Connection, address: Address) -> int:
 
 async def prepare(connection: Connection, address: Address) -> None:
     """Make the schema a Dibs store of the current layout. Several processes may do so at once."""
-    schema = address.schema
-    if await stored_layout(connection, address) >= known_layout(schema):
-        return
+    until = time.monotonic() + address.timeout
+    while missing(address.schema, await stored(connection, address)):
+        try:
+            await migrate(connection, address)
+        except exceptions.LockNotAvailableError:
+            if time.monotonic() > until:
+                raise StoreBusy(
+                    f"{address} could not be brought up to date: others held locks on its tables for "
+                    f"{address.timeout:g} s. Nothing was changed; `dibs doctor` names long transactions."
+                ) from None
+            await asyncio.sleep(PAUSE_SECONDS * (0.5 + random.random()))
+        except exceptions.InsufficientPrivilegeError as error:
+            raise not_allowed(address, str(error)) from error
+
+
+async def migrate(connection: Connection, address: Address) -> None:
+    """Apply what is missing, all or none."""
     async with connection.transaction():
-        await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", f"dibs migrate {schema}")
-        layout = await stored_layout(connection, address)  # somebody else may have been faster
-        if layout < known_layout(schema):
-            for script in migration_sql(schema, layout):
-                await connection.execute(script)
+        for script in opening(address.schema):
+            await connection.execute(script)
+        condition = await stored(connection, address)  # somebody else may have been faster
+        for _, script in missing(address.schema, condition):
+            await connection.execute(script, timeout=STEP_SECONDS)
+
+
+def not_allowed(address: Address, told: str) -> StoreMismatch:
+    return StoreMismatch(
+        f"{address} is not up to date, and this role may not change it ({told}). Run `dibs migrate` as a role that "
+        "may: the owner of the schema or, for a new store, one that has had GRANT CREATE ON DATABASE."
+    )
+
+
+def opening(schema: str) -> list[str]:
+    """What a migration begins with: short waits, and one at a time."""
+    key = f"dibs migrate {schema}".replace("'", "''")
+    return [
+        LOCK_TIMEOUT,
+        "SET LOCAL statement_timeout = 0;",
+        f"SELECT pg_advisory_xact_lock(hashtextextended('{key}', 0));",
+    ]
+
+
+def missing(schema: str, condition: Condition) -> list[tuple[str, str]]:
+    """The steps that lead from a condition to the current one: title and script."""
+    name, known, steps = quoted(schema), known_layout(schema), []
+    if not condition.has_schema:
+        # Not "IF NOT EXISTS": that needs the right to make schemas even where there is one.
+        steps.append(("the schema", f"CREATE SCHEMA {name};"))
+    for number, (title, script) in migration_scripts(schema).items():
+        if number > condition.layout:
+            steps.append((f"{number:04d} {title}", script))
+    if condition.layout < known:
+        mark = f"UPDATE {name}.store SET layout = {known}, oldest_reader = greatest(oldest_reader, {OLDEST_READER});"  # noqa: S608  # quoted
+        steps.append(("the layout's number", mark))
+    if not condition.has_functions:
+        steps.append((f"functions {fingerprint()}", "\n".join(functions(schema))))
+    return steps
 
 
 def migration_sql(schema: str, layout: int) -> list[str]:
     """The scripts that lead from a layout to the current one."""
-    steps = [script for number, (_, script) in migration_scripts(schema).items() if number > layout]
-    name, known = quoted(schema), known_layout(schema)
-    begin = [] if layout else [f"CREATE SCHEMA IF NOT EXISTS {name};"]
-    end = f"UPDATE {name}.store SET layout = {known}, oldest_reader = {OLDEST_READER};"  # noqa: S608  # quoted
-    return [*begin, *steps, *functions(schema), end]
+    return [script for _, script in missing(schema, Condition(bool(layout), layout, False))]
 
 
 async def pending_migrations(connection: Connection, address: Address) -> list[str]:
-    """What `prepare` would do."""
-    layout = await stored_layout(connection, address)
-    scripts = migration_scripts(address.schema)
-    return [f"{number:04d} {title}" for number, (title, _) in scripts.items() if number > layout]
+    """What `prepare` would do: the numbered steps, and the functions."""
+    steps = missing(address.schema, await stored(connection, address))
+    return [title for title, _ in steps if not title.startswith("the ")]
+
+
+async def pending_script(connection: Connection, address: Address) -> list[str]:
+    """What `prepare` would do, as one transaction for psql; nothing if there is nothing to do."""
+    condition = await stored(connection, address)
+    steps = missing(address.schema, condition)
+    if not steps:
+        return []
+    told = [f"-- {title}\n{script}" for title, script in steps]
+    return [
+        "\\set ON_ERROR_STOP on",
+        "BEGIN;",
+        *opening(address.schema),
+        *unchanged(address, condition),
+        *told,
+        "COMMIT;",
+    ]
+
+
+def unchanged(address: Address, condition: Condition) -> list[str]:
+    """Stops a script that was made for another layout than it finds."""
+    if condition.layout == 0:
+        return []  # making tables that are there fails by itself
+    lines = (
+        "DO $$ BEGIN",
+        f"IF (SELECT layout FROM {quoted(address.schema)}.store) <> {condition.layout} THEN",  # noqa: S608  # quoted
+        "RAISE EXCEPTION 'this script was made for another layout: make it again with dibs migrate --sql';",
+        "END IF; END $$;",
+    )
+    return ["\n".join(lines)]

@@ -10,15 +10,26 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import asyncpg
 from msgspec import Struct
+from msgspec.structs import replace
 
-from dibs.engines.postgres.faults import DRIVER_ERRORS, translation
-from dibs.errors import Closed, StoreBusy
+from dibs.engines.postgres.faults import CROWDED, DRIVER_ERRORS, leaves_doubt, translation, words_of
+from dibs.errors import Closed, DibsError, InvalidOption, StoreBusy, StoreUnavailable
 
-__all__ = ["Address", "Connection", "Pool"]
+__all__ = ["GOODBYE_SECONDS", "LOOK", "WRITE", "Address", "Connection", "Pool", "hosts_of", "transaction"]
+
+SERVER_SHARE = 0.9
+"""The part of a statement's time after which the server ends it."""
+
+GOODBYE_SECONDS = 2.0
+"""How long closing waits for a server that may not answer any more."""
+
+WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED"
+LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+"""How transactions begin, whatever the server's defaults are."""
 
 Connection = Any
 """A connection of the driver, which is not typed."""
@@ -33,6 +44,31 @@ class Address(Struct, frozen=True, kw_only=True):
     timeout: float = 30.0
     connect_timeout: float = 10.0
     statement_cache_size: int = 256
+    pooled: bool = False
+    """A pooler gives every transaction another session."""
+    direct_dsn: str | None = None
+    """The way past the pooler."""
+    kept: bool = False
+    """For sessions that are kept though nothing happens in them."""
+    read_dsn: str | None = None
+    """Another server, for what may be a little behind."""
+
+    def direct(self) -> Address | None:
+        """The address for sessions that are kept, None if there is no way to have one."""
+        if self.pooled and self.direct_dsn is None:
+            return None
+        return replace(self, dsn=self.direct_dsn or self.dsn, pooled=False, direct_dsn=None, kept=True)
+
+    def reading(self) -> Address | None:
+        """The address for what may be a little behind, None if there is none of its own."""
+        if self.read_dsn is None:
+            return None
+        patience = min(self.connect_timeout, 5.0)  # there is another way
+        return replace(self, dsn=self.read_dsn, read_dsn=None, connect_timeout=patience)
+
+    def impatient(self) -> Address:
+        """For heartbeats: a connection that stalls must be given up while the leases still have time to run."""
+        return replace(self, timeout=min(self.timeout, 5.0), connect_timeout=min(self.connect_timeout, 5.0))
 
     def __str__(self) -> str:
         """As people may see it: without the password."""
@@ -41,13 +77,76 @@ class Address(Struct, frozen=True, kw_only=True):
         return f"PostgreSQL at {host}{parts.path} (schema {self.schema})"
 
 
+KEPT = {
+    # The server finds out in 25 s that a client's host is gone, and the client's network stays awake meanwhile.
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "25000",
+    "idle_session_timeout": "0",
+}
+
+
 def settings_for(address: Address) -> dict[str, str]:
     """Plans are kept, and tables are empty when the first are made: those must not scan whole tables for ever.
 
-    Behind a pooler, which may not know these settings, no plan is kept.
+    What else a database or role may have as its default must not change what statements do. Behind a pooler, which may
+    not know these settings, no plan is kept, and `pooling.check_way` looks at those that matter.
     """
     named = {"application_name": "dibs"}
-    return named if address.statement_cache_size == 0 else {**named, "enable_seqscan": "off", "jit": "off"}
+    if address.pooled:
+        return named
+    steady = {"enable_seqscan": "off", "jit": "off", "default_transaction_isolation": "read committed"}
+    kept = KEPT if address.kept else {}
+    return {**named, **steady, "lock_timeout": "0", **kept, **limits_for(address)}
+
+
+def limits_for(address: Address) -> dict[str, str]:
+    """The server ends what takes too long, a little before we stop waiting: then it is known that nothing was done.
+
+    It does so too when we are gone and can't ask for it any more.
+    """
+    milliseconds = max(1, round(address.timeout * SERVER_SHARE * 1000))
+    return {"statement_timeout": str(milliseconds), "idle_in_transaction_session_timeout": str(milliseconds)}
+
+
+def hosts_of(dsn: str) -> list[dict[str, Any]]:
+    """The servers that the URL names, as the driver wants each; one empty entry if it names at most one."""
+    parts = urlsplit(dsn)
+    options = dict(parse_qsl(parts.query))
+    named = parts.netloc.rpartition("@")[2] or options.get("host", "")
+    ports = options.get("port", "").split(",")
+    found = [host_of(each, ports[min(place, len(ports) - 1)]) for place, each in enumerate(named.split(","))]
+    return found if len(found) > 1 else [{}]
+
+
+def host_of(named: str, port: str) -> dict[str, Any]:
+    host, colon, own_port = unquote(named).rpartition(":")
+    if not colon or "]" in own_port:  # the colons are those of an IPv6 address
+        host, own_port = unquote(named), port
+    if own_port and not (own_port.isdecimal() and 0 < int(own_port) < 65536):
+        raise InvalidOption(f"a server's port must be a number from 1 to 65535, not {own_port!r}.")
+    found: dict[str, Any] = {"host": host.removeprefix("[").removesuffix("]")}
+    return {**found, "port": int(own_port)} if own_port else found
+
+
+@asynccontextmanager
+async def transaction(connection: Connection, begin: str) -> AsyncIterator[None]:
+    """All or nothing.
+
+    Not the driver's own: when a connection stalls, or its caller stops waiting, that would wait once more, for the
+    rollback. Here such a connection is dropped, and the server rolls back by itself.
+    """
+    await connection.execute(begin)
+    try:
+        yield
+    except BaseException as error:
+        if leaves_doubt(error):
+            connection.terminate()
+        elif not connection.is_closed():
+            await connection.execute("ROLLBACK")
+        raise
+    await connection.execute("COMMIT")
 
 
 class Pool:
@@ -58,22 +157,57 @@ class Pool:
         self.idle: list[Connection] = []
         self.lent: set[Connection] = set()
         self.room = asyncio.Semaphore(address.pool_size)
+        self.connecting = 0
+        self.given_back = asyncio.Event()
+        self.hosts = hosts_of(address.dsn)
         self.is_closed = False
 
     async def connect(self) -> Connection:
         """A new connection, which the caller has to close."""
+        try:
+            return await self.connect_somewhere()
+        except DRIVER_ERRORS as error:
+            raise self.unreachable(error) from error
+
+    def unreachable(self, error: BaseException) -> DibsError:
+        """Why there is no connection."""
+        if isinstance(error, asyncpg.exceptions.ClientConfigurationError):
+            return InvalidOption(f"the URL of {self.address} can't be used: {words_of(error)}.")
+        if isinstance(error, TimeoutError):
+            wait = f"{self.address.connect_timeout:g} s"
+            return StoreUnavailable(f"{self.address} did not answer in time ({wait}). It may be repeated.")
+        return translation(error, str(self.address))
+
+    async def connect_somewhere(self) -> Connection:
+        """To the server that took us last, else to the next one; each has the whole time to answer.
+
+        The driver would give them one time together, which a first one that does not answer would use up.
+        """
+        failure: BaseException | None = None
+        for host in [*self.hosts]:
+            try:
+                connection = await asyncpg.connect(self.address.dsn, **host, **self.options())
+            except DRIVER_ERRORS as error:
+                failure = more_telling(failure, error)
+                continue
+            self.hosts.remove(host)
+            self.hosts.insert(0, host)
+            return connection
+        assert failure is not None
+        raise failure
+
+    def options(self) -> dict[str, Any]:
         address = self.address
-        options: dict[str, Any] = {
+        found: dict[str, Any] = {
             "timeout": address.connect_timeout,
             "command_timeout": address.timeout,
             "statement_cache_size": address.statement_cache_size,
             "max_cached_statement_lifetime": 0,
             "server_settings": settings_for(address),
         }
-        try:
-            return await asyncpg.connect(address.dsn, **options)
-        except DRIVER_ERRORS as error:
-            raise translation(error, str(address)) from error
+        if len(self.hosts) > 1 and "target_session_attrs=" not in address.dsn:
+            found["target_session_attrs"] = "read-write"
+        return found
 
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[Connection]:
@@ -83,6 +217,10 @@ class Pool:
             connection = await self.take()
             try:
                 yield connection
+            except BaseException as error:
+                if leaves_doubt(error):
+                    connection.terminate()
+                raise
             finally:
                 self.give_back(connection)
         finally:
@@ -102,19 +240,49 @@ class Pool:
             ) from None
 
     async def take(self) -> Connection:
-        while self.idle:
-            connection = self.idle.pop()
-            if not connection.is_closed():
-                self.lent.add(connection)
-                return connection
-        if self.is_closed:
-            raise Closed(f"the engine on {self.address} has been closed.")
-        connection = await self.connect()
+        connection = self.usable()
+        while connection is None:
+            if self.is_closed:
+                raise Closed(f"the engine on {self.address} has been closed.")
+            self.connecting += 1
+            try:
+                connection = await self.connect_somewhere()
+            except DRIVER_ERRORS as error:
+                has_others = self.lent or self.idle or self.connecting > 1
+                if not (isinstance(error, CROWDED) and has_others):
+                    raise self.unreachable(error) from error
+            finally:
+                self.connecting -= 1
+                self.given_back.set()
+            if connection is None:
+                connection = await self.next_given_back()
         self.lent.add(connection)
         return connection
 
+    def usable(self) -> Connection | None:
+        while self.idle:
+            connection = self.idle.pop()
+            if not connection.is_closed():
+                return connection
+        return None
+
+    async def next_given_back(self) -> Connection | None:
+        """The server has no room for as many of us as the pool has: make do with those that there are."""
+        try:
+            async with asyncio.timeout(self.address.timeout):
+                while (self.lent or self.connecting) and not self.idle:
+                    self.given_back.clear()
+                    await self.given_back.wait()
+        except TimeoutError:
+            raise StoreBusy(
+                f"{self.address} has no connection left for us, and those that we have were in use for "
+                f"{self.address.timeout:g} s. Raise max_connections, or do less at once."
+            ) from None
+        return self.usable()
+
     def give_back(self, connection: Connection) -> None:
         self.lent.discard(connection)
+        self.given_back.set()
         if connection.is_closed():
             return
         if self.is_closed or connection.is_in_transaction():
@@ -134,8 +302,16 @@ class Pool:
         for connection in [*self.lent]:
             connection.terminate()
         idle, self.idle = self.idle, []
-        for connection in idle:
-            try:
-                await connection.close(timeout=self.address.connect_timeout)
-            except DRIVER_ERRORS:
-                connection.terminate()
+        await asyncio.gather(*(self.hang_up(connection) for connection in idle))
+
+    async def hang_up(self, connection: Connection) -> None:
+        """Say good-bye, unless nobody listens."""
+        try:
+            await connection.close(timeout=min(self.address.connect_timeout, GOODBYE_SECONDS))
+        except DRIVER_ERRORS:
+            connection.terminate()
+
+
+def more_telling(failure: BaseException | None, other: BaseException) -> BaseException:
+    """Of the failures of two servers, the one that people can do more about: what a server said, not that none did."""
+    return failure if failure is not None and isinstance(other, OSError) else other

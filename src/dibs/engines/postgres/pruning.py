@@ -16,7 +16,6 @@ from dibs.core.limits import Bucket, Scope, limit_of, refill
 from dibs.core.states import State
 from dibs.core.times import DAY, Duration, Instant, day_of
 from dibs.engines.postgres.rows import columns, encode
-from dibs.engines.postgres.statements import quoted
 from dibs.engines.postgres.transaction import Transaction
 
 __all__ = [
@@ -141,7 +140,7 @@ async def drop_days(transaction: Transaction) -> int:
                 transaction.count(State(row["what"]), row["stream"], -row["n"], day)
             # What these tasks leave in history and edges is swept up by `prune_orphans`.
             await transaction.connection.execute(LOCK_TIMEOUT)
-            await transaction.connection.execute(f"DROP TABLE {quoted(transaction.schema)}.finished_{day}")
+            await transaction.value("drop_day", day)
     return dropped
 
 
@@ -157,12 +156,8 @@ async def make_days(transaction: Transaction) -> Step:
     made = 0
     for day in range(today, today + DAYS_AHEAD):
         if day not in there and not await transaction.value("has_finished", day):
-            name = quoted(transaction.schema)
             await transaction.connection.execute(LOCK_TIMEOUT)
-            await transaction.connection.execute(
-                f"CREATE TABLE {name}.finished_{day} PARTITION OF {name}.finished "
-                f"FOR VALUES FROM ({day}) TO ({day + 1})"
-            )
+            await transaction.value("make_day", day)
             made += 1
     return Step(made, False)
 

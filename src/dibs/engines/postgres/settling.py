@@ -16,11 +16,17 @@ from dibs.engines.postgres.records import Records
 from dibs.engines.postgres.rows import Row, columns, decode_facts, encode
 from dibs.engines.postgres.store import TASKS, Store
 from dibs.engines.postgres.transaction import Transaction
-from dibs.engines.postgres.working import bury_expired
+from dibs.engines.postgres.working import bury
 
 __all__ = ["extend", "rescue", "settle"]
 
 Rows = list[tuple[int, Settlement]]
+
+NEWCOMER_SECONDS = 8.0
+"""Whoever has just opened the store can't know whether it has been away. If it has, every lease has run out, and those
+who live extend theirs within this time."""
+
+END: Instant = 2**62
 
 
 async def settle(store: Store, settlements: Sequence[Settlement], now: Instant | None) -> list[SettleOutcome]:
@@ -50,10 +56,12 @@ async def complete(store: Store, part: Rows, answers: dict[int, SettleOutcome], 
     """`moves.settled` for completions: rows move to where finished tasks are kept, in one statement."""
     runs = sorted((each.lease.id, each.lease.number, each.result, position) for position, each in part)
     ids, numbers, results, positions = zip(*runs, strict=True)
-    rows = await store.rows("complete", now, ids, numbers, results)
-    places = dict(zip(ids, positions, strict=True))
-    answers.update((places[str(task_id)], SettleOutcome.DONE) for task_id, _ in rows)
-    await store.bells.ring(await ended_topics(store, {stream for _, stream in rows}))
+    ((done, streams),) = await store.rows("complete", now, ids, numbers, results)
+    if done is not None:  # not all of them
+        places = dict(zip(ids, positions, strict=True))
+        positions = tuple(places[str(task_id)] for task_id in done)
+    answers.update(dict.fromkeys(positions, SettleOutcome.DONE))
+    await store.bells.ring(await ended_topics(store, {*(streams or ())}))
 
 
 async def ended_topics(store: Store, streams: set[int]) -> set[str]:
@@ -130,19 +138,34 @@ def held_answer(row: Row | None, extension: Extension) -> ExtendAnswer:
 
 
 async def rescue(store: Store, now: Instant | None) -> Rescued:
-    """Take back what expired leases held, but for rows that somebody is at; mark workers whose record has expired."""
+    """Take back what expired leases and lost workers held, but for rows that somebody is at; mark dead workers."""
     cursor, at = store.rescue_cursor, time.monotonic()
     low = cursor.low(at) if now is None else BEGINNING
-    rescued, instant = await store.write(take_back, now, TASKS, low)
-    if now is None:
+    if now is None and at - store.opened_at < NEWCOMER_SECONDS:
+        low = END  # no lease has ended after that
+    absent = await store.presence.absent()
+    rescued, instant = await store.write(take_back, now, TASKS, low, absent)
+    if now is None and low != END:
         cursor.learn(instant, at, ended=not rescued.more, full=low == BEGINNING)
     return rescued
 
 
-async def take_back(transaction: Transaction, low: Instant) -> tuple[Rescued, Instant]:
-    rows = await transaction.rows("expired", transaction.now, RESCUE_BATCH, list(transaction.catalog.streams), low)
-    records = Records(transaction)
-    found = []
+async def take_back(transaction: Transaction, low: Instant, absent: list[str]) -> tuple[Rescued, Instant]:
+    streams = list(transaction.catalog.streams)
+    expired = await lose(transaction, await transaction.rows("expired", transaction.now, RESCUE_BATCH, streams, low))
+    held: list[str] = []
+    if absent:
+        absent = [row["id"] for row in await transaction.rows("still_absent", absent)]
+        held = await lose(transaction, await transaction.rows("running_of", absent, RESCUE_BATCH, streams))
+        busy = {row["worker"] for row in await transaction.rows("has_running", absent, streams)}
+        absent = [worker for worker in absent if worker not in busy]  # the others stay on the list for the rest
+    dead = await bury(transaction, absent)
+    return Rescued(expired + held, dead, RESCUE_BATCH in (len(expired), len(held))), transaction.now
+
+
+async def lose(transaction: Transaction, rows: list[Row]) -> list[str]:
+    """`moves.lost` for tasks whose rows are locked; their ids."""
+    records, found = Records(transaction), []
     for record in records.see(rows):
         after, entry = lost(record, transaction.standing(record.queue), transaction.now)
         records.put(after, entry)
@@ -150,5 +173,4 @@ async def take_back(transaction: Transaction, low: Instant) -> tuple[Rescued, In
         transaction.tell(record.queue, after.state)
         found.append(record.id)
     await records.flush()
-    dead = await bury_expired(transaction)
-    return Rescued(found, dead, len(found) == RESCUE_BATCH), transaction.now
+    return found

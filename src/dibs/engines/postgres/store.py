@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -12,17 +13,21 @@ from msgspec import Struct
 
 from dibs.core.settings import QueueSettings
 from dibs.core.times import Instant
+from dibs.engines.base import Finding, Level
 from dibs.engines.postgres.aftermath import conclude
 from dibs.engines.postgres.bells import Bells
 from dibs.engines.postgres.catalog import Catalog, Missing, Stale
-from dibs.engines.postgres.cursors import Cursors, RescueCursor
-from dibs.engines.postgres.faults import DRIVER_ERRORS, LOST, REPEATABLE, translation
+from dibs.engines.postgres.cursors import Cursors, RescueCursor, Window
+from dibs.engines.postgres.faults import DRIVER_ERRORS, LOST, OCCUPIED, READ_ONLY, REPEATABLE, translation
 from dibs.engines.postgres.layout import prepare
-from dibs.engines.postgres.pool import Address, Connection, Pool
+from dibs.engines.postgres.pool import LOOK, WRITE, Address, Connection, Pool, transaction
+from dibs.engines.postgres.pooling import check_direct_way, check_way
+from dibs.engines.postgres.presence import Presence
+from dibs.engines.postgres.readers import Readiness, lag_finding, out_of_reach
 from dibs.engines.postgres.rows import columns, encode
 from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.transaction import Snapshot, Transaction
-from dibs.errors import StoreBusy
+from dibs.errors import StoreBusy, StoreError, StoreMismatch
 
 __all__ = ["NOTHING", "ONCE", "SETTINGS", "TASKS", "Reach", "Store"]
 
@@ -33,6 +38,8 @@ Read = Callable[Concatenate[Snapshot, Arguments], Awaitable[Answer]]
 
 TRIES = 20
 PAUSE_SECONDS = 0.005
+LONG_PAUSE_SECONDS = 0.1
+"""For the one who gives up his place in the line: those who waited behind him have theirs meanwhile."""
 
 
 class Reach(Struct, frozen=True):
@@ -55,11 +62,12 @@ ONCE = Reach(repeats=False)
 
 
 class ConnectionLost(Exception):
-    """The connection broke; `cause` is what the driver said."""
+    """The connection broke; `cause` is what the driver said. `unwritten`: at least nothing was written."""
 
-    def __init__(self, cause: Exception) -> None:
+    def __init__(self, cause: Exception, *, unwritten: bool = False) -> None:
         super().__init__(cause)
         self.cause = cause
+        self.unwritten = unwritten
 
 
 class Store:
@@ -68,22 +76,33 @@ class Store:
     def __init__(self, address: Address) -> None:
         self.address = address
         self.schema = address.schema
+        self.opened_at = time.monotonic()
         self.pool = Pool(address)
         self.catalog = Catalog()
         self.cursors = Cursors()
+        self.window = Window()
         self.rescue_cursor = RescueCursor()
         self.bells = Bells(self.pool, asyncio.get_running_loop())
+        self.presence = Presence(address, self.rows)
+        reading = address.reading()
+        self.reader = None if reading is None else Store(reading)
+        self.readiness = Readiness(address if reading is None else reading)
 
     async def open(self) -> None:
         async def attempt() -> None:
             async with self.lend() as connection:
+                await check_way(connection, self.address)
                 await prepare(connection, self.address)
+                await check_direct_way(connection, self.address)
 
         await self.persist(attempt)
 
     async def close(self) -> None:
+        await self.presence.close()
         await self.bells.close()
         await self.pool.close()
+        if self.reader is not None:
+            await self.reader.close()
 
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[Connection]:
@@ -93,6 +112,13 @@ class Store:
                 yield connection
             except REPEATABLE:
                 raise
+            except READ_ONLY as error:  # it was the primary once, or never: another connection may lead to the one now
+                connection.terminate()
+                raise ConnectionLost(error, unwritten=True) from error
+            except TimeoutError as error:  # the server ends what is slow before that: it is the connection that stalls
+                connection.terminate()
+                self.pool.drop_idle()
+                raise translation(error, str(self.address)) from error
             except DRIVER_ERRORS as error:
                 if isinstance(error, LOST) or (connection.is_closed() and not self.pool.is_closed):
                     connection.terminate()
@@ -132,7 +158,7 @@ class Store:
 
         A connection that was lost is made anew once: most likely it had been dead for a while, and nothing was done.
         """
-        may_reconnect = reach.repeats
+        may_reconnect = True
         for attempt in range(TRIES):
             try:
                 return await act()
@@ -141,14 +167,15 @@ class Store:
             except Stale:
                 await self.refresh()
             except ConnectionLost as error:
-                if not may_reconnect:
+                self.pool.drop_idle()
+                if not may_reconnect or not (reach.repeats or error.unwritten):
                     raise translation(error.cause, str(self.address)) from error.cause
                 may_reconnect = False
-                self.pool.drop_idle()
             except REPEATABLE as error:
                 if attempt == TRIES - 1:
                     raise translation(error, str(self.address)) from error
-                await asyncio.sleep(random.random() * PAUSE_SECONDS * (attempt + 1))
+                pause = LONG_PAUSE_SECONDS if isinstance(error, OCCUPIED) else PAUSE_SECONDS
+                await asyncio.sleep(random.random() * pause * (attempt + 1))
         raise StoreBusy(f"{self.address}: queues change faster than this can be done. Nothing was written; try again.")
 
     async def write(
@@ -162,11 +189,11 @@ class Store:
         """Run a verb in a transaction, and ring afterwards."""
 
         async def attempt() -> tuple[Answer, set[str]]:
-            async with self.lend() as connection, connection.transaction():
-                transaction = await self.begin(connection, now, reach)
-                answer = await verb(transaction, *arguments, **named)
-                await conclude(transaction)
-                return answer, transaction.topics
+            async with self.lend() as connection, transaction(connection, WRITE):
+                begun = await self.begin(connection, now, reach)
+                answer = await verb(begun, *arguments, **named)
+                await conclude(begun)
+                return answer, begun.topics
 
         answer, topics = await self.persist(attempt, reach)
         await self.bells.ring(topics)
@@ -190,12 +217,53 @@ class Store:
         """Run a verb that only looks, on one snapshot of the store."""
 
         async def attempt() -> Answer:
-            async with self.lend() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
+            async with self.lend() as connection, transaction(connection, LOOK):
                 generation, instant = await connection.fetchrow(statement("look", self.schema), now)
                 catalog = self.catalog if self.catalog.generation == generation else await self.read_catalog(connection)
                 return await verb(Snapshot(connection, self.schema, catalog, instant), *arguments, **named)
 
         return await self.persist(attempt)
+
+    async def consult(
+        self,
+        verb: Read[Arguments, Answer],
+        now: Instant | None,
+        *arguments: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Answer:
+        """Like `read`, where the answer may be a little behind: from the reader, if there is one and it answers."""
+        if self.reader is not None and self.readiness.is_worth_a_try():
+            try:
+                is_ours = await self.recognises(self.reader)
+                if is_ours:
+                    answer = await self.reader.read(verb, now, *arguments, **named)
+                    self.readiness.work()
+                    return answer
+            except StoreError as error:
+                self.readiness.fail(error)
+            else:
+                raise StoreMismatch(f"read_url leads to another store than the URL ({self.reader.address}).")
+        return await self.read(verb, now, *arguments, **named)
+
+    async def recognises(self, reader: Store) -> bool:
+        """Whether the reader holds this very store; found out once."""
+        if not self.readiness.is_recognised:
+            theirs = await reader.rows("identity")
+            self.readiness.is_recognised = theirs == await self.rows("identity")
+        return self.readiness.is_recognised
+
+    async def look_at_reader(self) -> list[Finding]:
+        """What the doctor says of the reader."""
+        if self.reader is None:
+            return []
+        ((place,),) = await self.rows("log_position")
+        try:
+            if not await self.recognises(self.reader):
+                return [Finding(Level.ERROR, "read_url", "leads to another store than the URL")]
+            (row,) = await self.reader.rows("replay", place)
+        except StoreError as error:
+            return [out_of_reach(error)]
+        return [lag_finding(self.reader.address, row["standby"], row["behind"], row["seconds"])]
 
     async def add(self, missing: Missing) -> None:
         """Make queues and streams, in a transaction of their own: nobody waits for others with one of these in hand."""

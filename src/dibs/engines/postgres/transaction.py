@@ -32,6 +32,7 @@ class What(StrEnum):
     REPLAY = "replay"
     FORGET = "forget"  # the edges of tasks that are gone
     REGATE = "regate"  # the partitions of a queue whose limit has changed
+    TOUCHED = "touched"  # partitions in which something has moved, without their queue's lock
 
 
 class Errand(Struct, omit_defaults=True):

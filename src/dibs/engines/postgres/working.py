@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from datetime import datetime
+
 import msgspec
 from msgspec import structs
 
@@ -10,7 +13,7 @@ from dibs.engines.base import Beat, Changed, WorkerRecord, worker_record, worker
 from dibs.engines.postgres.rows import columns, encode
 from dibs.engines.postgres.transaction import Snapshot, Transaction
 
-__all__ = ["beat", "bury_expired", "leave", "set_worker_state", "workers"]
+__all__ = ["beat", "bury", "leave", "set_worker_state", "workers"]
 
 record_decoder = msgspec.json.Decoder(WorkerRecord)
 
@@ -20,13 +23,14 @@ async def workers(snapshot: Snapshot) -> list[WorkerRecord]:
     return [structs.replace(record_decoder.decode(row["record"]), state=WorkerState(row["state"])) for row in rows]
 
 
-async def beat(transaction: Transaction, sign: Beat) -> WorkerState:
+async def beat(transaction: Transaction, sign: Beat, held_at: datetime | None = None) -> WorkerState:
+    """`held_at`: since when the server runs at which the worker's process holds its lock, if it does."""
     stored = await transaction.row("worker", sign.id)
     old, started_at = None, transaction.now
     if stored is not None:
         old, started_at = WorkerState(stored["state"]), record_decoder.decode(stored["record"]).started_at
     record = worker_record(sign, old, started_at, transaction.now)
-    await transaction.write("save_worker", sign.id, record.state, record.expires_at, encode(record))
+    await transaction.write("save_worker", sign.id, record.state, record.expires_at, encode(record), held_at)
     if sign.minutes:
         minutes = {(m.minute, m.worker, m.queue, m.tier): encode(m) for m in sign.minutes}
         await transaction.write("save_minutes", *columns([(*key, record) for key, record in minutes.items()], 5))
@@ -51,6 +55,9 @@ async def set_worker_state(transaction: Transaction, worker: str, state: WorkerS
     return Changed.DONE
 
 
-async def bury_expired(transaction: Transaction) -> list[str]:
-    """Mark workers dead whose record has expired."""
-    return sorted(row["id"] for row in await transaction.rows("bury_workers", transaction.now))
+async def bury(transaction: Transaction, lost: Collection[str]) -> list[str]:
+    """Mark workers dead whose record has expired, and those who are lost. One that led leads no longer."""
+    dead = sorted(row["id"] for row in await transaction.rows("bury_workers", transaction.now, list(lost)))
+    if dead:
+        await transaction.write("end_term", dead)
+    return dead

@@ -40,6 +40,7 @@ from dibs.engines.base import (
     Feature,
     Finding,
     Fired,
+    Joined,
     Minute,
     Need,
     NewWorkflow,
@@ -74,7 +75,7 @@ from dibs.engines.sqlite import (
     workflows,
     working,
 )
-from dibs.engines.sqlite.layout import pending_migrations
+from dibs.engines.sqlite.layout import pending_migrations, pending_script
 from dibs.engines.sqlite.pruning import Step
 from dibs.engines.sqlite.stores import Reader, Store, Synchronous, clock, registry
 from dibs.errors import Closed, InvalidOption
@@ -196,10 +197,11 @@ class SqliteEngine:
     def enqueue_now(self, task: NewTask, *, now: Instant | None = None) -> EnqueueAnswer:
         return self._opened().write(enqueueing.enqueue, ([task], False), now)[0]
 
-    def enqueue_in(
-        self, connection: Any, tasks: Sequence[NewTask], *, now: Instant | None = None
-    ) -> list[EnqueueAnswer]:
-        return joining.enqueue_in(connection, tasks, self.path, clock(now))
+    def join(self, connection: Any) -> Joined:
+        return joining.Joined(connection, self.path)
+
+    async def ready(self, needs: object) -> None:
+        """Whatever a transaction needs it makes itself: while it is open, nobody else can."""
 
     async def claim(self, request: ClaimRequest, *, now: Instant | None = None) -> Claimed:
         return await self._write(claiming.claim, request, now=now)
@@ -405,5 +407,5 @@ class SqliteEngine:
     async def identity(self) -> str:
         return await self._read(reading.identity)
 
-    async def migrations(self) -> list[str]:
-        return await self._run(pending_migrations, self.path, self.adopt)
+    async def migrations(self, *, sql: bool = False) -> list[str]:
+        return await self._run(pending_script if sql else pending_migrations, self.path, self.adopt)

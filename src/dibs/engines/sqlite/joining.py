@@ -1,36 +1,75 @@
-"""enqueue_in: the same enqueue on the user's own connection, as part of their transaction."""
+"""join: enqueue and complete on the user's own connection, as part of their transaction."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from dibs.core.task import NewTask
+from dibs.core.states import State
+from dibs.core.task import NewTask, Settlement
 from dibs.core.times import Instant
-from dibs.engines.base import EnqueueAnswer
+from dibs.engines.base import EnqueueAnswer, SettleOutcome
 from dibs.engines.sqlite.aftermath import conclude
 from dibs.engines.sqlite.catalog import Catalog
 from dibs.engines.sqlite.enqueueing import enqueue
 from dibs.engines.sqlite.faults import translated
+from dibs.engines.sqlite.settling import settle
+from dibs.engines.sqlite.stores import clock
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.errors import UsageError
 
-__all__ = ["enqueue_in"]
+__all__ = ["Joined"]
+
+Answer = TypeVar("Answer")
 
 
-def enqueue_in(connection: Any, tasks: Sequence[NewTask], path: Path, now: Instant) -> list[EnqueueAnswer]:
-    """All of the tasks or none become part of the open transaction; its owner commits it, or not."""
-    if not isinstance(connection, sqlite3.Connection):
-        kind = type(connection).__qualname__
-        raise UsageError(f"connection= must be a sqlite3.Connection to {path}, not a {kind}.")
+class NotCurrent(Exception):
+    """The lease is not the current one: what has been written about it is taken back."""
+
+
+class Joined:
+    """A transaction of the user's own; they commit it, or not."""
+
+    waits = None
+
+    def __init__(self, connection: Any, path: Path) -> None:
+        if not isinstance(connection, sqlite3.Connection):
+            kind = type(connection).__qualname__
+            raise UsageError(f"connection= must be a sqlite3.Connection to {path}, not a {kind}.")
+        self.connection = connection
+        self.path = path
+
+    async def enqueue(self, tasks: Sequence[NewTask], *, now: Instant | None = None) -> list[EnqueueAnswer]:
+        return self.do(now, lambda transaction: enqueue(transaction, tasks, atomic=True))
+
+    async def complete(self, settlement: Settlement, *, now: Instant | None = None) -> SettleOutcome:
+        try:
+            return self.do(now, lambda transaction: complete(transaction, settlement))
+        except NotCurrent:
+            return SettleOutcome.REFUSED
+
+    def do(self, now: Instant | None, verb: Callable[[Transaction], Answer]) -> Answer:
+        """Run a verb as part of the open transaction: as a whole, or as if it had not been tried."""
+        connection = self.connection
+        with plain(connection), translated(self.path):
+            check_connection(connection, self.path)
+            with savepoint(connection):
+                transaction = Transaction(connection, Catalog(), clock(now))
+                answer = verb(transaction)
+                conclude(transaction)
+            return answer
+
+
+@contextmanager
+def plain(connection: sqlite3.Connection) -> Iterator[None]:
+    """Rows and texts are those of the driver meanwhile."""
     row_factory, text_factory = connection.row_factory, connection.text_factory
     connection.row_factory, connection.text_factory = None, str
     try:
-        with translated(path):
-            check_connection(connection, path)
-            return enqueue_at_savepoint(connection, tasks, now)
+        yield
     finally:
         connection.row_factory, connection.text_factory = row_factory, text_factory
 
@@ -49,17 +88,27 @@ def check_connection(connection: sqlite3.Connection, path: Path) -> None:
         connection.execute("BEGIN IMMEDIATE")
 
 
-def enqueue_at_savepoint(connection: sqlite3.Connection, tasks: Sequence[NewTask], now: Instant) -> list[EnqueueAnswer]:
+@contextmanager
+def savepoint(connection: sqlite3.Connection) -> Iterator[None]:
     """A failure half-way takes back what was written here and leaves the rest of the transaction alone."""
-    connection.execute("SAVEPOINT dibs_enqueue")
+    connection.execute("SAVEPOINT dibs_join")
     try:
-        transaction = Transaction(connection, Catalog(), now)
-        answers = enqueue(transaction, tasks, atomic=True)
-        conclude(transaction)
+        yield
     except BaseException:
         if connection.in_transaction:
-            connection.execute("ROLLBACK TO dibs_enqueue")
-            connection.execute("RELEASE dibs_enqueue")
+            connection.execute("ROLLBACK TO dibs_join")
+            connection.execute("RELEASE dibs_join")
         raise
-    connection.execute("RELEASE dibs_enqueue")
-    return answers
+    connection.execute("RELEASE dibs_join")
+
+
+def complete(transaction: Transaction, settlement: Settlement) -> SettleOutcome:
+    """The task ends here if its lease is the current one; `NotCurrent` otherwise."""
+    (outcome,) = settle(transaction, [settlement])
+    if outcome is SettleOutcome.DONE:
+        return outcome
+    # Settled by this lease it may be, but otherwise: a run that timed out must not do its work all the same.
+    row = transaction.find([settlement.lease.id]).get(settlement.lease.id)
+    if outcome is SettleOutcome.REFUSED or row is None or row.state != State.COMPLETED:
+        raise NotCurrent
+    return outcome

@@ -14,7 +14,7 @@ from dibs.engines.sqlite.faults import translated
 from dibs.engines.sqlite.statements import migration_scripts
 from dibs.errors import StoreMismatch
 
-__all__ = ["APPLICATION_ID", "pending_migrations", "prepare"]
+__all__ = ["APPLICATION_ID", "pending_migrations", "pending_script", "prepare"]
 
 APPLICATION_ID = 0x44696273  # "Dibs"
 OLDEST_READER = 2
@@ -83,7 +83,7 @@ def migrate(connection: sqlite3.Connection, path: Path, adopt: bool) -> None:
             if number > layout:
                 run_script(connection, script)
         if layout < known_layout():
-            connection.execute("UPDATE dibs_store SET layout = ?, oldest_reader = ?", (known_layout(), OLDEST_READER))
+            connection.execute(mark())
         if alone:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("COMMIT")
@@ -91,6 +91,11 @@ def migrate(connection: sqlite3.Connection, path: Path, adopt: bool) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def mark() -> str:
+    """Says of which layout the store is now."""
+    return f"UPDATE dibs_store SET layout = {known_layout()}, oldest_reader = {OLDEST_READER};"  # noqa: S608  # our own numbers
 
 
 def run_script(connection: sqlite3.Connection, script: str) -> None:
@@ -105,6 +110,23 @@ def run_script(connection: sqlite3.Connection, script: str) -> None:
 
 def pending_migrations(path: Path, adopt: bool) -> list[str]:
     """What `prepare` would do to a file, which may not exist yet."""
+    layout = layout_of_file(path, adopt)
+    return [f"{number:04d} {title}" for number, (title, _) in migration_scripts().items() if number > layout]
+
+
+def pending_script(path: Path, adopt: bool) -> list[str]:
+    """What `prepare` would do, for SQLite's own shell; nothing if there is nothing to do."""
+    layout = layout_of_file(path, adopt)
+    scripts = [f"-- {number:04d} {title}\n{script}" for number, (title, script) in migration_scripts().items()]
+    if layout >= known_layout():
+        return []
+    alone = not (path.exists() and path.stat().st_size)
+    first = ["PRAGMA auto_vacuum = INCREMENTAL;"] if alone else []
+    last = [f"PRAGMA application_id = {APPLICATION_ID};"] if alone else []
+    return [*first, "PRAGMA journal_mode = WAL;", "BEGIN IMMEDIATE;", *scripts[layout:], mark(), *last, "COMMIT;"]
+
+
+def layout_of_file(path: Path, adopt: bool) -> int:
     layout = 0
     if path.exists():
         with translated(path):
@@ -113,4 +135,4 @@ def pending_migrations(path: Path, adopt: bool) -> list[str]:
                 layout = stored_layout(connection, path, adopt)
             finally:
                 connection.close()
-    return [f"{number:04d} {title}" for number, (title, _) in migration_scripts().items() if number > layout]
+    return layout

@@ -1,22 +1,24 @@
 -- Lease the most urgent tasks of queues that have no limits and no shares, in one step. Takes now, the generation,
 -- worker, sequence, lease (NULL: each task's own), how many, and streams with the order of their queue, lane, scale
 -- and the rank to begin at; whether queues are served strictly in turn; whether all that must be done first has been
--- done. Returns the tasks in the order they are given, and a last row with the status, now and when the next task
--- falls due or expires, how long the search took: 'stale' (refresh, and repeat), 'care' (something must be done first
--- that only the longer way does), 'done'.
+-- done; from which instant on, and for how long ahead (NULL: for ever), to look for tasks that fall due or expire.
+-- Returns the tasks in the order they are given, and a last row with the status, now, when the next task falls due or
+-- expires (or when to look again), how long the search took, and how long the look for what falls due: 'stale'
+-- (refresh, and repeat), 'care' (something must be done first that only the longer way does), 'done'.
 --
 -- Reads `pending` from the head of each stream. A single stream is read and locked in one go. Several are merged
 -- before anything is locked: locking all candidates would hide them from others. The merge is by the running maximum
 -- of the heads' keys, which is what merging sorted lanes by their heads comes to; ids that others hold are passed
--- over.
+-- over. Of each stream a page is read: where one ends before the stream does, nothing is known beyond its last task,
+-- and the next turn reads more.
 CREATE OR REPLACE FUNCTION dibs.claim(
     at bigint, generation_of bigint, worker_id text, sequence_number bigint, lease_span bigint, wanted int,
     streams int[], orders int[], lanes int[], scales bigint[], lows bigint[], in_order boolean,
-    careless boolean
+    careless boolean, looks_from bigint, looks_for bigint
 )
 RETURNS TABLE (
     status text, now bigint, next_at bigint, id uuid, stream int, lease int, lease_expires_at bigint, ready_at bigint,
-    rank bigint, args bytea, facts bytea, took bigint
+    rank bigint, args bytea, facts bytea, took bigint, looked bigint
 )
 -- Whatever the planner believes about a table that fills and empties all the time, it may only use the indexes.
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
@@ -24,36 +26,52 @@ SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     instant bigint := coalesce(at, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint);
+    looks_to bigint := coalesce(instant + looks_for, 9223372036854775807);
+    is_stale boolean;
+    needs_care boolean;
     due bigint;
     expiry bigint;
     chosen uuid[];
     picked uuid[];
     missed uuid[] := '{}';
+    page int;
+    is_cut boolean;
     held uuid[];
     tries int := 0;
+    looks_at timestamptz;
+    looked_at timestamptz;
     began_at timestamptz;
     found_at timestamptz;
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(hashtextextended('dibs.queues', 0));
-    SELECT min(t.due_at) INTO due FROM dibs.tasks AS t WHERE t.due_at IS NOT NULL;
-    SELECT min(t.expires_at) INTO expiry FROM dibs.tasks AS t WHERE t.expires_at IS NOT NULL AND t.state <> 'running';
-    IF (SELECT s.generation FROM dibs.store AS s) <> generation_of THEN
+    looks_at := clock_timestamp();
+    SELECT
+        s.generation <> generation_of,
+        EXISTS (SELECT 1 FROM dibs.errands) OR EXISTS (
+            SELECT 1 FROM dibs.tasks AS t
+            WHERE t.due_at IS NOT NULL AND t.due_at >= looks_from AND t.due_at <= instant AND t.gate > 0
+        ),
+        (
+            SELECT min(t.due_at) FROM dibs.tasks AS t
+            WHERE t.due_at IS NOT NULL AND t.due_at >= looks_from AND t.due_at <= looks_to
+        ),
+        (
+            SELECT min(t.expires_at) FROM dibs.tasks AS t
+            WHERE t.expires_at IS NOT NULL AND t.state <> 'running'
+              AND t.expires_at >= looks_from AND t.expires_at <= looks_to
+        )
+    INTO is_stale, needs_care, due, expiry FROM dibs.store AS s;
+    looked_at := clock_timestamp();
+    IF is_stale OR (NOT careless AND (needs_care OR expiry <= instant)) THEN
         RETURN QUERY SELECT
-            'stale', instant, NULL::bigint, NULL::uuid, 0, 0, 0::bigint, 0::bigint, 0::bigint, NULL::bytea, NULL::bytea,
-            0::bigint;
-        RETURN;
-    END IF;
-    IF NOT careless AND (expiry <= instant OR EXISTS (SELECT 1 FROM dibs.errands) OR EXISTS (
-        SELECT 1 FROM dibs.tasks AS t WHERE t.due_at IS NOT NULL AND t.due_at <= instant AND t.gate > 0
-    )) THEN
-        RETURN QUERY SELECT
-            'care', instant, NULL::bigint, NULL::uuid, 0, 0, 0::bigint, 0::bigint, 0::bigint, NULL::bytea, NULL::bytea,
-            0::bigint;
+            CASE WHEN is_stale THEN 'stale' ELSE 'care' END, instant, NULL::bigint, NULL::uuid, 0, 0, 0::bigint,
+            0::bigint, 0::bigint, NULL::bytea, NULL::bytea, 0::bigint, 0::bigint;
         RETURN;
     END IF;
     IF due <= instant THEN
-        PERFORM dibs.promote(instant, 1000);
-        SELECT min(t.due_at) INTO due FROM dibs.tasks AS t WHERE t.due_at IS NOT NULL;
+        PERFORM dibs.promote(instant, 1000, looks_from);
+        SELECT min(t.due_at) INTO due FROM dibs.tasks AS t
+        WHERE t.due_at IS NOT NULL AND t.due_at >= looks_from AND t.due_at <= looks_to;
     END IF;
     began_at := clock_timestamp();
     IF cardinality(streams) = 0 OR wanted <= 0 THEN
@@ -66,33 +84,44 @@ BEGIN
         );
     ELSE
         chosen := '{}';
-        WHILE cardinality(chosen) < wanted AND tries < 5 LOOP
+        page := greatest(8, 2 * wanted / cardinality(streams));
+        WHILE cardinality(chosen) < wanted AND tries < 20 LOOP
             tries := tries + 1;
-            picked := ARRAY(
-                SELECT m.id
+            WITH merged AS MATERIALIZED (
+                SELECT
+                    h.id, h.rank, h.n = page AND page < wanted AS is_cut,
+                    max(CASE WHEN in_order THEN ARRAY[h.position::float8] ELSE '{}' END || ARRAY[
+                        -least((instant - h.rank)::float8 / h.scale::float8, 100), h.ready_at::float8,
+                        h.position::float8, h.lane::float8
+                    ]) OVER (PARTITION BY h.position, h.lane ORDER BY h.rank, h.id) AS key
                 FROM (
-                    SELECT
-                        h.id, h.rank,
-                        max(CASE WHEN in_order THEN ARRAY[h.position::float8] ELSE '{}' END || ARRAY[
-                            -least((instant - h.rank)::float8 / h.scale::float8, 100), h.ready_at::float8,
-                            h.position::float8, h.lane::float8
-                        ]) OVER (PARTITION BY h.position, h.lane ORDER BY h.rank, h.id) AS key
-                    FROM (
-                        SELECT s.position, s.lane, s.scale, c.id, c.rank, c.ready_at
-                        FROM unnest(streams, orders, lanes, scales, lows) AS s (stream, position, lane, scale, low)
-                        CROSS JOIN LATERAL (
-                            SELECT t.id, t.rank, t.ready_at FROM dibs.tasks AS t
-                            WHERE t.stream = s.stream AND t.share = '' AND t.rank >= s.low AND t.state = 'pending'
-                              AND t.gate < 2
-                            ORDER BY t.stream, t.share, t.rank, t.id
-                            LIMIT wanted + cardinality(missed)
-                        ) AS c
-                    ) AS h
-                    WHERE h.id <> ALL (missed) AND h.id <> ALL (chosen)
-                ) AS m
-                ORDER BY m.key, m.rank, m.id LIMIT wanted - cardinality(chosen)
-            );
-            EXIT WHEN cardinality(picked) = 0;
+                    SELECT s.position, s.lane, s.scale, c.id, c.rank, c.ready_at, c.n
+                    FROM unnest(streams, orders, lanes, scales, lows) AS s (stream, position, lane, scale, low)
+                    CROSS JOIN LATERAL (
+                        SELECT
+                            t.id, t.rank, t.ready_at, row_number() OVER (ORDER BY t.stream, t.share, t.rank, t.id) AS n
+                        FROM dibs.tasks AS t
+                        WHERE t.stream = s.stream AND t.share = '' AND t.rank >= s.low AND t.state = 'pending'
+                          AND t.gate < 2 AND t.id <> ALL (missed)
+                        ORDER BY t.stream, t.share, t.rank, t.id
+                        LIMIT page
+                    ) AS c
+                ) AS h
+            ), known AS (
+                SELECT m.key, m.rank, m.id FROM merged AS m WHERE m.is_cut ORDER BY m.key, m.rank, m.id LIMIT 1
+            )
+            SELECT
+                ARRAY(
+                    SELECT m.id FROM merged AS m LEFT JOIN known AS k ON true
+                    WHERE (k.id IS NULL OR (m.key, m.rank, m.id) <= (k.key, k.rank, k.id)) AND m.id <> ALL (chosen)
+                    ORDER BY m.key, m.rank, m.id LIMIT wanted - cardinality(chosen)
+                ),
+                EXISTS (SELECT 1 FROM known)
+            INTO picked, is_cut;
+            EXIT WHEN cardinality(picked) = 0 AND NOT is_cut;
+            IF is_cut THEN
+                page := least(4 * page, wanted);
+            END IF;
             held := ARRAY(
                 SELECT t.id FROM dibs.tasks AS t
                 WHERE t.id = ANY (picked) AND t.state = 'pending' ORDER BY t.id FOR UPDATE SKIP LOCKED
@@ -123,19 +152,22 @@ BEGIN
             RETURNING t.id, t.stream, t.lease, t.lease_expires_at, t.ready_at, t.rank, t.args, t.facts
         ), counted AS (
             INSERT INTO dibs.deltas (what, stream, n)
-            SELECT w.what, g.stream, w.sign * count(*)
-            FROM given AS g, (VALUES ('pending', -1), ('running', 1), ('claimed', 1)) AS w (what, sign)
-            GROUP BY w.what, w.sign, g.stream
+            SELECT w.what, c.stream, w.sign * c.n
+            FROM
+                (SELECT g.stream, count(*) AS n FROM given AS g GROUP BY g.stream) AS c,
+                (VALUES ('pending', -1), ('running', 1), ('claimed', 1)) AS w (what, sign)
         )
-        SELECT NULL::text, NULL::bigint, NULL::bigint, g.*, NULL::bigint
+        SELECT NULL::text, NULL::bigint, NULL::bigint, g.*, NULL::bigint, NULL::bigint
         FROM given AS g JOIN unnest(chosen) WITH ORDINALITY AS c (id, k) ON c.id = g.id ORDER BY c.k;
         IF expiry IS NOT NULL THEN
             SELECT min(t.expires_at) INTO expiry FROM dibs.tasks AS t
-            WHERE t.expires_at IS NOT NULL AND t.state <> 'running';
+            WHERE t.expires_at IS NOT NULL AND t.state <> 'running'
+              AND t.expires_at >= looks_from AND t.expires_at <= looks_to;
         END IF;
     END IF;
     RETURN QUERY SELECT
-        'done', instant, least(due, expiry), NULL::uuid, 0, 0, 0::bigint, 0::bigint, 0::bigint, NULL::bytea,
-        NULL::bytea, (extract(epoch FROM found_at - began_at) * 1000000)::bigint;
+        'done', instant, least(due, expiry, instant + looks_for), NULL::uuid, 0, 0, 0::bigint, 0::bigint, 0::bigint,
+        NULL::bytea, NULL::bytea, (extract(epoch FROM found_at - began_at) * 1000000)::bigint,
+        (extract(epoch FROM looked_at - looks_at) * 1000000)::bigint;
 END
 $$;

@@ -1,11 +1,12 @@
 -- Completed runs move to the finished tasks. Takes now (NULL: the clock), ids in order, lease numbers, results.
--- Returns id and stream of those that did: the fence is in the statement, and tasks whose end concerns others take
--- the longer way. Driven by the primary key; leases are compared by a hashed lookup, which IS TRUE keeps from
--- becoming a join. (With a join the planner chose other indexes, and looking up positions in an array made the time
--- quadratic in the batch.) A task runs exactly while it has a lease_expires_at; said like this, no index of running
--- tasks is tempting.
-CREATE OR REPLACE FUNCTION dibs.complete(at bigint, ids uuid[], leases int[], results bytea[])
-RETURNS TABLE (id uuid, stream int)
+-- Returns the ids of those that did (NULL: all), and their streams: the fence is in the statement, and tasks whose end
+-- concerns others take the longer way. Driven by the primary key; leases are compared by a hashed lookup, which IS TRUE
+-- keeps from becoming a join. (With a join the planner chose other indexes, and looking up positions in an array made
+-- the time quadratic in the batch.) A task runs exactly while it has a lease_expires_at; said like this, no index of
+-- running tasks is tempting.
+CREATE OR REPLACE FUNCTION dibs.complete(
+    at bigint, ids uuid[], leases int[], results bytea[], OUT done uuid[], OUT streams int[]
+)
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
@@ -13,7 +14,6 @@ DECLARE
     instant bigint := coalesce(at, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint);
     today int := instant / 86400000000;
 BEGIN
-    RETURN QUERY
     WITH gone AS (
         DELETE FROM dibs.tasks AS t
         WHERE t.id = ANY (ids)
@@ -33,10 +33,16 @@ BEGIN
         FROM gone AS g JOIN unnest(ids, results) AS r (id, result) ON r.id = g.id
     ), counted AS (
         INSERT INTO dibs.deltas (what, stream, day, n)
-        SELECT w.what, g.stream, w.counts_by_day * today, w.sign * count(*)
-        FROM gone AS g, (VALUES ('running', -1, 0), ('completed', 1, 1)) AS w (what, sign, counts_by_day)
-        GROUP BY w.what, w.sign, w.counts_by_day, g.stream
+        SELECT w.what, c.stream, w.counts_by_day * today, w.sign * c.n
+        FROM
+            (SELECT g.stream, count(*) AS n FROM gone AS g GROUP BY g.stream) AS c,
+            (VALUES ('running', -1, 0), ('completed', 1, 1)) AS w (what, sign, counts_by_day)
     )
-    SELECT g.id, g.stream FROM gone AS g;
+    SELECT array_agg(g.id), array_agg(DISTINCT g.stream) INTO done, streams FROM gone AS g;
+    IF cardinality(done) = cardinality(ids) THEN
+        done := NULL;
+    ELSIF done IS NULL THEN
+        done := '{}';
+    END IF;
 END
 $$;

@@ -1,12 +1,14 @@
 -- Store new tasks that nothing can stand in the way of: no key, no prerequisite, a queue that takes everything. Takes
 -- now, the generation for which the rest was worked out, the first day on which one of these tasks can have ended,
--- whether all or none are to be stored, and columns. Offsets of the rank to ready_at are worked out before: ready_at
--- is now + delay, or the instant given. Returns the status ('stale': work it out again), now, and the ids that were
--- stored; those that were not are known. If one has ended, or all or none were asked for: DB001.
+-- whether all or none are to be stored; of each task the id, its draft and its arguments; and drafts, which are what
+-- alike tasks have in common, counted from 1. Offsets of the rank to ready_at are worked out before: ready_at is
+-- now + delay, or the instant given. Returns the status ('stale': work it out again), now, and the ids that were stored;
+-- those that were not are known. If one has ended, or all or none were asked for: DB001.
 CREATE OR REPLACE FUNCTION dibs.enqueue(
     at bigint, generation_of bigint, first_day int, all_or_none boolean,
-    ids uuid[], streams int[], offsets bigint[], delays bigint[], instants bigint[], rerank_ins bigint[],
-    lease_fors bigint[], all_expires_at bigint[], partitions text[], all_args bytea[], all_facts bytea[],
+    ids uuid[], drafts int[], all_args bytea[],
+    streams int[], offsets bigint[], delays bigint[], instants bigint[], rerank_ins bigint[], lease_fors bigint[],
+    all_expires_at bigint[], partitions text[], all_facts bytea[],
     OUT status text, OUT now bigint, OUT stored uuid[]
 )
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
@@ -20,29 +22,31 @@ BEGIN
         RETURN;
     END IF;
     now := coalesce(at, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint);
-    WITH new AS (
-        SELECT *, greatest(coalesce(n.instant, enqueue.now + n.delay), enqueue.now) AS ready_at
+    WITH drafts AS (
+        SELECT *, greatest(coalesce(d.instant, enqueue.now + d.delay), enqueue.now) AS ready_at
         FROM unnest(
-            ids, streams, offsets, delays, instants, rerank_ins, lease_fors, all_expires_at, partitions,
-            all_args, all_facts
+            streams, offsets, delays, instants, rerank_ins, lease_fors, all_expires_at, partitions, all_facts
         )
-            AS n (id, stream, rank_offset, delay, instant, rerank_in, lease_for, expires_at, partition, args, facts)
+            WITH ORDINALITY
+            AS d (stream, rank_offset, delay, instant, rerank_in, lease_for, expires_at, partition, facts, n)
     ), put AS (
         INSERT INTO dibs.tasks (
             id, stream, state, rank, ready_at, due_at, rerank_at, lease_for, expires_at, created_at, partition, args,
             facts
         )
         SELECT
-            n.id, n.stream, CASE WHEN n.ready_at > enqueue.now THEN 'scheduled' ELSE 'pending' END,
-            n.ready_at + n.rank_offset, n.ready_at, CASE WHEN n.ready_at > enqueue.now THEN n.ready_at END,
-            n.ready_at + n.rerank_in, n.lease_for, n.expires_at, enqueue.now, n.partition, n.args, n.facts
-        FROM new AS n
+            t.id, d.stream, CASE WHEN d.ready_at > enqueue.now THEN 'scheduled' ELSE 'pending' END,
+            d.ready_at + d.rank_offset, d.ready_at, CASE WHEN d.ready_at > enqueue.now THEN d.ready_at END,
+            d.ready_at + d.rerank_in, d.lease_for, d.expires_at, enqueue.now, d.partition, t.args, d.facts
+        FROM unnest(ids, enqueue.drafts, all_args) AS t (id, draft, args) JOIN drafts AS d ON d.n = t.draft
         ON CONFLICT (id) DO NOTHING
         RETURNING tasks.id, tasks.stream, tasks.state
     ), counted AS (
         INSERT INTO dibs.deltas (what, stream, n)
-        SELECT w.what, p.stream, count(*) FROM put AS p, LATERAL (VALUES (p.state), ('enqueued')) AS w (what)
-        GROUP BY w.what, p.stream
+        SELECT w.what, c.stream, c.n
+        FROM
+            (SELECT p.stream, p.state, count(*) AS n FROM put AS p GROUP BY p.stream, p.state) AS c,
+            LATERAL (VALUES (c.state), ('enqueued')) AS w (what)
     )
     SELECT array_agg(p.id) INTO stored FROM put AS p;
     -- Ended tasks are looked for afterwards: one that was unfinished when the statement began may have ended meanwhile.

@@ -1,6 +1,6 @@
--- Tasks whose time has come become pending. Takes now, how many. Only tasks whose moves concern nobody else. Returns
--- how many. Reads a range of `due`; those that others are moving are theirs.
-CREATE OR REPLACE FUNCTION dibs.promote(instant bigint, most int) RETURNS int
+-- Tasks whose time has come become pending. Takes now, how many, the instant to look from. Only tasks whose moves
+-- concern nobody else. Returns how many. Reads a range of `due`; those that others are moving are theirs.
+CREATE OR REPLACE FUNCTION dibs.promote(instant bigint, most int, looks_from bigint) RETURNS int
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
@@ -8,7 +8,7 @@ DECLARE
 BEGIN
     WITH found AS MATERIALIZED (
         SELECT t.id, t.stream, t.state FROM dibs.tasks AS t
-        WHERE t.due_at IS NOT NULL AND t.due_at <= instant AND t.gate = 0
+        WHERE t.due_at IS NOT NULL AND t.due_at >= looks_from AND t.due_at <= instant AND t.gate = 0
         ORDER BY t.due_at, t.id LIMIT most FOR UPDATE SKIP LOCKED
     ), counted AS (
         INSERT INTO dibs.deltas (what, stream, n)

@@ -119,7 +119,8 @@ CREATE INDEX partitions ON dibs.tasks (partition, state, stream, share, rank, id
 CREATE INDEX members ON dibs.tasks (workflow, id) WHERE workflow IS NOT NULL;
 
 -- Completed and cancelled tasks, a partition for each UTC day of their end (finished_DAY), so that retention drops
--- them. What ends on a day that has no partition goes to the last one.
+-- them. What ends on a day that has no partition goes to the last one. The check lets the planner leave the table out
+-- where other states are looked for.
 CREATE TABLE dibs.finished (
     id uuid NOT NULL,
     rank bigint NOT NULL,
@@ -131,7 +132,7 @@ CREATE TABLE dibs.finished (
     day integer NOT NULL,
     stream integer NOT NULL,
     lease integer NOT NULL,
-    state text COLLATE "C" NOT NULL,
+    state text COLLATE "C" NOT NULL CHECK (state IN ('completed', 'cancelled')),
     reason text COLLATE "C",
     worker text COLLATE "C",
     workflow uuid,

@@ -1,2 +1,2 @@
 -- Tasks whose time has come become pending. Takes now, how many. See the function.
-SELECT dibs.promote($1::bigint, $2::int);
+SELECT dibs.promote($1::bigint, $2::int, 0);

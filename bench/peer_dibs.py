@@ -1,0 +1,63 @@
+"""Dibs' own side of the PostgreSQL comparison: the commands of `peers.py`, by its blocking calls.
+
+Enqueueing is measured as `dibs bench` does it, once the store is open. Its workers are `dibs worker peer_dibs:app`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+import peers
+import signals
+from dibs import Dibs
+from dibs.cli import measure
+from dibs.cli.bench_app import QUEUES
+
+app = Dibs(peers.URL or "memory://")
+
+
+@app.task(name="bench.nothing", queue=QUEUES[0])
+async def nothing(number: int) -> int:
+    signals.tell_done()
+    return number
+
+
+@app.task(name="bench.started", queue=QUEUES[0])
+async def started() -> None:
+    signals.tell_started()
+
+
+def install(count: int) -> None:
+    """Opening the store makes its tables."""
+    app.queues.list()
+
+
+def one(count: int) -> None:
+    print(measure.enqueue_one(app, count))
+
+
+def callers(count: int) -> None:
+    app.queues.list()
+    print(measure.enqueue_concurrent(app, count))
+
+
+def bulk(count: int) -> None:
+    app.queues.list()
+    print(measure.enqueue_bulk(app, count))
+
+
+def starts(count: int) -> None:
+    for _ in sys.stdin:
+        sent = time.time()
+        started.enqueue()
+        print(sent, flush=True)
+
+
+COMMANDS: dict[str, Callable[[int], None]] = {each.__name__: each for each in (install, one, callers, bulk, starts)}
+
+if __name__ == "__main__":
+    command, *rest = sys.argv[1:]
+    with app:
+        COMMANDS[command](int(rest[0]) if rest else 0)

@@ -1,0 +1,315 @@
+"""join: enqueue and complete inside a transaction of the user's own, on their connection.
+
+Such a transaction may last. So nothing here takes the lock of a queue or works off errands: tasks of guarded queues
+come in as if they were due at once but had not been promoted, and what moves have caused is left to the next claim
+after the commit. What is held until then: the shared lock on settings, the rows of the task itself, of its idempotency
+key, of its client's bucket and of what it waits for.
+
+The user's connection is used on their thread or loop, the engine's own on the engine's loop. When the first needs
+something of the second it raises `Unready`, and whoever can reach both has `Joiner.ready` see to it and begins again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+from msgspec import structs
+
+from dibs.core.states import State
+from dibs.core.task import NewTask, Settlement
+from dibs.core.times import Instant
+from dibs.engines.base import ACCEPTED, EnqueueAnswer, EnqueueOutcome, SettleOutcome, Unready, work_topic
+from dibs.engines.postgres import reading
+from dibs.engines.postgres.aftermath import put_aside
+from dibs.engines.postgres.bells import channel_of, payloads
+from dibs.engines.postgres.catalog import Missing, Stale
+from dibs.engines.postgres.deciding import Known, decide
+from dibs.engines.postgres.drafting import draft, first_day, is_plain
+from dibs.engines.postgres.enqueueing import hold_keys, refused, store
+from dibs.engines.postgres.entry import answer_to
+from dibs.engines.postgres.guests import Face, Guest, guest_of
+from dibs.engines.postgres.guests.base import FAILED
+from dibs.engines.postgres.settling import settle_records
+from dibs.engines.postgres.statements import statement
+from dibs.engines.postgres.store import Store
+from dibs.engines.postgres.transaction import Transaction
+from dibs.errors import DibsError, StoreBusy, StoreError, StoreMismatch, StoreUnavailable, UsageError
+
+__all__ = ["Joined", "Joiner"]
+
+Answer = TypeVar("Answer")
+
+READ_COMMITTED = ("read committed", "read uncommitted")
+"""The server treats both alike."""
+
+TRIES = 3
+DEADLOCK = "40P01"
+BUSY = ("40001", DEADLOCK, "55P03", "57014")
+ELSEWHERE = ("3F000", "42P01", "42501", "42703")
+"""No such schema, table or column, or no right to it."""
+
+
+class NotCurrent(Exception):
+    """The lease is not the current one: what has been written about it is taken back."""
+
+
+class Joiner:
+    """What one open store knows about connections of users."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.identity: str | None = None
+        self.recognised: WeakSet[Any] = WeakSet()
+        """Connections that lead to this store."""
+
+    def join(self, connection: Any) -> Joined:
+        return Joined(self, guest_of(connection))
+
+    async def ready(self, needs: object) -> None:
+        """On the engine's own loop and connections: make what is missing, and know what is there."""
+        if isinstance(needs, Missing):
+            await self.store.add(needs)
+        else:
+            await self.store.refresh()
+        if self.identity is None:
+            self.identity = await self.store.read(reading.identity, None)
+
+
+class Joined:
+    """A transaction of the user's own."""
+
+    def __init__(self, joiner: Joiner, guest: Guest) -> None:
+        self.joiner = joiner
+        self.store = joiner.store
+        self.schema = joiner.store.schema
+        self.guest = guest
+
+    @property
+    def waits(self) -> bool | None:
+        return self.guest.waits
+
+    async def enqueue(self, tasks: Sequence[NewTask], *, now: Instant | None = None) -> list[EnqueueAnswer]:
+        return await self.inside(lambda face: self.enqueue_on(face, tasks, now)) if tasks else []
+
+    async def complete(self, settlement: Settlement, *, now: Instant | None = None) -> SettleOutcome:
+        return await self.inside(lambda face: self.complete_on(face, settlement, now))
+
+    # The door.
+
+    async def inside(self, act: Callable[[Face], Awaitable[Answer]]) -> Answer:
+        """Do something on the user's connection, once it is known to be one that can be joined."""
+        if self.joiner.identity is None:
+            raise Unready
+        face = await self.guest.open()
+        try:
+            face.check()
+            if face.key not in self.joiner.recognised:
+                await self.recognise(face)
+            return await act(face)
+        except Missing as missing:
+            raise Unready(missing) from None
+        except Stale:
+            raise Unready from None
+        except face.errors as error:
+            raise complaint(str(getattr(error, "sqlstate", None) or ""), str(error)) from error
+
+    async def recognise(self, face: Face) -> None:
+        """Whether the connection leads to the store of this engine."""
+        own = str(self.store.address)
+        try:
+            async with savepoint(face):
+                identity = await face.fetchval(statement("identity", self.schema))
+        except face.errors as error:
+            if getattr(error, "sqlstate", None) not in ELSEWHERE:
+                raise
+            raise UsageError(
+                f"the connection can't see the tasks of this app, which are in {own}: {first_line(str(error))}. "
+                "It must lead to the same database, as a user who has rights to the schema."
+            ) from error
+        if identity != self.joiner.identity:
+            raise UsageError(
+                f"the connection leads to another database than this app's, whose tasks are in {own}: one transaction "
+                "can't span both."
+            )
+        self.joiner.recognised.add(face.key)
+
+    # enqueue.
+
+    async def enqueue_on(self, face: Face, tasks: Sequence[NewTask], now: Instant | None) -> list[EnqueueAnswer]:
+        catalog = self.store.catalog
+        if all(is_plain(catalog, new) for new in tasks):
+            answers = await self.enqueue_plainly(face, tasks, now)
+            if answers is not None:
+                return answers
+        return await self.with_care(face, now, lambda transaction: enqueue_with_care(transaction, tasks))
+
+    async def enqueue_plainly(
+        self, face: Face, tasks: Sequence[NewTask], now: Instant | None
+    ) -> list[EnqueueAnswer] | None:
+        """One statement, which takes nothing else along if it fails; None if some of the tasks are known."""
+        catalog = self.store.catalog
+        drafted = draft(catalog, tasks)
+        row = await face.fetchrow(
+            statement("enqueue_in", self.schema),
+            channel_of(self.schema),
+            payloads(sorted({work_topic(new.queue) for new in tasks})),
+            now,
+            catalog.generation,
+            first_day(drafted[0], now),
+            *drafted,
+        )
+        status = row["status"]
+        if status == "known":
+            return None
+        if status == "stale":
+            raise Stale
+        if status == "unsuitable":
+            raise unsuitable(row["told"])
+        if status == "failed":
+            raise complaint(row["code"], row["told"])
+        stored = {str(task_id) for task_id in row["stored"]}
+        answers = [answer_to(new, row["now"], stored) for new in tasks]
+        return [answer for answer in answers if answer is not None]
+
+    # complete.
+
+    async def complete_on(self, face: Face, settlement: Settlement, now: Instant | None) -> SettleOutcome:
+        try:
+            return await self.with_care(face, now, lambda transaction: complete(transaction, settlement))
+        except NotCurrent:
+            return SettleOutcome.REFUSED
+
+    # Anything that takes several statements.
+
+    async def with_care(
+        self, face: Face, now: Instant | None, verb: Callable[[Transaction], Awaitable[Answer]]
+    ) -> Answer:
+        """Run a verb as part of the user's transaction: as a whole, or as if it had not been tried.
+
+        Who was in the way of somebody else has let go of all that he had locked here, and tries again.
+        """
+        for _ in range(TRIES - 1):
+            try:
+                return await self.try_with_care(face, now, verb)
+            except face.errors as error:
+                if getattr(error, "sqlstate", None) != DEADLOCK:
+                    raise
+        return await self.try_with_care(face, now, verb)
+
+    async def try_with_care(
+        self, face: Face, now: Instant | None, verb: Callable[[Transaction], Awaitable[Answer]]
+    ) -> Answer:
+        async with savepoint(face):
+            row = await face.fetchrow(statement("join", self.schema), now)
+            if row["isolation"] not in READ_COMMITTED or row["read_only"]:
+                raise unsuitable("read-only" if row["read_only"] else row["isolation"])
+            catalog = self.store.catalog
+            if row["generation"] != catalog.generation:
+                raise Stale
+            transaction = Transaction(face, self.schema, catalog, row["now"])
+            answer = await verb(transaction)
+            left = await put_aside(transaction)
+            await self.ring(transaction, left)
+            return answer
+
+    async def ring(self, transaction: Transaction, left: bool) -> None:
+        """Wake whom it concerns, when the transaction commits; and somebody who claims, if something is left to do."""
+        topics = transaction.topics
+        if left:
+            topics = topics | {work_topic(topic.partition(":")[2]) for topic in topics}
+        if topics:
+            await transaction.rows("notify", channel_of(self.schema), payloads(sorted(topics)))
+
+
+@asynccontextmanager
+async def savepoint(face: Face) -> AsyncIterator[None]:
+    """Whatever fails inside leaves the transaction as it was."""
+    await face.execute("SAVEPOINT dibs_join")
+    try:
+        yield
+    except BaseException:
+        with suppress(*face.errors):  # what went wrong first is what matters
+            await face.execute("ROLLBACK TO SAVEPOINT dibs_join")
+            await face.execute("RELEASE SAVEPOINT dibs_join")
+        raise
+    await face.execute("RELEASE SAVEPOINT dibs_join")
+
+
+async def enqueue_with_care(transaction: Transaction, tasks: Sequence[NewTask]) -> list[EnqueueAnswer]:
+    """`enqueueing.enqueue`, all or none; tasks that could start at once in a guarded queue wait to be promoted."""
+    known = await Known.about(transaction, tasks)
+    answers = [decide(known, new, transaction.now) for new in tasks]
+    if refused(transaction, tasks, answers, True):
+        await hold_keys(known, [])
+        abandoned = EnqueueOutcome.ABANDONED
+        return [a if a.outcome not in ACCEPTED else EnqueueAnswer(abandoned, a.id) for a in answers]
+    put_off(known)
+    await store(known)
+    return answers
+
+
+def put_off(known: Known) -> None:
+    """Who makes a task of a guarded queue pending must hold the queue's lock. Claims do, and promote what is due."""
+    transaction = known.transaction
+    guarded = {*transaction.catalog.guarded}
+    at_once = transaction.now + 1
+    for new in list(known.staged.values()):
+        if new.queue in guarded and known.states[new.id] is State.PENDING:
+            known.staged[new.id] = structs.replace(new, at=at_once, delay=0)
+    for place, (new, task_id) in enumerate(known.replacements):
+        old = known.records.get(task_id)  # None: it is one of these
+        queue, was_pending = (new.queue, False) if old is None else (old.queue, old.state is State.PENDING)
+        if queue in guarded and known.states[task_id] is State.PENDING and not was_pending:
+            known.replacements[place] = (structs.replace(new, at=at_once, delay=0), task_id)
+
+
+async def complete(transaction: Transaction, settlement: Settlement) -> SettleOutcome:
+    """The task ends here if its lease is the current one; `NotCurrent` otherwise."""
+    lease = settlement.lease
+    row = await transaction.row("complete", transaction.now, [lease.id], [lease.number], [settlement.result])
+    if row["streams"]:
+        transaction.tell(transaction.catalog.stream(row["streams"][0]).queue, State.COMPLETED)
+        return SettleOutcome.DONE
+    (outcome,) = await settle_records(transaction, [settlement])
+    if outcome is SettleOutcome.DONE:
+        return outcome
+    # Settled by this lease it may be, but otherwise: a run that timed out must not do its work all the same.
+    row = (await transaction.find([lease.id])).get(lease.id)
+    if outcome is SettleOutcome.REFUSED or row is None or row["state"] != State.COMPLETED:
+        raise NotCurrent
+    return outcome
+
+
+def unsuitable(what: str) -> UsageError:
+    """The transaction is one that we can't be part of."""
+    if what == "read-only":
+        return UsageError("the transaction is read-only: begin one that may write.")
+    return UsageError(
+        f"the transaction is {what.upper()}. Dibs relies on each statement seeing what was committed before it: "
+        "begin a READ COMMITTED transaction (the default) for this."
+    )
+
+
+def first_line(told: str) -> str:
+    return next((line for line in told.strip().splitlines() if line), "the driver did not say why").rstrip(".")
+
+
+def complaint(code: str, told: str) -> DibsError:
+    """What a statement on the user's connection failed with, in our words."""
+    line = first_line(told)
+    if code == "25P02":
+        return UsageError(FAILED)
+    if code == "25006":
+        return unsuitable("read-only")
+    if code in BUSY:
+        return StoreBusy(f"others were in the way for too long ({line}). Roll your transaction back, and try again.")
+    if code == "42501":
+        return StoreUnavailable(f"the user of your connection lacks a right: {line}. Have the schema's owner grant it.")
+    if code in ELSEWHERE or code == "42883":
+        return StoreMismatch(f"the schema lacks something that Dibs made ({line}). Was it changed or dropped?")
+    if code.startswith(("08", "53", "57P")) or not code:
+        return StoreUnavailable(f"your connection failed: {line}. What your transaction has done is lost with it.")
+    return StoreError(f"the store did not take it: {line} ({code}).")

@@ -1,0 +1,195 @@
+"""Who is alive: each worker's process holds a lock in a session of its own, and the server lets go when it dies.
+
+The lock's number comes from the schema and the worker's id, so it is nobody else's. A worker's row says whether its
+process holds the lock, and at which server: only who should hold it can be missed. A process that is stopped or slow
+keeps its session; one whose session broke takes a new one at once, well before anybody has looked twice. Sessions end
+with their server, so after a restart or a failover nobody is missed who has not come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime
+from typing import Any
+
+from dibs.engines.base import Beat
+from dibs.engines.postgres.bells import until_deaf
+from dibs.engines.postgres.faults import DRIVER_ERRORS
+from dibs.engines.postgres.pool import Address, Connection, Pool
+from dibs.engines.postgres.statements import statement
+from dibs.errors import DibsError, StoreError, StoreMismatch
+
+__all__ = ["Presence"]
+
+log = logging.getLogger("dibs.engines.postgres")
+
+LOOK_SECONDS = 1.0
+"""Absent at two looks that are at least this far apart: lost."""
+
+GAP_SECONDS = 3.0
+"""Looks that are further apart than this say nothing together: we were away ourselves."""
+
+FIRST_SECONDS = 2.0
+"""How long a first sign of life waits for the lock. Without it a worker is as alive, but missed only by its lease."""
+
+SHORTEST_WAIT, LONGEST_WAIT = 0.05, 5.0
+PATIENCE = 4
+"""A session that could not be had for a while is asked for again after this part of that while."""
+
+MOMENT_SECONDS = 2.0
+
+Rows = Callable[..., Awaitable[list[Any]]]
+
+
+class Keeper:
+    """Holds the lock of one worker, and its session, until it is closed."""
+
+    def __init__(self, worker: str, lines: Pool, rows: Rows) -> None:
+        self.worker = worker
+        self.lines = lines
+        self.rows = rows
+        self.held_at: datetime | None = None
+        """Since when the server runs at which the lock is held; None while it is not held."""
+        self.settled = asyncio.Event()
+        """The first try has ended."""
+        self.missing_since: float | None = None
+        self.has_told = False
+        self.task = asyncio.get_running_loop().create_task(self.keep(), name="dibs-presence")
+
+    async def keep(self) -> None:
+        """Keep a session. The first try after a loss comes at once: most likely there is another one."""
+        while True:
+            try:
+                async with self.session() as connection:
+                    self.found()
+                    await until_deaf(connection)
+                wait = SHORTEST_WAIT
+            except (*DRIVER_ERRORS, DibsError) as error:
+                self.settled.set()
+                await self.say(None)
+                wait = self.missed(str(error) or "no answer in time")
+            await asyncio.sleep(wait * random.uniform(0.5, 1.0))
+
+    def found(self) -> None:
+        if self.has_told:
+            log.info("worker %s has a session with %s again", self.worker, self.lines.address)
+        self.missing_since, self.has_told = None, False
+
+    def missed(self, why: str) -> float:
+        """How long to wait for the next try. The log is told once, unless it was a matter of moments."""
+        now = time.monotonic()
+        self.missing_since = self.missing_since or now
+        gone_for = now - self.missing_since
+        if gone_for > MOMENT_SECONDS and not self.has_told:
+            self.has_told = True
+            text = "worker %s has no session with %s (%s): until it has one, its death is noticed by its leases"
+            log.warning(text, self.worker, self.lines.address, why)
+        return min(max(gone_for / PATIENCE, SHORTEST_WAIT), LONGEST_WAIT)
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[Connection]:
+        """A session that holds the lock, as the worker's row says by then."""
+        connection = await self.lines.connect()
+        transport = connection._transport
+        transports.add(transport)
+        try:
+            hold = statement("hold", self.lines.address.schema)
+            found = await connection.fetchrow(hold, self.worker, connection.get_server_pid())
+            if not found["is_ours"]:
+                raise StoreMismatch(f"there is a pooler before {self.lines.address}, which shares sessions")
+            self.held_at = found["server_started"]
+            await self.say(self.held_at)
+            self.settled.set()
+            yield connection
+        finally:
+            self.held_at = None
+            transports.discard(transport)
+            connection.terminate()
+
+    async def say(self, held_at: datetime | None) -> None:
+        """Have the worker's row say so; if the store can't be reached, the next sign of life will."""
+        with suppress(StoreError):
+            await self.rows("save_presence", self.worker, held_at)
+
+    async def close(self) -> None:
+        self.task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.task
+
+
+class Presence:
+    """The locks of this engine's own workers, and its looks at those of all."""
+
+    def __init__(self, address: Address, rows: Rows) -> None:
+        direct = address.direct()
+        self.lines = None if direct is None else Pool(direct)
+        self.rows = rows
+        self.keepers: dict[str, Keeper] = {}
+        self.first_absent: dict[str, float] = {}
+        self.looked_at = 0.0
+
+    # Being there.
+
+    async def show(self, sign: Beat) -> datetime | None:
+        """Hold the lock of a worker of this process from its first sign of life on. Answers at which server it is held.
+
+        Not on a loop that turns only while somebody waits for an answer: a lost session would not be noticed there.
+        """
+        if self.lines is None or sign.pid != os.getpid():
+            return None
+        if getattr(asyncio.get_running_loop(), "dibs_private", False):
+            return None
+        keeper = self.keepers.get(sign.id)
+        if keeper is None:
+            keeper = self.keepers[sign.id] = Keeper(sign.id, self.lines, self.rows)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FIRST_SECONDS):
+                    await keeper.settled.wait()
+        return keeper.held_at
+
+    async def leave(self, worker: str) -> None:
+        keeper = self.keepers.pop(worker, None)
+        if keeper is not None:
+            await keeper.close()
+
+    async def close(self) -> None:
+        for worker in [*self.keepers]:
+            await self.leave(worker)
+
+    # Looking for others.
+
+    async def absent(self) -> list[str]:
+        """The workers who were absent at two looks; this is one."""
+        found = {row["id"] for row in await self.rows("absent")}
+        now = time.monotonic()
+        before = self.first_absent if now - self.looked_at <= GAP_SECONDS else {}
+        self.looked_at = now
+        self.first_absent = {worker: before.get(worker, now) for worker in found}
+        return sorted(worker for worker, since in self.first_absent.items() if now - since >= LOOK_SECONDS)
+
+
+transports: set[Any] = set()
+"""The ways of this process's sessions. A forked child has a copy of each socket, and with it would keep the session
+after its parent's death."""
+
+
+def let_go() -> None:
+    """Put nothing in the place of each socket. Its number stays taken, so whoever closes it later does no harm."""
+    for transport in transports:
+        socket = transport.get_extra_info("socket")
+        number = -1 if socket is None else socket.fileno()
+        if number >= 0:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nothing, number, inheritable=False)
+            os.close(nothing)
+    transports.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=let_go)

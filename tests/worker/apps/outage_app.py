@@ -1,0 +1,48 @@
+"""A worker process whose store goes away: `python outage_app.py URL FOLDER SETTINGS-AS-JSON`.
+
+Every run leaves a line in FOLDER/runs: the task, its lease and this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+
+from dibs.client.app import Dibs
+from dibs.worker import Context, WorkerSettings
+from dibs.worker.main import run
+
+STANDALONE = __name__ == "__main__"
+app = Dibs(sys.argv[1] if STANDALONE else "memory://")
+folder = Path(sys.argv[2] if STANDALONE else ".")
+
+
+def note(ctx: Context) -> None:
+    """One write of less than a page to a file that is only appended to: lines of several processes don't mix."""
+    with (folder / "runs").open("a") as file:
+        file.write(f"{ctx.id} {ctx.lease} {os.getpid()}\n")
+
+
+@app.task(name="quick")
+async def quick(ctx: Context) -> int:
+    note(ctx)
+    return ctx.lease
+
+
+@app.task(name="hold")
+async def hold(ctx: Context, gate: str) -> str:
+    """Runs until the file FOLDER/GATE is there."""
+    note(ctx)
+    while not (folder / gate).exists():
+        await asyncio.sleep(0.1)
+    return "marked"
+
+
+if STANDALONE:
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
+    settings = json.loads(sys.argv[3])
+    sys.exit(run(app.hub, WorkerSettings(queues=tuple(settings.pop("queues", ("default",))), **settings)))

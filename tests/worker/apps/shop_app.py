@@ -1,0 +1,86 @@
+"""Tasks that pay orders and complete in the same transaction: `python shop_app.py URL DSN SETTINGS-AS-JSON`.
+
+Executor processes import this module, so it learns from the environment where its store and its shop are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from typing import Any
+
+import asyncpg
+import psycopg
+
+from dibs.client.app import Dibs
+from dibs.worker import Context, WorkerSettings
+from dibs.worker.main import run
+from dibs.worker.middleware import Next
+
+if __name__ == "__main__":
+    os.environ["SHOP_STORE"], os.environ["SHOP_DSN"] = sys.argv[1:3]
+
+app = Dibs(os.environ.get("SHOP_STORE", "memory://"), retry_base=0)
+DSN = os.environ.get("SHOP_DSN", "")
+PAYMENTS = os.environ.get("SHOP_PAYMENTS", "payments")
+
+
+def reached(ctx: Context, step: str) -> None:
+    """The first run ends, or stands still, at the step that the task was enqueued for."""
+    if ctx.lease == 1 and ctx.metadata.get("step") == step:
+        os.kill(os.getpid(), getattr(signal, ctx.metadata["signal"]))
+
+
+async def last_step(ctx: Context, call: Next) -> Any:
+    value = await call()
+    reached(ctx, "returned")
+    return value
+
+
+app.hub.middleware.append(last_step)
+
+
+def pay_order(ctx: Context, order: int) -> None:
+    reached(ctx, "began")
+    with psycopg.connect(DSN) as connection:
+        connection.execute(f"INSERT INTO {PAYMENTS} VALUES (%s, %s)", [order, ctx.lease])
+        reached(ctx, "inserted")
+        ctx.complete_in(connection, result=ctx.lease)
+        reached(ctx, "completed")
+    reached(ctx, "committed")
+
+
+@app.task(name="pay")
+def pay(ctx: Context, order: int) -> None:
+    pay_order(ctx, order)
+
+
+@app.task(name="pay_in_process", executor="process")
+def pay_in_process(ctx: Context, order: int) -> None:
+    pay_order(ctx, order)
+
+
+@app.task(name="pay_async")
+async def pay_async(ctx: Context, order: int) -> None:
+    reached(ctx, "began")
+    connection = await asyncpg.connect(DSN)
+    try:
+        async with connection.transaction():
+            await connection.execute(f"INSERT INTO {PAYMENTS} VALUES ($1, $2)", order, ctx.lease)
+            reached(ctx, "inserted")
+            await ctx.acomplete_in(connection, result=ctx.lease)
+            reached(ctx, "completed")
+        reached(ctx, "committed")
+    finally:
+        await asyncio.shield(connection.close())
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(process)d %(message)s")
+    sys.modules["shop_app"] = sys.modules["__main__"]
+    settings = json.loads(sys.argv[3])
+    sys.exit(run(app.hub, WorkerSettings(queues=tuple(settings.pop("queues", ())), **settings)))

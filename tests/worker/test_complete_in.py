@@ -1,0 +1,379 @@
+"""complete_in: a task's own writes and its completion in one transaction, as the worker sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+from worker_support import PATIENCE, eventually, record_of
+
+from dibs import Context, Dibs, State
+from dibs.core.task import HistoryEvent
+from dibs.errors import InvalidArguments, LeaseLost, PayloadTooLarge, TaskFailed
+from dibs.testing import Kit
+from servers.postgres import new_url, server_url
+
+SOON = 3.0
+"""A timeout that is long enough for a transaction, whatever else the machine does."""
+
+Begin = Callable[[], AbstractContextManager[Any]]
+
+
+class Shop:
+    """An app, and a way to begin a transaction on its database, which commits unless something is raised."""
+
+    def __init__(self, app: Dibs, begin: Begin, undo: Callable[[Any], None]) -> None:
+        self.app = app
+        self.begin = begin
+        self.rollback = undo
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
+    if request.param == "sqlite":
+        file = tmp_path / "shop.db"
+
+        @contextmanager
+        def begin() -> Iterator[sqlite3.Connection]:
+            with closing(sqlite3.connect(file)) as connection, connection:
+                yield connection
+
+        with Dibs(f"sqlite:///{file}", retry_base=0) as app:
+            app.queues.list()
+            yield Shop(app, begin, sqlite3.Connection.rollback)
+    else:
+        with Dibs(new_url(), retry_base=0) as app:
+            yield Shop(app, lambda: psycopg.connect(server_url()), psycopg.Connection.rollback)
+
+
+def test_the_result_is_what_was_handed_over(shop: Shop) -> None:
+    @shop.app.task
+    def work(ctx: Context, number: int) -> Any:
+        with shop.begin() as connection:
+            ctx.complete_in(connection, result={"number": number})
+        return "not kept"
+
+    with shop.app.worker() as worker:
+        handle = work.enqueue(5)
+        assert handle.result(PATIENCE) == {"number": 5}
+        eventually(lambda: worker.stats().completed == 1)
+        assert (worker.stats().failed, worker.stats().refused, worker.stats().lost) == (0, 0, 0)
+    assert handle.history() == []
+
+
+def test_async_tasks_do_the_same(shop: Shop) -> None:
+    @shop.app.task
+    async def work(ctx: Context) -> Any:
+        if "sqlite" in shop.app.url:
+            with shop.begin() as connection:
+                await ctx.acomplete_in(connection, result=1)
+            return
+        connection = await asyncpg.connect(server_url())
+        async with connection.transaction():
+            await ctx.acomplete_in(connection, result=1)
+        await connection.close()
+
+    with shop.app.worker() as worker:
+        assert work.enqueue().result(PATIENCE) == 1
+        eventually(lambda: worker.stats().completed == 1)
+
+
+def test_a_transaction_that_did_not_commit_is_a_failed_attempt(shop: Shop) -> None:
+    @shop.app.task(retries=1)
+    def work(ctx: Context) -> Any:
+        with shop.begin() as connection:
+            ctx.complete_in(connection, result=ctx.attempt)
+            if ctx.attempt == 1:
+                shop.rollback(connection)
+        return "not kept"
+
+    with shop.app.worker() as worker:
+        handle = work.enqueue()
+        assert handle.result(PATIENCE) == 2
+        eventually(lambda: worker.stats().executed == 2)
+        assert (worker.stats().failed, worker.stats().completed) == (1, 1)
+    (entry,) = handle.history()
+    assert entry.event is HistoryEvent.FAILED
+    assert entry.error is not None
+    assert entry.error.type == "TransactionNotCommitted"
+    assert "did not commit" in entry.error.message
+
+
+def test_one_that_never_commits_ends_dead_like_any_other(shop: Shop) -> None:
+    @shop.app.task(retries=0)
+    def work(ctx: Context) -> Any:
+        with shop.begin() as connection:
+            ctx.complete_in(connection)
+            shop.rollback(connection)
+
+    with shop.app.worker(), pytest.raises(TaskFailed, match="did not commit"):
+        work.enqueue().result(PATIENCE)
+
+
+def test_it_may_be_tried_again_in_another_transaction(shop: Shop) -> None:
+    @shop.app.task(retries=0)
+    def work(ctx: Context) -> Any:
+        with shop.begin() as connection:
+            ctx.complete_in(connection, result=1)
+            shop.rollback(connection)
+        with shop.begin() as connection:
+            ctx.complete_in(connection, result=2)
+            ctx.complete_in(connection, result=3)  # it has been said
+
+    with shop.app.worker():
+        assert work.enqueue().result(PATIENCE) == 2
+
+
+def test_what_is_raised_inside_fails_the_attempt_as_ever(shop: Shop) -> None:
+    @shop.app.task(retries=0)
+    def work(ctx: Context) -> Any:
+        with shop.begin() as connection:
+            ctx.complete_in(connection)
+            raise LookupError("no such order")
+
+    with shop.app.worker(), pytest.raises(TaskFailed, match="no such order"):
+        work.enqueue().result(PATIENCE)
+
+
+def test_what_is_raised_after_the_commit_is_logged_and_the_task_stays_completed(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    @shop.app.task
+    def work(ctx: Context) -> Any:
+        with shop.begin() as connection:
+            ctx.complete_in(connection)
+        raise LookupError("after the event")
+
+    with caplog.at_level(logging.WARNING, "dibs.worker"), shop.app.worker() as worker:
+        handle = work.enqueue()
+        assert handle.result(PATIENCE) is None
+        eventually(lambda: worker.stats().completed == 1)
+        assert worker.stats().failed == 0
+    assert any("after the event" in message and "stays completed" in message for message in caplog.messages)
+    assert handle.history() == []
+
+
+def test_a_timeout_after_the_commit_changes_nothing(shop: Shop) -> None:
+    left = threading.Event()
+
+    @shop.app.task(timeout=SOON)
+    def work(ctx: Context) -> Any:
+        with shop.begin() as connection:
+            ctx.complete_in(connection, result=1)
+        eventually(lambda: ctx.cancelled)
+        left.set()
+
+    with shop.app.worker() as worker:
+        handle = work.enqueue()
+        assert handle.result(PATIENCE) == 1
+        assert left.wait(PATIENCE)
+        eventually(lambda: worker.stats().completed == 1)
+        assert worker.stats().timed_out == 0
+    assert handle.refresh().state is State.COMPLETED
+
+
+def test_a_run_that_has_timed_out_can_no_longer_complete(shop: Shop) -> None:
+    """It is to be run again, so what this run has done must not be done."""
+    ends: list[str] = []
+
+    @shop.app.task(timeout=1, retries=20)
+    def work(ctx: Context) -> Any:
+        try:
+            if ctx.attempt == 1:
+                eventually(lambda: record_of(shop.app, ctx.id).attempts == 1)
+            with shop.begin() as connection:
+                ctx.complete_in(connection, result=ctx.attempt)
+            ends.append("committed")
+        except LeaseLost:
+            ends.append("rolled back")
+            raise
+
+    with shop.app.worker(concurrency=2):
+        assert work.enqueue().result(PATIENCE) >= 2
+    assert ends.count("committed") == 1
+    assert "rolled back" in ends
+
+
+def test_a_timeout_before_the_commit_is_reported_when_the_transaction_is_over(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The open transaction would keep the report waiting, and those of other tasks with it."""
+    timed_out, others = threading.Event(), threading.Event()
+
+    @shop.app.task(timeout=SOON, retries=0)
+    def work(ctx: Context) -> None:
+        with shop.begin() as connection:
+            ctx.complete_in(connection)
+            eventually(lambda: ctx.cancelled)
+            timed_out.set()
+            if "postgres" in shop.app.url:  # in a SQLite file nobody else can write meanwhile
+                assert others.wait(PATIENCE)
+            shop.rollback(connection)
+
+    @shop.app.task
+    async def other() -> None: ...
+
+    with caplog.at_level(logging.INFO, "dibs.worker"), shop.app.worker(concurrency=4) as worker:
+        handle = work.enqueue()
+        if "postgres" in shop.app.url:
+            assert timed_out.wait(PATIENCE)
+            eventually(lambda: any("goes on" in message for message in caplog.messages))
+            assert worker.stats().unsettled == 0  # nothing is on its way that would have to wait
+            other.enqueue().result(PATIENCE)
+            others.set()
+        with pytest.raises(TaskFailed, match="longer than its timeout"):
+            handle.result(PATIENCE)
+        eventually(lambda: worker.stats().timed_out == 1)
+
+
+def test_a_run_that_goes_on_after_its_commit_is_left_alone(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    """Its lease is gone with the commit, and the heart finds out. That is no loss."""
+
+    @shop.app.task(lease=1)
+    def work(ctx: Context) -> Any:
+        with shop.begin() as connection:
+            ctx.complete_in(connection, result=1)
+        link: Any = ctx._link
+        eventually(lambda: link.committed)
+        assert not ctx.cancelled
+
+    with caplog.at_level(logging.WARNING, "dibs.worker"), shop.app.worker() as worker:
+        assert work.enqueue().result(PATIENCE) == 1
+        eventually(lambda: worker.stats().completed == 1)
+        assert worker.stats().lost == 0
+    assert caplog.messages == []
+
+
+def test_a_lease_that_is_not_current_rolls_everything_back(shop: Shop) -> None:
+    raised: list[BaseException] = []
+    shop.app.queues.list()
+
+    @shop.app.task(retries=0)
+    def work(ctx: Context) -> int:
+        if ctx.lease == 1:
+            engine, runner = shop.app.hub.engine, shop.app.hub.runner
+            later = shop.app.hub.clock.now() + 3600 * 1_000_000
+            runner.run(engine.rescue(now=later))
+            try:
+                with shop.begin() as connection:
+                    ctx.complete_in(connection, result=1)
+            except LeaseLost as error:
+                raised.append(error)
+                raise
+        return ctx.lease
+
+    with shop.app.worker():
+        assert work.enqueue().result(PATIENCE) == 2
+    assert len(raised) == 1
+
+
+def test_a_result_that_can_not_be_kept_is_said_at_once(shop: Shop) -> None:
+    raised: list[BaseException] = []
+
+    @shop.app.task(retries=0)
+    def work(ctx: Context) -> Any:
+        with shop.begin() as connection:
+            for bad in (object(), "x" * 300_000):
+                try:
+                    ctx.complete_in(connection, result=bad)
+                except (InvalidArguments, PayloadTooLarge) as error:
+                    raised.append(error)
+            ctx.complete_in(connection, result="good")
+
+    with shop.app.worker():
+        assert work.enqueue().result(PATIENCE) == "good"
+    assert [type(error) for error in raised] == [InvalidArguments, PayloadTooLarge]
+
+
+def test_a_large_result_goes_to_the_blob_store(tmp_path: Path) -> None:
+    large = "x" * 300_000
+    with Dibs(new_url(), blobs=f"file://{tmp_path}/blobs") as app:
+
+        @app.task
+        def work(ctx: Context) -> Any:
+            with psycopg.connect(server_url()) as connection:
+                ctx.complete_in(connection, result=large)
+
+        with app.worker():
+            assert work.enqueue().result(PATIENCE) == large
+
+
+def test_an_async_task_is_told_to_use_an_async_connection() -> None:
+    with Dibs(new_url()) as app:
+
+        @app.task(retries=0)
+        async def work(ctx: Context) -> Any:
+            with psycopg.connect(server_url()) as connection:
+                await ctx.acomplete_in(connection)
+
+        with app.worker(), pytest.raises(TaskFailed, match="would stop the event loop"):
+            work.enqueue().result(PATIENCE)
+
+
+def test_an_async_run_that_is_cancelled_after_its_commit_stays_completed() -> None:
+    with Dibs(new_url()) as app:
+
+        @app.task(timeout=SOON)
+        async def work(ctx: Context) -> Any:
+            connection = await asyncpg.connect(server_url())
+            try:
+                async with connection.transaction():
+                    await ctx.acomplete_in(connection, result=1)
+                await asyncio.sleep(PATIENCE)
+            finally:
+                await connection.close()
+
+        with app.worker() as worker:
+            assert work.enqueue().result(PATIENCE) == 1
+            eventually(lambda: worker.stats().completed == 1)
+            assert worker.stats().timed_out == 0
+
+
+def test_memory_has_nothing_to_join(app: Dibs) -> None:
+    @app.task(retries=0)
+    def work(ctx: Context) -> Any:
+        with psycopg.connect(server_url()) as connection:
+            ctx.complete_in(connection)
+
+    with app.worker(), pytest.raises(TaskFailed, match="can't join a transaction"):
+        work.enqueue().result(PATIENCE)
+
+
+# In a kit there is no transaction to join: a completion holds if the task then returns.
+
+
+def test_in_a_kit_a_task_completes_if_it_returns() -> None:
+    app = Dibs(new_url(), retry_base=0)
+
+    @app.task(retries=1)
+    def work(ctx: Context) -> Any:
+        ctx.complete_in(object(), result=ctx.attempt)
+        if ctx.attempt == 1:
+            raise LookupError("rolled back")
+        return "not kept"
+
+    @app.task
+    async def work_async(ctx: Context) -> Any:
+        await ctx.acomplete_in(object(), result=7)
+        work.using(connection=object()).enqueue()
+
+    with Kit(app) as kit:
+        handle = work.enqueue()
+        kit.run_until_idle()
+        assert handle.refresh().state is State.COMPLETED
+        assert handle.result() == 2
+        assert [entry.event for entry in handle.history()] == [HistoryEvent.FAILED]
+        other = work_async.enqueue()
+        kit.run_until_idle()
+        assert other.result() == 7
+        kit.assert_enqueued(work, count=2)
+    app.close()
