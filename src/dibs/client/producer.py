@@ -90,8 +90,7 @@ async def enqueue_many(hub: Hub, tasks: Sequence[NewTask], workflow: NewWorkflow
     tasks = await hub.payloads.adeposit_all(tasks)
     answers = await hub.engine.enqueue(tasks, atomic=True, workflow=workflow, now=hub.clock.store_now())
     for new, answer in zip(tasks, answers, strict=True):
-        error = refusal(answer, new, chosen=False)
-        if error is not None:
+        if answer.outcome is not EnqueueOutcome.ENQUEUED and (error := refusal(answer, new, chosen=False)) is not None:
             raise error
     return answers
 

@@ -173,6 +173,7 @@ class Signature:
         self.positional_only = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
         self.required = [p.name for p in parameters if p.default is p.empty]
         self.defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+        self._what = f"the arguments of {name}"
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The call's arguments by name, without defaults."""
@@ -200,8 +201,9 @@ class Signature:
 
     def encode(self, bound: Mapping[str, Any], codec: Codec) -> bytes:
         """The payload of a call, checked to be what the task will be able to read."""
-        json = as_json(bound, f"the arguments of {self.name}")
-        self.parse(json)
+        json = as_json(bound, self._what)
+        if json != b"{}" or self.required:
+            self._read(json, None)
         return codec.wrap(json)
 
     def encode_taking(self, lifted: Mapping[str, Any], takes: Sequence[Take], codec: Codec) -> bytes:
@@ -222,13 +224,16 @@ class Signature:
     def parse(self, payload: bytes, decoder: msgspec.json.Decoder[Any] | None = None) -> dict[str, Any]:
         if payload == b"{}" and not self.required:
             return {}
+        parsed, unset = self._read(payload, decoder), msgspec.UNSET
+        return {name: value for name in self.names if (value := getattr(parsed, name)) is not unset}
+
+    def _read(self, payload: bytes, decoder: msgspec.json.Decoder[Any] | None) -> Any:
+        """The payload as the task will see it; `InvalidArguments` if it does not fit."""
         decoder = decoder or self.decoder  # an annotation that can't be used is another error than an argument
         try:
-            parsed = decoder.decode(payload)
+            return decoder.decode(payload)
         except (msgspec.ValidationError, ValueError, TypeError, NotImplementedError) as error:
             raise InvalidArguments(f"the arguments of {self.name} don't fit its signature: {error}.") from error
-        unset = msgspec.UNSET
-        return {name: value for name in self.names if (value := getattr(parsed, name)) is not unset}
 
     def fingerprint(self, bound: Mapping[str, Any]) -> str:
         """The idempotency hash of a call."""

@@ -29,6 +29,9 @@ class Listener:
         return True
 
     def wake(self) -> None:
+        if asyncio._get_running_loop() is self._loop:  # no detour for those who are there already
+            self._event.set()
+            return
         try:
             self._loop.call_soon_threadsafe(self._event.set)
         except RuntimeError:  # the loop has been closed: nobody is waiting any more

@@ -15,7 +15,7 @@ from dibs.core.times import DAY, MS, Instant
 from dibs.engines.postgres.catalog import Catalog, Missing, StreamKey, band_of
 from dibs.engines.postgres.rows import Facts, encode, partition_key
 
-__all__ = ["draft", "first_day", "is_plain"]
+__all__ = ["draft", "draft_one", "first_day", "is_plain"]
 
 VERSION_AT = 14
 """Where an id tells its version."""
@@ -67,6 +67,7 @@ def draft(catalog: Catalog, tasks: Sequence[NewTask]) -> list[Sequence[Any]]:
 
 
 def draft_one(catalog: Catalog, new: NewTask, missing: dict[StreamKey, None]) -> Draft:
+    """What follows from a task; its stream is added to `missing` if there is none."""
     queue = catalog.queues[new.queue]
     settings = queue.settings
     ranking = catalog.ranking(queue, new.priority)

@@ -10,15 +10,15 @@ from dibs.core.states import State
 from dibs.core.task import NewTask, TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.base import EnqueueAnswer, EnqueueOutcome, NewWorkflow, work_topic
-from dibs.engines.postgres.catalog import Stale
+from dibs.engines.postgres.catalog import Missing, Stale, StreamKey
 from dibs.engines.postgres.deciding import due_at_first
-from dibs.engines.postgres.drafting import draft, first_day, is_plain
+from dibs.engines.postgres.drafting import draft, draft_one, first_day, is_plain
 from dibs.engines.postgres.enqueueing import enqueue as enqueue_with_care
 from dibs.engines.postgres.rows import real_ids, record_of
 from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.store import TASKS, Reach, Store
 
-__all__ = ["enqueue", "get"]
+__all__ = ["enqueue", "get", "stored_answer"]
 
 KNOWN = "DB001"
 """What the function `enqueue` raises if a task has ended, or not all could be stored where all or none must be."""
@@ -46,6 +46,8 @@ async def enqueue_plainly(
     catalog = store.catalog
     if not all(is_plain(catalog, new) for new in tasks):
         return [None] * len(tasks)
+    if len(tasks) == 1:
+        return [await enqueue_one(store, tasks[0], now)]
     drafted = draft(catalog, tasks)
     day = first_day(drafted[0], now)
     async with store.lend() as connection:
@@ -61,14 +63,38 @@ async def enqueue_plainly(
         raise Stale
     await store.bells.ring({work_topic(new.queue) for new in tasks})
     instant = row["now"]
-    stored = {str(task_id) for task_id in row["stored"] or ()}
+    if row["stored"] is None:
+        return [stored_answer(new, instant) for new in tasks]
+    stored = {str(task_id) for task_id in row["stored"]}
     return [answer_to(new, instant, stored) for new in tasks]
+
+
+async def enqueue_one(store: Store, new: NewTask, now: Instant | None) -> EnqueueAnswer | None:
+    """The same for a single task; None if it is known."""
+    catalog = store.catalog
+    missing: dict[StreamKey, None] = {}
+    drafted = draft_one(catalog, new, missing)
+    if missing:
+        raise Missing([], list(missing))
+    day = first_day([new.id], now)
+    rows = await store.rows_once("enqueue_one", now, catalog.generation, day, new.id, new.args, *drafted)
+    status, instant = rows[0]
+    if status == "stale":
+        raise Stale
+    if status == "known":
+        return None
+    await store.bells.ring({work_topic(new.queue)})
+    return stored_answer(new, instant)
 
 
 def answer_to(new: NewTask, now: Instant, stored: set[str]) -> EnqueueAnswer | None:
     if new.id not in stored:
         return None
     stored.discard(new.id)  # the same task twice in a batch is stored once
+    return stored_answer(new, now)
+
+
+def stored_answer(new: NewTask, now: Instant) -> EnqueueAnswer:
     state = State.SCHEDULED if due_at_first(new, now) > now else State.PENDING
     return EnqueueAnswer(EnqueueOutcome.ENQUEUED, new.id, state)
 

@@ -29,7 +29,7 @@ from dibs.engines.postgres.catalog import Missing, Stale
 from dibs.engines.postgres.deciding import Known, decide
 from dibs.engines.postgres.drafting import draft, first_day, is_plain
 from dibs.engines.postgres.enqueueing import hold_keys, refused, store
-from dibs.engines.postgres.entry import answer_to
+from dibs.engines.postgres.entry import stored_answer
 from dibs.engines.postgres.guests import Face, Guest, guest_of
 from dibs.engines.postgres.guests.base import FAILED
 from dibs.engines.postgres.settling import settle_records
@@ -170,9 +170,7 @@ class Joined:
             raise unsuitable(row["told"])
         if status == "failed":
             raise complaint(row["code"], row["told"])
-        stored = {str(task_id) for task_id in row["stored"]}
-        answers = [answer_to(new, row["now"], stored) for new in tasks]
-        return [answer for answer in answers if answer is not None]
+        return [stored_answer(new, row["now"]) for new in tasks]
 
     # complete.
 

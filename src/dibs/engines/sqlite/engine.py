@@ -77,7 +77,7 @@ from dibs.engines.sqlite import (
 )
 from dibs.engines.sqlite.layout import pending_migrations, pending_script
 from dibs.engines.sqlite.pruning import Step
-from dibs.engines.sqlite.stores import Reader, Store, Synchronous, clock, registry
+from dibs.engines.sqlite.stores import Reader, Store, Synchronous, registry
 from dibs.errors import Closed, InvalidOption
 
 __all__ = ["SqliteEngine"]

@@ -2,8 +2,8 @@
 -- now, the generation for which the rest was worked out, the first day on which one of these tasks can have ended,
 -- whether all or none are to be stored; of each task the id, its draft and its arguments; and drafts, which are what
 -- alike tasks have in common, counted from 1. Offsets of the rank to ready_at are worked out before: ready_at is
--- now + delay, or the instant given. Returns the status ('stale': work it out again), now, and the ids that were stored;
--- those that were not are known. If one has ended, or all or none were asked for: DB001.
+-- now + delay, or the instant given. Returns the status ('stale': work it out again), now, and the ids that were stored
+-- (NULL: all); those that were not are known. If one has ended, or all or none were asked for: DB001.
 CREATE OR REPLACE FUNCTION dibs.enqueue(
     at bigint, generation_of bigint, first_day int, all_or_none boolean,
     ids uuid[], drafts int[], all_args bytea[],
@@ -57,6 +57,11 @@ BEGIN
     ) AS e;
     IF known > 0 OR (all_or_none AND coalesce(cardinality(stored), 0) < cardinality(ids)) THEN
         RAISE EXCEPTION 'some of these tasks are known' USING ERRCODE = 'DB001';
+    END IF;
+    IF cardinality(stored) = cardinality(ids) THEN
+        stored := NULL;
+    ELSE
+        stored := coalesce(stored, '{}');
     END IF;
     status := 'done';
 END
