@@ -140,6 +140,10 @@ class Pages:
             else:
                 await self.read([short.key])
 
+    def partitions(self) -> set[str]:
+        """Those of all tasks that have been read."""
+        return {head.partition for heads in self.heads.values() for head in heads if head.partition is not None}
+
     def of(self, key: Key, after: Head | None = None) -> Iterator[Head]:
         """The entries in order; `Short` where they have not been read yet."""
         position = 0

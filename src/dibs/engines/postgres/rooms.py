@@ -112,6 +112,10 @@ class Rooms:
                 else:
                     self.add(whose, limit, row["running"], bucket)
 
+    def unknown(self, partitions: Iterable[str]) -> list[str]:
+        """Those that have not been looked at."""
+        return [each for each in partitions if (each.partition(" ")[0], Scope.PARTITION, each) not in self.known]
+
     def copy(self) -> Rooms:
         """One to choose with: starts are counted in it."""
         other = Rooms(self.snapshot, self.queues.values())

@@ -136,7 +136,8 @@ async def chosen_from(
             return fronts, choose(fronts, request, left, transaction.now)
         except Short as short:
             await pages.read_more(short)
-            await rooms.know(short.partitions)
+            if short.partitions:  # the others that have been read will be asked for as well
+                await rooms.know(rooms.unknown(pages.partitions()))
 
 
 async def lease(transaction: Transaction, request: ClaimRequest, chosen: list[Chosen]) -> list[LeasedTask]:
