@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import psutil
 import pytest
 import sqlite_app
@@ -23,7 +25,7 @@ from dibs.client.app import Dibs
 from dibs.core.states import Reason, State
 from dibs.core.task import HistoryEvent, NewTask, TaskRecord
 from dibs.worker import ExitCode
-from servers.postgres import new_url
+from servers.postgres import new_url, server_url
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
 
@@ -108,11 +110,24 @@ def has_stopped(pid: int) -> bool:
     return all((each / "stat").read_text().rpartition(")")[2].split()[0] in "Tt" for each in threads.iterdir())
 
 
+async def has_open_transactions() -> bool:
+    """Whether any session of Dibs's is in a transaction, at this server of ours."""
+    own = await asyncpg.connect(server_url())
+    try:
+        sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'dibs' AND xact_start IS NOT NULL"
+        return bool(await own.fetchval(sessions))
+    finally:
+        await own.close()
+
+
 def stopped_outside_a_transaction(process: subprocess.Popen[bytes], store: Store) -> bool:
-    """Stop a process; on if it was just writing to a file: then nobody could, whatever a queue does."""
+    """Stop a process; on if it was inside a transaction: others would wait for that, whatever a queue does."""
     process.send_signal(signal.SIGSTOP)
     eventually(lambda: has_stopped(process.pid))
     if store.kind != "sqlite":
+        if asyncio.run(has_open_transactions()):
+            process.send_signal(signal.SIGCONT)
+            return False
         return True
     with closing(sqlite3.connect(store.folder / "tasks.db", timeout=0.1, isolation_level=None)) as connection:
         try:

@@ -24,6 +24,9 @@ __all__ = ["GOODBYE_SECONDS", "LOOK", "WRITE", "Address", "Connection", "Pool", 
 SERVER_SHARE = 0.9
 """The part of a statement's time after which the server ends it."""
 
+LONGEST_THOUGHT = 5000
+"""Milliseconds that we may take between two statements of a transaction. Mostly it is less than one."""
+
 GOODBYE_SECONDS = 2.0
 RECEIVED_AT_ONCE = 64 * 1024
 """How long closing waits for a server that may not answer any more."""
@@ -105,10 +108,12 @@ def settings_for(address: Address) -> dict[str, str]:
 def limits_for(address: Address) -> dict[str, str]:
     """The server ends what takes too long, a little before we stop waiting: then it is known that nothing was done.
 
-    It does so too when we are gone and can't ask for it any more.
+    It does so too when we are gone and can't ask for it any more. A process that is stopped in the middle of a
+    transaction (a laptop that sleeps, a paused machine) keeps its locks from others for a few seconds only.
     """
     milliseconds = max(1, round(address.timeout * SERVER_SHARE * 1000))
-    return {"statement_timeout": str(milliseconds), "idle_in_transaction_session_timeout": str(milliseconds)}
+    idle = min(milliseconds, LONGEST_THOUGHT)
+    return {"statement_timeout": str(milliseconds), "idle_in_transaction_session_timeout": str(idle)}
 
 
 def hosts_of(dsn: str) -> list[dict[str, Any]]:
