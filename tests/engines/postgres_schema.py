@@ -50,14 +50,14 @@ QUERIES = {
 
 
 async def describe(connection: Any, schema: str) -> list[str]:
-    """Everything in a schema, one entry each, in order; its name is given as dibs."""
+    """Everything in a schema but its days, one entry each, in order; its name is given as dibs."""
     number = await connection.fetchval("SELECT oid FROM pg_namespace WHERE nspname = $1", schema)
     found = []
     for kind, query in QUERIES.items():
         for row in await connection.fetch(query, number):
             text = re.sub(r"\s+", " ", row[0]).strip()
             found.append(f"{kind} {text}".replace(f'"{schema}".', "dibs.").replace(f"{schema}.", "dibs."))
-    return sorted(found)
+    return sorted(entry for entry in found if not re.search(r"\bfinished_\d", entry))
 
 
 def layout_only(description: list[str]) -> list[str]:

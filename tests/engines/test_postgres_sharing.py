@@ -10,9 +10,10 @@ from postgres_help import NOW, claim, connection, engines, new, run, set_queue, 
 from dibs.core.graph import Edge
 from dibs.core.states import State
 from dibs.core.task import Lease, NewTask, Outcome, Settlement
-from dibs.core.times import SECOND
+from dibs.core.times import DAY, SECOND
 from dibs.engines.base import Changed, ClaimRequest, EnqueueOutcome, SettleOutcome, work_topic
 from dibs.engines.postgres import PostgresEngine
+from dibs.engines.postgres.statements import statement
 
 PATIENCE = 10.0
 
@@ -277,5 +278,20 @@ def test_a_long_transaction_of_a_user_keeps_nobody_from_working_while_settings_w
             await transaction.rollback()
             await changing
             assert (await one.queues())[0].settings.max_depth == 5
+
+    run(test)
+
+
+def test_a_day_on_which_something_has_ended_already_gets_no_partition_and_costs_nothing() -> None:
+    """A leader who looked just before it ended comes too late, and is no worse off for it."""
+
+    async def test() -> None:
+        async with engines() as (engine,), connection() as own:
+            await engine.enqueue([new()], now=NOW)
+            await settle(engine, await claim(engine, 1, now=NOW), now=NOW)
+            day = NOW // DAY
+            make = statement("make_day", engine.address.schema)
+            assert [await own.fetchval(make, each) for each in (day, day + 1, day + 1)] == [False, True, False]
+            assert (await engine.counts())["default"][State.COMPLETED] == 1
 
     run(test)

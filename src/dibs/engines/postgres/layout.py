@@ -143,6 +143,8 @@ def missing(schema: str, condition: Condition) -> list[tuple[str, str]]:
         steps.append(("the layout's number", mark))
     if not condition.has_functions:
         steps.append((f"functions {fingerprint()}", "\n".join(functions(schema))))
+    if condition.layout == 0:  # what ends before somebody leads has its place then
+        steps.append(("the first days", statement("first_days", schema)))
     return steps
 
 

@@ -157,8 +157,7 @@ async def make_days(transaction: Transaction) -> Step:
     for day in range(today, today + DAYS_AHEAD):
         if day not in there and not await transaction.value("has_finished", day):
             await transaction.connection.execute(LOCK_TIMEOUT)
-            await transaction.value("make_day", day)
-            made += 1
+            made += await transaction.value("make_day", day)
     return Step(made, False)
 
 
