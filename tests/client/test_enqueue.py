@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -20,6 +21,8 @@ from dibs.errors import (
     WrongState,
 )
 from dibs.testing import ManualClock
+from dibs.worker.settings import WorkerSettings
+from dibs.worker.worker import Worker
 
 from . import allowed
 from .conftest import TIMEOUT, MakeApp
@@ -115,6 +118,26 @@ def test_async_code_enqueues_from_its_own_loop(app: Dibs) -> None:
     ids = asyncio.run(use())
     assert len(set(ids)) == 50
     assert app.queues.get("default").counts[State.PENDING] == 50
+
+
+def test_a_plain_task_may_run_a_loop_of_its_own(tmp_path: Path) -> None:
+    """Also while the worker drives the app's loop on its main thread, as `dibs worker` does."""
+    app = Dibs(f"sqlite:///{tmp_path / 'tasks.db'}")
+
+    @app.task
+    def inner() -> None: ...
+
+    @app.task
+    def outer() -> None:
+        asyncio.run(nested())
+
+    async def nested() -> None:
+        await inner.aenqueue()
+
+    with app:
+        outer.enqueue()
+        app.hub.runner.main(Worker(app.hub, WorkerSettings(until_idle=True)).run())
+        assert app.hub.runner.run(app.hub.engine.counts())["default"][State.COMPLETED] == 2
 
 
 def test_a_blocking_call_inside_a_running_loop_is_allowed(app: Dibs) -> None:

@@ -56,6 +56,13 @@ def test_a_sound_index_ends_it() -> None:
     assert cursors.lows(STREAMS, 10.1) == EVERYWHERE
 
 
+def test_streams_rest_apart() -> None:
+    cursors = Cursors()
+    cursors.learn([1], {1: RANK}, SECOND, 0.0, ended=True, full=True)
+    assert cursors.are_used([BANDED], 1.0)
+    assert not cursors.are_used([BANDED, OTHER], 1.0), "nobody has read the other one from the beginning"
+
+
 def test_leases_that_ended_long_ago_are_looked_at_once_a_minute() -> None:
     cursor = RescueCursor()
     assert cursor.low(0.0) == BEGINNING
@@ -76,11 +83,12 @@ def test_what_comes_late_is_given_at_the_next_full_look() -> None:
             late = new(id="0190163d-8694-739b-aea5-966c26f8ad91")
             await engine.enqueue([new() for _ in range(3)])
             await settle(engine, await claim(engine, 1))
-            store.cursors.took, store.cursors.rests_until = SECOND, float("inf")
+            store.cursors.took = SECOND
+            store.cursors.rests_until = dict.fromkeys(store.cursors.rests_until, float("inf"))
             await engine.enqueue([late], now=1)  # as if it had been long on its way
             given = await claim(engine, 1)
             assert [task.id for task in given] != [late.id]
-            store.cursors.rests_until = 0.0
+            store.cursors.rests_until = {}
             assert [task.id for task in await claim(engine, 1)] == [late.id]
 
     run(test)

@@ -480,7 +480,8 @@ def test_a_listener_logs_an_outage_once(
     async def test() -> None:
         async with opened(cluster.url(proxy.port)) as engine:
             bell = engine.subscribe([work_topic("default")])
-            assert await bell.wait(PATIENCE)
+            for _ in range(2):  # it listens now, and has looked again
+                assert await bell.wait(PATIENCE)
             proxy.refuse()
             before = proxy.accepted
             async with asyncio.timeout(PATIENCE):

@@ -7,13 +7,15 @@ from collections import Counter as Tally
 
 from postgres_help import NOW, claim, connection, engines, new, run, set_queue, settle, sound
 
+from dibs.client.app import Dibs
 from dibs.core.graph import Edge
 from dibs.core.states import State
 from dibs.core.task import Lease, NewTask, Outcome, Settlement
 from dibs.core.times import DAY, SECOND
-from dibs.engines.base import Changed, ClaimRequest, EnqueueOutcome, SettleOutcome, work_topic
+from dibs.engines.base import Changed, ClaimRequest, EnqueueOutcome, SettleOutcome, Subscription, work_topic
 from dibs.engines.postgres import PostgresEngine
 from dibs.engines.postgres.statements import statement
+from servers.postgres import new_url
 
 PATIENCE = 10.0
 
@@ -295,3 +297,34 @@ def test_a_day_on_which_something_has_ended_already_gets_no_partition_and_costs_
             assert (await engine.counts())["default"][State.COMPLETED] == 1
 
     run(test)
+
+
+def test_metadata_that_is_only_equal_stays_apart() -> None:
+    async def test() -> None:
+        async with engines() as (engine,):
+            tasks = [new(metadata={"flag": flag}) for flag in (True, 1, 1.0)]
+            await engine.enqueue([new()])
+            await engine.enqueue(tasks)
+            found = [record.metadata["flag"] for record in await engine.get([task.id for task in tasks]) if record]
+            assert [type(flag) for flag in found] == [bool, int, float]
+
+    run(test)
+
+
+def test_a_single_blocking_call_is_heard() -> None:
+    """Nobody drives the loop of a blocking caller after it, so whatever is to be sent must have been sent by then."""
+    url = new_url()
+    with Dibs(url) as listening, Dibs(url) as calling:
+        task = calling.task(name="work")(lambda: None)
+        task.enqueue()  # makes the queue
+        listening.hub.runner.serve()
+        subscription = listening.hub.runner.run(listen(listening))
+        task.enqueue()
+        assert listening.hub.runner.run(subscription.wait(PATIENCE))
+
+
+async def listen(app: Dibs) -> Subscription:
+    subscription = app.hub.engine.subscribe([work_topic("default")])
+    for _ in range(2):  # it listens now, and has looked again
+        assert await subscription.wait(PATIENCE)
+    return subscription

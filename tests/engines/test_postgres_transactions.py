@@ -332,7 +332,8 @@ def test_waiters_wake_when_it_commits(app: Dibs, work: Work, mine: Mine) -> None
 
     async def subscribed() -> Any:
         subscription = app.hub.engine.subscribe([topic])
-        assert await subscription.wait(PATIENCE)  # it listens now
+        for _ in range(2):  # it listens now, and has looked again
+            assert await subscription.wait(PATIENCE)
         return subscription
 
     app.hub.runner.serve()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import sqlite3
 import threading
@@ -68,6 +69,31 @@ def test_the_result_is_what_was_handed_over(shop: Shop) -> None:
         eventually(lambda: worker.stats().completed == 1)
         assert (worker.stats().failed, worker.stats().refused, worker.stats().lost) == (0, 0, 0)
     assert handle.history() == []
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_connection_that_a_failing_task_leaves_open_keeps_nobody_waiting() -> None:
+    with Dibs(new_url()) as app:
+
+        @app.task(retries=0)
+        def careless(ctx: Context) -> None:
+            connection = psycopg.connect(server_url())
+            ctx.complete_in(connection)
+            raise ValueError("with its transaction still open")
+
+        @app.task
+        def other() -> str:
+            return "done"
+
+        gc.disable()  # what goes with the task goes at once, not when somebody looks for cycles
+        try:
+            with app.worker():
+                failing = careless.enqueue()
+                assert other.enqueue().result(PATIENCE) == "done"
+                with pytest.raises(TaskFailed, match="with its transaction still open"):
+                    failing.result(PATIENCE)
+        finally:
+            gc.enable()
 
 
 def test_async_tasks_do_the_same(shop: Shop) -> None:

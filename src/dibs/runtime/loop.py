@@ -182,6 +182,8 @@ class LoopRunner:
     def serve(self) -> None:
         """Have a background thread drive the loop from now on."""
         loop = self.loop
+        if self._serving.is_set():  # a worker that drives it on its main thread lets go of it when it leaves
+            return
         with self._drive:
             if self._serving.is_set():
                 return

@@ -226,9 +226,12 @@ async def guarded(call: Callable[[], Awaitable[Any]]) -> Any:
             return None, error
 
     value, error = await asyncio.get_running_loop().create_task(run())
-    if error is not None:
-        raise error
-    return value
+    try:
+        if error is not None:
+            raise error
+        return value
+    finally:
+        del error  # else it would keep this frame, and the frame the error, with all that the task had
 
 
 class MemoryLimit:

@@ -200,7 +200,8 @@ class Processes:
             begin(run)
             start = start_of(run, args)
             answer = await child.run(start, run)
-            reusable = not (isinstance(answer, Failed) and answer.spoiled)
+            # Who failed in the middle of a transaction of its own may have left it open: it ends with the child.
+            reusable = not (isinstance(answer, Failed) and (answer.spoiled or run.completing))
         finally:
             if reusable and child.alive:
                 self._idle.append(child)

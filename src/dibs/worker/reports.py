@@ -42,16 +42,25 @@ class Reports:
         self._waiting: deque[Report] = deque()
         self._under_way = 0
         self._flushing: asyncio.Task[None] | None = None
+        self._alone: set[asyncio.Task[None]] = set()
         self._backoff = Backoff()
         self._loop = asyncio.get_running_loop()
         self._variables = copy_context()
 
     def __len__(self) -> int:
         """Settlements that the store has not answered yet."""
-        return len(self._waiting) + self._under_way
+        return len(self._waiting) + self._under_way + len(self._alone)
 
     def add(self, run: Run, settlement: Settlement) -> None:
-        """Hand over one settlement; on the loop's thread."""
+        """Hand over one settlement; on the loop's thread.
+
+        A task that completes in its own transaction is locked until that is over: its report waits alone.
+        """
+        if run.completing:
+            task = self._loop.create_task(self._send([(run, settlement)]), context=self._variables.copy())
+            self._alone.add(task)
+            task.add_done_callback(self._alone.discard)
+            return
         self._waiting.append((run, settlement))
         if self._flushing is None:
             # Not in the context of the run that happened to end first.
@@ -59,17 +68,19 @@ class Reports:
 
     async def drained(self, timeout: float) -> bool:
         """Wait until everything has been answered; False if that took too long."""
-        while self._flushing is not None:
-            _, pending = await asyncio.wait({self._flushing}, timeout=timeout)
+        until = self._loop.time() + timeout
+        while left := self._alone | ({self._flushing} if self._flushing is not None else set()):
+            _, pending = await asyncio.wait(left, timeout=max(0.0, until - self._loop.time()))
             if pending:
                 return False
         return True
 
     def abandon(self) -> int:
         """Stop trying; the leases will end by themselves. How many were not delivered."""
-        if self._flushing is not None:
-            self._flushing.cancel()
-        return len(self)
+        lost = len(self)
+        for task in (*self._alone, *([] if self._flushing is None else [self._flushing])):
+            task.cancel()
+        return lost
 
     async def _flush(self) -> None:
         try:

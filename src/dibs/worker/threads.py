@@ -53,9 +53,14 @@ class Threads:
             thread.start()
         self._jobs.put(job)
         await job.answer
-        if job.error is not None:
-            raise job.error
-        return job.value
+        try:
+            if job.error is not None:
+                raise job.error
+            return job.value
+        finally:
+            # Else the error would keep this frame, and the frame the error, with all that the task had: a connection
+            # with an open transaction, say.
+            del job
 
     def close(self) -> None:
         """Let idle threads end; busy ones end with what they do, or with the process."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from dibs.engines.base import SCHEDULES
 from dibs.engines.bell import Bell, Listener
-from dibs.engines.postgres.echoes import Echoes, Rate
+from dibs.engines.postgres.echoes import ECHO, Echoes, Rate
 from dibs.engines.postgres.faults import DRIVER_ERRORS, translation
 from dibs.engines.postgres.pool import GOODBYE_SECONDS, Connection, Pool
 from dibs.errors import DibsError
@@ -151,6 +151,7 @@ class Bells:
         try:
             await connection.add_listener(self.channel, self.hear)
             self.bell.ring_all()
+            self.loop.call_later(ECHO, self.bell.ring_all)  # a message may have been sent just before
             yield connection
         finally:
             connection.terminate()
@@ -168,14 +169,13 @@ class Bells:
             return
         self.bell.ring(topics)
         fresh = self.rate.fresh(topics, self.loop.time())
-        if fresh:
+        if fresh and getattr(self.loop, "dibs_private", False):  # nobody drives it once the caller has his answer
+            await self.send(fresh)
+        elif fresh:
             self.send_soon(fresh)
-            if getattr(self.loop, "dibs_private", False):  # nobody drives the loop once the caller has his answer
-                await asyncio.sleep(0)  # the message is on its way then; the answer to it is read with the next call
 
     def send_soon(self, topics: list[str]) -> None:
         task = self.loop.create_task(self.send(topics), name="dibs-notify")
-        task._log_destroy_pending = False  # type: ignore[attr-defined]  # a process may end before the answer is read
         self.sending.add(task)
         task.add_done_callback(self.sending.discard)
 

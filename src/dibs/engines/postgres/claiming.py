@@ -11,7 +11,7 @@ import time
 from dibs.core.lease import EXPIRE_BATCH, PROMOTE_BATCH
 from dibs.core.moves import expired
 from dibs.core.priority import scale
-from dibs.core.times import Instant
+from dibs.core.times import Duration, Instant
 from dibs.engines.base import Claimed, ClaimRequest
 from dibs.engines.postgres.aftermath import resume
 from dibs.engines.postgres.catalog import Stale
@@ -31,6 +31,9 @@ from dibs.engines.postgres.store import NOTHING, ONCE, TASKS, Store
 from dibs.engines.postgres.transaction import Transaction
 
 __all__ = ["claim"]
+
+EACH: Duration = 10
+"""What reading and locking a task takes, roughly."""
 
 
 async def claim(store: Store, request: ClaimRequest, now: Instant | None) -> Claimed:
@@ -65,7 +68,7 @@ async def claim_plainly(store: Store, request: ClaimRequest, now: Instant | None
     streams = [line[0] for line in lines]
     wanted, at = request.limit + request.prefetch, time.monotonic()
     # Whoever gives the instant himself gets the exact order, whatever it takes.
-    uses_marks = now is None and store.cursors.are_used(at)
+    uses_marks = now is None and store.cursors.are_used(streams, at)
     bounds = store.window.bounds(at) if now is None else EVERYTHING
     rows = await store.rows_once(
         "claim",
@@ -98,7 +101,8 @@ async def claim_plainly(store: Store, request: ClaimRequest, now: Instant | None
         ranks = {row["stream"]: row["rank"] for row in rows}
         numbers = [stream.number for stream in streams]
         ended = len(rows) < wanted
-        store.cursors.learn(numbers, ranks, last["took"], at, ended=ended, full=not uses_marks)
+        took = max(0, last["took"] - EACH * len(rows))  # what was given had to be read and locked anyway
+        store.cursors.learn(numbers, ranks, took, at, ended=ended, full=not uses_marks)
     tasks = [leased_task(row, catalog, instant) for row in rows]
     return Claimed(tasks, None if next_at is None else max(0, next_at - instant))
 

@@ -38,15 +38,16 @@ class Cursors:
     def __init__(self) -> None:
         self.marks: dict[int, int] = {}
         self.took: Duration = 0
-        self.rests_until = 0.0
+        self.rests_until: dict[int, float] = {}
+        """Of each stream: one that is claimed from seldom must not wait for the rest that busier ones give it."""
 
-    def are_used(self, at: float) -> bool:
-        """Whether claims begin at the marks."""
-        return self.took > SLOW and at < self.rests_until
+    def are_used(self, streams: Iterable[Stream], at: float) -> bool:
+        """Whether a claim from these streams begins at the marks."""
+        return self.took > SLOW and all(at < self.rests_until.get(stream.number, 0.0) for stream in streams)
 
     def lows(self, streams: Sequence[Stream], at: float) -> list[int]:
         """The rank to begin at in each stream."""
-        if not self.are_used(at):
+        if not self.are_used(streams, at):
             return [BEGINNING] * len(streams)
         return [BEGINNING if stream.band == MIXED else self.marks.get(stream.number, BEGINNING) for stream in streams]
 
@@ -56,11 +57,9 @@ class Cursors:
         """What a claim found: the rank of the last task given of each stream, and whether it came to the end of all."""
         if full:
             self.took = took
-            self.rests_until = at + max(1.0, REST * took / SECOND)
             for stream in streams:
-                if (
-                    stream not in last and not ended
-                ):  # its tasks were not the most urgent: where they begin is not known
+                self.rests_until[stream] = at + max(1.0, REST * took / SECOND)
+                if stream not in last and not ended:  # not the most urgent ones: where its tasks begin is not known
                     self.marks.pop(stream, None)
         for stream, rank in last.items():
             mark = rank - LAG

@@ -55,7 +55,8 @@ def draft(catalog: Catalog, tasks: Sequence[NewTask]) -> list[Sequence[Any]]:
     for new in tasks:
         kind = (
             new.queue, new.name, new.requires, new.priority, new.delay, new.at, new.options, new.app_options,
-            new.parent, new.metadata, new.headers, new.tenant, new.takes, new.partition, new.expires_at,
+            new.parent, new.headers, new.tenant, new.takes, new.partition, new.expires_at,
+            id(new.metadata) if new.metadata else 0,  # not what it equals: True is not 1 in JSON
         )  # fmt: skip
         if kind != last:
             last = kind

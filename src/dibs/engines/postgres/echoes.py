@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 
 from dibs.engines.bell import Bell
 
-__all__ = ["Echoes", "Rate"]
+__all__ = ["ECHO", "Echoes", "Rate"]
 
 INTERVAL = 0.02
 """Seconds per message about a topic, from one sender, in the long run."""

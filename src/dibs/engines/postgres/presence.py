@@ -38,7 +38,7 @@ GAP_SECONDS = 3.0
 FIRST_SECONDS = 2.0
 """How long a first sign of life waits for the lock. Without it a worker is as alive, but missed only by its lease."""
 
-SHORTEST_WAIT, LONGEST_WAIT = 0.05, 5.0
+SHORTEST_WAIT, LONGEST_WAIT = 0.05, 1.0
 PATIENCE = 4
 """A session that could not be had for a while is asked for again after this part of that while."""
 

@@ -33,7 +33,7 @@ __all__ = [
 CHORE_BATCH = 1000
 VISIT_BATCH = 5000
 DAYS_AHEAD = 3
-LOCK_TIMEOUT = "SET LOCAL lock_timeout = '2s'"
+LOCK_TIMEOUT = "SET LOCAL lock_timeout = '100ms'"
 """Who waits for the whole table keeps everybody else waiting: better to try again later."""
 LOWEST_ID = "00000000-0000-0000-0000-000000000000"
 
@@ -135,12 +135,13 @@ async def drop_days(transaction: Transaction) -> int:
     for day in await stored_days(transaction):
         if (day + 1) * DAY <= transaction.now and expired_queues(transaction, day, "keep") == known:
             rows = await transaction.rows("count_of_day", day)
+            await transaction.connection.execute(LOCK_TIMEOUT)
+            if not await transaction.value("drop_day", day):
+                continue  # the next round finds it again
+            # What these tasks leave in history and edges is swept up by `prune_orphans`.
             dropped += sum(row["n"] for row in rows)
             for row in rows:
                 transaction.count(State(row["what"]), row["stream"], -row["n"], day)
-            # What these tasks leave in history and edges is swept up by `prune_orphans`.
-            await transaction.connection.execute(LOCK_TIMEOUT)
-            await transaction.value("drop_day", day)
     return dropped
 
 

@@ -37,7 +37,7 @@ class Joined:
 
     def __init__(self, connection: Any, path: Path) -> None:
         if not isinstance(connection, sqlite3.Connection):
-            kind = type(connection).__qualname__
+            kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
             raise UsageError(f"connection= must be a sqlite3.Connection to {path}, not a {kind}.")
         self.connection = connection
         self.path = path
@@ -80,7 +80,7 @@ def check_connection(connection: sqlite3.Connection, path: Path) -> None:
     if not main or Path(main).resolve() != path:
         raise UsageError(f"the connection is to {main or 'memory'}, but this app keeps its tasks in {path}.")
     if not connection.in_transaction:
-        if connection.isolation_level is None:
+        if connection.isolation_level is None or getattr(connection, "autocommit", None) is True:
             raise UsageError(
                 "the connection has no open transaction: execute BEGIN IMMEDIATE first, and COMMIT when all is done."
             )

@@ -30,6 +30,7 @@ DECLARE
     is_stale boolean;
     needs_care boolean;
     due bigint;
+    promoted int;
     expiry bigint;
     chosen uuid[];
     picked uuid[];
@@ -69,9 +70,12 @@ BEGIN
         RETURN;
     END IF;
     IF due <= instant THEN
-        PERFORM dibs.promote(instant, 1000, looks_from);
+        promoted := dibs.promote(instant, 1000, looks_from);
         SELECT min(t.due_at) INTO due FROM dibs.tasks AS t
         WHERE t.due_at IS NOT NULL AND t.due_at >= looks_from AND t.due_at <= looks_to;
+        IF due <= instant AND promoted < 1000 THEN  -- somebody has it locked: no use in looking again at once
+            due := instant + 100000;
+        END IF;
     END IF;
     began_at := clock_timestamp();
     IF cardinality(streams) = 0 OR wanted <= 0 THEN

@@ -1,5 +1,5 @@
 -- A partition for the tasks that end on a day. Takes the day. Returns whether it was made: not if somebody was faster,
--- or if tasks of that day are in the last partition already. With the rights of its owner, for whoever may write there:
+-- if tasks of that day are in the last partition already, or if somebody is reading the finished tasks just now. With the rights of its owner, for whoever may write there:
 -- workers need not own tables. Locks the finished tasks for a moment; lock_timeout is the caller's.
 CREATE OR REPLACE FUNCTION dibs.make_day(day int) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -11,7 +11,7 @@ BEGIN
         'CREATE TABLE %1$s_%2$s PARTITION OF %1$s FOR VALUES FROM (%2$s) TO (%3$s)', 'dibs.finished', day, day + 1
     );
     RETURN true;
-EXCEPTION WHEN check_violation OR duplicate_table THEN
+EXCEPTION WHEN check_violation OR duplicate_table OR lock_not_available THEN
     RETURN false;
 END
 $$;
