@@ -328,3 +328,36 @@ async def listen(app: Dibs) -> Subscription:
     for _ in range(2):  # it listens now, and has looked again
         assert await subscription.wait(PATIENCE)
     return subscription
+
+
+def test_days_wait_for_whoever_reads_and_nobody_waits_for_the_days() -> None:
+    async def test() -> None:
+        async with engines() as (engine,), connection() as own:
+            schema, term = engine.address.schema, await engine.lead("w")
+            assert term is not None
+            async with own.transaction():
+                await own.execute(f"SELECT 1 FROM {schema}.finished LIMIT 1")  # somebody's report
+                assert (await engine.chore("make_days", term)).done == 0
+                await engine.enqueue([new()])
+            assert (await engine.chore("make_days", term)).done == 1
+
+    run(test)
+
+
+def test_who_has_a_queue_to_himself_does_not_wait_long_for_a_row() -> None:
+    """A user's transaction holds a key; whoever wants the same key waits without keeping claims from the queue."""
+
+    async def test() -> None:
+        async with engines(2) as (one, other), connection() as own:
+            await set_queue(one, per_partition=1)
+            task = new(key="k", fingerprint="f")
+            await one.enqueue([task, new()])
+            async with own.transaction():
+                await own.execute(f"SELECT 1 FROM {one.address.schema}.keys FOR UPDATE")
+                waiting = asyncio.create_task(one.enqueue([new(key="k", fingerprint="f")]))
+                for _ in range(3):
+                    await claim(other, 1)
+                assert not waiting.done()
+            assert (await waiting)[0].outcome is EnqueueOutcome.DUPLICATE
+
+    run(test)
