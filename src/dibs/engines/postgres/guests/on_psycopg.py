@@ -15,8 +15,6 @@ from dibs.errors import UsageError
 
 __all__ = ["face_of", "guest"]
 
-BINARY = 1
-
 
 class Encoded:
     """A parameter as it goes over the wire."""
