@@ -359,15 +359,43 @@ def test_backoff_doubles_up_to_its_cap_with_jitter() -> None:
     assert backoff.next() <= 1.0
 
 
+def fail(health: StoreHealth) -> None:
+    with pytest.raises(StoreUnavailable), health.asking("claim"):
+        raise StoreUnavailable("gone")
+
+
 def test_health_notes_how_long_the_store_was_away() -> None:
-    health = StoreHealth()
-    health.worked()
+    now = 100.0
+    health = StoreHealth(lambda: now)
+    with health.asking("claim"):
+        assert not health.down
     assert health.regained_at is None
-    health.failed(StoreUnavailable("gone"), "claim")
+    fail(health)
     assert health.down
-    health.worked()
+    now = 102.0
+    fail(health)
+    now = 103.0
+    with health.asking("settle"):
+        assert health.down
     assert not health.down
-    assert health.regained_at is not None
+    assert (health.regained_at, health.was_down_for) == (103.0, 3.0)
+
+
+def test_what_a_dying_server_still_answers_does_not_say_that_it_is_back() -> None:
+    now = 100.0
+    health = StoreHealth(lambda: now)
+    with health.asking("settle"):  # asked before it went, answered long after
+        fail(health)
+        now = 110.0
+    assert health.down
+    health = StoreHealth(lambda: now)
+    fail(health)
+    with health.asking("settle"):  # by a session that is not ended yet
+        now = 120.0
+    assert health.down
+    with health.asking("settle"):
+        pass
+    assert not health.down
 
 
 def test_the_leader_does_its_chores_and_resigns(app: Dibs) -> None:

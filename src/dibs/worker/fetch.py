@@ -211,13 +211,12 @@ class Fetcher:
         )
         sent = time.monotonic()
         try:
-            claimed = await self._engine.claim(request, now=self._hub.clock.store_now())
-        except StoreError as error:
+            with self._health.asking("claim tasks"):
+                claimed = await self._engine.claim(request, now=self._hub.clock.store_now())
+        except StoreError:
             self._repeat = True
-            self._health.failed(error, "claim tasks")
             return None
         self._repeat = False
-        self._health.worked()
         self._backoff.reset()
         if claimed.tasks:
             self.hurry(min(task.lease_expires_at - task.claimed_at for task in claimed.tasks) / SECOND)

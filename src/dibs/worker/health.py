@@ -6,12 +6,17 @@ import logging
 import random
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from dibs.errors import StoreError
 
 __all__ = ["Backoff", "StoreHealth"]
 
 log = logging.getLogger("dibs.worker")
+
+DYING = 0.25
+"""Seconds after a failure in which an answer is not believed: a server that stops ends its sessions one by one."""
 
 
 class Backoff:
@@ -34,7 +39,8 @@ class Backoff:
 class StoreHealth:
     """One line in the log when the store goes, one when it is back, from whichever thread notices first."""
 
-    def __init__(self) -> None:
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
         self._lock = threading.Lock()
         self._down_since: float | None = None
         self.regained_at: float | None = None
@@ -44,25 +50,36 @@ class StoreHealth:
     def down(self) -> bool:
         return self._down_since is not None
 
-    def failed(self, error: StoreError, doing: str) -> None:
-        """A verb failed."""
+    @contextmanager
+    def asking(self, doing: str) -> Iterator[None]:
+        """Around verbs, and nothing but verbs: the store is gone when one fails, and back when all were answered.
+
+        An answer to what was asked before the store went, or while it was going, says nothing.
+        """
+        asked_at = self._monotonic()
+        try:
+            yield
+        except StoreError as error:
+            self._failed(error, doing)
+            raise
+        if self._down_since is not None:
+            self._answered(asked_at)
+
+    def _failed(self, error: StoreError, doing: str) -> None:
         with self._lock:
             if self._down_since is not None:
                 return
-            self._down_since = time.monotonic()
+            self._down_since = self._monotonic()
         log.error("The store does not answer: could not %s. %s Going on with what runs.", doing, error)
 
-    def worked(self) -> None:
-        """A verb was answered."""
-        if self._down_since is not None:
-            self._recover()
-
-    def _recover(self) -> None:
+    def _answered(self, asked_at: float) -> None:
         with self._lock:
-            if self._down_since is None:  # another thread was first
+            if (
+                self._down_since is None or asked_at < self._down_since + DYING
+            ):  # another thread was first, or too early
                 return
-            gone = time.monotonic() - self._down_since
+            gone = self._monotonic() - self._down_since
             self._down_since = None
             self.was_down_for = gone
-            self.regained_at = time.monotonic()
+            self.regained_at = self._monotonic()
         log.warning("The store answers again after %.1f s.", gone)

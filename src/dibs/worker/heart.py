@@ -152,13 +152,12 @@ class Heart:
             while not self._stopping:
                 try:
                     if listener is None:
-                        await self._engine.open()
+                        with self._health.asking("begin to keep leases"):
+                            await self._engine.open()
                         listener = self._loop.create_task(self._listen())
                     await self._turn()
-                    self._health.worked()
                     backoff.reset()
-                except StoreError as error:
-                    self._health.failed(error, "keep leases")
+                except StoreError:
                     await self._rest(backoff.next())
                     continue
                 if not self._begun.is_set():
@@ -238,7 +237,8 @@ class Heart:
         if not chosen:
             return
         try:
-            answers = await self._engine.extend(extensions, now=self._clock.store_now())
+            with self._health.asking("keep leases"):
+                answers = await self._engine.extend(extensions, now=self._clock.store_now())
         except BaseException:
             for run, extension in zip(chosen, extensions, strict=True):
                 if run.progress is None and extension.progress is not None:
@@ -256,7 +256,8 @@ class Heart:
             if run.completing and answer.outcome is ExtendOutcome.LOST
         ]
         if asked:
-            records = await self._engine.get([run.task.id for run in asked])
+            with self._health.asking("look for commits"):
+                records = await self._engine.get([run.task.id for run in asked])
             for run, record in zip(asked, records, strict=True):
                 run.committed = record is not None and record.settled_lease == run.task.lease
 
@@ -282,7 +283,8 @@ class Heart:
     async def _beat(self) -> None:
         sign = self._sign()
         try:
-            state = await self._engine.beat(sign, now=self._clock.store_now())
+            with self._health.asking("give a sign of life"):
+                state = await self._engine.beat(sign, now=self._clock.store_now())
         except BaseException:
             self._minutes.put_back(sign.minutes)
             raise
@@ -292,11 +294,12 @@ class Heart:
         """The last minutes, and good-bye."""
         try:
             sign = self._sign()
-            if sign.minutes:
-                await self._engine.beat(sign, now=self._clock.store_now())
-            await self._engine.leave(sign.id, now=self._clock.store_now())
-        except StoreError as error:
-            self._health.failed(error, "sign off")
+            with self._health.asking("sign off"):
+                if sign.minutes:
+                    await self._engine.beat(sign, now=self._clock.store_now())
+                await self._engine.leave(sign.id, now=self._clock.store_now())
+        except StoreError:
+            return
 
     def _look(self, now: float) -> None:
         """Ask the worker's loop for a tick; name the task that keeps it from answering."""

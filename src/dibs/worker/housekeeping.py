@@ -69,11 +69,10 @@ class Rescuer:
                 more = False
                 continue
             try:
-                more = (await self._engine.rescue(now=self._clock.store_now())).more
-                self._health.worked()
+                with self._health.asking("look for lost tasks"):
+                    more = (await self._engine.rescue(now=self._clock.store_now())).more
                 backoff.reset()
-            except StoreError as error:
-                self._health.failed(error, "look for lost tasks")
+            except StoreError:
                 await asyncio.sleep(backoff.next())
 
     def holds_off(self, now: float) -> bool:
@@ -119,13 +118,12 @@ class Leader:
         backoff = Backoff(first=1.0)
         while True:
             try:
-                await self._lead()
-                if self._term is not None:
-                    await self._chores(self._term)
-                self._health.worked()
+                with self._health.asking("lead"):
+                    await self._lead()
+                    if self._term is not None:
+                        await self._chores(self._term)
                 backoff.reset()
-            except StoreError as error:
-                self._health.failed(error, "lead")
+            except StoreError:
                 await asyncio.sleep(backoff.next())
                 continue
             await asyncio.sleep(TERM_RENEWAL / SECOND * random.uniform(0.9, 1.0))

@@ -112,11 +112,10 @@ class Reports:
         """Until the store answers. A repeat is harmless: what a lost reply had done is answered `already`."""
         while True:
             try:
-                outcomes = await self._engine.settle(settlements, now=self._clock.store_now())
-            except StoreError as error:
-                self._health.failed(error, "settle tasks")
+                with self._health.asking("settle tasks"):
+                    outcomes = await self._engine.settle(settlements, now=self._clock.store_now())
+            except StoreError:
                 await asyncio.sleep(self._backoff.next())
             else:
-                self._health.worked()
                 self._backoff.reset()
                 return outcomes

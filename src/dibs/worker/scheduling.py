@@ -64,8 +64,8 @@ class Scheduler:
             return
         try:
             await self._declare()
-        except StoreError as error:
-            self._health.failed(error, "declare schedules")
+        except StoreError:
+            return
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -76,10 +76,8 @@ class Scheduler:
                 self._wake.clear()
                 try:
                     nap = await self.turn()
-                    self._health.worked()
                     backoff.reset()
-                except StoreError as error:
-                    self._health.failed(error, "fire schedules")
+                except StoreError:
                     nap = backoff.next()
                 await self._nap(nap)
         finally:
@@ -99,7 +97,8 @@ class Scheduler:
     async def _fire(self) -> float:
         """Fire until nothing is due; seconds until something is."""
         while self._leader.leads:
-            fired = await self._engine.fire(now=self._hub.clock.store_now())
+            with self._health.asking("fire schedules"):
+                fired = await self._engine.fire(now=self._hub.clock.store_now())
             if fired.tasks:
                 log.debug("Schedules have fired %d tasks.", len(fired.tasks))
             if fired.broken:
@@ -120,7 +119,8 @@ class Scheduler:
 
     async def _declare(self) -> None:
         """Write what the code declares; the second time and later, only confirm it."""
-        stored = {record.name: record for record in await self._engine.schedules()}
+        with self._health.asking("look for schedules"):
+            stored = {record.name: record for record in await self._engine.schedules()}
         fresh_since = self._hub.clock.now() - FRESH
         for mine in list(self._hub.schedules.values()):
             there = stored.get(mine.name)
@@ -133,9 +133,10 @@ class Scheduler:
         self._confirm_at = time.monotonic() + CONFIRM_EVERY
 
     async def _set(self, mine: ScheduleDefinition) -> None:
-        await self._engine.set_schedule(
-            mine.name, mine.rhythm, mine.task, declared=True, actor=actor(), now=self._hub.clock.store_now()
-        )
+        with self._health.asking("declare schedules"):
+            await self._engine.set_schedule(
+                mine.name, mine.rhythm, mine.task, declared=True, actor=actor(), now=self._hub.clock.store_now()
+            )
 
     async def _listen(self) -> None:
         subscription = self._engine.subscribe([SCHEDULES])
