@@ -74,9 +74,7 @@ class StoreHealth:
 
     def _answered(self, asked_at: float) -> None:
         with self._lock:
-            if (
-                self._down_since is None or asked_at < self._down_since + DYING
-            ):  # another thread was first, or too early
+            if self._down_since is None or asked_at < self._down_since + DYING:
                 return
             gone = self._monotonic() - self._down_since
             self._down_since = None
