@@ -259,6 +259,87 @@ def test_a_blocking_enqueue_waits_for_an_engine_that_another_thread_opens() -> N
         assert second.result(TIMEOUT).refresh().state is State.PENDING
 
 
+class Gated(MemoryEngine):
+    """Writes when it is allowed to; notes how many tasks each call had."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = frozenset()  # type: ignore[misc]
+        self.begun = threading.Event()
+        self.may_write = asyncio.Event()
+        self.batches: list[int] = []
+
+    async def enqueue(
+        self, tasks: Sequence[NewTask], *, atomic: bool = False, now: int | None = None
+    ) -> list[EnqueueAnswer]:
+        self.batches.append(len(tasks))
+        self.begun.set()
+        await self.may_write.wait()
+        return await super().enqueue(tasks, atomic=atomic, now=now)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(TIMEOUT):
+        while not holds():
+            await asyncio.sleep(0)
+
+
+def test_coroutines_of_any_loop_share_a_flush() -> None:
+    engine = Gated()
+    with Dibs("memory://", engine=engine) as app, ThreadPoolExecutor(3) as pool:
+        task = app.task(name="work")(abs_of)
+
+        async def use(count: int) -> list[str]:
+            handles = await asyncio.gather(*(task.aenqueue(number) for number in range(count)))
+            return [handle.id for handle in handles]
+
+        running = [pool.submit(asyncio.run, use(1))]
+        assert engine.begun.wait(TIMEOUT)
+        running += [pool.submit(asyncio.run, use(count)) for count in (20, 30)]
+        asyncio.run(until(lambda: len(app.hub.enqueuer._waiting) == 50))
+        app.hub.runner.call_soon(engine.may_write.set)
+        ids = [each for wait in running for each in wait.result(TIMEOUT)]
+        assert len(set(ids)) == 51
+        assert engine.batches == [1, 50]
+        assert app.queues.get("default").counts[State.PENDING] == 51
+
+
+def test_a_caller_that_leaves_takes_nobody_with_it() -> None:
+    """Neither one that is cancelled, nor one whose loop is closed by the time of the answer."""
+    engine = Gated()
+    with Dibs("memory://", engine=engine) as app, ThreadPoolExecutor(1) as pool:
+        task = app.task(name="work")(abs_of)
+
+        async def leave() -> None:
+            waiting = [asyncio.ensure_future(task.aenqueue(number)) for number in range(2)]
+            await until(engine.begun.is_set)
+            waiting[0].cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting[0]
+
+        asyncio.run(leave())
+        patient = pool.submit(task.enqueue, 3)
+        asyncio.run(until(lambda: len(app.hub.enqueuer._waiting) >= 1))
+        app.hub.runner.call_soon(engine.may_write.set)
+        assert patient.result(TIMEOUT).refresh().state is State.PENDING
+        assert app.queues.get("default").counts[State.PENDING] == 3
+
+
+def test_coroutines_that_wait_when_the_app_is_closed_are_told() -> None:
+    engine = Gated()
+    app = Dibs("memory://", engine=engine)
+    task = app.task(name="work")(abs_of)
+
+    async def use() -> list[object]:
+        return await asyncio.gather(*(task.aenqueue(number) for number in range(3)), return_exceptions=True)
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(asyncio.run, use())
+        assert engine.begun.wait(TIMEOUT)
+        app.close()
+        assert [type(each) for each in running.result(TIMEOUT)] == [Closed] * 3
+
+
 def test_a_parent_that_closes_leaves_its_child_the_store(tmp_path: Path) -> None:
     """SQLite's notes about locks are inherited by a fork, the locks are not: the log must stay."""
     closed, used = os.pipe(), os.pipe()

@@ -22,7 +22,7 @@ from dibs.errors import (
 from dibs.runtime.hub import Hub
 from dibs.runtime.joining import ainside, inside
 
-__all__ = ["aenqueue_in", "enqueue", "enqueue_async", "enqueue_many"]
+__all__ = ["aenqueue", "enqueue", "enqueue_many"]
 
 RENEW_EVERY = 1800.0
 """Seconds after which a producer that waits for room renews the blob of its arguments, or it would be swept."""
@@ -42,7 +42,7 @@ def enqueue(hub: Hub, new: NewTask, options: Options) -> EnqueueAnswer:
         return enqueue_in(hub, new, options)
     runner = hub.runner
     if asyncio._get_running_loop() is not None:
-        return runner.run(enqueue_async(hub, new, options))
+        return runner.run(aenqueue(hub, new, options))
     answer = hub.enqueue_at_once(new) or hub.enqueuer.submit_blocking(new)
     if answer.outcome in NO_ROOM and options.block:
         runner.serve()
@@ -50,16 +50,19 @@ def enqueue(hub: Hub, new: NewTask, options: Options) -> EnqueueAnswer:
     return accepted(answer, new, options)
 
 
-async def enqueue_async(hub: Hub, new: NewTask, options: Options) -> EnqueueAnswer:
-    """On the runner's loop; waits for room, or for its turn, if asked to."""
+async def aenqueue(hub: Hub, new: NewTask, options: Options) -> EnqueueAnswer:
+    """On any loop; waits for room, or for its turn, if asked to."""
     new = await hub.payloads.adeposit(new)
+    if options.connection is not None:
+        return await aenqueue_in(hub, new, options)
     answer = await hub.enqueuer.submit(new)
     if answer.outcome in NO_ROOM and options.block:
-        answer = await wait_for_room(hub, new, answer, options.block)
+        answer = await hub.runner.arun(wait_for_room(hub, new, answer, options.block))
     return accepted(answer, new, options)
 
 
 async def wait_for_room(hub: Hub, new: NewTask, answer: EnqueueAnswer, block: float) -> EnqueueAnswer:
+    """On the runner's loop: try again until there is room, or its time is over."""
     until = time.monotonic() + block
     renew_at = time.monotonic() + RENEW_EVERY
     subscription = hub.engine.subscribe([ended_topic(new.queue), work_topic(new.queue)])
@@ -103,7 +106,6 @@ def enqueue_in(hub: Hub, new: NewTask, options: Options) -> EnqueueAnswer:
 
 async def aenqueue_in(hub: Hub, new: NewTask, options: Options) -> EnqueueAnswer:
     """In the caller's own transaction, awaited on the caller's own loop."""
-    new = await hub.payloads.adeposit(new)
     now = hub.clock.store_now()
     answers = await ainside(hub, options.connection, lambda joined: joined.enqueue([new], now=now))
     return accepted(answers[0], new, options)

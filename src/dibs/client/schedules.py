@@ -13,7 +13,7 @@ from dibs.client.blocking import blocking
 from dibs.client.handle import Handle
 from dibs.client.info import readable
 from dibs.client.options import Options, Span
-from dibs.client.producer import enqueue_async
+from dibs.client.producer import aenqueue
 from dibs.client.task import Task
 from dibs.client.template import template_of
 from dibs.core.codec import Codec
@@ -194,7 +194,7 @@ class Schedules:
         at_once = structs.replace(record, rhythm=structs.replace(record.rhythm, jitter=0))
         new = task_of(at_once, self.hub.clock.now(), self.hub.new_id())
         new = structs.replace(new, at=None, client=self.hub.client)
-        answer = await self.hub.runner.arun(enqueue_async(self.hub, new, Options()))
+        answer = await aenqueue(self.hub, new, Options())
         return self.app._handle(answer.id, new.queue, self.hub.definitions.get(new.name))
 
     run_now = blocking(arun_now)

@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 from dibs.client.handle import Handle
 from dibs.client.links import After, Flow, Shape
 from dibs.client.options import Options, Span, label_of, make_options
-from dibs.client.producer import aenqueue_in, enqueue, enqueue_async
+from dibs.client.producer import aenqueue, enqueue
 from dibs.client.taking import Placed, place
 from dibs.core.taking import TAKE, Placeholder, PlaceholderMet
 from dibs.core.task import NewTask
@@ -90,10 +90,7 @@ class Task(Generic[P, R]):
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Hand the call to the queue; returns when it is durable."""
         new = self._call(args, kwargs).new
-        hub = self._app.hub
-        if self.options.connection is not None:
-            return self._handle(await aenqueue_in(hub, new, self.options), new)
-        return self._handle(await hub.runner.arun(enqueue_async(hub, new, self.options)), new)
+        return self._handle(await aenqueue(self._app.hub, new, self.options), new)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """The call as a value, checked, for `enqueue_many`, `chain`, `group` and `take`."""

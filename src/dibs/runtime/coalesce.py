@@ -1,16 +1,18 @@
 """Group commit, written once for every engine.
 
 While one flush is under way further items gather, and go as one batch when it is done: no timer, no added latency when
-idle. Each caller waits for its own answer. Cancelling a caller never cancels the flush. A flush that fails because of
-its data is retried item by item, so that one bad item costs nobody else.
+idle. Each caller waits for its own answer, on its own thread or loop; a loop is woken once for all the answers that a
+flush has for it. Cancelling a caller never cancels the flush. A flush that fails because of its data is retried item by
+item, so that one bad item costs nobody else.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, Generic, TypeVar, cast
 
 from dibs.errors import Closed, StoreError
@@ -50,13 +52,13 @@ class Ticket:
 
 
 class AsyncTicket:
-    """The same for a coroutine, which never flushes itself."""
+    """The same for a coroutine, which never flushes itself. It is settled on its own loop only."""
 
     __slots__ = ("future", "item")
 
-    def __init__(self, item: Any, future: asyncio.Future[Any]) -> None:
+    def __init__(self, item: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.item = item
-        self.future = future
+        self.future: asyncio.Future[Any] = loop.create_future()
 
     def settle(self, answer: Any, error: BaseException | None) -> None:
         if self.future.done():  # its caller was cancelled
@@ -67,8 +69,11 @@ class AsyncTicket:
             self.future.set_exception(error)
 
 
+Tickets = Sequence[Ticket | AsyncTicket]
+
+
 class Coalescer(Generic[Item, Answer]):
-    """Gathers items from any number of threads and, while the runner serves, coroutines."""
+    """Gathers items from any number of threads and of coroutines."""
 
     def __init__(self, runner: LoopRunner, flush: Flush[Item, Answer]) -> None:
         self._runner = runner
@@ -82,11 +87,17 @@ class Coalescer(Generic[Item, Answer]):
         self._flushing = False
 
     async def submit(self, item: Item) -> Answer:
-        """On the runner's loop: join the next batch and await the answer."""
+        """On any loop: join the next batch and await the answer."""
         loop = asyncio.get_running_loop()
-        ticket = AsyncTicket(item, loop.create_future())
+        foreign = loop is not self._runner.loop  # which, as below, raises in a closed app and starts anew in a child
+        if foreign:
+            self._runner.serve()
+        ticket = AsyncTicket(item, loop)
         if self._join(ticket):
-            self._start_drain()
+            if foreign:
+                self._drain_soon()
+            else:
+                self._start_drain()
         return cast(Answer, await ticket.future)
 
     def submit_blocking(self, item: Item) -> Answer:
@@ -120,7 +131,7 @@ class Coalescer(Generic[Item, Answer]):
             self._runner.call_soon(self._start_drain)
         except Closed as error:
             with self._lock:
-                batch, self._waiting, self._flushing = self._waiting, deque(), False
+                batch, self._waiting, self._flushing = [*self._waiting], deque(), False
             settle_all(batch, error)
 
     def _join(self, ticket: Ticket | AsyncTicket) -> bool:
@@ -157,7 +168,7 @@ class Coalescer(Generic[Item, Answer]):
         finally:
             self._hand_over()
 
-    async def _send(self, batch: Sequence[Ticket | AsyncTicket]) -> None:
+    async def _send(self, batch: Tickets) -> None:
         """Flush a batch and answer its tickets."""
         try:
             await self._runner.opened()
@@ -175,10 +186,27 @@ class Coalescer(Generic[Item, Answer]):
             settle_all(batch, error)
             raise
         else:
-            for ticket, answer in zip(batch, answers, strict=True):
-                ticket.settle(answer, None)
+            settle(batch, answers, None)
 
 
-def settle_all(batch: Iterable[Ticket | AsyncTicket], error: BaseException) -> None:
-    for ticket in batch:
-        ticket.settle(None, error)
+def settle_all(batch: Tickets, error: BaseException) -> None:
+    settle(batch, [None] * len(batch), error)
+
+
+def settle(batch: Tickets, answers: Sequence[Any], error: BaseException | None) -> None:
+    """Give each ticket its answer, from any thread: those of a loop that runs elsewhere by one call of that loop."""
+    here = asyncio._get_running_loop()
+    elsewhere: dict[asyncio.AbstractEventLoop, list[tuple[AsyncTicket, Any]]] = defaultdict(list)
+    for ticket, answer in zip(batch, answers, strict=True):
+        if isinstance(ticket, AsyncTicket) and (loop := ticket.future.get_loop()) is not here:
+            elsewhere[loop].append((ticket, answer))
+        else:
+            ticket.settle(answer, error)
+    for loop, settled in elsewhere.items():
+        with suppress(RuntimeError):  # that loop has been closed: nobody waits there
+            loop.call_soon_threadsafe(settle_here, settled, error)
+
+
+def settle_here(settled: list[tuple[AsyncTicket, Any]], error: BaseException | None) -> None:
+    for ticket, answer in settled:
+        ticket.settle(answer, error)

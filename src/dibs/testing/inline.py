@@ -193,10 +193,13 @@ class DirectEnqueuer(Coalescer[NewTask, EnqueueAnswer]):
     """One enqueue at a time: gathering them would have a task that enqueues wait for the flush that runs it."""
 
     async def submit(self, item: NewTask) -> EnqueueAnswer:
-        return (await self._flush([item]))[0]
+        return await self._runner.arun(self._flush_one(item))
 
     def submit_blocking(self, item: NewTask) -> EnqueueAnswer:
-        return self._runner.run(self.submit(item))
+        return self._runner.run(self._flush_one(item))
+
+    async def _flush_one(self, item: NewTask) -> EnqueueAnswer:
+        return (await self._flush([item]))[0]
 
 
 class InlineRun:
