@@ -1,10 +1,12 @@
-"""Dibs' own side of the PostgreSQL comparison: the commands of `peers.py`, by its blocking calls.
+"""Dibs' own side of the PostgreSQL comparison: the commands of `peers.py`.
 
-Enqueueing is measured as `dibs bench` does it, once the store is open. Its workers are `dibs worker peer_dibs:app`.
+One at a time and in bulk are blocking calls, measured as `dibs bench` does it, once the store is open; 64 callers are
+coroutines, as those of its peers are. Its workers are `dibs worker peer_dibs:app`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections.abc import Callable
@@ -39,8 +41,18 @@ def one(count: int) -> None:
 
 
 def callers(count: int) -> None:
-    app.queues.list()
-    print(measure.enqueue_concurrent(app, count))
+    asyncio.run(call_at_once(max(1, count // peers.CALLERS)))
+
+
+async def call_at_once(each: int) -> None:
+    async def call() -> None:
+        for number in range(each):
+            await nothing.aenqueue(number)
+
+    await nothing.aenqueue(0)
+    began = time.perf_counter()
+    await asyncio.gather(*(call() for _ in range(peers.CALLERS)))
+    print(peers.CALLERS * each / (time.perf_counter() - began))
 
 
 def bulk(count: int) -> None:
