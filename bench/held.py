@@ -1,7 +1,8 @@
 """What does a forgotten transaction do to a queue? A steady rate in and out while an old snapshot is held.
 
 Nothing that was deleted since can be cleaned away, so a claim that begins at the lowest rank walks over ever more dead
-entries. `--plain` shows that form at the same rate, `--free` the same without the held transaction.
+entries. `--plain` shows that form at the same rate, `--free` the same without the held transaction. `--dead` has so
+many tasks come and go at once, before the first line, as hours of work would leave them.
 """
 
 from __future__ import annotations
@@ -34,6 +35,19 @@ PATIENCE = 60.0
 CONCURRENCY = 50
 HOLD = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 FROM pg_class LIMIT 1"
 AGE = "SELECT age(backend_xmin) FROM pg_stat_activity WHERE pid = $1"
+PASSING = (
+    """
+    INSERT INTO dibs.tasks (id, rank, ready_at, lease_for, created_at, stream, state, args, facts)
+    SELECT
+        lpad(to_hex(g), 32, '0')::uuid, t.rank - 1000 * ($1::bigint - g), t.ready_at - 1000 * ($1::bigint - g),
+        30000000, t.created_at, t.stream, 'pending', t.args, t.facts
+    FROM (SELECT * FROM dibs.finished LIMIT 1) AS t, generate_series($2::bigint, $3::bigint) AS g
+    """,
+    "UPDATE dibs.tasks SET state = 'running', lease_expires_at = ready_at + lease_for WHERE state = 'pending'",
+    "DELETE FROM dibs.tasks WHERE state = 'running'",
+)
+"""Tasks like the one that has run, one a millisecond until then: they are stored, given, and gone."""
+AT_ONCE = 100_000
 DEAD = "SELECT coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables WHERE relname = 'tasks'"
 
 
@@ -134,6 +148,18 @@ class Watch:
             if await self._age() is None:
                 sys.exit("the held transaction holds no snapshot: what follows would show nothing.")
 
+    async def leave_dead(self, count: int) -> None:
+        """Have so many tasks come and go, like the one that has run, once the worker has said so."""
+        async with asyncio.timeout(PATIENCE):
+            while not await self._looker.fetchval("SELECT count(*) FROM dibs.finished"):
+                await asyncio.sleep(TICK)
+        store, give, end = PASSING
+        for first in range(1, count + 1, AT_ONCE):
+            async with self._looker.transaction():  # the worker sees none of them
+                await self._looker.execute(store, count, first, min(count, first + AT_ONCE - 1))
+                await self._looker.execute(give)
+                await self._looker.execute(end)
+
     async def _age(self) -> int | None:
         """How many transactions ago the held snapshot was taken."""
         return None if self._holder is None else await self._looker.fetchval(AGE, self._holder.get_server_pid())
@@ -179,8 +205,11 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=30.0, help="seconds per line")
     parser.add_argument("--plain", action="store_true", help="a plain SKIP LOCKED loop instead of Dibs")
     parser.add_argument("--free", action="store_true", help="without the held transaction")
+    parser.add_argument("--dead", type=int, default=0, help="tasks that have come and gone before the first line")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args()
+    if options.plain and options.dead:
+        parser.error("--dead is about the tables of Dibs")
     with serving(options.url) as server:
         settings = server.settings()
         with server.database() as url:
@@ -205,6 +234,9 @@ async def measure(url: str, options: argparse.Namespace) -> list[dict[str, Any]]
     await watch.open(hold=not options.free)
     try:
         await warm_up(side, watch)
+        if options.dead:
+            await watch.leave_dead(options.dead)
+            watch.forget(side.claims)
         await steadily(side, watch, options)
     finally:
         await side.close()

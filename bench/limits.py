@@ -15,8 +15,9 @@ from statistics import median
 from dibs.core.settings import Limit, QueueSettings
 from dibs.core.task import Lease, NewTask, Outcome, Settlement
 from dibs.core.times import HOUR
-from dibs.engines.base import ClaimRequest, Engine
+from dibs.engines.base import Engine
 from dibs.engines.open import open_engine
+from dibs.engines.values import ClaimRequest
 from dibs.runtime.ids import IdMaker
 
 QUEUE = "bench"

@@ -13,8 +13,9 @@ from statistics import median
 from dibs.core.graph import Edge
 from dibs.core.states import State
 from dibs.core.task import Lease, NewTask, Outcome, Settlement
-from dibs.engines.base import Claimed, ClaimRequest, Engine
+from dibs.engines.base import Engine
 from dibs.engines.open import open_engine
+from dibs.engines.values import Claimed, ClaimRequest
 from dibs.runtime.ids import IdMaker
 
 QUEUE = "bench"

@@ -52,6 +52,7 @@ def test_every_error_is_listed_and_drawn() -> None:
 def test_the_methods_of_an_app() -> None:
     assert {name for name in vars(dibs.Dibs) if not name.startswith("_")} == {
         "abound",
+        "aclose",
         "aenqueue",
         "aenqueue_many",
         "aenqueue_workflow",

@@ -8,7 +8,7 @@ import pytest
 
 from dibs import Dibs, State
 from dibs.core.task import WorkerState
-from dibs.engines.base import Beat, Minute
+from dibs.engines.values import Beat, Minute
 from dibs.errors import InvalidOption, UnknownTask
 from dibs.testing import ManualClock
 

@@ -217,11 +217,116 @@ def test_async_code_may_close_an_app(served: bool) -> None:
     asyncio.run(use())
 
 
+@pytest.mark.parametrize("served", [False, True])
+def test_async_code_closes_an_app_and_its_loop_goes_on(served: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = Dibs("memory://")
+    entered, may_end = threading.Event(), threading.Event()
+    finish = app._close
+
+    async def slow_finish() -> None:
+        entered.set()
+        await asyncio.to_thread(may_end.wait, TIMEOUT)
+        await finish()
+
+    monkeypatch.setattr(app, "_close", slow_finish)
+
+    @app.task
+    async def work(number: int) -> None: ...
+
+    async def use() -> None:
+        if served:
+            await work.aenqueue(1)
+        closing = asyncio.create_task(app.aclose())
+        assert await asyncio.to_thread(entered.wait, TIMEOUT)  # which a loop that is blocked would not get to
+        assert not closing.done()
+        may_end.set()
+        await closing
+        await app.aclose()
+        with pytest.raises(Closed):
+            await work.aenqueue(2)
+
+    if not served:
+        work.enqueue(1)
+    asyncio.run(use())
+    app.close()
+
+
+def test_an_app_is_closed_once_by_many_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = Dibs("memory://")
+    runner, times, looks = app.hub.runner, [], threading.Semaphore(0)
+    look, finish = runner._loop_to_close, app._close
+
+    def look_and_say(caller: str) -> Any:
+        loop = look(caller)
+        if caller == "close":
+            looks.release()
+        return loop
+
+    async def count() -> None:
+        times.append(1)
+        if len(times) == 1:
+            for _ in range(4):  # all three have found it open, and this one twice
+                await asyncio.to_thread(looks.acquire, timeout=TIMEOUT)
+        await finish()
+
+    monkeypatch.setattr(app, "_close", count)
+    monkeypatch.setattr(runner, "_loop_to_close", look_and_say)
+
+    async def use() -> None:
+        await app.queues.alist()
+        await asyncio.gather(*(app.aclose() for _ in range(3)))
+
+    asyncio.run(use())
+    assert len(times) == 1
+
+
+def test_async_with_closes_and_tells_who_waits() -> None:
+    async def use() -> None:
+        async with Dibs("memory://") as app:
+
+            @app.task
+            def work() -> None: ...
+
+            waiting = asyncio.create_task((await work.aenqueue()).aresult())
+            while not app._waiting._futures:
+                await asyncio.sleep(0)
+        with pytest.raises(Closed):
+            await waiting
+        with pytest.raises(Closed):
+            await app.queues.alist()
+
+    asyncio.run(use())
+
+
+def test_a_task_may_not_close_its_app(app: Dibs) -> None:
+    @app.task(retries=0)
+    async def leave() -> None:
+        await app.aclose()
+
+    @app.task(retries=0)
+    async def leave_blocking() -> None:
+        app.close()
+
+    with app.worker():
+        with pytest.raises(TaskFailed, match=r"aclose\(\) on Dibs's own loop"):
+            leave.enqueue().result(TIMEOUT)
+        with pytest.raises(TaskFailed, match=r"\bclose\(\) on Dibs's own loop"):
+            leave_blocking.enqueue().result(TIMEOUT)
+
+
 def test_an_app_that_did_nothing_can_be_closed() -> None:
     with Dibs("memory://") as app:
         pass
     with pytest.raises(Closed):
         app.queues.list()
+
+    async def use() -> None:
+        async with Dibs("memory://") as other:
+            pass
+        with pytest.raises(Closed):
+            await other.queues.alist()
+
+    asyncio.run(use())
 
 
 def test_a_task_may_not_block_for_another(app: Dibs) -> None:

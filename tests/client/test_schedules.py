@@ -12,7 +12,7 @@ from dibs import Dibs, State
 from dibs.client.schedules import ScheduleInfo
 from dibs.core.schedules import CatchUp, Overlap
 from dibs.core.task import NewTask
-from dibs.engines.base import Fired
+from dibs.engines.values import Fired
 from dibs.errors import (
     InvalidArguments,
     InvalidOption,

@@ -14,8 +14,8 @@ import pytest
 
 from dibs import Dibs, State, Task
 from dibs.core.task import NewTask
-from dibs.engines.base import EnqueueAnswer
 from dibs.engines.memory import MemoryEngine
+from dibs.engines.values import EnqueueAnswer
 from dibs.errors import Closed
 
 from .conftest import TIMEOUT, MakeApp

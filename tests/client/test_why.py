@@ -9,7 +9,7 @@ import pytest
 
 from dibs import Dibs, State
 from dibs.core.limits import Scope
-from dibs.engines.base import Beat
+from dibs.engines.values import Beat
 from dibs.errors import UnknownTask
 from dibs.testing import ManualClock
 

@@ -15,8 +15,8 @@ from dibs.core.ids import uuid7
 from dibs.core.settings import QueueSettings, change_settings
 from dibs.core.task import Lease, LeasedTask, NewTask, Outcome, Settlement
 from dibs.core.times import SECOND
-from dibs.engines.base import ClaimRequest, Level
 from dibs.engines.postgres import PostgresEngine, from_url
+from dibs.engines.values import ClaimRequest, Level
 from servers.postgres import new_url, server_url
 
 __all__ = ["NOW", "claim", "connection", "engines", "new", "run", "set_queue", "settle", "sound"]

@@ -11,8 +11,8 @@ from uuid import uuid4
 
 from postgres_help import new, settle
 
-from dibs.engines.base import ClaimRequest
 from dibs.engines.postgres import from_url, statements
+from dibs.engines.values import ClaimRequest
 
 known = dict(statements.function_sources())
 known["promote"] += "\n-- as the next version has it"

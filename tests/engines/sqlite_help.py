@@ -10,8 +10,8 @@ from pathlib import Path
 
 from dibs.core.ids import uuid7
 from dibs.core.task import Lease, LeasedTask, NewTask, Outcome, Settlement
-from dibs.engines.base import Beat, ClaimRequest
 from dibs.engines.sqlite import SqliteEngine
+from dibs.engines.values import Beat, ClaimRequest
 
 counter = iter(range(1 << 60))
 

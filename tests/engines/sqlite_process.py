@@ -13,8 +13,8 @@ from pathlib import Path
 
 from sqlite_help import beat, completed, new_task, request
 
-from dibs.engines.base import work_topic
 from dibs.engines.sqlite import SqliteEngine
+from dibs.engines.values import work_topic
 
 
 def say(text: object) -> None:

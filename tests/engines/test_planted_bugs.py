@@ -14,11 +14,11 @@ from dibs.core.settings import QueueSettings
 from dibs.core.states import State
 from dibs.core.task import Kind, Lease, Settlement, TaskRecord
 from dibs.core.times import Instant
-from dibs.engines.base import Claimed, ClaimRequest, ExtendAnswer, Extension, SettleOutcome
 from dibs.engines.memory import MemoryEngine
 from dibs.engines.memory.edges import Edges, Link
 from dibs.engines.memory.shelf import Entry, Place, Shelf
 from dibs.engines.memory.store import Queue, Store
+from dibs.engines.values import Claimed, ClaimRequest, ExtendAnswer, Extension, SettleOutcome
 from dibs.testing.model import PROFILE, check_engine
 
 QUICK = settings(PROFILE, max_examples=500, phases=(Phase.generate,), database=None)

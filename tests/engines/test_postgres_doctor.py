@@ -14,9 +14,9 @@ import pytest
 from postgres_help import claim, connection, engines, new, run, settle
 from postgres_roles import RIGHTS, role, url_as
 
-from dibs.engines.base import Finding, Level
 from dibs.engines.postgres import PostgresEngine, from_url, statements, symptoms
 from dibs.engines.postgres.symptoms import span
+from dibs.engines.values import Finding, Level
 from servers.cluster import Cluster
 from servers.postgres import new_url
 

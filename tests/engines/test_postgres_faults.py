@@ -12,15 +12,16 @@ from typing import Any
 import asyncpg
 import pytest
 from msgspec import structs
-from postgres_help import claim, connection, engines, new, run, settle, sound
+from postgres_help import NOW, claim, connection, engines, new, run, set_queue, settle, sound
 
 from dibs.core.graph import Edge
 from dibs.core.states import State
 from dibs.core.task import Edit, Outcome
 from dibs.core.times import SECOND
-from dibs.engines.base import ClaimRequest, work_topic
 from dibs.engines.postgres import PostgresEngine, from_url
+from dibs.engines.postgres.serving import MOMENT
 from dibs.engines.postgres.settling import NEWCOMER_SECONDS
+from dibs.engines.values import ClaimRequest, work_topic
 from dibs.errors import StoreBusy, StoreUnavailable
 from servers.cluster import Cluster
 
@@ -132,6 +133,28 @@ def test_locked_rows_hold_up_neither_claims_nor_heartbeats() -> None:
                 assert len(await claim(engine, 10)) == 4
                 await engine.rescue()
             await settle(engine, [held])
+            await sound(engine)
+
+    run(test)
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_concurrent": 5}])
+@pytest.mark.parametrize("fact", ["expires_at", "at"])
+def test_nobody_hurries_back_for_rows_that_somebody_has_locked(fact: str, limits: dict[str, int]) -> None:
+    """Their time has come. But as long as they are locked there is nothing to do, and "at once" would be a spin."""
+
+    async def test() -> None:
+        async with engines() as (engine,):
+            await set_queue(engine, **limits)
+            now, later = NOW, NOW + 2 * SECOND
+            (answer,) = await engine.enqueue([new(**{fact: NOW + SECOND})], now=now)
+            request = ClaimRequest(worker="w", sequence=1, queues=("default",), limit=0)
+            async with locked(engine, "the rows"):
+                assert (await engine.claim(request, now=later)).next_due_in == MOMENT
+            assert (await engine.claim(request, now=later)).next_due_in is None
+            (record,) = await engine.get([answer.id])
+            assert record is not None
+            assert record.state is (State.PENDING if fact == "at" else State.CANCELLED)
             await sound(engine)
 
     run(test)

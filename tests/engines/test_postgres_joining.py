@@ -16,7 +16,8 @@ from dibs.core.settings import QueueSettings
 from dibs.core.states import State
 from dibs.core.task import Lease, LeasedTask, NewTask, Outcome, Settlement
 from dibs.core.times import SECOND
-from dibs.engines.base import (
+from dibs.engines.postgres import PostgresEngine
+from dibs.engines.values import (
     EnqueueAnswer,
     EnqueueOutcome,
     ExtendOutcome,
@@ -26,7 +27,6 @@ from dibs.engines.base import (
     ended_topic,
     work_topic,
 )
-from dibs.engines.postgres import PostgresEngine
 
 LEASE = 60 * SECOND
 LIMITED = {"per_partition": {"max_concurrent": 1}}

@@ -10,10 +10,10 @@ from postgres_help import NOW, claim, engines, new, run, settle, sound
 from dibs.core.lease import TERM
 from dibs.core.states import State
 from dibs.core.times import HOUR, SECOND
-from dibs.engines.base import ClaimRequest, Counter
 from dibs.engines.postgres import PostgresEngine, housekeeping
 from dibs.engines.postgres.pruning import Step
 from dibs.engines.postgres.transaction import Transaction
+from dibs.engines.values import ClaimRequest, Counter
 
 PATIENCE = 30.0
 

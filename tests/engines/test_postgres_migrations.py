@@ -17,9 +17,9 @@ from postgres_schema import FILE, describe, layout_only
 
 from dibs.core.states import State
 from dibs.core.times import DAY
-from dibs.engines.base import Level, Query
 from dibs.engines.postgres import PostgresEngine, from_url, layout, statements
 from dibs.engines.postgres.layout import prepare
+from dibs.engines.values import Level, Query
 from dibs.errors import StoreBusy, StoreError, StoreMismatch
 from servers.postgres import new_url, server_url
 

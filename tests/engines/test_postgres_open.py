@@ -16,9 +16,9 @@ from postgres_help import NOW, claim, connection, engines, new, run, settle, sou
 
 from dibs.core.states import State
 from dibs.core.times import DAY
-from dibs.engines.base import Term
 from dibs.engines.postgres import PostgresEngine, from_url
 from dibs.engines.postgres.layout import migration_sql
+from dibs.engines.values import Term
 from dibs.errors import Closed, InvalidOption, StoreError, StoreMismatch, StoreUnavailable
 from servers.cluster import Cluster
 from servers.postgres import new_url, server_url

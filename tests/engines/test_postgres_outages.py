@@ -15,10 +15,10 @@ from postgres_help import claim, new, run, settle, sound
 
 from dibs.core.states import State
 from dibs.core.task import Lease, LeasedTask, NewTask, Outcome, Settlement
-from dibs.engines.base import Beat, ClaimRequest, EnqueueOutcome, Extension, SettleOutcome, work_topic
 from dibs.engines.postgres import PostgresEngine, bells, from_url
 from dibs.engines.postgres.store import NOTHING
 from dibs.engines.postgres.transaction import Transaction
+from dibs.engines.values import Beat, ClaimRequest, EnqueueOutcome, Extension, SettleOutcome, work_topic
 from dibs.errors import StoreError, StoreUnavailable
 from servers.cluster import Cluster, has_disks, join_urls
 from servers.proxy import Proxy

@@ -16,8 +16,8 @@ from test_postgres_presence import beat, rescue_until
 
 from dibs.client.app import Dibs
 from dibs.core.states import State
-from dibs.engines.base import Feature, Level, work_topic
 from dibs.engines.postgres import PostgresEngine, from_url, pooling
+from dibs.engines.values import Feature, Level, work_topic
 from dibs.errors import InvalidOption, StoreMismatch
 from servers import pgbouncer
 from servers.postgres import new_schema, server

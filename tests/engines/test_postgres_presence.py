@@ -22,16 +22,17 @@ from dibs.core.lease import RESCUE_BATCH
 from dibs.core.states import State
 from dibs.core.task import HistoryEvent, WorkerState
 from dibs.core.times import HOUR
-from dibs.engines.base import Beat, Counter, Feature, Rescued
 from dibs.engines.postgres import PostgresEngine, from_url, presence, settling
 from dibs.engines.postgres.cursors import BEGINNING
 from dibs.engines.postgres.store import TASKS
+from dibs.engines.values import Beat, Counter, Feature, Rescued
 from dibs.errors import StoreUnavailable
 from servers.cluster import Cluster
 from servers.postgres import new_schema, server, server_url
 
 PATIENCE = 30.0
 ROW = 'SELECT state, presence FROM "{}".workers WHERE id = $1'
+SINCE = "SELECT greatest(pg_postmaster_start_time(), pg_stat_get_bgwriter_stat_reset_time())"
 SESSIONS = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock' AND granted AND pid <> 0"
 
 
@@ -100,7 +101,7 @@ def test_a_sign_of_life_takes_the_lock_and_leaving_gives_it_back() -> None:
             await engine.beat(beat("w"))
             assert len(await sessions_of(own, engine, "w")) == 1
             row = await own.fetchrow(ROW.format(schema), "w")
-            assert row["presence"] == await own.fetchval("SELECT pg_postmaster_start_time()")
+            assert row["presence"] == await own.fetchval(SINCE)
             await engine.beat(beat("w"))
             assert len(await sessions_of(own, engine, "w")) == 1
             await engine.leave("w")
@@ -322,14 +323,14 @@ def test_workers_come_back_to_a_restarted_server_and_are_missed_there(mode: str)
         await worker.beat(beat("w"))
         (held,) = await claim(worker, 1, "w")
         await asyncio.to_thread(cluster.restart, mode)
-        started = await value(cluster, "SELECT pg_postmaster_start_time()")
+        since = await value(cluster, SINCE)
 
         async def back() -> bool:
             try:
                 assert await other.rescue() == Rescued()
             except StoreUnavailable:
                 return False
-            return bool(await value(cluster, ROW.format(worker.address.schema), "w", column=1) == started)
+            return bool(await value(cluster, ROW.format(worker.address.schema), "w", column=1) == since)
 
         await until(back)
         await kill(worker)
@@ -342,6 +343,85 @@ def test_workers_come_back_to_a_restarted_server_and_are_missed_there(mode: str)
         run(test)
     finally:
         cluster.remove()
+
+
+def test_after_a_crash_a_newcomer_misses_nobody_who_has_not_come_back() -> None:
+    """All sessions end, but the server's start stays the same."""
+    cluster = Cluster.new()
+    url = cluster.url()
+
+    async def test() -> None:
+        worker, newcomer = from_url(url), from_url(url)
+        await worker.open()
+        await worker.enqueue([new()])
+        await worker.beat(beat("w"))
+        (held,) = await claim(worker, 1, "w")
+        store = worker._store
+        assert store is not None
+        lines, knocks, may_enter = store.presence.keepers["w"].lines, asyncio.Event(), asyncio.Event()
+        way = lines.connect
+
+        async def wait_outside() -> Any:
+            knocks.set()
+            await may_enter.wait()
+            return await way()
+
+        lines.connect = wait_outside  # type: ignore[method-assign]
+        before = await value(cluster, SINCE)
+        await crash(cluster)
+        await asyncio.wait_for(knocks.wait(), PATIENCE)
+        await asyncio.to_thread(cluster.until_ready)
+        await newcomer.open()
+        since = await value(cluster, SINCE)
+        assert since > before
+        began = time.monotonic()
+        while time.monotonic() - began < 2 * presence.LOOK_SECONDS:
+            assert await newcomer.rescue() == Rescued()
+        may_enter.set()
+
+        async def back() -> bool:
+            return bool(await value(cluster, ROW.format(worker.address.schema), "w", column=1) == since)
+
+        await until(back)
+        await kill(worker)
+        (found,) = await rescue_until(newcomer, lambda rescued: bool(rescued.workers))
+        assert (found.lost, found.workers) == ([held.id], ["w"])
+        await worker.close()
+        await newcomer.close()
+
+    try:
+        run(test)
+    finally:
+        cluster.remove()
+
+
+async def crash(cluster: Cluster) -> None:
+    """Kill one of the server's processes: it ends all others, and begins anew."""
+    own = await asyncpg.connect(cluster.dsn)
+    os.kill(own.get_server_pid(), signal.SIGKILL)
+    with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
+        await own.fetchval("SELECT pg_sleep(60)")
+
+
+def test_a_worker_is_missed_though_somebody_has_reset_the_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes its lock once more, and its row says so."""
+    monkeypatch.setattr(presence, "RENEW_SECONDS", 0.01)
+
+    async def test() -> None:
+        async with crew(2) as ((worker, other), own):
+            await worker.beat(beat("w"))
+            await own.execute("SELECT pg_stat_reset_shared('bgwriter')")
+            since = await own.fetchval(SINCE)
+
+            async def renewed() -> bool:
+                return bool((await own.fetchrow(ROW.format(worker.address.schema), "w"))["presence"] == since)
+
+            await until(renewed)
+            assert len(await sessions_of(own, worker, "w")) == 1
+            await kill(worker)
+            assert [each.workers for each in await rescue_until(other, lambda found: bool(found.workers))] == [["w"]]
+
+    run(test)
 
 
 async def value(cluster: Cluster, query: str, *parameters: object, column: int = 0) -> Any:

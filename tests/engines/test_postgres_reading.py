@@ -17,8 +17,8 @@ from postgres_roles import role, url_as
 from dibs.core.ids import uuid7
 from dibs.core.states import State
 from dibs.core.task import Outcome
-from dibs.engines.base import Level, NewWorkflow, Query
 from dibs.engines.postgres import PostgresEngine, from_url, readers, symptoms
+from dibs.engines.values import Level, NewWorkflow, Query
 from dibs.errors import InvalidOption, StoreMismatch
 from servers.cluster import Cluster
 from servers.postgres import new_url, server_url

@@ -12,9 +12,10 @@ from dibs.core.graph import Edge
 from dibs.core.states import State
 from dibs.core.task import Lease, NewTask, Outcome, Settlement
 from dibs.core.times import DAY, SECOND
-from dibs.engines.base import Changed, ClaimRequest, EnqueueOutcome, SettleOutcome, Subscription, work_topic
+from dibs.engines.base import Subscription
 from dibs.engines.postgres import PostgresEngine
 from dibs.engines.postgres.statements import statement
+from dibs.engines.values import Changed, ClaimRequest, EnqueueOutcome, SettleOutcome, work_topic
 from servers.postgres import new_url
 
 PATIENCE = 10.0

@@ -18,7 +18,7 @@ from guest_help import ASYNC, BLOCKING, DRIVERS, Mine, guest, set_up_django
 
 from dibs import Dibs, State, Task
 from dibs.client.tasks import Filter
-from dibs.engines.base import Level, work_topic
+from dibs.engines.values import Level, work_topic
 from dibs.errors import (
     DuplicateTask,
     IdempotencyConflict,

@@ -17,8 +17,8 @@ from dibs.core.ids import uuid7
 from dibs.core.states import State
 from dibs.core.task import Failure, Lease, Outcome, Settlement, TaskRecord
 from dibs.core.times import SECOND
-from dibs.engines.base import NewWorkflow, Query
 from dibs.engines.postgres import PostgresEngine
+from dibs.engines.values import NewWorkflow, Query
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "postgresql.md"
 FAILURE = Failure(type="ValueError", message="no\u0000pe", traceback="somewhere")

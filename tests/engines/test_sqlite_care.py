@@ -11,8 +11,8 @@ from sqlite_help import completed, new_task, opened, request
 
 from dibs.core.settings import QueueSettings
 from dibs.core.times import DAY, SECOND
-from dibs.engines.base import EnqueueOutcome, Level
 from dibs.engines.sqlite import SqliteEngine
+from dibs.engines.values import EnqueueOutcome, Level
 from dibs.errors import StoreBusy, StoreUnavailable, UsageError
 
 BIG = b'{"x":"' + b"y" * 3000 + b'"}'

@@ -16,8 +16,8 @@ from dibs.core.limits import Bucket, free_slots, refill, tokens
 from dibs.core.settings import QueueSettings, change_settings
 from dibs.core.task import Edit, Lease, LeasedTask, Outcome, Settlement
 from dibs.core.times import SECOND
-from dibs.engines.base import Level
 from dibs.engines.sqlite import SqliteEngine
+from dibs.engines.values import Level
 
 NOW = 1_760_000_000 * SECOND
 CHANGES: tuple[dict[str, object], ...] = (

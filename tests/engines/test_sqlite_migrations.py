@@ -15,11 +15,11 @@ from dibs.core.settings import QueueSettings
 from dibs.core.states import State
 from dibs.core.task import Lease, NewTask, Outcome, Settlement
 from dibs.core.times import DAY, SECOND
-from dibs.engines.base import EnqueueOutcome, Level, SettleOutcome
+from dibs.engines.deciding.encoding import to_json
 from dibs.engines.sqlite import SqliteEngine
 from dibs.engines.sqlite.layout import run_script
-from dibs.engines.sqlite.rows import to_json
 from dibs.engines.sqlite.statements import migration_scripts
+from dibs.engines.values import EnqueueOutcome, Level, SettleOutcome
 
 NOW = 1_760_000_000 * SECOND
 FACTS = f'{{"priority":50,"created_at":{NOW},"metadata":{{"price":0.1234567890123456789}}}}'

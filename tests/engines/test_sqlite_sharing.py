@@ -15,8 +15,8 @@ from sqlite_help import beat, completed, new_task, opened, request
 
 from dibs.core.states import State
 from dibs.core.task import HistoryEvent, WorkerState
-from dibs.engines.base import SettleOutcome, work_topic
 from dibs.engines.sqlite import SqliteEngine
+from dibs.engines.values import SettleOutcome, work_topic
 
 SCRIPT = Path(__file__).with_name("sqlite_process.py")
 PATIENCE = 30.0
@@ -164,7 +164,7 @@ def test_tasks_of_a_killed_worker_come_back_long_before_the_lease_ends(tmp_path:
                 child.wait()
                 killed_at = time.monotonic()
                 assert await rescued(engine) == [task_id]
-                assert time.monotonic() - killed_at < 3
+                assert time.monotonic() - killed_at < 15, "long before its lease ends"
             states = {worker.id: worker.state for worker in await engine.workers()}
             assert states == {"doomed": WorkerState.DEAD, "mine": WorkerState.ACTIVE}
             assert [entry.event for entry in await engine.history(task_id)] == [HistoryEvent.LOST]

@@ -18,13 +18,13 @@ from dibs.core.moves import admit
 from dibs.core.settings import Defaults, Limit, Policy, QueueSettings
 from dibs.core.task import NewTask
 from dibs.core.times import DAY, HOUR, SECOND
-from dibs.engines.base import EnqueueOutcome
 from dibs.engines.sqlite.catalog import Catalog, Queue
 from dibs.engines.sqlite.enqueueing import enqueue
 from dibs.engines.sqlite.layout import prepare
 from dibs.engines.sqlite.rows import Row, record_of
 from dibs.engines.sqlite.statements import statement
 from dibs.engines.sqlite.transaction import Transaction
+from dibs.engines.values import EnqueueOutcome
 
 PACKAGE = files("dibs.engines.sqlite")
 NAMES = sorted(each.name.removesuffix(".sql") for each in (PACKAGE / "sql").iterdir())

@@ -12,8 +12,8 @@ from sqlite_help import new_task, opened, request
 from dibs.core.graph import Edge
 from dibs.core.states import State
 from dibs.core.task import Lease, Outcome, Settlement
-from dibs.engines.base import EnqueueOutcome, SettleOutcome, work_topic
 from dibs.engines.sqlite import SqliteEngine
+from dibs.engines.values import EnqueueOutcome, SettleOutcome, work_topic
 from dibs.errors import UsageError
 
 

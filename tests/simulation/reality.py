@@ -8,7 +8,8 @@ from dibs.core.ids import uuid7
 from dibs.core.settings import QueueSettings
 from dibs.core.task import Lease, NewTask, Outcome, Settlement
 from dibs.core.times import SECOND, Duration, Instant
-from dibs.engines.base import ClaimRequest, Engine, EnqueueOutcome, Term
+from dibs.engines.base import Engine
+from dibs.engines.values import ClaimRequest, EnqueueOutcome, Term
 from dibs.simulation.arrivals import Arrivals
 
 __all__ = ["START", "arrivals_of", "work_off"]

@@ -128,6 +128,42 @@ def test_eager_runs_what_tasks_enqueue(shop: Shop, dibs_kit: MakeKit) -> None:
     assert [info.parent for info in kit.assert_enqueued(shop.send, count=2)] == [parent.id, other.id]
 
 
+def test_eager_waits_for_run_due_after_an_enqueue_in_a_transaction(shop: Shop, dibs_kit: MakeKit) -> None:
+    """The kit can't see the commit, before which no worker would see the task."""
+    kit = dibs_kit(shop.app, eager=True)
+    joined = shop.send.using(connection=object())
+    handle = joined.enqueue("ada")
+    with pytest.raises(UsageError, match="call run_due"):
+        handle.result()
+
+    async def use() -> None:
+        await joined.aenqueue("bob")
+
+    asyncio.run(use())
+    assert shop.ran == []
+    kit.run_due()
+    assert shop.ran == ["ada", "bob"]
+    assert handle.result() == "sent Hi to ada"
+
+
+def test_eager_runs_what_tasks_enqueue_in_a_transaction(shop: Shop, dibs_kit: MakeKit) -> None:
+    joined = shop.send.using(connection=object())
+
+    @shop.app.task
+    def order_in() -> None:
+        joined.enqueue("ada")
+
+    @shop.app.task
+    async def order_in_async() -> None:
+        joined.enqueue("bob")
+        await joined.aenqueue("eve")
+
+    dibs_kit(shop.app, eager=True)
+    order_in.enqueue()
+    order_in_async.enqueue()
+    assert shop.ran == ["ada", "bob", "eve"]
+
+
 def test_async_code_can_use_it(shop: Shop, dibs_kit: MakeKit) -> None:
     kit = dibs_kit(shop.app)
 

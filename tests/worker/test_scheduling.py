@@ -21,7 +21,7 @@ from dibs.client.app import Dibs
 from dibs.core.schedules import ScheduleRecord
 from dibs.core.states import State
 from dibs.core.times import MINUTE, SECOND
-from dibs.engines.base import SCHEDULES, Query
+from dibs.engines.values import SCHEDULES, Query
 from dibs.errors import InvalidOption
 from dibs.testing import ManualClock
 from dibs.worker import ExitCode, Worker, WorkerSettings

@@ -140,7 +140,7 @@ def stopped_outside_a_transaction(process: subprocess.Popen[bytes], store: Store
 
 
 @pytest.mark.parametrize("task", ["hold", "hold_in_thread"])
-def test_the_tasks_of_a_killed_worker_run_again_within_3_seconds_even_if_it_led(
+def test_the_tasks_of_a_killed_worker_run_again_long_before_their_leases_end(
     store: Store, spawn: Spawn, task: str
 ) -> None:
     first = spawn(name="first")
@@ -152,8 +152,8 @@ def test_the_tasks_of_a_killed_worker_run_again_within_3_seconds_even_if_it_led(
     killed_at = time.monotonic()
     first.send_signal(signal.SIGKILL)
     eventually(store.file("a.2").exists)
-    # A server takes its part of a busy machine; without presence the lease would have to end, 30 s later.
-    assert time.monotonic() - killed_at < (3 if store.kind == "sqlite" else 15)
+    # On an idle machine it takes 2 to 3 s, on a busy one more. Without presence it would be the 30 s of the lease.
+    assert time.monotonic() - killed_at < 15
     eventually(lambda: store.record(held).state is State.COMPLETED)
     record = store.record(held)
     assert (record.result, record.losses, record.attempts, record.lease) == (b'"by lease 2"', 1, 0, 2)

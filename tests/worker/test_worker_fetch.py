@@ -13,11 +13,13 @@ from dibs.client.app import Dibs
 from dibs.core.settings import FALLBACK
 from dibs.core.states import State
 from dibs.core.task import HistoryEvent, LeasedTask
-from dibs.engines.base import ClaimRequest, Engine
+from dibs.core.times import SECOND
+from dibs.engines.base import Engine
 from dibs.engines.memory import MemoryEngine
+from dibs.engines.values import ClaimRequest
 from dibs.errors import InvalidOption, StoreUnavailable
 from dibs.runtime.clock import SystemClock
-from dibs.worker import Context, ExitCode, Worker, WorkerSettings
+from dibs.worker import Context, ExitCode, Worker, WorkerSettings, running
 from dibs.worker.buffer import Buffer
 from dibs.worker.fetch import MOST_PREFETCH, prefetch_for
 from dibs.worker.health import Backoff, StoreHealth
@@ -115,6 +117,25 @@ def test_a_limited_queue_runs_no_more_than_it_may(app: Dibs) -> None:
         for handle in handles:
             handle.result(timeout=PATIENCE)
     assert gate.most == 2
+
+
+def test_tasks_that_may_kill_their_worker_are_held_one_at_a_time(app: Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "SUSPICIOUS", 0)
+    monkeypatch.setattr(running, "APART", 0)
+    monkeypatch.setattr(running, "ONE_FIRST", SECOND // 100)
+    held: list[int] = []
+
+    @app.task
+    async def work() -> None:
+        held.append(sum(state[State.RUNNING] for state in (await app.hub.engine.counts()).values()))
+
+    handles = [work.enqueue() for _ in range(6)]
+    with app.worker(concurrency=6):
+        for handle in handles:
+            handle.result(timeout=PATIENCE)
+    assert held == [1] * 6
+    records = [record_of(app, handle.id) for handle in handles]
+    assert {(record.attempts, record.losses) for record in records} == {(0, 0)}
 
 
 def test_queues_are_served_in_order_when_asked(app: Dibs) -> None:

@@ -117,6 +117,15 @@ class Crew:
         assert sorted(task for task, _ in self.runs()) == sorted(ids)
         assert {(each.settled_lease or each.lease, each.losses) for each in self.records(ids)} == {(1, 0)}
 
+    def calm(self, number: int = 0, outages: int = 1) -> None:
+        """The log says that the store went, and in the end that it is back; a few plain lines, no tracebacks."""
+        self.until(lambda: self.logs(number).count("The store answers again") >= outages)
+        log = self.logs(number)
+        assert log.count("The store answers again") == outages, log
+        assert log.count("The store does not answer") == outages, log
+        assert "Traceback" not in log, log
+        assert len(log.splitlines()) < 12 + 8 * outages, log
+
     def close(self) -> None:
         for process in self.processes:
             process.kill()
@@ -129,14 +138,6 @@ def crew(cluster: Cluster, tmp_path: Path) -> Iterator[Crew]:
     crew = Crew(cluster.url(connect_timeout="5"), tmp_path)
     yield crew
     crew.close()
-
-
-def calm(log: str, outages: int = 1) -> None:
-    """The log says that the store went, and that it is back; a few plain lines, no tracebacks."""
-    assert log.count("The store does not answer") == outages, log
-    assert log.count("The store answers again") == outages, log
-    assert "Traceback" not in log, log
-    assert len(log.splitlines()) < 12 + 8 * outages, log
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
@@ -160,7 +161,7 @@ def test_a_server_that_is_down_for_a_while(cluster: Cluster, crew: Crew, mode: s
     ids += crew.enqueue(20, "quick")
     crew.until_completed(40)
     crew.ran_once(ids)
-    calm(crew.logs())
+    crew.calm()
     waiting.join(PATIENCE)
     assert results == ["marked"], "who waits for a result waits through it"
     assert {each.result for each in crew.records(ids[:20])} == {b'"marked"'}
@@ -197,7 +198,7 @@ def test_an_outage_longer_than_the_leases_costs_nobody_who_lives_a_task(cluster:
         crew.until_completed(200)
         assert len(crew.runs()) == 205
         for number in (0, 1):
-            calm(crew.logs(number))
+            crew.calm(number)
 
 
 def test_sessions_that_are_ended_again_and_again(cluster: Cluster, crew: Crew) -> None:
@@ -249,7 +250,7 @@ def test_work_goes_on_after_a_failover(tmp_path: Path) -> None:
         ids += crew.enqueue(10, "quick")
         crew.until_completed(20)
         crew.ran_once(ids)
-        calm(crew.logs())
+        crew.calm()
     finally:
         crew.close()
         standby.remove()
@@ -269,7 +270,7 @@ def test_a_settlement_that_stalls_does_not_cost_the_lease(cluster: Cluster, crew
         assert proxy.sprung.wait(PATIENCE)
         crew.until_completed(1)
         crew.ran_once(ids)
-        calm(crew.logs())
+        crew.calm()
 
 
 def test_connections_that_all_stall_are_made_anew_before_leases_end(cluster: Cluster, crew: Crew) -> None:

@@ -13,7 +13,7 @@ from worker_support import PATIENCE, drain, eventually, record_of
 from dibs.client.app import Dibs
 from dibs.core.states import Reason, State
 from dibs.core.task import HistoryEvent, WorkerState
-from dibs.engines.base import ClaimRequest
+from dibs.engines.values import ClaimRequest
 from dibs.errors import LeaseLost, TaskCancelled
 from dibs.worker import Context, ExitCode, Worker, WorkerSettings
 

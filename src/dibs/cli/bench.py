@@ -18,7 +18,7 @@ from dibs.cli.options import json_option
 from dibs.cli.output import emit, errors, say, show, table
 from dibs.client.app import Dibs
 from dibs.core.options import check_number
-from dibs.engines.base import Feature
+from dibs.engines.values import Feature
 from dibs.errors import InvalidOption
 from dibs.version import __version__
 

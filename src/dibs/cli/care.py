@@ -9,7 +9,7 @@ import click
 from dibs.cli.options import json_option, with_store
 from dibs.cli.output import emit, errors, say
 from dibs.client.app import Dibs
-from dibs.engines.base import Feature
+from dibs.engines.values import Feature
 from dibs.errors import InvalidOption, UsageError
 
 __all__ = ["backup"]

@@ -16,7 +16,7 @@ from dibs.client.app import Dibs
 from dibs.client.info import TaskInfo
 from dibs.client.tasks import Filter
 from dibs.core.states import State
-from dibs.engines.base import COUNT_LIMIT
+from dibs.engines.values import COUNT_LIMIT
 from dibs.errors import InvalidOption
 
 __all__ = ["dead"]

@@ -25,7 +25,7 @@ from dibs.client.tasks import Filter
 from dibs.core.settings import FALLBACK
 from dibs.core.states import ENDED, State
 from dibs.core.times import SECOND
-from dibs.engines.base import Feature
+from dibs.engines.values import Feature
 from dibs.errors import InvalidOption
 
 __all__ = ["demo"]

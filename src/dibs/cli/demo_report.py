@@ -17,7 +17,7 @@ from dibs.core.settings import Tier, tier_of
 from dibs.core.states import ENDED, State
 from dibs.core.task import TaskRecord
 from dibs.core.times import SECOND
-from dibs.engines.base import Counter as EngineCounter
+from dibs.engines.values import Counter as EngineCounter
 
 __all__ = ["Crash", "Promise", "Summary", "counters_of", "show_summary", "summarise"]
 

@@ -17,7 +17,7 @@ from dibs.core.settings import Policy
 from dibs.core.states import State
 from dibs.core.task import QueueState, WorkerState
 from dibs.core.times import SECOND
-from dibs.engines.base import Feature, Finding, Level
+from dibs.engines.values import Feature, Finding, Level
 from dibs.errors import StoreError
 from dibs.runtime.payloads import Payloads
 

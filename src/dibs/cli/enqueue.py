@@ -28,7 +28,7 @@ from dibs.core.codec import Signature, fingerprint
 from dibs.core.options import check_name
 from dibs.core.states import State
 from dibs.core.task import NewTask
-from dibs.engines.base import EnqueueOutcome
+from dibs.engines.values import EnqueueOutcome
 from dibs.errors import InvalidOption
 from dibs.runtime.hub import Hub
 

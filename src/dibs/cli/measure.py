@@ -13,7 +13,7 @@ from dibs.cli.bench_app import QUEUES
 from dibs.cli.crew import Crew
 from dibs.client.app import Dibs
 from dibs.core.states import State
-from dibs.engines.base import Feature
+from dibs.engines.values import Feature
 from dibs.errors import DibsError
 
 __all__ = ["drain", "enqueue_bulk", "enqueue_concurrent", "enqueue_one", "latency"]

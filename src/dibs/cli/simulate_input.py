@@ -19,7 +19,7 @@ from dibs.core.settings import QueueSettings, change_settings
 from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.core.times import DAY, SECOND, Duration, duration
-from dibs.engines.base import Query
+from dibs.engines.values import Query
 from dibs.errors import InvalidOption, Refused
 from dibs.simulation.arrivals import Arrivals, recorded, squeezed
 from dibs.simulation.measure import Waits, waits_of

@@ -37,8 +37,9 @@ from dibs.core.retry import ExceptionTypes
 from dibs.core.schedules import check_rhythm
 from dibs.core.settings import Defaults, check_defaults
 from dibs.core.times import duration, when
-from dibs.engines.base import Engine, EnqueueOutcome
+from dibs.engines.base import Engine
 from dibs.engines.open import open_engine
+from dibs.engines.values import EnqueueOutcome
 from dibs.errors import InvalidOption, UnknownTask
 from dibs.runtime.clock import Clock, SystemClock
 from dibs.runtime.definition import TaskDefinition
@@ -436,6 +437,10 @@ class Dibs:
         """Wake every waiter with Closed and let go of the store. Twice is once."""
         self.hub.runner.close(self._close)
 
+    async def aclose(self) -> None:
+        """`close` for async code: your loop goes on meanwhile."""
+        await self.hub.runner.aclose(self._close)
+
     async def _close(self) -> None:
         await self._waiting.close()
         await self.hub.engine.close()
@@ -447,6 +452,14 @@ class Dibs:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
 
 
 def given(shared: Mapping[str, object], where: str) -> Defaults:

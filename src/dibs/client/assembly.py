@@ -16,7 +16,7 @@ from dibs.client.producer import enqueue_many
 from dibs.client.task import Call
 from dibs.core.graph import Edge, find_cycle, prerequisites_first
 from dibs.core.task import NewTask
-from dibs.engines.base import EnqueueAnswer
+from dibs.engines.values import EnqueueAnswer
 from dibs.errors import DependencyCycle, InvalidOption
 from dibs.runtime.hub import Hub
 

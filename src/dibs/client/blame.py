@@ -7,7 +7,8 @@ from msgspec import Struct
 from dibs.core.states import Reason, State
 from dibs.core.task import QueueRecord, QueueState, TaskRecord, WorkerState
 from dibs.core.times import Instant
-from dibs.engines.base import Engine, WorkerRecord
+from dibs.engines.base import Engine
+from dibs.engines.values import WorkerRecord
 
 __all__ = ["Blame", "Look", "blame"]
 

@@ -23,7 +23,7 @@ from dibs.core.retry import jitter, retry_delay
 from dibs.core.states import Reason
 from dibs.core.task import Failure, Lease, LeasedTask, Outcome, Settlement
 from dibs.core.times import SECOND, Instant, duration, when
-from dibs.engines.base import Claimed, ClaimRequest, ExtendOutcome, Extension, SettleOutcome, work_topic
+from dibs.engines.values import Claimed, ClaimRequest, ExtendOutcome, Extension, SettleOutcome, work_topic
 from dibs.errors import BlobStoreUnavailable, InvalidOption, LeaseLost
 from dibs.runtime.environment import host
 from dibs.runtime.hub import Hub

@@ -8,7 +8,8 @@ from dibs.client import drawing
 from dibs.core.graph import Rule
 from dibs.core.states import State
 from dibs.core.task import TaskRecord
-from dibs.engines.base import Engine, Query
+from dibs.engines.base import Engine
+from dibs.engines.values import Query
 
 __all__ = ["GraphEdge", "GraphNode", "WorkflowGraph", "read_graph"]
 

@@ -12,7 +12,7 @@ from dibs.client.links import Shape, Source
 from dibs.client.waiting import Waiting
 from dibs.core.states import State
 from dibs.core.task import TaskRecord
-from dibs.engines.base import CancelOutcome
+from dibs.engines.values import CancelOutcome
 from dibs.errors import ResultGone, TaskCancelled, TaskFailed, UnknownTask, WrongThread
 from dibs.runtime.definition import TaskDefinition
 from dibs.runtime.environment import actor

@@ -17,7 +17,7 @@ from dibs.core.settings import Limit, QueueSettings, change_settings
 from dibs.core.states import State
 from dibs.core.task import QueueRecord, QueueState
 from dibs.core.times import Instant
-from dibs.engines.base import Changed
+from dibs.engines.values import Changed
 from dibs.errors import QueueNotEmpty, StoreBusy, UnknownQueue
 from dibs.runtime.environment import actor
 from dibs.runtime.hub import Hub

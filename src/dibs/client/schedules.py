@@ -31,7 +31,7 @@ from dibs.core.schedules import (
 )
 from dibs.core.task import NewTask
 from dibs.core.times import MINUTE, SECOND, Instant, when
-from dibs.engines.base import Changed
+from dibs.engines.values import Changed
 from dibs.errors import InvalidOption, UnknownSchedule
 from dibs.runtime.environment import actor
 from dibs.runtime.hub import Hub

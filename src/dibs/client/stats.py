@@ -13,7 +13,8 @@ from dibs.core.settings import Tier
 from dibs.core.states import State
 from dibs.core.task import WorkerState
 from dibs.core.times import MINUTE, SECOND, Duration, Instant
-from dibs.engines.base import Counter, Engine, Minute
+from dibs.engines.base import Engine
+from dibs.engines.values import Counter, Minute
 
 __all__ = ["Percentiles", "Point", "QueueStats", "read_stats"]
 

@@ -18,7 +18,7 @@ from dibs.client.taking import Placed, place
 from dibs.core.taking import TAKE, Placeholder, PlaceholderMet
 from dibs.core.task import NewTask
 from dibs.core.times import Duration, Instant
-from dibs.engines.base import EnqueueAnswer, EnqueueOutcome
+from dibs.engines.values import EnqueueAnswer, EnqueueOutcome
 from dibs.errors import InvalidOption
 from dibs.runtime.definition import TaskDefinition
 from dibs.worker.context import Context

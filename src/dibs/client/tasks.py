@@ -17,7 +17,7 @@ from dibs.core.priority import parse_priority
 from dibs.core.states import ENDED, UNFINISHED, WAITING, State
 from dibs.core.task import Edit, TaskRecord
 from dibs.core.times import Instant, duration, instant
-from dibs.engines.base import COUNT_LIMIT, CancelOutcome, Changed, Query
+from dibs.engines.values import COUNT_LIMIT, CancelOutcome, Changed, Query
 from dibs.errors import InvalidOption, QueueDraining, UnknownTask, WrongState
 from dibs.runtime.environment import actor
 from dibs.runtime.hub import Hub

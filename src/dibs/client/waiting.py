@@ -8,7 +8,8 @@ from collections import defaultdict
 
 from dibs.core.states import ENDED
 from dibs.core.task import TaskRecord
-from dibs.engines.base import Subscription, ended_topic
+from dibs.engines.base import Subscription
+from dibs.engines.values import ended_topic
 from dibs.errors import Closed, StoreBusy, StoreUnavailable, UnknownTask
 from dibs.runtime.hub import Hub
 

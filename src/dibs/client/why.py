@@ -18,7 +18,8 @@ from dibs.core.settings import QueueSettings
 from dibs.core.states import UNFINISHED, WAITING, Reason, State
 from dibs.core.task import QueueState, TaskRecord
 from dibs.core.times import MINUTE, Instant, when
-from dibs.engines.base import Engine, Query
+from dibs.engines.base import Engine
+from dibs.engines.values import Query
 from dibs.errors import UnknownTask
 
 __all__ = ["Why", "explain"]

@@ -9,7 +9,7 @@ from msgspec import Struct
 from dibs.client.blocking import blocking
 from dibs.core.task import WorkerState
 from dibs.core.times import when
-from dibs.engines.base import Changed, WorkerRecord
+from dibs.engines.values import Changed, WorkerRecord
 from dibs.errors import UnknownWorker, WrongState
 from dibs.runtime.environment import actor
 from dibs.runtime.hub import Hub

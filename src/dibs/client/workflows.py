@@ -21,7 +21,7 @@ from dibs.core.options import check_label, check_number
 from dibs.core.states import UNFINISHED, Reason, State
 from dibs.core.task import TaskRecord
 from dibs.core.times import when
-from dibs.engines.base import Changed, EnqueueOutcome, NewWorkflow, Query, WorkflowRecord, ended_topic
+from dibs.engines.values import Changed, EnqueueOutcome, NewWorkflow, Query, WorkflowRecord, ended_topic
 from dibs.errors import InvalidOption, UnknownWorkflow, WrongThread
 from dibs.runtime.environment import actor
 from dibs.runtime.hub import Hub

@@ -11,7 +11,8 @@ from dibs.core.codec import Codec
 from dibs.core.options import nearest
 from dibs.core.settings import Defaults
 from dibs.core.task import NewTask, Settlement
-from dibs.engines.base import Engine, EnqueueAnswer, Feature, SettleOutcome
+from dibs.engines.base import Engine
+from dibs.engines.values import EnqueueAnswer, Feature, SettleOutcome
 from dibs.errors import InvalidOption
 from dibs.observe.meters import Meters
 from dibs.runtime.clock import Clock

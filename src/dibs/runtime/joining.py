@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from dibs.engines.base import Feature, Joined, Unready
+from dibs.engines.base import Joined
+from dibs.engines.values import Feature, Unready
 from dibs.errors import StoreBusy, UsageError, WrongThread
 from dibs.runtime.hub import Hub
 

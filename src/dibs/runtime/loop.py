@@ -55,6 +55,7 @@ class LoopRunner:
         self._serving = threading.Event()
         self._started = False
         self._opening = asyncio.Lock()
+        self._closing = threading.RLock()
         self._closed = False
 
     @property
@@ -212,23 +213,34 @@ class LoopRunner:
                 self._serving.clear()
                 loop.dibs_private = True
 
-    def _loop_to_close(self) -> DibsLoop | None:
+    def _loop_to_close(self, caller: str) -> DibsLoop | None:
         """None if there is none, or if it is the parent's."""
         if self._closed or self._loop is None or self._pid != os.getpid():
             self._closed = self._pid == os.getpid()
             return None
+        if asyncio._get_running_loop() is self._loop:
+            raise WrongThread(f"{caller}() on Dibs's own loop would wait for itself: call it from outside.")
         return self._loop
 
+    async def aclose(self, finish: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """`close` for async code, whose own loop goes on meanwhile."""
+        if self._loop_to_close("aclose") is not None:
+            await asyncio.to_thread(self.close, finish)
+
     def close(self, finish: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run `finish` on the loop, then end it. Twice is once."""
-        if (loop := self._loop_to_close()) is None:
+        """Run `finish` on the loop, then end it. Twice is once, also at the same time."""
+        if self._loop_to_close("close") is None:
             return
-        if asyncio._get_running_loop() is loop:
-            raise WrongThread("close() on Dibs's own loop would wait for itself: call it from outside.")
+        with self._closing:
+            loop = self._loop_to_close("close")
+            if loop is not None:
+                self._end(loop, finish)
+
+    def _end(self, loop: DibsLoop, finish: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if self._started:
             self.run(finish())
         with self._gate:
-            if self._closed:
+            if self._closed:  # by a signal's handler, on this very thread
                 return
             self._closed = True
             thread = self._thread

@@ -18,19 +18,18 @@ from dibs.core.retry import timeout_for
 from dibs.core.states import State
 from dibs.core.task import Lease, LeasedTask, NewTask, Settlement, TaskRecord
 from dibs.core.times import SECOND, Instant
-from dibs.engines.base import (
+from dibs.engines.base import Joined, Subscription
+from dibs.engines.memory import MemoryEngine, reporting
+from dibs.engines.values import (
     EnqueueAnswer,
     EnqueueOutcome,
     Extension,
     Feature,
     Fired,
-    Joined,
     NewWorkflow,
     SettleOutcome,
-    Subscription,
     ended_topic,
 )
-from dibs.engines.memory import MemoryEngine, reporting
 from dibs.errors import UsageError
 from dibs.runtime.coalesce import Coalescer
 from dibs.runtime.loop import LoopRunner
@@ -115,10 +114,17 @@ class InlineEngine(MemoryEngine):
         workflow: NewWorkflow | None = None,
         now: Instant | None = None,
     ) -> list[EnqueueAnswer]:
-        answers = await super().enqueue(tasks, atomic=atomic, workflow=workflow, now=now)
-        self.accepted += [answer.id for answer in answers if answer.outcome is EnqueueOutcome.ENQUEUED]
+        answers = await self.take_in(tasks, atomic=atomic, workflow=workflow, now=now)
         if self.after_enqueue is not None:
             await self.after_enqueue()
+        return answers
+
+    async def take_in(
+        self, tasks: Sequence[NewTask], *, atomic: bool, workflow: NewWorkflow | None = None, now: Instant | None
+    ) -> list[EnqueueAnswer]:
+        """`enqueue`, and no more: nobody is called back, and nothing is waited for."""
+        answers = await super().enqueue(tasks, atomic=atomic, workflow=workflow, now=now)
+        self.accepted += [answer.id for answer in answers if answer.outcome is EnqueueOutcome.ENQUEUED]
         return answers
 
     async def fire(self, *, now: Instant | None = None) -> Fired:
@@ -155,7 +161,10 @@ class InlineEngine(MemoryEngine):
 
 
 class InlineJoined:
-    """What stands for the user's transaction in a kit, whose store can't know whether it commits."""
+    """What stands for the user's transaction in a kit, whose store can't know whether it commits.
+
+    What is enqueued in it is not run at once, not even eagerly: no worker would see it before the commit.
+    """
 
     waits = None
 
@@ -163,7 +172,7 @@ class InlineJoined:
         self._engine = engine
 
     async def enqueue(self, tasks: Sequence[NewTask], *, now: Instant | None = None) -> list[EnqueueAnswer]:
-        return await self._engine.enqueue(tasks, atomic=True, now=now)
+        return await self._engine.take_in(tasks, atomic=True, now=now)
 
     async def complete(self, settlement: Settlement, *, now: Instant | None = None) -> SettleOutcome:
         record, lease = self._engine.record(settlement.lease.id), settlement.lease

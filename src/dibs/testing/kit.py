@@ -22,7 +22,7 @@ from dibs.core.priority import parse_priority
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, Outcome, Settlement, TaskRecord
 from dibs.core.times import Duration, Instant, duration
-from dibs.engines.base import ClaimRequest, Feature, Query
+from dibs.engines.values import ClaimRequest, Feature, Query
 from dibs.errors import DibsError, UsageError
 from dibs.runtime.definition import ExecutorKind, TaskDefinition
 from dibs.runtime.hub import Hub
@@ -52,8 +52,11 @@ class Kit:
     """While open, everything that holds `app` (its tasks, queues, handles) uses a new, empty store in memory.
 
     Nothing runs by itself: call `run_due` or `run_until_idle`; or, with `eager`, each enqueue runs what is due before
-    it returns. Runs take the same decisions as in a worker: retries, delays, ends, history. `def` tasks run in the
-    thread of the test, process tasks too; timeouts count on the manual clock.
+    it returns, but for enqueues in a transaction of your own (`using(connection=…)`): the kit can't see when that is
+    committed, so call `run_due` after it.
+
+    Runs take the same decisions as in a worker: retries, delays, ends, history. `def` tasks run in the thread of the
+    test, process tasks too; timeouts count on the manual clock.
 
     `reraise` gives the test the exceptions that tasks raise, after they are settled. `capabilities` are those that the
     kit offers (None: whatever tasks require). `state` becomes `ctx.state`; if not given, the app's lifespan makes it.

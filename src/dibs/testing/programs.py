@@ -16,7 +16,7 @@ from dibs.core.settings import Defaults
 from dibs.core.states import State
 from dibs.core.task import Failure, NewTask, Outcome, QueueState
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND, Duration
-from dibs.engines.base import Floor, Query
+from dibs.engines.values import Floor, Query
 
 QUEUES = ("plain", "capped", "tiers", "strict", "narrow", "lots", "shared")
 SETTINGS: dict[str, dict[str, object]] = {

@@ -12,8 +12,9 @@ from msgspec import structs
 from dibs.core.settings import QueueSettings, change_settings
 from dibs.core.states import UNFINISHED, State
 from dibs.core.task import LeasedTask, QueueRecord, TaskRecord
-from dibs.engines.base import Engine, Need, Query
+from dibs.engines.base import Engine
 from dibs.engines.memory import MemoryEngine
+from dibs.engines.values import Need, Query
 from dibs.testing.conformance.harness import START, EngineFactory
 from dibs.testing.programs import SETTINGS
 

@@ -16,8 +16,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
@@ -162,9 +162,9 @@ class Child:
             except DibsError as error:  # retried whatever the task says: a deploy heals it
                 return Failed(failure=describe(error), retry=True)
             value = await self._call(start, found, args, kwargs)
-        except MemoryError as error:
-            return Failed(failure=out_of_memory(error, start.memory_limit), retry=True, spoiled=True)
         except BaseException as error:
+            if is_out_of_memory(error, start.memory_limit):
+                return Failed(failure=out_of_memory(error, start.memory_limit), retry=True, spoiled=True)
             retry = should_retry(error, retry_on, no_retry)
             return Failed(failure=describe(error), retry=retry, delay=delay_of(error))
         try:
@@ -198,7 +198,8 @@ class Child:
 
     async def _call(self, start: Start, found: Found, args: list[Any], kwargs: dict[str, Any]) -> Any:
         assert self._link is not None
-        context = Context(self._link, found.state, found.hub)
+        memory = MemoryLimit(start.memory_limit)
+        context = ChildContext(self._link, found, memory)
         if start.takes_context:
             args.insert(0, context)
 
@@ -211,7 +212,7 @@ class Child:
             call: Awaitable[Any] = innermost() if found.onion is None else found.onion(context, innermost)
             return await call
 
-        with MemoryLimit(start.memory_limit):
+        with memory:
             # A task of its own: context variables that it sets are gone with it.
             return await guarded(whole)
 
@@ -241,11 +242,27 @@ class MemoryLimit:
     """
 
     def __init__(self, limit: int | None) -> None:
-        self._limit = limit
+        self._limit = None if sys.platform == "win32" else limit
         self._before = (0, 0)
 
     def __enter__(self) -> None:
-        if self._limit is not None and sys.platform != "win32":
+        self._hold()
+
+    def __exit__(self, *error: object) -> None:
+        self._let_go()
+        self._limit = None  # a thread that the task has left behind may still want it lifted, and then set again
+
+    @contextmanager
+    def lifted(self) -> Iterator[None]:
+        """Not for what Dibs does itself in the middle of a run: an engine that is opened has threads and buffers."""
+        self._let_go()
+        try:
+            yield
+        finally:
+            self._hold()
+
+    def _hold(self) -> None:
+        if self._limit is not None:
             import resource
 
             self._before = resource.getrlimit(resource.RLIMIT_AS)
@@ -254,11 +271,29 @@ class MemoryLimit:
                 wanted = min(wanted, self._before[1])
             resource.setrlimit(resource.RLIMIT_AS, (wanted, self._before[1]))
 
-    def __exit__(self, *error: object) -> None:
-        if self._limit is not None and sys.platform != "win32":
+    def _let_go(self) -> None:
+        if self._limit is not None:
             import resource
 
             resource.setrlimit(resource.RLIMIT_AS, self._before)
+
+
+class ChildContext(Context):
+    """A context whose completions are not held to the memory limit of the task."""
+
+    __slots__ = ("_memory",)
+
+    def __init__(self, link: ChildLink, found: Found, memory: MemoryLimit) -> None:
+        super().__init__(link, found.state, found.hub)
+        self._memory = memory
+
+    def complete_in(self, connection: Any, result: object = None) -> None:
+        with self._memory.lifted():
+            super().complete_in(connection, result)
+
+    async def acomplete_in(self, connection: Any, result: object = None) -> None:
+        with self._memory.lifted():
+            await super().acomplete_in(connection, result)
 
 
 def unused_addresses() -> int:
@@ -270,7 +305,12 @@ def unused_addresses() -> int:
     return (int(size) - int(resident)) * os.sysconf("SC_PAGE_SIZE")
 
 
-def out_of_memory(error: MemoryError, limit: int | None) -> Failure:
+def is_out_of_memory(error: BaseException, limit: int | None) -> bool:
+    """Whether memory was missing. If a thread's stack has no room, Python only says that it can't start the thread."""
+    return isinstance(error, MemoryError) or (limit is not None and str(error) == "can't start new thread")
+
+
+def out_of_memory(error: BaseException, limit: int | None) -> Failure:
     failure = describe(error)
     if limit is None:
         return failure

@@ -6,7 +6,7 @@ from typing import Any
 
 from dibs.core.reference import result_of
 from dibs.core.task import LeasedTask, Settlement
-from dibs.engines.base import SettleOutcome
+from dibs.engines.values import SettleOutcome
 from dibs.errors import LeaseLost
 from dibs.runtime.hub import Hub
 from dibs.runtime.joining import ainside, inside

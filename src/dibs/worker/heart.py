@@ -18,7 +18,8 @@ from collections.abc import Callable
 from dibs.core.lease import heartbeat_interval
 from dibs.core.task import Lease, WorkerState
 from dibs.core.times import SECOND
-from dibs.engines.base import Beat, Engine, ExtendAnswer, ExtendOutcome, Extension, worker_topic
+from dibs.engines.base import Engine
+from dibs.engines.values import Beat, ExtendAnswer, ExtendOutcome, Extension, worker_topic
 from dibs.errors import StoreError
 from dibs.runtime.clock import Clock
 from dibs.worker.health import Backoff, StoreHealth

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from dibs.core.lease import TERM_RENEWAL
 from dibs.core.times import SECOND
-from dibs.engines.base import Engine, Feature, Term
+from dibs.engines.base import Engine
+from dibs.engines.values import Feature, Term
 from dibs.errors import StoreError
 from dibs.runtime.clock import Clock
 from dibs.worker.health import Backoff, StoreHealth

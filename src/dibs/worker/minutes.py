@@ -13,7 +13,7 @@ from dibs.core.histogram import add
 from dibs.core.settings import tier_of
 from dibs.core.task import LeasedTask, Outcome
 from dibs.core.times import MINUTE, Duration, Instant
-from dibs.engines.base import Minute
+from dibs.engines.values import Minute
 
 __all__ = ["MinuteRecorder"]
 

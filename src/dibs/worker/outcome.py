@@ -32,6 +32,7 @@ __all__ = [
     "failed_with",
     "not_committed",
     "not_kept",
+    "put_off",
     "released",
     "returned",
     "timed_out",
@@ -137,6 +138,12 @@ def cancelled(task: LeasedTask, note: str) -> Settlement:
 def released(task: LeasedTask, note: str) -> Settlement:
     """The task is handed back: nothing was wrong with it."""
     return Settlement(lease=Lease(task.id, task.lease), outcome=Outcome.RELEASED, note=note)
+
+
+def put_off(task: LeasedTask, delay: Duration) -> Settlement:
+    """The task runs later, apart from others that may kill their worker."""
+    note = f"lost its worker {task.losses} times: runs apart from others that have"
+    return Settlement(lease=Lease(task.id, task.lease), outcome=Outcome.SNOOZED, delay=delay, note=note)
 
 
 def describe(error: BaseException) -> Failure:

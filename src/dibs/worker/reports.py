@@ -13,7 +13,8 @@ from collections.abc import Callable
 from contextvars import copy_context
 
 from dibs.core.task import Settlement
-from dibs.engines.base import Engine, SettleOutcome
+from dibs.engines.base import Engine
+from dibs.engines.values import SettleOutcome
 from dibs.errors import StoreError
 from dibs.runtime.clock import Clock
 from dibs.worker.health import Backoff, StoreHealth

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
 
-from dibs.core.task import LeasedTask, Outcome, Settlement
-from dibs.core.times import SECOND
-from dibs.engines.base import SettleOutcome
+from dibs.core.task import MAX_LOSSES, LeasedTask, Outcome, Settlement
+from dibs.core.times import SECOND, Duration
+from dibs.engines.values import SettleOutcome
 from dibs.errors import DibsError
 from dibs.runtime.definition import ExecutorKind
 from dibs.runtime.hub import Hub
@@ -34,6 +34,15 @@ log = logging.getLogger("dibs.worker")
 
 GRACE = 1.0
 """Seconds that a coroutine has to end after it was cancelled; then its run is settled without it."""
+
+SUSPICIOUS = MAX_LOSSES - 2
+"""Losses from which on a task may be what kills its workers: such tasks are not held together with each other."""
+
+ONE_FIRST: Duration = 5 * SECOND
+"""How long other suspects are put off while one runs, or is to run first."""
+
+APART: Duration = SECOND // 2
+"""How far apart they come back then."""
 
 LEARNING = 0.05
 """The weight of the newest run in the running average of durations."""
@@ -80,7 +89,8 @@ class Runs:
     def accept(self, tasks: list[LeasedTask], claimed: float) -> None:
         """Take on what a claim gave, and start what there are slots for."""
         definitions, nudge = self._hub.definitions, self.nudge
-        runs = []
+        runs: list[Run] = []
+        suspects: list[Run] = []
         for task in tasks:
             there = self.held.get(task.id)
             if there is not None:
@@ -88,9 +98,24 @@ class Runs:
                     continue  # a repeated claim gives again what an earlier reply had given
                 self.stop(there, Stop.LOST)  # lost, and claimed again by ourselves
             run = self.held[task.id] = Run(task, definitions[task.name], claimed, nudge)
-            runs.append(run)
+            (runs if task.losses < SUSPICIOUS else suspects).append(run)
+        if suspects:
+            runs += self._alone(suspects)
         self.buffer.add(runs)
         self.fill()
+
+    def _alone(self, suspects: list[Run]) -> list[Run]:
+        """Of tasks that have lost worker after worker, one at a time, so that a killer takes none of the others along.
+
+        If there are several, all go back: one that started now might end this process before the others have left.
+        """
+        is_first = sum(run.task.losses >= SUSPICIOUS for run in self.held.values()) == len(suspects)
+        if is_first and len(suspects) == 1:
+            return suspects
+        for place, run in enumerate(suspects):
+            delay = 0 if is_first and place == 0 else ONE_FIRST + place * APART
+            self._settle(run, outcome.put_off(run.task, delay))
+        return []
 
     def fill(self) -> None:
         """Start buffered runs while there are slots for them."""

@@ -14,7 +14,7 @@ from dibs.core.lease import heartbeat_interval
 from dibs.core.settings import FALLBACK
 from dibs.core.task import WorkerState
 from dibs.core.times import SECOND
-from dibs.engines.base import Beat
+from dibs.engines.values import Beat
 from dibs.errors import StoreError
 from dibs.runtime.environment import host
 from dibs.runtime.hub import Hub

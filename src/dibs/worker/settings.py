@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from dibs.core.options import check_name, check_number
 from dibs.core.times import DAY, SECOND, Duration
-from dibs.engines.base import Floor
+from dibs.engines.values import Floor
 from dibs.errors import InvalidOption
 from dibs.runtime.environment import host
 from dibs.runtime.hub import Hub

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dibs.blobs import BlobInfo
 from dibs.core.reference import owner
 from dibs.core.times import HOUR, Duration
-from dibs.engines.base import Feature
+from dibs.engines.values import Feature
 from dibs.errors import BlobLost, StoreError
 from dibs.runtime.hub import Hub
 

@@ -99,3 +99,6 @@ async def use() -> None:
     assert_type(await with_both.aenqueue("ada", subject="Hi"), Handle[None])
     assert_type(await (await coroutine.aenqueue(1)), list[int])
     assert_type(await (await with_context.aenqueue(1)).aresult(timeout=5), float)
+    async with Dibs("memory://") as other:
+        assert_type(other, Dibs)
+    await other.aclose()

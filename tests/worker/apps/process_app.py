@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -89,6 +90,11 @@ def dies(how: str) -> None:
 @app.task(executor="process", memory_limit=200 * MIB, retries=0)
 def grows(megabytes: int) -> int:
     return len(bytearray(megabytes * MIB)) // MIB
+
+
+@app.task(executor="process", memory_limit=16 * MIB, retries=0)
+def starts_a_thread() -> None:
+    threading.Thread(target=print).start()
 
 
 @app.task(executor="process")

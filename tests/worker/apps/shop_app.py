@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+from contextlib import suppress
 from typing import Any
 
 import asyncpg
@@ -64,8 +65,17 @@ def pay_in_process(ctx: Context, order: int) -> None:
     pay_order(ctx, order)
 
 
-@app.task(name="pay_async")
-async def pay_async(ctx: Context, order: int) -> None:
+@app.task(name="pay_in_little_memory", executor="process", memory_limit=16 * 1024 * 1024, retries=0)
+def pay_in_little_memory(ctx: Context, order: int) -> None:
+    pay_order(ctx, order)
+
+
+@app.task(name="pay_async_in_little_memory", executor="process", memory_limit=16 * 1024 * 1024, retries=0)
+async def pay_async_in_little_memory(ctx: Context, order: int) -> None:
+    await pay_order_async(ctx, order)
+
+
+async def pay_order_async(ctx: Context, order: int) -> None:
     reached(ctx, "began")
     connection = await asyncpg.connect(DSN)
     try:
@@ -76,7 +86,17 @@ async def pay_async(ctx: Context, order: int) -> None:
             reached(ctx, "completed")
         reached(ctx, "committed")
     finally:
-        await asyncio.shield(connection.close())
+        await connection.close()
+
+
+@app.task(name="pay_async")
+async def pay_async(ctx: Context, order: int) -> None:
+    """It goes on when it is cancelled, as a thread does: then nobody but the store keeps a zombie from committing."""
+    paying = asyncio.create_task(pay_order_async(ctx, order))
+    while not paying.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([paying])
+    await paying
 
 
 if __name__ == "__main__":

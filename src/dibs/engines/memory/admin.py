@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any
 
 from msgspec import structs
 
@@ -16,7 +15,13 @@ from dibs.core.settings import QueueSettings, reranks
 from dibs.core.states import ENDED, UNFINISHED, WAITING, Reason, State
 from dibs.core.task import Edit, QueueRecord, QueueState, TaskRecord, WorkerState
 from dibs.core.times import DAY, Duration, Instant, day_of
-from dibs.engines.base import (
+from dibs.engines.deciding.admin import changes_text, done, target
+from dibs.engines.deciding.searching import matches, may_match
+from dibs.engines.memory.claiming import in_claim_order
+from dibs.engines.memory.errands import recompute
+from dibs.engines.memory.store import Queue, Store, detached
+from dibs.engines.memory.workflows import prune_workflows
+from dibs.engines.values import (
     COUNT_LIMIT,
     VISIT_LIMIT,
     Beat,
@@ -32,10 +37,6 @@ from dibs.engines.base import (
     worker_record,
     worker_topic,
 )
-from dibs.engines.memory.claiming import in_claim_order
-from dibs.engines.memory.errands import recompute
-from dibs.engines.memory.store import Queue, Store, detached
-from dibs.engines.memory.workflows import prune_workflows
 
 CHORE_BATCH = 1000
 KEEP_AUDIT = 90 * DAY
@@ -99,13 +100,13 @@ def replay_one(store: Store, task_id: str, queue: str | None, reset: bool, actor
         return Changed.UNKNOWN
     if record.state is not State.DEAD:
         return Changed.WRONG_STATE
-    target = store.queue(queue or record.queue)
-    if target.state is QueueState.DRAINING:
+    into = store.queue(queue or record.queue)
+    if into.state is QueueState.DRAINING:
         return Changed.DRAINING
-    store.put(*replayed(record, target.settings, queue, reset, actor, now))
+    store.put(*replayed(record, into.settings, queue, reset, actor, now))
     recompute(store, task_id, now)
-    store.counters[target.name][Counter.REPLAYED] += 1
-    store.topics.add(work_topic(target.name))
+    store.counters[into.name][Counter.REPLAYED] += 1
+    store.topics.add(work_topic(into.name))
     return Changed.DONE
 
 
@@ -132,14 +133,9 @@ def free_key(store: Store, record: TaskRecord) -> None:
         del store.keys[record.queue, record.key]
 
 
-def done(ids: Sequence[str], answers: Sequence[Changed]) -> list[str]:
-    return [task_id for task_id, answer in zip(ids, answers, strict=True) if answer is Changed.DONE]
-
-
 def remember_many(store: Store, actor: str, act: str, ids: list[str], detail: str, now: Instant) -> None:
     if ids:
-        target = ids[0] if len(ids) == 1 else f"{len(ids)} tasks"
-        store.remember(actor, act, target, detail, now)
+        store.remember(actor, act, target(ids), detail, now)
 
 
 def search(store: Store, query: Query) -> Page:
@@ -147,38 +143,11 @@ def search(store: Store, query: Query) -> Page:
     found: list[TaskRecord] = []
     for visited, task_id in enumerate(ids, 1):
         record = store.tasks[task_id]
-        if matches(record, query):
+        if may_match(query, record.state, record.queue, record.name, record.worker) and matches(query, record):
             found.append(detached(record))
         if len(found) == query.limit or visited == VISIT_LIMIT:
             return Page(found, task_id if visited < len(ids) else None)
     return Page(found)
-
-
-def matches(record: TaskRecord, query: Query) -> bool:
-    return (
-        (not query.states or record.state in query.states)
-        and (not query.queues or record.queue in query.queues)
-        and (not query.names or record.name in query.names)
-        and query.priority_min <= record.priority <= query.priority_max
-        and (query.created_after is None or record.created_at >= query.created_after)
-        and (query.created_before is None or record.created_at < query.created_before)
-        and (query.key is None or record.key == query.key)
-        and (query.worker is None or record.worker == query.worker)
-        and (query.workflow is None or record.workflow == query.workflow)
-        and (query.tenant is None or record.tenant == query.tenant)
-        and has_metadata(record, query.metadata)
-        and query.text.lower() in searched_text(record).lower()
-    )
-
-
-def has_metadata(record: TaskRecord, wanted: dict[str, Any]) -> bool:
-    return all(name in record.metadata and record.metadata[name] == value for name, value in wanted.items())
-
-
-def searched_text(record: TaskRecord) -> str:
-    failure = record.failure
-    told = "" if failure is None else f"{failure.type}\n{failure.message}"
-    return f"{record.args.decode()}\n{told}\n{record.note}"
 
 
 def peek(store: Store, queue: str, limit: int, now: Instant) -> list[TaskRecord]:
@@ -215,11 +184,6 @@ def set_queue(
     store.remember(actor, "set queue", name, changes_text(old, wanted), now)
     store.topics.add(work_topic(name))
     return queue.record()
-
-
-def changes_text(old: QueueSettings, new: QueueSettings) -> str:
-    names = [name for name in QueueSettings.__struct_fields__ if name != "version"]
-    return ", ".join(f"{n}={getattr(new, n)}" for n in names if getattr(new, n) != getattr(old, n))
 
 
 def set_queue_state(store: Store, name: str, state: QueueState, actor: str, now: Instant) -> Changed:

@@ -17,11 +17,11 @@ from dibs.core.priority import effective, merge_key
 from dibs.core.states import State
 from dibs.core.task import Kind, LeasedTask, QueueState, TaskRecord
 from dibs.core.times import Instant
-from dibs.engines.base import Claimed, ClaimRequest, Counter, ended_topic
 from dibs.engines.memory.errands import run_errands
 from dibs.engines.memory.rooms import Rooms, bucket_of
 from dibs.engines.memory.shelf import Entry
 from dibs.engines.memory.store import Queue, Store, detached
+from dibs.engines.values import Claimed, ClaimRequest, Counter, ended_topic
 
 __all__ = ["claim", "in_claim_order"]
 

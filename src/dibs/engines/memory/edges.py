@@ -12,7 +12,7 @@ from msgspec import Struct
 from dibs.core.graph import Rule
 from dibs.core.states import ENDED, State
 from dibs.core.task import TaskRecord
-from dibs.engines.base import Need
+from dibs.engines.values import Need
 
 __all__ = ["Edges", "Errand", "Followed", "What"]
 

@@ -25,7 +25,13 @@ from dibs.core.task import (
     WorkerState,
 )
 from dibs.core.times import Instant
-from dibs.engines.base import (
+from dibs.engines.base import Engine, Joined, Subscription
+from dibs.engines.bell import Bell
+from dibs.engines.memory import admin, claiming, reporting, rooms, scheduling, workflows
+from dibs.engines.memory.enqueueing import enqueue
+from dibs.engines.memory.errands import run_errands
+from dibs.engines.memory.store import Store, detached
+from dibs.engines.values import (
     AuditEntry,
     Beat,
     CancelOutcome,
@@ -34,14 +40,12 @@ from dibs.engines.base import (
     Claimed,
     ClaimRequest,
     Counter,
-    Engine,
     EnqueueAnswer,
     ExtendAnswer,
     Extension,
     Feature,
     Finding,
     Fired,
-    Joined,
     Level,
     Minute,
     Need,
@@ -51,17 +55,11 @@ from dibs.engines.base import (
     Query,
     Rescued,
     SettleOutcome,
-    Subscription,
     TenantRecord,
     Term,
     WorkerRecord,
     WorkflowRecord,
 )
-from dibs.engines.bell import Bell
-from dibs.engines.memory import admin, claiming, reporting, rooms, scheduling, workflows
-from dibs.engines.memory.enqueueing import enqueue
-from dibs.engines.memory.errands import run_errands
-from dibs.engines.memory.store import Store, detached
 from dibs.errors import UsageError
 
 __all__ = ["MemoryEngine"]

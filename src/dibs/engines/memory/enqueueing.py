@@ -13,7 +13,10 @@ from dibs.core.moves import admit, buried, cancelled, replaced
 from dibs.core.states import ENDED, UNFINISHED, WAITING, Reason, State
 from dibs.core.task import NewTask, QueueState, TaskRecord
 from dibs.core.times import Instant
-from dibs.engines.base import (
+from dibs.engines.deciding.scheduling import SCHEDULER
+from dibs.engines.memory.errands import recompute
+from dibs.engines.memory.store import HeldKey, Store, Workflow, detached
+from dibs.engines.values import (
     ACCEPTED,
     REJECTED,
     Counter,
@@ -24,13 +27,8 @@ from dibs.engines.base import (
     ended_topic,
     work_topic,
 )
-from dibs.engines.memory.errands import recompute
-from dibs.engines.memory.store import HeldKey, Store, Workflow, detached
 
-__all__ = ["SCHEDULER", "enqueue"]
-
-SCHEDULER = "schedule"
-"""The client by which schedules enqueue; no limit on enqueueing holds for it."""
+__all__ = ["enqueue"]
 
 
 class Staged:

@@ -10,9 +10,9 @@ from dibs.core.moves import buried, cancelled, inherits, reblocked, replayed, un
 from dibs.core.states import ENDED, UNFINISHED, Reason, State
 from dibs.core.task import QueueState, TaskRecord
 from dibs.core.times import Instant
-from dibs.engines.base import Counter, Need, ended_topic, work_topic, worker_topic
 from dibs.engines.memory.edges import Errand, What
 from dibs.engines.memory.store import Store
+from dibs.engines.values import Counter, Need, ended_topic, work_topic, worker_topic
 
 __all__ = ["is_replayable", "recompute", "run_errands"]
 

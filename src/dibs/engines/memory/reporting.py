@@ -11,7 +11,8 @@ from dibs.core.moves import lost, settled
 from dibs.core.states import UNFINISHED, WAITING, State
 from dibs.core.task import HistoryEntry, HistoryEvent, Lease, Outcome, Settlement, WorkerState
 from dibs.core.times import Instant
-from dibs.engines.base import (
+from dibs.engines.memory.store import Store
+from dibs.engines.values import (
     Counter,
     ExtendAnswer,
     ExtendOutcome,
@@ -22,7 +23,6 @@ from dibs.engines.base import (
     ended_topic,
     work_topic,
 )
-from dibs.engines.memory.store import Store
 
 __all__ = ["extend", "rescue", "settle"]
 

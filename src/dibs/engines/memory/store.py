@@ -21,9 +21,9 @@ from dibs.core.settings import QueueSettings
 from dibs.core.states import WAITING, State
 from dibs.core.task import HISTORY_LIMIT, HistoryEntry, QueueRecord, QueueState, TaskRecord
 from dibs.core.times import Instant
-from dibs.engines.base import AuditEntry, ChoreRecord, Counter, Minute, NewWorkflow, Term, WorkerRecord
 from dibs.engines.memory.edges import Edges
 from dibs.engines.memory.shelf import Entry, Shelf
+from dibs.engines.values import AuditEntry, ChoreRecord, Counter, Minute, NewWorkflow, Term, WorkerRecord
 
 __all__ = ["HeldKey", "Queue", "Store", "Workflow", "detached"]
 

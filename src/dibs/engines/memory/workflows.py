@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dibs.core.states import WAITING, State
 from dibs.core.task import TaskRecord
 from dibs.core.times import Instant
-from dibs.engines.base import Changed, WorkflowRecord
 from dibs.engines.memory.edges import Errand, What
 from dibs.engines.memory.errands import is_replayable
 from dibs.engines.memory.store import Store, Workflow
+from dibs.engines.values import Changed, WorkflowRecord
 
 __all__ = ["cancel_workflow", "prune_workflows", "replay_workflow", "workflow_record", "workflows"]
 

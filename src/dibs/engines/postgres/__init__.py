@@ -2,7 +2,8 @@
 
 `engine` is the async face; the verbs are coroutines on a `Transaction`, one module per concern (`enqueueing`,
 `claiming`, `settling`, `waiting`, `workflows`, `admin`, `reading`, `queueing`, `working`, `housekeeping`,
-`scheduling`, `care`). Statements are files in `sql/`; what one statement can't do right is a function in
+`scheduling`, `care`). They read and write; what is not this engine's own to decide is decided in
+`dibs.engines.deciding`. Statements are files in `sql/`; what one statement can't do right is a function in
 `functions/`; the layout is the sum of `migrations/`. Invariants:
 
 - The hot verbs (enqueue, claim, complete, extend) are one round trip. All else locks the rows it changes in order of

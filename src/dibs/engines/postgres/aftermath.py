@@ -6,19 +6,17 @@ stored, and claims go on with it.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Awaitable, Callable
 
-import msgspec
-
 from dibs.core.graph import ERRAND_BUDGET
+from dibs.engines.deciding.encoding import encode, to_json
+from dibs.engines.deciding.errands import WALKS, Done, Errand, What, finished, stored_errand, take_alike
 from dibs.engines.postgres import gating, waiting, workflows
-from dibs.engines.postgres.rows import encode, to_json
-from dibs.engines.postgres.transaction import Errand, Transaction, What
+from dibs.engines.postgres.transaction import Transaction
 
 __all__ = ["conclude", "put_aside", "resume"]
 
-STEPS: dict[What, Callable[[Transaction, list[Errand], int], Awaitable[waiting.Done]]] = {
+STEPS: dict[What, Callable[[Transaction, list[Errand], int], Awaitable[Done]]] = {
     What.ENDED: waiting.follow_ends,
     What.LEFT: waiting.leave,
     What.WEIGHED: waiting.weigh,
@@ -28,11 +26,6 @@ STEPS: dict[What, Callable[[Transaction, list[Errand], int], Awaitable[waiting.D
     What.REGATE: gating.regate_some,
     What.TOUCHED: gating.touch_again,
 }
-
-WALKS = frozenset({What.CANCEL, What.REPLAY, What.REGATE})
-"""Errands that note how far they have come."""
-
-errand_decoder = msgspec.json.Decoder(Errand)
 
 
 async def conclude(transaction: Transaction) -> None:
@@ -69,10 +62,8 @@ async def go_on(transaction: Transaction) -> None:
     """Errands are done in order, the stored ones first. Those that another process is at are its own for now."""
     own = list(transaction.errands)
     transaction.errands.clear()
-    for n, errand in await transaction.rows("errands", ERRAND_BUDGET):
-        stored = errand_decoder.decode(errand)
-        stored.n = n
-        transaction.errands.append(stored)
+    stored = await transaction.rows("errands", ERRAND_BUDGET)
+    transaction.errands.extend(stored_errand(n, told) for n, told in stored)
     transaction.errands.extend(own)
     await run(transaction)
 
@@ -86,7 +77,7 @@ async def run(transaction: Transaction) -> None:
         alike = take_alike(errands, left)
         taken, unfinished = await STEPS[alike[0].what](transaction, alike, left)
         errands.extendleft(reversed(unfinished))
-        done += [errand.n for errand in alike if errand.n is not None and errand not in unfinished]
+        done += finished(alike, unfinished)
         left -= taken
     if done:
         await transaction.write("delete_errands", done)
@@ -97,12 +88,3 @@ async def run(transaction: Transaction) -> None:
     if new:
         await transaction.write("add_errands", new)
     errands.clear()
-
-
-def take_alike(errands: deque[Errand], most: int) -> list[Errand]:
-    """The first errands that are of one kind: they are done together."""
-    what = errands[0].what
-    alike: list[Errand] = []
-    while errands and errands[0].what is what and len(alike) < most:
-        alike.append(errands.popleft())
-    return alike

@@ -16,11 +16,11 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from dibs.engines.base import SCHEDULES
 from dibs.engines.bell import Bell, Listener
 from dibs.engines.postgres.echoes import ECHO, Echoes, Rate
 from dibs.engines.postgres.faults import DRIVER_ERRORS, translation
 from dibs.engines.postgres.pool import GOODBYE_SECONDS, Connection, Pool
+from dibs.engines.values import SCHEDULES
 from dibs.errors import DibsError
 
 __all__ = ["Bells"]

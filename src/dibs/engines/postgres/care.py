@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from dibs.core.states import State
-from dibs.engines.base import Finding, Level
 from dibs.engines.postgres.symptoms import server_findings, store_findings
 from dibs.engines.postgres.transaction import Snapshot
+from dibs.engines.values import Finding, Level
 
 __all__ = ["DURABILITY", "check"]
 

@@ -15,12 +15,13 @@ from dibs.core.fairness import next_tag, start_tag
 from dibs.core.limits import Scope
 from dibs.core.priority import effective, merge_key
 from dibs.core.times import Instant
-from dibs.engines.base import ClaimRequest
+from dibs.engines.deciding.rooms import Room, Whose
 from dibs.engines.postgres.catalog import Queue, Stream
 from dibs.engines.postgres.pages import Head, Pages, Short
-from dibs.engines.postgres.rooms import Room, Rooms, Whose
+from dibs.engines.postgres.rooms import Rooms
 from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.transaction import Transaction
+from dibs.engines.values import ClaimRequest
 
 __all__ = ["Chosen", "Front", "Lane", "choose", "in_claim_order"]
 

@@ -6,19 +6,18 @@ are decided upon by `serving`, with the queues concerned locked against other cl
 
 from __future__ import annotations
 
-import time
-
 from dibs.core.lease import EXPIRE_BATCH, PROMOTE_BATCH
 from dibs.core.moves import expired
 from dibs.core.priority import scale
 from dibs.core.times import Duration, Instant
-from dibs.engines.base import Claimed, ClaimRequest
 from dibs.engines.postgres.aftermath import resume
 from dibs.engines.postgres.catalog import Stale
-from dibs.engines.postgres.cursors import BEGINNING, EVERYTHING
+from dibs.engines.postgres.cursors import LAG, Cursors, Window
 from dibs.engines.postgres.gating import let_forward
+from dibs.engines.postgres.looking import arrivals
 from dibs.engines.postgres.records import Records
 from dibs.engines.postgres.serving import (
+    MOMENT,
     Care,
     given_before,
     is_chosen_from,
@@ -29,6 +28,7 @@ from dibs.engines.postgres.serving import (
 )
 from dibs.engines.postgres.store import NOTHING, ONCE, TASKS, Store
 from dibs.engines.postgres.transaction import Transaction
+from dibs.engines.values import Claimed, ClaimRequest
 
 __all__ = ["claim"]
 
@@ -44,16 +44,21 @@ async def claim(store: Store, request: ClaimRequest, now: Instant | None) -> Cla
     try:
         return await store.persist(lambda: claim_once(store, request, now, False), ONCE)
     except Care:
-        errands_left = await store.write(bring_up_to_date, now, TASKS)
+        more = await store.write(bring_up_to_date, now, TASKS, window_for(store, now).bounds[0])
         found = await store.persist(lambda: claim_once(store, request, now, True), ONCE)
-        return Claimed(found.tasks, 0) if errands_left else found
+        if more:
+            return Claimed(found.tasks, 0)
+        return Claimed(found.tasks, MOMENT) if found.next_due_in == 0 else found
 
 
 async def claim_once(store: Store, request: ClaimRequest, now: Instant | None, careless: bool) -> Claimed:
     """`Care` if something has to be done first, unless it is known to have been done (`careless`)."""
     queues = served_queues(store.catalog, request)
     if request.floors or any(is_chosen_from(store.catalog, queue) for _, queue in queues):
-        return await store.write(serve, now, ONCE, request, careless)
+        found = await store.write(serve, now, ONCE, request, careless, window_for(store, now))
+        if now is None:
+            store.lookout.look(store.catalog)
+        return found
     return await claim_plainly(store, request, now, careless)
 
 
@@ -66,10 +71,9 @@ async def claim_plainly(store: Store, request: ClaimRequest, now: Instant | None
         for stream in streams_for(catalog, queue, request)
     ]
     streams = [line[0] for line in lines]
-    wanted, at = request.limit + request.prefetch, time.monotonic()
-    # Whoever gives the instant himself gets the exact order, whatever it takes.
-    uses_marks = now is None and store.cursors.are_used(streams, at)
-    bounds = store.window.bounds(at) if now is None else EVERYTHING
+    wanted = request.limit + request.prefetch
+    cursors = store.lookout.cursors if now is None else Cursors()
+    window = window_for(store, now)
     rows = await store.rows_once(
         "claim",
         now,
@@ -82,10 +86,10 @@ async def claim_plainly(store: Store, request: ClaimRequest, now: Instant | None
         [line[1] for line in lines],
         [stream.lane for stream in streams],
         [line[2] for line in lines],
-        store.cursors.lows(streams, at) if uses_marks else [BEGINNING] * len(streams),
+        cursors.lows(streams),
         request.in_order,
         careless,
-        *bounds,
+        *window.bounds,
     )
     last = rows.pop()
     if last["status"] == "stale":
@@ -94,33 +98,44 @@ async def claim_plainly(store: Store, request: ClaimRequest, now: Instant | None
         raise Care
     instant: Instant = last["now"]
     next_at: Instant | None = last["next_at"]
+    window.learn(instant, last["looked"], due=next_at is not None and next_at <= instant)
+    if wanted > 0:
+        cursors.claimed(max(0, last["took"] - EACH * len(rows)))  # what was given had to be read and locked anyway
+    if wanted > 0 and cursors.is_slow:
+        cursors.know(streams)
+        cursors.raise_to({row["stream"]: row["rank"] - LAG for row in rows})
+        if len(rows) < wanted:
+            cursors.raise_to(arrivals(catalog, streams, window))
     if now is None:
-        due = next_at is not None and next_at <= instant
-        store.window.learn(instant, last["looked"], at, due=due, full=bounds == EVERYTHING)
-    if now is None and wanted > 0:
-        ranks = {row["stream"]: row["rank"] for row in rows}
-        numbers = [stream.number for stream in streams]
-        ended = len(rows) < wanted
-        took = max(0, last["took"] - EACH * len(rows))  # what was given had to be read and locked anyway
-        store.cursors.learn(numbers, ranks, took, at, ended=ended, full=not uses_marks)
+        store.lookout.look(catalog)
     tasks = [leased_task(row, catalog, instant) for row in rows]
     return Claimed(tasks, None if next_at is None else max(0, next_at - instant))
 
 
-async def bring_up_to_date(transaction: Transaction) -> bool:
-    """What time and others have left to be done before anything is chosen; True if errands are left."""
+def window_for(store: Store, now: Instant | None) -> Window:
+    """Whoever gives the instant himself gets everything in its exact order, whatever it takes."""
+    return store.lookout.window if now is None else Window()
+
+
+async def bring_up_to_date(transaction: Transaction, low: Instant) -> bool:
+    """What time and others have left to be done before anything is chosen; True if there is more of it.
+
+    `low`: nothing that is due earlier is left.
+    """
     records = Records(transaction)
-    for record in records.see(await transaction.rows("too_late", transaction.now, EXPIRE_BATCH)):
+    late = records.see(await transaction.rows("too_late", transaction.now, EXPIRE_BATCH, low))
+    for record in late:
         after, entry = expired(record, transaction.now)
         records.put(after, entry)
         transaction.tell(record.queue, after.state)
     await records.flush()
     records = Records(transaction)
-    for record in records.see(await transaction.rows("due_guarded", transaction.now, PROMOTE_BATCH)):
+    due = records.see(await transaction.rows("due_guarded", transaction.now, PROMOTE_BATCH, low))
+    for record in due:
         records.promote(record)
     await records.flush()
-    await transaction.value("promote", transaction.now, PROMOTE_BATCH)
+    promoted = await transaction.value("promote", transaction.now, PROMOTE_BATCH, low)
     errands_left = await resume(transaction)
     if transaction.partitions:
         await let_forward(transaction)
-    return errands_left
+    return errands_left or len(late) == EXPIRE_BATCH or PROMOTE_BATCH in (len(due), promoted)

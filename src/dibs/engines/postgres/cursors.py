@@ -4,9 +4,9 @@ While some transaction holds an old snapshot, nothing that was claimed since can
 claim that begins at the lowest rank walks over all of it. The tasks of a banded stream arrive in the order of their
 ranks, so what has been given marks, but for a little lag, where the rest begins.
 
-Claims read from the beginning for as long as that is quick. Once it is not, they begin at the marks, and read from the
-beginning only now and then, for at most a tenth of the time: a task that was late to commit, so that its rank lies
-below a mark, waits until then.
+Claims read from the beginning for as long as that is quick. Once it is not, they begin at the marks, and what lies
+below these is looked at apart from them (`looking`), for at most a tenth of the time. A task whose rank lies below a
+mark, because it was late to commit or was edited, waits until then.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dibs.core.times import MINUTE, MS, SECOND, Duration, Instant
 from dibs.engines.postgres.catalog import MIXED, Stream
 
-__all__ = ["BEGINNING", "EVERYTHING", "Cursors", "RescueCursor", "Window"]
+__all__ = ["BEGINNING", "EVERYTHING", "LAG", "LONG_AGO", "Cursors", "Pace", "RescueCursor", "Window"]
 
 BEGINNING = -(2**62)
 """Below every rank."""
@@ -28,68 +28,91 @@ LAG: Duration = 2 * SECOND
 AHEAD: Duration = 5 * SECOND
 """How far ahead claims look that do not look at everything."""
 EVERYTHING = (BEGINNING, None)
+LONG_AGO: Duration = 10 * SECOND
+"""How far back is looked each time: for leases that have ended, and for tasks where nothing was given."""
 REST = 10
 """How many times as long as it took, and at least a second, nothing is read from the beginning."""
 
 
-class Cursors:
-    """The marks of one engine. Instants are of the caller's own clock, in seconds."""
+class Pace:
+    """Whether reading from the beginning is slow, and when to do so again. Instants are of the caller's own clock."""
 
     def __init__(self) -> None:
-        self.marks: dict[int, int] = {}
         self.took: Duration = 0
-        self.rests_until: dict[int, float] = {}
-        """Of each stream: one that is claimed from seldom must not wait for the rest that busier ones give it."""
+        self.rests_until = 0.0
 
-    def are_used(self, streams: Iterable[Stream], at: float) -> bool:
-        """Whether a claim from these streams begins at the marks."""
-        return self.took > SLOW and all(at < self.rests_until.get(stream.number, 0.0) for stream in streams)
+    @property
+    def is_slow(self) -> bool:
+        return self.took > SLOW
 
-    def lows(self, streams: Sequence[Stream], at: float) -> list[int]:
-        """The rank to begin at in each stream."""
-        if not self.are_used(streams, at):
-            return [BEGINNING] * len(streams)
-        return [BEGINNING if stream.band == MIXED else self.marks.get(stream.number, BEGINNING) for stream in streams]
+    def is_due(self, at: float) -> bool:
+        """Whether somebody should look at what claims pass over."""
+        return self.is_slow and at >= self.rests_until
 
-    def learn(
-        self, streams: Iterable[int], last: Mapping[int, int], took: Duration, at: float, *, ended: bool, full: bool
-    ) -> None:
-        """What a claim found: the rank of the last task given of each stream, and whether it came to the end of all."""
-        if full:
+    def claimed(self, took: Duration) -> None:
+        """What a claim took to read: from the beginning, unless that was known to be slow."""
+        if not self.is_slow:
             self.took = took
-            for stream in streams:
-                self.rests_until[stream] = at + max(1.0, REST * took / SECOND)
-                if stream not in last and not ended:  # not the most urgent ones: where its tasks begin is not known
-                    self.marks.pop(stream, None)
-        for stream, rank in last.items():
-            mark = rank - LAG
-            self.marks[stream] = mark if full else max(mark, self.marks.get(stream, BEGINNING))
+
+    def looked(self, took: Duration, at: float) -> None:
+        """What a look from the beginning took."""
+        self.took = took
+        self.rests_until = at + max(1.0, REST * took / SECOND)
 
 
-class Window:
+class Cursors(Pace):
+    """The marks of one engine: the rank in each banded stream below which nothing is known to wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.marks: dict[int, int] = {}
+
+    def lows(self, streams: Sequence[Stream]) -> list[int]:
+        """The rank to begin at in each stream."""
+        if not self.is_slow:
+            return [BEGINNING] * len(streams)
+        return [self.marks.get(stream.number, BEGINNING) for stream in streams]
+
+    def know(self, streams: Iterable[Stream]) -> None:
+        """These are claimed from: they are to have marks. Mixed ones have no order to rely on."""
+        for stream in streams:
+            if stream.band != MIXED:
+                self.marks.setdefault(stream.number, BEGINNING)
+
+    def raise_to(self, marks: Mapping[int, int]) -> None:
+        """Nothing waits below these any more."""
+        for stream, mark in marks.items():
+            if stream in self.marks:
+                self.marks[stream] = max(mark, self.marks[stream])
+
+    def lower_to(self, marks: Mapping[int, int]) -> None:
+        """Something waits that has been passed over."""
+        for stream, mark in marks.items():
+            self.marks[stream] = min(mark, self.marks[stream])
+
+
+class Window(Pace):
     """Between which instants claims look for what falls due or expires: everything, for as long as that is quick.
 
     The same snapshot that slows down reading from the lowest rank keeps the entries of tasks that fell due, or were
     claimed before they could expire, at the beginning of these indexes. Then claims look from the moment at which
-    nothing was due any more, and a little ahead; and at everything only now and then.
+    nothing was due any more, and a little ahead.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.mark: Instant = BEGINNING
-        self.took: Duration = 0
-        self.rests_until = 0.0
 
-    def bounds(self, at: float) -> tuple[Instant, Duration | None]:
+    @property
+    def bounds(self) -> tuple[Instant, Duration | None]:
         """From which instant on to look, and how far ahead (None: for ever)."""
-        return (self.mark, AHEAD) if self.took > SLOW and at < self.rests_until else EVERYTHING
+        return (self.mark, AHEAD) if self.is_slow else EVERYTHING
 
-    def learn(self, now: Instant, took: Duration, at: float, *, due: bool, full: bool) -> None:
+    def learn(self, now: Instant, took: Duration, *, due: bool) -> None:
         """What a claim found, at the store's `now`: whether something was still due when it had done its part."""
+        self.claimed(took)
         if not due:
             self.mark = now - LAG
-        if full:
-            self.took = took
-            self.rests_until = at + max(1.0, REST * took / SECOND)
 
 
 class RescueCursor:
@@ -110,6 +133,6 @@ class RescueCursor:
         if not ended:
             self.mark = BEGINNING
             return
-        self.mark = now - MINUTE
+        self.mark = now - LONG_AGO
         if full:
             self.full_at = at + MINUTE / SECOND

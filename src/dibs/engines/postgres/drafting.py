@@ -9,11 +9,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from dibs.core.settings import FALLBACK, resolve
+from dibs.core.settings import resolve
 from dibs.core.task import NewTask, QueueState
 from dibs.core.times import DAY, MS, Instant
+from dibs.engines.deciding.encoding import encode
+from dibs.engines.deciding.facts import facts_for, partition_key
 from dibs.engines.postgres.catalog import Catalog, Missing, StreamKey, band_of
-from dibs.engines.postgres.rows import Facts, encode, partition_key
 
 __all__ = ["draft", "draft_one", "first_day", "is_plain"]
 
@@ -77,17 +78,7 @@ def draft_one(catalog: Catalog, new: NewTask, missing: dict[StreamKey, None]) ->
     if stream is None:
         missing[key] = None
     options = resolve(new.options, new.app_options, settings, new.priority)
-    facts = Facts(
-        priority=new.priority,
-        options=None if options is FALLBACK else options,
-        metadata=new.metadata,
-        headers=new.headers,
-        parent=new.parent,
-        partition=new.partition,
-        tenant=new.tenant,
-        expires_at=new.expires_at,
-        takes=new.takes,
-    )
+    facts = facts_for(new, options)
     partition = None if new.partition is None else partition_key(new.queue, new.partition)
     rerank_in, lease, expires_at = ranking.rerank_in, options.lease, new.expires_at
     return (stream or 0, ranking.offset, new.delay, new.at, rerank_in, lease, expires_at, partition, encode(facts))

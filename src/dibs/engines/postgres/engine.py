@@ -23,37 +23,7 @@ from dibs.core.task import (
     WorkerState,
 )
 from dibs.core.times import Instant
-from dibs.engines.base import (
-    AuditEntry,
-    Beat,
-    CancelOutcome,
-    Changed,
-    ChoreRecord,
-    Claimed,
-    ClaimRequest,
-    Counter,
-    Engine,
-    EnqueueAnswer,
-    ExtendAnswer,
-    Extension,
-    Feature,
-    Finding,
-    Fired,
-    Joined,
-    Minute,
-    Need,
-    NewWorkflow,
-    Page,
-    Position,
-    Query,
-    Rescued,
-    SettleOutcome,
-    Subscription,
-    TenantRecord,
-    Term,
-    WorkerRecord,
-    WorkflowRecord,
-)
+from dibs.engines.base import Engine, Joined, Subscription
 from dibs.engines.postgres import (
     admin,
     care,
@@ -76,6 +46,34 @@ from dibs.engines.postgres.joining import Joiner
 from dibs.engines.postgres.layout import pending_migrations, pending_script
 from dibs.engines.postgres.pool import Address, Pool
 from dibs.engines.postgres.store import NOTHING, SETTINGS, TASKS, Store
+from dibs.engines.values import (
+    AuditEntry,
+    Beat,
+    CancelOutcome,
+    Changed,
+    ChoreRecord,
+    Claimed,
+    ClaimRequest,
+    Counter,
+    EnqueueAnswer,
+    ExtendAnswer,
+    Extension,
+    Feature,
+    Finding,
+    Fired,
+    Minute,
+    Need,
+    NewWorkflow,
+    Page,
+    Position,
+    Query,
+    Rescued,
+    SettleOutcome,
+    TenantRecord,
+    Term,
+    WorkerRecord,
+    WorkflowRecord,
+)
 from dibs.errors import Closed, StoreError, UsageError
 
 __all__ = ["PostgresEngine"]

@@ -9,14 +9,14 @@ import asyncpg
 from dibs.core.states import State
 from dibs.core.task import NewTask, TaskRecord
 from dibs.core.times import Instant
-from dibs.engines.base import EnqueueAnswer, EnqueueOutcome, NewWorkflow, work_topic
+from dibs.engines.deciding.enqueueing import due_at_first
 from dibs.engines.postgres.catalog import Missing, Stale, StreamKey
-from dibs.engines.postgres.deciding import due_at_first
 from dibs.engines.postgres.drafting import draft, draft_one, first_day, is_plain
 from dibs.engines.postgres.enqueueing import enqueue as enqueue_with_care
 from dibs.engines.postgres.rows import real_ids, record_of
 from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.store import TASKS, Reach, Store
+from dibs.engines.values import EnqueueAnswer, EnqueueOutcome, NewWorkflow, work_topic
 
 __all__ = ["enqueue", "get", "stored_answer"]
 

@@ -15,14 +15,15 @@ import msgspec
 from dibs.core.limits import Bucket, Scope, refill, tokens, until_token
 from dibs.core.settings import Limit
 from dibs.core.times import Duration
+from dibs.engines.deciding.errands import Done, Errand, gone_on
+from dibs.engines.deciding.facts import partition_key
+from dibs.engines.deciding.rooms import Room
 from dibs.engines.postgres.catalog import Queue
-from dibs.engines.postgres.rooms import Room, Rooms
-from dibs.engines.postgres.rows import columns, partition_key
-from dibs.engines.postgres.transaction import Errand, Transaction
+from dibs.engines.postgres.rooms import Rooms
+from dibs.engines.postgres.rows import columns
+from dibs.engines.postgres.transaction import Transaction
 
 __all__ = ["let_forward", "next_opening", "open_refilled", "regate_some", "touch_again"]
-
-Done = tuple[int, list[Errand]]
 
 texts_decoder = msgspec.json.Decoder(list[str])
 
@@ -92,10 +93,7 @@ async def regate_some(transaction: Transaction, errands: list[Errand], most: int
         await transaction.write("guard", found)
     for partition in found:
         transaction.touch(errand.about, partition)
-    if len(found) < most:
-        return max(1, len(found)), errands[1:]
-    errand.after = found[-1]
-    return len(found), errands
+    return gone_on(errands, found, most)
 
 
 async def touch_again(transaction: Transaction, errands: list[Errand], most: int) -> Done:

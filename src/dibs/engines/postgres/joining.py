@@ -21,14 +21,13 @@ from msgspec import structs
 from dibs.core.states import State
 from dibs.core.task import NewTask, Settlement
 from dibs.core.times import Instant
-from dibs.engines.base import ACCEPTED, EnqueueAnswer, EnqueueOutcome, SettleOutcome, Unready, work_topic
+from dibs.engines.deciding.enqueueing import Known
 from dibs.engines.postgres import reading
 from dibs.engines.postgres.aftermath import put_aside
 from dibs.engines.postgres.bells import channel_of, payloads
 from dibs.engines.postgres.catalog import Missing, Stale
-from dibs.engines.postgres.deciding import Known, decide
 from dibs.engines.postgres.drafting import draft, first_day, is_plain
-from dibs.engines.postgres.enqueueing import hold_keys, refused, store
+from dibs.engines.postgres.enqueueing import decide, store
 from dibs.engines.postgres.entry import stored_answer
 from dibs.engines.postgres.guests import Face, Guest, guest_of
 from dibs.engines.postgres.guests.base import FAILED
@@ -36,6 +35,7 @@ from dibs.engines.postgres.settling import settle_records
 from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.store import Store
 from dibs.engines.postgres.transaction import Transaction
+from dibs.engines.values import EnqueueAnswer, SettleOutcome, Unready, work_topic
 from dibs.errors import DibsError, StoreBusy, StoreError, StoreMismatch, StoreUnavailable, UsageError
 
 __all__ = ["Joined", "Joiner"]
@@ -238,20 +238,15 @@ async def savepoint(face: Face) -> AsyncIterator[None]:
 
 async def enqueue_with_care(transaction: Transaction, tasks: Sequence[NewTask]) -> list[EnqueueAnswer]:
     """`enqueueing.enqueue`, all or none; tasks that could start at once in a guarded queue wait to be promoted."""
-    known = await Known.about(transaction, tasks)
-    answers = [decide(known, new, transaction.now) for new in tasks]
-    if refused(transaction, tasks, answers, True):
-        await hold_keys(known, [])
-        abandoned = EnqueueOutcome.ABANDONED
-        return [a if a.outcome not in ACCEPTED else EnqueueAnswer(abandoned, a.id) for a in answers]
-    put_off(known)
-    await store(known)
+    known, answers = await decide(transaction, tasks, atomic=True)
+    if not known.refused:
+        put_off(transaction, known)
+        await store(transaction, known)
     return answers
 
 
-def put_off(known: Known) -> None:
+def put_off(transaction: Transaction, known: Known) -> None:
     """Who makes a task of a guarded queue pending must hold the queue's lock. Claims do, and promote what is due."""
-    transaction = known.transaction
     guarded = {*transaction.catalog.guarded}
     at_once = transaction.now + 1
     for new in list(known.staged.values()):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 
-from dibs.engines.base import Finding, Level
 from dibs.engines.postgres.pool import Address, Connection, Pool
 from dibs.engines.postgres.statements import quoted, statement
+from dibs.engines.values import Finding, Level
 from dibs.errors import StoreMismatch, StoreUnavailable
 
 __all__ = ["check_direct_way", "check_way", "findings", "is_pooled"]

@@ -2,8 +2,8 @@
 
 The lock's number comes from the schema and the worker's id, so it is nobody else's. A worker's row says whether its
 process holds the lock, and at which server: only who should hold it can be missed. A process that is stopped or slow
-keeps its session; one whose session broke takes a new one at once, well before anybody has looked twice. Sessions end
-with their server, so after a restart or a failover nobody is missed who has not come back.
+keeps its session; one whose session broke takes a new one at once, well before anybody has looked twice. All sessions
+end with their server, so after a restart, a crash or a failover nobody is missed who has not come back.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import Any
 
-from dibs.engines.base import Beat
-from dibs.engines.postgres.bells import until_deaf
 from dibs.engines.postgres.faults import DRIVER_ERRORS
 from dibs.engines.postgres.pool import Address, Connection, Pool
 from dibs.engines.postgres.statements import statement
+from dibs.engines.values import Beat
 from dibs.errors import DibsError, StoreError, StoreMismatch
 
 __all__ = ["Presence"]
@@ -43,6 +42,10 @@ PATIENCE = 4
 """A session that could not be had for a while is asked for again after this part of that while."""
 
 MOMENT_SECONDS = 2.0
+RENEW_SECONDS = 15.0
+"""How often a session is asked whether it is still there, and at which server (see `hold.sql`)."""
+
+ANSWER_SECONDS = 5.0
 
 Rows = Callable[..., Awaitable[list[Any]]]
 
@@ -55,7 +58,7 @@ class Keeper:
         self.lines = lines
         self.rows = rows
         self.held_at: datetime | None = None
-        """Since when the server runs at which the lock is held; None while it is not held."""
+        """Since when sessions last at the server where the lock is held; None while it is not held."""
         self.settled = asyncio.Event()
         """The first try has ended."""
         self.missing_since: float | None = None
@@ -68,7 +71,7 @@ class Keeper:
             try:
                 async with self.session() as connection:
                     self.found()
-                    await until_deaf(connection)
+                    await self.stay(connection)
                 wait = SHORTEST_WAIT
             except (*DRIVER_ERRORS, DibsError) as error:
                 self.settled.set()
@@ -99,18 +102,34 @@ class Keeper:
         transport = connection._transport
         transports.add(transport)
         try:
-            hold = statement("hold", self.lines.address.schema)
-            found = await connection.fetchrow(hold, self.worker, connection.get_server_pid())
-            if not found["is_ours"]:
-                raise StoreMismatch(f"there is a pooler before {self.lines.address}, which shares sessions")
-            self.held_at = found["server_started"]
-            await self.say(self.held_at)
+            await self.hold(connection)
             self.settled.set()
             yield connection
         finally:
             self.held_at = None
             transports.discard(transport)
             connection.terminate()
+
+    async def stay(self, connection: Connection) -> None:
+        """Until the session ends, or does not answer when the lock is asked for once more."""
+        gone = asyncio.Event()
+        connection.add_termination_listener(lambda _: gone.set())
+        while not connection.is_closed():
+            try:
+                async with asyncio.timeout(RENEW_SECONDS):
+                    await gone.wait()
+            except TimeoutError:
+                await self.hold(connection)
+
+    async def hold(self, connection: Connection) -> None:
+        """Take the lock, and have the worker's row say at which server, if that is news."""
+        hold = statement("hold", self.lines.address.schema)
+        found = await connection.fetchrow(hold, self.worker, connection.get_server_pid(), timeout=ANSWER_SECONDS)
+        if not found["is_ours"]:
+            raise StoreMismatch(f"there is a pooler before {self.lines.address}, which shares sessions")
+        if found["since"] != self.held_at:
+            self.held_at = found["since"]
+            await self.say(self.held_at)
 
     async def say(self, held_at: datetime | None) -> None:
         """Have the worker's row say so; if the store can't be reached, the next sign of life will."""

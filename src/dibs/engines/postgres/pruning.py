@@ -15,7 +15,8 @@ from msgspec import Struct
 from dibs.core.limits import Bucket, Scope, limit_of, refill
 from dibs.core.states import State
 from dibs.core.times import DAY, Duration, Instant, day_of
-from dibs.engines.postgres.rows import columns, encode
+from dibs.engines.deciding.encoding import encode
+from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.transaction import Transaction
 
 __all__ = [

@@ -10,10 +10,12 @@ from dibs.core.moves import buried
 from dibs.core.settings import QueueSettings, reranks
 from dibs.core.states import UNFINISHED, WAITING, Reason, State
 from dibs.core.task import QueueRecord, QueueState
-from dibs.engines.base import Changed, ended_topic, work_topic
+from dibs.engines.deciding.admin import changes_text
+from dibs.engines.deciding.errands import Errand, What
 from dibs.engines.postgres.catalog import Catalog, Queue
 from dibs.engines.postgres.records import Records
-from dibs.engines.postgres.transaction import Errand, Snapshot, Transaction, What
+from dibs.engines.postgres.transaction import Snapshot, Transaction
+from dibs.engines.values import Changed, ended_topic, work_topic
 
 __all__ = ["bury_some", "delete_queue", "is_deletable", "queues", "set_queue", "set_queue_state"]
 
@@ -66,11 +68,6 @@ def changed_catalog(transaction: Transaction, queue: Queue) -> Catalog:
     catalog.queues = {**catalog.queues, queue.name: queue}
     catalog.rankings = {}
     return catalog
-
-
-def changes_text(old: QueueSettings, new: QueueSettings) -> str:
-    names = [name for name in QueueSettings.__struct_fields__ if name != "version"]
-    return ", ".join(f"{n}={getattr(new, n)}" for n in names if getattr(new, n) != getattr(old, n))
 
 
 async def set_queue_state(transaction: Transaction, name: str, state: QueueState, actor: str) -> Changed:

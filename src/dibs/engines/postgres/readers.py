@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import time
 
-from dibs.engines.base import Finding, Level
 from dibs.engines.postgres.pool import Address
+from dibs.engines.values import Finding, Level
 from dibs.errors import StoreError
 
 __all__ = ["Readiness", "lag_finding", "out_of_reach"]

@@ -7,59 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from msgspec import Struct, structs
+from msgspec import structs
 
-from dibs.core.limits import (
-    Bucket,
-    LimitState,
-    Scope,
-    free_slots,
-    limit_of,
-    limit_state,
-    limits_for,
-    refill,
-    spend,
-    tokens,
-    until_token,
-)
+from dibs.core.limits import Bucket, LimitState, Scope, limit_of, limit_state, limits_for
 from dibs.core.settings import Limit
-from dibs.core.times import Duration
+from dibs.engines.deciding.facts import partition_key
+from dibs.engines.deciding.rooms import Room, Whose, room_of
 from dibs.engines.postgres.catalog import Queue
 from dibs.engines.postgres.pages import Short
-from dibs.engines.postgres.rows import partition_key
 from dibs.engines.postgres.transaction import Snapshot
 
-__all__ = ["Room", "Rooms", "Whose", "limits"]
-
-Whose = tuple[str, Scope, str]
-
-
-class Room(Struct):
-    """What one limit still allows. `full` is the bucket as it was, refilled."""
-
-    limit: Limit
-    running: int
-    full: Bucket | None
-    started: int = 0
-
-    @property
-    def left(self) -> int | None:
-        """How many more may start; None: as many as there are."""
-        slots = free_slots(self.limit, self.running + self.started)
-        starts = None if self.full is None else tokens(self.spent(self.started))
-        return min((each for each in (slots, starts) if each is not None), default=None)
-
-    def spent(self, starts: int) -> Bucket:
-        """The bucket after so many starts."""
-        assert self.full is not None
-        return spend(self.full, starts)
-
-    @property
-    def opens_in(self) -> Duration | None:
-        """How long until there is a token, if there is none."""
-        if self.full is None or tokens(self.full) > 0:
-            return None
-        return until_token(self.full, self.limit)
+__all__ = ["Rooms", "limits"]
 
 
 class Rooms:
@@ -94,8 +52,7 @@ class Rooms:
             self.add((queue.name, scope, name), limit, count, buckets.get((scope, name)))
 
     def add(self, whose: Whose, limit: Limit, running: int, bucket: Bucket | None) -> None:
-        full = None if limit.rate is None else refill(bucket, limit, self.snapshot.now)
-        self.known[whose] = Room(limit, running, full)
+        self.known[whose] = room_of(limit, running, bucket, self.snapshot.now)
 
     async def know(self, partitions: Iterable[str]) -> None:
         """Look at partitions."""
@@ -134,7 +91,7 @@ class Rooms:
         if queue.name not in self.queues:
             return False
         room = self.room(queue, scope, whose)
-        return room is not None and room.left == 0
+        return room is not None and room.is_full
 
     def take(self, queue: Queue, name: str, partition: str | None) -> list[tuple[Whose, Room]]:
         """A task starts: it takes a slot, and a token, of each limit it stands under."""

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import msgspec
-from msgspec import structs
 
-from dibs.core.rhythm import Overlap, Rhythm, first_fire
-from dibs.core.schedules import UNPLANNABLE, ScheduleRecord, fire_id, plan, task_of
+from dibs.core.rhythm import Overlap, Rhythm
+from dibs.core.schedules import UNPLANNABLE, ScheduleRecord
 from dibs.core.states import UNFINISHED
 from dibs.core.task import NewTask
-from dibs.engines.base import FIRE_BATCH, SCHEDULES, Changed, EnqueueOutcome, Fired
-from dibs.engines.postgres.deciding import SCHEDULER
+from dibs.engines.deciding.encoding import encode
+from dibs.engines.deciding.scheduling import firing, moved_on, schedule_paused, schedule_set
 from dibs.engines.postgres.enqueueing import enqueue
-from dibs.engines.postgres.rows import encode
 from dibs.engines.postgres.transaction import Snapshot, Transaction
+from dibs.engines.values import FIRE_BATCH, SCHEDULES, Changed, Fired
 
 __all__ = ["delete_schedule", "fire", "pause_schedule", "schedules", "set_schedule"]
 
@@ -36,19 +35,15 @@ async def save(transaction: Transaction, record: ScheduleRecord) -> None:
 async def set_schedule(
     transaction: Transaction, name: str, rhythm: Rhythm, task: NewTask, declared: bool, actor: str
 ) -> Changed:
-    old, now = await find(transaction, name), transaction.now
-    if old is None:
-        next_fire_at = first_fire(rhythm, now)
-        new = ScheduleRecord(name=name, rhythm=rhythm, task=task, next_fire_at=next_fire_at, created_at=now)
-    else:
-        next_fire_at = old.next_fire_at if old.rhythm == rhythm else first_fire(rhythm, now)
-        new = structs.replace(old, rhythm=rhythm, task=task, next_fire_at=next_fire_at)
-    if declared:
-        new = structs.replace(new, declared=True, declared_at=now)
+    old = await find(transaction, name)
+    new, is_new = schedule_set(old, name, rhythm, task, declared, transaction.now)
     await save(transaction, new)
-    if old is not None and (old.rhythm, old.task) == (rhythm, task):
-        return Changed.UNCHANGED
-    await transaction.remember(actor, "set schedule", name)
+    return await told(transaction, actor, "set schedule", name) if is_new else Changed.UNCHANGED
+
+
+async def told(transaction: Transaction, actor: str, act: str, name: str) -> Changed:
+    """A schedule has changed."""
+    await transaction.remember(actor, act, name)
     transaction.topics.add(SCHEDULES)
     return Changed.DONE
 
@@ -59,19 +54,14 @@ async def pause_schedule(transaction: Transaction, name: str, paused: bool, acto
         return Changed.UNKNOWN
     if old.paused is paused:
         return Changed.UNCHANGED
-    next_fire_at = old.next_fire_at if paused else first_fire(old.rhythm, transaction.now)
-    await save(transaction, structs.replace(old, paused=paused, next_fire_at=next_fire_at))
-    await transaction.remember(actor, "pause schedule" if paused else "resume schedule", name)
-    transaction.topics.add(SCHEDULES)
-    return Changed.DONE
+    await save(transaction, schedule_paused(old, paused, transaction.now))
+    return await told(transaction, actor, "pause schedule" if paused else "resume schedule", name)
 
 
 async def delete_schedule(transaction: Transaction, name: str, actor: str) -> Changed:
     if await transaction.write("delete_schedule", name) == 0:
         return Changed.UNKNOWN
-    await transaction.remember(actor, "delete schedule", name)
-    transaction.topics.add(SCHEDULES)
-    return Changed.DONE
+    return await told(transaction, actor, "delete schedule", name)
 
 
 async def fire(transaction: Transaction) -> Fired:
@@ -94,28 +84,15 @@ async def fire(transaction: Transaction) -> Fired:
 
 async def fire_one(transaction: Transaction, record: ScheduleRecord) -> Fired:
     """Enqueue what a schedule has due and move it on, or leave both when its queue does not take it."""
-    plans = plan(record, transaction.now)
     overlaps = record.rhythm.overlap is Overlap.SKIP and await is_unfinished(transaction, record.last_task)
-    fires = () if overlaps else plans.fires
-    tasks = [structs.replace(task_of(record, at, fire_id(record.name, at)), client=SCHEDULER) for at in fires]
-    answers = await enqueue(transaction, tasks, True) if tasks else []
+    fired = firing(record, overlaps, transaction.now)
+    answers = await enqueue(transaction, fired.tasks, True) if fired.tasks else []
     await transaction.flush()  # the next one may be of the same queue, and looks at its depth
-    if any(answer.outcome in (EnqueueOutcome.FULL, EnqueueOutcome.DRAINING) for answer in answers):
+    moved = moved_on(fired, answers)
+    if moved is None:
         return Fired()
-    skipped = plans.skipped + (len(plans.fires) if overlaps else 0)
-    ids = [answer.id for answer in answers]
-    await save(
-        transaction,
-        structs.replace(
-            record,
-            next_fire_at=plans.next_fire_at,
-            last_fire_at=fires[-1] if fires else record.last_fire_at,
-            last_task=ids[-1] if ids else record.last_task,
-            fired=record.fired + len(fires),
-            skipped=record.skipped + skipped,
-        ),
-    )
-    return Fired(ids, skipped)
+    await save(transaction, moved)
+    return Fired([answer.id for answer in answers], fired.skipped)
 
 
 async def is_unfinished(transaction: Transaction, task_id: str | None) -> bool:

@@ -15,17 +15,22 @@ from dibs.core.priority import effective
 from dibs.core.settings import FALLBACK
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, QueueState
-from dibs.core.times import Duration, Instant
-from dibs.engines.base import Claimed, ClaimRequest, Counter
+from dibs.core.times import SECOND, Duration, Instant
+from dibs.engines.deciding.facts import decode_facts
 from dibs.engines.postgres.catalog import Catalog, Queue, Stream
 from dibs.engines.postgres.choosing import Chosen, Front, choose
+from dibs.engines.postgres.cursors import Window
 from dibs.engines.postgres.gating import let_forward, next_opening, open_refilled
 from dibs.engines.postgres.pages import Pages, Short
 from dibs.engines.postgres.rooms import Rooms
-from dibs.engines.postgres.rows import Row, columns, decode_facts
+from dibs.engines.postgres.rows import Row, columns
 from dibs.engines.postgres.transaction import Transaction
+from dibs.engines.values import Claimed, ClaimRequest, Counter
 
-__all__ = ["Care", "given_before", "is_chosen_from", "leased_task", "serve", "served_queues", "streams_for"]
+__all__ = ["MOMENT", "Care", "given_before", "is_chosen_from", "leased_task", "serve", "served_queues", "streams_for"]
+
+MOMENT: Duration = SECOND // 10
+"""When to look again at what is due, but somebody has locked (the same as in `functions/claim.sql`)."""
 
 
 class Care(Exception):  # not an error: something has to be done first
@@ -95,19 +100,19 @@ async def given_before(transaction: Transaction, request: ClaimRequest) -> Claim
         return None
     records = [transaction.record(row) for row in rows]
     tasks = [leased(record, transaction.settings(record.queue)) for record in records]
-    return Claimed(tasks, await next_due_in(transaction, request))
+    return Claimed(tasks, await next_due_in(transaction, request, Window()))
 
 
-async def serve(transaction: Transaction, request: ClaimRequest, careless: bool) -> Claimed:
+async def serve(transaction: Transaction, request: ClaimRequest, careless: bool, window: Window) -> Claimed:
     queues = served_queues(transaction.catalog, request)
     locked = sorted(queue.name for _, queue in queues if is_chosen_from(transaction.catalog, queue))
     if locked:
         await transaction.value("lock_queues", locked)
-    care, due = await transaction.row("care", transaction.now)
+    low, _ = window.bounds
+    care, due = await transaction.row("care", transaction.now, low)
     if care and not careless:
         raise Care
-    if due:
-        await transaction.value("promote", transaction.now, PROMOTE_BATCH)
+    promoted = await transaction.value("promote", transaction.now, PROMOTE_BATCH, low) if due else 0
     await open_refilled(transaction, [queue for _, queue in queues])
     fronts, chosen = await chosen_from(transaction, request, queues)
     tasks = await lease(transaction, request, chosen)
@@ -115,7 +120,8 @@ async def serve(transaction: Transaction, request: ClaimRequest, careless: bool)
         await front.finish()
     if transaction.partitions:
         await let_forward(transaction)
-    return Claimed(tasks, await next_due_in(transaction, request))
+    due_in = await next_due_in(transaction, request, window)
+    return Claimed(tasks, MOMENT if due_in == 0 and promoted < PROMOTE_BATCH else due_in)
 
 
 async def chosen_from(
@@ -174,12 +180,16 @@ async def spend(transaction: Transaction, taken: list[Chosen]) -> None:
         await transaction.write("save_buckets", *columns(list(rooms.values()), 6))
 
 
-async def next_due_in(transaction: Transaction, request: ClaimRequest) -> Duration | None:
+async def next_due_in(transaction: Transaction, request: ClaimRequest, window: Window) -> Duration | None:
     """In how long a waiting task, an expiry or a start token falls due; at once if errands are left."""
-    next_at, errands_left = await transaction.row("next_due")
+    low, ahead = window.bounds
+    until = None if ahead is None else transaction.now + ahead
+    next_at, errands_left, took = await transaction.row("next_due", low, until)
+    window.learn(transaction.now, took, due=next_at is not None and next_at <= transaction.now)
     if errands_left:
         return 0
-    waits = [] if next_at is None else [max(0, next_at - transaction.now)]
+    times = [each for each in (next_at, until) if each is not None]
+    waits = [max(0, each - transaction.now) for each in times]
     for _, queue in served_queues(transaction.catalog, request):
         if queue.settings.limits_starts:
             waits += await token_waits(transaction, queue)

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from dibs.core.lease import LONGEST_RUN, RESCUE_BATCH, extended
-from dibs.core.moves import lost, settled
-from dibs.core.states import UNFINISHED, State
-from dibs.core.task import HistoryEntry, HistoryEvent, Lease, Outcome, Settlement
+from dibs.core.lease import LONGEST_RUN, RESCUE_BATCH
+from dibs.core.task import Lease, Outcome, Settlement
 from dibs.core.times import Instant
-from dibs.engines.base import Counter, ExtendAnswer, ExtendOutcome, Extension, Rescued, SettleOutcome, ended_topic
+from dibs.engines.deciding.encoding import encode
+from dibs.engines.deciding.settling import Part, held_answer, lose_all, settle_one, without_repeats
 from dibs.engines.postgres.cursors import BEGINNING
 from dibs.engines.postgres.records import Records
-from dibs.engines.postgres.rows import Row, columns, decode_facts, encode
+from dibs.engines.postgres.rows import Row, columns
 from dibs.engines.postgres.store import TASKS, Store
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.postgres.working import bury
+from dibs.engines.values import ExtendAnswer, ExtendOutcome, Extension, Rescued, SettleOutcome, ended_topic
 
 __all__ = ["extend", "rescue", "settle"]
-
-Rows = list[tuple[int, Settlement]]
 
 NEWCOMER_SECONDS = 8.0
 """Whoever has just opened the store can't know whether it has been away. If it has, every lease has run out, and those
@@ -43,16 +41,7 @@ async def settle(store: Store, settlements: Sequence[Settlement], now: Instant |
     return [answers[i] for i in range(len(settlements))]
 
 
-def without_repeats(settlements: Sequence[Settlement]) -> Iterator[Rows]:
-    """The settlements in parts, none of which names a task twice."""
-    left = list(enumerate(settlements))
-    while left:
-        part: dict[str, tuple[int, Settlement]] = {}
-        left = [each for each in left if part.setdefault(each[1].lease.id, each) is not each]
-        yield list(part.values())
-
-
-async def complete(store: Store, part: Rows, answers: dict[int, SettleOutcome], now: Instant | None) -> None:
+async def complete(store: Store, part: Part, answers: dict[int, SettleOutcome], now: Instant | None) -> None:
     """`moves.settled` for completions: rows move to where finished tasks are kept, in one statement."""
     runs = sorted((each.lease.id, each.lease.number, each.result, position) for position, each in part)
     ids, numbers, results, positions = zip(*runs, strict=True)
@@ -83,33 +72,6 @@ async def settle_records(transaction: Transaction, settlements: Sequence[Settlem
     return answers
 
 
-def settle_one(transaction: Transaction, records: Records, settlement: Settlement) -> SettleOutcome:
-    lease = settlement.lease
-    record = records.get(lease.id)
-    if record is None or record.state is not State.RUNNING or record.lease != lease.number:
-        if record is not None and 0 < lease.number == record.settled_lease:
-            return SettleOutcome.ALREADY
-        return refuse(transaction, records, settlement)
-    after, entry = settled(record, settlement, transaction.standing(record.queue), transaction.now)
-    records.put(after, entry)
-    if settlement.outcome is Outcome.RETRY and after.state is State.RETRYING:
-        transaction.tally(Counter.RETRIES, after.queue)
-    transaction.tell(record.queue, after.state)
-    return SettleOutcome.DONE
-
-
-def refuse(transaction: Transaction, records: Records, settlement: Settlement) -> SettleOutcome:
-    """A zombie's report: counted, and noted in the history of a task that is still unfinished."""
-    record = records.get(settlement.lease.id)
-    transaction.tally(Counter.REFUSED, record.queue if record else "")
-    if record is not None and record.state in UNFINISHED:
-        number = settlement.lease.number
-        note = f"a late {settlement.outcome} by lease {number}"
-        entry = HistoryEntry(at=transaction.now, event=HistoryEvent.REFUSED, lease=number, note=note)
-        records.note(record.id, entry)
-    return SettleOutcome.REFUSED
-
-
 async def extend(store: Store, extensions: Sequence[Extension], now: Instant | None) -> list[ExtendAnswer]:
     """One statement. A lease named twice gets the later span; progress stays unless it is given."""
     if not extensions:
@@ -123,18 +85,12 @@ async def extend(store: Store, extensions: Sequence[Extension], now: Instant | N
     asked = sorted((lease.id, lease.number, by, progress) for lease, (by, progress) in merged.items())
     rows = await store.rows("extend", now, *columns(asked, 4), LONGEST_RUN)
     held = {Lease(str(row["id"]), row["lease"]): row for row in rows}
-    return [held_answer(held.get(each.lease), each) for each in extensions]
-
-
-def held_answer(row: Row | None, extension: Extension) -> ExtendAnswer:
-    if row is None:
-        return ExtendAnswer(ExtendOutcome.LOST)
-    now, started_at = row["now"], row["started_at"]
-    expires_at = extended(started_at, now, extension.by)
-    if row["facts"] is not None:
-        return ExtendAnswer(ExtendOutcome.CANCEL, expires_at, decode_facts(row["facts"]).cancel_reason or "")
-    over = now >= started_at + LONGEST_RUN
-    return ExtendAnswer(ExtendOutcome.EXHAUSTED if over else ExtendOutcome.HELD, expires_at)
+    return [
+        ExtendAnswer(ExtendOutcome.LOST)
+        if (row := held.get(each.lease)) is None
+        else held_answer(row["started_at"], row["now"], each.by, row["facts"])
+        for each in extensions
+    ]
 
 
 async def rescue(store: Store, now: Instant | None) -> Rescued:
@@ -165,12 +121,7 @@ async def take_back(transaction: Transaction, low: Instant, absent: list[str]) -
 
 async def lose(transaction: Transaction, rows: list[Row]) -> list[str]:
     """`moves.lost` for tasks whose rows are locked; their ids."""
-    records, found = Records(transaction), []
-    for record in records.see(rows):
-        after, entry = lost(record, transaction.standing(record.queue), transaction.now)
-        records.put(after, entry)
-        transaction.tally(Counter.LOSSES, record.queue)
-        transaction.tell(record.queue, after.state)
-        found.append(record.id)
+    records = Records(transaction)
+    lost = lose_all(transaction, records, records.see(rows))
     await records.flush()
-    return found
+    return lost

@@ -13,20 +13,22 @@ from msgspec import Struct
 
 from dibs.core.settings import QueueSettings
 from dibs.core.times import Instant
-from dibs.engines.base import Finding, Level
+from dibs.engines.deciding.encoding import encode
 from dibs.engines.postgres.aftermath import conclude
 from dibs.engines.postgres.bells import Bells
 from dibs.engines.postgres.catalog import Catalog, Missing, Stale
-from dibs.engines.postgres.cursors import Cursors, RescueCursor, Window
+from dibs.engines.postgres.cursors import RescueCursor
 from dibs.engines.postgres.faults import DRIVER_ERRORS, LOST, OCCUPIED, READ_ONLY, REPEATABLE, translation
 from dibs.engines.postgres.layout import prepare
+from dibs.engines.postgres.looking import Lookout
 from dibs.engines.postgres.pool import LOOK, WRITE, Address, Connection, Pool, transaction
 from dibs.engines.postgres.pooling import check_direct_way, check_way
 from dibs.engines.postgres.presence import Presence
 from dibs.engines.postgres.readers import Readiness, lag_finding, out_of_reach
-from dibs.engines.postgres.rows import columns, encode
+from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.transaction import Snapshot, Transaction
+from dibs.engines.values import Finding, Level
 from dibs.errors import StoreBusy, StoreError, StoreMismatch
 
 __all__ = ["NOTHING", "ONCE", "SETTINGS", "TASKS", "Reach", "Store"]
@@ -79,10 +81,9 @@ class Store:
         self.opened_at = time.monotonic()
         self.pool = Pool(address)
         self.catalog = Catalog()
-        self.cursors = Cursors()
-        self.window = Window()
         self.rescue_cursor = RescueCursor()
         self.bells = Bells(self.pool, asyncio.get_running_loop())
+        self.lookout = Lookout(self.rows, self.bells.bell.ring_all)
         self.presence = Presence(address, self.rows)
         reading = address.reading()
         self.reader = None if reading is None else Store(reading)
@@ -98,6 +99,7 @@ class Store:
         await self.persist(attempt)
 
     async def close(self) -> None:
+        await self.lookout.close()
         await self.presence.close()
         await self.bells.close()
         await self.pool.close()

@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from dibs.core.times import day_of
-from dibs.engines.base import Finding, Level
 from dibs.engines.postgres.statements import fingerprint, migration_scripts, quoted
 from dibs.engines.postgres.transaction import Snapshot
+from dibs.engines.values import Finding, Level
 
 __all__ = ["server_findings", "store_findings"]
 

@@ -4,50 +4,22 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
-from enum import StrEnum
 from typing import Any
 
-from msgspec import Struct
-
 from dibs.core.settings import QueueSettings
-from dibs.core.states import WAITING, State
+from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.core.times import Instant
-from dibs.engines.base import AuditEntry, Counter, ended_topic, work_topic
+from dibs.engines.deciding.encoding import encode
+from dibs.engines.deciding.errands import Errand
+from dibs.engines.deciding.transaction import topics_of
 from dibs.engines.postgres.catalog import Catalog, Missing, Queue, StreamKey, band_of_record
 from dibs.engines.postgres.pool import Connection
-from dibs.engines.postgres.rows import Row, columns, encode, real_ids, record_of
+from dibs.engines.postgres.rows import Row, columns, real_ids, record_of
 from dibs.engines.postgres.statements import statement
+from dibs.engines.values import AuditEntry, Counter
 
-__all__ = ["Errand", "Snapshot", "Transaction", "What"]
-
-
-class What(StrEnum):
-    """What is left to be followed up."""
-
-    ENDED = "ended"  # the open edges that lead to a task that has ended
-    LEFT = "left"  # the open edges of a task that has ended while it waited
-    WEIGHED = "weighed"  # the open edges of a task whose urgency has changed
-    CANCEL = "cancel"  # the members of a workflow
-    REPLAY = "replay"
-    FORGET = "forget"  # the edges of tasks that are gone
-    REGATE = "regate"  # the partitions of a queue whose limit has changed
-    TOUCHED = "touched"  # partitions in which something has moved, without their queue's lock
-
-
-class Errand(Struct, omit_defaults=True):
-    """Something to go on with, about a task, a workflow or a queue. `n` is its number if it is stored already.
-
-    `after` is how far it has come.
-    """
-
-    what: What
-    about: str
-    state: State = State.COMPLETED
-    note: str = ""
-    actor: str = ""
-    after: str = ""
-    n: int | None = None
+__all__ = ["Snapshot", "Transaction"]
 
 
 class Snapshot:
@@ -172,12 +144,7 @@ class Transaction(Snapshot):
 
     def tell(self, queue: str, state: State) -> None:
         """Note whom to ring for a task that has come to `state`."""
-        if state in WAITING:  # for later, too: whoever sleeps until something falls due must learn of it
-            self.topics.add(work_topic(queue))
-        else:
-            self.topics.add(ended_topic(queue))
-        if self.settings(queue).limits_starts:  # a slot may have come free
-            self.topics.add(work_topic(queue))
+        self.topics.update(topics_of(queue, state, self.settings(queue)))
 
     async def remember(self, actor: str, act: str, target: str, detail: str = "") -> None:
         """One line of the audit log."""

@@ -15,21 +15,18 @@ from itertools import islice
 
 import msgspec
 
-from dibs.core.graph import ERRAND_BUDGET, Rule, Verdict, judge
-from dibs.core.moves import buried, cancelled, inherits, unblocked
-from dibs.core.states import UNFINISHED, Reason, State
-from dibs.core.task import TaskRecord
-from dibs.engines.base import Need
+from dibs.core.graph import ERRAND_BUDGET, Rule
+from dibs.core.moves import inherits
+from dibs.core.states import UNFINISHED
+from dibs.engines.deciding.errands import Done, Errand
+from dibs.engines.deciding.waiting import ANY_WEIGHT, judged, release
 from dibs.engines.postgres.records import Records
 from dibs.engines.postgres.rows import columns
-from dibs.engines.postgres.transaction import Errand, Snapshot, Transaction
+from dibs.engines.postgres.transaction import Snapshot, Transaction
+from dibs.engines.values import Need
 
-__all__ = ["Done", "end", "follow_ends", "followers", "forget", "inherit_anew", "leave", "needs", "weigh"]
+__all__ = ["follow_ends", "followers", "forget", "inherit_anew", "leave", "needs", "weigh"]
 
-ANY_WEIGHT = -1
-"""No edge has it, so every edge differs from it."""
-
-Done = tuple[int, list[Errand]]
 Edge = tuple[str, int, str]
 """Dependent, slot, prerequisite."""
 
@@ -40,47 +37,15 @@ async def follow_ends(transaction: Transaction, errands: list[Errand], most: int
     """Judge open edges that lead to tasks that have ended."""
     edges = await transaction.rows("open_edges_to", [errand.about for errand in errands], most)
     unfinished = errands[max(edge["position"] for edge in edges) :] if len(edges) == most else []
-    ends: dict[str, tuple[Verdict, str]] = {}
-    goes: dict[str, None] = {}
-    for edge in sorted(edges, key=lambda edge: (edge["position"], str(edge["dependent"]), edge["slot"])):
-        errand, dependent = errands[edge["position"]], str(edge["dependent"])
-        verdict = judge(Rule(edge["rule"]), errand.state)
-        if verdict is Verdict.GO:
-            goes[dependent] = None
-        else:
-            ends.setdefault(dependent, (verdict, f"{errand.about} is {errand.state}"))
     if edges:
+        asked = [(edge["position"], str(edge["dependent"]), edge["slot"], Rule(edge["rule"])) for edge in edges]
+        ends, goes = judged(errands, asked)
         records = Records(transaction)
         await records.load([*ends, *goes])
         await transaction.write("close_edges", [e["dependent"] for e in edges], [e["slot"] for e in edges])
-        await apply(transaction, records, ends, [each for each in goes if each not in ends])
+        release(transaction, records, ends, await records.those("needing", goes))
+        await records.flush()
     return max(len(edges), len(errands) - len(unfinished)), unfinished
-
-
-async def apply(
-    transaction: Transaction, records: Records, ends: dict[str, tuple[Verdict, str]], goes: list[str]
-) -> None:
-    """Dependents end as their edges say, or are unblocked if nothing else keeps them."""
-    needing = await records.those("needing", goes)
-    for record in list(records.current.values()):
-        if record.state is not State.BLOCKED:
-            continue
-        if record.id in ends:
-            end(transaction, records, record, *ends[record.id])
-        elif record.id not in needing:
-            records.put(unblocked(record, transaction.settings(record.queue), transaction.now))
-        else:
-            continue
-        transaction.tell(record.queue, records.current[record.id].state)
-    await records.flush()
-
-
-def end(transaction: Transaction, records: Records, record: TaskRecord, verdict: Verdict, note: str) -> None:
-    """A blocked task ends because of what it waited for."""
-    if verdict is Verdict.CANCEL:
-        records.put(*cancelled(record, note, "", transaction.now, Reason.DEPENDENCY))
-    else:
-        records.put(*buried(record, Reason.DEPENDENCY, "", transaction.now, note))
 
 
 async def leave(transaction: Transaction, errands: list[Errand], most: int) -> Done:

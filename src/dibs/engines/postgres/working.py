@@ -9,9 +9,10 @@ import msgspec
 from msgspec import structs
 
 from dibs.core.task import WorkerState
-from dibs.engines.base import Beat, Changed, WorkerRecord, worker_record, worker_topic
-from dibs.engines.postgres.rows import columns, encode
+from dibs.engines.deciding.encoding import encode
+from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.transaction import Snapshot, Transaction
+from dibs.engines.values import Beat, Changed, WorkerRecord, worker_record, worker_topic
 
 __all__ = ["beat", "bury", "leave", "set_worker_state", "workers"]
 

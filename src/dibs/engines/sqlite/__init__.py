@@ -2,9 +2,10 @@
 
 `engine` is the async face and only chooses where verbs run; the verbs are plain functions on a `Transaction`, one
 module per concern (`enqueueing`, `claiming`, `settling`, `admin`, `workflows`, `scheduling`, `reading`, `queueing`,
-`working`, `housekeeping`, `care`). Behind them: `deciding` (new tasks), `choosing` (claims), `ordering`, `heads` and
-`shares` (who is next), `rooms` and `gating` (limits), `waiting` (edges), and `aftermath`, with which every write ends.
-Statements are files in `sql/`, the layout is the sum of `migrations/`. Invariants:
+`working`, `housekeeping`, `care`). Behind them: `choosing` (claims), `ordering`, `heads` and `shares` (who is next),
+`rooms` and `gating` (limits), `waiting` (edges), and `aftermath`, with which every write ends. They read and write;
+what is not this engine's own to decide is decided in `dibs.engines.deciding`. Statements are files in `sql/`, the
+layout is the sum of `migrations/`. Invariants:
 
 - One writer connection per process and file, under a lock; every write is one `BEGIN IMMEDIATE` transaction.
 - A hot statement is one step: batches go in and come out as one JSON value, because the driver gives up the GIL at

@@ -6,19 +6,19 @@ stored, and claims go on with it.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 
 import msgspec
 
 from dibs.core.graph import ERRAND_BUDGET
+from dibs.engines.deciding.encoding import to_json
+from dibs.engines.deciding.errands import WALKS, Done, Errand, What, finished, stored_errand, take_alike
 from dibs.engines.sqlite import gating, waiting, workflows
-from dibs.engines.sqlite.rows import to_json
-from dibs.engines.sqlite.transaction import Errand, Transaction, What
+from dibs.engines.sqlite.transaction import Transaction
 
 __all__ = ["conclude", "resume"]
 
-STEPS: dict[What, Callable[[Transaction, list[Errand], int], waiting.Done]] = {
+STEPS: dict[What, Callable[[Transaction, list[Errand], int], Done]] = {
     What.ENDED: waiting.follow_ends,
     What.LEFT: waiting.leave,
     What.WEIGHED: waiting.weigh,
@@ -28,11 +28,7 @@ STEPS: dict[What, Callable[[Transaction, list[Errand], int], waiting.Done]] = {
     What.REGATE: gating.regate_some,
 }
 
-WALKS = frozenset({What.CANCEL, What.REPLAY, What.REGATE})
-"""Errands that note how far they have come."""
-
 stored_decoder = msgspec.json.Decoder(list[tuple[int, str]])
-errand_decoder = msgspec.json.Decoder(Errand)
 
 
 def conclude(transaction: Transaction) -> None:
@@ -48,10 +44,8 @@ def resume(transaction: Transaction) -> None:
     """Go on with what earlier transactions have left, and then with what this one has caused."""
     own = list(transaction.errands)
     transaction.errands.clear()
-    for n, errand in stored_decoder.decode(transaction.value("errands", ERRAND_BUDGET)):
-        stored = errand_decoder.decode(errand)
-        stored.n = n
-        transaction.errands.append(stored)
+    stored = stored_decoder.decode(transaction.value("errands", ERRAND_BUDGET))
+    transaction.errands.extend(stored_errand(n, told) for n, told in stored)
     transaction.errands.extend(own)
     run(transaction)
 
@@ -65,8 +59,7 @@ def run(transaction: Transaction) -> None:
         alike = take_alike(errands, left)
         taken, unfinished = STEPS[alike[0].what](transaction, alike, left)
         errands.extendleft(reversed(unfinished))
-        kept = {errand.n for errand in unfinished}
-        done += [errand.n for errand in alike if errand.n is not None and errand.n not in kept]
+        done += finished(alike, unfinished)
         left -= taken
     if done:
         transaction.write("delete_errands", to_json(done))
@@ -74,12 +67,3 @@ def run(transaction: Transaction) -> None:
     if changed:
         transaction.write("save_errands", to_json(changed))
     errands.clear()
-
-
-def take_alike(errands: deque[Errand], most: int) -> list[Errand]:
-    """The first errands that are of one kind: they are done together."""
-    what = errands[0].what
-    alike: list[Errand] = []
-    while errands and errands[0].what is what and len(alike) < most:
-        alike.append(errands.popleft())
-    return alike

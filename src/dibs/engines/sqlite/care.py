@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dibs.core.states import State
-from dibs.engines.base import Finding, Level
 from dibs.engines.sqlite.faults import translated
 from dibs.engines.sqlite.stores import connect
 from dibs.engines.sqlite.transaction import Snapshot
+from dibs.engines.values import Finding, Level
 from dibs.errors import UsageError
 
 __all__ = ["backup", "check"]

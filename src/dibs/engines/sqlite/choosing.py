@@ -8,15 +8,15 @@ from itertools import chain, groupby
 
 from dibs.core.limits import Scope
 from dibs.core.times import Instant
-from dibs.engines.base import COUNT_LIMIT, ClaimRequest
+from dibs.engines.deciding.encoding import to_json
 from dibs.engines.sqlite.catalog import Queue, Stream
 from dibs.engines.sqlite.gating import GATE_BUDGET, gate
 from dibs.engines.sqlite.heads import Head, read_group, read_stream, read_turns
 from dibs.engines.sqlite.ordering import SMALLEST_CHUNK, Lane, chunk_for, lanes_of
 from dibs.engines.sqlite.rooms import Rooms
-from dibs.engines.sqlite.rows import to_json
 from dibs.engines.sqlite.shares import Turns, clock_of, save_turns
 from dibs.engines.sqlite.transaction import Transaction
+from dibs.engines.values import COUNT_LIMIT, ClaimRequest
 
 __all__ = ["Front", "choose"]
 
@@ -172,7 +172,7 @@ class Front:
         """A task takes its slots and tokens. If its partition has room left, the next one behind it may start too."""
         name = self.transaction.catalog.streams[head.stream].name
         for room in self.rooms.of_task(self.queue.name, name, head.partition):
-            room.take()
+            room.started += 1
         partition = None if head.partition is None else self.rooms.of(self.queue.name, Scope.PARTITION, head.partition)
         if head.partition is None or partition is None:
             return

@@ -15,7 +15,8 @@ from dibs.core.settings import FALLBACK, QueueSettings
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, QueueState
 from dibs.core.times import Duration, Instant
-from dibs.engines.base import Claimed, ClaimRequest, Counter
+from dibs.engines.deciding.encoding import to_json
+from dibs.engines.deciding.facts import decode_facts
 from dibs.engines.sqlite.aftermath import resume
 from dibs.engines.sqlite.catalog import Stream
 from dibs.engines.sqlite.choosing import Front, choose
@@ -23,8 +24,9 @@ from dibs.engines.sqlite.gating import let_forward, next_opening, open_refilled
 from dibs.engines.sqlite.heads import Head
 from dibs.engines.sqlite.records import Records
 from dibs.engines.sqlite.rooms import Rooms
-from dibs.engines.sqlite.rows import decode_facts, decode_rows, to_json
+from dibs.engines.sqlite.rows import decode_rows
 from dibs.engines.sqlite.transaction import Transaction
+from dibs.engines.values import Claimed, ClaimRequest, Counter
 
 __all__ = ["claim"]
 
@@ -161,7 +163,7 @@ class Desk:
         for (number, share), count in self.groups(chosen).items():
             transaction.count_pending(number, share, -count)
             transaction.count(State.RUNNING, number, count)
-            transaction.count(Counter.CLAIMED, streams[number].queue, count)
+            transaction.tally(Counter.CLAIMED, streams[number].queue, count)
             self.pending[number] -= count
         if self.next_expiry is not None:  # it may have been claimed just now
             self.next_expiry = transaction.value("next_expiry")

@@ -24,37 +24,7 @@ from dibs.core.task import (
     WorkerState,
 )
 from dibs.core.times import Instant
-from dibs.engines.base import (
-    AuditEntry,
-    Beat,
-    CancelOutcome,
-    Changed,
-    ChoreRecord,
-    Claimed,
-    ClaimRequest,
-    Counter,
-    Engine,
-    EnqueueAnswer,
-    ExtendAnswer,
-    Extension,
-    Feature,
-    Finding,
-    Fired,
-    Joined,
-    Minute,
-    Need,
-    NewWorkflow,
-    Page,
-    Position,
-    Query,
-    Rescued,
-    SettleOutcome,
-    Subscription,
-    TenantRecord,
-    Term,
-    WorkerRecord,
-    WorkflowRecord,
-)
+from dibs.engines.base import Engine, Joined, Subscription
 from dibs.engines.sqlite import (
     admin,
     care,
@@ -78,6 +48,34 @@ from dibs.engines.sqlite import (
 from dibs.engines.sqlite.layout import pending_migrations, pending_script
 from dibs.engines.sqlite.pruning import Step
 from dibs.engines.sqlite.stores import Reader, Store, Synchronous, registry
+from dibs.engines.values import (
+    AuditEntry,
+    Beat,
+    CancelOutcome,
+    Changed,
+    ChoreRecord,
+    Claimed,
+    ClaimRequest,
+    Counter,
+    EnqueueAnswer,
+    ExtendAnswer,
+    Extension,
+    Feature,
+    Finding,
+    Fired,
+    Minute,
+    Need,
+    NewWorkflow,
+    Page,
+    Position,
+    Query,
+    Rescued,
+    SettleOutcome,
+    TenantRecord,
+    Term,
+    WorkerRecord,
+    WorkflowRecord,
+)
 from dibs.errors import Closed, InvalidOption
 
 __all__ = ["SqliteEngine"]

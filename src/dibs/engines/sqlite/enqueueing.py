@@ -3,37 +3,48 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import cast
 
-from dibs.core.graph import Edge, Verdict, inherited_within
-from dibs.core.limits import Scope, spend
-from dibs.core.moves import admit, replaced
+import msgspec
+from msgspec import Struct, structs
+
+from dibs.core.limits import Bucket, Scope
 from dibs.core.priority import rank
-from dibs.core.settings import FALLBACK, resolve
+from dibs.core.settings import resolve
 from dibs.core.states import ENDED, State
 from dibs.core.task import NewTask, QueueState
-from dibs.engines.base import (
-    ACCEPTED,
-    REJECTED,
-    Counter,
-    EnqueueAnswer,
-    EnqueueOutcome,
-    NewWorkflow,
-    work_topic,
-)
+from dibs.core.times import Instant
+from dibs.engines.deciding.encoding import to_json
+from dibs.engines.deciding.enqueueing import HeldKey, Known, answer_all, due_at_first, replace_all
+from dibs.engines.deciding.facts import facts_for, partition_key
+from dibs.engines.deciding.waiting import end
 from dibs.engines.sqlite.catalog import Queue
-from dibs.engines.sqlite.deciding import Known, decide, due_at_first, worst_verdict
 from dibs.engines.sqlite.records import Records
-from dibs.engines.sqlite.rows import Facts, partition_key, to_json
 from dibs.engines.sqlite.transaction import ROWS, Transaction
-from dibs.engines.sqlite.waiting import end, inherit_anew
+from dibs.engines.sqlite.waiting import inherit_anew
+from dibs.engines.values import Counter, EnqueueAnswer, EnqueueOutcome, NewWorkflow, work_topic
 
 __all__ = ["enqueue", "store"]
 
 EDGES = 1000
 """Edges that are written together."""
+
+
+class StoredKey(Struct, array_like=True, frozen=True):
+    """A row of dibs_keys. The key itself is JSON text: people choose it, and it may hold anything."""
+
+    queue: str
+    key: str
+    task: str
+    fingerprint: str
+    held_until: Instant
+
+
+keys_decoder = msgspec.json.Decoder(list[StoredKey])
+key_decoder = msgspec.json.Decoder(str)
+states_decoder = msgspec.json.Decoder(list[tuple[str, State]])
 
 
 def enqueue(
@@ -44,14 +55,13 @@ def enqueue(
     if workflow is None and all_plain(transaction, tasks, highest):
         rows = write_plain(transaction, tasks)
         return [EnqueueAnswer(EnqueueOutcome.ENQUEUED, cast(str, row[0]), cast(State, row[2])) for row in rows]
-    known = Known(transaction, tasks, highest)
-    answers = [decide(known, new, transaction.now) for new in tasks]
-    if len(known.staged) < len(tasks) and refused(transaction, tasks, answers, atomic):
-        abandoned = EnqueueOutcome.ABANDONED
-        return [a if a.outcome not in ACCEPTED else EnqueueAnswer(abandoned, a.id) for a in answers]
+    known = known_about(transaction, tasks, highest)
+    answers = answer_all(transaction, known, atomic)
+    if known.refused:
+        return answers
     if workflow is not None:
         transaction.write("add_workflow", workflow.id, workflow.name, transaction.now)
-    store(known)
+    store(transaction, known)
     return answers
 
 
@@ -80,38 +90,62 @@ def has_more(new: NewTask) -> bool:
     return new.partition is not None or new.expires_at is not None or new.workflow is not None
 
 
-def refused(transaction: Transaction, tasks: Sequence[NewTask], answers: list[EnqueueAnswer], atomic: bool) -> bool:
-    """Count what was not simply stored; True if the whole batch is refused for it."""
-    gives_up = atomic and any(answer.outcome not in ACCEPTED for answer in answers)
-    for new, answer in zip(tasks, answers, strict=True):
-        if answer.outcome in REJECTED:
-            transaction.count(Counter.REJECTED, new.queue, 1)
-        elif answer.outcome is EnqueueOutcome.DUPLICATE and not gives_up:
-            transaction.count(Counter.DUPLICATES, new.queue, 1)
-    return gives_up
+def known_about(transaction: Transaction, tasks: Sequence[NewTask], highest: str) -> Known:
+    """Read what has a say about these tasks. An id above `highest` can't be known: that spares nearly all lookups."""
+    known = Known(tasks, transaction.catalog.queues, transaction.now)
+    if wanted := known.wanted_keys():
+        known.keys = find_keys(transaction, [(queue, to_json(key)) for queue, key in wanted])
+    ids = [new.id for new in tasks if new.id <= highest]
+    ids += [held.task for held in known.keys.values()]
+    if ids:
+        known.records = {task_id: transaction.record(row) for task_id, row in transaction.find(ids).items()}
+    if needed := {edge.id: None for new in tasks for edge in new.after if edge.id <= highest}:
+        places = transaction.row("states", to_json(list(needed)))
+        known.states = {task_id: state for place in places for task_id, state in states_decoder.decode(place)}
+    if bounded := known.bounded():
+        pending = transaction.pending_by_stream()
+        for queue in bounded:
+            streams = transaction.catalog.by_queue[queue]
+            known.depths[queue] = sum(pending.get(stream.number, 0) for stream in streams)
+    for queue, client, limit in known.limited_clients():
+        stored = transaction.row("bucket", queue, Scope.CLIENT, client)
+        known.know_bucket(queue, client, limit, None if stored is None else Bucket(*stored))
+    return known
 
 
-def store(known: Known) -> None:
+def find_keys(transaction: Transaction, wanted: list[tuple[str, str]]) -> dict[tuple[str, str], HeldKey]:
+    found = keys_decoder.decode(transaction.value("find_keys", to_json(wanted)))
+    return {
+        (each.queue, key_decoder.decode(each.key)): HeldKey(each.task, each.fingerprint, each.held_until)
+        for each in found
+    }
+
+
+def store(transaction: Transaction, known: Known) -> None:
     """Write what has been decided."""
-    transaction, staged = known.transaction, known.staged
-    waiting = [new for new in staged.values() if new.after]
-    heirs = heirs_of(known) if waiting else {}
+    heirs = known.heirs()
     plain: list[NewTask] = []
     wide: list[NewTask] = []
     linked: list[NewTask] = []
-    for new in staged.values():
+    for new in known.staged.values():
         is_wide = has_more(new) or transaction.settings(new.queue).fair
         (linked if new.after or new.id in heirs else wide if is_wide else plain).append(new)
     write_plain(transaction, plain)
     transaction.save_tasks([widened(transaction, new) for new in wide])
-    write_linked(known, linked, heirs)
+    if linked:
+        write_linked(transaction, known, linked, heirs)
     count_members(transaction, [*wide, *linked])
-    replace(known)
-    hold_keys(known)
-    spend_tokens(known)
-    needed = {edge.id: None for new in waiting for edge in new.after if edge.id not in staged}
-    if needed:
-        inherit_anew(transaction, list(needed))
+    if known.replacements:
+        records = Records(transaction, [task_id for _, task_id in known.replacements])
+        replace_all(transaction, known, records)
+        records.flush()
+    if held := known.held_keys():
+        keys = [(queue, to_json(key), *structs.astuple(each)) for (queue, key), each in held.items()]
+        transaction.write("save_keys", to_json(keys))
+    if spent := known.spent_buckets():
+        transaction.write("save_buckets", to_json(spent))
+    if needed := known.needed():
+        inherit_anew(transaction, needed)
 
 
 def write_plain(transaction: Transaction, tasks: Sequence[NewTask]) -> list[tuple[object, ...]]:
@@ -166,21 +200,6 @@ def admitted(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
         transaction.changes[state, stream] += 1
     transaction.changes[Counter.ENQUEUED, new.queue] += 1
     transaction.topics.add(work_topic(new.queue))
-    facts = Facts(
-        priority=new.priority,
-        created_at=now,
-        options=None if options is FALLBACK else options,
-        deadline=new.deadline,
-        key=new.key,
-        metadata=new.metadata,
-        headers=new.headers,
-        parent=new.parent,
-        partition=new.partition,
-        tenant=new.tenant,
-        expires_at=new.expires_at,
-        workflow=new.workflow,
-        takes=new.takes,
-    )
     return (
         new.id,
         stream,
@@ -191,16 +210,8 @@ def admitted(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
         None if ranking.rerank_in is None else ready_at + ranking.rerank_in,
         options.lease,
         new.args.decode(),
-        to_json(facts),
+        to_json(facts_for(new, options, now)),
     )
-
-
-def heirs_of(known: Known) -> dict[str, int]:
-    """What new tasks inherit from each other."""
-    staged, states = known.staged, known.states
-    edges = {new.id: [edge.id for edge in new.after] for new in staged.values() if states[new.id] is State.BLOCKED}
-    priorities = {new.id: new.priority for new in staged.values() if states[new.id] not in ENDED}
-    return inherited_within(list(priorities), edges, priorities)
 
 
 def widened(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
@@ -218,67 +229,25 @@ def widened(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def write_linked(known: Known, tasks: list[NewTask], heirs: dict[str, int]) -> None:
+def write_linked(transaction: Transaction, known: Known, tasks: list[NewTask], heirs: Mapping[str, int]) -> None:
     """Tasks that wait for others, or that others of the batch wait for."""
-    transaction, now = known.transaction, known.transaction.now
     records = Records(transaction)
     for new in tasks:
-        settings = transaction.make_queue(new.queue).settings
-        verdict, note = worst_verdict(known, new)
-        record = admit(new, settings, now, blocked=verdict is not Verdict.GO, inherited=heirs.get(new.id, 0))
-        if verdict in (Verdict.CANCEL, Verdict.BURY):
-            end(transaction, records, record, verdict, note)
+        transaction.make_queue(new.queue)
+        record = known.admit(new, heirs)
+        if known.states[new.id] in ENDED:
+            end(records, record, *known.worst_verdict(new), transaction.now)
         else:
             records.put(record)
-        transaction.count(Counter.ENQUEUED, new.queue, 1)
+        transaction.tally(Counter.ENQUEUED, new.queue)
         transaction.tell(new.queue, known.states[new.id])
-    edges: list[tuple[object, ...]] = [
-        (new.id, slot, edge.id, edge.rule, records.current[new.id].urgency, int(is_open(known, new, edge)))
-        for new in tasks
-        for slot, edge in enumerate(new.after)
-    ]
+    edges = known.edges(tasks, {new.id: records.current[new.id].urgency for new in tasks})
     records.flush()
     for start in range(0, len(edges), EDGES):
         transaction.write("save_edges", to_json(edges[start : start + EDGES]))
-
-
-def is_open(known: Known, new: NewTask, edge: Edge) -> bool:
-    """Whether a new task waits for a prerequisite: those that are ended at once wait for nothing."""
-    return known.states[new.id] is State.BLOCKED and known.states[edge.id] not in ENDED
 
 
 def count_members(transaction: Transaction, tasks: list[NewTask]) -> None:
     members = Tally(new.workflow for new in tasks if new.workflow is not None)
     if members:
         transaction.write("count_members", to_json(list(members.items())))
-
-
-def replace(known: Known) -> None:
-    """Waiting tasks get the content of newer ones with their key."""
-    if not known.replacements:
-        return
-    transaction = known.transaction
-    records = Records(transaction, [task_id for _, task_id in known.replacements])
-    for new, task_id in known.replacements:
-        record = records.get(task_id)
-        assert record is not None
-        records.put(*replaced(record, new, transaction.settings(record.queue), transaction.now))
-        transaction.tell(record.queue, record.state)
-    records.flush()
-
-
-def hold_keys(known: Known) -> None:
-    holders = [(new, new.id) for new in known.staged.values() if new.key is not None] + known.replacements
-    now = known.transaction.now
-    keys = [(new.queue, to_json(new.key), task_id, new.fingerprint, now + new.window) for new, task_id in holders]
-    if keys:
-        known.transaction.write("save_keys", to_json(keys))
-
-
-def spend_tokens(known: Known) -> None:
-    """What clients have enqueued counts against what they may."""
-    if not known.buckets:
-        return
-    spent = {whose: spend(bucket, known.spent[whose]) for whose, bucket in known.buckets.items() if known.spent[whose]}
-    rows = [(queue, Scope.CLIENT, client, each.level, each.at, None) for (queue, client), each in spent.items()]
-    known.transaction.write("save_buckets", to_json(rows))

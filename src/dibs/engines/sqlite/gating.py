@@ -21,11 +21,12 @@ from msgspec import Struct
 from dibs.core.limits import Bucket, refill, until_token
 from dibs.core.settings import Limit
 from dibs.core.times import Duration, Instant
+from dibs.engines.deciding.encoding import to_json
+from dibs.engines.deciding.errands import Done, Errand, gone_on
+from dibs.engines.deciding.facts import partition_key
 from dibs.engines.sqlite.catalog import Queue
 from dibs.engines.sqlite.rooms import partition_rooms
-from dibs.engines.sqlite.rows import partition_key, to_json
-from dibs.engines.sqlite.transaction import Errand, Transaction
-from dibs.engines.sqlite.waiting import Done
+from dibs.engines.sqlite.transaction import Transaction
 
 __all__ = ["GATE_BUDGET", "gate", "let_forward", "next_opening", "open_refilled", "regate_some"]
 
@@ -74,9 +75,9 @@ def with_tokens(transaction: Transaction, queue: str, limit: Limit, partitions: 
     """Those of some partitions that have a token; of the others it is noted when they will."""
     rooms = partition_rooms(transaction, queue, limit, partitions)
     shut = [
-        (queue, key[len(queue) + 1 :], room.bucket.level, room.bucket.at, transaction.now + opens_in, key)
+        (queue, key[len(queue) + 1 :], room.full.level, room.full.at, transaction.now + opens_in, key)
         for key, room in rooms.items()
-        if room.bucket is not None and (opens_in := room.opens_in) is not None
+        if room.full is not None and (opens_in := room.opens_in) is not None
     ]
     if shut:
         transaction.write("save_openings", to_json(shut))
@@ -133,10 +134,7 @@ def regate_some(transaction: Transaction, errands: list[Errand], most: int) -> D
     found = texts_decoder.decode(transaction.value("partitions", errand.about, after, most))
     for partition in found:
         transaction.touch(errand.about, partition)
-    if len(found) < most:
-        return max(1, len(found)), errands[1:]
-    errand.after = found[-1]
-    return len(found), errands
+    return gone_on(errands, found, most)
 
 
 def ungate_all(transaction: Transaction, queue: str, most: int) -> int:

@@ -11,8 +11,9 @@ from msgspec import Struct
 
 from dibs.core.states import State
 from dibs.core.times import DAY, Duration, Instant
-from dibs.engines.sqlite.rows import to_json
-from dibs.engines.sqlite.transaction import Errand, Transaction, What
+from dibs.engines.deciding.encoding import to_json
+from dibs.engines.deciding.errands import Errand, What
+from dibs.engines.sqlite.transaction import Transaction
 
 __all__ = ["CHORE_BATCH", "Step", "prune_dead", "prune_finished", "prune_keys"]
 

@@ -8,11 +8,14 @@ from dibs.core.moves import buried
 from dibs.core.settings import QueueSettings, reranks
 from dibs.core.states import UNFINISHED, WAITING, Reason, State
 from dibs.core.task import QueueRecord, QueueState
-from dibs.engines.base import Changed, ended_topic, work_topic
+from dibs.engines.deciding.admin import changes_text
+from dibs.engines.deciding.encoding import to_json
+from dibs.engines.deciding.errands import Errand, What
 from dibs.engines.sqlite.catalog import Queue
 from dibs.engines.sqlite.records import Records
-from dibs.engines.sqlite.rows import Row, decode_rows, to_json
-from dibs.engines.sqlite.transaction import Errand, Snapshot, Transaction, What
+from dibs.engines.sqlite.rows import Row, decode_rows
+from dibs.engines.sqlite.transaction import Snapshot, Transaction
+from dibs.engines.values import Changed, ended_topic, work_topic
 
 __all__ = [
     "bury_some",
@@ -71,11 +74,6 @@ def set_queue(
     transaction.remember(actor, "set queue", name, changes_text(old.settings, wanted))
     transaction.topics.add(work_topic(name))
     return as_record(queue, stale_count(transaction, name))
-
-
-def changes_text(old: QueueSettings, new: QueueSettings) -> str:
-    names = [name for name in QueueSettings.__struct_fields__ if name != "version"]
-    return ", ".join(f"{n}={getattr(new, n)}" for n in names if getattr(new, n) != getattr(old, n))
 
 
 def set_queue_state(transaction: Transaction, name: str, state: QueueState, actor: str) -> Changed:

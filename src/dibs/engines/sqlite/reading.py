@@ -9,10 +9,10 @@ import msgspec
 
 from dibs.core.states import State
 from dibs.core.task import HistoryEntry, TaskRecord
-from dibs.engines.base import COUNT_LIMIT, AuditEntry, Counter, Minute, Position
 from dibs.engines.sqlite.catalog import Queue
 from dibs.engines.sqlite.ordering import in_claim_order
 from dibs.engines.sqlite.transaction import Snapshot
+from dibs.engines.values import COUNT_LIMIT, AuditEntry, Counter, Minute, Position
 
 __all__ = ["audit", "counters", "counts", "get", "history", "identity", "peek", "position", "stats"]
 

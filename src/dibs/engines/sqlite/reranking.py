@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dibs.core.moves import reranked
 from dibs.core.states import WAITING
+from dibs.engines.deciding.encoding import to_json
 from dibs.engines.sqlite.catalog import Queue
 from dibs.engines.sqlite.pruning import CHORE_BATCH, Step
 from dibs.engines.sqlite.records import Records
-from dibs.engines.sqlite.rows import Row, decode_rows, to_json
+from dibs.engines.sqlite.rows import Row, decode_rows
 from dibs.engines.sqlite.transaction import Transaction
 
 __all__ = ["rerank"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dibs.core.lease import RESCUE_BATCH
 from dibs.core.task import WorkerState
-from dibs.engines.base import Rescued
 from dibs.engines.sqlite.presence import Presence
 from dibs.engines.sqlite.settling import take_back_expired
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.sqlite.working import bury_workers, stored_workers
+from dibs.engines.values import Rescued
 
 __all__ = ["rescue"]
 

@@ -12,29 +12,17 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Struct
 
-from dibs.core.limits import (
-    Bucket,
-    LimitState,
-    Scope,
-    free_slots,
-    limit_of,
-    limit_state,
-    limits_for,
-    refill,
-    spend,
-    tokens,
-    until_token,
-)
+from dibs.core.limits import Bucket, LimitState, Scope, limit_of, limit_state, limits_for
 from dibs.core.settings import Limit
 from dibs.core.states import State
-from dibs.core.times import Duration, Instant
+from dibs.core.times import Instant
+from dibs.engines.deciding.encoding import to_json
+from dibs.engines.deciding.facts import partition_key
+from dibs.engines.deciding.rooms import Room, Whose, room_of
 from dibs.engines.sqlite.catalog import Queue
-from dibs.engines.sqlite.rows import partition_key, to_json
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 
-__all__ = ["Room", "Rooms", "limits", "partition_rooms"]
-
-Whose = tuple[str, Scope, str]
+__all__ = ["Rooms", "limits", "partition_rooms"]
 
 
 class StoredBucket(Struct, array_like=True, frozen=True):
@@ -58,46 +46,6 @@ class PartitionLoad(Struct, array_like=True, frozen=True):
 
 buckets_decoder = msgspec.json.Decoder(list[StoredBucket])
 loads_decoder = msgspec.json.Decoder(list[PartitionLoad])
-
-
-class Room(Struct):
-    """What one limit still allows."""
-
-    limit: Limit
-    slots: int | None
-    bucket: Bucket | None
-    started: int = 0
-
-    @property
-    def is_full(self) -> bool:
-        return self.slots == 0 or self.has_no_token
-
-    @property
-    def has_no_token(self) -> bool:
-        return self.bucket is not None and tokens(self.bucket) == 0
-
-    @property
-    def left(self) -> int | None:
-        """How many more may start; None: as many as there are."""
-        starts = None if self.bucket is None else tokens(self.bucket)
-        return min((each for each in (self.slots, starts) if each is not None), default=None)
-
-    @property
-    def opens_in(self) -> Duration | None:
-        """How long until there is a token, if there is none."""
-        return until_token(self.bucket, self.limit) if self.bucket is not None and self.has_no_token else None
-
-    def take(self) -> None:
-        """A task starts."""
-        self.started += 1
-        if self.slots is not None:
-            self.slots -= 1
-        if self.bucket is not None:
-            self.bucket = spend(self.bucket, 1)
-
-
-def room_of(limit: Limit, running: int, bucket: Bucket | None, now: Instant) -> Room:
-    return Room(limit, free_slots(limit, running), None if limit.rate is None else refill(bucket, limit, now))
 
 
 class Rooms:
@@ -147,14 +95,15 @@ class Rooms:
         """Write the tokens that have been spent."""
         rows, partitions = [], []
         for (queue, scope, whose), room in self.rooms.items():
-            if room is None or room.bucket is None or not room.started:
+            if room is None or room.full is None or not room.started:
                 continue
+            bucket = room.spent(room.started)
             if scope is Scope.PARTITION:
                 opens_in = room.opens_in
                 opens_at = None if opens_in is None else self.transaction.now + opens_in
-                partitions.append((queue, whose, room.bucket.level, room.bucket.at, opens_at))
+                partitions.append((queue, whose, bucket.level, bucket.at, opens_at))
             else:
-                rows.append((queue, scope, whose, room.bucket.level, room.bucket.at, None))
+                rows.append((queue, scope, whose, bucket.level, bucket.at, None))
         if rows:
             self.transaction.write("save_buckets", to_json(rows))
         if partitions:

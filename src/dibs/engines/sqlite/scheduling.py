@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import msgspec
-from msgspec import structs
 
-from dibs.core.rhythm import Overlap, Rhythm, first_fire
-from dibs.core.schedules import UNPLANNABLE, ScheduleRecord, fire_id, plan, task_of
+from dibs.core.rhythm import Overlap, Rhythm
+from dibs.core.schedules import UNPLANNABLE, ScheduleRecord
 from dibs.core.states import UNFINISHED, State
 from dibs.core.task import NewTask
-from dibs.engines.base import FIRE_BATCH, SCHEDULES, Changed, EnqueueOutcome, Fired
-from dibs.engines.sqlite.deciding import SCHEDULER
+from dibs.engines.deciding.encoding import to_json
+from dibs.engines.deciding.scheduling import firing, moved_on, schedule_paused, schedule_set
 from dibs.engines.sqlite.enqueueing import enqueue
-from dibs.engines.sqlite.rows import to_json
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
+from dibs.engines.values import FIRE_BATCH, SCHEDULES, Changed, Fired
 
 __all__ = ["delete_schedule", "fire", "pause_schedule", "schedules", "set_schedule"]
 
@@ -37,19 +36,9 @@ def save(transaction: Transaction, record: ScheduleRecord) -> None:
 def set_schedule(
     transaction: Transaction, name: str, rhythm: Rhythm, task: NewTask, declared: bool, actor: str
 ) -> Changed:
-    now = transaction.now
-    old = find(transaction, name)
-    if old is None:
-        new = ScheduleRecord(name=name, rhythm=rhythm, task=task, next_fire_at=first_fire(rhythm, now), created_at=now)
-    else:
-        next_fire_at = old.next_fire_at if old.rhythm == rhythm else first_fire(rhythm, now)
-        new = structs.replace(old, rhythm=rhythm, task=task, next_fire_at=next_fire_at)
-    if declared:
-        new = structs.replace(new, declared=True, declared_at=now)
+    new, is_new = schedule_set(find(transaction, name), name, rhythm, task, declared, transaction.now)
     save(transaction, new)
-    if old is not None and (old.rhythm, old.task) == (rhythm, task):
-        return Changed.UNCHANGED
-    return told(transaction, actor, "set schedule", name)
+    return told(transaction, actor, "set schedule", name) if is_new else Changed.UNCHANGED
 
 
 def told(transaction: Transaction, actor: str, act: str, name: str) -> Changed:
@@ -65,8 +54,7 @@ def pause_schedule(transaction: Transaction, name: str, paused: bool, actor: str
         return Changed.UNKNOWN
     if old.paused is paused:
         return Changed.UNCHANGED
-    next_fire_at = old.next_fire_at if paused else first_fire(old.rhythm, transaction.now)
-    save(transaction, structs.replace(old, paused=paused, next_fire_at=next_fire_at))
+    save(transaction, schedule_paused(old, paused, transaction.now))
     return told(transaction, actor, "pause schedule" if paused else "resume schedule", name)
 
 
@@ -96,26 +84,15 @@ def fire(transaction: Transaction) -> Fired:
 
 def fire_one(transaction: Transaction, record: ScheduleRecord) -> Fired:
     """Enqueue what a schedule has due and move it on, or leave both when its queue does not take it."""
-    plans = plan(record, transaction.now)
     overlaps = record.rhythm.overlap is Overlap.SKIP and is_unfinished(transaction, record.last_task)
-    fires = () if overlaps else plans.fires
-    tasks = [structs.replace(task_of(record, at, fire_id(record.name, at)), client=SCHEDULER) for at in fires]
+    fired = firing(record, overlaps, transaction.now)
     transaction.flush()  # enqueue reads the counts
-    answers = enqueue(transaction, tasks, atomic=True) if tasks else []
-    if any(answer.outcome in (EnqueueOutcome.FULL, EnqueueOutcome.DRAINING) for answer in answers):
+    answers = enqueue(transaction, fired.tasks, atomic=True) if fired.tasks else []
+    moved = moved_on(fired, answers)
+    if moved is None:
         return Fired()
-    ids = [answer.id for answer in answers]
-    skipped = plans.skipped + (len(plans.fires) if overlaps else 0)
-    moved = structs.replace(
-        record,
-        next_fire_at=plans.next_fire_at,
-        last_fire_at=fires[-1] if fires else record.last_fire_at,
-        last_task=ids[-1] if ids else record.last_task,
-        fired=record.fired + len(fires),
-        skipped=record.skipped + skipped,
-    )
     save(transaction, moved)
-    return Fired(ids, skipped)
+    return Fired([answer.id for answer in answers], fired.skipped)
 
 
 def is_unfinished(transaction: Transaction, task_id: str | None) -> bool:

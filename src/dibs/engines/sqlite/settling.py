@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
 
-from dibs.core.lease import LONGEST_RUN, RESCUE_BATCH, extended
-from dibs.core.moves import lost, settled
-from dibs.core.states import UNFINISHED, State
-from dibs.core.task import HistoryEntry, HistoryEvent, Outcome, Settlement
+from dibs.core.lease import RESCUE_BATCH
+from dibs.core.states import State
+from dibs.core.task import Outcome, Settlement
 from dibs.core.times import Instant, day_of
-from dibs.engines.base import Counter, ExtendAnswer, ExtendOutcome, Extension, SettleOutcome
+from dibs.engines.deciding.encoding import to_json
+from dibs.engines.deciding.errands import Errand, What
+from dibs.engines.deciding.settling import Part, held_answer, lose_all, settle_one, without_repeats
 from dibs.engines.sqlite.records import Records
-from dibs.engines.sqlite.rows import decode_facts, decode_rows, to_json
-from dibs.engines.sqlite.transaction import Errand, Transaction, What
+from dibs.engines.sqlite.rows import decode_rows
+from dibs.engines.sqlite.transaction import Transaction
+from dibs.engines.values import ExtendAnswer, ExtendOutcome, Extension, SettleOutcome
 
 __all__ = ["extend", "lose", "settle", "take_back_expired"]
-
-Rows = list[tuple[int, Settlement]]
 
 
 class Fenced(Struct, array_like=True, frozen=True):
@@ -57,16 +57,7 @@ def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> list[
     return [answers[i] for i in range(len(settlements))]
 
 
-def without_repeats(settlements: Sequence[Settlement]) -> Iterator[Rows]:
-    """The settlements in parts, none of which names a task twice."""
-    left = list(enumerate(settlements))
-    while left:
-        part: dict[str, tuple[int, Settlement]] = {}
-        left = [each for each in left if part.setdefault(each[1].lease.id, each) is not each]
-        yield list(part.values())
-
-
-def settle_part(transaction: Transaction, part: Rows, answers: dict[int, SettleOutcome], has_edges: bool) -> None:
+def settle_part(transaction: Transaction, part: Part, answers: dict[int, SettleOutcome], has_edges: bool) -> None:
     """Completions with a current lease go in bulk, all else record by record."""
     leases = [(settlement.lease.id, settlement.lease.number) for _, settlement in part]
     fenced = fenced_decoder.decode(transaction.value("fence", to_json(leases)))
@@ -109,63 +100,29 @@ def complete(transaction: Transaction, settlements: list[Settlement], streams: T
         transaction.tell(transaction.catalog.streams[stream].queue, State.COMPLETED)
 
 
-def settle_records(transaction: Transaction, part: Rows, answers: dict[int, SettleOutcome]) -> None:
+def settle_records(transaction: Transaction, part: Part, answers: dict[int, SettleOutcome]) -> None:
     records = Records(transaction, [settlement.lease.id for _, settlement in part])
     for position, settlement in part:
         answers[position] = settle_one(transaction, records, settlement)
     records.flush()
 
 
-def settle_one(transaction: Transaction, records: Records, settlement: Settlement) -> SettleOutcome:
-    lease = settlement.lease
-    record = records.get(lease.id)
-    if record is None or record.state is not State.RUNNING or record.lease != lease.number:
-        if record is not None and 0 < lease.number == record.settled_lease:
-            return SettleOutcome.ALREADY
-        return refuse(transaction, records, settlement)
-    after, entry = settled(record, settlement, transaction.standing(record.queue), transaction.now)
-    records.put(after, entry)
-    if settlement.outcome is Outcome.RETRY and after.state is State.RETRYING:
-        transaction.count(Counter.RETRIES, after.queue, 1)
-    transaction.tell(record.queue, after.state)
-    return SettleOutcome.DONE
-
-
-def refuse(transaction: Transaction, records: Records, settlement: Settlement) -> SettleOutcome:
-    """A zombie's report: counted, and noted in the history of a task that is still unfinished."""
-    record = records.get(settlement.lease.id)
-    transaction.count(Counter.REFUSED, record.queue if record else "", 1)
-    if record is not None and record.state in UNFINISHED:
-        number = settlement.lease.number
-        note = f"a late {settlement.outcome} by lease {number}"
-        entry = HistoryEntry(at=transaction.now, event=HistoryEvent.REFUSED, lease=number, note=note)
-        records.note(record.id, entry)
-    return SettleOutcome.REFUSED
-
-
 def extend(transaction: Transaction, extensions: Sequence[Extension]) -> list[ExtendAnswer]:
     answers = [ExtendAnswer(ExtendOutcome.LOST)] * len(extensions)
     leases = to_json([(each.lease.id, each.lease.number) for each in extensions])
-    changes: dict[str, tuple[str, int, Instant, str | None]] = {}
+    changes: dict[str, tuple[str, int, Instant | None, str | None]] = {}
     for held in held_decoder.decode(transaction.value("extend_look", leases)):
         extension = extensions[held.key]
-        expires_at = extended(held.started_at, transaction.now, extension.by)
+        answer = held_answer(held.started_at, transaction.now, extension.by, held.facts)
         progress = None if extension.progress is None else to_json((extension.progress, extension.message))
         task_id, number = extension.lease.id, extension.lease.number
         if progress is None and task_id in changes:  # the same lease twice: the later one wins, progress stays
             progress = changes[task_id][3]
-        changes[task_id] = (task_id, number, expires_at, progress)
-        answers[held.key] = held_answer(held, expires_at, transaction.now)
+        changes[task_id] = (task_id, number, answer.expires_at, progress)
+        answers[held.key] = answer
     if changes:
         transaction.write("extend", to_json(list(changes.values())))
     return answers
-
-
-def held_answer(held: Held, expires_at: Instant, now: Instant) -> ExtendAnswer:
-    if held.facts is not None:
-        return ExtendAnswer(ExtendOutcome.CANCEL, expires_at, decode_facts(held.facts).cancel_reason or "")
-    over = now >= held.started_at + LONGEST_RUN
-    return ExtendAnswer(ExtendOutcome.EXHAUSTED if over else ExtendOutcome.HELD, expires_at)
 
 
 def take_back_expired(transaction: Transaction) -> list[str]:
@@ -176,12 +133,6 @@ def take_back_expired(transaction: Transaction) -> list[str]:
 def lose(transaction: Transaction, rows: str) -> list[str]:
     """These running tasks (rows as JSON) have lost their worker."""
     records = Records(transaction)
-    found = []
-    for record in records.see(decode_rows(rows)):
-        after, entry = lost(record, transaction.standing(record.queue), transaction.now)
-        records.put(after, entry)
-        transaction.count(Counter.LOSSES, record.queue, 1)
-        transaction.tell(record.queue, after.state)
-        found.append(record.id)
+    lost = lose_all(transaction, records, records.see(decode_rows(rows)))
     records.flush()
-    return found
+    return lost

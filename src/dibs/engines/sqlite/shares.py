@@ -15,10 +15,10 @@ import msgspec
 from msgspec import Struct
 
 from dibs.core.fairness import next_tag, start_tag
-from dibs.engines.base import TenantRecord
+from dibs.engines.deciding.encoding import to_json
 from dibs.engines.sqlite.catalog import Queue, Stream
-from dibs.engines.sqlite.rows import to_json
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
+from dibs.engines.values import TenantRecord
 
 __all__ = ["Turns", "all_shares", "clock_of", "save_turns", "tenants"]
 

@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from dibs.core.limits import Bucket, Scope, limit_of, refill
 from dibs.core.times import Instant
+from dibs.engines.deciding.encoding import to_json
 from dibs.engines.sqlite.pruning import CHORE_BATCH, Step
-from dibs.engines.sqlite.rows import to_json
 from dibs.engines.sqlite.transaction import Transaction
 
 __all__ = ["prune_buckets", "prune_shares"]

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict, deque
-from enum import StrEnum
 from itertools import chain
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from dibs.core.settings import QueueSettings
-from dibs.core.states import WAITING, State
+from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.core.times import Instant
-from dibs.engines.base import AuditEntry, Counter, ended_topic, work_topic
+from dibs.engines.deciding.encoding import to_json
+from dibs.engines.deciding.errands import Errand
+from dibs.engines.deciding.transaction import topics_of
 from dibs.engines.sqlite.catalog import Catalog, Queue, Stream, StreamKey
-from dibs.engines.sqlite.rows import Row, decode_rows, record_of, to_json
+from dibs.engines.sqlite.rows import Row, decode_rows, record_of
 from dibs.engines.sqlite.statements import statement
+from dibs.engines.values import AuditEntry, Counter
 
-__all__ = ["ROWS", "Errand", "Snapshot", "Transaction", "What"]
+__all__ = ["ROWS", "Snapshot", "Transaction"]
 
 ROWS = 20
 """Tasks that `enqueue_many.sql` and `save_many.sql` take. More at once gain nothing."""
@@ -30,33 +31,6 @@ SAME_TAG = -1
 
 Tallies = list[tuple[str, int | str, int]]
 tallies_decoder: msgspec.json.Decoder[Tallies] = msgspec.json.Decoder(Tallies)
-
-
-class What(StrEnum):
-    """What is left to be followed up."""
-
-    ENDED = "ended"  # the open edges that lead to a task that has ended
-    LEFT = "left"  # the open edges of a task that has ended while it waited
-    WEIGHED = "weighed"  # the open edges of a task whose urgency has changed
-    CANCEL = "cancel"  # the members of a workflow
-    REPLAY = "replay"
-    FORGET = "forget"  # the edges of a task that is gone
-    REGATE = "regate"  # the partitions of a queue whose limit has changed
-
-
-class Errand(Struct, omit_defaults=True):
-    """Something to go on with, about a task, a workflow or a queue. `n` is its number if it is stored already.
-
-    `after` is how far it has come.
-    """
-
-    what: What
-    about: str
-    state: State = State.COMPLETED
-    note: str = ""
-    actor: str = ""
-    after: str = ""
-    n: int | None = None
 
 
 class Snapshot:
@@ -125,8 +99,13 @@ class Transaction(Snapshot):
         if whole < len(rows):
             self.write("save_tasks", to_json(rows[whole:]))
 
-    def count(self, what: State | Counter, whose: int | str, change: int) -> None:
-        self.changes[what, whose] += change
+    def count(self, what: State, stream: int, change: int) -> None:
+        """Count tasks of a stream by state."""
+        self.changes[what, stream] += change
+
+    def tally(self, what: Counter, queue: str, change: int = 1) -> None:
+        """Count what happened in a queue."""
+        self.changes[what, queue] += change
 
     def count_pending(self, number: int, share: str, change: int) -> None:
         """Count pending tasks of one share of a stream. Where tenants take turns, those that come get one."""
@@ -202,12 +181,7 @@ class Transaction(Snapshot):
 
     def tell(self, queue: str, state: State) -> None:
         """Note whom to ring for a task that has come to `state`."""
-        if state in WAITING:  # for later, too: whoever sleeps until something falls due must learn of it
-            self.topics.add(work_topic(queue))
-        else:
-            self.topics.add(ended_topic(queue))
-        if self.settings(queue).limits_starts:  # a slot may have come free
-            self.topics.add(work_topic(queue))
+        self.topics.update(topics_of(queue, state, self.settings(queue)))
 
     def remember(self, actor: str, act: str, target: str, detail: str = "") -> None:
         """One line of the audit log."""

@@ -12,19 +12,16 @@ from itertools import islice
 import msgspec
 from msgspec import Struct
 
-from dibs.core.graph import ERRAND_BUDGET, Rule, Verdict, judge
-from dibs.core.moves import buried, cancelled, inherits, unblocked
-from dibs.core.states import Reason, State
-from dibs.core.task import TaskRecord
-from dibs.engines.base import Need
+from dibs.core.graph import ERRAND_BUDGET, Rule
+from dibs.core.moves import inherits
+from dibs.engines.deciding.encoding import to_json
+from dibs.engines.deciding.errands import Done, Errand
+from dibs.engines.deciding.waiting import ANY_WEIGHT, judged, release
 from dibs.engines.sqlite.records import Records
-from dibs.engines.sqlite.rows import to_json
-from dibs.engines.sqlite.transaction import Errand, Snapshot, Transaction
+from dibs.engines.sqlite.transaction import Snapshot, Transaction
+from dibs.engines.values import Need
 
-__all__ = ["Done", "end", "follow_ends", "followers", "forget", "inherit_anew", "leave", "needs", "weigh"]
-
-ANY_WEIGHT = -1
-"""No edge has it, so every edge differs from it."""
+__all__ = ["follow_ends", "followers", "forget", "inherit_anew", "leave", "needs", "weigh"]
 
 
 class Incoming(Struct, array_like=True, frozen=True):
@@ -50,8 +47,6 @@ heirs_decoder = msgspec.json.Decoder(list[tuple[str, int]])
 needs_decoder = msgspec.json.Decoder(list[tuple[str, str, Rule, int]])
 texts_decoder = msgspec.json.Decoder(list[str])
 
-Done = tuple[int, list[Errand]]
-
 
 def follow_ends(transaction: Transaction, errands: list[Errand], most: int) -> Done:
     """Judge open edges that lead to tasks that have ended."""
@@ -59,44 +54,15 @@ def follow_ends(transaction: Transaction, errands: list[Errand], most: int) -> D
     edges = incoming_decoder.decode(transaction.value("open_edges_to", asked, most))
     more = len(edges) == most
     unfinished = errands[edges[-1].position :] if more else []
-    edges.sort(key=lambda edge: (edge.position, edge.dependent, edge.slot))
-    ends: dict[str, tuple[Verdict, str]] = {}
-    goes: dict[str, None] = {}
-    for edge in edges:
-        errand = errands[edge.position]
-        verdict = judge(edge.rule, errand.state)
-        if verdict is Verdict.GO:
-            goes[edge.dependent] = None
-        else:
-            ends.setdefault(edge.dependent, (verdict, f"{errand.about} is {errand.state}"))
     if edges:
         transaction.write("close_edges", to_json([(edge.dependent, edge.slot) for edge in edges]))
-        apply(transaction, ends, [each for each in goes if each not in ends])
+        ends, goes = judged(errands, [(edge.position, edge.dependent, edge.slot, edge.rule) for edge in edges])
+        records = Records(transaction)
+        needing = records.those("needing", goes)
+        records.load([*ends, *(each for each in goes if each not in needing)])
+        release(transaction, records, ends, needing)
+        records.flush()
     return max(len(edges), len(errands) - len(unfinished)), unfinished
-
-
-def apply(transaction: Transaction, ends: dict[str, tuple[Verdict, str]], goes: list[str]) -> None:
-    """Dependents end as their edges say, or are unblocked if nothing else keeps them."""
-    records = Records(transaction)
-    needing = records.those("needing", goes)
-    records.load([*ends, *(each for each in goes if each not in needing)])
-    for record in list(records.current.values()):
-        if record.state is not State.BLOCKED:
-            continue
-        if record.id in ends:
-            end(transaction, records, record, *ends[record.id])
-        else:
-            records.put(unblocked(record, transaction.settings(record.queue), transaction.now))
-        transaction.tell(record.queue, records.current[record.id].state)
-    records.flush()
-
-
-def end(transaction: Transaction, records: Records, record: TaskRecord, verdict: Verdict, note: str) -> None:
-    """A blocked task ends because of what it waited for."""
-    if verdict is Verdict.CANCEL:
-        records.put(*cancelled(record, note, "", transaction.now, Reason.DEPENDENCY))
-    else:
-        records.put(*buried(record, Reason.DEPENDENCY, "", transaction.now, note))
 
 
 def leave(transaction: Transaction, errands: list[Errand], most: int) -> Done:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from heapq import merge
-from itertools import islice
-
 import msgspec
 from msgspec import Struct
 
-from dibs.core.graph import Rule, Verdict, judge
-from dibs.core.moves import reblocked, replayed, unblocked
-from dibs.core.states import Reason, State
-from dibs.core.task import QueueState, TaskRecord
+from dibs.core.states import State
 from dibs.core.times import Instant
-from dibs.engines.base import Changed, Counter, WorkflowRecord, work_topic
-from dibs.engines.sqlite.admin import cancel_one
+from dibs.engines.deciding.admin import cancel_one
+from dibs.engines.deciding.encoding import to_json
+from dibs.engines.deciding.errands import Done, Errand, What, gone_on
+from dibs.engines.deciding.workflows import REPLAY_BATCH, Outgoing, Replay, first_members
 from dibs.engines.sqlite.pruning import CHORE_BATCH, Step
 from dibs.engines.sqlite.records import Records
-from dibs.engines.sqlite.rows import decode_rows, to_json
-from dibs.engines.sqlite.transaction import Errand, Snapshot, Transaction, What
-from dibs.engines.sqlite.waiting import Done, inherit_anew
+from dibs.engines.sqlite.rows import decode_rows
+from dibs.engines.sqlite.transaction import Snapshot, Transaction
+from dibs.engines.sqlite.waiting import inherit_anew
+from dibs.engines.values import Changed, WorkflowRecord
 
 __all__ = [
     "cancel_members",
@@ -31,9 +28,6 @@ __all__ = [
     "workflows",
 ]
 
-REPLAY_BATCH = 100
-"""Members that are replayed together; each may have many edges."""
-
 
 class StoredWorkflow(Struct, array_like=True, frozen=True):
     """A row of dibs_workflows, and its members by state in each of the three places."""
@@ -43,15 +37,6 @@ class StoredWorkflow(Struct, array_like=True, frozen=True):
     created_at: Instant
     total: int
     counts: list[tuple[State, int]]
-
-
-class Outgoing(Struct, array_like=True, frozen=True):
-    """An edge of a member, open or closed."""
-
-    dependent: str
-    slot: int
-    prerequisite: str
-    rule: Rule
 
 
 workflows_decoder = msgspec.json.Decoder(list[StoredWorkflow])
@@ -110,93 +95,25 @@ def cancel_members(transaction: Transaction, errands: list[Errand], most: int) -
     return gone_on(errands, [row.id for row in rows], most)
 
 
-def gone_on(errands: list[Errand], ids: list[str], most: int) -> Done:
-    """How far a walk through the members has come."""
-    if len(ids) < most:
-        return max(1, len(ids)), errands[1:]
-    errands[0].after = ids[-1]
-    return len(ids), errands
-
-
 def replay_members(transaction: Transaction, errands: list[Errand], most: int) -> Done:
     """Run the dead members of a workflow again, and let those wait again that ended because of a dependency."""
     errand, most = errands[0], min(most, REPLAY_BATCH)
     asked = (errand.about, errand.after, most)
     dead = texts_decoder.decode(transaction.value("dead_members", *asked))
     stopped = texts_decoder.decode(transaction.value("cancelled_members", *asked))
-    ids = list(islice(merge(dead, stopped), most))
-    replay = Replay(transaction, ids, errand.actor)
+    ids = first_members(dead, stopped, most)
+    edges = outgoing_decoder.decode(transaction.value("edges_of", to_json(ids)))
+    records = Records(transaction, [*ids, *(edge.prerequisite for edge in edges)])
+    replay = Replay(transaction, records, edges, errand.actor)
     for task_id in ids:
         replay.one(task_id)
-    replay.finish()
+    records.flush()
+    if replay.opened:
+        opened = [(edge.dependent, edge.slot, weight) for edge, weight in replay.opened]
+        transaction.write("open_edges", to_json(opened))
+    if replay.heirs:
+        inherit_anew(transaction, replay.heirs)
     return gone_on(errands, ids, most)
-
-
-class Replay:
-    """Some members of a workflow at work: their records, their edges, and the tasks these lead to."""
-
-    def __init__(self, transaction: Transaction, ids: list[str], actor: str) -> None:
-        self.transaction = transaction
-        self.actor = actor
-        self.edges: dict[str, list[Outgoing]] = {}
-        for edge in outgoing_decoder.decode(transaction.value("edges_of", to_json(ids))):
-            self.edges.setdefault(edge.dependent, []).append(edge)
-        needed = [edge.prerequisite for edges in self.edges.values() for edge in edges]
-        self.records = Records(transaction, [*ids, *needed])
-        self.opened: list[tuple[str, int, int]] = []
-        self.heirs: list[str] = []
-
-    def one(self, task_id: str) -> None:
-        record = self.records.get(task_id)
-        if record is None or not is_replayable(record):
-            return
-        queue = self.transaction.make_queue(record.queue)
-        if record.reason is Reason.DEPENDENCY:
-            verdicts = [self.judge_anew(record, edge) for edge in self.edges.get(record.id, ())]
-            stays = Verdict.CANCEL in verdicts or Verdict.BURY in verdicts
-            if not stays:
-                self.wait_again(record, verdicts)
-        elif not (stays := queue.state is QueueState.DRAINING):
-            self.records.put(*replayed(record, queue.settings, None, True, self.actor, self.transaction.now))
-        if stays:  # others may wait for it again, and must not do so for ever
-            self.transaction.errands.append(Errand(What.ENDED, record.id, record.state))
-            return
-        self.heirs.append(record.id)
-        self.transaction.count(Counter.REPLAYED, record.queue, 1)
-        self.transaction.topics.add(work_topic(record.queue))
-
-    def judge_anew(self, dependent: TaskRecord, edge: Outgoing) -> Verdict:
-        """An edge's verdict when its workflow is replayed: what is replayed as well is waited for."""
-        record = self.records.get(edge.prerequisite)
-        if record is None:
-            return Verdict.GO
-        if record.workflow == dependent.workflow and is_replayable(record):
-            return Verdict.WAIT
-        return judge(edge.rule, record.state)
-
-    def wait_again(self, record: TaskRecord, verdicts: list[Verdict]) -> None:
-        settings, now = self.transaction.settings(record.queue), self.transaction.now
-        waiting, entry = reblocked(record, settings, self.actor, now)
-        self.records.put(waiting, entry)
-        for edge, verdict in zip(self.edges.get(record.id, ()), verdicts, strict=True):
-            if verdict is Verdict.WAIT:
-                self.opened.append((edge.dependent, edge.slot, waiting.urgency))
-                self.heirs.append(edge.prerequisite)
-        if Verdict.WAIT not in verdicts:
-            self.records.put(unblocked(waiting, settings, now))
-
-    def finish(self) -> None:
-        self.records.flush()
-        if self.opened:
-            self.transaction.write("open_edges", to_json(self.opened))
-        if self.heirs:
-            inherit_anew(self.transaction, self.heirs)
-
-
-def is_replayable(record: TaskRecord) -> bool:
-    """Whether replaying its workflow touches a task."""
-    by_dependency = record.state is State.CANCELLED and record.reason is Reason.DEPENDENCY
-    return record.state is State.DEAD or by_dependency
 
 
 def prune_workflows(transaction: Transaction) -> Step:

@@ -10,11 +10,11 @@ from msgspec import Struct, structs
 
 from dibs.core.lease import RESCUE_BATCH
 from dibs.core.task import WorkerState
-from dibs.engines.base import Beat, Changed, WorkerRecord, worker_record, worker_topic
+from dibs.engines.deciding.encoding import to_json
 from dibs.engines.sqlite.presence import Presence
-from dibs.engines.sqlite.rows import to_json
 from dibs.engines.sqlite.settling import lose
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
+from dibs.engines.values import Beat, Changed, WorkerRecord, worker_record, worker_topic
 
 __all__ = ["StoredWorker", "beat", "bury_workers", "leave", "set_worker_state", "stored_workers", "workers"]
 

@@ -6,7 +6,7 @@ from dibs.core.graph import Edge, Rule
 from dibs.core.states import Reason, State
 from dibs.core.task import HistoryEvent, Outcome
 from dibs.core.times import DAY
-from dibs.engines.base import Counter, EnqueueOutcome, Feature, Need, Position, Query
+from dibs.engines.values import Counter, EnqueueOutcome, Feature, Need, Position, Query
 from dibs.testing.conformance.harness import Harness, edges
 
 BLOCKED, PENDING = State.BLOCKED, State.PENDING

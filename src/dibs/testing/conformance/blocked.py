@@ -6,7 +6,7 @@ from dibs.core.graph import Rule
 from dibs.core.states import Reason, State
 from dibs.core.task import Edit, HistoryEvent, Outcome
 from dibs.core.times import HOUR, MINUTE
-from dibs.engines.base import CancelOutcome, Changed, EnqueueOutcome, ended_topic
+from dibs.engines.values import CancelOutcome, Changed, EnqueueOutcome, ended_topic
 from dibs.testing.conformance.harness import QUEUE, Harness
 from dibs.testing.conformance.subscribe import rings
 

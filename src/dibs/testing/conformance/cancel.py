@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.core.states import Reason, State
 from dibs.core.task import HistoryEvent, Outcome
 from dibs.core.times import HOUR, SECOND
-from dibs.engines.base import CancelOutcome, SettleOutcome
+from dibs.engines.values import CancelOutcome, SettleOutcome
 from dibs.testing.conformance.harness import Harness
 
 CANCELLED, REQUESTED = CancelOutcome.CANCELLED, CancelOutcome.REQUESTED

@@ -6,7 +6,7 @@ from dibs.core.lease import TERM
 from dibs.core.states import State
 from dibs.core.task import Outcome
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
-from dibs.engines.base import EnqueueOutcome
+from dibs.engines.values import EnqueueOutcome
 from dibs.testing.conformance.harness import Harness
 
 

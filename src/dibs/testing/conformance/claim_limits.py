@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.core.states import State
 from dibs.core.task import Outcome
 from dibs.core.times import HOUR, SECOND
-from dibs.engines.base import ExtendOutcome, Extension, Floor
+from dibs.engines.values import ExtendOutcome, Extension, Floor
 from dibs.testing.conformance.harness import QUEUE, Harness, lease_of
 
 

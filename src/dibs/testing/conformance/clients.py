@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.core.states import State
 from dibs.core.task import Outcome, QueueState
 from dibs.core.times import HOUR, SECOND
-from dibs.engines.base import Changed, Counter, EnqueueOutcome
+from dibs.engines.values import Changed, Counter, EnqueueOutcome
 from dibs.testing.conformance.harness import QUEUE, Harness
 
 ENQUEUED, LIMITED = EnqueueOutcome.ENQUEUED, EnqueueOutcome.LIMITED

@@ -7,7 +7,7 @@ from collections import Counter as Tally
 from dibs.core.states import State
 from dibs.core.task import Outcome, QueueState
 from dibs.core.times import DAY, HOUR, SECOND
-from dibs.engines.base import Counter, Query
+from dibs.engines.values import Counter, Query
 from dibs.testing.conformance.harness import QUEUE, Harness
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.core.states import State
 from dibs.core.task import Edit, HistoryEvent, Outcome
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
-from dibs.engines.base import Changed
+from dibs.engines.values import Changed
 from dibs.testing.conformance.harness import Harness
 
 DONE, UNCHANGED = Changed.DONE, Changed.UNCHANGED

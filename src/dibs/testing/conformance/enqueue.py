@@ -8,7 +8,7 @@ from dibs.core.settings import Defaults, QueueSettings
 from dibs.core.states import State
 from dibs.core.task import Outcome, QueueRecord, QueueState
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
-from dibs.engines.base import Counter, EnqueueOutcome, Feature
+from dibs.engines.values import Counter, EnqueueOutcome, Feature
 from dibs.testing.conformance.harness import QUEUE, Harness
 
 ENQUEUED, EXISTS, TAKEN = EnqueueOutcome.ENQUEUED, EnqueueOutcome.EXISTS, EnqueueOutcome.TAKEN

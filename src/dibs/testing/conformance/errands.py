@@ -6,13 +6,16 @@ from dibs.core.graph import ERRAND_BUDGET, Rule
 from dibs.core.states import State
 from dibs.core.task import Edit, Outcome, Settlement
 from dibs.core.times import HOUR
-from dibs.engines.base import Changed, ClaimRequest, SettleOutcome
+from dibs.engines.values import Changed, ClaimRequest, SettleOutcome
 from dibs.testing.conformance.harness import QUEUE, Harness, edges, lease_of
 
 BLOCKED, PENDING = State.BLOCKED, State.PENDING
 COMPLETED, CANCELLED, DEAD = State.COMPLETED, State.CANCELLED, State.DEAD
 
 MANY = 2 * ERRAND_BUDGET + 500
+LINKS = ERRAND_BUDGET + 100
+"""A chain that one verb can't follow to its end. Engines go link by link, so a longer one would only take longer."""
+
 STEPS = 10
 """Claims within which any errand of this size must be done."""
 
@@ -143,18 +146,18 @@ async def test_leaving_a_wide_fan_in_closes_every_edge(harness: Harness) -> None
 
 async def test_a_long_chain_falls_to_its_end(harness: Harness) -> None:
     tasks = [harness.new()]
-    for _ in range(MANY):
+    for _ in range(LINKS):
         tasks.append(harness.new(queue="chain", after=edges(tasks[-1].id)))
     await harness.enqueue(*tasks)
     await harness.finish(tasks[0].id, Outcome.DEAD)
     await harness.run_errands(STEPS)
-    assert await harness.counts("chain") == {CANCELLED: MANY}
+    assert await harness.counts("chain") == {CANCELLED: LINKS}
     assert (await harness.record(tasks[-1].id)).note == f"{tasks[-2].id} is cancelled"
 
 
 async def test_urgency_climbs_a_long_chain(harness: Harness) -> None:
     tasks = [harness.new(priority=10)]
-    for _ in range(MANY):
+    for _ in range(LINKS):
         tasks.append(harness.new(priority=10, after=edges(tasks[-1].id)))
     await harness.enqueue(*tasks)
     await harness.engine.edit([Edit(id=tasks[-1].id, priority=90)], now=harness.now)

@@ -6,7 +6,7 @@ from dibs.core.lease import EXPIRE_BATCH
 from dibs.core.states import Reason, State
 from dibs.core.task import Edit, HistoryEvent, Outcome, QueueState
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
-from dibs.engines.base import Changed, EnqueueOutcome, ended_topic
+from dibs.engines.values import Changed, EnqueueOutcome, ended_topic
 from dibs.testing.conformance.harness import QUEUE, Harness
 from dibs.testing.conformance.subscribe import rings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.core.states import State
 from dibs.core.task import Lease, LeasedTask, Outcome
 from dibs.core.times import HOUR, MINUTE, SECOND, Duration
-from dibs.engines.base import ExtendAnswer, ExtendOutcome, Extension
+from dibs.engines.values import ExtendAnswer, ExtendOutcome, Extension
 from dibs.testing.conformance.harness import Harness, lease_of
 
 DAY_LONG = 24 * HOUR

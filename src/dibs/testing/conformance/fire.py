@@ -9,7 +9,7 @@ from dibs.core.schedules import GRACE, fire_id, jitter_of, upcoming
 from dibs.core.states import State
 from dibs.core.task import Outcome, QueueState
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND, when
-from dibs.engines.base import FIRE_BATCH, Changed, Counter, Fired, work_topic
+from dibs.engines.values import FIRE_BATCH, Changed, Counter, Fired, work_topic
 from dibs.testing.conformance.harness import QUEUE, Harness
 from dibs.testing.conformance.schedules import HOURLY, NIGHTLY, TEMPLATE, delete, pause, put, schedule
 from dibs.testing.conformance.subscribe import rings

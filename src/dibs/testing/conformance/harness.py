@@ -21,13 +21,13 @@ from dibs.core.task import (
     TaskRecord,
 )
 from dibs.core.times import SECOND, Duration, Instant
-from dibs.engines.base import (
+from dibs.engines.base import Engine
+from dibs.engines.values import (
     Beat,
     ChoreRecord,
     Claimed,
     ClaimRequest,
     Counter,
-    Engine,
     EnqueueOutcome,
     NewWorkflow,
     SettleOutcome,

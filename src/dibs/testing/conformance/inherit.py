@@ -6,7 +6,7 @@ from dibs.core.graph import Rule
 from dibs.core.states import State
 from dibs.core.task import Edit, Outcome
 from dibs.core.times import HOUR, MINUTE
-from dibs.engines.base import Query
+from dibs.engines.values import Query
 from dibs.testing.conformance.harness import Harness, edges
 
 

@@ -6,7 +6,7 @@ from dibs.core.limits import LimitState, Scope
 from dibs.core.states import State
 from dibs.core.task import Outcome, QueueState
 from dibs.core.times import HOUR, SECOND
-from dibs.engines.base import Position, work_topic
+from dibs.engines.values import Position, work_topic
 from dibs.testing.conformance.harness import QUEUE, Harness
 from dibs.testing.conformance.subscribe import rings
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.core.states import State
-from dibs.engines.base import Feature, Level
+from dibs.engines.values import Feature, Level
 from dibs.testing.conformance.harness import Harness
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.core.times import HOUR
-from dibs.engines.base import Position
+from dibs.engines.values import Position
 from dibs.testing.conformance.harness import Harness
 
 

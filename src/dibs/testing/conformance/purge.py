@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.core.states import State
 from dibs.core.task import Outcome
 from dibs.core.times import HOUR
-from dibs.engines.base import Changed
+from dibs.engines.values import Changed
 from dibs.testing.conformance.harness import Harness
 
 

@@ -8,7 +8,7 @@ from dibs.core.settings import Defaults, Limit, Policy, QueueSettings, Tier
 from dibs.core.states import Reason, State
 from dibs.core.task import HistoryEvent, Outcome, QueueState
 from dibs.core.times import HOUR, SECOND
-from dibs.engines.base import Changed, EnqueueOutcome
+from dibs.engines.values import Changed, EnqueueOutcome
 from dibs.testing.conformance.harness import QUEUE, Harness
 
 STRICT = QueueSettings(policy=Policy.STRICT)

@@ -6,7 +6,7 @@ from dibs.core.settings import Defaults
 from dibs.core.states import State
 from dibs.core.task import HistoryEvent, Outcome, QueueState
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
-from dibs.engines.base import Counter, EnqueueAnswer, EnqueueOutcome, work_topic
+from dibs.engines.values import Counter, EnqueueAnswer, EnqueueOutcome, work_topic
 from dibs.testing.conformance.harness import QUEUE, Harness
 from dibs.testing.conformance.subscribe import rings
 

@@ -7,7 +7,7 @@ from dibs.core.retry import jitter, loss_delay
 from dibs.core.states import Reason, State
 from dibs.core.task import MAX_LOSSES, HistoryEvent, WorkerState
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
-from dibs.engines.base import Counter
+from dibs.engines.values import Counter
 from dibs.testing.conformance.harness import Harness
 
 

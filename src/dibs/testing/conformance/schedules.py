@@ -8,7 +8,7 @@ from dibs.core.schedules import CatchUp, Overlap, Rhythm, ScheduleRecord, first_
 from dibs.core.settings import Defaults
 from dibs.core.task import NewTask
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
-from dibs.engines.base import SCHEDULES, Changed
+from dibs.engines.values import SCHEDULES, Changed
 from dibs.testing.conformance.harness import QUEUE, Harness
 from dibs.testing.conformance.subscribe import rings
 

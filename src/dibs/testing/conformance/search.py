@@ -7,7 +7,7 @@ from msgspec import structs
 from dibs.core.states import State
 from dibs.core.task import Failure, Outcome
 from dibs.core.times import HOUR, MINUTE
-from dibs.engines.base import Query
+from dibs.engines.values import Query
 from dibs.testing.conformance.harness import WORKER, Harness
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.core.states import Reason, State
 from dibs.core.task import HISTORY_LIMIT, Failure, HistoryEvent, Lease, Outcome, Settlement
 from dibs.core.times import HOUR, MINUTE, SECOND
-from dibs.engines.base import Counter, SettleOutcome
+from dibs.engines.values import Counter, SettleOutcome
 from dibs.testing.conformance.harness import WORKER, Harness, lease_of
 
 DONE, ALREADY, REFUSED = SettleOutcome.DONE, SettleOutcome.ALREADY, SettleOutcome.REFUSED

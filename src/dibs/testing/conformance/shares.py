@@ -7,7 +7,7 @@ from dibs.core.settings import QueueSettings
 from dibs.core.states import State
 from dibs.core.task import Outcome
 from dibs.core.times import HOUR, MINUTE
-from dibs.engines.base import Changed, Floor, Position, Query, TenantRecord
+from dibs.engines.values import Changed, Floor, Position, Query, TenantRecord
 from dibs.testing.conformance.harness import QUEUE, Harness
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 
 from dibs.core.task import Edit, Outcome, QueueState, WorkerState
 from dibs.core.times import HOUR
-from dibs.engines.base import ended_topic, work_topic, worker_topic
+from dibs.engines.values import ended_topic, work_topic, worker_topic
 from dibs.testing.conformance.harness import QUEUE, WORKER, Harness
 
 PATIENCE = 10.0

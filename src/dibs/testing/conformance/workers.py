@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dibs.core.task import WorkerState
 from dibs.core.times import HOUR, MINUTE, SECOND
-from dibs.engines.base import Changed, WorkerRecord
+from dibs.engines.values import Changed, WorkerRecord
 from dibs.testing.conformance.harness import Harness
 
 

@@ -8,7 +8,7 @@ from dibs.core.graph import Rule
 from dibs.core.states import Reason, State
 from dibs.core.task import HistoryEvent, Outcome, QueueState
 from dibs.core.times import DAY, MINUTE
-from dibs.engines.base import (
+from dibs.engines.values import (
     Changed,
     Counter,
     EnqueueOutcome,

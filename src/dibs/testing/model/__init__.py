@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
 from dibs.core.times import Duration
-from dibs.engines.base import Engine, Query
+from dibs.engines.base import Engine
+from dibs.engines.values import Query
 from dibs.testing.conformance.harness import EngineFactory
 from dibs.testing.model.planning import Planning
 from dibs.testing.programs import picks, queries, spans

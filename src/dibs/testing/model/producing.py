@@ -9,7 +9,8 @@ from msgspec import structs
 from dibs.core.graph import Edge
 from dibs.core.ids import uuid7
 from dibs.core.task import NewTask
-from dibs.engines.base import Engine, EnqueueOutcome, NewWorkflow
+from dibs.engines.base import Engine
+from dibs.engines.values import EnqueueOutcome, NewWorkflow
 from dibs.testing.conformance.harness import START
 from dibs.testing.programs import Draft, drafts, picks
 from dibs.testing.side_by_side import SideBySide

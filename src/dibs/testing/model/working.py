@@ -9,7 +9,7 @@ from msgspec import structs
 from dibs.core.states import Reason
 from dibs.core.task import Lease, LeasedTask, Outcome, Settlement
 from dibs.core.times import HOUR, MINUTE, SECOND, Duration
-from dibs.engines.base import ClaimRequest, Extension, Floor
+from dibs.engines.values import ClaimRequest, Extension, Floor
 from dibs.testing.model.producing import Producing
 from dibs.testing.programs import (
     FAILURE,

@@ -3,5 +3,6 @@ SELECT coalesce(sum(n), 0)::bigint
 FROM (
     SELECT n FROM dibs.tallies WHERE what = 'pending' AND stream = ANY ($1::int[])
     UNION ALL
-    SELECT n FROM dibs.deltas WHERE what = 'pending' AND stream = ANY ($1::int[])
+    SELECT n FROM dibs.deltas
+    WHERE what = 'pending' AND stream = ANY ($1::int[]) AND xid >= (SELECT dibs.folded_until())
 ) AS every;

@@ -4,7 +4,8 @@ SELECT min(day) FROM (
     SELECT day FROM (
         SELECT day, n FROM dibs.tallies WHERE what IN ('completed', 'cancelled') AND day >= $1::int
         UNION ALL
-        SELECT day, n FROM dibs.deltas WHERE what IN ('completed', 'cancelled') AND day >= $1::int
+        SELECT day, n FROM dibs.deltas
+        WHERE what IN ('completed', 'cancelled') AND day >= $1::int AND xid >= (SELECT dibs.folded_until())
     ) AS every
     GROUP BY day HAVING sum(n) > 0
 ) AS days;

@@ -1,0 +1,10 @@
+"""What engines decide alike: no I/O, no SQL, no clock.
+
+An engine reads, has this decide, and writes. `facts` says what of a task is kept how, `records` what has changed and
+what follows, `errands` what is left for later; `transaction` is what all else needs to know of an engine's own. The
+others have the name of the module in an engine's folder that they serve. Engines import this room; it imports
+`dibs.core` and `dibs.engines.values`.
+
+The memory engine decides for itself wherever it matters: others are compared with it under random programs
+(`dibs.testing.model`), and what is shared can't differ.
+"""

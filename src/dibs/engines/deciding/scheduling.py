@@ -1,0 +1,70 @@
+"""Schedules: what becomes of one when it is set, paused or due."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct, structs
+
+from dibs.core.rhythm import Rhythm, first_fire
+from dibs.core.schedules import ScheduleRecord, fire_id, plan, task_of
+from dibs.core.task import NewTask
+from dibs.core.times import Instant
+from dibs.engines.values import EnqueueAnswer, EnqueueOutcome
+
+__all__ = ["SCHEDULER", "Firing", "firing", "moved_on", "schedule_paused", "schedule_set"]
+
+SCHEDULER = "schedule"
+"""The client by which schedules enqueue; no limit on enqueueing holds for it."""
+
+
+def schedule_set(
+    old: ScheduleRecord | None, name: str, rhythm: Rhythm, task: NewTask, declared: bool, now: Instant
+) -> tuple[ScheduleRecord, bool]:
+    """A schedule as it is to be, and whether that is new to whoever looks at it."""
+    if old is None:
+        next_fire_at = first_fire(rhythm, now)
+        new = ScheduleRecord(name=name, rhythm=rhythm, task=task, next_fire_at=next_fire_at, created_at=now)
+    else:
+        next_fire_at = old.next_fire_at if old.rhythm == rhythm else first_fire(rhythm, now)
+        new = structs.replace(old, rhythm=rhythm, task=task, next_fire_at=next_fire_at)
+    if declared:
+        new = structs.replace(new, declared=True, declared_at=now)
+    return new, old is None or (old.rhythm, old.task) != (rhythm, task)
+
+
+def schedule_paused(old: ScheduleRecord, paused: bool, now: Instant) -> ScheduleRecord:
+    """A schedule paused or resumed. What it has missed meanwhile is not made up for."""
+    next_fire_at = old.next_fire_at if paused else first_fire(old.rhythm, now)
+    return structs.replace(old, paused=paused, next_fire_at=next_fire_at)
+
+
+class Firing(Struct, frozen=True):
+    """The tasks that a schedule has due, and the schedule once they are enqueued, but for `last_task`."""
+
+    tasks: list[NewTask]
+    skipped: int
+    after: ScheduleRecord
+
+
+def firing(record: ScheduleRecord, overlaps: bool, now: Instant) -> Firing:
+    """`overlaps`: the last task is unfinished, and the schedule wants no two at a time."""
+    plans = plan(record, now)
+    fires = () if overlaps else plans.fires
+    tasks = [structs.replace(task_of(record, at, fire_id(record.name, at)), client=SCHEDULER) for at in fires]
+    skipped = plans.skipped + (len(plans.fires) if overlaps else 0)
+    after = structs.replace(
+        record,
+        next_fire_at=plans.next_fire_at,
+        last_fire_at=fires[-1] if fires else record.last_fire_at,
+        fired=record.fired + len(fires),
+        skipped=record.skipped + skipped,
+    )
+    return Firing(tasks, skipped, after)
+
+
+def moved_on(fired: Firing, answers: Sequence[EnqueueAnswer]) -> ScheduleRecord | None:
+    """The schedule after its tasks were answered; None if its queue did not take them: it fires when there is room."""
+    if any(answer.outcome in (EnqueueOutcome.FULL, EnqueueOutcome.DRAINING) for answer in answers):
+        return None
+    return structs.replace(fired.after, last_task=answers[-1].id) if answers else fired.after

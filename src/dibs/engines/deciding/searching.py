@@ -1,0 +1,45 @@
+"""search: what matches is decided on records, for the conditions are many and the rows bounded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dibs.core.states import State
+from dibs.core.task import TaskRecord
+from dibs.engines.values import Query
+
+__all__ = ["matches", "may_match"]
+
+
+def may_match(query: Query, state: State, queue: str, name: str, worker: str | None) -> bool:
+    """What can be said without decoding the rest of a row."""
+    return (
+        (not query.states or state in query.states)
+        and (not query.queues or queue in query.queues)
+        and (not query.names or name in query.names)
+        and (query.worker is None or worker == query.worker)
+    )
+
+
+def matches(query: Query, record: TaskRecord) -> bool:
+    """The rest, for one that `may_match`."""
+    return (
+        query.priority_min <= record.priority <= query.priority_max
+        and (query.created_after is None or record.created_at >= query.created_after)
+        and (query.created_before is None or record.created_at < query.created_before)
+        and (query.key is None or record.key == query.key)
+        and (query.workflow is None or record.workflow == query.workflow)
+        and (query.tenant is None or record.tenant == query.tenant)
+        and has_metadata(record, query.metadata)
+        and (not query.text or query.text.lower() in searched_text(record).lower())
+    )
+
+
+def has_metadata(record: TaskRecord, wanted: dict[str, Any]) -> bool:
+    return all(name in record.metadata and record.metadata[name] == value for name, value in wanted.items())
+
+
+def searched_text(record: TaskRecord) -> str:
+    failure = record.failure
+    told = "" if failure is None else f"{failure.type}\n{failure.message}"
+    return f"{record.args.decode()}\n{told}\n{record.note}"

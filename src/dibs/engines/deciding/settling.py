@@ -1,0 +1,77 @@
+"""settle, extend and rescue: what is written about running tasks, each write under its lease."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from dibs.core.lease import LONGEST_RUN, extended
+from dibs.core.moves import lost, settled
+from dibs.core.states import UNFINISHED, State
+from dibs.core.task import HistoryEntry, HistoryEvent, Outcome, Settlement, TaskRecord
+from dibs.core.times import Duration, Instant
+from dibs.engines.deciding.facts import decode_facts
+from dibs.engines.deciding.records import Ledger
+from dibs.engines.deciding.transaction import Transaction
+from dibs.engines.values import Counter, ExtendAnswer, ExtendOutcome, SettleOutcome
+
+__all__ = ["Part", "held_answer", "lose_all", "settle_one", "without_repeats"]
+
+Part = list[tuple[int, Settlement]]
+"""Settlements, each with its place among those that were given."""
+
+
+def without_repeats(settlements: Sequence[Settlement]) -> Iterator[Part]:
+    """The settlements in parts, none of which names a task twice."""
+    left = list(enumerate(settlements))
+    while left:
+        part: dict[str, tuple[int, Settlement]] = {}
+        left = [each for each in left if part.setdefault(each[1].lease.id, each) is not each]
+        yield list(part.values())
+
+
+def settle_one(transaction: Transaction, records: Ledger, settlement: Settlement) -> SettleOutcome:
+    lease = settlement.lease
+    record = records.get(lease.id)
+    if record is None or record.state is not State.RUNNING or record.lease != lease.number:
+        if record is not None and 0 < lease.number == record.settled_lease:
+            return SettleOutcome.ALREADY
+        return refuse(transaction, records, settlement)
+    after, entry = settled(record, settlement, transaction.standing(record.queue), transaction.now)
+    records.put(after, entry)
+    if settlement.outcome is Outcome.RETRY and after.state is State.RETRYING:
+        transaction.tally(Counter.RETRIES, after.queue)
+    transaction.tell(record.queue, after.state)
+    return SettleOutcome.DONE
+
+
+def refuse(transaction: Transaction, records: Ledger, settlement: Settlement) -> SettleOutcome:
+    """A zombie's report: counted, and noted in the history of a task that is still unfinished."""
+    record = records.get(settlement.lease.id)
+    transaction.tally(Counter.REFUSED, record.queue if record else "")
+    if record is not None and record.state in UNFINISHED:
+        number = settlement.lease.number
+        note = f"a late {settlement.outcome} by lease {number}"
+        entry = HistoryEntry(at=transaction.now, event=HistoryEvent.REFUSED, lease=number, note=note)
+        records.note(record.id, entry)
+    return SettleOutcome.REFUSED
+
+
+def held_answer(started_at: Instant, now: Instant, by: Duration, facts: str | bytes | None) -> ExtendAnswer:
+    """The answer to who holds a current lease. `facts` are there only if the task has been asked to stop."""
+    expires_at = extended(started_at, now, by)
+    if facts is not None:
+        return ExtendAnswer(ExtendOutcome.CANCEL, expires_at, decode_facts(facts).cancel_reason or "")
+    over = now >= started_at + LONGEST_RUN
+    return ExtendAnswer(ExtendOutcome.EXHAUSTED if over else ExtendOutcome.HELD, expires_at)
+
+
+def lose_all(transaction: Transaction, records: Ledger, running: Iterable[TaskRecord]) -> list[str]:
+    """These running tasks have lost their worker: they run again, or have run too often. Their ids."""
+    found = []
+    for record in running:
+        after, entry = lost(record, transaction.standing(record.queue), transaction.now)
+        records.put(after, entry)
+        transaction.tally(Counter.LOSSES, record.queue)
+        transaction.tell(record.queue, after.state)
+        found.append(record.id)
+    return found

@@ -1,0 +1,101 @@
+"""Looks at what claims pass over while reading from the beginning is slow (`cursors`), apart from them.
+
+Plain reads on another connection: no claim waits for one. What they find moves a mark back, and whoever waits for work
+here is woken: the next claim gives it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+from dibs.core.times import SECOND, Duration
+from dibs.engines.postgres.catalog import MIXED, Catalog, Stream
+from dibs.engines.postgres.cursors import BEGINNING, LAG, LONG_AGO, Cursors, Pace, Window
+from dibs.errors import StoreError
+
+__all__ = ["Lookout", "arrivals"]
+
+log = logging.getLogger("dibs.engines.postgres")
+
+Rows = Callable[..., Awaitable[list[Any]]]
+
+
+class Lookout:
+    """Where the claims of one engine begin, and who sees to what lies before."""
+
+    def __init__(self, rows: Rows, wake: Callable[[], None]) -> None:
+        self.cursors = Cursors()
+        self.window = Window()
+        self.rows = rows
+        self.wake = wake
+        self.looking: asyncio.Task[None] | None = None
+
+    def look(self, catalog: Catalog) -> None:
+        """Look at what is due to be looked at, unless somebody does. Returns at once."""
+        at = time.monotonic()
+        if (self.cursors.is_due(at) or self.window.is_due(at)) and (self.looking is None or self.looking.done()):
+            self.looking = asyncio.create_task(self.look_at_all(catalog, at), name="dibs-look")
+
+    async def look_at_all(self, catalog: Catalog, at: float) -> None:
+        if self.cursors.is_due(at):
+            await self.timed(self.cursors, self.look_at_heads(catalog))
+        if self.window.is_due(at):
+            await self.timed(self.window, self.look_at_times())
+
+    async def timed(self, pace: Pace, looking: Awaitable[Duration]) -> None:
+        """A look that fails has taken as long as that took, and is made again after the rest."""
+        began = time.monotonic()
+        try:
+            took = await looking
+        except StoreError as error:
+            log.info("Could not look at what claims have passed over: %s", error)
+            took = max(pace.took, round((time.monotonic() - began) * SECOND))
+        pace.looked(took, time.monotonic())
+
+    async def look_at_heads(self, catalog: Catalog) -> Duration:
+        """Where the streams begin. Where nothing waits, only what arrives from now on can."""
+        before = dict(self.cursors.marks)
+        streams = [stream for stream in catalog.streams.values() if stream.number in before and not stream.retired]
+        empty = arrivals(catalog, streams, self.window)
+        rows = await self.rows("heads", [stream.number for stream in streams])
+        heads = {row["stream"]: row["rank"] - LAG for row in rows if row["rank"] is not None}
+        self.cursors.raise_to({**empty, **heads})
+        late = {stream: mark for stream, mark in heads.items() if mark + LAG < before[stream]}
+        if late:
+            self.cursors.lower_to(late)
+            self.wake()
+        return max((row["took"] for row in rows), default=0)
+
+    async def look_at_times(self) -> Duration:
+        """What falls due or expires first."""
+        before = self.window.mark
+        ((next_at, _, took),) = await self.rows("next_due", BEGINNING, None)
+        if next_at is not None and next_at < before:
+            self.window.mark = next_at
+            self.wake()
+        return int(took)
+
+    async def close(self) -> None:
+        looking, self.looking = self.looking, None
+        if looking is not None:
+            looking.cancel()
+            with suppress(asyncio.CancelledError):
+                await looking
+
+
+def arrivals(catalog: Catalog, streams: Iterable[Stream], window: Window) -> dict[int, int]:
+    """Ranks in banded streams below which nothing will arrive or fall due, unless it is long on its way.
+
+    `window` knows until when nothing was due that had not been promoted.
+    """
+    found = {}
+    for stream in streams:
+        queue = catalog.queues.get(stream.queue)
+        if queue is not None and stream.band != MIXED:
+            found[stream.number] = window.mark - LONG_AGO + catalog.ranking(queue, stream.band).offset
+    return found
