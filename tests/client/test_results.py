@@ -254,23 +254,21 @@ def test_async_code_closes_an_app_and_its_loop_goes_on(served: bool, monkeypatch
 def test_an_app_is_closed_once_by_many_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     app = Dibs("memory://")
     runner, times, looks = app.hub.runner, [], threading.Semaphore(0)
-    look, finish = runner._loop_to_close, app._close
+    finish = app._close
 
-    def look_and_say(caller: str) -> Any:
-        loop = look(caller)
+    def say(caller: str) -> None:
         if caller == "close":
             looks.release()
-        return loop
 
     async def count() -> None:
         times.append(1)
         if len(times) == 1:
-            for _ in range(4):  # all three have found it open, and this one twice
+            for _ in range(3):  # all of them have come
                 await asyncio.to_thread(looks.acquire, timeout=TIMEOUT)
         await finish()
 
     monkeypatch.setattr(app, "_close", count)
-    monkeypatch.setattr(runner, "_loop_to_close", look_and_say)
+    monkeypatch.setattr(runner, "_refuse_own_loop", say)
 
     async def use() -> None:
         await app.queues.alist()

@@ -325,6 +325,34 @@ def test_a_caller_that_leaves_takes_nobody_with_it() -> None:
         assert app.queues.get("default").counts[State.PENDING] == 3
 
 
+def test_blocking_calls_of_all_kinds_get_along(make_app: MakeApp) -> None:
+    """Whoever drives the loop for himself does not wait for one who waits to drive it."""
+    app = make_app()
+    task = app.task(name="work")(abs_of)
+    app.schedules.set("nightly", "work", cron="0 3 * * *", args=[1])
+    gate = threading.Barrier(4)
+
+    def use(call: Callable[[], object]) -> None:
+        gate.wait(TIMEOUT)
+        for _ in range(25):
+            call()
+
+    with ThreadPoolExecutor(4) as pool:
+        calls = [lambda: app.schedules.run_now("nightly"), lambda: task.enqueue(2)] * 2
+        for wait in [pool.submit(use, call) for call in calls]:
+            wait.result(TIMEOUT)
+    assert app.queues.get("default").counts[State.PENDING] == 100
+
+
+def test_a_claim_that_waits_hears_of_what_others_enqueue(make_app: MakeApp) -> None:
+    app = make_app()
+    task = app.task(name="work")(abs_of)
+    with ThreadPoolExecutor(1) as pool:
+        claiming = pool.submit(app.claim, ["default"], wait=TIMEOUT)
+        task.enqueue(1)
+        assert [claim.name for claim in claiming.result(TIMEOUT)] == ["work"]
+
+
 def test_coroutines_that_wait_when_the_app_is_closed_are_told() -> None:
     engine = Gated()
     app = Dibs("memory://", engine=engine)
@@ -338,6 +366,24 @@ def test_coroutines_that_wait_when_the_app_is_closed_are_told() -> None:
         assert engine.begun.wait(TIMEOUT)
         app.close()
         assert [type(each) for each in running.result(TIMEOUT)] == [Closed] * 3
+
+
+def test_who_closes_while_another_does_waits_for_the_end() -> None:
+    engine = Gated()
+    app = Dibs("memory://", engine=engine)
+    task = app.task(name="work")(abs_of)
+    runner = app.hub.runner
+    runner.serve()
+    with ThreadPoolExecutor(2) as pool:
+        waiting = pool.submit(task.enqueue, 1)
+        assert engine.begun.wait(TIMEOUT)
+        first = pool.submit(app.close)
+        asyncio.run(until(lambda: runner._closed))
+        app.close()
+        assert runner._loop is not None
+        assert runner._loop.is_closed()
+        first.result(TIMEOUT)
+        assert isinstance(waiting.exception(TIMEOUT), Closed)
 
 
 def test_a_parent_that_closes_leaves_its_child_the_store(tmp_path: Path) -> None:

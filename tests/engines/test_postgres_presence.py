@@ -22,7 +22,7 @@ from dibs.core.lease import RESCUE_BATCH
 from dibs.core.states import State
 from dibs.core.task import HistoryEvent, WorkerState
 from dibs.core.times import HOUR
-from dibs.engines.postgres import PostgresEngine, from_url, presence, settling
+from dibs.engines.postgres import PostgresEngine, bells, from_url, presence, settling
 from dibs.engines.postgres.cursors import BEGINNING
 from dibs.engines.postgres.store import TASKS
 from dibs.engines.values import Beat, Counter, Feature, Rescued
@@ -405,7 +405,7 @@ async def crash(cluster: Cluster) -> None:
 
 def test_a_worker_is_missed_though_somebody_has_reset_the_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes its lock once more, and its row says so."""
-    monkeypatch.setattr(presence, "RENEW_SECONDS", 0.01)
+    monkeypatch.setattr(bells, "LOOK_SECONDS", 0.01)
 
     async def test() -> None:
         async with crew(2) as ((worker, other), own):

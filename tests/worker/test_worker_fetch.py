@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -121,8 +122,7 @@ def test_a_limited_queue_runs_no_more_than_it_may(app: Dibs) -> None:
 
 def test_tasks_that_may_kill_their_worker_are_held_one_at_a_time(app: Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "SUSPICIOUS", 0)
-    monkeypatch.setattr(running, "APART", 0)
-    monkeypatch.setattr(running, "ONE_FIRST", SECOND // 100)
+    monkeypatch.setattr(running, "PUT_OFF", SECOND // 100)
     held: list[int] = []
 
     @app.task
@@ -304,6 +304,7 @@ def test_a_worker_survives_an_outage_and_says_so_once(
         assert handle.result(timeout=PATIENCE) == "kept"
         assert later.result(timeout=PATIENCE) == "kept"
         assert worker.stats().refused == 0
+        eventually(lambda: any("answers again" in message for message in caplog.messages))
     assert sum("does not answer" in message for message in caplog.messages) == 1
     assert sum("answers again" in message for message in caplog.messages) == 1
 
@@ -402,6 +403,11 @@ def test_health_notes_how_long_the_store_was_away() -> None:
     assert (health.regained_at, health.was_down_for) == (103.0, 3.0)
 
 
+def answer(health: StoreHealth) -> None:
+    with health.asking("settle"):
+        pass
+
+
 def test_what_a_dying_server_still_answers_does_not_say_that_it_is_back() -> None:
     now = 100.0
     health = StoreHealth(lambda: now)
@@ -409,14 +415,54 @@ def test_what_a_dying_server_still_answers_does_not_say_that_it_is_back() -> Non
         fail(health)
         now = 110.0
     assert health.down
-    health = StoreHealth(lambda: now)
     fail(health)
-    with health.asking("settle"):  # by a session that is not ended yet
-        now = 120.0
+    answer(health)  # by a session that is not ended yet
+    assert health.regained_at is None
+    now = 110.2
+    fail(health)
+    now = 110.4
+    answer(health)
+    assert health.regained_at is None
+    now = 110.5
+    answer(health)
+    assert (health.down, health.regained_at) == (False, 110.5)
+    assert health.was_down_for == pytest.approx(10.4), "until the first answer that was followed by no failure"
+
+
+def test_a_failure_of_what_was_asked_before_the_store_came_back_is_no_new_outage() -> None:
+    now = 100.0
+    health = StoreHealth(lambda: now)
+    with suppress(StoreUnavailable), health.asking("extend"):
+        now = 105.0
+        fail(health)
+        now = 105.5
+        answer(health)
+        now = 106.0
+        raise StoreUnavailable("did not answer in time")
+    assert (health.down, health.regained_at) == (False, 105.5)
+    fail(health)
     assert health.down
-    with health.asking("settle"):
-        pass
-    assert not health.down
+
+
+def test_a_hiccup_does_not_keep_anybody_from_rescuing() -> None:
+    now = 100.0
+    health = StoreHealth(lambda: now)
+    rescuer = Rescuer(MemoryEngine(), SystemClock(), health, lambda: 10.0)
+    fail(health)
+    now = 100.1
+    answer(health)  # not believed yet: the next one may be seconds away in an idle worker
+    now = 101.0
+    rescuer.notice(0.0, 0.0, now)
+    assert not rescuer.holds_off(now)
+    fail(health)  # after all
+    now = 101.2
+    answer(health)
+    rescuer.notice(0.0, 0.0, now)
+    assert rescuer.holds_off(now), "after an outage one answer does not do"
+    now = 105.0
+    answer(health)
+    rescuer.notice(0.0, 0.0, now)
+    assert rescuer.holds_off(114.9)
 
 
 def test_the_leader_does_its_chores_and_resigns(app: Dibs) -> None:

@@ -91,6 +91,11 @@ def test_a_thread_that_the_memory_limit_has_no_room_for_is_said_to_be_that(worke
         process_app.starts_a_thread.enqueue().result(timeout=PATIENCE)
 
 
+def test_an_error_that_can_not_be_shown_is_still_the_tasks_own(worker: Worker) -> None:
+    with pytest.raises(TaskFailed, match="its message can't be shown"):
+        process_app.fails_oddly.enqueue().result(timeout=PATIENCE)
+
+
 def pids_in(file: Path) -> list[int]:
     eventually(file.exists)
     return [int(pid) for pid in file.read_text().split()]

@@ -23,12 +23,17 @@ S = TypeVar("S", bound=HasHub)
 
 
 def blocking(
-    method: Callable[Concatenate[S, P], Coroutine[Any, Any, R]],
+    method: Callable[Concatenate[S, P], Coroutine[Any, Any, R]], waits: str = ""
 ) -> Callable[Concatenate[S, P], R]:
-    """The blocking twin of an async method: ``get = blocking(aget)``."""
+    """The blocking twin of an async method: ``get = blocking(aget)``.
+
+    `waits` is the keyword by which callers have it wait for what others do: then these must not wait for it.
+    """
 
     @wraps(method)
     def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if kwargs.get(waits):
+            self.hub.runner.serve()
         return self.hub.runner.run(method(self, *args, **kwargs))
 
     run.__name__ = method.__name__.removeprefix("a")

@@ -95,7 +95,7 @@ class Consumer:
         )
         return await self.hub.runner.arun(self._claim(request, wait))
 
-    claim = blocking(aclaim)
+    claim = blocking(aclaim, waits="wait")
 
     async def _claim(self, request: ClaimRequest, wait: float) -> list[Claim]:
         engine, until = self.hub.engine, time.monotonic() + wait

@@ -235,6 +235,11 @@ class LeasedTask(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True
         """Which attempt this is, from 1."""
         return self.attempts + 1
 
+    @property
+    def handed_back(self) -> int:
+        """How many leases ended neither in a failed attempt nor in a loss; since a replay, which counts anew, more."""
+        return self.lease - 1 - self.attempts - self.losses
+
 
 class QueueRecord(Struct, frozen=True, kw_only=True):
     """A queue as it is stored. `stale` counts waiting tasks still ranked by earlier settings."""

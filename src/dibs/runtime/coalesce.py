@@ -92,6 +92,9 @@ class Coalescer(Generic[Item, Answer]):
         foreign = loop is not self._runner.loop  # which, as below, raises in a closed app and starts anew in a child
         if foreign:
             self._runner.serve()
+        elif not self._runner.is_serving:  # a blocked caller drives it, and whoever leads the others would wait for him
+            await self._runner.opened()
+            return (await self._flush([item]))[0]
         ticket = AsyncTicket(item, loop)
         if self._join(ticket):
             if foreign:

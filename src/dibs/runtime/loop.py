@@ -213,28 +213,25 @@ class LoopRunner:
                 self._serving.clear()
                 loop.dibs_private = True
 
-    def _loop_to_close(self, caller: str) -> DibsLoop | None:
-        """None if there is none, or if it is the parent's."""
-        if self._closed or self._loop is None or self._pid != os.getpid():
-            self._closed = self._pid == os.getpid()
-            return None
-        if asyncio._get_running_loop() is self._loop:
-            raise WrongThread(f"{caller}() on Dibs's own loop would wait for itself: call it from outside.")
-        return self._loop
-
     async def aclose(self, finish: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """`close` for async code, whose own loop goes on meanwhile."""
-        if self._loop_to_close("aclose") is not None:
-            await asyncio.to_thread(self.close, finish)
+        self._refuse_own_loop("aclose")
+        await asyncio.to_thread(self.close, finish)
 
     def close(self, finish: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run `finish` on the loop, then end it. Twice is once, also at the same time."""
-        if self._loop_to_close("close") is None:
+        """Run `finish` on the loop, then end it. Twice is once, and whoever comes meanwhile waits for its end."""
+        self._refuse_own_loop("close")
+        if self._pid != os.getpid():  # what there is to close is the parent's
             return
         with self._closing:
-            loop = self._loop_to_close("close")
-            if loop is not None:
-                self._end(loop, finish)
+            if self._loop is not None and not self._closed:
+                self._end(self._loop, finish)
+            self._closed = True
+
+    def _refuse_own_loop(self, caller: str) -> None:
+        running = asyncio._get_running_loop()
+        if running is not None and running is self._loop and self._pid == os.getpid():
+            raise WrongThread(f"{caller}() on Dibs's own loop would wait for itself: call it from outside.")
 
     def _end(self, loop: DibsLoop, finish: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if self._started:

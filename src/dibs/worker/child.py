@@ -246,6 +246,10 @@ class MemoryLimit:
         self._before = (0, 0)
 
     def __enter__(self) -> None:
+        if self._limit is not None:
+            import resource
+
+            self._before = resource.getrlimit(resource.RLIMIT_AS)
         self._hold()
 
     def __exit__(self, *error: object) -> None:
@@ -265,7 +269,6 @@ class MemoryLimit:
         if self._limit is not None:
             import resource
 
-            self._before = resource.getrlimit(resource.RLIMIT_AS)
             wanted = self._limit + unused_addresses()
             if self._before[1] != resource.RLIM_INFINITY:
                 wanted = min(wanted, self._before[1])
@@ -307,7 +310,8 @@ def unused_addresses() -> int:
 
 def is_out_of_memory(error: BaseException, limit: int | None) -> bool:
     """Whether memory was missing. If a thread's stack has no room, Python only says that it can't start the thread."""
-    return isinstance(error, MemoryError) or (limit is not None and str(error) == "can't start new thread")
+    no_thread = type(error) is RuntimeError and error.args == ("can't start new thread",)
+    return isinstance(error, MemoryError) or (limit is not None and no_thread)
 
 
 def out_of_memory(error: BaseException, limit: int | None) -> Failure:

@@ -15,6 +15,9 @@ __all__ = ["Backoff", "StoreHealth"]
 
 log = logging.getLogger("dibs.worker")
 
+HICCUP = 1.0
+"""An outage of this many seconds can't have cost anybody a lease."""
+
 DYING = 0.25
 """Seconds after a failure in which an answer is not believed: a server that stops ends its sessions one by one."""
 
@@ -43,41 +46,50 @@ class StoreHealth:
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._down_since: float | None = None
+        self._failed_at = 0.0
+        self._back_since: float | None = None
+        """The first answer after the last failure."""
         self.regained_at: float | None = None
         self.was_down_for = 0.0
 
     @property
     def down(self) -> bool:
-        return self._down_since is not None
+        """Whether the store is away. After a hiccup one answer will do; after more than that it has to be believed."""
+        since, back = self._down_since, self._back_since
+        return since is not None and (back is None or back - since > HICCUP)
 
     @contextmanager
     def asking(self, doing: str) -> Iterator[None]:
-        """Around verbs, and nothing but verbs: the store is gone when one fails, and back when all were answered.
-
-        An answer to what was asked before the store went, or while it was going, says nothing.
-        """
+        """Around a verb: the store is gone when one fails, and back when one is answered that was asked afterwards."""
         asked_at = self._monotonic()
         try:
             yield
         except StoreError as error:
-            self._failed(error, doing)
+            self._failed(error, doing, asked_at)
             raise
         if self._down_since is not None:
             self._answered(asked_at)
 
-    def _failed(self, error: StoreError, doing: str) -> None:
+    def _failed(self, error: StoreError, doing: str, asked_at: float) -> None:
         with self._lock:
+            if self.regained_at is not None and asked_at < self.regained_at:  # of an outage that is over
+                return
+            self._failed_at = self._monotonic()
+            self._back_since = None
             if self._down_since is not None:
                 return
-            self._down_since = self._monotonic()
+            self._down_since = self._failed_at
         log.error("The store does not answer: could not %s. %s Going on with what runs.", doing, error)
 
     def _answered(self, asked_at: float) -> None:
         with self._lock:
-            if self._down_since is None or asked_at < self._down_since + DYING:
+            if self._down_since is None or asked_at < self._failed_at:
                 return
-            gone = self._monotonic() - self._down_since
-            self._down_since = None
-            self.was_down_for = gone
+            if self._back_since is None:
+                self._back_since = self._monotonic()
+            if asked_at < self._failed_at + DYING:
+                return
+            self.was_down_for = self._back_since - self._down_since
             self.regained_at = self._monotonic()
-        log.warning("The store answers again after %.1f s.", gone)
+            self._down_since = None
+        log.warning("The store answers again after %.1f s.", self.was_down_for)

@@ -14,7 +14,7 @@ from dibs.engines.base import Engine
 from dibs.engines.values import Feature, Term
 from dibs.errors import StoreError
 from dibs.runtime.clock import Clock
-from dibs.worker.health import Backoff, StoreHealth
+from dibs.worker.health import HICCUP, Backoff, StoreHealth
 
 __all__ = ["Leader", "Rescuer"]
 
@@ -23,9 +23,6 @@ log = logging.getLogger("dibs.worker")
 RESCUE_INTERVAL = 1.02
 """A little more than the second that an engine wants between two looks at an absent worker: two looks then do, and its
 tasks are back within 2.5 s."""
-
-HICCUP = 1.0
-"""An outage of this many seconds can't have cost anybody a lease."""
 
 LEAST_HOLDOFF = 8.0
 """Seconds in which every worker that lives has reached a store that is back: its heart tries at least every 2.5 s, and
@@ -119,10 +116,9 @@ class Leader:
         backoff = Backoff(first=1.0)
         while True:
             try:
-                with self._health.asking("lead"):
-                    await self._lead()
-                    if self._term is not None:
-                        await self._chores(self._term)
+                await self._lead()
+                if self._term is not None:
+                    await self._chores(self._term)
                 backoff.reset()
             except StoreError:
                 await asyncio.sleep(backoff.next())
@@ -136,7 +132,8 @@ class Leader:
             await self._engine.resign(term)
 
     async def _lead(self) -> None:
-        term = await self._engine.lead(self._worker, now=self._clock.store_now())
+        with self._health.asking("lead"):
+            term = await self._engine.lead(self._worker, now=self._clock.store_now())
         before, self._term = self._term, term
         if term is not None and (before is None or before.number != term.number):
             log.info("This worker leads now (term %d).", term.number)
@@ -153,7 +150,8 @@ class Leader:
         while names and time.monotonic() - began < TERM_RENEWAL / SECOND:
             unfinished = []
             for name in names:
-                record = await self._engine.chore(name, term, now=self._clock.store_now())
+                with self._health.asking("do chores"):
+                    record = await self._engine.chore(name, term, now=self._clock.store_now())
                 if record.refused:
                     log.info("Another worker leads now; term %d is over.", term.number)
                     self._term = None

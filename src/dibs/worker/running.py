@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import Callable
 from contextvars import copy_context
@@ -38,11 +39,11 @@ GRACE = 1.0
 SUSPICIOUS = MAX_LOSSES - 2
 """Losses from which on a task may be what kills its workers: such tasks are not held together with each other."""
 
-ONE_FIRST: Duration = 5 * SECOND
-"""How long other suspects are put off while one runs, or is to run first."""
+PUT_OFF: Duration = 5 * SECOND
+"""How long a suspect waits if another one is here; twice as long each time, up to 80 s: claims are not free."""
 
-APART: Duration = SECOND // 2
-"""How far apart they come back then."""
+AT_A_TIME = 10
+"""As many suspects as are put off for no longer than twice that; if there are more they are spread over more."""
 
 LEARNING = 0.05
 """The weight of the newest run in the running average of durations."""
@@ -109,12 +110,16 @@ class Runs:
 
         If there are several, all go back: one that started now might end this process before the others have left.
         """
-        is_first = sum(run.task.losses >= SUSPICIOUS for run in self.held.values()) == len(suspects)
-        if is_first and len(suspects) == 1:
+        held = sum(run.task.losses >= SUSPICIOUS and not run.settled for run in self.held.values())
+        if held == 1:
             return suspects
-        for place, run in enumerate(suspects):
-            delay = 0 if is_first and place == 0 else ONE_FIRST + place * APART
+        first, *others = suspects
+        for run in others if held == len(suspects) else suspects:
+            spread = 1 + random.random() * len(suspects) / AT_A_TIME
+            delay = round((PUT_OFF << min(run.task.handed_back, 4)) * spread)
             self._settle(run, outcome.put_off(run.task, delay))
+        if held == len(suspects):  # after the others, which must be gone when it comes back
+            self._settle(first, outcome.put_off(first.task, 0))
         return []
 
     def fill(self) -> None:

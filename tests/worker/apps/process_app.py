@@ -92,6 +92,16 @@ def grows(megabytes: int) -> int:
     return len(bytearray(megabytes * MIB)) // MIB
 
 
+class OddError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("not even this")
+
+
+@app.task(executor="process", memory_limit=200 * MIB, retries=0)
+def fails_oddly() -> None:
+    raise OddError
+
+
 @app.task(executor="process", memory_limit=16 * MIB, retries=0)
 def starts_a_thread() -> None:
     threading.Thread(target=print).start()

@@ -12,8 +12,9 @@ import hashlib
 import logging
 import math
 import random
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 from dibs.engines.bell import Bell, Listener
@@ -23,14 +24,14 @@ from dibs.engines.postgres.pool import GOODBYE_SECONDS, Connection, Pool
 from dibs.engines.values import SCHEDULES
 from dibs.errors import DibsError
 
-__all__ = ["Bells"]
+__all__ = ["ANSWER_SECONDS", "Bells", "until_deaf"]
 
 log = logging.getLogger("dibs.engines.postgres")
 
 FIRST_RETRY_SECONDS = 0.1
 LONGEST_RETRY_SECONDS = 5.0
 LOOK_SECONDS = 15.0
-"""How often the connection that listens is asked whether it is still there: one that stalls looks like a quiet one."""
+"""How often a connection on which nothing happens is asked whether it is still there."""
 
 ANSWER_SECONDS = 5.0
 LONGEST_PAYLOAD = 7000
@@ -56,8 +57,8 @@ def poll_seconds(topics: Collection[str]) -> float:
     return 0.95 if all(topic.startswith("worker:") for topic in topics) else 0.5
 
 
-async def until_deaf(connection: Connection) -> None:
-    """Until the connection is closed, or does not answer when it is asked."""
+async def until_deaf(connection: Connection, ask: Callable[[], Awaitable[object]]) -> None:
+    """Until the connection is closed. It is asked now and then: one that stalls looks like a quiet one."""
     gone = asyncio.Event()
     connection.add_termination_listener(lambda _: gone.set())
     while not connection.is_closed():
@@ -65,7 +66,7 @@ async def until_deaf(connection: Connection) -> None:
             async with asyncio.timeout(LOOK_SECONDS):
                 await gone.wait()
         except TimeoutError:
-            await connection.fetchval("SELECT 1", timeout=ANSWER_SECONDS)
+            await ask()
 
 
 class Subscriber:
@@ -131,7 +132,7 @@ class Bells:
                     if failures > 1:
                         log.info("Listening to %s again.", self.pool.address)
                     failures = 0
-                    await until_deaf(connection)
+                    await until_deaf(connection, partial(connection.fetchval, "SELECT 1", timeout=ANSWER_SECONDS))
                 told = f"{self.pool.address} closed the connection."
             except DibsError as error:
                 told = str(error)

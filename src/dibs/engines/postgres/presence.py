@@ -16,8 +16,10 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
+from functools import partial
 from typing import Any
 
+from dibs.engines.postgres.bells import ANSWER_SECONDS, until_deaf
 from dibs.engines.postgres.faults import DRIVER_ERRORS
 from dibs.engines.postgres.pool import Address, Connection, Pool
 from dibs.engines.postgres.statements import statement
@@ -42,10 +44,6 @@ PATIENCE = 4
 """A session that could not be had for a while is asked for again after this part of that while."""
 
 MOMENT_SECONDS = 2.0
-RENEW_SECONDS = 15.0
-"""How often a session is asked whether it is still there, and at which server (see `hold.sql`)."""
-
-ANSWER_SECONDS = 5.0
 
 Rows = Callable[..., Awaitable[list[Any]]]
 
@@ -71,7 +69,7 @@ class Keeper:
             try:
                 async with self.session() as connection:
                     self.found()
-                    await self.stay(connection)
+                    await until_deaf(connection, partial(self.hold, connection))
                 wait = SHORTEST_WAIT
             except (*DRIVER_ERRORS, DibsError) as error:
                 self.settled.set()
@@ -110,19 +108,8 @@ class Keeper:
             transports.discard(transport)
             connection.terminate()
 
-    async def stay(self, connection: Connection) -> None:
-        """Until the session ends, or does not answer when the lock is asked for once more."""
-        gone = asyncio.Event()
-        connection.add_termination_listener(lambda _: gone.set())
-        while not connection.is_closed():
-            try:
-                async with asyncio.timeout(RENEW_SECONDS):
-                    await gone.wait()
-            except TimeoutError:
-                await self.hold(connection)
-
     async def hold(self, connection: Connection) -> None:
-        """Take the lock, and have the worker's row say at which server, if that is news."""
+        """Take the lock, and have the worker's row say at which server, if that is news. (See `hold.sql`.)"""
         hold = statement("hold", self.lines.address.schema)
         found = await connection.fetchrow(hold, self.worker, connection.get_server_pid(), timeout=ANSWER_SECONDS)
         if not found["is_ours"]:
