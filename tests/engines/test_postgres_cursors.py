@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from postgres_help import claim, engines, new, run, set_queue, settle
+from msgspec import structs
+from postgres_help import claim, connection, engines, new, run, set_queue, settle
 
 from dibs.core.states import State
+from dibs.core.task import LeasedTask
 from dibs.core.times import HOUR, MS, SECOND
-from dibs.engines.postgres import PostgresEngine
+from dibs.engines.postgres import PostgresEngine, serving, settling
 from dibs.engines.postgres.catalog import MIXED, Stream
 from dibs.engines.postgres.cursors import AHEAD, BEGINNING, EVERYTHING, LAG, LONG_AGO, Cursors, RescueCursor, Window
 from dibs.engines.postgres.looking import Lookout, arrivals
-from dibs.engines.values import ClaimRequest
-from dibs.errors import StoreUnavailable
+from dibs.engines.postgres.store import Store
+from dibs.engines.postgres.transaction import Transaction
+from dibs.engines.values import ClaimRequest, Rescued
+from dibs.errors import StoreBusy, StoreUnavailable
 
 BANDED = Stream(1, "q", "a", (), 0, 1, False, 50, False)
 OTHER = Stream(2, "q", "b", (), 0, 1, False, 50, False)
@@ -25,6 +30,7 @@ MIXTURE = Stream(3, "q", "a", (), 0, 1, False, MIXED, False)
 STREAMS = [BANDED, OTHER, MIXTURE]
 EVERYWHERE = [BEGINNING] * 3
 RANK = 10**15
+FROM_THE_BEGINNING = dict.fromkeys((1, 2, 3), BEGINNING)
 NEVER = float("inf")
 
 
@@ -40,14 +46,14 @@ def test_quick_claims_read_from_the_beginning() -> None:
     cursors = Cursors()
     cursors.claimed(MS)
     cursors.know(STREAMS)
-    cursors.raise_to({1: RANK})
+    cursors.raise_to({1: RANK}, FROM_THE_BEGINNING)
     assert cursors.lows(STREAMS) == EVERYWHERE
     assert not cursors.is_due(NEVER)
 
 
 def test_after_a_slow_claim_marks_are_used() -> None:
     cursors = slow()
-    cursors.raise_to({1: RANK, 3: RANK})
+    cursors.raise_to({1: RANK, 3: RANK}, FROM_THE_BEGINNING)
     assert cursors.lows(STREAMS) == [RANK, BEGINNING, BEGINNING], "mixed streams have no order to rely on"
     cursors.claimed(MS)
     assert cursors.lows(STREAMS) != EVERYWHERE, "that was quick because of the marks"
@@ -55,16 +61,18 @@ def test_after_a_slow_claim_marks_are_used() -> None:
 
 def test_marks_move_on_with_what_is_given() -> None:
     cursors = slow()
-    cursors.raise_to({1: RANK, 2: RANK})
-    cursors.raise_to({1: RANK + 1, 2: RANK - 1})
+    cursors.raise_to({1: RANK, 2: RANK}, FROM_THE_BEGINNING)
+    cursors.raise_to({1: RANK + 1, 2: RANK - 1}, {1: RANK, 2: RANK})
     assert cursors.lows(STREAMS) == [RANK + 1, RANK, BEGINNING]
 
 
 def test_marks_move_back_to_what_was_passed_over() -> None:
     cursors = slow()
-    cursors.raise_to({1: RANK, 2: RANK})
+    cursors.raise_to({1: RANK, 2: RANK}, FROM_THE_BEGINNING)
     cursors.lower_to({1: RANK - 1})
     assert cursors.lows(STREAMS) == [RANK - 1, RANK, BEGINNING]
+    cursors.raise_to({1: RANK + 1, 2: RANK + 1}, {1: RANK, 2: RANK})
+    assert cursors.lows(STREAMS) == [RANK - 1, RANK + 1, BEGINNING], "who began above it has not seen what was there"
 
 
 def test_looks_take_a_tenth_of_the_time_at_most() -> None:
@@ -80,24 +88,24 @@ def test_looks_take_a_tenth_of_the_time_at_most() -> None:
 
 def test_a_quick_look_ends_it() -> None:
     cursors = slow()
-    cursors.raise_to({1: RANK})
+    cursors.raise_to({1: RANK}, FROM_THE_BEGINNING)
     cursors.looked(MS, 0.0)
     assert cursors.lows(STREAMS) == EVERYWHERE
 
 
 def test_the_window_is_open_as_long_as_looking_is_quick() -> None:
     window = Window()
-    window.learn(RANK, MS, due=False)
+    window.learn(BEGINNING, RANK, MS, due=False)
     assert window.bounds == EVERYTHING
 
 
 def test_after_a_slow_look_only_what_may_have_come_since_is_looked_at() -> None:
     window = Window()
-    window.learn(RANK, SECOND, due=False)
+    window.learn(BEGINNING, RANK, SECOND, due=False)
     assert window.bounds == (RANK - LAG, AHEAD)
-    window.learn(RANK + SECOND, MS, due=True)
+    window.learn(RANK - LAG, RANK + SECOND, MS, due=True)
     assert window.bounds == (RANK - LAG, AHEAD), "there was more due than one claim promotes"
-    window.learn(RANK + 2 * SECOND, MS, due=False)
+    window.learn(RANK - LAG, RANK + 2 * SECOND, MS, due=False)
     assert window.bounds == (RANK + 2 * SECOND - LAG, AHEAD)
 
 
@@ -109,13 +117,17 @@ def test_leases_that_ended_long_ago_are_looked_at_once_a_minute() -> None:
     cursor.learn(RANK + SECOND, 1.0, ended=True, full=False)
     assert cursor.low(59.0) == RANK + SECOND - LONG_AGO
     assert cursor.low(60.0) == BEGINNING
-    cursor.learn(RANK + SECOND, 2.0, ended=False, full=False)
-    assert cursor.low(3.0) == BEGINNING, "there was more than one step takes back"
+    cursor.learn(RANK + 2 * SECOND, 2.0, ended=False, full=False)
+    assert cursor.low(3.0) == RANK + SECOND - LONG_AGO, "there was more than one step takes back"
+
+
+def store_of(engine: PostgresEngine) -> Store:
+    assert engine._store is not None
+    return engine._store
 
 
 def lookout_of(engine: PostgresEngine) -> Lookout:
-    assert engine._store is not None
-    return engine._store.lookout
+    return store_of(engine).lookout
 
 
 @asynccontextmanager
@@ -154,6 +166,94 @@ def test_what_comes_late_is_given_after_the_next_look() -> None:
     run(test)
 
 
+async def claim_during_a_look(
+    engine: PostgresEngine, lookout: Lookout, monkeypatch: pytest.MonkeyPatch
+) -> list[LeasedTask]:
+    """A claim that has read before the look does, and hears of it after."""
+    store = store_of(engine)
+    has_read, go_on = asyncio.Event(), asyncio.Event()
+    fetch, lease = store.rows_once, serving.lease
+
+    async def rows_once(name: str, *parameters: Any) -> list[Any]:
+        found = await fetch(name, *parameters)
+        if name == "claim" and not has_read.is_set():
+            has_read.set()
+            await go_on.wait()
+        return found
+
+    async def leased(*parameters: Any) -> list[LeasedTask]:
+        has_read.set()
+        await go_on.wait()
+        return await lease(*parameters)
+
+    monkeypatch.setattr(store, "rows_once", rows_once)
+    monkeypatch.setattr(serving, "lease", leased)
+    claiming = asyncio.create_task(claim(engine, 1))
+    await has_read.wait()
+    monkeypatch.undo()
+    await lookout.look_at_all(store.catalog, time.monotonic())
+    go_on.set()
+    return await claiming
+
+
+def look_slowly(lookout: Lookout) -> None:
+    """From now on every look takes a second, as it is told, and is due when `rests_until` is put back."""
+    read = lookout.rows
+
+    async def rows(name: str, *parameters: Any) -> list[Any]:
+        found = await read(name, *parameters)
+        return [{**row, "took": SECOND} if name == "heads" else (*tuple(row)[:2], SECOND) for row in found]
+
+    lookout.rows = rows
+    lookout.cursors.rests_until = lookout.window.rests_until = 0.0
+
+
+def test_a_claim_under_way_does_not_undo_what_a_look_has_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with slow_engine() as (engine, lookout):
+            late = new(id="0190163d-8694-739b-aea5-966c26f8ad91")
+            await engine.enqueue([late], now=1)
+            look_slowly(lookout)
+            assert len(await claim_during_a_look(engine, lookout, monkeypatch)) == 1
+            assert lookout.cursors.is_slow
+            assert [task.id for task in await claim(engine, 1)] == [late.id]
+
+    run(test)
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_a_claim_under_way_does_not_hide_what_has_fallen_due(limited: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with slow_engine() as (engine, lookout):
+            if limited:
+                await set_queue(engine, max_concurrent=100)
+                await claim(engine, 0)
+            late = new(delay=1)
+            await engine.enqueue([late], now=1)
+            look_slowly(lookout)
+            assert len(await claim_during_a_look(engine, lookout, monkeypatch)) == 1
+            assert lookout.window.is_slow
+            lookout.cursors.looked(MS, NEVER)
+            assert late.id in [task.id for task in await claim(engine, 5)]
+
+    run(test)
+
+
+def test_what_is_locked_is_not_passed_over() -> None:
+    async def test() -> None:
+        async with slow_engine() as (engine, lookout), connection() as own:
+            await claim(engine, 5)
+            waiting = new()
+            await engine.enqueue([waiting], now=1)
+            lookout.cursors.marks = dict.fromkeys(lookout.cursors.marks, BEGINNING)
+            async with own.transaction():
+                await own.execute(f"SELECT FROM {engine.address.schema}.tasks FOR UPDATE")
+                assert not await claim(engine, 5)
+            assert [task.id for task in await claim(engine, 5)] == [waiting.id]
+
+    run(test)
+
+
 def test_claims_do_not_wait_for_a_look() -> None:
     async def test() -> None:
         async with slow_engine() as (engine, lookout):
@@ -182,9 +282,6 @@ def test_where_nothing_waits_claims_begin_with_what_arrives() -> None:
             cursors = lookout.cursors
             assert len(await claim(engine, 5)) == 2
             cursors.marks = dict.fromkeys(cursors.marks, BEGINNING)
-            assert not await claim(engine, 5)
-            assert BEGINNING not in cursors.marks.values(), "the claim came to the end"
-            cursors.marks = dict.fromkeys(cursors.marks, BEGINNING)
             await look(engine, lookout)
             assert BEGINNING not in cursors.marks.values()
             cursors.looked(SECOND, NEVER)
@@ -200,8 +297,7 @@ def test_mixed_streams_are_read_from_the_beginning() -> None:
         async with slow_engine() as (engine, lookout):
             await engine.enqueue([new(priority=42)])
             assert len(await claim(engine, 5)) == 3
-            store = engine._store
-            assert store is not None
+            store = store_of(engine)
             bands = {store.catalog.stream(number).band for number in lookout.cursors.marks}
             assert bands == {50}
             assert arrivals(store.catalog, store.catalog.streams.values(), lookout.window).keys() == {
@@ -292,5 +388,154 @@ def test_what_fell_due_before_the_window_is_given_after_the_next_look() -> None:
             assert woken == [True]
             lookout.window.looked(SECOND, NEVER)
             assert [task.id for task in await claim(engine, 5)] == [late.id]
+
+    run(test)
+
+
+@pytest.mark.parametrize("kinds", [1, 2])
+@pytest.mark.parametrize("limited", [False, True])
+def test_what_expired_before_the_window_is_not_given(limited: bool, kinds: int) -> None:
+    async def test() -> None:
+        async with slow_engine() as (engine, lookout):
+            if limited:
+                await set_queue(engine, max_concurrent=100)
+            await claim(engine, 5)
+            late = [new(name=f"kind{n}", expires_at=10) for n in range(kinds)]
+            await engine.enqueue(late, now=1)
+            lookout.cursors.looked(MS, NEVER)
+            assert lookout.window.bounds[0] > 10
+            assert not await claim(engine, 5)
+            look_slowly(lookout)
+            await look(engine, lookout)
+            assert not await claim(engine, 5)
+            records = await engine.get([task.id for task in late])
+            assert {record.state for record in records if record is not None} == {State.CANCELLED}
+
+    run(test)
+
+
+def test_streams_of_earlier_settings_are_not_in_the_order_of_arrival() -> None:
+    async def test() -> None:
+        async with slow_engine() as (engine, lookout):
+            store = store_of(engine)
+            (number,) = lookout.cursors.marks
+            assert arrivals(store.catalog, [store.catalog.stream(number)], lookout.window)
+            await set_queue(engine, aging=3600)
+            catalog = await store.refresh()
+            assert catalog.is_stale(catalog.stream(number))
+            assert not arrivals(catalog, [catalog.stream(number)], lookout.window)
+
+    run(test)
+
+
+def test_a_repeated_claim_looks_at_no_more_than_others() -> None:
+    async def test() -> None:
+        async with slow_engine() as (engine, lookout):
+            await engine.enqueue([new(delay=HOUR)])
+            request = ClaimRequest(worker="w", sequence=10**6, queues=("default",), limit=1)
+            given = await engine.claim(request)
+            lookout.window.looked(SECOND, NEVER)
+            again = await engine.claim(structs.replace(request, repeat=True))
+            assert [task.id for task in again.tasks] == [task.id for task in given.tasks]
+            assert again.next_due_in == AHEAD
+
+    run(test)
+
+
+BLOCK = "SELECT pg_advisory_xact_lock(hashtextextended('\"{schema}\".queues', 0))"
+CANCEL = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE pg_blocking_pids(pid) @> ARRAY[$1::int]"
+
+
+async def cancelled_claim(engine: PostgresEngine) -> None:
+    """A claim that the server ends, as it does with what takes too long."""
+    async with connection() as own, own.transaction():
+        await own.execute(BLOCK.replace("{schema}", engine.address.schema))
+        claiming = asyncio.create_task(claim(engine, 1))
+        while not await own.fetchval(CANCEL, own.get_server_pid()):
+            assert not claiming.done()
+        with pytest.raises(StoreBusy):
+            await claiming
+
+
+def test_after_a_claim_that_could_not_end_the_next_ones_begin_with_what_arrives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test() -> None:
+        async with engines() as (engine,):
+            lookout, go_on = lookout_of(engine), asyncio.Event()
+            read = lookout.rows
+
+            async def rows(*parameters: Any) -> list[Any]:
+                await go_on.wait()
+                return await read(*parameters)
+
+            lookout.rows = rows
+            monkeypatch.setattr("dibs.engines.postgres.cursors.SLOW", 0)
+            old, due, arrived = new(), new(delay=1), new()
+            await engine.enqueue([old, due], now=1)
+            await engine.enqueue([arrived])
+            await cancelled_claim(engine)
+            assert [task.id for task in await claim(engine, 5)] == [arrived.id]
+            assert lookout.looking is not None
+            go_on.set()
+            await lookout.looking
+            assert [task.id for task in await claim(engine, 5)] == [old.id, due.id]
+
+    run(test)
+
+
+def test_where_claims_began_at_marks_one_that_could_not_end_moves_none() -> None:
+    async def test() -> None:
+        async with slow_engine() as (engine, lookout):
+            marks, mark = dict.fromkeys(lookout.cursors.marks, 1), lookout.window.mark
+            lookout.cursors.marks = dict(marks)
+            await cancelled_claim(engine)
+            assert (lookout.cursors.marks, lookout.window.mark) == (marks, mark)
+
+    run(test)
+
+
+def test_leases_that_ended_lately_are_taken_back_though_looking_at_all_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with engines() as (engine,):
+            store = store_of(engine)
+            store.opened_at = time.monotonic() - settling.NEWCOMER_SECONDS
+            take_back, lows = settling.take_back, []
+
+            async def impatient(transaction: Transaction, low: int, absent: list[str]) -> tuple[Rescued, int]:
+                lows.append(low)
+                if low == BEGINNING:
+                    raise StoreBusy("too slow")
+                return await take_back(transaction, low, absent)
+
+            monkeypatch.setattr(settling, "take_back", impatient)
+            await engine.enqueue([new() for _ in range(3)], now=1)
+            (long_ago,) = await claim(engine, 1, now=1)
+            for sequence in (1, 2):
+                request = ClaimRequest(worker="w", sequence=sequence, queues=("default",), limit=1, lease=1)
+                (lately,) = (await engine.claim(request)).tasks
+                assert (await engine.rescue()).lost == [lately.id]
+            assert lows.count(BEGINNING) == 1, "all of them only once a minute"
+            monkeypatch.undo()
+            store.rescue_cursor.full_at = 0.0
+            assert (await engine.rescue()).lost == [long_ago.id]
+
+    run(test)
+
+
+def test_without_a_store_nothing_is_learnt_about_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with engines() as (engine,):
+            store = store_of(engine)
+            store.opened_at = time.monotonic() - settling.NEWCOMER_SECONDS
+
+            async def away(*_: Any) -> Any:
+                raise StoreUnavailable("not now")
+
+            monkeypatch.setattr(store, "write", away)
+            monkeypatch.setattr(store, "rows", away)
+            with pytest.raises(StoreUnavailable):
+                await engine.rescue()
+            assert store.rescue_cursor.low(time.monotonic()) == BEGINNING
 
     run(test)

@@ -6,13 +6,18 @@ are decided upon by `serving`, with the queues concerned locked against other cl
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
+
+from asyncpg.exceptions import QueryCanceledError
+
 from dibs.core.lease import EXPIRE_BATCH, PROMOTE_BATCH
 from dibs.core.moves import expired
 from dibs.core.priority import scale
-from dibs.core.times import Duration, Instant
+from dibs.core.times import SECOND, Duration, Instant
 from dibs.engines.postgres.aftermath import resume
-from dibs.engines.postgres.catalog import Stale
-from dibs.engines.postgres.cursors import LAG, Cursors, Window
+from dibs.engines.postgres.catalog import Stale, Stream
+from dibs.engines.postgres.cursors import BEGINNING, LAG, Cursors, Window
 from dibs.engines.postgres.gating import let_forward
 from dibs.engines.postgres.looking import arrivals
 from dibs.engines.postgres.records import Records
@@ -29,6 +34,7 @@ from dibs.engines.postgres.serving import (
 from dibs.engines.postgres.store import NOTHING, ONCE, TASKS, Store
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.values import Claimed, ClaimRequest
+from dibs.errors import StoreBusy
 
 __all__ = ["claim"]
 
@@ -38,7 +44,7 @@ EACH: Duration = 10
 
 async def claim(store: Store, request: ClaimRequest, now: Instant | None) -> Claimed:
     if request.repeat:
-        again = await store.write(given_before, now, NOTHING, request)
+        again = await store.write(given_before, now, NOTHING, request, window_for(store, now))
         if again is not None:
             return again
     try:
@@ -74,23 +80,31 @@ async def claim_plainly(store: Store, request: ClaimRequest, now: Instant | None
     wanted = request.limit + request.prefetch
     cursors = store.lookout.cursors if now is None else Cursors()
     window = window_for(store, now)
-    rows = await store.rows_once(
-        "claim",
-        now,
-        catalog.generation,
-        request.worker,
-        request.sequence,
-        request.lease,
-        wanted,
-        [stream.number for stream in streams],
-        [line[1] for line in lines],
-        [stream.lane for stream in streams],
-        [line[2] for line in lines],
-        cursors.lows(streams),
-        request.in_order,
-        careless,
-        *window.bounds,
-    )
+    numbers = [stream.number for stream in streams]
+    lows, bounds, at = cursors.lows(streams), window.bounds, time.monotonic()
+    began = dict(zip(numbers, lows, strict=True))
+    try:
+        rows = await store.rows_once(
+            "claim",
+            now,
+            catalog.generation,
+            request.worker,
+            request.sequence,
+            request.lease,
+            wanted,
+            numbers,
+            [line[1] for line in lines],
+            [stream.lane for stream in streams],
+            [line[2] for line in lines],
+            lows,
+            request.in_order,
+            careless,
+            *bounds,
+        )
+    except StoreBusy as error:
+        if now is None and isinstance(error.__cause__, QueryCanceledError):
+            await begin_later(store, streams, began, bounds[0], at)
+        raise
     last = rows.pop()
     if last["status"] == "stale":
         raise Stale
@@ -98,18 +112,34 @@ async def claim_plainly(store: Store, request: ClaimRequest, now: Instant | None
         raise Care
     instant: Instant = last["now"]
     next_at: Instant | None = last["next_at"]
-    window.learn(instant, last["looked"], due=next_at is not None and next_at <= instant)
+    window.learn(bounds[0], instant, last["looked"], due=next_at is not None and next_at <= instant)
     if wanted > 0:
         cursors.claimed(max(0, last["took"] - EACH * len(rows)))  # what was given had to be read and locked anyway
     if wanted > 0 and cursors.is_slow:
         cursors.know(streams)
-        cursors.raise_to({row["stream"]: row["rank"] - LAG for row in rows})
-        if len(rows) < wanted:
-            cursors.raise_to(arrivals(catalog, streams, window))
+        cursors.raise_to({row["stream"]: row["rank"] - LAG for row in rows}, began)
     if now is None:
         store.lookout.look(catalog)
     tasks = [leased_task(row, catalog, instant) for row in rows]
     return Claimed(tasks, None if next_at is None else max(0, next_at - instant))
+
+
+async def begin_later(store: Store, streams: list[Stream], began: Mapping[int, int], low: Instant, at: float) -> None:
+    """A claim was too slow to end: what it read from the beginning, the next ones begin with what arrives now.
+
+    `began`, `low`: where it began to read the streams, and what falls due. `at`: when. Looks see to what is passed
+    over.
+    """
+    cursors, window = store.lookout.cursors, store.lookout.window
+    ((_, instant),) = await store.rows("look", None)
+    took = round((time.monotonic() - at) * SECOND)
+    if low == BEGINNING:
+        window.learn(low, instant, took, due=False)
+    cursors.claimed(took)
+    cursors.know(streams)
+    ranks = arrivals(store.catalog, streams, window)
+    cursors.raise_to({stream: rank for stream, rank in ranks.items() if began[stream] == BEGINNING}, began)
+    store.lookout.look(store.catalog)
 
 
 def window_for(store: Store, now: Instant | None) -> Window:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dibs.core.times import MINUTE, MS, SECOND, Duration, Instant
 from dibs.engines.postgres.catalog import MIXED, Stream
 
-__all__ = ["BEGINNING", "EVERYTHING", "LAG", "LONG_AGO", "Cursors", "Pace", "RescueCursor", "Window"]
+__all__ = ["BEGINNING", "EVERYTHING", "LAG", "LONG_AGO", "Bounds", "Cursors", "Pace", "RescueCursor", "Window"]
 
 BEGINNING = -(2**62)
 """Below every rank."""
@@ -27,7 +27,9 @@ LAG: Duration = 2 * SECOND
 """By how much commits may come out of order without anybody waiting."""
 AHEAD: Duration = 5 * SECOND
 """How far ahead claims look that do not look at everything."""
-EVERYTHING = (BEGINNING, None)
+Bounds = tuple[Instant, Duration | None]
+"""From which instant on to look for what falls due or expires, and how far ahead (None: for ever)."""
+EVERYTHING: Bounds = (BEGINNING, None)
 LONG_AGO: Duration = 10 * SECOND
 """How far back is looked each time: for leases that have ended, and for tasks where nothing was given."""
 REST = 10
@@ -79,10 +81,13 @@ class Cursors(Pace):
             if stream.band != MIXED:
                 self.marks.setdefault(stream.number, BEGINNING)
 
-    def raise_to(self, marks: Mapping[int, int]) -> None:
-        """Nothing waits below these any more."""
+    def raise_to(self, marks: Mapping[int, int], began: Mapping[int, int]) -> None:
+        """Nothing waits below these any more, for all that somebody knows who `began` to read there.
+
+        If a mark has been moved back below that meanwhile, he has not seen what for.
+        """
         for stream, mark in marks.items():
-            if stream in self.marks:
+            if stream in self.marks and began[stream] <= self.marks[stream]:
                 self.marks[stream] = max(mark, self.marks[stream])
 
     def lower_to(self, marks: Mapping[int, int]) -> None:
@@ -104,14 +109,16 @@ class Window(Pace):
         self.mark: Instant = BEGINNING
 
     @property
-    def bounds(self) -> tuple[Instant, Duration | None]:
-        """From which instant on to look, and how far ahead (None: for ever)."""
+    def bounds(self) -> Bounds:
         return (self.mark, AHEAD) if self.is_slow else EVERYTHING
 
-    def learn(self, now: Instant, took: Duration, *, due: bool) -> None:
-        """What a claim found, at the store's `now`: whether something was still due when it had done its part."""
+    def learn(self, low: Instant, now: Instant, took: Duration, *, due: bool) -> None:
+        """What a claim found that looked from `low` on: whether something was still due when it had done its part.
+
+        `now` is the store's. If the mark has been moved back meanwhile, the claim has not seen what for.
+        """
         self.claimed(took)
-        if not due:
+        if not due and low <= self.mark:
             self.mark = now - LAG
 
 
@@ -129,10 +136,14 @@ class RescueCursor:
         return self.mark if at < self.full_at else BEGINNING
 
     def learn(self, now: Instant, at: float, *, ended: bool, full: bool) -> None:
-        """What a rescue found, and whether it came to the end."""
-        if not ended:
-            self.mark = BEGINNING
-            return
-        self.mark = now - LONG_AGO
-        if full:
-            self.full_at = at + MINUTE / SECOND
+        """What a rescue found. Where it has not `ended`, something is left, and the next one begins where it did."""
+        if ended:
+            self.mark = now - LONG_AGO
+            if full:
+                self.full_at = at + MINUTE / SECOND
+
+    def put_off(self, now: Instant, at: float) -> None:
+        """Looking at all leases has failed; what ended since the mark is not to wait for that."""
+        self.full_at = at + MINUTE / SECOND
+        if self.mark == BEGINNING:
+            self.mark = now - LONG_AGO

@@ -64,7 +64,7 @@ class Lookout:
         empty = arrivals(catalog, streams, self.window)
         rows = await self.rows("heads", [stream.number for stream in streams])
         heads = {row["stream"]: row["rank"] - LAG for row in rows if row["rank"] is not None}
-        self.cursors.raise_to({**empty, **heads})
+        self.cursors.raise_to({**empty, **heads}, before)
         late = {stream: mark for stream, mark in heads.items() if mark + LAG < before[stream]}
         if late:
             self.cursors.lower_to(late)
@@ -91,11 +91,12 @@ class Lookout:
 def arrivals(catalog: Catalog, streams: Iterable[Stream], window: Window) -> dict[int, int]:
     """Ranks in banded streams below which nothing will arrive or fall due, unless it is long on its way.
 
+    None for streams that are ranked by earlier settings: what falls due there keeps its rank.
     `window` knows until when nothing was due that had not been promoted.
     """
     found = {}
     for stream in streams:
         queue = catalog.queues.get(stream.queue)
-        if queue is not None and stream.band != MIXED:
+        if queue is not None and stream.band != MIXED and not catalog.is_stale(stream):
             found[stream.number] = window.mark - LONG_AGO + catalog.ranking(queue, stream.band).offset
     return found

@@ -19,7 +19,7 @@ from dibs.core.times import SECOND, Duration, Instant
 from dibs.engines.deciding.facts import decode_facts
 from dibs.engines.postgres.catalog import Catalog, Queue, Stream
 from dibs.engines.postgres.choosing import Chosen, Front, choose
-from dibs.engines.postgres.cursors import Window
+from dibs.engines.postgres.cursors import Bounds, Window
 from dibs.engines.postgres.gating import let_forward, next_opening, open_refilled
 from dibs.engines.postgres.pages import Pages, Short
 from dibs.engines.postgres.rooms import Rooms
@@ -93,14 +93,14 @@ def leased_task(row: Row, catalog: Catalog, now: Instant) -> LeasedTask:
     )
 
 
-async def given_before(transaction: Transaction, request: ClaimRequest) -> Claimed | None:
+async def given_before(transaction: Transaction, request: ClaimRequest, window: Window) -> Claimed | None:
     """What an earlier call with the same sequence took and still holds."""
     rows = await transaction.rows("claim_repeat", request.worker, request.sequence, list(transaction.catalog.streams))
     if not rows:
         return None
     records = [transaction.record(row) for row in rows]
     tasks = [leased(record, transaction.settings(record.queue)) for record in records]
-    return Claimed(tasks, await next_due_in(transaction, request, Window()))
+    return Claimed(tasks, await next_due_in(transaction, request, window, window.bounds))
 
 
 async def serve(transaction: Transaction, request: ClaimRequest, careless: bool, window: Window) -> Claimed:
@@ -108,7 +108,7 @@ async def serve(transaction: Transaction, request: ClaimRequest, careless: bool,
     locked = sorted(queue.name for _, queue in queues if is_chosen_from(transaction.catalog, queue))
     if locked:
         await transaction.value("lock_queues", locked)
-    low, _ = window.bounds
+    bounds = low, _ = window.bounds
     care, due = await transaction.row("care", transaction.now, low)
     if care and not careless:
         raise Care
@@ -120,7 +120,7 @@ async def serve(transaction: Transaction, request: ClaimRequest, careless: bool,
         await front.finish()
     if transaction.partitions:
         await let_forward(transaction)
-    due_in = await next_due_in(transaction, request, window)
+    due_in = await next_due_in(transaction, request, window, bounds)
     return Claimed(tasks, MOMENT if due_in == 0 and promoted < PROMOTE_BATCH else due_in)
 
 
@@ -180,12 +180,14 @@ async def spend(transaction: Transaction, taken: list[Chosen]) -> None:
         await transaction.write("save_buckets", *columns(list(rooms.values()), 6))
 
 
-async def next_due_in(transaction: Transaction, request: ClaimRequest, window: Window) -> Duration | None:
+async def next_due_in(
+    transaction: Transaction, request: ClaimRequest, window: Window, bounds: Bounds
+) -> Duration | None:
     """In how long a waiting task, an expiry or a start token falls due; at once if errands are left."""
-    low, ahead = window.bounds
+    low, ahead = bounds
     until = None if ahead is None else transaction.now + ahead
     next_at, errands_left, took = await transaction.row("next_due", low, until)
-    window.learn(transaction.now, took, due=next_at is not None and next_at <= transaction.now)
+    window.learn(low, transaction.now, took, due=next_at is not None and next_at <= transaction.now)
     if errands_left:
         return 0
     times = [each for each in (next_at, until) if each is not None]

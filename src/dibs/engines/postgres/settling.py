@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 
@@ -17,8 +18,11 @@ from dibs.engines.postgres.store import TASKS, Store
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.postgres.working import bury
 from dibs.engines.values import ExtendAnswer, ExtendOutcome, Extension, Rescued, SettleOutcome, ended_topic
+from dibs.errors import StoreError
 
 __all__ = ["extend", "rescue", "settle"]
+
+log = logging.getLogger("dibs.engines.postgres")
 
 NEWCOMER_SECONDS = 8.0
 """Whoever has just opened the store can't know whether it has been away. If it has, every lease has run out, and those
@@ -100,7 +104,16 @@ async def rescue(store: Store, now: Instant | None) -> Rescued:
     if now is None and at - store.opened_at < NEWCOMER_SECONDS:
         low = END  # no lease has ended after that
     absent = await store.presence.absent()
-    rescued, instant = await store.write(take_back, now, TASKS, low, absent)
+    try:
+        rescued, instant = await store.write(take_back, now, TASKS, low, absent)
+    except StoreError as error:
+        if now is not None or low != BEGINNING:
+            raise
+        ((_, instant),) = await store.rows("look", None)
+        cursor.put_off(instant, at)
+        log.warning("Could not look at all leases, only at those that ended lately: %s", error)
+        low = cursor.low(at)
+        rescued, instant = await store.write(take_back, now, TASKS, low, absent)
     if now is None and low != END:
         cursor.learn(instant, at, ended=not rescued.more, full=low == BEGINNING)
     return rescued

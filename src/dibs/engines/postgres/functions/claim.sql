@@ -10,7 +10,8 @@
 -- before anything is locked: locking all candidates would hide them from others. The merge is by the running maximum
 -- of the heads' keys, which is what merging sorted lanes by their heads comes to; ids that others hold are passed
 -- over. Of each stream a page is read: where one ends before the stream does, nothing is known beyond its last task,
--- and the next turn reads more.
+-- and the next turn reads more. What has expired is left for those who see to it: it may lie before the instant that
+-- is looked from.
 CREATE OR REPLACE FUNCTION dibs.claim(
     at bigint, generation_of bigint, worker_id text, sequence_number bigint, lease_span bigint, wanted int,
     streams int[], orders int[], lanes int[], scales bigint[], lows bigint[], in_order boolean,
@@ -84,6 +85,7 @@ BEGIN
         chosen := ARRAY(
             SELECT t.id FROM dibs.tasks AS t
             WHERE t.stream = streams[1] AND t.share = '' AND t.rank >= lows[1] AND t.state = 'pending' AND t.gate < 2
+              AND (t.expires_at IS NULL OR t.expires_at > instant)
             ORDER BY t.stream, t.share, t.rank, t.id LIMIT wanted FOR UPDATE SKIP LOCKED
         );
     ELSE
@@ -107,6 +109,7 @@ BEGIN
                         FROM dibs.tasks AS t
                         WHERE t.stream = s.stream AND t.share = '' AND t.rank >= s.low AND t.state = 'pending'
                           AND t.gate < 2 AND t.id <> ALL (missed)
+                          AND (t.expires_at IS NULL OR t.expires_at > instant)
                         ORDER BY t.stream, t.share, t.rank, t.id
                         LIMIT page
                     ) AS c

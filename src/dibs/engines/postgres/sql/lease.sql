@@ -1,8 +1,9 @@
 -- Lease pending tasks. Takes now, worker, sequence, lease (NULL: each task's own), ids. Returns what a worker is told
--- of those that nobody else is at. The number of the lease only ever grows: it is the fence.
+-- of those that nobody else is at and that have not expired. The number of the lease only ever grows: it is the fence.
 WITH free AS MATERIALIZED (
     SELECT t.id FROM dibs.tasks AS t
-    WHERE t.id = ANY ($5::uuid[]) AND t.state = 'pending' ORDER BY t.id FOR UPDATE SKIP LOCKED
+    WHERE t.id = ANY ($5::uuid[]) AND t.state = 'pending' AND (t.expires_at IS NULL OR t.expires_at > $1::bigint)
+    ORDER BY t.id FOR UPDATE SKIP LOCKED
 )
 UPDATE dibs.tasks AS t SET
     state = 'running',
