@@ -140,10 +140,10 @@ class Transaction(Snapshot):
             self.write("add_turns", to_json([(n, share, self.catalog.streams[n].queue) for n, share in self.turns]))
             self.turns.clear()
 
-    def standing(self, name: str) -> QueueSettings | None:
+    def standing(self, queue: str) -> QueueSettings | None:
         """The settings of a queue that exists."""
-        queue = self.catalog.queues.get(name)
-        return None if queue is None else queue.settings
+        found = self.catalog.queues.get(queue)
+        return None if found is None else found.settings
 
     def make_queue(self, name: str) -> Queue:
         """The queue of this name, made now if there was none."""
