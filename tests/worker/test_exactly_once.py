@@ -19,7 +19,7 @@ import shop_app
 from worker_support import eventually
 
 from dibs.client.app import Dibs
-from dibs.core.states import ENDED, State
+from dibs.core.states import State
 from dibs.core.task import NewTask, TaskRecord
 from dibs.core.times import SECOND
 from dibs.worker import ExitCode
@@ -127,15 +127,6 @@ def test_the_executor_process_is_killed_at_every_step(shop: Shop, spawn: Spawn) 
     assert [record.attempts for record in records] == [0 if step in COMMITTED else 1 for step in STEPS]
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(timeout=PATIENCE) == ExitCode.CLEAN
-
-
-@pytest.mark.parametrize("task", ["pay_in_little_memory", "pay_async_in_little_memory"])
-def test_a_memory_limit_is_not_for_what_completing_needs(shop: Shop, spawn: Spawn, task: str) -> None:
-    """The engine is opened in the middle of the run, by a process that may not grow any more."""
-    held = shop.enqueue(task, 0, "")
-    spawn()
-    eventually(lambda: shop.record(held).state in ENDED, PATIENCE)
-    check(shop, [held])
 
 
 @pytest.mark.parametrize("task", ["pay", "pay_async"])

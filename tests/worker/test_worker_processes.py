@@ -85,12 +85,6 @@ def test_the_memory_limit_fails_the_attempt(worker: Worker) -> None:
     assert process_app.grows.enqueue(20).result(timeout=PATIENCE) == 20
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere addresses are not limited like that")
-def test_a_thread_that_the_memory_limit_has_no_room_for_is_said_to_be_that(worker: Worker) -> None:
-    with pytest.raises(TaskFailed, match="memory_limit of 16 MiB"):
-        process_app.starts_a_thread.enqueue().result(timeout=PATIENCE)
-
-
 def test_an_error_that_can_not_be_shown_is_still_the_tasks_own(worker: Worker) -> None:
     with pytest.raises(TaskFailed, match="its message can't be shown"):
         process_app.fails_oddly.enqueue().result(timeout=PATIENCE)

@@ -16,8 +16,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
@@ -162,9 +162,9 @@ class Child:
             except DibsError as error:  # retried whatever the task says: a deploy heals it
                 return Failed(failure=describe(error), retry=True)
             value = await self._call(start, found, args, kwargs)
+        except MemoryError as error:
+            return Failed(failure=out_of_memory(error, start.memory_limit), retry=True, spoiled=True)
         except BaseException as error:
-            if is_out_of_memory(error, start.memory_limit):
-                return Failed(failure=out_of_memory(error, start.memory_limit), retry=True, spoiled=True)
             retry = should_retry(error, retry_on, no_retry)
             return Failed(failure=describe(error), retry=retry, delay=delay_of(error))
         try:
@@ -198,8 +198,7 @@ class Child:
 
     async def _call(self, start: Start, found: Found, args: list[Any], kwargs: dict[str, Any]) -> Any:
         assert self._link is not None
-        memory = MemoryLimit(start.memory_limit)
-        context = ChildContext(self._link, found, memory)
+        context = Context(self._link, found.state, found.hub)
         if start.takes_context:
             args.insert(0, context)
 
@@ -212,7 +211,7 @@ class Child:
             call: Awaitable[Any] = innermost() if found.onion is None else found.onion(context, innermost)
             return await call
 
-        with memory:
+        with MemoryLimit(start.memory_limit):
             # A task of its own: context variables that it sets are gone with it.
             return await guarded(whole)
 
@@ -242,61 +241,24 @@ class MemoryLimit:
     """
 
     def __init__(self, limit: int | None) -> None:
-        self._limit = None if sys.platform == "win32" else limit
+        self._limit = limit
         self._before = (0, 0)
 
     def __enter__(self) -> None:
-        if self._limit is not None:
+        if self._limit is not None and sys.platform != "win32":
             import resource
 
             self._before = resource.getrlimit(resource.RLIMIT_AS)
-        self._hold()
-
-    def __exit__(self, *error: object) -> None:
-        self._let_go()
-        self._limit = None  # a thread that the task has left behind may still want it lifted, and then set again
-
-    @contextmanager
-    def lifted(self) -> Iterator[None]:
-        """Not for what Dibs does itself in the middle of a run: an engine that is opened has threads and buffers."""
-        self._let_go()
-        try:
-            yield
-        finally:
-            self._hold()
-
-    def _hold(self) -> None:
-        if self._limit is not None:
-            import resource
-
             wanted = self._limit + unused_addresses()
             if self._before[1] != resource.RLIM_INFINITY:
                 wanted = min(wanted, self._before[1])
             resource.setrlimit(resource.RLIMIT_AS, (wanted, self._before[1]))
 
-    def _let_go(self) -> None:
-        if self._limit is not None:
+    def __exit__(self, *error: object) -> None:
+        if self._limit is not None and sys.platform != "win32":
             import resource
 
             resource.setrlimit(resource.RLIMIT_AS, self._before)
-
-
-class ChildContext(Context):
-    """A context whose completions are not held to the memory limit of the task."""
-
-    __slots__ = ("_memory",)
-
-    def __init__(self, link: ChildLink, found: Found, memory: MemoryLimit) -> None:
-        super().__init__(link, found.state, found.hub)
-        self._memory = memory
-
-    def complete_in(self, connection: Any, result: object = None) -> None:
-        with self._memory.lifted():
-            super().complete_in(connection, result)
-
-    async def acomplete_in(self, connection: Any, result: object = None) -> None:
-        with self._memory.lifted():
-            await super().acomplete_in(connection, result)
 
 
 def unused_addresses() -> int:
@@ -308,13 +270,7 @@ def unused_addresses() -> int:
     return (int(size) - int(resident)) * os.sysconf("SC_PAGE_SIZE")
 
 
-def is_out_of_memory(error: BaseException, limit: int | None) -> bool:
-    """Whether memory was missing. If a thread's stack has no room, Python only says that it can't start the thread."""
-    no_thread = type(error) is RuntimeError and error.args == ("can't start new thread",)
-    return isinstance(error, MemoryError) or (limit is not None and no_thread)
-
-
-def out_of_memory(error: BaseException, limit: int | None) -> Failure:
+def out_of_memory(error: MemoryError, limit: int | None) -> Failure:
     failure = describe(error)
     if limit is None:
         return failure

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -100,11 +99,6 @@ class OddError(Exception):
 @app.task(executor="process", memory_limit=200 * MIB, retries=0)
 def fails_oddly() -> None:
     raise OddError
-
-
-@app.task(executor="process", memory_limit=16 * MIB, retries=0)
-def starts_a_thread() -> None:
-    threading.Thread(target=print).start()
 
 
 @app.task(executor="process")

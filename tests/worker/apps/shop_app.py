@@ -65,16 +65,6 @@ def pay_in_process(ctx: Context, order: int) -> None:
     pay_order(ctx, order)
 
 
-@app.task(name="pay_in_little_memory", executor="process", memory_limit=16 * 1024 * 1024, retries=0)
-def pay_in_little_memory(ctx: Context, order: int) -> None:
-    pay_order(ctx, order)
-
-
-@app.task(name="pay_async_in_little_memory", executor="process", memory_limit=16 * 1024 * 1024, retries=0)
-async def pay_async_in_little_memory(ctx: Context, order: int) -> None:
-    await pay_order_async(ctx, order)
-
-
 async def pay_order_async(ctx: Context, order: int) -> None:
     reached(ctx, "began")
     connection = await asyncpg.connect(DSN)
