@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CODE := $(wildcard src tests bench examples scripts)
 PYTEST_ARGS ?= -n 2 -q
 
-.PHONY: help demo test soak lint format types contracts docs bench bench-postgres clean
+.PHONY: help demo test soak chaos lint format types contracts docs bench bench-postgres clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -23,6 +23,9 @@ test: $(VENV)/.develops  ## the whole test suite
 
 soak: $(VENV)/.develops  ## repeats and long runs of the tests, before a change is called done
 	$(BIN)/pytest -m soak $(PYTEST_ARGS)
+
+chaos: $(VENV)/.develops  ## real processes and stores under faults drawn from a seed; ARGS="--minutes 60"
+	PYTHONPATH=tests $(BIN)/python -m chaos $(ARGS)
 
 lint: $(VENV)/.develops  ## style, and whether files are formatted
 	$(BIN)/ruff check .
