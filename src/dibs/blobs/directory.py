@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dibs.blobs.base import BlobInfo, Blobs, probe
+from dibs.core.options import shown
 from dibs.errors import BlobLost, BlobStoreUnavailable, InvalidOption
 
 __all__ = ["DirectoryBlobs"]
@@ -23,9 +24,15 @@ ABANDONED = 24 * 3600
 """Seconds after which a file in `INCOMING` was left by somebody who died."""
 
 TRIES = 100
+LONGEST_KEY = 500
 
 KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 """No part begins with a dot, so that a key can neither lead out of the directory nor to what is not a blob."""
+
+
+def is_key(key: object) -> bool:
+    """Whether a blob can be called so."""
+    return isinstance(key, str) and len(key) <= LONGEST_KEY and KEY.fullmatch(key) is not None
 
 
 class DirectoryBlobs:
@@ -39,8 +46,8 @@ class DirectoryBlobs:
         return self._root.as_uri()
 
     def put(self, key: str, data: bytes) -> None:
-        if not KEY.fullmatch(key):
-            raise InvalidOption(f"a blob can't be called {key!r}: letters, digits and _ . - between slashes only.")
+        if not is_key(key):
+            raise InvalidOption(f"a blob can't be called {shown(key)}: letters, digits and _ . - between slashes only.")
         target = self._root / key
         with self._errors("write to"):
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -70,8 +77,8 @@ class DirectoryBlobs:
 
     def get(self, key: str) -> bytes:
         with self._errors("read"):
-            if not KEY.fullmatch(key):
-                raise BlobLost(f"no blob can be called {key!r}.")
+            if not is_key(key):
+                raise BlobLost(f"no blob can be called {shown(key)}.")
             try:
                 return (self._root / key).read_bytes()
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -83,7 +90,7 @@ class DirectoryBlobs:
 
     def delete(self, keys: Sequence[str]) -> None:
         with self._errors("delete from"):
-            for file in (self._root / key for key in keys if KEY.fullmatch(key)):
+            for file in (self._root / key for key in keys if is_key(key)):
                 with suppress(FileNotFoundError, NotADirectoryError):
                     file.unlink()
                 for directory in file.relative_to(self._root).parents[:-1]:
