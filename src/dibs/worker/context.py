@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, Protocol
 
-from dibs.core.options import NOTE_LIMIT, check_fraction, storable
+from dibs.core.options import NOTE_LIMIT, check_fraction, shown, storable
 from dibs.core.settings import check_span
 from dibs.core.task import LeasedTask, Settlement
 from dibs.core.times import SECOND, when
@@ -158,10 +158,10 @@ class Context:
         if reason is not None:
             raise TaskCancelled(f"task {self.id} should stop: {reason}.", task_id=self.id, reason=reason)
 
-    def progress(self, fraction: float, message: str = "") -> None:
+    def progress(self, fraction: float, message: object = "") -> None:
         """Say how far the task is, from 0 to 1. Cheap; it reaches the store within a moment, latest value only."""
         how_far = check_fraction(fraction, "progress")
-        self._link.report(how_far, storable(str(message)[:NOTE_LIMIT]))
+        self._link.report(how_far, storable((message if isinstance(message, str) else shown(message))[:NOTE_LIMIT]))
 
     def extend(self, by: float) -> None:
         """Ask for a lease that lasts `by` seconds from now.
