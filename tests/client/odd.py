@@ -16,6 +16,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
+from dibs.core.options import shown
 from dibs.errors import DibsError
 
 LONGEST_MESSAGE = 500
@@ -103,19 +104,30 @@ ODD: dict[str, Any] = {
 }
 """By name, so that a failure says which."""
 
+
+class Drawn:
+    """A value that can be shown, whatever it is."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return shown(self.value)
+
+
 anything = st.one_of(
-    st.sampled_from(sorted(ODD)).map(ODD.__getitem__),
-    st.text(max_size=30),
-    st.integers(),
-    st.floats(),
-    st.binary(max_size=10),
-    st.datetimes(timezones=st.just(UTC)),
-    st.timedeltas(),
+    st.sampled_from([Drawn(value) for value in ODD.values()]),
+    st.text(max_size=30).map(Drawn),
+    st.integers().map(Drawn),
+    st.floats().map(Drawn),
+    st.binary(max_size=10).map(Drawn),
+    st.datetimes(timezones=st.just(UTC)).map(Drawn),
+    st.timedeltas().map(Drawn),
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
         max_leaves=6,
-    ),
+    ).map(Drawn),
 )
 """Drawn values: the odd ones above, and others of every kind."""
 
