@@ -35,6 +35,7 @@ from dibs.core.codec import Codec, PayloadCodec
 from dibs.core.options import (
     CAPABILITIES,
     MODULES,
+    PAGE_LIMIT,
     QUEUES,
     check_items,
     check_label,
@@ -390,7 +391,7 @@ class Dibs:
 
     async def apeek(self, queue: str = "default", limit: int = 10) -> list[TaskInfo]:
         """The next tasks of a queue in claim order."""
-        name, count = check_name(queue, "queue"), check_number(limit, "limit", 1, 1000)
+        name, count = check_name(queue, "queue"), check_number(limit, "limit", 1, PAGE_LIMIT)
         records = await self.hub.runner.arun(self.hub.engine.peek(name, count, now=self.hub.clock.store_now()))
         return [task_info(record, self.hub.codec) for record in records]
 

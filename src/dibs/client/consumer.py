@@ -19,6 +19,7 @@ from dibs.client.blocking import blocking
 from dibs.client.options import Span
 from dibs.core.options import (
     CAPABILITIES,
+    PAGE_LIMIT,
     QUEUES,
     TASKS,
     check_choice,
@@ -100,7 +101,7 @@ class Consumer:
             worker=self.worker,
             sequence=next(self._sequences),
             queues=check_names(queues, "queues", QUEUES),
-            limit=check_number(limit, "limit", 1, 1000),
+            limit=check_number(limit, "limit", 1, PAGE_LIMIT),
             names=None if names is None else check_names(names, "names", TASKS),
             capabilities=check_names(capabilities, "capabilities", CAPABILITIES),
             lease=None if lease is None else check_span("lease", lease),

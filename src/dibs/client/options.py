@@ -14,6 +14,8 @@ from dibs.core.graph import Edge
 from dibs.core.ids import check_id
 from dibs.core.options import (
     CAPABILITIES,
+    KEY_LIMIT,
+    NAME_LIMIT,
     check_flag,
     check_label,
     check_mapping,
@@ -162,7 +164,7 @@ def check_headers(headers: object) -> dict[str, str]:
 
 def named(name: object, what: str) -> str:
     """A name in metadata or headers; a number will do."""
-    return check_text(worded(name), f"a name in {what}", 200)
+    return check_text(worded(name), f"a name in {what}", NAME_LIMIT)
 
 
 SHARED = frozenset(Defaults.__struct_fields__)
@@ -180,7 +182,7 @@ CONVERT: dict[str, Callable[[Any], dict[str, Any]]] = {
     "debounce": check_debounce,
     "debounce_limit": lambda value: {"put_off": duration(value, "debounce_limit")},
     "replace": lambda value: {"replace": check_flag(value, "replace")},
-    "key": lambda value: {"key": check_text(value, "key", 500, 1)},
+    "key": lambda value: {"key": check_text(value, "key", KEY_LIMIT, 1)},
     "window": lambda value: {"window": duration(value, "window")},
     "requires": lambda value: {"requires": check_requires(value)},
     "metadata": lambda value: {"metadata": check_metadata(value)},

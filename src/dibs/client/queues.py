@@ -11,7 +11,7 @@ from msgspec import Struct
 from dibs.client.blocking import blocking
 from dibs.core.fairness import weight
 from dibs.core.limits import LimitState
-from dibs.core.options import check_flag, check_name, check_number
+from dibs.core.options import PAGE_LIMIT, check_flag, check_name, check_number
 from dibs.core.priority import Bound
 from dibs.core.settings import Limit, QueueSettings, change_settings
 from dibs.core.states import State
@@ -144,7 +144,7 @@ class Queues:
 
     async def atenants(self, name: str, limit: int = 100) -> TenantInfos:
         """Tenants of a fair queue that have pending tasks, those that are served next first."""
-        check_number(limit, "limit", 1, 1000)
+        check_number(limit, "limit", 1, PAGE_LIMIT)
         settings = (await self.aget(name)).settings
         found = await self.hub.runner.arun(self.hub.engine.tenants(name, limit))
         return [

@@ -17,7 +17,7 @@ from dibs.client.producer import aenqueue
 from dibs.client.task import Task
 from dibs.client.template import template_of
 from dibs.core.codec import Codec
-from dibs.core.options import check_kind, check_name, check_number, check_reference, nearest
+from dibs.core.options import PAGE_LIMIT, check_kind, check_name, check_number, check_reference, nearest
 from dibs.core.schedules import (
     UNPLANNABLE,
     CatchUp,
@@ -207,7 +207,7 @@ class Schedules:
 
     async def aupcoming(self, name: str, count: int = 5) -> Moments:
         """When it fires next, on the clock of its zone; jitter comes on top. Empty while it is paused."""
-        check_number(count, "count", 1, 1000)
+        check_number(count, "count", 1, PAGE_LIMIT)
         record = await self._record(name)
         if record.paused:
             return []

@@ -14,6 +14,9 @@ from dibs.client.options import Span, check_metadata
 from dibs.core.graph import Rule
 from dibs.core.ids import check_id
 from dibs.core.options import (
+    KEY_LIMIT,
+    NAME_LIMIT,
+    PAGE_LIMIT,
     check_flag,
     check_kind,
     check_name,
@@ -147,7 +150,7 @@ class Tasks:
 
     async def asearch(self, filter: Filter = Filter(), *, limit: int = 50, cursor: str | None = None) -> TaskPage:
         """A page of matching tasks, newest first. A page may be short and still have a cursor: each look is bounded."""
-        query = make_query(filter, check_number(limit, "limit", 1, 1000), cursor)
+        query = make_query(filter, check_number(limit, "limit", 1, PAGE_LIMIT), cursor)
         return await self.hub.runner.arun(self._search(query))
 
     async def _search(self, query: Query) -> TaskPage:
@@ -354,10 +357,10 @@ def make_query(filter: Filter, limit: int, cursor: str | None) -> Query:
         created_after=None if filter.created_after is None else instant(filter.created_after, "created_after"),
         created_before=None if filter.created_before is None else instant(filter.created_before, "created_before"),
         metadata=check_metadata(filter.metadata),
-        key=None if filter.key is None else check_text(filter.key, "key", 500),
+        key=None if filter.key is None else check_text(filter.key, "key", KEY_LIMIT),
         worker=None if filter.worker is None else check_reference(filter.worker, "worker"),
         workflow=None if filter.workflow is None else check_reference(filter.workflow, "workflow"),
-        tenant=None if filter.tenant is None else check_text(filter.tenant, "tenant", 200),
+        tenant=None if filter.tenant is None else check_text(filter.tenant, "tenant", NAME_LIMIT),
         text=check_note(filter.text, "text"),
         limit=limit,
         cursor=None if cursor is None else check_cursor(cursor),

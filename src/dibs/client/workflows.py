@@ -17,7 +17,7 @@ from dibs.client.handle import Handle
 from dibs.client.links import Flow
 from dibs.client.producer import enqueue_many
 from dibs.client.task import Call
-from dibs.core.options import check_label, check_note, check_number, check_reference, shown
+from dibs.core.options import PAGE_LIMIT, check_label, check_note, check_number, check_reference, shown
 from dibs.core.states import UNFINISHED, Reason, State
 from dibs.core.task import TaskRecord
 from dibs.core.times import patience, when
@@ -86,7 +86,7 @@ class Workflows:
 
     async def alist(self, limit: int = 50, before: str | None = None) -> WorkflowInfos:
         """Workflows, newest first; `before` is the id after which an earlier page ended."""
-        check_number(limit, "limit", 1, 1000)
+        check_number(limit, "limit", 1, PAGE_LIMIT)
         below = None if before is None else check_reference(before, "before")
         return await self.hub.runner.arun(self._list(limit, below))
 

@@ -20,11 +20,15 @@ from dibs.errors import InvalidOption
 
 __all__ = [
     "CAPABILITIES",
+    "KEY_LIMIT",
     "MESSAGE_LIMIT",
     "MODULES",
+    "NAME_LIMIT",
     "NOTE_LIMIT",
+    "PAGE_LIMIT",
     "QUEUES",
     "TASKS",
+    "URL_LIMIT",
     "as_number",
     "brief",
     "check_choice",
@@ -51,6 +55,7 @@ __all__ = [
 ]
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/\-]{0,199}")
+NAME_LIMIT = 200
 
 WHOLE = re.compile(r"-?[0-9]{1,15}")
 
@@ -59,6 +64,12 @@ MESSAGE_LIMIT = 480
 
 VALUE_LIMIT = 80
 """Characters of a message that one value may take."""
+
+KEY_LIMIT = 500
+"""Characters of an idempotency key."""
+
+PAGE_LIMIT = 1000
+"""How many of anything one call gives."""
 
 NOTE_LIMIT = 1000
 """Characters of a reason or a progress message."""
@@ -278,11 +289,11 @@ def check_reference(value: object, what: str) -> str:
     """The id or name of something that is to be found. Any short text may be one; whether it is, the store knows."""
     if isinstance(value, UUID):
         return str(value)
-    return check_text(value, what, 200)
+    return check_text(value, what, NAME_LIMIT)
 
 
 def check_label(value: object, what: str) -> str:
     """A tenant or partition: any text of 1 to 200 characters that can be stored and shown."""
-    if not isinstance(value, str) or not 1 <= len(value) <= 200 or not value.isprintable():
+    if not isinstance(value, str) or not 1 <= len(value) <= NAME_LIMIT or not value.isprintable():
         raise InvalidOption(f"{what} must be a text of 1 to 200 printable characters, not {shown(value)}.")
     return value
