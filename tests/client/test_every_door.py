@@ -28,6 +28,7 @@ from dibs.core.settings import QueueSettings
 from dibs.simulation.synthetic import Plan, synthetic
 from dibs.testing import Kit, ManualClock
 from dibs.worker import WorkerSettings
+from servers.postgres import new_schema, server_url
 
 from .odd import ODD, Growth, Hang, a_function, anything, judge, would_wait
 
@@ -68,7 +69,7 @@ class World:
         while claims := app.claim(["mail"], limit=10, lease=3600):
             for claim in claims:
                 app.settle(claim, result=claim.args["number"])
-        dead = broken.enqueue(5)
+        broken.enqueue(5)
         app.settle(app.claim(["broken"])[0], "dead", error="broken")
         waiting = work.using(delay=3600).enqueue(6)
         broken.enqueue(7)
@@ -90,9 +91,9 @@ class World:
         self.context = contexts[0]
         self.memory_blobs = open_blobs("memory://")
         self.directory_blobs = open_blobs(str(place / "blobs"))
-        self.right = self.right_values(dead.id, waiting.id)
+        self.right = self.right_values(waiting.id)
 
-    def right_values(self, dead: str, waiting: str) -> dict[str, Any]:
+    def right_values(self, waiting: str) -> dict[str, Any]:
         """By the name of a parameter, what it takes; so that a single odd value comes far inside."""
         arrivals = synthetic(Plan(tasks=20, rate=10))
         return {
@@ -251,6 +252,7 @@ def test_what_is_public_is_found(place: Path) -> None:
 def sweep(url: str, place: Path, odd: Mapping[str, Any], *, twins: bool, things: tuple[str, ...] = ()) -> None:
     """Each odd value in each place of each function, with a fresh store for each thing that has functions.
 
+    `url` has a place for a name.
     `twins`: async forms as well; `things`: only functions of these.
     """
     with ExitStack() as stack:
@@ -261,7 +263,7 @@ def sweep(url: str, place: Path, odd: Mapping[str, Any], *, twins: bool, things:
         if things and thing.split(".")[0] not in things:
             continue
         with ExitStack() as stack:
-            world, growth = World(url.replace("tasks.db", f"odd-{thing}.db"), place, stack), Growth()
+            world, growth = World(url.format(thing.replace(".", "_") or "dibs"), place, stack), Growth()
             for name in names:
                 for spot, (what, value) in product(spots(doors[name]), odd.items()):
                     if not is_fair(spot, value):
@@ -295,14 +297,15 @@ def test_each_place_takes_no_odd_value(place: Path) -> None:
     sweep("memory://", place, {what: ODD[what] for what in TELLING}, twins=False)
 
 
-def test_no_odd_value_comes_to_the_driver(place: Path) -> None:
-    url = f"sqlite:///{place}/tasks.db"
+@pytest.mark.parametrize("engine", ["sqlite", pytest.param("postgres", marks=pytest.mark.soak)])
+def test_no_odd_value_comes_to_the_driver(place: Path, engine: str) -> None:
+    url = f"sqlite:///{place}/{{}}.db" if engine == "sqlite" else f"{server_url()}&schema={new_schema()}_{{}}"
     sweep(url, place, {what: ODD[what] for what in STORED}, twins=False, things=("app", "handle", "task", "workflow"))
 
 
 @pytest.mark.soak
 def test_each_place_takes_none_of_all_odd_values(url: str, place: Path) -> None:
-    sweep(url, place, ODD, twins=True)
+    sweep(url.replace("tasks.db", "{}.db"), place, ODD, twins=True)
 
 
 def draw_knocks(url: str, place: Path, examples: int) -> None:
