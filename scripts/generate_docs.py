@@ -10,7 +10,11 @@ import sys
 from pathlib import Path
 
 from dibs import Dibs, errors
+from dibs.client.options import METADATA_LIMIT
+from dibs.client.stats import LONGEST as LONGEST_WINDOW
 from dibs.client.task import Task
+from dibs.core.cron import LONGEST as LONGEST_CRON
+from dibs.core.options import KEY_LIMIT, NAME_LIMIT, NOTE_LIMIT, PAGE_LIMIT, URL_LIMIT
 from dibs.core.settings import DURATIONS, FALLBACK, OPTIONAL, REAL, SHARED, WHOLE, Policy, QueueSettings
 from dibs.core.states import ENDED, TRANSITIONS, UNFINISHED, WAITING, Reason, State, mermaid
 from dibs.core.times import SECOND
@@ -125,6 +129,25 @@ def table(heads: list[str], rows: list[list[str]]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
+def sizes() -> list[list[str]]:
+    """How much one call may ask for, or be given."""
+    return [
+        ["`limit` of `claim`, `search`, `peek` and lists; `count` of `upcoming`", f"{PAGE_LIMIT:,}"],
+        ["`window` of `app.stats`: figures are kept for that long", seconds(LONGEST_WINDOW)],
+        ["`delay`, `deadline`, `window`, `timeout` of waits and other durations", "a hundred years"],
+        ["`at` and other moments", "the years 1970 to 2119"],
+        ["`lease` of `claim`, `by` of `extend`", limits("lease")],
+        ["names of queues, tasks, workers, schedules; tenants, partitions, ids", f"{NAME_LIMIT:,} characters"],
+        ["`key`", f"{KEY_LIMIT:,} characters"],
+        ["`reason`, a progress message (which is cut), `text` of a filter", f"{NOTE_LIMIT:,} characters"],
+        ["`metadata`, `headers`", f"{METADATA_LIMIT // 1024} KiB"],
+        ["a cron expression", f"{LONGEST_CRON:,} characters"],
+        ["a store's URL", f"{URL_LIMIT:,} characters"],
+        ["`concurrency` of a worker", "10,000"],
+        ["`shutdown_timeout` of a worker", "1 d"],
+    ]
+
+
 def settings_page() -> str:
     queue, worker = QueueSettings(), WorkerSettings()
     names = [name for name in QueueSettings.__struct_fields__ if name not in ("version", "defaults")]
@@ -156,6 +179,10 @@ def settings_page() -> str:
         "## Of a worker\n\n`dibs.worker.WorkerSettings`; [`dibs worker`](cli.md) has options for them, "
         "`app.worker(…)` takes the marked ones.\n\n"
         f"{table(['name', 'meaning', 'default', '`app.worker`'], fields)}\n"
+        "## How much at once\n\n"
+        "What is larger is refused with `InvalidOption` before anything is done. "
+        "Texts hold neither lone surrogates nor NUL, which a store can't keep.\n\n"
+        f"{table(['what', 'at most'], sizes())}\n"
         "## The environment\n\n"
         f"{table(['variable', 'meaning'], variables)}"
     )
@@ -185,7 +212,10 @@ def errors_page() -> str:
     raised = [[f"`{name}`", inspect.getdoc(getattr(errors, name)) or ""] for name in ("Retry", "Permanent")]
     return (
         f"# Errors\n\n{NOTE}"
-        f"All of them are in `dibs.errors`.\n\n```text\n{inspect.cleandoc(tree)}\n```\n\n"
+        "All of them are in `dibs.errors`. "
+        "A wrong argument raises `InvalidOption` or `InvalidArguments`, both of which are a `ValueError`; "
+        "its message is a sentence of less than 500 characters, in which long values are shortened.\n\n"
+        f"```text\n{inspect.cleandoc(tree)}\n```\n\n"
         f"{table(['error', 'meaning'], rows)}\n"
         f"## What tasks raise\n\n{table(['error', 'meaning'], raised)}"
     )

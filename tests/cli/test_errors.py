@@ -84,6 +84,40 @@ def test_unexpected_errors_have_no_traceback_unless_asked(cli: Cli, monkeypatch:
         cli("--traceback", "queues", "list", "--json")
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (["tasks", "list", "--since", "99999999d"], ["'99999999d' is more than a hundred years", "--since"]),
+        (["tasks", "list", "--before", f"{'9' * 400}d"], ["is more than a hundred years"]),
+        (["tasks", "list", "--min-priority", "²"], ["priority '²' is not known"]),
+        (["tasks", "list", "--cursor", "odd"], ["cursor must be one that an earlier page gave, not 'odd'"]),
+        (["tasks", "list", "--limit", "x" * 100_000], ["not a valid integer"]),
+        (["tasks", "list", "--metadata", "a=\udcff"], ["can't be carried as JSON"]),
+        (["enqueue", "shop.send", "--queue", "mail", "to=\udcff"], ["can't be carried as JSON"]),
+        (["enqueue", "shop.send", "--queue", "mail", "--args", "\udcff"], ["--args must be a JSON object"]),
+        (["queues", "list", "--url", ""], ["'' is not a store URL"]),
+        (["queues", "show", "mail", "--window", "30d"], ["window must be at most 7 days"]),
+        (["x" * 100_000], ["No such command"]),
+        (["worker", "shop:app", "--processes", "100000000"], ["from 1 to 1,000"]),
+        (["worker", "shop:app", "--shutdown-timeout", "99d"], ["shutdown_timeout must be a number from 0 to 86,400"]),
+        (["worker", "shop:app", "--reserve", "²:²"], ["is not PRIORITY:SLOTS"]),
+        (["top", "--once", "--interval", "9999d"], ["--interval must be a number from 0.1 to 3,600"]),
+        (["bench", "--concurrency", "0"], ["--concurrency must be a whole number from 1 to 10,000"]),
+        (["bench", ""], ["'' is not a store URL"]),
+        (["demo", "--tasks", "10000000"], ["--tasks must be a whole number from 200 to 100,000"]),
+        (["demo", "--url", ""], ["'' is not a store URL"]),
+        (["simulate", "--rate", "nan"], ["--rate must be a number"]),
+        (["simulate", "--sweep", f"workers=0..{'9' * 5000}"], ["--workers must be a whole number"]),
+        (["simulate", "--sweep", "aging=1..99", "--sweep", "workers=1..99", "--sweep", "keep=1..99"], ["970,299 runs"]),
+    ],
+)
+def test_odd_words(cli: Cli, shop: Dibs, line: list[str], words: list[str]) -> None:
+    shop.task_named("shop.send").enqueue(to="ada")
+    answer = cli(*line)
+    answer.refused(2, *words)
+    assert len(answer.err) < 500
+
+
 def test_interrupted(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

@@ -114,7 +114,7 @@ def test_what_is_not_there_is_named(app: Dibs, work: Work) -> None:
         (5, "after takes handles, calls, ids"),
         ([None], "after takes handles, calls, ids"),
         ("nonsense", "id must be a UUID"),
-        ({"a": 1}, "id must be a UUID"),
+        ({"a": 1}, "after takes handles, calls, ids"),
     ],
 )
 def test_nonsense_is_refused_at_the_door(work: Work, after: Any, words: str) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from dibs import Dibs, Task
+from dibs import Context, Dibs, Filter, Task
+from dibs.client.consumer import Claim
 from dibs.errors import (
     InvalidArguments,
     InvalidOption,
@@ -22,6 +23,7 @@ from dibs.errors import (
     StoreUnavailable,
     UsageError,
 )
+from dibs.testing import Kit
 
 UUID_EXAMPLE = "0190163d-8694-739b-aea5-966c26f8ad91"
 
@@ -255,3 +257,194 @@ def test_the_memory_engine_has_no_transactions() -> None:
 
     with pytest.raises(UsageError, match="this engine can't join a transaction: leave connection= out"):
         work.using(connection=sqlite3.connect(":memory:")).enqueue()
+
+
+# Odd values in calls other than an enqueue: each did something else once, from a wait without end to an AttributeError.
+
+SURROGATE = "a\ud800b"
+
+
+def claimed(app: Dibs) -> Claim:
+    app.task_named("work").enqueue(1)
+    return app.claim(lease=60)[0]
+
+
+CALLS: list[tuple[str, Callable[[Dibs], object], str]] = [
+    (
+        "claim waits for nan",
+        lambda app: app.claim(wait=float("nan")),
+        "wait must be a number of seconds or a timedelta, not nan.",
+    ),
+    ("claim without a lease", lambda app: app.claim(lease=0), "lease must be from 1 s to 86,400 s, not 0."),
+    (
+        "claim from a text",
+        lambda app: app.claim("mail"),
+        "queues must be a list of queues such as ['mail'], not 'mail'.",
+    ),
+    (
+        "claim of a name",
+        lambda app: app.claim(names="work"),
+        "names must be a list of tasks' names such as ['mail.send'], not 'work'.",
+    ),
+    (
+        "a worker of a text",
+        lambda app: app.worker(queues="mail"),
+        "queues must be a list of queues such as ['mail'], not 'mail'.",
+    ),
+    (
+        "a worker with a text as capability",
+        lambda app: app.worker(capabilities="gpu"),
+        "capabilities must be a list of capabilities such as ['gpu'], not 'gpu'.",
+    ),
+    (
+        "a window of years",
+        lambda app: app.stats(window=timedelta(days=1500)),
+        "window must be at most 7 days, for which figures are kept, not datetime.timedelta(days=1500).",
+    ),
+    (
+        "metadata that is none",
+        lambda app: app.task_named("work").using(metadata=True),
+        "metadata must be a mapping such as {'customer': 42}, not True.",
+    ),
+    (
+        "headers that are none",
+        lambda app: app.task_named("work").using(headers="x"),
+        "headers must be a mapping such as {'trace': '4bf92f35'}, not 'x'.",
+    ),
+    (
+        "a text that is none",
+        lambda app: app.tasks.search(Filter(text=True)),
+        "text must be a text of at most 1,000 characters, not True.",
+    ),
+    ("no filter", lambda app: app.tasks.search(None), "a filter must be a Filter, not None."),
+    (
+        "no calls",
+        lambda app: app.enqueue_many([None]),
+        "enqueue_many() takes a list of calls (task.call(…)), and None is none of them.",
+    ),
+    (
+        "an id in place of a handle",
+        lambda app: app.wait(["id"]),
+        "wait() takes a list of handles (app.handle(id) gives one), and 'id' is none of them.",
+    ),
+    (
+        "a large number as id",
+        lambda app: app.tasks.history(2**63),
+        "a task's id must be a text of at most 200 characters, not 9223372036854775808.",
+    ),
+    (
+        "a lone surrogate as id",
+        lambda app: app.tasks.get(SURROGATE),
+        r"a task's id has a lone surrogate, which can't be stored: 'a\ud800b'.",
+    ),
+    (
+        "a lone surrogate as key",
+        lambda app: app.task_named("work").using(key=SURROGATE),
+        r"key has a lone surrogate, which can't be stored: 'a\ud800b'.",
+    ),
+    (
+        "a reason that can't be stored",
+        lambda app: app.task_named("work").enqueue(1).cancel("a\0b"),
+        r"reason has a NUL character, which can't be stored: 'a\x00b'.",
+    ),
+    (
+        "a result waited for without end",
+        lambda app: app.task_named("work").enqueue(1).result(timeout=float("nan")),
+        "timeout must be a number of seconds or a timedelta, not nan.",
+    ),
+    (
+        "progress that is true",
+        lambda app: app.extend(claimed(app), progress=True),
+        "progress must be a number from 0 to 1, not True.",
+    ),
+    (
+        "progress that is nan",
+        lambda app: app.extend(claimed(app), progress=float("nan")),
+        "progress must be a number from 0 to 1, not nan.",
+    ),
+    (
+        "extended by nothing",
+        lambda app: app.extend(claimed(app), 0),
+        "by must be from 1 s to 86,400 s, not 0.",
+    ),
+    (
+        "an outcome that is none",
+        lambda app: app.settle(claimed(app), ["done"]),
+        "outcome must be one of completed, retry, dead, cancelled, released, snoozed, not ['done'].",
+    ),
+    (
+        "a dry run that is a text",
+        lambda app: app.tasks.purge_matching(Filter(), dry_run="no"),
+        "dry_run must be True or False, not 'no'.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), [(call, said) for _, call, said in CALLS], ids=[c[0] for c in CALLS])
+def test_odd_values(app: Dibs, work: Task[..., Any], call: Callable[[Dibs], object], message: str) -> None:
+    with pytest.raises(InvalidOption) as caught:
+        call(app)
+    assert str(caught.value) == message
+
+
+def test_an_empty_url_is_no_file_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidOption, match=r"'' is not a store URL\. Use sqlite:///tasks\.db"):
+        Dibs("")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("value", ["x" * 100_000, b"x" * 100_000, list(range(100_000)), 10**100_000], ids=type)
+def test_messages_repeat_no_long_value(app: Dibs, work: Task[..., Any], value: Any) -> None:
+    for call in (
+        lambda: work.using(key=value),
+        lambda: work.using(delay=value),
+        lambda: app.claim(limit=value),
+        lambda: app.tasks.get(value),
+        lambda: app.queues.set("default", policy=value, aging=value, max_depth=value, tiers=value, weights=value),
+    ):
+        with pytest.raises(InvalidOption) as caught:
+            call()
+        assert len(str(caught.value)) < 500
+
+
+def test_the_longest_window_is_cheap(app: Dibs) -> None:
+    stats = app.stats(window=timedelta(days=7))
+    assert len(stats.series) == 7 * 24 * 60 + 1
+
+
+def test_less_than_no_time_left_is_none(app: Dibs, work: Task[..., Any]) -> None:
+    handle = work.enqueue(1)
+    with pytest.raises(TimeoutError, match="had not ended after 0 s"):
+        handle.result(timeout=-1)
+    assert app.claim(["nobody"], wait=-1) == []
+
+
+def test_the_text_of_an_error_is_made_fit_for_the_store(app: Dibs, work: Task[..., Any]) -> None:
+    claim = claimed(app)
+    assert app.settle(claim, "dead", error=ValueError(SURROGATE + "\0"))
+    error = app.tasks.get(claim.id).error
+    assert error is not None
+    assert error.message == "a?b?"
+
+
+def test_progress_of_a_running_task() -> None:
+    app = Dibs("memory://")
+    refused: list[str] = []
+
+    @app.task
+    def work(ctx: Context) -> None:
+        ctx.progress(0.5, f"at {SURROGATE}" + "x" * 2000)
+        for odd in (True, float("nan"), "half", None):
+            with pytest.raises(InvalidOption) as caught:
+                ctx.progress(odd)  # type: ignore[arg-type]
+            refused.append(str(caught.value))
+
+    with Kit(app) as kit:
+        work.enqueue()
+        info = kit.run_due()[0]
+    assert refused == [
+        f"progress must be a number from 0 to 1, not {odd}." for odd in ("True", "nan", "'half'", "None")
+    ]
+    assert info.progress_message.startswith("at a?bxxx")
+    assert len(info.progress_message) == 1000

@@ -114,7 +114,7 @@ def test_fair_shares(still: Dibs) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"per_task": 3}, "per_task must map"),
+        ({"per_task": 3}, "per_task must be a mapping"),
         ({"per_partition": 0}, "max_concurrent must be a whole number"),
         ({"per_partition": {"rat": 3}}, "Did you mean 'rate'"),
         ({"per_partition": {}}, "limits nothing"),

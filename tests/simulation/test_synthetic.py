@@ -111,3 +111,10 @@ def test_recorded_arrivals_come_faster() -> None:
     assert (faster.created, faster.ready) == ([10, 15, 30], [10, 15, 35])
     assert faster.deadline == [None, None, 50]
     assert faster.duration == arrivals.duration
+
+
+@pytest.mark.parametrize("pattern", Pattern)
+def test_a_period_much_shorter_than_the_gaps_costs_nothing(pattern: Pattern) -> None:
+    arrivals = synthetic(Plan(tasks=1000, rate=1e-6, pattern=pattern, period=1))
+    assert len(arrivals) == 1000
+    assert 0.8e9 < arrivals.ends / SECOND < 1.2e9

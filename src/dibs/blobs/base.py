@@ -8,10 +8,14 @@ from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from dibs.core.options import check_items, check_number, check_text, shown
 from dibs.core.times import Instant
-from dibs.errors import BlobStoreUnavailable
+from dibs.errors import BlobStoreUnavailable, InvalidOption
 
-__all__ = ["BlobInfo", "BlobStore", "Blobs", "probe"]
+__all__ = ["BlobInfo", "BlobStore", "Blobs", "check_blob", "check_key", "check_keys", "check_page", "probe"]
+
+LONGEST_KEY = 500
+MOST_AT_ONCE = 1000
 
 
 class BlobInfo(Struct, frozen=True):
@@ -48,6 +52,32 @@ class BlobStore(Protocol):
     def check(self) -> str:
         """Try whether it can be used, and say in a few words what it is."""
         ...
+
+
+def check_key(key: object) -> str:
+    """What a blob can be called."""
+    return check_text(key, "the key of a blob", LONGEST_KEY, 1)
+
+
+def check_blob(key: object, data: object) -> bytes:
+    """The bytes to keep. A number would be taken for that many zeros."""
+    check_key(key)
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise InvalidOption(f"a blob is made of bytes, not of {shown(data)}.")
+    return bytes(data)
+
+
+def check_keys(keys: object) -> list[str]:
+    """What to delete at once."""
+    found = check_items(keys, "delete()", str, "keys")
+    if len(found) > MOST_AT_ONCE:
+        raise InvalidOption(f"delete() takes at most {MOST_AT_ONCE:,} keys at once, not {len(found):,}.")
+    return found
+
+
+def check_page(after: object, limit: object) -> tuple[str, int]:
+    """Which part of a listing."""
+    return check_text(after, "after", LONGEST_KEY), check_number(limit, "limit", 1, MOST_AT_ONCE)
 
 
 def probe(store: BlobStore) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from dibs.blobs.base import BlobInfo, Blobs, probe
+from dibs.blobs.base import LONGEST_KEY, BlobInfo, Blobs, check_blob, check_keys, check_page, probe
+from dibs.core.options import brief, shown
 from dibs.errors import BlobLost, BlobStoreUnavailable, InvalidOption
 
 __all__ = ["DirectoryBlobs"]
@@ -28,6 +29,11 @@ KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 """No part begins with a dot, so that a key can neither lead out of the directory nor to what is not a blob."""
 
 
+def is_key(key: object) -> bool:
+    """Whether a blob can be called so."""
+    return isinstance(key, str) and len(key) <= LONGEST_KEY and KEY.fullmatch(key) is not None
+
+
 class DirectoryBlobs:
     """One file for each blob, readable for nobody else, there as a whole or not at all."""
 
@@ -39,15 +45,16 @@ class DirectoryBlobs:
         return self._root.as_uri()
 
     def put(self, key: str, data: bytes) -> None:
-        if not KEY.fullmatch(key):
-            raise InvalidOption(f"a blob can't be called {key!r}: letters, digits and _ . - between slashes only.")
+        if not is_key(key):
+            raise InvalidOption(f"a blob can't be called {shown(key)}: letters, digits and _ . - between slashes only.")
+        kept = check_blob(key, data)
         target = self._root / key
         with self._errors("write to"):
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._incoming.mkdir(mode=0o700, exist_ok=True)
             part = self._incoming / secrets.token_hex(16)
             try:
-                write_durably(part, data)
+                write_durably(part, kept)
                 self._move(part, target)
             finally:
                 part.unlink(missing_ok=True)
@@ -70,8 +77,8 @@ class DirectoryBlobs:
 
     def get(self, key: str) -> bytes:
         with self._errors("read"):
-            if not KEY.fullmatch(key):
-                raise BlobLost(f"no blob can be called {key!r}.")
+            if not is_key(key):
+                raise BlobLost(f"no blob can be called {shown(key)}.")
             try:
                 return (self._root / key).read_bytes()
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -79,11 +86,12 @@ class DirectoryBlobs:
                     raise BlobStoreUnavailable(
                         f"{self._root} is not there, or no blob store (any more): is it mounted?"
                     ) from None
-                raise BlobLost(f"the blob {key} is not in {self._root}.") from None
+                raise BlobLost(f"the blob {brief(key, 200)} is not in {self._root}.") from None
 
     def delete(self, keys: Sequence[str]) -> None:
+        wanted = check_keys(keys)
         with self._errors("delete from"):
-            for file in (self._root / key for key in keys if KEY.fullmatch(key)):
+            for file in (self._root / key for key in wanted if is_key(key)):
                 with suppress(FileNotFoundError, NotADirectoryError):
                     file.unlink()
                 for directory in file.relative_to(self._root).parents[:-1]:
@@ -91,6 +99,7 @@ class DirectoryBlobs:
                         (self._root / directory).rmdir()
 
     def list(self, after: str = "", limit: int = 1000) -> Blobs:
+        check_page(after, limit)
         with self._errors("list"):
             if not after:
                 self._tidy()

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from dibs.blobs.base import BlobInfo, Blobs, probe
+from dibs.blobs.base import BlobInfo, Blobs, check_blob, check_key, check_keys, check_page, probe
+from dibs.core.options import brief
 from dibs.core.times import instant
 from dibs.errors import BlobLost, BlobStoreUnavailable
 
@@ -52,27 +53,30 @@ class S3Blobs:
             return self._made
 
     def put(self, key: str, data: bytes) -> None:
+        kept = check_blob(key, data)
         with self._errors("write"):
-            self._client.put_object(Bucket=self._bucket, Key=self._prefix + key, Body=data)
+            self._client.put_object(Bucket=self._bucket, Key=self._prefix + key, Body=kept)
 
     def get(self, key: str) -> bytes:
         from botocore.exceptions import ClientError
 
+        check_key(key)
         with self._errors("read"):
             try:
                 answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + key)
             except ClientError as error:
                 if error.response["Error"]["Code"] == MISSING:
-                    raise BlobLost(f"the blob {key} is not in {self}.") from error
+                    raise BlobLost(f"the blob {brief(key, 200)} is not in {self}.") from error
                 raise
             with answer["Body"] as body:
                 data: bytes = body.read()
             return data
 
     def delete(self, keys: Sequence[str]) -> None:
-        if not keys:
+        wanted = check_keys(keys)
+        if not wanted:
             return
-        named = [{"Key": self._prefix + key} for key in keys]
+        named = [{"Key": self._prefix + key} for key in wanted]
         with self._errors("delete"):
             answer = self._client.delete_objects(Bucket=self._bucket, Delete={"Objects": named, "Quiet": True})
         if failed := answer.get("Errors"):
@@ -80,6 +84,7 @@ class S3Blobs:
             raise BlobStoreUnavailable(f"{len(failed)} blobs could not be deleted from {self} ({told}).")
 
     def list(self, after: str = "", limit: int = 1000) -> Blobs:
+        check_page(after, limit)
         with self._errors("list"):
             start = {"StartAfter": self._prefix + after} if after else {}
             answer = self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix, MaxKeys=limit, **start)

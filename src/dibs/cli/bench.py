@@ -43,6 +43,7 @@ def bench(url: str | None, count: int, processes: int, concurrency: int, samples
     """
     check_number(count, "--tasks", 100, 10_000_000)
     check_number(processes, "--processes", 1, 64)
+    check_number(concurrency, "--concurrency", 1, 10_000)
     check_number(samples, "--samples", 10, 100_000)
     with scratch(url) as (place, logs), make_app(place) as app:
         shared = Feature.SHARED in app.hub.engine.features
@@ -58,7 +59,7 @@ def bench(url: str | None, count: int, processes: int, concurrency: int, samples
 def scratch(url: str | None) -> Iterator[tuple[str, Path]]:
     place = Path(tempfile.mkdtemp(prefix="dibs-bench-"))
     try:
-        yield url or f"sqlite:///{place / 'bench.db'}", place
+        yield f"sqlite:///{place / 'bench.db'}" if url is None else url, place
     finally:
         shutil.rmtree(place, ignore_errors=True)
 

@@ -31,8 +31,8 @@ def backup(app: Dibs, file: Path, overwrite: bool, as_json: bool) -> None:
         if not overwrite:
             raise InvalidOption(f"{file} exists: choose another name, or --overwrite it.")
         file.unlink()
-    console = errors()
-    with console.status(f"Copying to {file} …") if console.is_terminal else console:
+    console, name = errors(), click.format_filename(file)
+    with console.status(f"Copying to {name} …") if console.is_terminal else console:
         app.hub.runner.run(app.hub.engine.backup(file.absolute()))
     size = file.stat().st_size
-    emit({"file": str(file), "bytes": size}) if as_json else say(f"Copied to {file} ({size:,} bytes).")
+    emit({"file": name, "bytes": size}) if as_json else say(f"Copied to {name} ({size:,} bytes).")

@@ -22,6 +22,7 @@ from dibs.cli.output import emit, errors, out
 from dibs.client.app import Dibs
 from dibs.client.flow import group
 from dibs.client.tasks import Filter
+from dibs.core.options import check_number
 from dibs.core.settings import FALLBACK
 from dibs.core.states import ENDED, State
 from dibs.core.times import SECOND
@@ -52,12 +53,12 @@ def demo(count: int, workers: int, url: str | None, as_json: bool) -> int:
     processes, failures, a cancel, a worker killed with SIGKILL in the middle, and a summary that is read back from the
     store and checked. Takes about half a minute. Exit code 1 if any promise was broken.
     """
-    if count < 200 or workers < 2:
-        raise InvalidOption("the demo needs at least 200 tasks and 2 workers.")
+    check_number(count, "--tasks", 200, 100_000)
+    check_number(workers, "--workers", 2, 64)
     logs = Path(tempfile.mkdtemp(prefix="dibs-demo-"))
     kept = False
     try:
-        with make_app(url or f"sqlite:///{logs / 'demo.db'}") as app:
+        with make_app(f"sqlite:///{logs / 'demo.db'}" if url is None else url) as app:
             if Feature.SHARED not in app.hub.engine.features:
                 raise InvalidOption(f"{app.url} can't be shared with worker processes: use a SQLite file.")
             summary = Demo(app, count, workers, logs, View(out(), count, quiet=as_json)).run()

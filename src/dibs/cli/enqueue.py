@@ -25,7 +25,7 @@ from dibs.client.handle import Handle
 from dibs.client.options import Options, make_options
 from dibs.client.producer import enqueue as enqueue_new
 from dibs.core.codec import Signature, fingerprint
-from dibs.core.options import check_name
+from dibs.core.options import brief, check_name, shown
 from dibs.core.states import State
 from dibs.core.task import NewTask
 from dibs.engines.values import EnqueueOutcome
@@ -154,7 +154,7 @@ def arguments_of(pairs: tuple[str, ...], arguments: str | None, signature: Signa
         values = json_object(arguments)
     for name, text in parse_pairs(pairs, "an argument").items():
         if name in values:
-            raise InvalidOption(f"{name!r} is given twice, in --args and as {name}=….")
+            raise InvalidOption(f"{shown(name)} is given twice, in --args and as NAME=VALUE.")
         values[name] = text if signature is not None and signature.hints.get(name) is str else parse_value(text)
     return values
 
@@ -162,8 +162,10 @@ def arguments_of(pairs: tuple[str, ...], arguments: str | None, signature: Signa
 def json_object(text: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.DecodeError as error:
-        raise InvalidOption(f'--args must be a JSON object such as \'{{"to": "ada"}}\': {error}.') from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise InvalidOption(
+            f'--args must be a JSON object such as \'{{"to": "ada"}}\': {brief(str(error), 200)}.'
+        ) from None
 
 
 def tell(app: Dibs, handle: Handle[Any], name: str, wait: float | None, as_json: bool) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from dibs.client.app import Dibs
-from dibs.core.options import nearest
+from dibs.core.options import brief, nearest, shown
 from dibs.errors import DibsError, InvalidOption
 
 __all__ = ["AppFailed", "load_app"]
@@ -30,10 +30,12 @@ def load_app(spec: str) -> Dibs:
     found: object = module
     for name in attribute.split("."):
         if not hasattr(found, name):
-            raise InvalidOption(f"the module {module_name} has no {attribute!r}.{nearest(attribute, apps_in(module))}")
+            raise InvalidOption(
+                f"the module {module_name} has no {shown(attribute)}.{nearest(attribute, apps_in(module))}"
+            )
         found = getattr(found, name)
     if not isinstance(found, Dibs):
-        raise InvalidOption(f"{spec} is a {type(found).__name__}, not a Dibs app.{told(module)}")
+        raise InvalidOption(f"{shown(spec)} is a {type(found).__name__}, not a Dibs app.{told(module)}")
     return found
 
 
@@ -47,11 +49,13 @@ def put_here_on_path() -> None:
 def load_module(name: str, spec: str) -> ModuleType:
     if name.endswith(".py") or not all(part.isidentifier() for part in name.split(".")):
         meant = name.removesuffix(".py").replace("/", ".").lstrip(".")
-        hint = f" Did you mean {spec.replace(name, meant)!r}?" if name.endswith(".py") else ""
-        raise InvalidOption(f"{spec!r} does not name an app: use MODULE:APP, such as myproject.tasks:app.{hint}")
+        hint = f" Did you mean {shown(spec.replace(name, meant))}?" if name.endswith(".py") else ""
+        raise InvalidOption(f"{shown(spec)} does not name an app: use MODULE:APP, such as myproject.tasks:app.{hint}")
     try:
         if find_spec(name.partition(".")[0]) is None:
-            raise InvalidOption(f"there is no module {name!r}, neither in {Path.cwd()} nor among what is installed.")
+            raise InvalidOption(
+                f"there is no module {shown(name)}, neither in {Path.cwd()} nor among what is installed."
+            )
         return import_module(name)
     except InvalidOption as error:
         if error.__traceback__ is not None and error.__traceback__.tb_next is None:
@@ -63,7 +67,7 @@ def load_module(name: str, spec: str) -> ModuleType:
 
 def reason(name: str, error: BaseException) -> str:
     """Which module could not be imported, what it raised, and where."""
-    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    what = brief(f"{type(error).__name__}: {error}", 300) if str(error) else type(error).__name__
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if len(frames) > 1 else ""
     return f"can't import {name}: {what.rstrip('.')}{where}."

@@ -11,6 +11,7 @@ from typing import NoReturn
 import click
 
 from dibs.cli.codes import ExitCode
+from dibs.core.options import brief
 from dibs.errors import DibsError, Refused, UsageError
 from dibs.version import __version__
 
@@ -94,7 +95,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def explain(error: Exception) -> tuple[str, int]:
-    """The sentence and the exit code for an error."""
+    """The sentence and the exit code for an error. What was given may be of any size, what is said is not."""
+    message, code = told(error)
+    return brief(message), code
+
+
+def told(error: Exception) -> tuple[str, int]:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         return error.format_message(), ExitCode.USAGE
     if isinstance(error, click.Abort):
@@ -110,8 +116,8 @@ def explain(error: Exception) -> tuple[str, int]:
         return sentence(str(error)), ExitCode.REFUSED
     if isinstance(error, DibsError | TimeoutError | OSError):
         return sentence(str(error) or type(error).__name__), ExitCode.FAILED
-    told = f"{type(error).__name__}: {error}".replace("\n", " ")
-    return f"Unexpected {told}. Please report this, with the output of dibs --traceback ….", ExitCode.FAILED
+    what = brief(f"{type(error).__name__}: {error}".replace("\n", " "), 300)
+    return f"Unexpected {what}. Please report this, with the output of dibs --traceback ….", ExitCode.FAILED
 
 
 def sentence(text: str) -> str:

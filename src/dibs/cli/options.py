@@ -15,7 +15,9 @@ import msgspec
 from dibs.cli.loading import load_app
 from dibs.client.app import Dibs
 from dibs.client.tasks import Acted, Filter
+from dibs.core.options import as_number, shown
 from dibs.core.states import State
+from dibs.core.times import LONGEST, SECOND
 from dibs.errors import InvalidOption
 from dibs.runtime.environment import default_url
 
@@ -53,8 +55,11 @@ class SpanType(click.ParamType):  # type: ignore[type-arg]  # generic since clic
             return float(value)
         found = SPAN_FORM.fullmatch(str(value).strip().lower())
         if found is None:
-            self.fail(f"{value!r} is not a duration: use seconds, or 500ms, 90s, 15m, 2h, 1d.", param, ctx)
-        return float(found[1]) * UNITS[found[2]]
+            self.fail(f"{shown(value)} is not a duration: use seconds, or 500ms, 90s, 15m, 2h, 1d.", param, ctx)
+        seconds = float(found[1]) * UNITS[found[2]]
+        if seconds > LONGEST / SECOND:
+            self.fail(f"{shown(value)} is more than a hundred years.", param, ctx)
+        return seconds
 
 
 class TimeType(click.ParamType):  # type: ignore[type-arg]
@@ -73,9 +78,9 @@ class TimeType(click.ParamType):  # type: ignore[type-arg]
         try:
             at = datetime.fromisoformat(str(value))
         except ValueError:
-            self.fail(f"{value!r} is not a time: use 2030-01-31T12:00:00Z, or a duration such as 2h.", param, ctx)
+            self.fail(f"{shown(value)} is not a time: use 2030-01-31T12:00:00Z, or a duration such as 2h.", param, ctx)
         if at.tzinfo is None:
-            self.fail(f"{value!r} has no time zone: add Z for UTC, or an offset such as +02:00.", param, ctx)
+            self.fail(f"{shown(value)} has no time zone: add Z for UTC, or an offset such as +02:00.", param, ctx)
         return at
 
 
@@ -88,11 +93,11 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 def open_store(url: str | None, app: str | None, *, create: bool = False) -> Dibs:
     """The app, or one without tasks on the store that the URL or DIBS_URL names."""
-    if url and app:
+    if url is not None and app is not None:
         raise InvalidOption("--url and --app both name a store: give one of them.")
-    if app:
+    if app is not None:
         return load_app(app)
-    if not (url or default_url() or create or DEFAULT_FILE.exists()):
+    if not (url is not None or default_url() or create or DEFAULT_FILE.exists()):
         raise InvalidOption("no store is named: give --url sqlite:///tasks.db or --app MODULE:APP, or set DIBS_URL.")
     return Dibs(url)
 
@@ -120,7 +125,7 @@ def parse_value(text: str) -> Any:
     """JSON where it is JSON, otherwise the text itself."""
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return text
 
 
@@ -130,9 +135,9 @@ def parse_pairs(pairs: tuple[str, ...], what: str) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise InvalidOption(f"{pair!r} is not {what}: write name=value.")
+            raise InvalidOption(f"{shown(pair)} is not {what}: write name=value.")
         if name in found:
-            raise InvalidOption(f"{name!r} is given twice.")
+            raise InvalidOption(f"{shown(name)} is given twice.")
         found[name] = value
     return found
 
@@ -181,7 +186,7 @@ def make_filter(given: dict[str, Any]) -> Filter:
 
 def priority_of(text: str) -> int | str:
     """A number where it is one; names and nonsense are judged by those who know."""
-    return int(text) if text.lstrip("-").isdigit() else text
+    return as_number(text)
 
 
 def bulk_options(function: Function) -> Function:

@@ -155,7 +155,7 @@ def simulate(
     else:
         show_outcomes(source, outcomes)
         if svg is not None:
-            errors().print(f"Drawn into {svg}.", soft_wrap=True)
+            errors().print(f"Drawn into {click.format_filename(svg)}.", soft_wrap=True)
 
 
 def seconds_of(text: str) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice, product
+from math import prod
 from typing import Any, TypeVar
 
 from msgspec import Struct, structs
@@ -13,7 +14,7 @@ from dibs.cli.options import priority_of
 from dibs.cli.output import span
 from dibs.cli.queue_settings import limit_changes, setting_value
 from dibs.client.app import Dibs
-from dibs.core.options import check_name, check_number
+from dibs.core.options import as_number, check_name, check_number, check_real, shown
 from dibs.core.priority import parse_priority
 from dibs.core.settings import QueueSettings, change_settings
 from dibs.core.states import State
@@ -30,7 +31,7 @@ __all__ = ["Case", "Source", "cases_of", "from_queue", "made_up", "settings_of"]
 MOST_TASKS = 10_000_000
 MOST_CASES = 100
 PAGE = 1000
-RANGE = re.compile(r"(\d+)\.\.(\d+)")
+RANGE = re.compile(r"([0-9]{1,9})\.\.([0-9]{1,9})")
 
 Key = TypeVar("Key")
 
@@ -79,12 +80,6 @@ def made_up(given: Mapping[str, Any]) -> Source:
     return Source(arrivals, text)
 
 
-def check_real(value: float, option: str, low: float, high: float) -> float:
-    if not low <= value <= high:
-        raise InvalidOption(f"{option} must be a number from {low:g} to {high:,.0f}, not {value:g}.")
-    return value
-
-
 def check_span(seconds: float, option: str) -> Duration:
     found = duration(seconds, option)
     if not 1 <= found <= 400 * DAY:
@@ -108,7 +103,7 @@ def weight(number: str, part: str, option: str) -> float:
     except ValueError:
         found = 0.0
     if not 0 < found < 1e9:
-        raise InvalidOption(f"{option}: in {part!r} the weight must be a number above 0, as in low:60,normal:30.")
+        raise InvalidOption(f"{option}: in {shown(part)} the weight must be a number above 0, as in low:60,normal:30.")
     return found
 
 
@@ -149,9 +144,10 @@ def settings_of(base: QueueSettings, changes: Mapping[str, str], given: Mapping[
 def cases_of(settings: QueueSettings, workers: int, concurrency: int, sweeps: Mapping[str, str]) -> list[Case]:
     """Every combination of the values swept over, in the order given; without a sweep the one case there is."""
     axes = [[(name, value) for value in values_of(name, text)] for name, text in sweeps.items()]
-    combinations = list(product(*axes))
-    if len(combinations) > MOST_CASES:
-        raise InvalidOption(f"that makes {len(combinations):,} runs: sweep over at most {MOST_CASES}.")
+    runs = prod(len(axis) for axis in axes)
+    if runs > MOST_CASES:
+        raise InvalidOption(f"that makes {runs:,} runs: sweep over at most {MOST_CASES}.")
+    combinations = product(*axes)
     return [case_of(settings, workers, concurrency, combination) for combination in combinations]
 
 
@@ -164,20 +160,19 @@ def values_of(name: str, text: str) -> Iterable[str]:
         else:
             low, high = int(found[1]), int(found[2])
             if not low <= high < low + MOST_CASES:
-                raise InvalidOption(f"--sweep {name}: {part} must go up, by less than {MOST_CASES}.")
+                raise InvalidOption(f"--sweep {name}: {shown(part)} must go up, by less than {MOST_CASES}.")
             yield from map(str, range(low, high + 1))
 
 
 def case_of(settings: QueueSettings, workers: int, concurrency: int, combination: Iterable[tuple[str, str]]) -> Case:
-    crew = {"workers": workers, "concurrency": concurrency}
+    crew: dict[str, int | str] = {"workers": workers, "concurrency": concurrency}
     changes: dict[str, Any] = {}
     label = []
     for name, text in combination:
         label.append(f"{name}={text}")
         if name in crew:
-            crew[name] = int(text) if text.isdigit() else 0
+            crew[name] = as_number(text)
         else:
             changes[name] = setting_value(name, text)
-    for name, count in crew.items():
-        check_number(count, f"--{name}", 1, 10_000)
-    return Case(" ".join(label), change_settings(settings, changes), crew["workers"], crew["concurrency"])
+    counts = [check_number(count, f"--{name}", 1, 10_000) for name, count in crew.items()]
+    return Case(" ".join(label), change_settings(settings, changes), *counts)

@@ -23,12 +23,16 @@ from dibs.client.queues import QueueInfo, TenantInfo
 from dibs.client.schedules import ScheduleInfo
 from dibs.client.stats import QueueStats
 from dibs.client.workers import WorkerInfo
+from dibs.core.options import check_real
 from dibs.core.states import State
 from dibs.core.task import WorkerState
 
 __all__ = ["top"]
 
 WINDOW = 300.0
+SHORTEST, LONGEST = 0.1, 3600.0
+"""Seconds between two looks."""
+
 FEW = 5
 """Limits, tenants and schedules that are shown."""
 
@@ -81,6 +85,7 @@ def top(app: Dibs, interval: float, once: bool, as_json: bool) -> None:
 
     Ctrl-C leaves.
     """
+    check_real(interval, "--interval", SHORTEST, LONGEST)
     frame = Frame(app)
     if as_json:
         emit(frame.data())
@@ -94,7 +99,7 @@ def top(app: Dibs, interval: float, once: bool, as_json: bool) -> None:
         suppress(KeyboardInterrupt),
     ):
         while True:
-            time.sleep(max(interval, 0.1))
+            time.sleep(interval)
             earlier, frame = frame, Frame(app)
             live.update(render(frame, earlier), refresh=True)
 

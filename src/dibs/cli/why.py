@@ -8,7 +8,7 @@ from dibs.cli.options import json_option, with_store
 from dibs.cli.output import emit, say
 from dibs.cli.task_views import task_table
 from dibs.client.app import Dibs
-from dibs.core.options import nearest
+from dibs.core.options import nearest, shown
 from dibs.errors import UnknownQueue
 
 __all__ = ["peek", "why"]
@@ -47,7 +47,7 @@ def peek(app: Dibs, queue: str, limit: int, as_json: bool) -> None:
     if not found:
         known = [info.name for info in app.queues.list()]
         if queue not in known:
-            raise UnknownQueue(f"no queue is called {queue!r}.{nearest(queue, known)}")
+            raise UnknownQueue(f"no queue is called {shown(queue)}.{nearest(queue, known)}")
     if as_json:
         emit(found)
     elif found:

@@ -12,6 +12,7 @@ import click
 from dibs.cli.loading import load_app
 from dibs.cli.logs import LEVELS, set_up_logging
 from dibs.cli.options import SPAN
+from dibs.core.options import as_number, check_number, shown
 from dibs.errors import InvalidOption
 from dibs.worker.main import run
 from dibs.worker.settings import WorkerSettings
@@ -20,6 +21,8 @@ from dibs.worker.supervisor import reload, supervise
 __all__ = ["worker"]
 
 log = logging.getLogger("dibs.cli")
+
+MOST_PROCESSES = 1000
 
 
 @click.command()
@@ -51,10 +54,9 @@ def worker(app_spec: str, processes: int, watch_code: bool, log_level: str, json
     """
     set_up_logging(log_level, json_logs)
     settings = settings_from(given)
+    check_number(processes, "--processes", 1, MOST_PROCESSES)
     if processes > 1 and settings.name is not None:
         raise InvalidOption("--name can't be shared by several processes: leave it out.")
-    if processes < 1:
-        raise InvalidOption(f"--processes must be 1 or more, not {processes}.")
     if processes > 1 and watch_code:
         raise InvalidOption("--reload is for one process: leave --processes out.")
     if watch_code:
@@ -84,10 +86,11 @@ def settings_from(given: dict[str, Any]) -> WorkerSettings:
 
 
 def parse_reserve(text: str) -> tuple[int, int]:
-    priority, colon, slots = text.partition(":")
-    if not colon or not priority.isdigit() or not slots.isdigit():
-        raise InvalidOption(f"--reserve {text!r} is not PRIORITY:SLOTS, such as 80:2.")
-    return int(priority), int(slots)
+    priority, _, slots = text.partition(":")
+    numbers = as_number(priority), as_number(slots)
+    if not isinstance(numbers[0], int) or not isinstance(numbers[1], int):
+        raise InvalidOption(f"--reserve {shown(text)} is not PRIORITY:SLOTS, such as 80:2.")
+    return numbers[0], numbers[1]
 
 
 def own_command(without: tuple[str, ...]) -> list[str]:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from inspect import isasyncgenfunction
 from os import PathLike
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, overload
@@ -22,7 +23,7 @@ from dibs.client.links import Flow
 from dibs.client.options import Options, Span
 from dibs.client.queues import Queues
 from dibs.client.schedules import Schedules
-from dibs.client.stats import QueueStats, read_stats
+from dibs.client.stats import QueueStats, check_window, read_stats
 from dibs.client.task import Call, Task
 from dibs.client.tasks import Tasks
 from dibs.client.template import ScheduleDecorator, declare
@@ -31,12 +32,24 @@ from dibs.client.why import Why, explain
 from dibs.client.workers import Workers
 from dibs.client.workflows import Workflow, Workflows, begin
 from dibs.core.codec import Codec, PayloadCodec
-from dibs.core.options import check_label, check_number
+from dibs.core.options import (
+    CAPABILITIES,
+    MODULES,
+    PAGE_LIMIT,
+    QUEUES,
+    check_items,
+    check_label,
+    check_name,
+    check_names,
+    check_number,
+    check_reference,
+    shown,
+)
 from dibs.core.priority import Bound
 from dibs.core.retry import ExceptionTypes
 from dibs.core.schedules import check_rhythm
 from dibs.core.settings import Defaults, check_defaults
-from dibs.core.times import duration, when
+from dibs.core.times import patience, when
 from dibs.engines.base import Engine
 from dibs.engines.open import open_engine
 from dibs.engines.values import EnqueueOutcome
@@ -98,7 +111,7 @@ class Dibs:
         clock: Clock | None = None,
         engine: Engine | None = None,
     ) -> None:
-        self.url = url or default_url() or "sqlite:///dibs.db"
+        self.url = default_url() or "sqlite:///dibs.db" if url is None else url
         shared = {
             "retries": retries,
             "timeout": timeout,
@@ -108,14 +121,14 @@ class Dibs:
             "timeout_growth": timeout_growth,
         }
         self.hub = Hub(
-            engine or open_engine(self.url),
-            clock=clock or SystemClock(),
+            open_engine(self.url) if engine is None else check_engine(engine),
+            clock=SystemClock() if clock is None else check_clock(clock),
             codec=Codec(payload_codec, also_reads),
             defaults=given(shared, "Dibs()"),
             url=self.url,
             payloads=make_payloads(default_blobs() if blobs is None else blobs, inline_limit),
         )
-        self.allow = tuple(allow)
+        self.allow = check_names(allow, "allow", MODULES)
         self.hub.load_allowed = self._load_allowed
         self.hub.client = host() if client is None else check_label(client, "client")
         self.queues = Queues(self.hub)
@@ -253,18 +266,22 @@ class Dibs:
 
         def decorate(function: Any, /) -> Any:
             task = function if isinstance(function, Task) else self.task(function)
-            declare(self.hub, task, name, rhythm, args, kwargs or {})
+            declare(self.hub, task, name, rhythm, args, kwargs)
             return task
 
         return decorate
 
     def middleware(self, middleware: Middleware) -> Middleware:
         """Wrap every run; the first one added is the outermost."""
+        if not callable(middleware):
+            raise InvalidOption(f"a middleware is a function, not {shown(middleware)}.")
         self.hub.middleware.append(middleware)
         return middleware
 
     def lifespan(self, resources: Callable[[], AsyncIterator[Any]]) -> Callable[[], AsyncIterator[Any]]:
         """An async generator that makes what tasks need (`ctx.state`), yields it, and cleans up."""
+        if not isasyncgenfunction(resources):
+            raise InvalidOption(f"a lifespan is an async generator function, not {shown(resources)}.")
         self.hub.lifespan = asynccontextmanager(resources)
         return resources
 
@@ -283,7 +300,7 @@ class Dibs:
 
         Calls may wait for each other (``using(after=…)``), in whatever order they are given.
         """
-        batch = list(calls)
+        batch: list[Call[Any]] = check_items(calls, "enqueue_many()", Call, "calls (task.call(…))")
         for call in batch:
             if call.task.options.connection is not None or call.task.options.block is not None:
                 raise InvalidOption("enqueue_many is one transaction of its own: leave connection= and block= out.")
@@ -347,9 +364,12 @@ class Dibs:
     async def await_all(self, handles: Iterable[Handle[Any]], timeout: float | None = None) -> list[TaskInfo]:
         """Wait until all have ended, however they ended; TimeoutError if that takes too long."""
 
+        given: list[Handle[Any]] = check_items(handles, "wait()", Handle, "handles (app.handle(id) gives one)")
+        longest = patience(timeout, "timeout")
+
         async def all_ended() -> list[TaskInfo]:
-            async with asyncio.timeout(timeout):
-                waits = [self._waiting.ended(handle.id, handle.queue) for handle in handles]
+            async with asyncio.timeout(longest):
+                waits = [self._waiting.ended(handle.id, handle.queue) for handle in given]
                 records = await asyncio.gather(*waits)
             return [task_info(record, self.hub.codec) for record in records]
 
@@ -364,14 +384,15 @@ class Dibs:
 
     async def awhy(self, task_id: str) -> Why:
         """In one line: why a task is not running yet, and when that ends."""
-        return await self.hub.runner.arun(explain(self.hub.engine, str(task_id), self.hub.clock.now()))
+        wanted = check_reference(task_id, "a task's id")
+        return await self.hub.runner.arun(explain(self.hub.engine, wanted, self.hub.clock.now()))
 
     why = blocking(awhy)
 
     async def apeek(self, queue: str = "default", limit: int = 10) -> list[TaskInfo]:
         """The next tasks of a queue in claim order."""
-        count = check_number(limit, "limit", 1, 1000)
-        records = await self.hub.runner.arun(self.hub.engine.peek(queue, count, now=self.hub.clock.store_now()))
+        name, count = check_name(queue, "queue"), check_number(limit, "limit", 1, PAGE_LIMIT)
+        records = await self.hub.runner.arun(self.hub.engine.peek(name, count, now=self.hub.clock.store_now()))
         return [task_info(record, self.hub.codec) for record in records]
 
     peek = blocking(apeek)
@@ -384,20 +405,23 @@ class Dibs:
 
     async def astats(self, queue: str | None = None, window: Span = timedelta(hours=1)) -> QueueStats:
         """What a queue, or all of them, did over the last `window`."""
-        span = duration(window, "window")
-        return await self.hub.runner.arun(read_stats(self.hub.engine, queue, max(span, 1), self.hub.clock.now()))
+        name = None if queue is None else check_name(queue, "queue")
+        span = check_window(window)
+        return await self.hub.runner.arun(read_stats(self.hub.engine, name, span, self.hub.clock.now()))
 
     stats = blocking(astats)
 
     async def aposition(self, task_id: str) -> tuple[int, datetime | None]:
         """How many tasks go before a pending one (at most 10,000 are counted), and when it should start."""
 
+        wanted = check_reference(task_id, "a task's id")
+
         async def look() -> tuple[int, datetime | None]:
             now = self.hub.clock.now()
-            record = (await self.hub.engine.get([task_id]))[0]
+            record = (await self.hub.engine.get([wanted]))[0]
             if record is None:
-                raise UnknownTask(f"no task has the id {task_id}.")
-            position = await self.hub.engine.position(task_id, now=self.hub.clock.store_now())
+                raise UnknownTask(f"no task has the id {wanted}.")
+            position = await self.hub.engine.position(wanted, now=self.hub.clock.store_now())
             if position is None:
                 return 0, when(record.due_at or record.started_at)
             stats = await read_stats(self.hub.engine, record.queue, 300_000_000, now)
@@ -423,10 +447,10 @@ class Dibs:
     ) -> Worker:
         """A worker in this process: ``with app.worker(): …``, or `start()` and `stop()`."""
         settings = WorkerSettings(
-            queues=tuple(queues),
+            queues=check_names(queues, "queues", QUEUES),
             concurrency=concurrency,
-            capabilities=tuple(capabilities),
-            reserve=dict(reserve or {}),
+            capabilities=check_names(capabilities, "capabilities", CAPABILITIES),
+            reserve={} if reserve is None else reserve,
             in_order=in_order,
             name=name,
             until_idle=until_idle,
@@ -460,6 +484,18 @@ class Dibs:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+def check_clock(clock: object) -> Clock:
+    if not isinstance(clock, Clock):
+        raise InvalidOption(f"clock must have now() and store_now(), and {shown(clock)} has not.")
+    return clock
+
+
+def check_engine(engine: Engine) -> Engine:
+    if not isinstance(getattr(engine, "features", None), frozenset):
+        raise InvalidOption(f"engine must be an Engine, not {shown(engine)}. To name a store, give its URL.")
+    return engine
 
 
 def given(shared: Mapping[str, object], where: str) -> Defaults:

@@ -15,6 +15,7 @@ from dibs.client.links import Flow, few_enough
 from dibs.client.producer import enqueue_many
 from dibs.client.task import Call
 from dibs.core.graph import Edge, find_cycle, prerequisites_first
+from dibs.core.options import brief, shown
 from dibs.core.task import NewTask
 from dibs.engines.values import EnqueueAnswer
 from dibs.errors import DependencyCycle, InvalidOption
@@ -42,7 +43,7 @@ class Batch(Struct, frozen=True):
 def assemble(flow: Flow[Any]) -> Batch:
     """All calls of a flow with the edges that follow from their places in it."""
     if not isinstance(flow, Flow):
-        raise InvalidOption(f"a workflow is made of calls, chains and groups, not of {flow!r}.")
+        raise InvalidOption(f"a workflow is made of calls, chains and groups, not of {shown(flow)}.")
     calls, before = collect(flow)
     if not calls:
         raise InvalidOption("a workflow needs at least one task.")
@@ -127,7 +128,7 @@ def in_order(tasks: Sequence[NewTask]) -> list[NewTask]:
     if ring is not None:
         names = [f"{by_id[task_id].name} {task_id}" for task_id in ring[:-1]]
         more = f" → {len(names) - RING_SHOWN:,} more" if len(names) > RING_SHOWN else ""
-        told = f"{' → '.join(names[:RING_SHOWN])}{more} → {names[0]}"
+        told = brief(f"{' → '.join(names[:RING_SHOWN])}{more} → {names[0]}", 400)
         raise DependencyCycle(f"these tasks would wait for each other for ever: {told}.", ids=ring)
     for new in tasks:
         for need in edges[new.id]:

@@ -17,17 +17,30 @@ from msgspec import structs
 
 from dibs.client.blocking import blocking
 from dibs.client.options import Span
-from dibs.core.options import check_number
+from dibs.core.options import (
+    CAPABILITIES,
+    PAGE_LIMIT,
+    QUEUES,
+    TASKS,
+    check_choice,
+    check_fraction,
+    check_kind,
+    check_names,
+    check_note,
+    check_number,
+    shown,
+)
 from dibs.core.reference import result_of
 from dibs.core.retry import jitter, retry_delay
+from dibs.core.settings import check_span
 from dibs.core.states import Reason
 from dibs.core.task import Failure, Lease, LeasedTask, Outcome, Settlement
-from dibs.core.times import SECOND, Instant, duration, when
+from dibs.core.times import SECOND, Instant, duration, patience, when
 from dibs.engines.values import Claimed, ClaimRequest, ExtendOutcome, Extension, SettleOutcome, work_topic
 from dibs.errors import BlobStoreUnavailable, InvalidOption, LeaseLost
 from dibs.runtime.environment import host
 from dibs.runtime.hub import Hub
-from dibs.worker.outcome import PERMANENT, unready
+from dibs.worker.outcome import MESSAGE_LIMIT, PERMANENT, describe, shorten, unready
 from dibs.worker.payloads import arguments
 
 __all__ = ["Claim", "Consumer"]
@@ -87,13 +100,13 @@ class Consumer:
         request = ClaimRequest(
             worker=self.worker,
             sequence=next(self._sequences),
-            queues=tuple(queues),
-            limit=check_number(limit, "limit", 1, 1000),
-            names=None if names is None else tuple(names),
-            capabilities=tuple(capabilities),
-            lease=None if lease is None else duration(lease, "lease"),
+            queues=check_names(queues, "queues", QUEUES),
+            limit=check_number(limit, "limit", 1, PAGE_LIMIT),
+            names=None if names is None else check_names(names, "names", TASKS),
+            capabilities=check_names(capabilities, "capabilities", CAPABILITIES),
+            lease=None if lease is None else check_span("lease", lease),
         )
-        return await self.hub.runner.arun(self._claim(request, wait))
+        return await self.hub.runner.arun(self._claim(request, patience(wait, "wait") or 0.0))
 
     claim = blocking(aclaim, waits="wait")
 
@@ -137,7 +150,12 @@ class Consumer:
 
     async def aextend(self, claim: Claim, by: Span = 30.0, *, progress: float | None = None, message: str = "") -> None:
         """Keep a lease for `by` from now; raises LeaseLost if it is no longer yours. Sets `claim.cancelled`."""
-        extension = Extension(claim.lease, duration(by, "by"), progress, message)
+        extension = Extension(
+            check_kind(claim, "claim", Claim).lease,
+            check_span("lease", by, "by"),
+            None if progress is None else check_fraction(progress, "progress"),
+            check_note(message, "message"),
+        )
         answers = await self.hub.runner.arun(self.hub.engine.extend([extension], now=self.hub.clock.store_now()))
         answer = answers[0]
         if answer.outcome is ExtendOutcome.LOST:
@@ -160,9 +178,8 @@ class Consumer:
 
         A retry with no attempts left ends dead; `after` overrides its delay and is the delay of a snooze.
         """
-        if outcome not in [each.value for each in Outcome]:
-            raise InvalidOption(f"outcome must be one of {', '.join(Outcome)}, not {outcome!r}.")
-        settlement = self._settlement(claim, Outcome(outcome), result, error, after)
+        check_kind(claim, "claim", Claim)
+        settlement = self._settlement(claim, check_choice(Outcome, outcome, "outcome"), result, error, after)
         answer = await self.hub.runner.arun(self._settle(settlement, claim.name))
         return answer is not SettleOutcome.REFUSED
 
@@ -198,9 +215,12 @@ def pause(claimed: Claimed) -> float:
     return 1.0 if claimed.next_due_in is None else min(1.0, claimed.next_due_in / 1_000_000 + 0.001)
 
 
-def failure_from(error: BaseException | str | None) -> Failure | None:
+def failure_from(error: object) -> Failure | None:
+    """What is kept of an error; its text is made fit to be stored, as that of a task that raises."""
     if error is None:
         return None
     if isinstance(error, str):
-        return Failure(type="Error", message=error)
-    return Failure(type=type(error).__qualname__, message=str(error))
+        return Failure(type="Error", message=shorten(error, MESSAGE_LIMIT))
+    if not isinstance(error, BaseException):
+        raise InvalidOption(f"error must be an exception or a text, not {shown(error)}.")
+    return Failure(type=type(error).__qualname__, message=describe(error).message)

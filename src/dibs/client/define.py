@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 
 from dibs.client.options import check_requires, label_of
 from dibs.core.codec import Signature
-from dibs.core.options import check_name, check_number, nearest
+from dibs.core.options import check_choice, check_name, check_number, is_several, nearest, shown
 from dibs.core.priority import parse_priority
 from dibs.core.retry import ExceptionTypes
 from dibs.core.settings import Defaults
@@ -41,8 +41,8 @@ def define(
 ) -> TaskDefinition:
     """Everything checked when the task is defined."""
     if isinstance(function, type) or not hasattr(function, "__qualname__"):
-        raise InvalidOption(f"a task is made of a function, not of {function!r}.")
-    task_name = check_name(name or default_name(function), "a task's name")
+        raise InvalidOption(f"a task is made of a function, not of {shown(function)}.")
+    task_name = check_name(default_name(function) if name is None else name, "a task's name")
     takes_context = wants_context(function)
     signature = Signature(function, task_name, takes_context)
     return TaskDefinition(
@@ -54,7 +54,7 @@ def define(
         queue=check_name(queue, "queue"),
         priority=parse_priority(priority),
         options=options,
-        requires=check_requires(requires if isinstance(requires, str) else list(requires)),
+        requires=check_requires(requires),
         retry_on=exception_types(retry_on, "retry_on"),
         no_retry=exception_types(no_retry, "no_retry"),
         memory_limit=None if memory_limit is None else check_number(memory_limit, "memory_limit", 16 * MIB, 2**50),
@@ -66,8 +66,8 @@ def check_per(per: object, signature: Signature) -> str:
     """The name of a parameter; its default must do as a partition."""
     if not isinstance(per, str) or per not in signature.known:
         raise InvalidOption(
-            f"per={per!r} must be the name of a parameter of {signature.name}.{nearest(str(per), signature.known)} "
-            f"Its parameters: {', '.join(signature.names) or 'none'}. "
+            f"per={shown(per)} must be the name of a parameter of {signature.name}.{nearest(per, signature.known)} "
+            f"Its parameters: {signature.parameter_names}. "
             "To give the partition itself, use .using(per=…)."
         )
     default = signature.defaults.get(per)
@@ -105,9 +105,7 @@ def executor_for(function: Callable[..., Any], executor: str | None, name: str) 
     is_async = inspect.iscoroutinefunction(function)
     if executor is None:
         return ExecutorKind.LOOP if is_async else ExecutorKind.THREAD
-    if executor not in [kind.value for kind in ExecutorKind]:
-        raise InvalidOption(f"executor must be one of {', '.join(ExecutorKind)}, not {executor!r}.")
-    kind = ExecutorKind(executor)
+    kind = check_choice(ExecutorKind, executor, "executor")
     if kind is ExecutorKind.LOOP and not is_async:
         raise InvalidOption(f"task {name} is a plain function: only async functions run on the loop.")
     if kind is ExecutorKind.THREAD and is_async:
@@ -116,10 +114,10 @@ def executor_for(function: Callable[..., Any], executor: str | None, name: str) 
 
 
 def exception_types(value: ExceptionTypes | type[BaseException], option: str) -> tuple[type[BaseException], ...]:
-    types = (value,) if isinstance(value, type) else tuple(value)
+    types = tuple(value) if is_several(value) else (value,)
     for each in types:
-        if BaseException not in getattr(each, "__mro__", ()):
-            raise InvalidOption(f"{option} must be exception classes, and {each!r} is none.")
+        if not isinstance(each, type) or not issubclass(each, BaseException):
+            raise InvalidOption(f"{option} must be exception classes, and {shown(each)} is none.")
     return types
 
 
@@ -128,7 +126,9 @@ def importable(function: Callable[..., Any], allowed: Iterable[str]) -> str:
     module = getattr(function, "__module__", None)
     qualname = getattr(function, "__qualname__", "")
     if not isinstance(function, FunctionType) or module is None or "<" in qualname or "." in qualname:
-        raise InvalidOption(f"{function!r} can't be imported by a worker: use a function at the top level of a module.")
+        raise InvalidOption(
+            f"{shown(function)} can't be imported by a worker: use a function at the top level of a module."
+        )
     if module not in set(allowed):
         raise InvalidOption(
             f"functions of {module} are not allowed as tasks: decorate {qualname} with @app.task, "

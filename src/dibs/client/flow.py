@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from dibs.client.links import Flow, Shape, Source
 from dibs.client.task import Call
+from dibs.core.options import is_several, shown
 from dibs.errors import InvalidOption
 
 __all__ = ["Chain", "Group", "chain", "group"]
@@ -81,7 +82,7 @@ def group(*members: Flow[R]) -> Group[R]: ...
 def group(members: Iterable[Flow[R]], /) -> Group[R]: ...
 def group(*members: Any) -> Group[Any]:
     """Calls, chains and groups that run side by side; given one by one, or as one iterable. It may be empty."""
-    if len(members) == 1 and isinstance(members[0], Iterable):
+    if len(members) == 1 and is_several(members[0]):
         members = tuple(members[0])
     for member in members:
         check_member(member, "group")
@@ -93,7 +94,7 @@ def check_member(value: object, where: str) -> None:
         return
     if isinstance(value, Source):
         raise InvalidOption(
-            f"{value!r} has been enqueued already: a {where} is made of calls (task.call(…)). "
+            f"{shown(value)} has been enqueued already: a {where} is made of calls (task.call(…)). "
             "Let its first ones wait for it with using(after=…)."
         )
-    raise InvalidOption(f"a {where} is made of calls (task.call(…)), chains and groups, not of {value!r}.")
+    raise InvalidOption(f"a {where} is made of calls (task.call(…)), chains and groups, not of {shown(value)}.")

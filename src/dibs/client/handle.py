@@ -10,8 +10,10 @@ from dibs.client.blocking import blocking
 from dibs.client.info import HistoryLine, TaskInfo, history_line, task_info
 from dibs.client.links import Shape, Source
 from dibs.client.waiting import Waiting
+from dibs.core.options import check_note
 from dibs.core.states import State
 from dibs.core.task import TaskRecord
+from dibs.core.times import patience
 from dibs.engines.values import CancelOutcome
 from dibs.errors import ResultGone, TaskCancelled, TaskFailed, UnknownTask, WrongThread
 from dibs.runtime.definition import TaskDefinition
@@ -73,7 +75,7 @@ class Handle(Source[R]):
 
     async def aresult(self, timeout: float | None = None) -> R:
         """The result, once the task has completed; raises TaskFailed, TaskCancelled, ResultGone or TimeoutError."""
-        return await self.hub.runner.arun(self._result(timeout))
+        return await self.hub.runner.arun(self._result(patience(timeout, "timeout")))
 
     def result(self, timeout: float | None = None) -> R:
         """The result, once the task has completed; raises TaskFailed, TaskCancelled, ResultGone or TimeoutError.
@@ -85,8 +87,9 @@ class Handle(Source[R]):
                 "a blocking result() inside a task would hold a slot while waiting for another task: "
                 "enqueue a follow-up instead."
             )
+        longest = patience(timeout, "timeout")
         self.hub.runner.serve()
-        return self.hub.runner.run(self._result(timeout))
+        return self.hub.runner.run(self._result(longest))
 
     def __await__(self) -> Generator[Any, Any, R]:
         return self.aresult().__await__()
@@ -116,10 +119,11 @@ class Handle(Source[R]):
 
     async def acancel(self, reason: str = "") -> bool:
         """Cancel; True if it has ended by this or has been asked to, False if it had ended before."""
+        note = check_note(reason, "reason")
 
         async def cancel() -> CancelOutcome:
             now = self.hub.clock.store_now()
-            return (await self.hub.engine.cancel([self.id], note=reason, actor=actor(), now=now))[0]
+            return (await self.hub.engine.cancel([self.id], note=note, actor=actor(), now=now))[0]
 
         outcome = await self.hub.runner.arun(cancel())
         if outcome is CancelOutcome.UNKNOWN:

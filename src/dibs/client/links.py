@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from dibs.core.graph import MOST_EDGES, Edge, Rule
 from dibs.core.ids import check_id
-from dibs.core.options import nearest
+from dibs.core.options import is_several, nearest, shown
 from dibs.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ class Source(Generic[R_co]):
 
         "cancel" (the default), "fail" (it becomes dead, to be replayed) or "run" (it runs all the same).
         """
-        if rule not in [each.value for each in OTHERWISE]:
+        if rule not in OTHERWISE:
             raise InvalidOption(
-                f"otherwise() takes one of {', '.join(OTHERWISE)}, not {rule!r}.{nearest(str(rule), OTHERWISE)}"
+                f"otherwise() takes one of {', '.join(OTHERWISE)}, not {shown(rule)}.{nearest(rule, OTHERWISE)}"
             )
         return Link(self.ends, Rule(rule))
 
@@ -82,10 +82,9 @@ After = Source[Any] | Link | str | UUID
 
 def check_after(value: After | Iterable[After]) -> tuple[tuple[Edge, ...], tuple[Source[Any], ...]]:
     """The edges to what is named, and those ends of them that are not ids."""
-    several = isinstance(value, Iterable) and not isinstance(value, str)
     edges: dict[str, Edge] = {}
     ends: list[Source[Any]] = []
-    for item in value if several else [value]:  # type: ignore[union-attr]
+    for item in value if is_several(value) else [value]:
         for edge, end in edges_to(item):
             there = edges.setdefault(edge.id, edge)
             if there.rule is not edge.rule:
@@ -103,7 +102,7 @@ def edges_to(item: object) -> Iterable[tuple[Edge, Source[Any] | None]]:
     if isinstance(item, str | UUID):
         return [(Edge(check_id(item)), None)]
     raise InvalidOption(
-        f"after takes handles, calls, ids, or what handle.otherwise(…) and handle.if_failed() give, not {item!r}."
+        f"after takes handles, calls, ids, or what handle.otherwise(…) and handle.if_failed() give, not {shown(item)}."
     )
 
 

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct, structs
 
 from dibs.client.links import Source, check_after
-from dibs.core.codec import encoder
+from dibs.core.codec import as_json
 from dibs.core.graph import Edge
 from dibs.core.ids import check_id
-from dibs.core.options import check_label, check_name
+from dibs.core.options import (
+    CAPABILITIES,
+    KEY_LIMIT,
+    NAME_LIMIT,
+    check_flag,
+    check_label,
+    check_mapping,
+    check_name,
+    check_names,
+    check_text,
+    shown,
+    worded,
+)
 from dibs.core.priority import parse_priority
 from dibs.core.settings import Defaults, check_defaults
 from dibs.core.times import DAY, Duration, Instant, duration, instant, seconds
-from dibs.errors import InvalidOption
+from dibs.errors import InvalidArguments, InvalidOption
 
 __all__ = ["Options", "Span", "label_of", "make_options"]
 
@@ -116,42 +128,43 @@ def check_debounce(value: Span) -> dict[str, Any]:
     return {"delay": span, "at": None, "replace": True}
 
 
-def check_replace(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidOption(f"replace must be True or False, not {value!r}.")
-    return value
-
-
 def label_of(value: object, what: str) -> str:
     """A tenant or partition as text."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        value = str(value)
-    return check_label(value, what)
-
-
-def check_key(key: object) -> str:
-    if not isinstance(key, str) or not 1 <= len(key) <= 500:
-        raise InvalidOption(f"key must be a text of 1 to 500 characters, not {key!r}.")
-    return key
+    return check_label(worded(value), what)
 
 
 def check_requires(requires: object) -> tuple[str, ...]:
-    if isinstance(requires, str) or not isinstance(requires, Sequence):
-        raise InvalidOption(f"requires must be a list of capabilities such as ['gpu'], not {requires!r}.")
-    return tuple(sorted({check_name(name, "a capability") for name in requires}))
+    return tuple(sorted(set(check_names(requires, "requires", CAPABILITIES))))
 
 
-def check_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    plain = {str(name): value for name, value in metadata.items()}
+def check_metadata(metadata: object) -> dict[str, Any]:
+    given = check_mapping(metadata, "metadata", "{'customer': 42}")
+    plain = {named(name, "metadata"): value for name, value in given.items()}
     try:
-        size = len(encoder.encode(plain))
-    except (TypeError, ValueError, NotImplementedError) as error:
-        raise InvalidOption(f"metadata can't be carried as JSON: {error}.") from error
+        size = len(as_json(plain, "metadata"))
+    except InvalidArguments as error:
+        raise InvalidOption(str(error)) from error
     if size > METADATA_LIMIT:
         raise InvalidOption(
             f"metadata takes {size:,} bytes, more than {METADATA_LIMIT:,}: it is for labels, not for data."
         )
     return plain
+
+
+def check_headers(headers: object) -> dict[str, str]:
+    given = check_mapping(headers, "headers", "{'trace': '4bf92f35'}")
+    plain = {
+        named(name, "headers"): check_text(worded(value), f"the header {shown(name)}", METADATA_LIMIT)
+        for name, value in given.items()
+    }
+    if len(as_json(plain, "headers")) > METADATA_LIMIT:
+        raise InvalidOption(f"headers take more than {METADATA_LIMIT:,} bytes: they are for labels, not for data.")
+    return plain
+
+
+def named(name: object, what: str) -> str:
+    """A name in metadata or headers; a number will do."""
+    return check_text(worded(name), f"a name in {what}", NAME_LIMIT)
 
 
 SHARED = frozenset(Defaults.__struct_fields__)
@@ -168,12 +181,12 @@ CONVERT: dict[str, Callable[[Any], dict[str, Any]]] = {
     "tenant": lambda value: {"tenant": label_of(value, "tenant")},
     "debounce": check_debounce,
     "debounce_limit": lambda value: {"put_off": duration(value, "debounce_limit")},
-    "replace": lambda value: {"replace": check_replace(value)},
-    "key": lambda value: {"key": check_key(value)},
+    "replace": lambda value: {"replace": check_flag(value, "replace")},
+    "key": lambda value: {"key": check_text(value, "key", KEY_LIMIT, 1)},
     "window": lambda value: {"window": duration(value, "window")},
     "requires": lambda value: {"requires": check_requires(value)},
     "metadata": lambda value: {"metadata": check_metadata(value)},
-    "headers": lambda value: {"headers": {str(name): str(text) for name, text in value.items()}},
+    "headers": lambda value: {"headers": check_headers(value)},
     "id": lambda value: {"id": check_id(value)},
     "block": lambda value: {"block": seconds(duration(value, "block"))},
     "connection": lambda value: {"connection": value},

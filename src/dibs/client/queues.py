@@ -11,7 +11,7 @@ from msgspec import Struct
 from dibs.client.blocking import blocking
 from dibs.core.fairness import weight
 from dibs.core.limits import LimitState
-from dibs.core.options import check_name, check_number
+from dibs.core.options import PAGE_LIMIT, check_flag, check_name, check_number
 from dibs.core.priority import Bound
 from dibs.core.settings import Limit, QueueSettings, change_settings
 from dibs.core.states import State
@@ -115,6 +115,7 @@ class Queues:
 
     async def aget(self, name: str) -> QueueInfo:
         """One queue."""
+        check_name(name, "queue")
         for info in await self.alist():
             if info.name == name:
                 return info
@@ -143,7 +144,7 @@ class Queues:
 
     async def atenants(self, name: str, limit: int = 100) -> TenantInfos:
         """Tenants of a fair queue that have pending tasks, those that are served next first."""
-        check_number(limit, "limit", 1, 1000)
+        check_number(limit, "limit", 1, PAGE_LIMIT)
         settings = (await self.aget(name)).settings
         found = await self.hub.runner.arun(self.hub.engine.tenants(name, limit))
         return [
@@ -154,7 +155,7 @@ class Queues:
 
     async def afull_limits(self, name: str) -> LimitStates:
         """Limits that hold back some of the queue's next tasks now."""
-        return await self.hub.runner.arun(self._full_limits(name))
+        return await self.hub.runner.arun(self._full_limits(check_name(name, "queue")))
 
     async def _full_limits(self, name: str) -> LimitStates:
         engine, now = self.hub.engine, self._now
@@ -183,6 +184,7 @@ class Queues:
     drain = blocking(adrain)
 
     async def _state(self, name: str, state: QueueState) -> bool:
+        check_name(name, "queue")
         answer = await self.hub.runner.arun(self.hub.engine.set_queue_state(name, state, actor=actor(), now=self._now))
         if answer is Changed.UNKNOWN:
             raise UnknownQueue(f"no queue is called {name!r}.")
@@ -190,6 +192,8 @@ class Queues:
 
     async def adelete(self, name: str, *, force: bool = False) -> None:
         """Delete a queue; with unfinished tasks only by `force`: waiting ones become dead, replayable elsewhere."""
+        check_name(name, "queue")
+        check_flag(force, "force")
         answer = await self.hub.runner.arun(
             self.hub.engine.delete_queue(name, force=force, actor=actor(), now=self._now)
         )

@@ -17,7 +17,7 @@ from dibs.client.producer import aenqueue
 from dibs.client.task import Task
 from dibs.client.template import template_of
 from dibs.core.codec import Codec
-from dibs.core.options import check_name, check_number, nearest
+from dibs.core.options import PAGE_LIMIT, check_kind, check_name, check_number, check_reference, nearest
 from dibs.core.schedules import (
     UNPLANNABLE,
     CatchUp,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Schedulable", "ScheduleInfo", "Schedules"]
 
+SCHEDULE = "a schedule's name"
 STALE = 15 * MINUTE
 """A declared schedule that no worker has declared for so long is no longer in the code that runs."""
 
@@ -114,6 +115,7 @@ class Schedules:
     get = blocking(aget)
 
     async def _record(self, name: str) -> ScheduleRecord:
+        check_reference(name, SCHEDULE)
         records = await self.hub.runner.arun(self.hub.engine.schedules())
         for record in records:
             if record.name == name:
@@ -145,13 +147,15 @@ class Schedules:
             catch_up_limit=catch_up_limit,
             overlap=overlap,
         )
-        return await self.aput(name, rhythm, template_of(self.hub, self._task(task), args, kwargs or {}))
+        return await self.aput(name, rhythm, template_of(self.hub, self._task(task), args, kwargs))
 
     set = blocking(aset)
 
     async def aput(self, name: str, rhythm: Rhythm, template: NewTask) -> ScheduleInfo:
         """`aset` with a rhythm and a template that are made already."""
-        check_name(name, "a schedule's name")
+        check_name(name, SCHEDULE)
+        check_kind(rhythm, "rhythm", Rhythm)
+        check_kind(template, "template", NewTask)
         hub = self.hub
         await hub.runner.arun(
             hub.engine.set_schedule(name, rhythm, template, declared=False, actor=actor(), now=self._now)
@@ -173,6 +177,7 @@ class Schedules:
     resume = blocking(aresume)
 
     async def _change(self, name: str, paused: bool) -> bool:
+        check_reference(name, SCHEDULE)
         hub = self.hub
         answer = await hub.runner.arun(hub.engine.pause_schedule(name, paused, actor=actor(), now=self._now))
         if answer is Changed.UNKNOWN:
@@ -181,6 +186,7 @@ class Schedules:
 
     async def adelete(self, name: str) -> None:
         """Delete a schedule; tasks that it has enqueued stay. One that code declares is back when a worker starts."""
+        check_reference(name, SCHEDULE)
         hub = self.hub
         answer = await hub.runner.arun(hub.engine.delete_schedule(name, actor=actor(), now=self._now))
         if answer is Changed.UNKNOWN:
@@ -201,7 +207,7 @@ class Schedules:
 
     async def aupcoming(self, name: str, count: int = 5) -> Moments:
         """When it fires next, on the clock of its zone; jitter comes on top. Empty while it is paused."""
-        check_number(count, "count", 1, 1000)
+        check_number(count, "count", 1, PAGE_LIMIT)
         record = await self._record(name)
         if record.paused:
             return []

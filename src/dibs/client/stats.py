@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from msgspec import Struct
 
 from dibs.core.histogram import Histogram, mean, merge, percentile
+from dibs.core.options import shown
 from dibs.core.settings import Tier
 from dibs.core.states import State
 from dibs.core.task import WorkerState
-from dibs.core.times import MINUTE, SECOND, Duration, Instant
+from dibs.core.times import DAY, MINUTE, SECOND, Duration, Instant, duration
 from dibs.engines.base import Engine
 from dibs.engines.values import Counter, Minute
+from dibs.errors import InvalidOption
 
 __all__ = ["Percentiles", "Point", "QueueStats", "read_stats"]
+
+LONGEST: Duration = 7 * DAY
+"""The longest window: the leading worker prunes what is older, and each minute of a window is a point of its series."""
 
 SAMPLE = 1000
 """Pending tasks, in claim order, among which the oldest is looked for."""
@@ -66,6 +72,16 @@ class QueueStats(Struct, frozen=True, kw_only=True):
     series: list[Point]
 
 
+def check_window(window: object) -> Duration:
+    """How far back to look: not further than records of workers are kept."""
+    span = duration(window, "window")
+    if span > LONGEST:
+        raise InvalidOption(
+            f"window must be at most {LONGEST // DAY} days, for which figures are kept, not {shown(window)}."
+        )
+    return max(span, 1)
+
+
 def percentiles(histograms: Iterable[Histogram]) -> Percentiles:
     total: Histogram = {}
     for histogram in histograms:
@@ -91,6 +107,9 @@ async def read_stats(engine: Engine, queue: str | None, window: Duration, now: I
     failed = sum(m.failed for m in minutes)
     run = percentiles(m.run for m in minutes)
     runs = completed + failed
+    by_minute: defaultdict[int, list[Minute]] = defaultdict(list)
+    for m in minutes:
+        by_minute[m.minute].append(m)
     seconds = window / SECOND
     return QueueStats(
         queue=queue,
@@ -109,7 +128,7 @@ async def read_stats(engine: Engine, queue: str | None, window: Duration, now: I
         workers_active=await workers_active(engine, queue),
         desired_slots=desired_slots(runs / seconds, counts[State.PENDING], run.average),
         counters=add_counters(await engine.counters(), queue),
-        series=[point(minute, [m for m in minutes if m.minute == minute]) for minute in range(since, until + 1)],
+        series=[point(minute, by_minute[minute]) for minute in range(since, until + 1)],
     )
 
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from dibs.client.links import Shape, Source, few_enough
 from dibs.core.graph import Edge
+from dibs.core.options import shown
 from dibs.core.taking import Placeholder, Take, lift, shorten
 from dibs.errors import InvalidOption
 
@@ -36,7 +37,7 @@ def take(source: Source[R]) -> R:
     that is filled in when the task runs. A task that did not complete gives None.
     """
     if not isinstance(source, Source):
-        raise InvalidOption(f"take() is for calls, chains, groups and handles, and {source!r} is none of them.")
+        raise InvalidOption(f"take() is for calls, chains, groups and handles, and {shown(source)} is none of them.")
     return cast(R, Taken(source))
 
 

@@ -12,7 +12,22 @@ from dibs.client.blocking import blocking
 from dibs.client.info import HistoryLine, TaskInfo, history_line, task_info
 from dibs.client.options import Span, check_metadata
 from dibs.core.graph import Rule
-from dibs.core.options import check_number, nearest
+from dibs.core.ids import check_id
+from dibs.core.options import (
+    KEY_LIMIT,
+    NAME_LIMIT,
+    PAGE_LIMIT,
+    check_flag,
+    check_kind,
+    check_name,
+    check_note,
+    check_number,
+    check_reference,
+    check_text,
+    is_several,
+    nearest,
+    shown,
+)
 from dibs.core.priority import parse_priority
 from dibs.core.states import ENDED, UNFINISHED, WAITING, State
 from dibs.core.task import Edit, TaskRecord
@@ -93,10 +108,10 @@ class Tasks:
 
     async def aget(self, task_id: str) -> TaskInfo:
         """One task, wherever it is."""
-        return await self.hub.runner.arun(self._get(task_id))
+        return await self.hub.runner.arun(self._get(check_reference(task_id, "a task's id")))
 
     async def _get(self, task_id: str) -> TaskInfo:
-        record = (await self.hub.engine.get([str(task_id)]))[0]
+        record = (await self.hub.engine.get([task_id]))[0]
         if record is None:
             raise UnknownTask(f"no task has the id {task_id}.")
         return task_info(record, self.hub.codec)
@@ -105,14 +120,15 @@ class Tasks:
 
     async def ahistory(self, task_id: str) -> list[HistoryLine]:
         """What happened to a task besides clean runs, oldest first, the newest 100."""
-        entries = await self.hub.runner.arun(self.hub.engine.history(task_id))
+        wanted = check_reference(task_id, "a task's id")
+        entries = await self.hub.runner.arun(self.hub.engine.history(wanted))
         return [history_line(entry) for entry in entries]
 
     history = blocking(ahistory)
 
     async def aneeds(self, task_id: str) -> list[Prerequisite]:
         """What a task waits or waited for, in the order given at its enqueue."""
-        return await self.hub.runner.arun(self._needs(str(task_id)))
+        return await self.hub.runner.arun(self._needs(check_reference(task_id, "a task's id")))
 
     async def _needs(self, task_id: str) -> list[Prerequisite]:
         needs = (await self.hub.engine.needs([task_id]))[0]
@@ -134,7 +150,7 @@ class Tasks:
 
     async def asearch(self, filter: Filter = Filter(), *, limit: int = 50, cursor: str | None = None) -> TaskPage:
         """A page of matching tasks, newest first. A page may be short and still have a cursor: each look is bounded."""
-        query = make_query(filter, check_number(limit, "limit", 1, 1000), cursor)
+        query = make_query(filter, check_number(limit, "limit", 1, PAGE_LIMIT), cursor)
         return await self.hub.runner.arun(self._search(query))
 
     async def _search(self, query: Query) -> TaskPage:
@@ -161,13 +177,14 @@ class Tasks:
 
     async def acancel(self, task_id: str, reason: str = "") -> bool:
         """End a waiting task, ask a running one to stop; False if it had ended before."""
+        wanted, note = check_reference(task_id, "a task's id"), check_note(reason, "reason")
 
         async def act() -> CancelOutcome:
-            return (await self.hub.engine.cancel([task_id], note=reason, actor=actor(), now=self._now))[0]
+            return (await self.hub.engine.cancel([wanted], note=note, actor=actor(), now=self._now))[0]
 
         outcome = await self.hub.runner.arun(act())
         if outcome is CancelOutcome.UNKNOWN:
-            raise UnknownTask(f"no task has the id {task_id}.")
+            raise UnknownTask(f"no task has the id {wanted}.")
         return outcome is not CancelOutcome.ENDED
 
     cancel = blocking(acancel)
@@ -185,7 +202,7 @@ class Tasks:
     ) -> bool:
         """Change a waiting task; False if it already was so."""
         edit = Edit(
-            id=task_id,
+            id=check_reference(task_id, "a task's id"),
             priority=None if priority is None else parse_priority(priority),
             due_at=self._due_at(delay, at),
             deadline=None if deadline is None else instant(deadline, "deadline"),
@@ -196,7 +213,7 @@ class Tasks:
         async def act() -> Changed:
             return (await self.hub.engine.edit([edit], actor=actor(), now=self._now))[0]
 
-        return done(await self.hub.runner.arun(act()), task_id, "is not waiting: only waiting tasks can be edited")
+        return done(await self.hub.runner.arun(act()), edit.id, "is not waiting: only waiting tasks can be edited")
 
     edit = blocking(aedit)
 
@@ -209,30 +226,32 @@ class Tasks:
 
     async def areplay(self, task_id: str, *, queue: str | None = None, reset: bool = True) -> bool:
         """Run a dead task again; `reset=False` keeps its count of attempts and losses."""
+        wanted, into, anew = check_reference(task_id, "a task's id"), checked_queue(queue), check_flag(reset, "reset")
 
         async def act() -> Changed:
-            answers = await self.hub.engine.replay([task_id], queue=queue, reset=reset, actor=actor(), now=self._now)
-            return answers[0]
+            return (await self.hub.engine.replay([wanted], queue=into, reset=anew, actor=actor(), now=self._now))[0]
 
-        return done(await self.hub.runner.arun(act()), task_id, "is not dead: only dead tasks can be replayed")
+        return done(await self.hub.runner.arun(act()), wanted, "is not dead: only dead tasks can be replayed")
 
     replay = blocking(areplay)
 
     async def apurge(self, task_id: str) -> bool:
         """Delete an ended task for good."""
+        wanted = check_reference(task_id, "a task's id")
 
         async def act() -> Changed:
-            return (await self.hub.engine.purge([task_id], actor=actor(), now=self._now))[0]
+            return (await self.hub.engine.purge([wanted], actor=actor(), now=self._now))[0]
 
-        return done(await self.hub.runner.arun(act()), task_id, "has not ended: cancel it first")
+        return done(await self.hub.runner.arun(act()), wanted, "has not ended: cancel it first")
 
     purge = blocking(apurge)
 
     async def acancel_matching(self, filter: Filter, *, reason: str = "", dry_run: bool = False) -> Acted:
         """Cancel all unfinished tasks that match, in bounded steps."""
+        note = check_note(reason, "reason")
 
         async def act(ids: list[str]) -> int:
-            answers = await self.hub.engine.cancel(ids, note=reason, actor=actor(), now=self._now)
+            answers = await self.hub.engine.cancel(ids, note=note, actor=actor(), now=self._now)
             return sum(answer in (CancelOutcome.CANCELLED, CancelOutcome.REQUESTED) for answer in answers)
 
         return await self.hub.runner.arun(self._all(filter, UNFINISHED, act, dry_run))
@@ -260,9 +279,10 @@ class Tasks:
         dry_run: bool = False,
     ) -> Acted:
         """Replay all dead tasks that match, in bounded steps."""
+        into, anew = checked_queue(queue), check_flag(reset, "reset")
 
         async def act(ids: list[str]) -> int:
-            answers = await self.hub.engine.replay(ids, queue=queue, reset=reset, actor=actor(), now=self._now)
+            answers = await self.hub.engine.replay(ids, queue=into, reset=anew, actor=actor(), now=self._now)
             return count_done(answers)
 
         return await self.hub.runner.arun(self._all(filter, frozenset({State.DEAD}), act, dry_run))
@@ -287,6 +307,7 @@ class Tasks:
         dry_run: bool,
     ) -> Acted:
         """Page through what matches now; tasks created meanwhile are left alone."""
+        check_flag(dry_run, "dry_run")
         query = make_query(filter, BATCH, None)
         wanted = tuple(sorted(states & frozenset(query.states or states)))
         if query.created_before is None:
@@ -320,32 +341,46 @@ def count_done(answers: Sequence[Changed]) -> int:
     return sum(answer is Changed.DONE for answer in answers)
 
 
+def checked_queue(queue: object) -> str | None:
+    return None if queue is None else check_name(queue, "queue")
+
+
 def make_query(filter: Filter, limit: int, cursor: str | None) -> Query:
     """The stored form of a filter, checked."""
+    check_kind(filter, "a filter", Filter)
     return Query(
-        states=tuple(parse_state(state) for state in as_tuple(filter.state)),
-        queues=as_tuple(filter.queue),
-        names=as_tuple(filter.name),
+        states=tuple(parse_state(state) for state in one_or_more(filter.state, "state")),
+        queues=one_or_more(filter.queue, "queue"),
+        names=one_or_more(filter.name, "name"),
         priority_min=parse_priority(filter.priority_min),
         priority_max=parse_priority(filter.priority_max),
         created_after=None if filter.created_after is None else instant(filter.created_after, "created_after"),
         created_before=None if filter.created_before is None else instant(filter.created_before, "created_before"),
-        metadata=dict(filter.metadata),
-        key=filter.key,
-        worker=filter.worker,
-        workflow=filter.workflow,
-        tenant=filter.tenant,
-        text=filter.text,
+        metadata=check_metadata(filter.metadata),
+        key=None if filter.key is None else check_text(filter.key, "key", KEY_LIMIT),
+        worker=None if filter.worker is None else check_reference(filter.worker, "worker"),
+        workflow=None if filter.workflow is None else check_reference(filter.workflow, "workflow"),
+        tenant=None if filter.tenant is None else check_text(filter.tenant, "tenant", NAME_LIMIT),
+        text=check_note(filter.text, "text"),
         limit=limit,
-        cursor=cursor,
+        cursor=None if cursor is None else check_cursor(cursor),
     )
 
 
-def as_tuple(value: str | Sequence[str]) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(value)
+def check_cursor(cursor: object) -> str:
+    """A cursor is the id of the last task that was looked at."""
+    try:
+        return check_id(cursor)
+    except InvalidOption:
+        raise InvalidOption(f"cursor must be one that an earlier page gave, not {shown(cursor)}.") from None
+
+
+def one_or_more(value: object, what: str) -> tuple[str, ...]:
+    """A text, or several."""
+    return tuple(check_reference(each, what) for each in (value if is_several(value) else (value,)))
 
 
 def parse_state(value: str) -> State:
-    if value not in [state.value for state in State]:
-        raise InvalidOption(f"no state is called {value!r}.{nearest(value, State)} States: {', '.join(State)}.")
+    if value not in list(State):
+        raise InvalidOption(f"no state is called {shown(value)}.{nearest(value, State)} States: {', '.join(State)}.")
     return State(value)

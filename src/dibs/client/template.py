@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
@@ -10,7 +10,7 @@ from msgspec import structs
 
 from dibs.client.options import Options
 from dibs.client.task import Task
-from dibs.core.options import check_name
+from dibs.core.options import check_name, is_several
 from dibs.core.schedules import Rhythm
 from dibs.core.task import NewTask
 from dibs.errors import InvalidOption, PayloadTooLarge
@@ -53,13 +53,11 @@ class ScheduleDecorator(Protocol):
     def __call__(self, task: Callable[P, R], /) -> Task[P, R]: ...
 
 
-def declare(
-    hub: Hub, task: Task[..., Any], name: str | None, rhythm: Rhythm, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> None:
+def declare(hub: Hub, task: Task[..., Any], name: str | None, rhythm: Rhythm, args: Any, kwargs: Any) -> None:
     """Write a schedule into the app: its workers will say so to the store."""
     if hub.definitions.get(task.name) is not task.definition:
         raise InvalidOption(f"the task {task.name} is another app's: a schedule belongs to the app of its task.")
-    chosen = check_name(name or task.name, "a schedule's name")
+    chosen = check_name(task.name if name is None else name, "a schedule's name")
     if chosen in hub.schedules:
         raise InvalidOption(
             f"two schedules are called {chosen!r}, of the tasks {hub.schedules[chosen].task.name} and {task.name}. "
@@ -71,9 +69,10 @@ def declare(
 
 def template_of(hub: Hub, task: Task[..., Any], args: Any, kwargs: Any) -> NewTask:
     """What a schedule enqueues each time: as an enqueue now would, but for what only one task can have."""
-    if isinstance(args, str) or not isinstance(args, Sequence) or not isinstance(kwargs, Mapping):
+    named = {} if kwargs is None else kwargs
+    if not is_several(args) or not isinstance(named, Mapping) or not all(isinstance(name, str) for name in named):
         raise InvalidOption(f"give the arguments of {task.name} as args=[…] and kwargs={{…}}.")
-    return as_template(hub, task.call(*args, **kwargs).new, task.options)
+    return as_template(hub, task.call(*args, **named).new, task.options)
 
 
 def as_template(hub: Hub, new: NewTask, options: Options) -> NewTask:

@@ -7,6 +7,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from dibs.client.blocking import blocking
+from dibs.core.options import check_reference
 from dibs.core.task import WorkerState
 from dibs.core.times import when
 from dibs.engines.values import Changed, WorkerRecord
@@ -69,6 +70,7 @@ class Workers:
     drain = blocking(adrain)
 
     async def _state(self, worker: str, state: WorkerState) -> bool:
+        check_reference(worker, "a worker's id")
         now = self.hub.clock.store_now()
         answer = await self.hub.runner.arun(self.hub.engine.set_worker_state(worker, state, actor=actor(), now=now))
         if answer is Changed.UNKNOWN:

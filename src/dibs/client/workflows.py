@@ -17,10 +17,10 @@ from dibs.client.handle import Handle
 from dibs.client.links import Flow
 from dibs.client.producer import enqueue_many
 from dibs.client.task import Call
-from dibs.core.options import check_label, check_number
+from dibs.core.options import PAGE_LIMIT, check_label, check_note, check_number, check_reference, shown
 from dibs.core.states import UNFINISHED, Reason, State
 from dibs.core.task import TaskRecord
-from dibs.core.times import when
+from dibs.core.times import patience, when
 from dibs.engines.values import Changed, EnqueueOutcome, NewWorkflow, Query, WorkflowRecord, ended_topic
 from dibs.errors import InvalidOption, UnknownWorkflow, WrongThread
 from dibs.runtime.environment import actor
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["Workflow", "WorkflowInfo", "WorkflowState", "Workflows", "begin"]
 
 R = TypeVar("R")
+
+WORKFLOW = "a workflow's id"
 
 LOOK_AGAIN = 1.0
 """Seconds after which one that waits looks even if nothing rang."""
@@ -84,8 +86,9 @@ class Workflows:
 
     async def alist(self, limit: int = 50, before: str | None = None) -> WorkflowInfos:
         """Workflows, newest first; `before` is the id after which an earlier page ended."""
-        check_number(limit, "limit", 1, 1000)
-        return await self.hub.runner.arun(self._list(limit, before))
+        check_number(limit, "limit", 1, PAGE_LIMIT)
+        below = None if before is None else check_reference(before, "before")
+        return await self.hub.runner.arun(self._list(limit, below))
 
     async def _list(self, limit: int, before: str | None) -> WorkflowInfos:
         return [await self._info(record) for record in await self.hub.engine.workflows(limit, before)]
@@ -94,7 +97,7 @@ class Workflows:
 
     async def aget(self, workflow_id: str) -> WorkflowInfo:
         """One workflow."""
-        return await self.hub.runner.arun(self._get(str(workflow_id)))
+        return await self.hub.runner.arun(self._get(check_reference(workflow_id, WORKFLOW)))
 
     async def _get(self, workflow_id: str) -> WorkflowInfo:
         record = await self.hub.engine.workflow(workflow_id)
@@ -129,25 +132,27 @@ class Workflows:
 
     async def acancel(self, workflow_id: str, reason: str = "") -> bool:
         """Cancel all its unfinished tasks; False if there are none."""
+        wanted, note = check_reference(workflow_id, WORKFLOW), check_note(reason, "reason")
         now = self.hub.clock.store_now()
-        asked = self.hub.engine.cancel_workflow(str(workflow_id), note=reason, actor=actor(), now=now)
-        return changed(await self.hub.runner.arun(asked), workflow_id)
+        asked = self.hub.engine.cancel_workflow(wanted, note=note, actor=actor(), now=now)
+        return changed(await self.hub.runner.arun(asked), wanted)
 
     cancel = blocking(acancel)
 
     async def areplay(self, workflow_id: str) -> bool:
         """Run its dead tasks again, and let those wait again that ended because of them; False if there are none."""
-        now = self.hub.clock.store_now()
-        asked = self.hub.engine.replay_workflow(str(workflow_id), actor=actor(), now=now)
-        return changed(await self.hub.runner.arun(asked), workflow_id)
+        wanted, now = check_reference(workflow_id, WORKFLOW), self.hub.clock.store_now()
+        asked = self.hub.engine.replay_workflow(wanted, actor=actor(), now=now)
+        return changed(await self.hub.runner.arun(asked), wanted)
 
     replay = blocking(areplay)
 
     async def agraph(self, workflow_id: str) -> WorkflowGraph:
         """Its tasks and what each waits for, to be drawn."""
+        wanted = check_reference(workflow_id, WORKFLOW)
 
         async def read() -> WorkflowGraph:
-            info = await self._get(str(workflow_id))
+            info = await self._get(wanted)
             return await read_graph(self.hub.engine, info.id, info.name)
 
         return await self.hub.runner.arun(read())
@@ -156,15 +161,16 @@ class Workflows:
 
     async def await_end(self, workflow_id: str, timeout: float | None = None) -> WorkflowInfo:
         """Wait until all its tasks have ended, however they ended; TimeoutError if that takes too long."""
+        wanted, longest = check_reference(workflow_id, WORKFLOW), patience(timeout, "timeout")
 
         async def within() -> WorkflowInfo:
             try:
-                async with asyncio.timeout(timeout):
-                    return await self._ended(str(workflow_id))
+                async with asyncio.timeout(longest):
+                    return await self._ended(wanted)
             except TimeoutError:
-                info = await self._get(str(workflow_id))
+                info = await self._get(wanted)
                 had = f"{info.ended:,} of {info.total:,} tasks had"
-                raise TimeoutError(f"workflow {workflow_id} had not ended after {timeout:g} s: {had}.") from None
+                raise TimeoutError(f"workflow {wanted} had not ended after {longest:g} s: {had}.") from None
 
         return await self.hub.runner.arun(within())
 
@@ -209,9 +215,9 @@ class Workflow:
         return [*self._handles.values()]
 
     def __getitem__(self, call: Call[R]) -> Handle[R]:
-        handle = self._handles.get(call.id)
+        handle = self._handles.get(getattr(call, "id", ""))
         if handle is None:
-            raise InvalidOption(f"{call!r} is not part of this workflow.")
+            raise InvalidOption(f"{shown(call)} is not part of this workflow.")
         return handle
 
     async def astatus(self) -> WorkflowInfo:
@@ -249,7 +255,7 @@ class Workflow:
 
 async def begin(app: Dibs, flow: Flow[Any], name: str) -> Workflow:
     """Enqueue all calls of a flow, or none of them."""
-    if name:
+    if name != "":
         check_label(name, "a workflow's name")
     batch = assemble(flow)
     begun = NewWorkflow(batch.workflow, name)

@@ -14,10 +14,11 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from math import isfinite
-from typing import Any, Protocol, get_type_hints
+from typing import Any, Protocol, get_type_hints, runtime_checkable
 
 import msgspec
 
+from dibs.core.options import brief, check_items, check_name, shown
 from dibs.core.taking import TAKE, Placeholder, PlaceholderMet, Take
 from dibs.errors import InvalidArguments, InvalidOption
 
@@ -28,6 +29,7 @@ RESERVED = ("plain", "blob")
 """Names in envelopes that mean something to Dibs: `dibs.core.reference` has the other one."""
 
 
+@runtime_checkable
 class PayloadCodec(Protocol):
     """Turns payload bytes into others and back. `name` is stored with each payload."""
 
@@ -99,7 +101,12 @@ def as_json(value: object, what: str) -> bytes:
     try:
         return to_json(value)
     except (TypeError, ValueError, NotImplementedError, OverflowError, RecursionError) as error:
-        raise InvalidArguments(f"{what} can't be carried as JSON: {error}.") from error
+        raise InvalidArguments(f"{what} can't be carried as JSON: {cause(error)}.") from error
+
+
+def cause(error: Exception) -> str:
+    """What a coder says, as a part of a sentence."""
+    return "it is nested too deeply" if isinstance(error, RecursionError) else brief(str(error), 200)
 
 
 class Envelope(msgspec.Struct):
@@ -112,7 +119,15 @@ class Codec:
 
     def __init__(self, payload_codec: PayloadCodec | None = None, also_reads: Iterable[PayloadCodec] = ()) -> None:
         self.writes = payload_codec
-        given = [*also_reads, *([] if payload_codec is None else [payload_codec])]
+        given = check_items(also_reads, "also_reads", PayloadCodec, "payload codecs")  # type: ignore[type-abstract]
+        if payload_codec is not None:
+            if not isinstance(payload_codec, PayloadCodec):
+                raise InvalidOption(
+                    f"payload_codec must have a name, encode() and decode(), and {shown(payload_codec)} has not."
+                )
+            given.append(payload_codec)
+        for codec in given:
+            check_name(codec.name, "a payload codec's name")
         if taken := [codec.name for codec in given if codec.name in RESERVED]:
             raise InvalidOption(f"a payload codec can't be called {taken[0]!r}: that name has a meaning of its own.")
         self.reads: dict[str, PayloadCodec] = {codec.name: codec for codec in (Plain(), *given)}
@@ -174,19 +189,20 @@ class Signature:
         self.required = [p.name for p in parameters if p.default is p.empty]
         self.defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
         self._what = f"the arguments of {name}"
+        self.parameter_names = brief(", ".join(self.names), 120) or "none"
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The call's arguments by name, without defaults."""
         if len(args) > len(self.positional):
             raise InvalidArguments(
                 f"{self.name} takes {len(self.positional)} positional argument(s), and {len(args)} were given. "
-                f"Its parameters: {', '.join(self.names) or 'none'}."
+                f"Its parameters: {self.parameter_names}."
             )
         bound = dict(zip(self.positional, args, strict=False))
         for name, value in kwargs.items():
             if name not in self.known:
                 raise InvalidArguments(
-                    f"{self.name} has no parameter {name!r}. Its parameters: {', '.join(self.names) or 'none'}. "
+                    f"{self.name} has no parameter {shown(name)}. Its parameters: {self.parameter_names}. "
                     "Options such as priority or delay go into .using(…)."
                 )
             if name in bound:
@@ -232,8 +248,8 @@ class Signature:
         decoder = decoder or self.decoder  # an annotation that can't be used is another error than an argument
         try:
             return decoder.decode(payload)
-        except (msgspec.ValidationError, ValueError, TypeError, NotImplementedError) as error:
-            raise InvalidArguments(f"the arguments of {self.name} don't fit its signature: {error}.") from error
+        except (msgspec.ValidationError, ValueError, TypeError, NotImplementedError, RecursionError) as error:
+            raise InvalidArguments(f"{self._what} don't fit its signature: {cause(error)}.") from error
 
     def fingerprint(self, bound: Mapping[str, Any]) -> str:
         """The idempotency hash of a call."""
@@ -241,7 +257,7 @@ class Signature:
             return fingerprint(self.name, {**self.defaults, **bound})
         except (TypeError, ValueError, NotImplementedError, OverflowError, RecursionError) as error:
             raise InvalidArguments(
-                f"an argument or default of {self.name} can't be carried as JSON: {error}."
+                f"an argument or default of {self.name} can't be carried as JSON: {cause(error)}."
             ) from error
 
     @cached_property

@@ -26,7 +26,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from cronsim import CronSim, CronSimError
 
-from dibs.core.options import nearest
+from dibs.core.options import check_text, nearest, shown
 from dibs.core.times import DAY, EPOCH, HOUR, MINUTE, SECOND, Duration, Instant
 from dibs.errors import InvalidOption
 
@@ -43,6 +43,8 @@ REFERENCE = 19_723
 """The day from which an expression is judged, 1 January 2024: the answer must not depend on when one asks."""
 HORIZON = 50 * 366
 """Days without a fire after which there will be none. The rarest, a fifth Monday in February, may be 40 years off."""
+LONGEST = 1000
+"""Characters of an expression. One that lists every minute, hour and day has fewer than 500."""
 FIRST_DAY = date(1970, 1, 1).toordinal()
 ANY_MOMENT = datetime(2024, 1, 1)  # noqa: DTZ001 - wall time, on purpose
 
@@ -151,21 +153,21 @@ def calendar_of(cron: str, tz: str) -> Calendar:
 def check_cron(cron: object) -> str:
     """A cron expression that fires, with single spaces."""
     if not isinstance(cron, str):
-        raise InvalidOption(f"cron must be a text such as '30 2 * * *', not {cron!r}.")
-    fields = cron.split()
+        raise InvalidOption(f"cron must be a text such as '30 2 * * *', not {shown(cron)}.")
+    fields = check_text(cron, "cron", LONGEST).split()
     if len(fields) != len(FIELDS):
-        raise InvalidOption(f"cron={cron!r} needs five fields, not {len(fields)}: {', '.join(FIELDS)}.")
+        raise InvalidOption(f"cron={shown(cron)} needs five fields, not {len(fields)}: {', '.join(FIELDS)}.")
     for place, (name, values) in enumerate(FIELDS.items()):
         alone = ["*"] * place + [fields[place]] + ["*"] * (len(FIELDS) - 1 - place)
         if not is_readable(" ".join(alone)):
             raise InvalidOption(
-                f"cron={cron!r} can't be read: {fields[place]!r} is no {name}. It takes {values}, "
+                f"cron={shown(cron)} can't be read: {shown(fields[place])} is no {name}. It takes {values}, "
                 "and *, lists (1,5), ranges from low to high (1-5) and steps (*/5)."
             )
     cron = " ".join(fields)
     # cronsim itself refuses some of the days that no month has.
     if not is_readable(cron) or Calendar(cron, "UTC").next(REFERENCE * DAY) is None:
-        raise InvalidOption(f"cron={cron!r} never fires: no day is like that. Look at its day and month fields.")
+        raise InvalidOption(f"cron={shown(cron)} never fires: no day is like that. Look at its day and month fields.")
     return cron
 
 
@@ -181,11 +183,11 @@ def check_zone(tz: object) -> str:
     """The name of a time zone."""
     name = tz.key if isinstance(tz, ZoneInfo) else tz
     if not isinstance(name, str):
-        raise InvalidOption(f"tz must be the name of a time zone, such as 'Europe/Zurich', not {tz!r}.")
+        raise InvalidOption(f"tz must be the name of a time zone, such as 'Europe/Zurich', not {shown(tz)}.")
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):  # OSError: the name of a folder of zones
         raise InvalidOption(
-            f"tz={name!r} is no known time zone.{nearest(name, sorted(available_timezones()))}"
+            f"tz={shown(name)} is no known time zone.{nearest(name, sorted(available_timezones()))}"
         ) from None
     return name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from dibs.core.options import shown
 from dibs.errors import InvalidOption
 
 __all__ = ["check_id", "uuid7"]
@@ -24,5 +25,5 @@ def check_id(value: object) -> str:
         return str(value if isinstance(value, UUID) else UUID(value))  # type: ignore[arg-type]
     except (ValueError, AttributeError, TypeError):
         raise InvalidOption(
-            f"id must be a UUID, such as '0190163d-8694-739b-aea5-966c26f8ad91', not {value!r}."
+            f"id must be a UUID, such as '0190163d-8694-739b-aea5-966c26f8ad91', not {shown(value)}."
         ) from None

@@ -1,28 +1,142 @@
-"""Checks that configuration shares: names, whole numbers, and the nearest spelling of what was meant."""
+"""The one place that turns an odd argument into a sentence.
+
+Every function that others call hands what it was given to a check here (or in `times`, for durations and instants).
+A check answers the value in the form that the code behind it works with, or raises `InvalidOption`. Whatever a message
+repeats goes through `shown` or `brief`: a value may be of any size, a message may not.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from enum import StrEnum
+from reprlib import Repr
+from typing import Any, NamedTuple, TypeGuard, TypeVar
+from urllib.parse import SplitResult, urlsplit
+from uuid import UUID
 
 from dibs.errors import InvalidOption
 
-__all__ = ["check_label", "check_name", "check_number", "nearest", "unknown_option"]
+__all__ = [
+    "CAPABILITIES",
+    "KEY_LIMIT",
+    "MESSAGE_LIMIT",
+    "MODULES",
+    "NAME_LIMIT",
+    "NOTE_LIMIT",
+    "PAGE_LIMIT",
+    "QUEUES",
+    "TASKS",
+    "URL_LIMIT",
+    "as_number",
+    "brief",
+    "check_choice",
+    "check_flag",
+    "check_fraction",
+    "check_items",
+    "check_kind",
+    "check_label",
+    "check_mapping",
+    "check_name",
+    "check_names",
+    "check_note",
+    "check_number",
+    "check_real",
+    "check_reference",
+    "check_text",
+    "is_several",
+    "nearest",
+    "shown",
+    "split_url",
+    "storable",
+    "unknown_option",
+    "worded",
+]
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/\-]{0,199}")
+NAME_LIMIT = 200
+
+WHOLE = re.compile(r"-?[0-9]{1,15}")
+
+MESSAGE_LIMIT = 480
+"""Characters that a message to people may have."""
+
+VALUE_LIMIT = 80
+"""Characters of a message that one value may take."""
+
+KEY_LIMIT = 500
+"""Characters of an idempotency key."""
+
+PAGE_LIMIT = 1000
+"""How many of anything one call gives."""
+
+NOTE_LIMIT = 1000
+"""Characters of a reason or a progress message."""
+
+URL_LIMIT = 2000
+"""Characters of a URL."""
+
+LONG_INT = 200
+"""Bits from which on a number is not written out: converting it takes time, and Python refuses to from 4,300 digits."""
+
+GUESSED = 100
+"""Characters up to which a name is worth a guess at what was meant."""
+
+Choice = TypeVar("Choice", bound=StrEnum)
+Item = TypeVar("Item")
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+class Short(Repr):
+    """`repr` that stops early: of a container the first few, of a text its ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 3
+        self.maxtuple = self.maxlist = self.maxarray = self.maxdict = self.maxset = self.maxfrozenset = 4
+        self.maxdeque = 4
+        self.maxstring = self.maxother = VALUE_LIMIT - 10
+
+    def repr_int(self, x: int, level: int) -> str:
+        return repr(x) if x.bit_length() <= LONG_INT else f"a number of {x.bit_length():,} bits"
+
+    def repr_bytes(self, x: bytes, level: int) -> str:
+        return repr(x[: self.maxstring]) + ("…" if len(x) > self.maxstring else "")
+
+
+short = Short()
+
+
+def shown(value: object) -> str:
+    """A value as a message can repeat it: of at most 80 characters, whatever it is."""
+    try:
+        return brief(short.repr(value), VALUE_LIMIT)
+    except Exception:  # a `__repr__`, or a key that can't be compared: a message about a value must not fail on it
+        return f"a {type(value).__name__}"
+
+
+def brief(text: str, most: int = MESSAGE_LIMIT) -> str:
+    """A text with its middle left out if it is long."""
+    if len(text) <= most:
+        return text
+    half = (most - 3) // 2
+    return f"{text[:half]} … {text[-half:]}"
+
+
+def nearest(word: object, known: Iterable[str]) -> str:
     """`" Did you mean 'x'?"`, or nothing."""
+    if not isinstance(word, str) or len(word) > GUESSED:
+        return ""
     found = get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f" Did you mean {str(found[0])!r}?" if found else ""
+    return f" Did you mean {shown(str(found[0]))}?" if found else ""
 
 
-def unknown_option(name: str, known: Iterable[str], where: str) -> InvalidOption:
+def unknown_option(name: object, known: Iterable[str], where: str) -> InvalidOption:
     """The error for an option that nobody knows."""
     names = sorted(known)
-    return InvalidOption(f"{where} has no option {name!r}.{nearest(name, names)} It knows: {', '.join(names)}.")
+    told = f"{where} has no option {shown(name)}.{nearest(name, names)}"
+    listed = f" It knows: {', '.join(names)}."
+    return InvalidOption(told + listed if len(told + listed) <= MESSAGE_LIMIT else told)
 
 
 def check_name(value: object, what: str) -> str:
@@ -30,20 +144,156 @@ def check_name(value: object, what: str) -> str:
     if not isinstance(value, str) or not NAME.fullmatch(value):
         raise InvalidOption(
             f"{what} must be 1 to 200 letters, digits or any of _ . : / - (starting with a letter, digit or _), "
-            f"not {value!r}."
+            f"not {shown(value)}."
         )
     return value
+
+
+class Named(NamedTuple):
+    """What names name: for messages."""
+
+    one: str
+    many: str
+    example: str
+
+
+QUEUES = Named("queue", "queues", "mail")
+CAPABILITIES = Named("a capability", "capabilities", "gpu")
+TASKS = Named("a task's name", "tasks' names", "mail.send")
+MODULES = Named("a module's name", "modules' names", "shop.tasks")
+
+
+def check_names(value: object, what: str, named: Named) -> tuple[str, ...]:
+    """Several names."""
+    if not is_several(value):
+        raise InvalidOption(f"{what} must be a list of {named.many} such as [{named.example!r}], not {shown(value)}.")
+    return tuple(check_name(name, named.one) for name in value)
+
+
+def is_several(value: object) -> TypeGuard[Iterable[Any]]:
+    """Whether a value can be taken for several: a text can't, though it is a sequence of its letters."""
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | bytearray | Mapping)
+
+
+def check_kind(value: object, what: str, kind: type[Item]) -> Item:
+    """Something of a kind that has more than a value."""
+    if not isinstance(value, kind):
+        raise InvalidOption(f"{what} must be a {kind.__name__}, not {shown(value)}.")
+    return value
+
+
+def check_items(value: object, what: str, kind: type[Item], several: str) -> list[Item]:
+    """Several things of one kind, which `several` describes."""
+    if not is_several(value):
+        raise InvalidOption(f"{what} takes a list of {several}, not {shown(value)}.")
+    found = list(value)
+    for item in found:
+        if not isinstance(item, kind):
+            raise InvalidOption(f"{what} takes a list of {several}, and {shown(item)} is none of them.")
+    return found
 
 
 def check_number(value: object, what: str, low: int, high: int) -> int:
     """A whole number within bounds."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise InvalidOption(f"{what} must be a whole number from {low:,} to {high:,}, not {value!r}.")
+        raise InvalidOption(f"{what} must be a whole number from {low:,} to {high:,}, not {shown(value)}.")
     return value
+
+
+def check_real(value: object, what: str, low: float, high: float) -> float:
+    """A number within bounds; NaN never is."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise InvalidOption(f"{what} must be a number from {low:g} to {high:,.0f}, not {shown(value)}.")
+    return float(value)
+
+
+def check_fraction(value: object, what: str) -> float:
+    """How far something is: a number from 0 to 1."""
+    return check_real(value, what, 0, 1)
+
+
+def check_flag(value: object, what: str) -> bool:
+    """Yes or no, and nothing that only behaves like it: `"no"` would be a yes."""
+    if not isinstance(value, bool):
+        raise InvalidOption(f"{what} must be True or False, not {shown(value)}.")
+    return value
+
+
+def check_choice(choices: type[Choice], value: object, what: str) -> Choice:
+    """One of a few words."""
+    names = [str(choice) for choice in choices]
+    if not isinstance(value, str) or value not in names:
+        raise InvalidOption(f"{what} must be one of {', '.join(names)}, not {shown(value)}.{nearest(value, names)}")
+    return choices(value)
+
+
+def check_mapping(value: object, what: str, example: str) -> Mapping[Any, Any]:
+    """Something by name."""
+    if not isinstance(value, Mapping):
+        raise InvalidOption(f"{what} must be a mapping such as {example}, not {shown(value)}.")
+    return value
+
+
+def check_text(value: object, what: str, most: int, least: int = 0) -> str:
+    """A text that every store can keep: no lone surrogates (UTF-8 has no room for them), no NUL (PostgreSQL's)."""
+    if not isinstance(value, str) or not least <= len(value) <= most:
+        size = f"{least:,} to {most:,}" if least else f"at most {most:,}"
+        raise InvalidOption(f"{what} must be a text of {size} characters, not {shown(value)}.")
+    if not value.isascii() and not is_utf8(value):
+        raise InvalidOption(f"{what} has a lone surrogate, which can't be stored: {shown(value)}.")
+    if "\0" in value:
+        raise InvalidOption(f"{what} has a NUL character, which can't be stored: {shown(value)}.")
+    return value
+
+
+def storable(text: str) -> str:
+    """A text that is told, not given: lone surrogates and NUL in it become question marks."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "?")
+
+
+def is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def worded(value: object) -> object:
+    """A number as text, for what is a text but often a number; all else stays as it is, to be checked."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    return value if isinstance(value, int) and value.bit_length() > LONG_INT else str(value)
+
+
+def split_url(url: str) -> SplitResult:
+    """The parts of a URL."""
+    check_text(url, "a URL", URL_LIMIT, 1)
+    try:
+        return urlsplit(url)
+    except ValueError as error:  # without the URL, which may hold a password
+        raise InvalidOption(f"the URL can't be read: {brief(str(error), 200)}.") from None
+
+
+def as_number(text: str) -> int | str:
+    """A text as a whole number where it is one of a size that anything here can have; otherwise as it is."""
+    return int(text) if WHOLE.fullmatch(text) else text
+
+
+def check_note(value: object, what: str) -> str:
+    """A reason or a message for people."""
+    return check_text(value, what, NOTE_LIMIT)
+
+
+def check_reference(value: object, what: str) -> str:
+    """The id or name of something that is to be found. Any short text may be one; whether it is, the store knows."""
+    if isinstance(value, UUID):
+        return str(value)
+    return check_text(value, what, NAME_LIMIT)
 
 
 def check_label(value: object, what: str) -> str:
     """A tenant or partition: any text of 1 to 200 characters that can be stored and shown."""
-    if not isinstance(value, str) or not 1 <= len(value) <= 200 or not value.isprintable():
-        raise InvalidOption(f"{what} must be a text of 1 to 200 printable characters, not {value!r}.")
+    if not isinstance(value, str) or not 1 <= len(value) <= NAME_LIMIT or not value.isprintable():
+        raise InvalidOption(f"{what} must be a text of 1 to 200 printable characters, not {shown(value)}.")
     return value

@@ -15,7 +15,7 @@ from datetime import timedelta
 
 from msgspec import Struct
 
-from dibs.core.options import nearest
+from dibs.core.options import nearest, shown
 from dibs.core.settings import Policy, QueueSettings, Tier, tier_of
 from dibs.core.times import SECOND, Duration, Instant
 from dibs.errors import InvalidOption
@@ -56,17 +56,18 @@ class Ranking(Struct, frozen=True):
     rerank_in: Duration | None = None
 
 
-def parse_priority(value: int | str) -> int:
+def parse_priority(value: object) -> int:
     """A priority from 0 to 100, or one of the names."""
     if isinstance(value, str):
         if value in NAMES:
             return NAMES[value]
         raise InvalidOption(
-            f"priority {value!r} is not known.{nearest(value, NAMES)} Use {', '.join(NAMES)} or a number from 0 to 100."
+            f"priority {shown(value)} is not known.{nearest(value, NAMES)} "
+            f"Use {', '.join(NAMES)} or a number from 0 to 100."
         )
     if type(value) is not int or not LOWEST <= value <= HIGHEST:
         raise InvalidOption(
-            f"priority must be a whole number from 0 to 100 or one of {', '.join(NAMES)}, not {value!r}."
+            f"priority must be a whole number from 0 to 100 or one of {', '.join(NAMES)}, not {shown(value)}."
         )
     return value
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 from enum import StrEnum
-from typing import TypeVar
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
 from dibs.core.cron import Calendar, calendar_of, check_cron, check_zone
-from dibs.core.options import check_number, nearest
+from dibs.core.options import check_choice, check_number, shown
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND, Duration, Instant, duration
 from dibs.errors import InvalidOption
 
@@ -72,7 +71,7 @@ def check_rhythm(
     if (cron is None) == (every is None):
         raise InvalidOption("Give exactly one of cron='30 2 * * *' and every=300 (seconds, or a timedelta).")
     if every is not None and tz is not None:
-        raise InvalidOption(f"tz={tz!r} goes with cron only: an interval is the same in every time zone.")
+        raise InvalidOption(f"tz={shown(tz)} goes with cron only: an interval is the same in every time zone.")
     rhythm = Rhythm(
         cron=None if cron is None else check_cron(cron),
         every=None if every is None else check_every(every),
@@ -84,7 +83,7 @@ def check_rhythm(
     )
     if rhythm.jitter and rhythm.jitter > (shortest := shortest_interval(rhythm)):
         raise InvalidOption(
-            f"jitter={jitter!r} is longer than the time between two fires, {span(shortest)}: a task could be "
+            f"jitter={shown(jitter)} is longer than the time between two fires, {span(shortest)}: a task could be "
             "overtaken by the next one."
         )
     return rhythm
@@ -93,18 +92,8 @@ def check_rhythm(
 def check_every(every: float | timedelta) -> Duration:
     interval = duration(every, "every")
     if not SHORTEST <= interval <= LONGEST:
-        raise InvalidOption(f"every={every!r} must be from 1 second to 400 days.")
+        raise InvalidOption(f"every={shown(every)} must be from 1 second to 400 days.")
     return interval
-
-
-Choice = TypeVar("Choice", CatchUp, Overlap)
-
-
-def check_choice(choices: type[Choice], value: object, option: str) -> Choice:
-    names = [str(choice) for choice in choices]
-    if value not in names:
-        raise InvalidOption(f"{option} must be one of {', '.join(names)}, not {value!r}.{nearest(str(value), names)}")
-    return choices(value)
 
 
 def first_fire(rhythm: Rhythm, now: Instant) -> Instant:

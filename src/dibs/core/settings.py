@@ -11,7 +11,18 @@ from functools import lru_cache
 
 from msgspec import Struct, structs
 
-from dibs.core.options import check_label, check_name, unknown_option
+from dibs.core.options import (
+    brief,
+    check_choice,
+    check_flag,
+    check_label,
+    check_mapping,
+    check_name,
+    check_number,
+    check_real,
+    shown,
+    unknown_option,
+)
 from dibs.core.times import DAY, HOUR, SECOND, Duration, duration
 from dibs.errors import InvalidOption
 
@@ -24,6 +35,7 @@ __all__ = [
     "Tier",
     "change_settings",
     "check_defaults",
+    "check_span",
     "reranks",
     "resolve",
     "tier_of",
@@ -184,32 +196,29 @@ def check(name: str, value: object) -> object:
     """One setting in its public form, as its stored form."""
     if value is None and name in OPTIONAL:
         return None
-    if name == "policy":
-        if value not in [policy.value for policy in Policy]:
-            raise InvalidOption(f"policy must be one of {', '.join(Policy)}, not {value!r}.")
-        return Policy(str(value))
     if name in SHAPED:
         return SHAPED[name](value)
     if name in WHOLE:
-        low, high = WHOLE[name]
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise InvalidOption(f"{name} must be a whole number from {low} to {high:,}, not {value!r}.")
-        return value
+        return check_number(value, name, *WHOLE[name])
     if name in REAL:
-        real_low, real_high = REAL[name]
-        if isinstance(value, bool) or not isinstance(value, int | float) or not real_low <= value <= real_high:
-            raise InvalidOption(f"{name} must be a number from {real_low:g} to {real_high:,.0f}, not {value!r}.")
-        return float(value)
-    span = duration(value, name)  # type: ignore[arg-type]  # duration() itself refuses what is no duration
+        return check_real(value, name, *REAL[name])
+    return check_span(name, value)
+
+
+def check_span(name: str, value: object, option: str = "") -> Duration:
+    """A duration within the bounds of the setting `name`, for that setting or for an `option` that is like it."""
+    span = duration(value, option or name)
     low, high = DURATIONS[name]
     if not low <= span <= high:
-        raise InvalidOption(f"{name} must be from {low / SECOND:g} s to {high / SECOND:,.0f} s, not {value!r}.")
+        raise InvalidOption(
+            f"{option or name} must be from {low / SECOND:g} s to {high / SECOND:,.0f} s, not {shown(value)}."
+        )
     return span
 
 
 def check_defaults(values: Mapping[str, object], where: str) -> Defaults:
     """`retries=…, timeout=…` as a `Defaults`."""
-    for name in values:
+    for name in check_mapping(values, where, "{'retries': 2}"):
         if name not in SHARED:
             raise unknown_option(name, SHARED, where)
     return Defaults(**{name: check(name, value) for name, value in values.items()})  # type: ignore[arg-type]
@@ -229,7 +238,7 @@ def change_settings(old: QueueSettings, changes: Mapping[str, object]) -> QueueS
         except InvalidOption as error:
             problems.append(str(error))
     if problems:
-        raise InvalidOption(" ".join(problems))
+        raise InvalidOption(brief(" ".join(problems)))
     new = structs.replace(old, **own, defaults=structs.replace(old.defaults, **shared))
     if new.promote_medium < new.promote_low:
         raise InvalidOption("promote_medium counts from when the task became ready: it can't be less than promote_low.")
@@ -242,14 +251,10 @@ def change_settings(old: QueueSettings, changes: Mapping[str, object]) -> QueueS
 
 def check_tiers(value: object) -> dict[Tier, Defaults]:
     """`{"low": {"retries": 2}, …}` with known tiers and options."""
-    if not isinstance(value, Mapping):
-        raise InvalidOption(
-            f"tiers must map a tier to its settings, such as {{'low': {{'retries': 2}}}}, not {value!r}."
-        )
     tiers = {}
-    for name, options in value.items():
-        if name not in [tier.value for tier in Tier]:
-            raise unknown_option(str(name), list(Tier), "tiers")
+    for name, options in check_mapping(value, "tiers", "{'low': {'retries': 2}}").items():
+        if not isinstance(name, str) or name not in list(Tier):
+            raise unknown_option(name, list(Tier), "tiers")
         tiers[Tier(name)] = check_defaults(options, f"tier {name}")
     return tiers
 
@@ -263,7 +268,7 @@ def check_limit(value: object, where: str) -> Limit:
     facts = {}
     for name, given in value.items():
         if name not in Limit.__struct_fields__:
-            raise unknown_option(str(name), Limit.__struct_fields__, where)
+            raise unknown_option(name, Limit.__struct_fields__, where)
         try:
             facts[name] = check(name, given)
         except InvalidOption as error:
@@ -278,40 +283,29 @@ def check_limit(value: object, where: str) -> Limit:
 
 def check_per_task(value: object) -> dict[str, Limit]:
     """`{"send": {"rate": 5}, …}` by task name."""
-    if not isinstance(value, Mapping):
-        raise InvalidOption(f"per_task must map a task's name to its limit, such as {{'send': 5}}, not {value!r}.")
-    return {check_name(name, "a task's name"): check_limit(limit, f"per_task {name}") for name, limit in value.items()}
+    limits = check_mapping(value, "per_task", "{'send': 5}")
+    return {check_name(name, "a task's name"): check_limit(limit, f"per_task {name}") for name, limit in limits.items()}
 
 
 def check_per_partition(value: object) -> Limit:
     return check_limit(value, "per_partition")
 
 
-def check_fair(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidOption(f"fair must be True or False, not {value!r}.")
-    return value
-
-
 def check_weights(value: object) -> dict[str, float]:
     """`{"acme": 2}` by tenant."""
-    if not isinstance(value, Mapping):
-        raise InvalidOption(f"weights must map a tenant to a number, such as {{'acme': 2}}, not {value!r}.")
     weights = {}
-    for tenant, weight in value.items():
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not LIGHTEST <= weight <= HEAVIEST:
-            raise InvalidOption(
-                f"the weight of tenant {tenant!r} must be a number from {LIGHTEST:g} to {HEAVIEST:g}, not {weight!r}."
-            )
-        weights[check_label(tenant, "a tenant")] = float(weight)
+    for tenant, weight in check_mapping(value, "weights", "{'acme': 2}").items():
+        check_label(tenant, "a tenant")
+        weights[tenant] = check_real(weight, f"the weight of tenant {shown(tenant)}", LIGHTEST, HEAVIEST)
     return weights
 
 
 SHAPED: dict[str, Callable[[object], object]] = {
+    "policy": lambda value: check_choice(Policy, value, "policy"),
     "tiers": check_tiers,
     "per_task": check_per_task,
     "per_partition": check_per_partition,
-    "fair": check_fair,
+    "fair": lambda value: check_flag(value, "fair"),
     "weights": check_weights,
 }
 

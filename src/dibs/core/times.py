@@ -7,13 +7,15 @@ the conversion happens here and nowhere else.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from math import isfinite
 
+from dibs.core.options import shown
 from dibs.errors import InvalidOption
 
 __all__ = [
     "DAY",
     "HOUR",
+    "LATEST",
+    "LONGEST",
     "MINUTE",
     "MS",
     "SECOND",
@@ -22,6 +24,7 @@ __all__ = [
     "day_of",
     "duration",
     "instant",
+    "patience",
     "seconds",
     "when",
 ]
@@ -41,22 +44,33 @@ LATEST: Instant = 54_787 * DAY
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def duration(value: float | timedelta, option: str) -> Duration:
+def duration(value: object, option: str) -> Duration:
     """Seconds or a timedelta as microseconds; `option` names it in the error."""
-    if isinstance(value, bool) or not isinstance(value, int | float | timedelta):
-        raise InvalidOption(f"{option} must be a number of seconds or a timedelta, not {value!r}.")
+    if isinstance(value, bool) or not isinstance(value, int | float | timedelta) or value != value:
+        raise InvalidOption(f"{option} must be a number of seconds or a timedelta, not {shown(value)}.")
     number = value.total_seconds() if isinstance(value, timedelta) else value
-    if not isfinite(number) or number < 0:
-        raise InvalidOption(f"{option} must not be negative, and {value!r} is. Give seconds from now, 0 or more.")
-    if number * SECOND > LONGEST:
-        raise InvalidOption(f"{option}={value!r} is more than a hundred years.")
+    if number < 0:
+        raise InvalidOption(f"{option} must not be negative, and {shown(value)} is. Give seconds from now, 0 or more.")
+    if number > LONGEST // SECOND:
+        raise InvalidOption(f"{option}={shown(value)} is more than a hundred years.")
     return round(number * SECOND)
 
 
-def instant(value: datetime, option: str) -> Instant:
+def patience(value: object, option: str) -> float | None:
+    """How many seconds to wait for something; None: for as long as it takes.
+
+    Less than nothing is nothing, as everywhere in Python: callers subtract what they have waited already.
+    """
+    if value is None:
+        return None
+    is_over = value < timedelta() if isinstance(value, timedelta) else isinstance(value, int | float) and value < 0
+    return 0.0 if is_over else duration(value, option) / SECOND
+
+
+def instant(value: object, option: str) -> Instant:
     """An aware datetime as microseconds since the epoch."""
     if not isinstance(value, datetime):
-        raise InvalidOption(f"{option} must be a datetime, not {value!r}.")
+        raise InvalidOption(f"{option} must be a datetime, not {shown(value)}.")
     if value.tzinfo is None or value.utcoffset() is None:
         raise InvalidOption(f"{option}={value.isoformat()} has no time zone. Use datetime.now(UTC) or add a tzinfo.")
     at = (value - EPOCH) // timedelta(microseconds=1)

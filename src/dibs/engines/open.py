@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
-from dibs.core.options import nearest
+from dibs.core.options import nearest, shown, split_url
 from dibs.engines.base import Engine
 from dibs.errors import InvalidOption
 
@@ -13,13 +11,14 @@ __all__ = ["open_engine"]
 SCHEMES = ("sqlite", "postgresql", "memory")
 
 
-def open_engine(url: str) -> Engine:
+def open_engine(url: object) -> Engine:
     """The engine that a URL names, not yet opened."""
-    if "://" not in str(url):
+    if not isinstance(url, str) or "://" not in url:
         raise InvalidOption(
-            f"{url!r} is not a store URL. Use sqlite:///tasks.db for a file beside your program, or memory:// in tests."
+            f"{shown(url)} is not a store URL. "
+            "Use sqlite:///tasks.db for a file beside your program, or memory:// in tests."
         )
-    scheme = urlsplit(url).scheme
+    scheme = split_url(url).scheme
     if scheme == "memory":
         from dibs.engines.memory import MemoryEngine
 
@@ -31,7 +30,7 @@ def open_engine(url: str) -> Engine:
     if scheme in ("postgresql", "postgres"):
         return postgres_engine(url)
     raise InvalidOption(
-        f"no engine knows the URL scheme {scheme!r}.{nearest(scheme, SCHEMES)} Known: {', '.join(SCHEMES)}."
+        f"no engine knows the URL scheme {shown(scheme)}.{nearest(scheme, SCHEMES)} Known: {', '.join(SCHEMES)}."
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from dibs.core.times import Instant
 
 __all__ = ["Clock", "SystemClock"]
 
 
+@runtime_checkable
 class Clock(Protocol):
     """`now()` is this process's best guess; `store_now()` goes to the engine, None meaning the store's own clock."""
 

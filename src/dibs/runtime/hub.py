@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any
 
 from dibs.core.codec import Codec
-from dibs.core.options import nearest
+from dibs.core.options import brief, nearest, shown
 from dibs.core.settings import Defaults
 from dibs.core.task import NewTask, Settlement
 from dibs.engines.base import Engine
@@ -116,6 +116,8 @@ class Hub:
 
     def definition(self, name: str) -> TaskDefinition:
         """The task of this name; the last part of it is enough where only one task ends like that."""
+        if not isinstance(name, str):
+            raise InvalidOption(f"a task's name must be a text, not {shown(name)}.")
         if name not in self.definitions:
             self.load_allowed()
         if name in self.definitions:
@@ -123,5 +125,5 @@ class Hub:
         ending = [each for each in self.definitions if each.endswith((f".{name}", f":{name}"))]
         if len(ending) == 1:
             return self.definitions[ending[0]]
-        known = f" Several are: {', '.join(ending)}." if ending else nearest(name, self.definitions)
-        raise InvalidOption(f"no task is called {name!r} here.{known}")
+        known = f" Several are: {brief(', '.join(ending), 300)}." if ending else nearest(name, self.definitions)
+        raise InvalidOption(f"no task is called {shown(name)} here.{known}")

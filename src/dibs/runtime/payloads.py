@@ -18,7 +18,7 @@ from os import PathLike
 from msgspec import structs
 
 from dibs.blobs import BlobStore, open_blobs
-from dibs.core.options import check_number
+from dibs.core.options import brief, check_number, shown
 from dibs.core.reference import ARGUMENTS, encoder, intact, reference_in, reference_to
 from dibs.core.task import INLINE_LIMIT, NewTask
 from dibs.errors import BlobStoreUnavailable, DibsError, InvalidOption, PayloadTooLarge
@@ -121,7 +121,7 @@ class Payloads:
             except (DibsError, MemoryError):
                 raise
             except Exception as error:
-                told = f"{type(error).__name__}: {error}".rstrip(".")
+                told = brief(f"{type(error).__name__}: {error}".rstrip("."), 300)
                 raise BlobStoreUnavailable(f"the blob store {self.blobs} failed: {told}.") from error
         except BlobStoreUnavailable as error:
             if not self._away:
@@ -139,7 +139,8 @@ def make_payloads(blobs: str | PathLike[str] | BlobStore | None, limit: int | No
         blobs = open_blobs(str(blobs))
     if blobs is not None and not isinstance(blobs, BlobStore):
         raise InvalidOption(
-            f"blobs must be a URL (file:///var/lib/blobs, s3://bucket/prefix), a path or a BlobStore, not {blobs!r}."
+            "blobs must be a URL (file:///var/lib/blobs, s3://bucket/prefix), a path or a BlobStore, "
+            f"not {shown(blobs)}."
         )
     checked = INLINE_LIMIT if limit is None else check_number(limit, "inline_limit", LEAST_LIMIT, INLINE_LIMIT)
     return Payloads(blobs, checked)

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from dibs.core.options import check_kind
 from dibs.core.priority import NAMES
 from dibs.core.times import SECOND, Duration, Instant
 from dibs.simulation.overtaking import Overtaking, Turn, overtakings, turns
@@ -64,6 +65,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
 def measure(run: Run) -> Report:
     """All figures of a run."""
+    check_kind(run, "run", Run)
     arrivals, order = run.arrivals, run.order
     begins, ends = arrivals.begins, arrivals.ends
     finished = max((run.started[task] + arrivals.duration[task] for task in order), default=ends)

@@ -6,6 +6,7 @@ from heapq import heappop, heappush
 
 from msgspec import Struct
 
+from dibs.core.options import check_kind, check_number
 from dibs.core.settings import QueueSettings
 from dibs.core.times import Instant
 from dibs.simulation.arrivals import Arrivals
@@ -13,6 +14,7 @@ from dibs.simulation.waiting import NOT_STARTED, Waiting
 
 __all__ = ["Run", "simulate"]
 
+MOST_SLOTS = 100_000_000
 NEVER: Instant = 2**62
 
 
@@ -34,6 +36,9 @@ def simulate(arrivals: Arrivals, settings: QueueSettings, slots: int) -> Run:
 
     At an instant at which several things happen, runs end first, then tasks arrive, then free slots claim.
     """
+    check_kind(arrivals, "arrivals", Arrivals)
+    check_kind(settings, "settings", QueueSettings)
+    check_number(slots, "slots", 1, MOST_SLOTS)
     waiting = Waiting(arrivals, settings)
     coming = iter(arrivals.in_order())
     ready, duration = arrivals.ready, arrivals.duration

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from dibs.core.options import nearest
+from dibs.core.options import as_number, nearest, shown
 from dibs.core.priority import parse_priority
 from dibs.errors import InvalidOption
 from dibs.simulation.measure import PERCENTILES, Report, Waits, label
@@ -38,11 +38,13 @@ def parse_target(text: str, span: Callable[[str], float]) -> Target:
     """A target as people write it; `span` reads a duration."""
     found = FORM.fullmatch(text.strip())
     if found is None:
-        raise InvalidOption(f"{text!r} is not a target: write who:p95<30s, such as critical:p95<30s or all:max<1h.")
+        raise InvalidOption(
+            f"{shown(text)} is not a target: write who:p95<30s, such as critical:p95<30s or all:max<1h."
+        )
     part = found["part"].lower()
     if part not in PERCENTILES:
         raise InvalidOption(
-            f"a target is about one of {', '.join(PERCENTILES)}, not {part!r}.{nearest(part, PERCENTILES)}"
+            f"a target is about one of {', '.join(PERCENTILES)}, not {shown(part)}.{nearest(part, PERCENTILES)}"
         )
     return Target(canonical(found["who"].strip()), part, span(found["limit"].strip()))
 
@@ -50,7 +52,7 @@ def parse_target(text: str, span: Callable[[str], float]) -> Target:
 def canonical(who: str) -> str:
     """Priorities by the name that reports use; what is no priority is a tenant."""
     try:
-        return label(parse_priority(int(who) if who.isdigit() else who))
+        return label(parse_priority(as_number(who)))
     except InvalidOption:
         return who
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from dibs.core.times import Instant, duration, instant, when
+from dibs.core.options import check_number
+from dibs.core.times import LATEST, Instant, duration, instant, when
 from dibs.errors import UsageError
 
 __all__ = ["ManualClock"]
@@ -36,8 +37,7 @@ class ManualClock:
 
     def advance(self, seconds: float | timedelta) -> datetime:
         """Let time pass; answers the new present."""
-        self._now += duration(seconds, "advance()")
-        return self.time
+        return self.move_to_instant(self._now + duration(seconds, "advance()"))
 
     def move_to(self, moment: datetime) -> datetime:
         """Go forward to a moment; answers it."""
@@ -45,6 +45,7 @@ class ManualClock:
 
     def move_to_instant(self, moment: Instant) -> datetime:
         """The same with microseconds since the epoch."""
+        check_number(moment, "an instant", 0, LATEST)
         if moment < self._now:
             raise UsageError(f"time does not go back: it is {self.time.isoformat()} already.")
         self._now = moment

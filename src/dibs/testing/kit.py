@@ -17,13 +17,22 @@ from dibs.blobs.memory import MemoryBlobs
 from dibs.client.app import Dibs
 from dibs.client.info import TaskInfo, task_info
 from dibs.client.task import Task
-from dibs.core.codec import encoder
+from dibs.core.codec import as_json
+from dibs.core.options import (
+    CAPABILITIES,
+    check_flag,
+    check_kind,
+    check_mapping,
+    check_names,
+    check_number,
+    shown,
+)
 from dibs.core.priority import parse_priority
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, Outcome, Settlement, TaskRecord
-from dibs.core.times import Duration, Instant, duration
+from dibs.core.times import LATEST, Duration, Instant, duration
 from dibs.engines.values import ClaimRequest, Feature, Query
-from dibs.errors import DibsError, UsageError
+from dibs.errors import DibsError, InvalidOption, UsageError
 from dibs.runtime.definition import ExecutorKind, TaskDefinition
 from dibs.runtime.hub import Hub
 from dibs.runtime.loop import LoopRunner
@@ -39,6 +48,7 @@ __all__ = ["Kit"]
 
 WORKER = "dibs.testing"
 MOST_MOVES = 10_000
+MOST_RUNS = 1_000_000
 
 Named = Task[..., Any] | Callable[..., Any] | str
 """A task, a plain function of an allowed module, or a task's name."""
@@ -72,11 +82,11 @@ class Kit:
         capabilities: tuple[str, ...] | None = None,
         state: Any = NOT_GIVEN,
     ) -> None:
-        self.app = app
-        self.clock = clock or ManualClock()
-        self.eager = eager
-        self.reraise = reraise
-        self._capabilities = capabilities
+        self.app = check_kind(app, "app", Dibs)
+        self.clock = ManualClock() if clock is None else check_kind(clock, "clock", ManualClock)
+        self.eager = check_flag(eager, "eager")
+        self.reraise = check_flag(reraise, "reraise")
+        self._capabilities = None if capabilities is None else check_names(capabilities, "capabilities", CAPABILITIES)
         self._state = state
         self._hub = app.hub
         self._open: ExitStack | None = None
@@ -140,11 +150,11 @@ class Kit:
 
         Answers the tasks as they are after their runs.
         """
-        return self._runner.run(self._run_due(limit))
+        return self._runner.run(self._run_due(check_limit(limit)))
 
     async def arun_due(self, limit: int | None = None) -> list[TaskInfo]:
         """`run_due` for async code."""
-        return await self._runner.arun(self._run_due(limit))
+        return await self._runner.arun(self._run_due(check_limit(limit)))
 
     def run_until_idle(self, limit: int = 1000) -> list[TaskInfo]:
         """Run everything, moving the clock through delays, backoff and the ends of abandoned leases.
@@ -152,11 +162,11 @@ class Kit:
         Answers the tasks as they are after their runs. More than `limit` runs are an error: tasks that enqueue
         themselves again never come to an end.
         """
-        return self._runner.run(self._run_until_idle(limit))
+        return self._runner.run(self._run_until_idle(check_number(limit, "limit", 0, MOST_RUNS)))
 
     async def arun_until_idle(self, limit: int = 1000) -> list[TaskInfo]:
         """`run_until_idle` for async code."""
-        return await self._runner.arun(self._run_until_idle(limit))
+        return await self._runner.arun(self._run_until_idle(check_number(limit, "limit", 0, MOST_RUNS)))
 
     def advance(self, seconds: float | timedelta) -> datetime:
         """Let time pass, the app's schedules firing on the way, each at its time; answers the new present.
@@ -170,7 +180,7 @@ class Kit:
         return await self._runner.arun(self._advance(duration(seconds, "advance()")))
 
     async def _advance(self, span: Duration) -> datetime:
-        until = self.clock.now() + span
+        until = check_number(self.clock.now() + span, "the time to move to", 0, LATEST)
         for name in self._hub.schedules.keys() - self._declared:
             each = self._hub.schedules[name]
             await self._engine.set_schedule(name, each.rhythm, each.task, declared=True, now=self._opened_at)
@@ -347,6 +357,8 @@ class Kit:
 
         `args` are arguments by name; those that are not mentioned don't matter.
         """
+        if count is not None:
+            check_number(count, "count", 0, MOST_RUNS)
         wanted = Wanted(
             name_of(task), as_stored(args), queue, None if priority is None else parse_priority(priority), key
         )
@@ -392,7 +404,11 @@ class Wanted(Struct, frozen=True):
     def __str__(self) -> str:
         told = call_text(self.name or "a task", self.args)
         facts = {"queue": self.queue, "priority": self.priority, "key": self.key}
-        return told + "".join(f" with {name} {value!r}" for name, value in facts.items() if value is not None)
+        return told + "".join(f" with {name} {shown(value)}" for name, value in facts.items() if value is not None)
+
+
+def check_limit(limit: object) -> int | None:
+    return None if limit is None else check_number(limit, "limit", 0, MOST_RUNS)
 
 
 def name_of(task: Named) -> str:
@@ -401,16 +417,21 @@ def name_of(task: Named) -> str:
         return task
     if isinstance(task, Task):
         return task.name
+    if not hasattr(task, "__qualname__"):
+        raise InvalidOption(f"a task is named by itself, its function or its name, not by {shown(task)}.")
     return f"{task.__module__}:{task.__qualname__}"
 
 
 def as_stored(args: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Arguments in the form in which a snapshot shows them."""
-    return None if args is None else msgspec.json.decode(encoder.encode(dict(args)))
+    if args is None:
+        return None
+    given = dict(check_mapping(args, "args", "{'to': 'ada'}"))
+    return msgspec.json.decode(as_json(given, "the arguments that are looked for"), type=dict[str, Any])
 
 
 def call_text(name: str, args: Mapping[str, Any] | None) -> str:
-    return name if args is None else f"{name}({', '.join(f'{name}={value!r}' for name, value in args.items())})"
+    return name if args is None else f"{name}({', '.join(f'{name}={shown(value)}' for name, value in args.items())})"
 
 
 def times_of(count: int) -> str:

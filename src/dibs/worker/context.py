@@ -9,9 +9,11 @@ from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, Protocol
 
+from dibs.core.options import NOTE_LIMIT, check_fraction, shown, storable
+from dibs.core.settings import check_span
 from dibs.core.task import LeasedTask, Settlement
-from dibs.core.times import duration, when
-from dibs.errors import InvalidOption, LeaseLost, TaskCancelled, UsageError
+from dibs.core.times import SECOND, when
+from dibs.errors import LeaseLost, TaskCancelled, UsageError
 from dibs.runtime.hub import Hub
 from dibs.worker.completing import acomplete_in, complete_in
 
@@ -156,11 +158,10 @@ class Context:
         if reason is not None:
             raise TaskCancelled(f"task {self.id} should stop: {reason}.", task_id=self.id, reason=reason)
 
-    def progress(self, fraction: float, message: str = "") -> None:
+    def progress(self, fraction: float, message: object = "") -> None:
         """Say how far the task is, from 0 to 1. Cheap; it reaches the store within a moment, latest value only."""
-        if not 0 <= fraction <= 1:
-            raise InvalidOption(f"progress must be from 0 to 1, not {fraction!r}.")
-        self._link.report(float(fraction), str(message)[:1000])
+        how_far = check_fraction(fraction, "progress")
+        self._link.report(how_far, storable((message if isinstance(message, str) else shown(message))[:NOTE_LIMIT]))
 
     def extend(self, by: float) -> None:
         """Ask for a lease that lasts `by` seconds from now.
@@ -168,7 +169,7 @@ class Context:
         Leases are kept alive without it: this is for code that is about to stop the whole process from running
         (holding the interpreter lock) for longer than the lease. It does not move the timeout.
         """
-        self._link.keep(duration(by, "extend(by)") / 1_000_000)
+        self._link.keep(check_span("lease", by, "by") / SECOND)
 
     def complete_in(self, connection: Any, result: object = None) -> None:
         """Complete the task inside your own open transaction, which you then commit: its writes and the task's end are

@@ -8,6 +8,7 @@ from types import TracebackType
 from msgspec import structs
 
 from dibs.core.codec import Codec
+from dibs.core.options import storable
 from dibs.core.retry import asked_delay, jitter, retry_delay, should_retry
 from dibs.core.states import Reason
 from dibs.core.task import Failure, Lease, LeasedTask, Outcome, Settlement
@@ -177,8 +178,8 @@ def theirs(trace: TracebackType | None) -> TracebackType | None:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Keep the ends: the start says where it began, the end what it was. Lone surrogates can't be stored as UTF-8."""
-    text = text.encode("utf-8", "replace").decode()
+    """Keep the ends: the start says where it began, the end what it was."""
+    text = storable(text)
     if len(text) <= limit:
         return text
     half = limit // 2 - 20

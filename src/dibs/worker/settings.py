@@ -8,7 +8,16 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from dibs.core.options import check_name, check_number
+from dibs.core.options import (
+    CAPABILITIES,
+    QUEUES,
+    check_flag,
+    check_mapping,
+    check_name,
+    check_names,
+    check_number,
+    check_real,
+)
 from dibs.core.times import DAY, SECOND, Duration
 from dibs.engines.values import Floor
 from dibs.errors import InvalidOption
@@ -40,13 +49,13 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_number(self.concurrency, "concurrency", 1, 10_000)
-        for queue in self.queues:
-            check_name(queue, "queue")
-        for capability in self.capabilities:
-            check_name(capability, "a capability")
+        check_names(self.queues, "queues", QUEUES)
+        check_names(self.capabilities, "capabilities", CAPABILITIES)
+        for flag in ("in_order", "prefetch", "until_idle"):
+            check_flag(getattr(self, flag), flag)
         if self.name is not None:
             check_name(self.name, "a worker's name")
-        for priority, slots in self.reserve.items():
+        for priority, slots in check_mapping(self.reserve, "reserve", "{80: 2}").items():
             check_number(priority, "the priority in reserve", 1, 100)
             check_number(slots, "the slots in reserve", 1, 10_000)
         if self.reserved >= self.concurrency:
@@ -54,10 +63,9 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
                 f"reserve keeps {self.reserved} of {self.concurrency} slots for urgent work, which leaves none for the "
                 "rest. Reserve fewer, or raise concurrency."
             )
-        if self.lease is not None and not 1 <= self.lease <= DAY / SECOND:
-            raise InvalidOption(f"lease must be from 1 s to 86,400 s, not {self.lease!r}.")
-        if not self.shutdown_timeout >= 0:
-            raise InvalidOption(f"shutdown_timeout must be 0 seconds or more, not {self.shutdown_timeout!r}.")
+        if self.lease is not None:
+            check_real(self.lease, "lease", 1, DAY / SECOND)
+        check_real(self.shutdown_timeout, "shutdown_timeout", 0, DAY / SECOND)
 
     @property
     def reserved(self) -> int:

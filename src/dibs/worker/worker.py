@@ -7,7 +7,9 @@ import concurrent.futures
 import threading
 from types import TracebackType
 
+from dibs.core.options import check_flag, check_kind
 from dibs.core.task import WorkerState
+from dibs.core.times import patience
 from dibs.errors import WrongThread
 from dibs.runtime.hub import Hub
 from dibs.worker.session import Session, stats_of
@@ -28,7 +30,7 @@ class Worker:
 
     def __init__(self, hub: Hub, settings: WorkerSettings = DEFAULT) -> None:
         self.hub = hub
-        self.settings = settings
+        self.settings = check_kind(settings, "settings", WorkerSettings)
         self.id = settings.worker_id()
         self._lock = threading.Lock()
         self._future: concurrent.futures.Future[ExitReport] | None = None
@@ -63,6 +65,7 @@ class Worker:
 
         None: the timeout of the settings. Asked again, the earlier moment counts.
         """
+        timeout = patience(timeout, "timeout")
         session = self._session
         if session is None:
             self._stop_wanted.append(timeout)
@@ -90,6 +93,7 @@ class Worker:
 
     def stop(self, timeout: float | None = 30.0, wait: bool = True) -> ExitReport | None:
         """Stop a worker that `start` has started; None if there is none, or if it was not waited for."""
+        timeout, wait = patience(timeout, "timeout"), check_flag(wait, "wait")
         future = self._future
         if future is None:
             return None
@@ -99,7 +103,8 @@ class Worker:
 
     def wait(self, timeout: float | None = None) -> ExitReport | None:
         """Wait until a started worker has left by itself (drained, or idle with `until_idle`)."""
-        return None if self._future is None else self._future.result(timeout)
+        longest = patience(timeout, "timeout")
+        return None if self._future is None else self._future.result(longest)
 
     def stats(self) -> WorkerStats:
         """How it is doing; of the last run if it has stopped."""

@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from msgspec import Struct
 
-from dibs.core.options import unknown_option
+from dibs.core.options import brief, shown, split_url, unknown_option
 from dibs.engines.postgres.engine import PostgresEngine
 from dibs.engines.postgres.pool import Address, hosts_of
 from dibs.errors import InvalidOption
@@ -44,12 +44,9 @@ def from_url(url: str) -> PostgresEngine:
 
     Behind PgBouncer: ``pgbouncer=yes``, and ``direct_url=`` with a URL past it. ``read_url=``: a standby to search in.
     """
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise InvalidOption(f"the store's URL can't be read: {error}.") from None
+    parts = split_url(url)
     if parts.scheme not in ("postgresql", "postgres") or parts.fragment:
-        raise InvalidOption(f"{url!r} does not name a PostgreSQL database. Use postgresql://user@host/database.")
+        raise InvalidOption(f"{shown(url)} does not name a PostgreSQL database. Use postgresql://user@host/database.")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     for name in options:
         if name not in OURS and name not in THEIRS:
@@ -58,7 +55,7 @@ def from_url(url: str) -> PostgresEngine:
     numbers = {name: number_of(name, options.get(name, number.default)) for name, number in NUMBERS.items()}
     bouncer = options.get("pgbouncer", "no")
     if bouncer not in ("yes", "no"):
-        raise InvalidOption(f"pgbouncer must be yes or no, not {bouncer!r}.")
+        raise InvalidOption(f"pgbouncer must be yes or no, not {shown(bouncer)}.")
     hosts_of(url)  # or it says what is wrong with them
     direct = direct_dsn(options["direct_url"]) if "direct_url" in options else None
     pooled = bouncer == "yes"
@@ -92,7 +89,7 @@ def direct_dsn(url: str, option: str = "direct_url") -> str:
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise InvalidOption(f"{option} can't be read: {error}.") from None
+        raise InvalidOption(f"{option} can't be read: {brief(str(error), 200)}.") from None
     if parts.scheme not in ("postgresql", "postgres") or parts.fragment:
         raise InvalidOption(
             f"{option} must be a postgresql:// URL, written so that it fits into another: %3A for :, %2F for /, "
@@ -110,7 +107,7 @@ def schema_of(name: str) -> str:
     if not fits or not name.isprintable() or name.startswith("pg_") or "$$" in name:
         raise InvalidOption(
             f"schema must be a name of 1 to {LONGEST_SCHEMA} bytes that does not begin with pg_ and has no $$ in it, "
-            f"not {name!r}."
+            f"not {shown(name)}."
         )
     return name
 
@@ -122,5 +119,5 @@ def number_of(name: str, text: str) -> float:
     except ValueError:
         value = float("nan")
     if not number.low <= value <= number.high:
-        raise InvalidOption(f"{name} must be a number from {number.low:g} to {number.high:g}, not {text!r}.")
+        raise InvalidOption(f"{name} must be a number from {number.low:g} to {number.high:g}, not {shown(text)}.")
     return value

@@ -16,6 +16,7 @@ import asyncpg
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dibs.core.options import shown
 from dibs.engines.postgres.faults import CROWDED, DRIVER_ERRORS, leaves_doubt, translation, words_of
 from dibs.errors import Closed, DibsError, InvalidOption, StoreBusy, StoreUnavailable
 
@@ -131,7 +132,7 @@ def host_of(named: str, port: str) -> dict[str, Any]:
     if not colon or "]" in own_port:  # the colons are those of an IPv6 address
         host, own_port = unquote(named), port
     if own_port and not (own_port.isdecimal() and 0 < int(own_port) < 65536):
-        raise InvalidOption(f"a server's port must be a number from 1 to 65535, not {own_port!r}.")
+        raise InvalidOption(f"a server's port must be a number from 1 to 65535, not {shown(own_port)}.")
     found: dict[str, Any] = {"host": host.removeprefix("[").removesuffix("]")}
     return {**found, "port": int(own_port)} if own_port else found
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
-from dibs.core.options import unknown_option
+from dibs.core.options import check_text, shown, split_url, unknown_option
 from dibs.engines.sqlite.engine import SqliteEngine
 from dibs.errors import InvalidOption
 
@@ -13,14 +13,15 @@ __all__ = ["from_url"]
 
 OPTIONS = ("synchronous", "busy_timeout", "adopt")
 LONGEST_TIMEOUT = 3600.0
+LONGEST_PATH = 1000
 
 
 def from_url(url: str) -> SqliteEngine:
     """``sqlite:///relative.db``, ``sqlite:////absolute.db``, with ``?synchronous=normal&busy_timeout=2&adopt=yes``."""
-    parts = urlsplit(url)
+    parts = split_url(url)
     if parts.scheme != "sqlite" or parts.netloc or len(parts.path) < 2 or parts.fragment:
         raise InvalidOption(
-            f"{url!r} does not name a SQLite file. Use sqlite:///tasks.db for a file in the current directory, "
+            f"{shown(url)} does not name a SQLite file. Use sqlite:///tasks.db for a file in the current directory, "
             "or sqlite:////var/lib/tasks.db for an absolute path (four slashes)."
         )
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -28,7 +29,7 @@ def from_url(url: str) -> SqliteEngine:
         if name not in OPTIONS:
             raise unknown_option(name, OPTIONS, "a sqlite URL")
     return SqliteEngine(
-        Path(unquote(parts.path[1:])),
+        Path(check_text(unquote(parts.path[1:]), "the path of a SQLite file", LONGEST_PATH)),
         synchronous=options.get("synchronous", "full"),  # type: ignore[arg-type]  # checked by the engine
         busy_timeout=timeout_of(options.get("busy_timeout", "5")),
         adopt=yes_or_no(options.get("adopt", "no")),
@@ -37,7 +38,7 @@ def from_url(url: str) -> SqliteEngine:
 
 def yes_or_no(text: str) -> bool:
     if text not in ("yes", "no"):
-        raise InvalidOption(f"adopt must be yes or no, not {text!r}.")
+        raise InvalidOption(f"adopt must be yes or no, not {shown(text)}.")
     return text == "yes"
 
 
@@ -47,5 +48,7 @@ def timeout_of(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value <= LONGEST_TIMEOUT:
-        raise InvalidOption(f"busy_timeout must be a number of seconds from 0 to {LONGEST_TIMEOUT:.0f}, not {text!r}.")
+        raise InvalidOption(
+            f"busy_timeout must be a number of seconds from 0 to {LONGEST_TIMEOUT:.0f}, not {shown(text)}."
+        )
     return value

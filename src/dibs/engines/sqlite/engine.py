@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dibs.core.limits import LimitState
+from dibs.core.options import shown
 from dibs.core.schedules import Rhythm, ScheduleRecord
 from dibs.core.settings import QueueSettings
 from dibs.core.states import State
@@ -97,7 +98,7 @@ class SqliteEngine:
         self, path: Path, synchronous: Synchronous = "full", busy_timeout: float = 5.0, adopt: bool = False
     ) -> None:
         if synchronous not in DURABILITY:
-            raise InvalidOption(f"synchronous must be full or normal, not {synchronous!r}.")
+            raise InvalidOption(f"synchronous must be full or normal, not {shown(synchronous)}.")
         if str(path) == ":memory:":
             raise InvalidOption("a SQLite store is a file. Use memory:// for tasks that may be lost with the process.")
         self.path = Path(path).resolve()
