@@ -11,7 +11,7 @@ from collections import Counter as Tally
 from dibs.core.lease import PROMOTE_BATCH
 from dibs.core.limits import Scope
 from dibs.core.moves import leased
-from dibs.core.priority import effective
+from dibs.core.priority import scale
 from dibs.core.settings import FALLBACK
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, QueueState
@@ -67,7 +67,7 @@ def streams_for(catalog: Catalog, queue: Queue, request: ClaimRequest) -> list[S
 def leased_task(row: Row, catalog: Catalog, now: Instant) -> LeasedTask:
     """`moves.leased`, straight from the row."""
     stream = catalog.stream(row["stream"])
-    facts = decode_facts(row["facts"])
+    facts, settings = decode_facts(row["facts"]), catalog.settings(stream.queue)
     return LeasedTask(
         id=str(row["id"]),
         lease=row["lease"],
@@ -78,7 +78,8 @@ def leased_task(row: Row, catalog: Catalog, now: Instant) -> LeasedTask:
         name=stream.name,
         args=row["args"],
         priority=facts.priority,
-        effective=effective(row["rank"], stream.lane, catalog.settings(stream.queue), now),
+        rank=row["rank"],
+        scale=scale(settings, stream.lane),
         options=facts.options or FALLBACK,
         attempts=facts.attempts,
         losses=facts.losses,
@@ -90,6 +91,7 @@ def leased_task(row: Row, catalog: Catalog, now: Instant) -> LeasedTask:
         tenant=facts.tenant,
         workflow=facts.workflow,
         takes=facts.takes,
+        fair=settings.fair,
     )
 
 
