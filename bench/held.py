@@ -2,7 +2,8 @@
 
 Nothing that was deleted since can be cleaned away, so a claim that begins at the lowest rank walks over ever more dead
 entries. `--plain` shows that form at the same rate, `--free` the same without the held transaction. `--dead` has so
-many tasks come and go at once, before the first line, as hours of work would leave them.
+many tasks come and go at once, before the first line, as hours of work would leave them. `--tasks` chooses what they
+are like: all alike, of mixed priorities, in a fair queue of 50 tenants, or in 50 partitions that are never full.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import argparse
 import asyncio
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -51,13 +54,22 @@ AT_ONCE = 100_000
 DEAD = "SELECT coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables WHERE relname = 'tasks'"
 
 
+KINDS: dict[str, tuple[dict[str, Any], Callable[[int], dict[str, Any]]]] = {
+    "alike": ({}, lambda _: {}),
+    "priorities": ({}, lambda _: {"priority": random.randint(0, 100)}),
+    "fair": ({"fair": True}, lambda number: {"tenant": str(number % CONCURRENCY)}),
+    "partitions": ({"per_partition": 20}, lambda number: {"per": str(number % CONCURRENCY)}),
+}
+"""The settings of the queue, and the options of each task."""
+
+
 class Side(Protocol):
     """A producer and a worker. `claims`: all claims so far, by how long they took."""
 
     claims: Histogram
 
     async def open(self) -> None: ...
-    async def enqueue(self, count: int) -> None: ...
+    async def enqueue(self, number: int) -> None: ...
     def check(self) -> None: ...
     async def close(self) -> None: ...
 
@@ -65,9 +77,11 @@ class Side(Protocol):
 class Real(asyncio.DatagramProtocol):
     """Dibs: a producer in this process, a worker in another, which tells what it sees."""
 
-    def __init__(self, url: str, started: Callable[[int], None]) -> None:
+    def __init__(self, url: str, started: Callable[[int], None], kind: str) -> None:
         self._url = url
         self._started = started
+        self._settings, self._options = KINDS[kind]
+        self._numbers = count()
         self.claims: Histogram = {}
 
     def datagram_received(self, data: bytes, addr: object) -> None:
@@ -78,7 +92,7 @@ class Real(asyncio.DatagramProtocol):
 
     async def open(self) -> None:
         self._app = make_app(self._url)
-        await self._app.queues.aset("held")
+        await self._app.queues.aset("held", **self._settings)
         self._task = self._app.task_named("held.nothing")
         loop = asyncio.get_running_loop()
         self._ear, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=("127.0.0.1", 0))
@@ -102,9 +116,10 @@ class Real(asyncio.DatagramProtocol):
             stderr=self._log,
         )
 
-    async def enqueue(self, count: int) -> None:
+    async def enqueue(self, number: int) -> None:
         sent = time.time()
-        await self._app.aenqueue_many([self._task.call(sent=sent) for _ in range(count)])
+        options = (self._options(next(self._numbers)) for _ in range(number))
+        await self._app.aenqueue_many([self._task.using(**each).call(sent=sent) for each in options])
 
     def check(self) -> None:
         if self._worker.poll() is not None:
@@ -204,19 +219,23 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=2000, help="tasks a second")
     parser.add_argument("--every", type=float, default=30.0, help="seconds per line")
     parser.add_argument("--plain", action="store_true", help="a plain SKIP LOCKED loop instead of Dibs")
+    parser.add_argument("--tasks", choices=tuple(KINDS), default="alike", help="what the tasks are like")
     parser.add_argument("--free", action="store_true", help="without the held transaction")
     parser.add_argument("--dead", type=int, default=0, help="tasks that have come and gone before the first line")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args()
     if options.plain and options.dead:
         parser.error("--dead is about the tables of Dibs")
+    if options.tasks != "alike" and (options.plain or options.dead):
+        parser.error("--plain and --dead have tasks that are all alike")
     with serving(options.url) as server:
         settings = server.settings()
         with server.database() as url:
             lines = asyncio.run(measure(url, options))
     form = "plain" if options.plain else "dibs"
     if options.json:
-        print(json.dumps({"form": form, "held": not options.free, "server": settings, "lines": lines}, indent=2))
+        report = {"form": form, "tasks": options.tasks, "held": not options.free, "server": settings, "lines": lines}
+        print(json.dumps(report, indent=2))
         return
     first, last = lines[0], lines[-1]
     print(f"{form}, last line against the first: claim P50 {times(last, first, 'claim_ms_p50')},", end=" ")
@@ -229,7 +248,7 @@ def times(last: dict[str, Any], first: dict[str, Any], figure: str) -> str:
 
 async def measure(url: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     watch = Watch(url)
-    side: Side = (Plain if options.plain else Real)(url, watch.started)
+    side: Side = Plain(url, watch.started) if options.plain else Real(url, watch.started, options.tasks)
     await side.open()
     await watch.open(hold=not options.free)
     try:

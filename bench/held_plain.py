@@ -33,12 +33,12 @@ class Plain:
         await self._producer.execute(LAYOUT)
         self._working = asyncio.create_task(self._work())
 
-    async def enqueue(self, count: int) -> None:
+    async def enqueue(self, number: int) -> None:
         sent = b"%r" % time.time()
-        rows = [row(self._numbers + number)[:5] for number in range(count)]
-        self._numbers += count
+        rows = [row(self._numbers + each)[:5] for each in range(number)]
+        self._numbers += number
         columns = [list(column) for column in zip(*rows, strict=True)]
-        await self._producer.fetch(UNNEST, *columns, [sent] * count, [FACTS] * count)
+        await self._producer.fetch(UNNEST, *columns, [sent] * number, [FACTS] * number)
 
     async def _work(self) -> None:
         claim, settle = await self._worker.prepare(CLAIM), await self._worker.prepare(DELETE)

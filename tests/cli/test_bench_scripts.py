@@ -44,6 +44,15 @@ def test_limits() -> None:
     assert all(row["per_second"] > 0 for row in report.values())
 
 
+def test_limits_that_are_never_full() -> None:
+    few = ("--waiting", "100", "300", "--rounds", "1", "--rate", "200", "--seconds", "0.5")
+    report = run("limits.py", "--case", "never-full", *few)
+    cases = {"no limits", "50 partitions of 20"}
+    assert {depth: set(each) for depth, each in report["drain"].items()} == {"100": cases, "300": cases}
+    assert set(report["flow"]) == cases
+    assert all(each["out_per_second"] > 0 for each in report["flow"].values())
+
+
 def test_waiting() -> None:
     report = run("waiting.py", "--tasks", "1500", "--rounds", "1")
     assert report["unblock"] > 0

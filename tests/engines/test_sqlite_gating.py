@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import sqlite3
+import time
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -169,3 +170,26 @@ def test_the_tables_agree(seed: int, tmp_path: Path) -> None:
             assert all(finding.level is not Level.ERROR for finding in await engine.check(full=True))
 
     asyncio.run(go())
+
+
+def test_a_claim_that_waited_for_the_file_is_made_when_it_gets_it(tmp_path: Path) -> None:
+    """Start tokens are counted as of then, and a lease is as long as it should be."""
+
+    async def test() -> None:
+        async with opened(tmp_path / "x.db") as engine:
+            await engine.set_queue("default", change_settings(QueueSettings(), {"rate": 1, "burst": 5}), expected=0)
+            await engine.enqueue([new_task()])
+            with closing(sqlite3.connect(tmp_path / "x.db", isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                waiting = asyncio.create_task(engine.claim(request()))
+                store = engine._opened()
+                async with asyncio.timeout(20):
+                    while not store.lock.locked():  # it has this process's lock, and waits for the other's
+                        await asyncio.sleep(0.001)
+                let_go = time.time_ns() // 1000
+                other.execute("COMMIT")
+            (task,) = (await waiting).tasks
+            assert task.claimed_at >= let_go
+            assert task.lease_expires_at - task.claimed_at == 30 * SECOND
+
+    asyncio.run(test())

@@ -233,7 +233,8 @@ def leased(task_id: str, priority: int, ready_at: int = 0, queue: str = "default
         name="work",
         args=b"{}",
         priority=priority,
-        effective=priority - ready_at / 600_000_000,
+        rank=ready_at - 600 * SECOND * priority,
+        scale=600 * SECOND,
         options=FALLBACK,
     )
 
@@ -243,23 +244,17 @@ def run_of(task_id: str, priority: int, ready_at: int = 0, queue: str = "default
     return Run(leased(task_id, priority, ready_at, queue), definition, 0.0, lambda: None)
 
 
-def test_the_buffer_keeps_a_claims_order_and_merges_claims_by_urgency() -> None:
-    buffer = Buffer()
-    buffer.add([run_of("a", 50), run_of("b", 90), run_of("c", 10)])
-    buffer.add([run_of("d", 70), run_of("e", 20)])
-    assert [buffer.pop().task.id for _ in range(5)] == ["d", "a", "b", "e", "c"]
-    assert len(buffer) == 0
-
-
-def test_the_buffer_drops_and_clears() -> None:
+def test_the_buffer_gives_what_may_start_and_drops() -> None:
     buffer = Buffer(("x", "y"), in_order=True)
-    first, second = run_of("a", 90, queue="y"), run_of("b", 10, queue="x")
+    first, second, third = run_of("a", 90, queue="y"), run_of("b", 10, queue="x"), run_of("c", 50, queue="y")
     buffer.add([first])
-    buffer.add([second])
-    assert buffer.head() is second
-    assert buffer.drop(second)
-    assert not buffer.drop(second)
-    assert buffer.clear() == [first]
+    buffer.add([second, third])
+    assert buffer.pop(lambda run: run.task.priority > 20) is first, "the queue before it may not"
+    assert buffer.drop(third)
+    assert not buffer.drop(third)
+    assert list(buffer) == [second]
+    assert buffer.pop(lambda _: False) is None
+    assert buffer.pop() is second
     assert len(buffer) == 0
 
 

@@ -40,7 +40,8 @@ TASK = LeasedTask(
     name="work",
     args=b"{}",
     priority=50,
-    effective=50.0,
+    rank=-50,
+    scale=1,
     options=FALLBACK,
 )
 

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import structs
 
 from dibs.core.lease import rewound
-from dibs.core.priority import Ranking, effective, rank
+from dibs.core.priority import Ranking, rank, scale
 from dibs.core.retry import jitter, loss_delay
 from dibs.core.settings import QueueSettings, resolve
 from dibs.core.states import Move, Reason, State, after
@@ -139,7 +139,8 @@ def leased(record: TaskRecord, settings: QueueSettings) -> LeasedTask:
         name=record.name,
         args=record.args,
         priority=record.priority,
-        effective=effective(record.rank, record.lane, settings, record.started_at),
+        rank=record.rank,
+        scale=scale(settings, record.lane),
         options=record.options,
         attempts=record.attempts,
         losses=record.losses,
@@ -151,6 +152,7 @@ def leased(record: TaskRecord, settings: QueueSettings) -> LeasedTask:
         tenant=record.tenant,
         workflow=record.workflow,
         takes=record.takes,
+        fair=settings.fair,
     )
 
 

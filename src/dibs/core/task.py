@@ -216,8 +216,9 @@ class LeasedTask(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True
     name: str
     args: bytes
     priority: int
-    effective: float
-    """Its effective priority when it was claimed."""
+    rank: int
+    scale: Duration
+    """Microseconds per point of priority: with `rank` its effective priority at any instant."""
     options: Resolved
     attempts: int = 0
     losses: int = 0
@@ -229,6 +230,13 @@ class LeasedTask(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True
     tenant: str = ""
     workflow: str | None = None
     takes: bool = False
+    fair: bool = False
+    """Its queue has fair shares: turns decided when it was claimed, not its rank alone."""
+
+    @property
+    def effective(self) -> float:
+        """Its effective priority when it was claimed."""
+        return (self.claimed_at - self.rank) / self.scale
 
     @property
     def attempt(self) -> int:

@@ -1,75 +1,93 @@
-"""Tasks that are leased but not started: most urgent first.
+"""Tasks that are leased but not started, in the order in which one claim would give them now.
 
-Each claim's tasks keep the order that the store gave them. Between claims the heads are compared by the effective
-priority that they had when they were claimed: within the tenth of a second that a buffer lasts, ageing changes nothing.
+Inside a lane of a queue that is the order of ranks, which no instant changes, whichever claims the tasks came from.
+Lanes and queues are merged by their heads as claims merge them: by the effective priorities at one instant, that of the
+latest claim. Where shares are fair, turns decide and not ranks: such a queue is one lane, in the order of its claims.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
+from dibs.core.priority import merge_key
+from dibs.core.task import LeasedTask
+from dibs.core.times import Instant
 from dibs.worker.run import Run
 
-__all__ = ["Buffer", "urgency"]
+__all__ = ["Buffer"]
+
+TURNS = 0
+"""In place of its scale, for the lane of a fair queue."""
+
+Lane = tuple[str, int]
+"""A queue, and the scale of one of its lanes."""
 
 
-def urgency(run: Run) -> float:
-    """Smaller goes first."""
-    return -run.task.effective
+def lane_of(task: LeasedTask) -> Lane:
+    return (task.queue, TURNS if task.fair else task.scale)
+
+
+def place(run: Run) -> tuple[int, str]:
+    """Where a run stands in its lane."""
+    return (run.task.rank, run.task.id)
 
 
 class Buffer:
-    """One short queue per claim, merged by their heads."""
+    """One short queue per lane, merged by their heads."""
 
     def __init__(self, queues: tuple[str, ...] = (), in_order: bool = False) -> None:
-        self._claims: list[deque[Run]] = []
+        self._lanes: dict[Lane, deque[Run]] = {}
         self._size = 0
-        self._order = {queue: place for place, queue in enumerate(queues)} if in_order else {}
+        self._now: Instant = 0
+        self._order = {queue: number for number, queue in enumerate(dict.fromkeys(queues))}
+        self._in_order = in_order
 
     def __len__(self) -> int:
         return self._size
 
     def __iter__(self) -> Iterator[Run]:
-        return (run for claim in self._claims for run in claim)
+        return (run for lane in self._lanes.values() for run in lane)
 
     def add(self, runs: Iterable[Run]) -> None:
         """The tasks of one claim, most urgent first."""
-        claim = deque(runs)
-        if claim:
-            self._claims.append(claim)
-            self._size += len(claim)
+        added: set[Lane] = set()
+        for run in runs:
+            lane = lane_of(run.task)
+            self._lanes.setdefault(lane, deque()).append(run)
+            added.add(lane)
+            self._size += 1
+            self._now = max(self._now, run.task.claimed_at)
+        for lane in added:
+            if lane[1] != TURNS:
+                self._lanes[lane] = deque(sorted(self._lanes[lane], key=place))
 
-    def head(self) -> Run:
-        """The run to start next."""
-        return self._best()[0]
-
-    def pop(self) -> Run:
-        claim = self._best()
-        run = claim.popleft()
-        self._size -= 1
-        if not claim:
-            self._claims.remove(claim)
+    def pop(self, may_start: Callable[[Run], bool] | None = None) -> Run | None:
+        """The run to start next, of those that may; None if there is none."""
+        if may_start is None:
+            heads = [lane[0] for lane in self._lanes.values()]
+        else:  # the more urgent ones of another tenant may stand behind one that may not
+            heads = [run for lane in self._lanes.values() if (run := next(filter(may_start, lane), None)) is not None]
+        if not heads:
+            return None
+        run = heads[0] if len(heads) == 1 else min(heads, key=self._turn)
+        self.drop(run)
         return run
+
+    def _turn(self, run: Run) -> tuple[float, ...]:
+        task = run.task
+        order = self._order.get(task.queue, 0)
+        key = merge_key((self._now - task.rank) / task.scale, task.ready_at, order)
+        return (order, *key, task.scale) if self._in_order else (*key, task.scale)
 
     def drop(self, run: Run) -> bool:
         """Take one run out, wherever it stands."""
-        for claim in self._claims:
-            if run in claim:
-                claim.remove(run)
-                self._size -= 1
-                if not claim:
-                    self._claims.remove(claim)
-                return True
-        return False
-
-    def clear(self) -> list[Run]:
-        """Take everything out."""
-        runs = list(self)
-        self._claims, self._size = [], 0
-        return runs
-
-    def _best(self) -> deque[Run]:
-        if len(self._claims) == 1:
-            return self._claims[0]
-        return min(self._claims, key=lambda claim: (self._order.get(claim[0].task.queue, 0), urgency(claim[0])))
+        key = lane_of(run.task)
+        lane = self._lanes.get(key, ())
+        if run not in lane:
+            return False
+        self._lanes[key].remove(run)
+        self._size -= 1
+        if len(lane) == 0:
+            del self._lanes[key]
+        return True

@@ -31,7 +31,9 @@ PREFETCH_WINDOW = 0.1
 
 MOST_PREFETCH = 1000
 STALE = 0.5
-"""A buffer that has stood still for this many seconds goes back to the store: others may have free slots."""
+"""What could not be started for this many seconds goes back to the store: others may have free slots, and as long as
+there is much in the buffer nothing is claimed, however urgent."""
+LOOK_AT_BUFFER = 0.1
 
 MOST_UNSETTLED = 4000
 """Claims wait while the store owes answers to this many settlements."""
@@ -243,7 +245,7 @@ class Fetcher:
     def _watch_buffer(self) -> None:
         """Look at the buffer again in a while, as long as there is anything in it."""
         if self._watch is None and len(self._runs.buffer):
-            self._watch = asyncio.get_running_loop().call_later(STALE, self._look_at_buffer)
+            self._watch = asyncio.get_running_loop().call_later(LOOK_AT_BUFFER, self._look_at_buffer)
 
     def _look_at_buffer(self) -> None:
         self._watch = None
@@ -251,9 +253,14 @@ class Fetcher:
         self._watch_buffer()
 
     def release_stale(self) -> None:
-        """Hand back a buffer that stands still because the tasks before it turned out to be slow."""
-        last_started = self._runs.last_started
-        if len(self._runs.buffer) and time.monotonic() - last_started > STALE:
+        """Hand back what waits in the buffer because the tasks before it turned out to be slow.
+
+        What waits for slots that are reserved stays as long as others start: it would only be fetched again.
+        """
+        last_started, long_ago = self._runs.last_started, time.monotonic() - STALE
+        if self._ceilings and last_started > long_ago:
+            return
+        count = self._runs.release_buffer("not started in time; handed back for others", long_ago)
+        if count:
             self._stale_since = last_started
-            count = self._runs.release_buffer("not started in time; handed back for others")
             log.debug("Handed back %d tasks that could not be started in time.", count)

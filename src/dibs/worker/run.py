@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from enum import StrEnum
 
@@ -46,6 +47,7 @@ class Run:
         "named_in_log",
         "nudge",
         "progress",
+        "received",
         "returned",
         "settled",
         "span",
@@ -66,6 +68,7 @@ class Run:
         self.span: Duration = task.lease_expires_at - task.claimed_at
         self.valid_until = claimed + self.span / SECOND
         self.nudge = nudge
+        self.received = time.monotonic()
         self.started: float | None = None
         self.timeout_at: float | None = None
         self.timer: asyncio.TimerHandle | None = None

@@ -91,7 +91,6 @@ class Runs:
         """Take on what a claim gave, and start what there are slots for."""
         definitions, nudge = self._hub.definitions, self.nudge
         runs: list[Run] = []
-        suspects: list[Run] = []
         for task in tasks:
             there = self.held.get(task.id)
             if there is not None:
@@ -99,20 +98,22 @@ class Runs:
                     continue  # a repeated claim gives again what an earlier reply had given
                 self.stop(there, Stop.LOST)  # lost, and claimed again by ourselves
             run = self.held[task.id] = Run(task, definitions[task.name], claimed, nudge)
-            (runs if task.losses < SUSPICIOUS else suspects).append(run)
-        if suspects:
-            runs += self._alone(suspects)
+            runs.append(run)
+        suspects = [run for run in runs if run.task.losses >= SUSPICIOUS]
+        if suspects and not self._hold_one(suspects):
+            runs = [run for run in runs if run.task.losses < SUSPICIOUS]
         self.buffer.add(runs)
         self.fill()
 
-    def _alone(self, suspects: list[Run]) -> list[Run]:
+    def _hold_one(self, suspects: list[Run]) -> bool:
         """Of tasks that have lost worker after worker, one at a time, so that a killer takes none of the others along.
 
-        If there are several, all go back: one that started now might end this process before the others have left.
+        If there are several, all go back (False): one that started now might end this process before the others have
+        left.
         """
         held = sum(run.task.losses >= SUSPICIOUS and not run.settled for run in self.held.values())
         if held == 1:
-            return suspects
+            return True
         first, *others = suspects
         for run in others if held == len(suspects) else suspects:
             spread = 1 + random.random() * len(suspects) / AT_A_TIME
@@ -120,15 +121,16 @@ class Runs:
             self._settle(run, outcome.put_off(run.task, delay))
         if held == len(suspects):  # after the others, which must be gone when it comes back
             self._settle(first, outcome.put_off(first.task, 0))
-        return []
+        return False
 
     def fill(self) -> None:
         """Start buffered runs while there are slots for them."""
-        buffer = self.buffer
-        while self.busy < self._concurrency and len(buffer) and not self.leaving:
-            if self._ceilings and not self._may_start(buffer.head()):
+        buffer, may_start = self.buffer, self._may_start if self._ceilings else None
+        while self.busy < self._concurrency and not self.leaving:
+            run = buffer.pop(may_start)
+            if run is None:
                 return
-            self._start(buffer.pop())
+            self._start(run)
 
     def _may_start(self, run: Run) -> bool:
         """Whether starting this leaves the reserved slots free."""
@@ -357,10 +359,11 @@ class Runs:
         self.leaving = True
         self.release_buffer("the worker is leaving")
 
-    def release_buffer(self, note: str) -> int:
-        """Hand back what has not started."""
-        runs = self.buffer.clear()
+    def release_buffer(self, note: str, received_before: float | None = None) -> int:
+        """Hand back what has not started: all of it, or what has been here since before some instant."""
+        runs = [run for run in self.buffer if received_before is None or run.received < received_before]
         for run in runs:
+            self.buffer.drop(run)
             self._settle(run, outcome.released(run.task, note))
         return len(runs)
 

@@ -61,7 +61,7 @@ async def claim_once(store: Store, request: ClaimRequest, now: Instant | None, c
     """`Care` if something has to be done first, unless it is known to have been done (`careless`)."""
     queues = served_queues(store.catalog, request)
     if request.floors or any(is_chosen_from(store.catalog, queue) for _, queue in queues):
-        found = await store.write(serve, now, ONCE, request, careless, window_for(store, now))
+        found = await store.write(serve, now, ONCE, request, careless, window_for(store, now), now)
         if now is None:
             store.lookout.look(store.catalog)
         return found

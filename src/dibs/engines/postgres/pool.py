@@ -20,17 +20,29 @@ from dibs.core.options import shown
 from dibs.engines.postgres.faults import CROWDED, DRIVER_ERRORS, leaves_doubt, translation, words_of
 from dibs.errors import Closed, DibsError, InvalidOption, StoreBusy, StoreUnavailable
 
-__all__ = ["GOODBYE_SECONDS", "LOOK", "WRITE", "Address", "Connection", "Pool", "hosts_of", "transaction"]
+__all__ = [
+    "GOODBYE_SECONDS",
+    "LONGEST_SILENCE",
+    "LOOK",
+    "WRITE",
+    "Address",
+    "Connection",
+    "Pool",
+    "hosts_of",
+    "transaction",
+]
 
 SERVER_SHARE = 0.9
 """The part of a statement's time after which the server ends it."""
 
-LONGEST_THOUGHT = 5000
-"""Milliseconds that we may take between two statements of a transaction. Mostly it is less than one."""
+LONGEST_SILENCE = 5000
+"""Milliseconds that we may take between two statements of a transaction. Mostly it is less than one. For so long a
+process that is stopped in the middle of a transaction keeps its locks from others; one whose loop was blocked for
+longer has to begin again."""
 
 GOODBYE_SECONDS = 2.0
-RECEIVED_AT_ONCE = 64 * 1024
 """How long closing waits for a server that may not answer any more."""
+RECEIVED_AT_ONCE = 64 * 1024
 
 WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED"
 LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -110,10 +122,11 @@ def limits_for(address: Address) -> dict[str, str]:
     """The server ends what takes too long, a little before we stop waiting: then it is known that nothing was done.
 
     It does so too when we are gone and can't ask for it any more. A process that is stopped in the middle of a
-    transaction (a laptop that sleeps, a paused machine) keeps its locks from others for a few seconds only.
+    transaction (a laptop that sleeps, a paused machine) keeps its locks from others for a few seconds only. Through a
+    pooler, `functions/begin.sql` sees to that.
     """
     milliseconds = max(1, round(address.timeout * SERVER_SHARE * 1000))
-    idle = min(milliseconds, LONGEST_THOUGHT)
+    idle = min(milliseconds, LONGEST_SILENCE)
     return {"statement_timeout": str(milliseconds), "idle_in_transaction_session_timeout": str(idle)}
 
 

@@ -11,7 +11,7 @@ from collections import Counter as Tally
 from dibs.core.lease import PROMOTE_BATCH
 from dibs.core.limits import Scope
 from dibs.core.moves import leased
-from dibs.core.priority import effective
+from dibs.core.priority import scale
 from dibs.core.settings import FALLBACK
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, QueueState
@@ -30,7 +30,7 @@ from dibs.engines.values import Claimed, ClaimRequest, Counter
 __all__ = ["MOMENT", "Care", "given_before", "is_chosen_from", "leased_task", "serve", "served_queues", "streams_for"]
 
 MOMENT: Duration = SECOND // 10
-"""When to look again at what is due, but somebody has locked (the same as in `functions/claim.sql`)."""
+"""When to look again at what somebody else has locked (the same as in `functions/claim.sql`)."""
 
 
 class Care(Exception):  # not an error: something has to be done first
@@ -67,7 +67,7 @@ def streams_for(catalog: Catalog, queue: Queue, request: ClaimRequest) -> list[S
 def leased_task(row: Row, catalog: Catalog, now: Instant) -> LeasedTask:
     """`moves.leased`, straight from the row."""
     stream = catalog.stream(row["stream"])
-    facts = decode_facts(row["facts"])
+    facts, settings = decode_facts(row["facts"]), catalog.settings(stream.queue)
     return LeasedTask(
         id=str(row["id"]),
         lease=row["lease"],
@@ -78,7 +78,8 @@ def leased_task(row: Row, catalog: Catalog, now: Instant) -> LeasedTask:
         name=stream.name,
         args=row["args"],
         priority=facts.priority,
-        effective=effective(row["rank"], stream.lane, catalog.settings(stream.queue), now),
+        rank=row["rank"],
+        scale=scale(settings, stream.lane),
         options=facts.options or FALLBACK,
         attempts=facts.attempts,
         losses=facts.losses,
@@ -90,6 +91,7 @@ def leased_task(row: Row, catalog: Catalog, now: Instant) -> LeasedTask:
         tenant=facts.tenant,
         workflow=facts.workflow,
         takes=facts.takes,
+        fair=settings.fair,
     )
 
 
@@ -103,11 +105,17 @@ async def given_before(transaction: Transaction, request: ClaimRequest, window: 
     return Claimed(tasks, await next_due_in(transaction, request, window, window.bounds))
 
 
-async def serve(transaction: Transaction, request: ClaimRequest, careless: bool, window: Window) -> Claimed:
-    queues = served_queues(transaction.catalog, request)
-    locked = sorted(queue.name for _, queue in queues if is_chosen_from(transaction.catalog, queue))
-    if locked:
-        await transaction.value("lock_queues", locked)
+async def serve(
+    transaction: Transaction, request: ClaimRequest, careless: bool, window: Window, at: Instant | None
+) -> Claimed:
+    """`at`: now, None for the clock. It is read again after the wait for the queues that have to be locked."""
+    served = served_queues(transaction.catalog, request)
+    wanted = sorted(queue.name for _, queue in served if is_chosen_from(transaction.catalog, queue))
+    locked = wanted
+    if wanted:
+        several = len(request.queues) > 1  # whether or not the others have anything, or are there yet
+        locked, transaction.now = await transaction.row("lock_for_claim", wanted, at, several)
+    queues = [(order, queue) for order, queue in served if queue.name in locked or queue.name not in wanted]
     bounds = low, _ = window.bounds
     care, due = await transaction.row("care", transaction.now, low)
     if care and not careless:
@@ -121,6 +129,8 @@ async def serve(transaction: Transaction, request: ClaimRequest, careless: bool,
     if transaction.partitions:
         await let_forward(transaction)
     due_in = await next_due_in(transaction, request, window, bounds)
+    if len(locked) < len(wanted):
+        due_in = MOMENT if due_in is None else min(due_in, MOMENT)
     return Claimed(tasks, MOMENT if due_in == 0 and promoted < PROMOTE_BATCH else due_in)
 
 

@@ -21,7 +21,7 @@ from dibs.engines.postgres.cursors import RescueCursor
 from dibs.engines.postgres.faults import DRIVER_ERRORS, LOST, OCCUPIED, READ_ONLY, REPEATABLE, translation
 from dibs.engines.postgres.layout import prepare
 from dibs.engines.postgres.looking import Lookout
-from dibs.engines.postgres.pool import LOOK, WRITE, Address, Connection, Pool, transaction
+from dibs.engines.postgres.pool import LONGEST_SILENCE, LOOK, WRITE, Address, Connection, Pool, transaction
 from dibs.engines.postgres.pooling import check_direct_way, check_way
 from dibs.engines.postgres.presence import Presence
 from dibs.engines.postgres.readers import Readiness, lag_finding, out_of_reach
@@ -202,7 +202,9 @@ class Store:
         return answer
 
     async def begin(self, connection: Connection, now: Instant | None, reach: Reach) -> Transaction:
-        generation, instant = await connection.fetchrow(statement("begin", self.schema), now, reach.exclusive)
+        silence = LONGEST_SILENCE if self.address.pooled else None  # else the session has it
+        begin = statement("begin", self.schema)
+        generation, instant = await connection.fetchrow(begin, now, reach.exclusive, silence)
         catalog = self.catalog if self.catalog.generation == generation else await self.read_catalog(connection)
         locked = catalog.guarded if reach.queues is None else sorted({*reach.queues} & {*catalog.guarded})
         if locked:

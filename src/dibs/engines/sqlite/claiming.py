@@ -10,7 +10,7 @@ from msgspec import Struct
 from dibs.core.lease import EXPIRE_BATCH, PROMOTE_BATCH
 from dibs.core.limits import Scope
 from dibs.core.moves import expired, leased
-from dibs.core.priority import effective
+from dibs.core.priority import scale
 from dibs.core.settings import FALLBACK, QueueSettings
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, QueueState
@@ -238,7 +238,8 @@ def leased_task(head: Head, given: Given, stream: Stream, settings: QueueSetting
         name=stream.name,
         args=given.args.encode(),
         priority=facts.priority,
-        effective=effective(head.rank, stream.lane, settings, now),
+        rank=head.rank,
+        scale=scale(settings, stream.lane),
         options=facts.options or FALLBACK,
         attempts=facts.attempts,
         losses=facts.losses,
@@ -250,4 +251,5 @@ def leased_task(head: Head, given: Given, stream: Stream, settings: QueueSetting
         tenant=facts.tenant,
         workflow=facts.workflow,
         takes=facts.takes,
+        fair=settings.fair,
     )
