@@ -29,6 +29,7 @@ from dibs.runtime.environment import host
 from dibs.runtime.hub import Hub
 from dibs.worker.outcome import PERMANENT, unready
 from dibs.worker.payloads import arguments
+from dibs.worker.rescue import Rescue
 
 __all__ = ["Claim", "Consumer"]
 
@@ -50,6 +51,7 @@ class Claim:
         self.lease = Lease(task.id, task.lease)
         self.expires_at: datetime | None = when(task.lease_expires_at)
         self.cancelled = False
+        self.claimed = time.monotonic()
 
     def __repr__(self) -> str:
         return f"<Claim {self.name} {self.id} lease {self.lease.number}>"
@@ -64,6 +66,7 @@ class Consumer:
         self._name = ""
         self._sequences = itertools.count(1)
         self._rescued: Instant = 0
+        self._rescue = Rescue(hub.engine, hub.clock)
 
     @property
     def worker(self) -> str:
@@ -102,7 +105,7 @@ class Consumer:
         subscription = engine.subscribe([work_topic(queue) for queue in request.queues])
         try:
             while True:
-                await self._rescue()
+                await self._look_for_lost()
                 claimed = await engine.claim(request, now=self.hub.clock.store_now())
                 claims = await self._ready(claimed.tasks)
                 left = until - time.monotonic()
@@ -129,15 +132,16 @@ class Consumer:
                 claims.append(Claim(task, msgspec.json.decode(payload)))
         return claims
 
-    async def _rescue(self) -> None:
+    async def _look_for_lost(self) -> None:
         now = self.hub.clock.now()
-        if abs(now - self._rescued) >= RESCUE_EVERY:
+        if abs(now - self._rescued) >= RESCUE_EVERY and not self._rescue.holds_off(time.monotonic()):
             self._rescued = now
-            await self.hub.engine.rescue(now=self.hub.clock.store_now())
+            await self._rescue.look()
 
     async def aextend(self, claim: Claim, by: Span = 30.0, *, progress: float | None = None, message: str = "") -> None:
         """Keep a lease for `by` from now; raises LeaseLost if it is no longer yours. Sets `claim.cancelled`."""
-        extension = Extension(claim.lease, duration(by, "by"), progress, message)
+        ran = round((time.monotonic() - claim.claimed) * SECOND)
+        extension = Extension(claim.lease, duration(by, "by"), progress, message, ran)
         answers = await self.hub.runner.arun(self.hub.engine.extend([extension], now=self.hub.clock.store_now()))
         answer = answers[0]
         if answer.outcome is ExtendOutcome.LOST:
