@@ -81,9 +81,8 @@ class Stalls:
 
     def lose_one(self, queue: str) -> str:
         """A lease that really is lost: its holder never speaks again."""
-        [lost] = self.crew.enqueue(1, "quick", "lost")
-        [claim] = self.crew.app.claim(["lost"], lease=LEASE)
-        assert claim.id == lost
+        [lost] = self.crew.enqueue(1, "quick", queue)
+        assert [claim.id for claim in self.crew.app.claim([queue], lease=LEASE)] == [lost]
         return lost
 
     def until_rescued(self, task: str) -> None:
@@ -147,8 +146,8 @@ def test_stalls_of_all_lengths_at_all_ages_of_the_leases(stalls: Stalls, length:
     """And after each, what is really lost is found."""
     for name in ("a", "b", "c"):
         stalls.start(name, lease=LEASE, concurrency=4 * ROUNDS)
-    for _ in range(ROUNDS):
-        lost = stalls.lose_one("lost")
+    for number in range(ROUNDS):
+        lost = stalls.lose_one(f"lost-{number}")
         began = time.monotonic()
         for age, name in zip(reversed(AGES), ("a", "b", "c"), strict=True):
             at = began + (AGES[-1] - age) * LEASE

@@ -22,7 +22,7 @@ from dibs.core.reference import result_of
 from dibs.core.retry import jitter, retry_delay
 from dibs.core.states import Reason
 from dibs.core.task import Failure, Lease, LeasedTask, Outcome, Settlement
-from dibs.core.times import SECOND, Instant, duration, when
+from dibs.core.times import MINUTE, SECOND, Instant, duration, when
 from dibs.engines.values import Claimed, ClaimRequest, ExtendOutcome, Extension, SettleOutcome, work_topic
 from dibs.errors import BlobStoreUnavailable, InvalidOption, LeaseLost
 from dibs.runtime.environment import host
@@ -36,6 +36,8 @@ __all__ = ["Claim", "Consumer"]
 log = logging.getLogger("dibs.client")
 
 RESCUE_EVERY = SECOND
+LONG_LOST = MINUTE
+"""Many claim once and leave. What ended so long ago they take at once: nobody else may ever look."""
 
 
 class Claim:
@@ -66,7 +68,7 @@ class Consumer:
         self._name = ""
         self._sequences = itertools.count(1)
         self._rescued: Instant = 0
-        self._rescue = Rescue(hub.engine, hub.clock)
+        self._rescue = Rescue(hub.engine, hub.clock, newcomer=LONG_LOST)
 
     @property
     def worker(self) -> str:
