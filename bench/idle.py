@@ -1,4 +1,7 @@
-"""What does an idle worker cost? Its share of a core and its memory, while it waits for work."""
+"""What does an idle worker cost? Its share of a core and its memory, while it waits for work.
+
+`--workers`: several on one store, of which the dearest counts. `--storm`: so many tasks are run before.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,12 @@ SETTLING = 2.0
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--storm", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="dibs-idle-") as place:
-        share, memory = watch(Path(place), options.seconds)
+        share, memory = watch(Path(place), options.seconds, options.workers, options.storm)
     report = {
         "cpu_percent": round(share, 3),
         "memory_mib": round(memory, 1),
@@ -39,23 +44,31 @@ def main() -> None:
     print(f"             {memory:.0f} MiB (under {MOST_MEMORY:.0f} MiB wanted)")
 
 
-def watch(place: Path, seconds: float) -> tuple[float, float]:
-    """Percent of one core, and resident MiB, over that time."""
+def watch(place: Path, seconds: float, workers: int, storm: int) -> tuple[float, float]:
+    """Percent of one core, and resident MiB, over that time, of the one that takes most."""
     url = f"sqlite:///{place}/idle.db"
     with make_app(url) as app, Crew("dibs.cli.bench_app:app", url, place, 10, QUEUES) as crew:
-        app.task_named("bench.nothing").enqueue(number=1)
-        crew.start(1)
+        task = app.task_named("bench.nothing")
+        handles = task.enqueue_many([{"number": number} for number in range(storm)])
+        crew.start(workers)
         crew.ready(app)
-        process = psutil.Process(crew.pid(crew.names[0]))
+        app.wait(handles)
+        processes = [psutil.Process(crew.pid(name)) for name in crew.names]
         time.sleep(SETTLING)
-        before = process.cpu_times()
+        before = [used(process) for process in processes]
         began = time.monotonic()
         time.sleep(seconds)
-        after = process.cpu_times()
-        used = after.user + after.system - before.user - before.system
-        memory = process.memory_info().rss / 2**20
+        after = [used(process) for process in processes]
+        took = time.monotonic() - began
+        memory = max(process.memory_info().rss for process in processes) / 2**20
         crew.stop()
-        return used / (time.monotonic() - began) * 100, memory
+    return max(late - early for early, late in zip(before, after, strict=True)) / took * 100, memory
+
+
+def used(process: psutil.Process) -> float:
+    """Seconds of a core, so far."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 if __name__ == "__main__":

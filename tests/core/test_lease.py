@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.core.lease import LONGEST_RUN, extended, heartbeat_interval, rewound
+from dibs.core.lease import LONGEST_RUN, heartbeat_interval, is_exhausted, rewound, span_left, taken_until
 from dibs.core.moves import admit, claimed, lost, promoted, settled
 from dibs.core.settings import QueueSettings
 from dibs.core.states import State
@@ -24,9 +24,17 @@ def test_two_beats_may_fail() -> None:
 
 @given(ran=spans, by=spans)
 def test_an_extended_lease_ends_within_the_longest_run(ran: Duration, by: Duration) -> None:
-    expires = extended(START, START + ran, by)
-    assert expires <= START + LONGEST_RUN
-    assert expires == START + ran + by or expires == START + LONGEST_RUN
+    span = span_left(by, ran)
+    assert 0 <= span <= by
+    assert ran + span <= max(ran, LONGEST_RUN)
+    assert span == by or is_exhausted(ran + span)
+
+
+def test_a_look_for_lost_tasks_that_was_held_up_takes_nothing() -> None:
+    assert taken_until(START, None, None) == START
+    assert taken_until(START, START - SECOND, START) == START - SECOND
+    assert taken_until(START, START - SECOND, START - 1) is None
+    assert taken_until(START, START + SECOND, None) == START, "the clock was set back"
 
 
 @given(waited=spans, ran=spans, delay=spans)

@@ -502,11 +502,11 @@ def test_leases_that_ended_lately_are_taken_back_though_looking_at_all_fails(mon
             store.opened_at = time.monotonic() - settling.NEWCOMER_SECONDS
             take_back, lows = settling.take_back, []
 
-            async def impatient(transaction: Transaction, low: int, absent: list[str]) -> tuple[Rescued, int]:
+            async def impatient(transaction: Transaction, low: int, *others: Any) -> Rescued:
                 lows.append(low)
                 if low == BEGINNING:
                     raise StoreBusy("too slow")
-                return await take_back(transaction, low, absent)
+                return await take_back(transaction, low, *others)
 
             monkeypatch.setattr(settling, "take_back", impatient)
             await engine.enqueue([new() for _ in range(3)], now=1)

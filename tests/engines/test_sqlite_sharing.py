@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
+import pytest
 from sqlite_help import beat, completed, new_task, opened, request
 
 from dibs.core.states import State
 from dibs.core.task import HistoryEvent, WorkerState
-from dibs.engines.sqlite import SqliteEngine
-from dibs.engines.values import SettleOutcome, work_topic
+from dibs.engines.sqlite import SqliteEngine, bells
+from dibs.engines.values import SettleOutcome, work_topic, worker_topic
 
 SCRIPT = Path(__file__).with_name("sqlite_process.py")
 PATIENCE = 30.0
@@ -115,6 +117,33 @@ def test_the_net_catches_what_the_bell_misses(tmp_path: Path) -> None:
     asyncio.run(go())
 
 
+@pytest.mark.parametrize("hears", [True, False])
+def test_the_commits_of_others_ring_no_heart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hears: bool) -> None:
+    """A heart that is rung writes: those of two idle workers would ring each other as often as anybody looks.
+
+    Without a socket a request to a worker is heard by that alone, and then a second may pass.
+    """
+    if not hears:
+        monkeypatch.setattr(bells, "bind", lambda *_: (None, None))
+
+    async def run() -> None:
+        path = tmp_path / "x.db"
+        async with opened(path) as engine:
+            work = engine.subscribe([work_topic("default")])
+            heart = engine.subscribe([worker_topic("w")])
+            waiting = asyncio.create_task(heart.wait(2.0))
+            with closing(sqlite3.connect(path)) as other, other:
+                other.execute("CREATE TABLE others (n)")
+            assert await work.wait(PATIENCE)
+            assert await waiting is not hears
+            await engine.ring([worker_topic("w")])
+            assert await heart.wait(PATIENCE)
+            work.close()
+            heart.close()
+
+    asyncio.run(run())
+
+
 def test_bells_of_the_dead_are_removed(tmp_path: Path) -> None:
     async def go() -> None:
         path = tmp_path / "x.db"
@@ -189,8 +218,8 @@ def test_a_living_worker_is_never_taken_for_dead(tmp_path: Path) -> None:
                 until = time.monotonic() + 1.5
                 while time.monotonic() < until:
                     for each in (engine, twin):
-                        assert await each.rescue() == await each.rescue()
-                        assert (await each.rescue()).workers == []
+                        rescued = await each.rescue()
+                        assert (rescued.lost, rescued.workers) == ([], [])
                         looked += 1
             assert looked > 2
             await engine.leave("mine")

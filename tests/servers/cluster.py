@@ -12,12 +12,14 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from pwd import getpwnam
 
 import asyncpg
+import psutil
 
 from servers.guarded import PATIENCE, free_port, new_folder, run_as
 from servers.guardian import identity
@@ -126,6 +128,21 @@ class Cluster:
     def restart(self, mode: str = "fast") -> None:
         self.stop(mode)
         self.start()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """All its processes stand still. The kernel still takes what clients send, and new connections."""
+        assert self.process is not None
+        first = psutil.Process(self.process.pid)
+        first.suspend()  # from now on there are no new ones
+        others = first.children(recursive=True)
+        try:
+            for process in others:
+                process.suspend()
+            yield
+        finally:
+            for process in [*others, first]:
+                process.resume()
 
     def promote(self) -> None:
         """Make a standby the primary."""

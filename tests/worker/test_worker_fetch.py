@@ -15,7 +15,6 @@ from dibs.core.settings import FALLBACK
 from dibs.core.states import State
 from dibs.core.task import HistoryEvent, LeasedTask
 from dibs.core.times import SECOND
-from dibs.engines.base import Engine
 from dibs.engines.memory import MemoryEngine
 from dibs.engines.values import ClaimRequest
 from dibs.errors import InvalidOption, StoreUnavailable
@@ -23,8 +22,9 @@ from dibs.runtime.clock import SystemClock
 from dibs.worker import Context, ExitCode, Worker, WorkerSettings, running
 from dibs.worker.buffer import Buffer
 from dibs.worker.fetch import MOST_PREFETCH, prefetch_for
-from dibs.worker.health import Backoff, StoreHealth
-from dibs.worker.housekeeping import GAP, Rescuer
+from dibs.worker.health import GAP, Backoff, StoreHealth
+from dibs.worker.housekeeping import Rescuer
+from dibs.worker.rescue import Rescue
 from dibs.worker.run import Run
 
 
@@ -345,26 +345,30 @@ def test_a_settlement_that_the_store_can_not_take_costs_nobody_else(
     assert record_of(app, handles[2].id).state is State.RUNNING
 
 
-def test_rescue_holds_off_after_an_outage_or_a_gap_in_time() -> None:
-    engine: Engine = MemoryEngine()
-    health = StoreHealth()
-    rescuer = Rescuer(engine, SystemClock(), health, lambda: 10.0)
-    assert not rescuer.holds_off(100.0)
-    rescuer.notice(0.1, 0.1, 100.0)
-    assert not rescuer.holds_off(100.0)
-    rescuer.notice(GAP + 1, 0.0, 100.0)
-    assert rescuer.holds_off(109.9)
-    assert not rescuer.holds_off(110.1)
-    rescuer.notice(0.0, GAP + 1, 200.0)  # the host slept: only the wall clock went on
-    assert rescuer.holds_off(209.9)
+def test_rescue_holds_off_after_an_outage_or_a_slow_answer() -> None:
+    now = 100.0
+    health = StoreHealth(lambda: now)
+    rescue = Rescue(MemoryEngine(), SystemClock(), lambda: 10.0)
+    rescuer = Rescuer(rescue, health)
+    with health.asking("claim"):
+        now += GAP
+    rescuer.notice(now)
+    assert not rescue.holds_off(now)
     health.regained_at, health.was_down_for = 300.0, GAP + 1
-    rescuer.notice(0.0, 0.0, 300.5)
-    assert rescuer.holds_off(309.9)
-    rescuer.notice(0.0, 0.0, 311.0)
-    assert not rescuer.holds_off(311.0)
+    rescuer.notice(300.5)
+    assert rescue.holds_off(309.9)
+    rescuer.notice(311.0)
+    assert not rescue.holds_off(311.0)
     health.regained_at, health.was_down_for = 400.0, 0.2  # a hiccup
-    rescuer.notice(0.0, 0.0, 400.5)
-    assert not rescuer.holds_off(400.5)
+    rescuer.notice(400.5)
+    assert not rescue.holds_off(400.5)
+    now = 500.0
+    with health.asking("keep leases"):
+        now += GAP + 0.1
+    rescuer.notice(505.0)
+    assert rescue.holds_off(512.5)
+    rescuer.notice(513.0)
+    assert not rescue.holds_off(513.0)
 
 
 def test_backoff_doubles_up_to_its_cap_with_jitter() -> None:
@@ -442,22 +446,23 @@ def test_a_failure_of_what_was_asked_before_the_store_came_back_is_no_new_outage
 def test_a_hiccup_does_not_keep_anybody_from_rescuing() -> None:
     now = 100.0
     health = StoreHealth(lambda: now)
-    rescuer = Rescuer(MemoryEngine(), SystemClock(), health, lambda: 10.0)
+    rescue = Rescue(MemoryEngine(), SystemClock(), lambda: 10.0)
+    rescuer = Rescuer(rescue, health)
     fail(health)
     now = 100.1
     answer(health)  # not believed yet: the next one may be seconds away in an idle worker
     now = 101.0
-    rescuer.notice(0.0, 0.0, now)
-    assert not rescuer.holds_off(now)
+    rescuer.notice(now)
+    assert not rescue.holds_off(now)
     fail(health)  # after all
     now = 101.2
     answer(health)
-    rescuer.notice(0.0, 0.0, now)
-    assert rescuer.holds_off(now), "after an outage one answer does not do"
+    rescuer.notice(now)
+    assert rescue.holds_off(now), "after an outage one answer does not do"
     now = 105.0
     answer(health)
-    rescuer.notice(0.0, 0.0, now)
-    assert rescuer.holds_off(114.9)
+    rescuer.notice(now)
+    assert rescue.holds_off(114.9)
 
 
 def test_the_leader_does_its_chores_and_resigns(app: Dibs) -> None:

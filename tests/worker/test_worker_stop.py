@@ -15,7 +15,7 @@ from dibs.core.states import Reason, State
 from dibs.core.task import HistoryEvent, WorkerState
 from dibs.engines.values import ClaimRequest
 from dibs.errors import LeaseLost, TaskCancelled
-from dibs.worker import Context, ExitCode, Worker, WorkerSettings
+from dibs.worker import Context, ExitCode, Worker, WorkerSettings, running
 
 
 def test_an_async_task_is_cancelled_at_its_timeout_and_retried(app: Dibs) -> None:
@@ -204,6 +204,75 @@ def test_a_lost_lease_stops_the_run_at_once(app: Dibs, caplog: pytest.LogCapture
     assert seen == [False]
     assert worker.stats().lost == 1
     assert record_of(app, handle.id).lease == 2
+
+
+def lose_all(app: Dibs, worker: Worker, ids: list[str]) -> None:
+    """Time passes for everybody else: the leases of these runs end, and the tasks are taken back."""
+    engine, runner = app.hub.engine, app.hub.runner
+    app.queues.pause("default")  # else they would run again at once
+    ended = max(record_of(app, each).lease_expires_at for each in ids) + 1
+    assert sorted(runner.run(engine.rescue(now=ended)).lost) == sorted(ids)
+    runner.run(engine.ring([f"worker:{worker.id}"]))
+    eventually(lambda: worker.stats().lost == len(ids))
+
+
+def test_runs_that_lost_their_lease_have_time_to_end(app: Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads can't be stopped. They did nothing wrong, and their worker does not leave because of them."""
+    monkeypatch.setattr(running, "GRACE", 0.01)
+    release = threading.Event()
+
+    @app.task
+    def hold() -> None:
+        release.wait(PATIENCE)
+
+    @app.task(timeout=0.5)
+    def hold_for_long() -> None:
+        release.wait(PATIENCE)
+
+    @app.task(queue="other")
+    async def quick() -> None:
+        await asyncio.sleep(0.1)  # in which the worker would have left
+
+    with app.worker(concurrency=5) as worker:
+        ids = [hold.enqueue().id for _ in range(3)] + [hold_for_long.enqueue().id]
+        eventually(lambda: worker.stats().running == 4)
+        lose_all(app, worker, ids)
+        quick.enqueue().result(timeout=PATIENCE)
+        eventually(lambda: worker.stats().leaked == 1)  # the one that is past its timeout, too
+        quick.enqueue().result(timeout=PATIENCE)
+        assert (worker.stats().leaked, worker.stats().running) == (1, 4)
+        release.set()
+        eventually(lambda: worker.stats().running == 0)
+        assert worker.stats().leaked == 0
+
+
+def test_a_worker_that_leaves_waits_for_runs_that_lost_their_lease(app: Dibs, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "dibs.worker")
+    ended: list[str] = []
+
+    @app.task
+    def hold(ctx: Context) -> None:
+        while not any("Waiting up to" in message for message in caplog.messages):
+            threading.Event().wait(0.01)
+        threading.Event().wait(0.2)  # in which the worker would have left
+        ended.append(ctx.id)
+
+    with app.worker() as worker:
+        handle = hold.enqueue()
+        eventually(lambda: worker.stats().running == 1)
+        lose_all(app, worker, [handle.id])
+        report = worker.stop()
+    assert ended == [handle.id]
+    assert report is not None
+    assert report.code is ExitCode.CLEAN
+
+
+def test_a_worker_with_nothing_to_wait_for_does_not_say_that_it_waits(
+    app: Dibs, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dibs.worker")
+    app.worker().start().stop()
+    assert not any("Waiting" in message for message in caplog.messages)
 
 
 def test_a_late_settlement_is_refused_logged_and_counted(app: Dibs, caplog: pytest.LogCaptureFixture) -> None:

@@ -35,19 +35,22 @@ from dibs.core.retry import jitter, retry_delay
 from dibs.core.settings import check_span
 from dibs.core.states import Reason
 from dibs.core.task import Failure, Lease, LeasedTask, Outcome, Settlement
-from dibs.core.times import SECOND, Instant, duration, patience, when
+from dibs.core.times import MINUTE, SECOND, Instant, duration, patience, when
 from dibs.engines.values import Claimed, ClaimRequest, ExtendOutcome, Extension, SettleOutcome, work_topic
 from dibs.errors import BlobStoreUnavailable, InvalidOption, LeaseLost
 from dibs.runtime.environment import host
 from dibs.runtime.hub import Hub
 from dibs.worker.outcome import MESSAGE_LIMIT, PERMANENT, describe, shorten, unready
 from dibs.worker.payloads import arguments
+from dibs.worker.rescue import Rescue
 
 __all__ = ["Claim", "Consumer"]
 
 log = logging.getLogger("dibs.client")
 
 RESCUE_EVERY = SECOND
+LONG_LOST = MINUTE
+"""Many claim once and leave. What ended so long ago they take at once: nobody else may ever look."""
 
 
 class Claim:
@@ -63,6 +66,7 @@ class Claim:
         self.lease = Lease(task.id, task.lease)
         self.expires_at: datetime | None = when(task.lease_expires_at)
         self.cancelled = False
+        self.claimed = time.monotonic()
 
     def __repr__(self) -> str:
         return f"<Claim {self.name} {self.id} lease {self.lease.number}>"
@@ -77,6 +81,7 @@ class Consumer:
         self._name = ""
         self._sequences = itertools.count(1)
         self._rescued: Instant = 0
+        self._rescue = Rescue(hub.engine, hub.clock, newcomer=LONG_LOST)
 
     @property
     def worker(self) -> str:
@@ -115,7 +120,7 @@ class Consumer:
         subscription = engine.subscribe([work_topic(queue) for queue in request.queues])
         try:
             while True:
-                await self._rescue()
+                await self._look_for_lost()
                 claimed = await engine.claim(request, now=self.hub.clock.store_now())
                 claims = await self._ready(claimed.tasks)
                 left = until - time.monotonic()
@@ -142,19 +147,21 @@ class Consumer:
                 claims.append(Claim(task, msgspec.json.decode(payload)))
         return claims
 
-    async def _rescue(self) -> None:
+    async def _look_for_lost(self) -> None:
         now = self.hub.clock.now()
-        if abs(now - self._rescued) >= RESCUE_EVERY:
+        if abs(now - self._rescued) >= RESCUE_EVERY and not self._rescue.holds_off(time.monotonic()):
             self._rescued = now
-            await self.hub.engine.rescue(now=self.hub.clock.store_now())
+            await self._rescue.look()
 
     async def aextend(self, claim: Claim, by: Span = 30.0, *, progress: float | None = None, message: str = "") -> None:
         """Keep a lease for `by` from now; raises LeaseLost if it is no longer yours. Sets `claim.cancelled`."""
+        check_kind(claim, "claim", Claim)
         extension = Extension(
-            check_kind(claim, "claim", Claim).lease,
+            claim.lease,
             check_span("lease", by, "by"),
             None if progress is None else check_fraction(progress, "progress"),
             check_note(message, "message"),
+            round((time.monotonic() - claim.claimed) * SECOND),
         )
         answers = await self.hub.runner.arun(self.hub.engine.extend([extension], now=self.hub.clock.store_now()))
         answer = answers[0]

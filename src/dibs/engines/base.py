@@ -179,8 +179,15 @@ class Engine(Protocol):
         """
         ...
 
-    async def rescue(self, *, now: Instant | None = None) -> Rescued:
-        """Take back tasks whose lease has ended or whose worker is dead: a bounded step that anyone may do."""
+    async def rescue(
+        self, *, ended_by: Instant | None = None, not_after: Instant | None = None, now: Instant | None = None
+    ) -> Rescued:
+        """Take back tasks whose lease has ended or whose worker is dead: a bounded step that anyone may do.
+
+        The caller says what it knows of the store's clock, lest it take tasks from the living after a stall.
+        `ended_by`: what it showed when the caller last looked; a lease that ended later is left alone. `not_after`:
+        what it can show now at most; if it is later, the call was held up, takes nothing and answers `stalled`.
+        """
         ...
 
     # Tasks: the admin verbs.

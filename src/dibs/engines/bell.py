@@ -65,6 +65,12 @@ class Bell:
                 if not listener.topics.isdisjoint(topics):
                     listener.wake()
 
+    def ring_kinds(self, *kinds: str) -> None:
+        """Wake whoever listens to a topic that begins with one of these."""
+        for listener in self._listeners:
+            if any(topic.startswith(kinds) for topic in listener.topics):
+                listener.wake()
+
     def ring_all(self) -> None:
         """Wake everybody: something may have happened."""
         for listener in self._listeners:

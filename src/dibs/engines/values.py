@@ -200,12 +200,13 @@ class Claimed(Struct, frozen=True):
 
 
 class Extension(Struct, frozen=True):
-    """Keep a lease for `by` from now; `progress` is 0…1."""
+    """Keep a lease for `by` from now; `progress` is 0…1; `ran` is how long its run lasts, by its holder's clock."""
 
     lease: Lease
     by: Duration
     progress: float | None = None
     message: str = ""
+    ran: Duration = 0
 
 
 class ExtendOutcome(StrEnum):
@@ -228,11 +229,16 @@ class SettleOutcome(StrEnum):
 
 
 class Rescued(Struct, frozen=True):
-    """What `rescue` did: tasks whose leases had ended (retried, dead or cancelled), and workers found dead."""
+    """What `rescue` did: tasks whose leases had ended (retried, dead or cancelled), and workers found dead.
+
+    `at` is what the store's clock showed. `stalled`: later than the caller had allowed for, so nothing was taken.
+    """
 
     lost: list[str] = []
     workers: list[str] = []
     more: bool = False
+    at: Instant = 0
+    stalled: bool = False
 
 
 class CancelOutcome(StrEnum):

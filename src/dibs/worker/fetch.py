@@ -222,7 +222,8 @@ class Fetcher:
         self._repeat = False
         self._backoff.reset()
         if claimed.tasks:
-            self.hurry(min(task.lease_expires_at - task.claimed_at for task in claimed.tasks) / SECOND)
+            shortest = min(task.lease_expires_at - task.claimed_at for task in claimed.tasks)
+            self.hurry(shortest / SECOND - (time.monotonic() - sent))
             self._runs.accept(claimed.tasks, sent)
             self._watch_buffer()
         return claimed

@@ -18,6 +18,9 @@ log = logging.getLogger("dibs.worker")
 HICCUP = 1.0
 """An outage of this many seconds can't have cost anybody a lease."""
 
+GAP = 2.5
+"""Seconds for an answer after which it counts as a stall: others may have waited as long, and lost their leases."""
+
 DYING = 0.25
 """Seconds after a failure in which an answer is not believed: a server that stops ends its sessions one by one."""
 
@@ -51,6 +54,8 @@ class StoreHealth:
         """The first answer after the last failure."""
         self.regained_at: float | None = None
         self.was_down_for = 0.0
+        self.stalled_at: float | None = None
+        """When something was last answered that took too long."""
 
     @property
     def down(self) -> bool:
@@ -67,6 +72,9 @@ class StoreHealth:
         except StoreError as error:
             self._failed(error, doing, asked_at)
             raise
+        now = self._monotonic()
+        if now - asked_at > GAP:
+            self.stalled_at = now
         if self._down_since is not None:
             self._answered(asked_at)
 

@@ -36,6 +36,9 @@ FIRST_BEAT = 5.0
 PROGRESS_INTERVAL = 0.1
 """Seconds between two deliveries of progress."""
 
+CLOCK_SET = 1.0
+"""Seconds by which the wall clock has moved against the one that only goes on: it was set, or the machine slept."""
+
 LOOK_INTERVAL = 1.0
 """Seconds between two looks at the worker's loop, while something runs on it."""
 
@@ -78,6 +81,7 @@ class Heart:
         self._next_beat = 0.0
         self._interval = LONGEST_INTERVAL
         self._ticked = time.monotonic()
+        self._wall_ahead = time.time() - self._ticked
         self._tick_asked = 0.0
         self.failure: BaseException | None = None
 
@@ -109,7 +113,7 @@ class Heart:
             self._call(self._set_wake)
 
     def hurry(self, span: float) -> None:
-        """There is a lease of `span` seconds: beat often enough for it."""
+        """There is a lease with `span` seconds left: beat often enough for it."""
         interval = heartbeat_interval(round(span * SECOND)) / SECOND
         if interval < self._interval:
             self._interval = interval
@@ -203,7 +207,7 @@ class Heart:
         """Whatever is due: everything when a beat is due or the bell rang, else only what was asked for."""
         now = time.monotonic()
         self._look(now)
-        asked, self._asked = self._asked, False
+        asked, self._asked = self._asked or self._clock_was_set(now), False
         due = now >= self._next_beat
         news = self._nudged and now >= self._next_news
         if news:
@@ -222,6 +226,11 @@ class Heart:
             self._interval = min(interval, LONGEST_INTERVAL)
             self._next_beat = now + self._interval
 
+    def _clock_was_set(self, now: float) -> bool:
+        """If so, and it is the store's own, every lease may have run out: they are kept now, not at the next beat."""
+        before, self._wall_ahead = self._wall_ahead, time.time() - now
+        return abs(self._wall_ahead - before) > CLOCK_SET
+
     async def _extend(self, now: float, *, everything: bool, due: bool, news: bool) -> None:
         """One call for all runs inside their timeout: all of them, those that need it, or those that have news."""
         chosen: list[Run] = []
@@ -234,7 +243,7 @@ class Heart:
             aged = run.valid_until - now < 0.7 * run.span / SECOND
             if everything or has_news or (due and aged):
                 chosen.append(run)
-                extensions.append(extension_of(run))
+                extensions.append(extension_of(run, now))
         if not chosen:
             return
         try:
@@ -334,10 +343,11 @@ class Heart:
         )
 
 
-def extension_of(run: Run) -> Extension:
+def extension_of(run: Run, now: float) -> Extension:
     """Take a run's news along."""
     progress, run.progress = run.progress, None
     wanted, run.wanted_lease = run.wanted_lease, None
     by = run.span if wanted is None else max(run.span, round(wanted * SECOND))
     lease = Lease(run.task.id, run.task.lease)
-    return Extension(lease, by, *progress) if progress is not None else Extension(lease, by)
+    fraction, message = progress if progress is not None else (None, "")
+    return Extension(lease, by, fraction, message, round((now - run.claimed) * SECOND))

@@ -15,6 +15,7 @@ from dibs.engines.values import Feature, Term
 from dibs.errors import StoreError
 from dibs.runtime.clock import Clock
 from dibs.worker.health import HICCUP, Backoff, StoreHealth
+from dibs.worker.rescue import Rescue
 
 __all__ = ["Leader", "Rescuer"]
 
@@ -23,13 +24,6 @@ log = logging.getLogger("dibs.worker")
 RESCUE_INTERVAL = 1.02
 """A little more than the second that an engine wants between two looks at an absent worker: two looks then do, and its
 tasks are back within 2.5 s."""
-
-LEAST_HOLDOFF = 8.0
-"""Seconds in which every worker that lives has reached a store that is back: its heart tries at least every 2.5 s, and
-gives up on an answer after 5."""
-
-GAP = 2.5
-"""A pause between two looks that is this many seconds longer than meant: the process, or its host, slept."""
 
 PRUNE_INTERVAL = 60.0
 """Seconds between two rounds of all chores. Those in `OFTEN` are done with every renewal of the term."""
@@ -41,54 +35,49 @@ MORE_INTERVAL = 0.05
 
 
 class Rescuer:
-    """Takes back lost tasks about once a second, but not right after an outage or a gap in time.
+    """Takes back lost tasks about once a second, but not right after an outage, a stall or a gap in time.
 
     Then every lease has run out while its holder may be as alive as we are: it gets one heartbeat interval to say so.
     """
 
-    def __init__(self, engine: Engine, clock: Clock, health: StoreHealth, holdoff: Callable[[], float]) -> None:
-        self._engine = engine
-        self._clock = clock
+    def __init__(self, rescue: Rescue, health: StoreHealth) -> None:
+        self._rescue = rescue
         self._health = health
-        self._holdoff = holdoff
-        self._not_before = 0.0
         self._seen_regained: float | None = None
+        self._seen_stalled: float | None = None
 
     async def run(self) -> None:
         """Until cancelled."""
         backoff = Backoff(first=RESCUE_INTERVAL)
         more = False
         while True:
-            wait = MORE_INTERVAL if more else RESCUE_INTERVAL * random.uniform(1.0, 1.12)
-            before, wall_before = time.monotonic(), time.time()
-            await asyncio.sleep(wait)
-            self.notice(time.monotonic() - before - wait, time.time() - wall_before - wait, time.monotonic())
-            if self.holds_off(time.monotonic()):
+            await asyncio.sleep(MORE_INTERVAL if more else RESCUE_INTERVAL * random.uniform(1.0, 1.12))
+            self.notice(time.monotonic())
+            if self._rescue.holds_off(time.monotonic()):
                 more = False
                 continue
             try:
                 with self._health.asking("look for lost tasks"):
-                    more = (await self._engine.rescue(now=self._clock.store_now())).more
+                    more = (await self._rescue.look()).more
                 backoff.reset()
             except StoreError:
                 await asyncio.sleep(backoff.next())
+                continue
+            if self._rescue.holds_off(time.monotonic()):
+                log.info("The store or this process stood still; leaving other workers' leases alone for a while.")
 
-    def holds_off(self, now: float) -> bool:
-        """Whether others' leases are to be left alone for now."""
-        return now < self._not_before
-
-    def notice(self, late: float, late_by_wall: float, now: float) -> None:
-        """Hold off if time has jumped or the store has come back."""
-        if max(late, late_by_wall) > GAP:
-            log.info("Time jumped by %.1f s; leaving other workers' leases alone for a while.", max(late, late_by_wall))
-            self._not_before = now + max(self._holdoff(), LEAST_HOLDOFF)
-        regained = self._health.regained_at
+    def notice(self, now: float) -> None:
+        """Hold off if the store is away, or has come back, or was slow to answer whatever it was asked."""
+        regained, stalled = self._health.regained_at, self._health.stalled_at
         if regained is not None and regained != self._seen_regained:
             self._seen_regained = regained
             if self._health.was_down_for > HICCUP:
-                self._not_before = max(self._not_before, regained + max(self._holdoff(), LEAST_HOLDOFF))
+                self._rescue.hold_off(regained)
+        if stalled is not None and stalled != self._seen_stalled:
+            self._seen_stalled = stalled
+            self._rescue.hold_off(stalled)
         if self._health.down:
-            self._not_before = max(self._not_before, now + RESCUE_INTERVAL)
+            self._rescue.leave_alone(now + RESCUE_INTERVAL)
 
 
 class Leader:

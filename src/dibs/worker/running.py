@@ -36,6 +36,10 @@ log = logging.getLogger("dibs.worker")
 GRACE = 1.0
 """Seconds that a coroutine has to end after it was cancelled; then its run is settled without it."""
 
+LOST_GRACE = 60.0
+"""Seconds that a run without a timeout has to end after its lease was lost. Most often it is a thread, which can only
+be told. It did nothing wrong, so its slot does not count as stuck before that."""
+
 SUSPICIOUS = MAX_LOSSES - 2
 """Losses from which on a task may be what kills its workers: such tasks are not held together with each other."""
 
@@ -263,12 +267,18 @@ class Runs:
         # A coroutine that was cancelled before its first step would never run, and never give back its slot.
         if run.entered and (not run.in_thread or why is Stop.TIMED_OUT or why is Stop.LOST):
             run.handle.cancel()
-        if why is not Stop.CANCELLED:
+        if why is Stop.LOST:
+            self._loop.call_later(self._time_to_end(run), self._give_up, run)
+        elif why is not Stop.CANCELLED:
             self._loop.call_later(GRACE, self._give_up, run)
+
+    def _time_to_end(self, run: Run) -> float:
+        """For how long a run that lost its lease may go on before its slot counts as stuck: until its timeout."""
+        return LOST_GRACE if run.timeout_at is None else max(0.0, run.timeout_at - time.monotonic()) + GRACE
 
     def _give_up(self, run: Run) -> None:
         """A stopped run that goes on: settle it without waiting for it, keep its slot until it ends."""
-        if run in self._live:
+        if run in self._live and not run.leaked:
             log.warning("%s %s was stopped (%s) but goes on.", run.task.name, run.task.id, run.stop)
             run.leaked = True
             self.leaked += 1
@@ -370,6 +380,10 @@ class Runs:
     def active(self) -> list[Run]:
         """Runs that have started and are not settled."""
         return [run for run in self._live if not run.settled]
+
+    def ending(self) -> list[Run]:
+        """Runs that are worth waiting for: all that have started, but for those that were stopped and go on."""
+        return [run for run in self._live if not run.leaked]
 
     def current(self) -> Run | None:
         """The run whose coroutine the loop is executing right now; from any thread."""

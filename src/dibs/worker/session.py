@@ -26,6 +26,7 @@ from dibs.worker.housekeeping import Leader, Rescuer
 from dibs.worker.minutes import MinuteRecorder
 from dibs.worker.processes import Processes
 from dibs.worker.reports import Reports
+from dibs.worker.rescue import Rescue
 from dibs.worker.run import Stop
 from dibs.worker.running import GRACE, Runs
 from dibs.worker.scheduling import Scheduler
@@ -38,6 +39,7 @@ __all__ = ["Session", "stats_of"]
 
 log = logging.getLogger("dibs.worker")
 
+BEAT_ANSWER = 2.0
 SIGN_OFF = 5.0
 """Seconds for the last settlements, and as many for the last sign, once nothing runs any more."""
 
@@ -65,7 +67,9 @@ class Session:
         deadline = time.monotonic() + seconds
         if not self._stopping.is_set():
             self._reason = reason
-            log.info("Worker %s stops: %s. Waiting up to %.0f s for running tasks.", self.id, reason, seconds)
+            waits = self.runs is not None and self.runs.ending()
+            patience = f" Waiting up to {seconds:.0f} s for running tasks." if waits else ""
+            log.info("Worker %s stops: %s.%s", self.id, reason, patience)
             self._deadline = deadline
             self._stopping.set()
             if self.runs is not None:
@@ -114,7 +118,7 @@ class Session:
         runs.nudge = self._heart.nudge
         runs.changed = self._changed
         runs.due_in = self._fetcher.due_in
-        self._rescuer = Rescuer(hub.engine, hub.clock, health, self._holdoff)
+        self._rescuer = Rescuer(Rescue(hub.engine, hub.clock, self._holdoff), health)
         self._leader = leader = Leader(hub.engine, hub.clock, health, self.id)
         self._scheduler = Scheduler(hub, health, leader)
         leader.gained = self._scheduler.wake
@@ -143,8 +147,9 @@ class Session:
         return service
 
     def _holdoff(self) -> float:
+        """Seconds in which everybody has beaten once, and a little for the answer."""
         span = self.settings.lease_span() or FALLBACK.lease
-        return heartbeat_interval(span) / SECOND
+        return heartbeat_interval(span) / SECOND + BEAT_ANSWER
 
     def _sign(self) -> Beat:
         """The sign of life; from the heart's thread."""
@@ -224,7 +229,7 @@ class Session:
     async def _finish_runs(self) -> None:
         """Wait for running tasks until the deadline, which a second signal may move."""
         assert self.runs is not None
-        while self.runs.active() and self._left() > 0:
+        while self.runs.ending() and self._left() > 0:
             await self._next_turn(self._left())
 
     async def _until_quiet(self, seconds: float) -> None:

@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import sys
+import threading
 from pathlib import Path
 
 from dibs.client.app import Dibs
@@ -39,6 +40,15 @@ async def hold(ctx: Context, gate: str) -> str:
     note(ctx)
     while not (folder / gate).exists():
         await asyncio.sleep(0.1)
+    return "marked"
+
+
+@app.task(name="hold_thread")
+def hold_thread(ctx: Context, gate: str) -> str:
+    """The same in a thread, which nobody can stop."""
+    note(ctx)
+    while not (folder / gate).exists():
+        threading.Event().wait(0.1)
     return "marked"
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from dibs.core.lease import LONGEST_RUN, extended
+from dibs.core.lease import is_exhausted, span_left
 from dibs.core.moves import lost, settled
 from dibs.core.states import UNFINISHED, State
 from dibs.core.task import HistoryEntry, HistoryEvent, Outcome, Settlement, TaskRecord
-from dibs.core.times import Duration, Instant
+from dibs.core.times import Instant
 from dibs.engines.deciding.facts import decode_facts
 from dibs.engines.deciding.records import Ledger
 from dibs.engines.deciding.transaction import Transaction
-from dibs.engines.values import Counter, ExtendAnswer, ExtendOutcome, SettleOutcome
+from dibs.engines.values import Counter, ExtendAnswer, ExtendOutcome, Extension, SettleOutcome
 
 __all__ = ["Part", "held_answer", "lose_all", "settle_one", "without_repeats"]
 
@@ -56,13 +56,12 @@ def refuse(transaction: Transaction, records: Ledger, settlement: Settlement) ->
     return SettleOutcome.REFUSED
 
 
-def held_answer(started_at: Instant, now: Instant, by: Duration, facts: str | bytes | None) -> ExtendAnswer:
+def held_answer(extension: Extension, now: Instant, facts: str | bytes | None) -> ExtendAnswer:
     """The answer to who holds a current lease. `facts` are there only if the task has been asked to stop."""
-    expires_at = extended(started_at, now, by)
+    expires_at = now + span_left(extension.by, extension.ran)
     if facts is not None:
         return ExtendAnswer(ExtendOutcome.CANCEL, expires_at, decode_facts(facts).cancel_reason or "")
-    over = now >= started_at + LONGEST_RUN
-    return ExtendAnswer(ExtendOutcome.EXHAUSTED if over else ExtendOutcome.HELD, expires_at)
+    return ExtendAnswer(ExtendOutcome.EXHAUSTED if is_exhausted(extension.ran) else ExtendOutcome.HELD, expires_at)
 
 
 def lose_all(transaction: Transaction, records: Ledger, running: Iterable[TaskRecord]) -> list[str]:

@@ -135,8 +135,10 @@ class MemoryEngine:
     async def settle(self, settlements: Sequence[Settlement], *, now: Instant | None = None) -> list[SettleOutcome]:
         return self._do(reporting.settle, settlements, now=now)
 
-    async def rescue(self, *, now: Instant | None = None) -> Rescued:
-        return self._do(reporting.rescue, now=now)
+    async def rescue(
+        self, *, ended_by: Instant | None = None, not_after: Instant | None = None, now: Instant | None = None
+    ) -> Rescued:
+        return self._do(reporting.rescue, ended_by, not_after, now=now)
 
     async def cancel(
         self, ids: Sequence[str], *, note: str = "", actor: str = "", now: Instant | None = None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from dibs.core.lease import LONGEST_RUN, RESCUE_BATCH, extended
+from dibs.core.lease import RESCUE_BATCH, is_exhausted, span_left, taken_until
 from dibs.core.moves import lost, settled
 from dibs.core.states import UNFINISHED, WAITING, State
 from dibs.core.task import HistoryEntry, HistoryEvent, Lease, Outcome, Settlement, WorkerState
@@ -41,16 +41,15 @@ def extend_one(store: Store, extension: Extension, now: Instant) -> ExtendAnswer
     if not holds(store, extension.lease):
         return ExtendAnswer(ExtendOutcome.LOST)
     record = store.tasks[extension.lease.id]
-    assert record.started_at is not None
-    changes: dict[str, object] = {"lease_expires_at": extended(record.started_at, now, extension.by)}
+    changes: dict[str, object] = {"lease_expires_at": now + span_left(extension.by, extension.ran)}
     if extension.progress is not None:
         changes |= {"progress": extension.progress, "progress_message": extension.message}
     record = structs.replace(record, **changes)
     store.put(record)
     if record.cancel_reason is not None:
         return ExtendAnswer(ExtendOutcome.CANCEL, record.lease_expires_at, record.cancel_reason)
-    over = now >= (record.started_at or 0) + LONGEST_RUN
-    return ExtendAnswer(ExtendOutcome.EXHAUSTED if over else ExtendOutcome.HELD, record.lease_expires_at)
+    outcome = ExtendOutcome.EXHAUSTED if is_exhausted(extension.ran) else ExtendOutcome.HELD
+    return ExtendAnswer(outcome, record.lease_expires_at)
 
 
 def settle(store: Store, settlements: Sequence[Settlement], now: Instant) -> list[SettleOutcome]:
@@ -85,10 +84,13 @@ def refuse(store: Store, settlement: Settlement, now: Instant) -> SettleOutcome:
     return SettleOutcome.REFUSED
 
 
-def rescue(store: Store, now: Instant) -> Rescued:
+def rescue(store: Store, ended_by: Instant | None, not_after: Instant | None, now: Instant) -> Rescued:
     """Take back what expired leases held; mark workers whose record has expired."""
+    until = taken_until(now, ended_by, not_after)
+    if until is None:
+        return Rescued(at=now, stalled=True)
     found: list[str] = []
-    while len(found) < RESCUE_BATCH and (record := store.pop_expired(now)) is not None:
+    while len(found) < RESCUE_BATCH and (record := store.pop_expired(until)) is not None:
         after, entry = lost(record, store.standing(record.queue), now)
         store.put(after, entry)
         store.counters[record.queue][Counter.LOSSES] += 1
@@ -96,12 +98,12 @@ def rescue(store: Store, now: Instant) -> Rescued:
         found.append(record.id)
     dead = []
     for worker in store.workers.values():
-        if worker.state is not WorkerState.DEAD and worker.expires_at <= now:
+        if worker.state is not WorkerState.DEAD and worker.expires_at <= until:
             worker.state = WorkerState.DEAD
             dead.append(worker.id)
     if store.term is not None and store.term.worker in dead:
         store.term = Term(store.term.number, "", 0)
-    return Rescued(found, dead, len(found) == RESCUE_BATCH)
+    return Rescued(found, dead, len(found) == RESCUE_BATCH, now)
 
 
 def tell(store: Store, queue: str, state: State) -> None:

@@ -165,8 +165,10 @@ class PostgresEngine:
     async def settle(self, settlements: Sequence[Settlement], *, now: Instant | None = None) -> list[SettleOutcome]:
         return await settling.settle(self._opened(), settlements, now)
 
-    async def rescue(self, *, now: Instant | None = None) -> Rescued:
-        return await settling.rescue(self._opened(), now)
+    async def rescue(
+        self, *, ended_by: Instant | None = None, not_after: Instant | None = None, now: Instant | None = None
+    ) -> Rescued:
+        return await settling.rescue(self._opened(), ended_by, not_after, now)
 
     # Tasks: the admin verbs.
 

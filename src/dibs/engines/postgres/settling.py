@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Sequence
 
-from dibs.core.lease import LONGEST_RUN, RESCUE_BATCH
+from dibs.core.lease import RESCUE_BATCH, span_left, taken_until
 from dibs.core.task import Lease, Outcome, Settlement
 from dibs.core.times import Instant
 from dibs.engines.deciding.encoding import encode
@@ -85,19 +85,19 @@ async def extend(store: Store, extensions: Sequence[Extension], now: Instant | N
         progress = None if each.progress is None else encode((each.progress, each.message))
         if progress is None and each.lease in merged:
             progress = merged[each.lease][1]
-        merged[each.lease] = (each.by, progress)
-    asked = sorted((lease.id, lease.number, by, progress) for lease, (by, progress) in merged.items())
-    rows = await store.rows("extend", now, *columns(asked, 4), LONGEST_RUN)
+        merged[each.lease] = (span_left(each.by, each.ran), progress)
+    asked = sorted((lease.id, lease.number, span, progress) for lease, (span, progress) in merged.items())
+    rows = await store.rows("extend", now, *columns(asked, 4))
     held = {Lease(str(row["id"]), row["lease"]): row for row in rows}
     return [
         ExtendAnswer(ExtendOutcome.LOST)
         if (row := held.get(each.lease)) is None
-        else held_answer(row["started_at"], row["now"], each.by, row["facts"])
+        else held_answer(each, row["now"], row["facts"])
         for each in extensions
     ]
 
 
-async def rescue(store: Store, now: Instant | None) -> Rescued:
+async def rescue(store: Store, ended_by: Instant | None, not_after: Instant | None, now: Instant | None) -> Rescued:
     """Take back what expired leases and lost workers held, but for rows that somebody is at; mark dead workers."""
     cursor, at = store.rescue_cursor, time.monotonic()
     low = cursor.low(at) if now is None else BEGINNING
@@ -105,7 +105,7 @@ async def rescue(store: Store, now: Instant | None) -> Rescued:
         low = END  # no lease has ended after that
     absent = await store.presence.absent()
     try:
-        rescued, instant = await store.write(take_back, now, TASKS, low, absent)
+        rescued = await store.write(take_back, now, TASKS, low, absent, ended_by, not_after)
     except StoreError as error:
         if now is not None or low != BEGINNING:
             raise
@@ -113,23 +113,31 @@ async def rescue(store: Store, now: Instant | None) -> Rescued:
         cursor.put_off(instant, at)
         log.warning("Could not look at all leases, only at those that ended lately: %s", error)
         low = cursor.low(at)
-        rescued, instant = await store.write(take_back, now, TASKS, low, absent)
-    if now is None and low != END:
-        cursor.learn(instant, at, ended=not rescued.more, full=low == BEGINNING)
+        rescued = await store.write(take_back, now, TASKS, low, absent, ended_by, not_after)
+    until = taken_until(rescued.at, ended_by, not_after)
+    if now is None and low != END and until is not None:
+        cursor.learn(until, at, ended=not rescued.more, full=low == BEGINNING)
     return rescued
 
 
-async def take_back(transaction: Transaction, low: Instant, absent: list[str]) -> tuple[Rescued, Instant]:
+async def take_back(
+    transaction: Transaction, low: Instant, absent: list[str], ended_by: Instant | None, not_after: Instant | None
+) -> Rescued:
+    """The clock is read once, at the beginning. What stops the server after that does no harm: what had ended before
+    it was read is all that is taken."""
+    until = taken_until(transaction.now, ended_by, not_after)
+    if until is None:
+        return Rescued(at=transaction.now, stalled=True)
     streams = list(transaction.catalog.streams)
-    expired = await lose(transaction, await transaction.rows("expired", transaction.now, RESCUE_BATCH, streams, low))
+    expired = await lose(transaction, await transaction.rows("expired", until, RESCUE_BATCH, streams, low))
     held: list[str] = []
     if absent:
         absent = [row["id"] for row in await transaction.rows("still_absent", absent)]
         held = await lose(transaction, await transaction.rows("running_of", absent, RESCUE_BATCH, streams))
         busy = {row["worker"] for row in await transaction.rows("has_running", absent, streams)}
         absent = [worker for worker in absent if worker not in busy]  # the others stay on the list for the rest
-    dead = await bury(transaction, absent)
-    return Rescued(expired + held, dead, RESCUE_BATCH in (len(expired), len(held))), transaction.now
+    dead = await bury(transaction, absent, until)
+    return Rescued(expired + held, dead, RESCUE_BATCH in (len(expired), len(held)), transaction.now)
 
 
 async def lose(transaction: Transaction, rows: list[Row]) -> list[str]:

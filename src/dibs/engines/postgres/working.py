@@ -9,6 +9,7 @@ import msgspec
 from msgspec import structs
 
 from dibs.core.task import WorkerState
+from dibs.core.times import Instant
 from dibs.engines.deciding.encoding import encode
 from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.transaction import Snapshot, Transaction
@@ -56,9 +57,9 @@ async def set_worker_state(transaction: Transaction, worker: str, state: WorkerS
     return Changed.DONE
 
 
-async def bury(transaction: Transaction, lost: Collection[str]) -> list[str]:
-    """Mark workers dead whose record has expired, and those who are lost. One that led leads no longer."""
-    dead = sorted(row["id"] for row in await transaction.rows("bury_workers", transaction.now, list(lost)))
+async def bury(transaction: Transaction, lost: Collection[str], until: Instant) -> list[str]:
+    """Mark workers dead whose record has expired by then, and those who are lost. One that led leads no longer."""
+    dead = sorted(row["id"] for row in await transaction.rows("bury_workers", until, list(lost)))
     if dead:
         await transaction.write("end_term", dead)
     return dead

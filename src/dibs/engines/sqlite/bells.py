@@ -2,7 +2,8 @@
 
 Every process that listens binds a datagram socket in a directory beside the store; whoever has committed sends the
 topics to each socket there. Nothing depends on a datagram arriving: while somebody waits, a thread also looks at
-`data_version` every 50 ms, which tells that another process, or the user's own connection, has committed.
+`data_version` every 50 ms, which tells that another process, or the user's own connection, has committed. That rings
+for tasks only: hearts and schedulers write when they are rung, and those of two workers would ring each other for ever.
 """
 
 from __future__ import annotations
@@ -37,6 +38,12 @@ FRESH_NANOSECONDS = 50_000_000
 RELOOK_SECONDS = 0.005
 """A process that commits more often than this looks for new listeners only so often; they begin with a claim anyway."""
 BIND_TRIES = 5
+TASK_KINDS = ("work:", "ended:")
+"""What a commit on a user's own connection can be about. All others have sent a datagram."""
+FULL = 10
+"""As many datagrams as some systems keep for a socket. Who finds so many may have missed others."""
+ALL_SECONDS = 1.0
+"""How often those who write when they are rung are rung by the net, where no datagram can be heard."""
 
 
 class Subscriber:
@@ -189,6 +196,8 @@ class Ear(threading.Thread):
         self.next_look = 0.0
         self.written_at = -1
         self.is_settled = False
+        self.owes_all = False
+        self.next_all = 0.0
 
     def wake(self) -> None:
         with suppress(OSError):  # full of unread wakes, so it will wake; or it has just ended and closed its sockets
@@ -225,15 +234,22 @@ class Ear(threading.Thread):
         return min(max(0.0, self.next_look - time.monotonic()), NET_SECONDS)
 
     def receive(self, receiver: socket.socket) -> None:
+        heard = 0
         with suppress(BlockingIOError):
             while True:
                 self.bells.hear(receiver.recv(2 * LONGEST_MESSAGE))
+                heard += 1
+        if heard >= FULL:
+            self.bells.bell.ring_all()
 
     def look(self) -> None:
         """The net: has anyone else committed since the last look?
 
         Every commit writes to the log, so a log that was not written to needs no closer look: that costs a tenth.
         """
+        if self.owes_all and time.monotonic() >= self.next_all:
+            self.owes_all, self.next_all = False, time.monotonic() + ALL_SECONDS
+            self.bells.bell.ring_all()
         written_at = log_time(self.bells.log_name)
         if written_at == self.written_at and self.is_settled:
             return
@@ -242,7 +258,8 @@ class Ear(threading.Thread):
         version = self.bells.data_version()
         if version is not None and version != self.version:
             self.version = version
-            self.bells.bell.ring_all()
+            self.owes_all = self.receiver is None
+            self.bells.bell.ring_kinds(*TASK_KINDS)
 
 
 def log_time(name: str) -> int:

@@ -211,8 +211,10 @@ class SqliteEngine:
     async def settle(self, settlements: Sequence[Settlement], *, now: Instant | None = None) -> list[SettleOutcome]:
         return await self._write(settling.settle, settlements, now=now)
 
-    async def rescue(self, *, now: Instant | None = None) -> Rescued:
-        return await self._write(rescuing.rescue, self._opened().presence, now=now)
+    async def rescue(
+        self, *, ended_by: Instant | None = None, not_after: Instant | None = None, now: Instant | None = None
+    ) -> Rescued:
+        return await self._write(rescuing.rescue, self._opened().presence, ended_by, not_after, now=now)
 
     # Tasks: the admin verbs.
 

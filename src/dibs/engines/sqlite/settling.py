@@ -36,7 +36,6 @@ class Held(Struct, array_like=True, frozen=True):
     """A lease that is current. `facts` are there only if the task has been asked to stop."""
 
     key: int
-    started_at: Instant
     facts: str | None
 
 
@@ -113,7 +112,7 @@ def extend(transaction: Transaction, extensions: Sequence[Extension]) -> list[Ex
     changes: dict[str, tuple[str, int, Instant | None, str | None]] = {}
     for held in held_decoder.decode(transaction.value("extend_look", leases)):
         extension = extensions[held.key]
-        answer = held_answer(held.started_at, transaction.now, extension.by, held.facts)
+        answer = held_answer(extension, transaction.now, held.facts)
         progress = None if extension.progress is None else to_json((extension.progress, extension.message))
         task_id, number = extension.lease.id, extension.lease.number
         if progress is None and task_id in changes:  # the same lease twice: the later one wins, progress stays
@@ -125,9 +124,9 @@ def extend(transaction: Transaction, extensions: Sequence[Extension]) -> list[Ex
     return answers
 
 
-def take_back_expired(transaction: Transaction) -> list[str]:
-    """Tasks whose lease has ended run again, or have run too often."""
-    return lose(transaction, transaction.value("expired", transaction.now, RESCUE_BATCH))
+def take_back_expired(transaction: Transaction, until: Instant) -> list[str]:
+    """Tasks whose lease has ended by then run again, or have run too often."""
+    return lose(transaction, transaction.value("expired", until, RESCUE_BATCH))
 
 
 def lose(transaction: Transaction, rows: str) -> list[str]:

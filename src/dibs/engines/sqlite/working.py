@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 
 from dibs.core.lease import RESCUE_BATCH
 from dibs.core.task import WorkerState
+from dibs.core.times import Instant
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.sqlite.presence import Presence
 from dibs.engines.sqlite.settling import lose
@@ -87,8 +88,8 @@ def set_worker_state(transaction: Transaction, worker: str, state: WorkerState, 
     return Changed.DONE
 
 
-def bury_workers(transaction: Transaction, absent: Iterable[str]) -> tuple[list[str], list[str], bool]:
-    """Mark workers dead whose record has expired or who are absent, and take back the tasks of the absent.
+def bury_workers(transaction: Transaction, absent: Iterable[str], until: Instant) -> tuple[list[str], list[str], bool]:
+    """Mark workers dead whose record has expired by then or who are absent, and take back the tasks of the absent.
 
     Answers (tasks, workers, whether the bound was reached).
     """
@@ -97,7 +98,7 @@ def bury_workers(transaction: Transaction, absent: Iterable[str]) -> tuple[list[
     more = len(lost) == RESCUE_BATCH
     # An absent worker with tasks left to take back stays on the list until the last one is.
     doomed = [] if more else gone
-    found = msgspec.json.decode(transaction.value("expired_workers", transaction.now, to_json(doomed)), type=list[str])
+    found = msgspec.json.decode(transaction.value("expired_workers", until, to_json(doomed)), type=list[str])
     if found:
         transaction.write("bury_workers", to_json(found))
     return lost, found, more

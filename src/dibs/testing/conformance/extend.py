@@ -11,9 +11,9 @@ from dibs.testing.conformance.harness import Harness, lease_of
 DAY_LONG = 24 * HOUR
 
 
-async def extend(harness: Harness, lease: LeasedTask | Lease, by: Duration = MINUTE) -> ExtendAnswer:
+async def extend(harness: Harness, lease: LeasedTask | Lease, by: Duration = MINUTE, ran: Duration = 0) -> ExtendAnswer:
     lease = lease_of(lease) if isinstance(lease, LeasedTask) else lease
-    return (await harness.engine.extend([Extension(lease, by)], now=harness.now))[0]
+    return (await harness.engine.extend([Extension(lease, by, ran=ran)], now=harness.now))[0]
 
 
 async def test_keeps_a_lease(harness: Harness) -> None:
@@ -116,11 +116,20 @@ async def test_tells_of_cancellation_and_keeps_the_lease(harness: Harness) -> No
 async def test_a_run_of_a_day_is_exhausted(harness: Harness) -> None:
     task = await harness.start()
     harness.later(DAY_LONG - SECOND)
-    answer = await extend(harness, task)
-    assert (answer.outcome, answer.expires_at) == (ExtendOutcome.HELD, task.claimed_at + DAY_LONG)
+    answer = await extend(harness, task, ran=DAY_LONG - SECOND)
+    assert (answer.outcome, answer.expires_at) == (ExtendOutcome.HELD, harness.now + SECOND)
     harness.later(SECOND)
-    assert (await extend(harness, task)).outcome is ExtendOutcome.EXHAUSTED
-    assert (await harness.record(task.id)).lease_expires_at == task.claimed_at + DAY_LONG
+    assert (await extend(harness, task, ran=DAY_LONG)).outcome is ExtendOutcome.EXHAUSTED
+    assert (await harness.record(task.id)).lease_expires_at == harness.now
+
+
+async def test_a_clock_that_was_set_exhausts_no_run(harness: Harness) -> None:
+    """How long a run has lasted is said by who runs it: the store's clock may go days ahead in a moment."""
+    task = await harness.start()
+    harness.later(3 * DAY_LONG)
+    answer = await extend(harness, task, ran=SECOND)
+    assert (answer.outcome, answer.expires_at) == (ExtendOutcome.HELD, harness.now + MINUTE)
+    assert (await harness.record(task.id)).lease_expires_at == harness.now + MINUTE
 
 
 async def test_answers_in_the_order_asked(harness: Harness) -> None:

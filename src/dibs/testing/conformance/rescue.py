@@ -7,7 +7,7 @@ from dibs.core.retry import jitter, loss_delay
 from dibs.core.states import Reason, State
 from dibs.core.task import MAX_LOSSES, HistoryEvent, WorkerState
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
-from dibs.engines.values import Counter
+from dibs.engines.values import Counter, Rescued
 from dibs.testing.conformance.harness import Harness
 
 
@@ -82,6 +82,35 @@ async def test_asked_to_cancel_it_ends(harness: Harness) -> None:
     assert (await harness.engine.rescue(now=harness.now)).lost == [task.id]
     record = await harness.record(task.id)
     assert (record.state, record.reason, record.note) == (State.CANCELLED, Reason.USER, "stop")
+
+
+async def test_what_ended_after_the_look_before_is_left_alone(harness: Harness) -> None:
+    task = await harness.start()
+    await harness.beat("worker-1", lives_for=30 * SECOND)
+    harness.later(30 * SECOND)
+    before = harness.now - 1
+    harness.later(HOUR)
+    rescued = await harness.engine.rescue(ended_by=before, not_after=harness.now, now=harness.now)
+    assert rescued == Rescued(at=harness.now)
+    assert await harness.state(task.id) is State.RUNNING
+    rescued = await harness.engine.rescue(ended_by=before + 1, not_after=harness.now, now=harness.now)
+    assert (rescued.lost, rescued.workers) == ([task.id], ["worker-1"])
+    assert (await harness.engine.history(task.id))[0].at == harness.now
+
+
+async def test_held_up_on_its_way_it_takes_nothing(harness: Harness) -> None:
+    """The store's clock is later than its caller allowed for: all leases may have run out while nobody could beat."""
+    task = await harness.start()
+    await harness.beat("worker-1", lives_for=30 * SECOND)
+    harness.later(HOUR)
+    before = await harness.record(task.id)
+    rescued = await harness.engine.rescue(ended_by=harness.now, not_after=harness.now - 1, now=harness.now)
+    assert rescued == Rescued(at=harness.now, stalled=True)
+    assert await harness.record(task.id) == before
+    assert await harness.engine.history(task.id) == []
+    assert {record.state for record in await harness.engine.workers()} == {WorkerState.ACTIVE}
+    rescued = await harness.engine.rescue(ended_by=harness.now, not_after=harness.now, now=harness.now)
+    assert (rescued.lost, rescued.stalled) == ([task.id], False)
 
 
 async def test_repeat_finds_nothing(harness: Harness) -> None:

@@ -142,10 +142,15 @@ class Working(Producing):
         self.touched.update(task.id for task in tasks)
 
     @precondition(lambda self: self.leases)
-    @rule(chosen=st.lists(picks, min_size=1, max_size=4), by=spans, progress=st.sampled_from((None, 0.0, 0.5)))
-    def extend(self, chosen: list[int], by: Duration, progress: float | None) -> None:
+    @rule(
+        chosen=st.lists(picks, min_size=1, max_size=4),
+        by=spans,
+        progress=st.sampled_from((None, 0.0, 0.5)),
+        ran=st.sampled_from((0, 24 * HOUR - SECOND, 24 * HOUR)),
+    )
+    def extend(self, chosen: list[int], by: Duration, progress: float | None, ran: Duration) -> None:
         message = "" if progress is None else "on the way"
-        extensions = [Extension(self.lease(pick), by, progress, message) for pick in chosen]
+        extensions = [Extension(self.lease(pick), by, progress, message, ran) for pick in chosen]
         self.both(lambda engine: engine.extend(extensions, now=self.now))
 
     @precondition(lambda self: self.leases)
@@ -188,7 +193,9 @@ class Working(Producing):
         self.touched.add(settlement.lease.id)
         self.both(lambda engine: engine.settle([settlement], now=self.now))
 
-    @rule()
-    def rescue(self) -> None:
-        rescued = self.both(lambda engine: engine.rescue(now=self.now))
+    @rule(ended=st.sampled_from((None, 0, SECOND, MINUTE)), late=st.sampled_from((None, -SECOND, 0, 1)))
+    def rescue(self, ended: Duration | None = None, late: Duration | None = None) -> None:
+        ended_by = None if ended is None else self.now - ended
+        not_after = None if late is None else self.now - late
+        rescued = self.both(lambda engine: engine.rescue(ended_by=ended_by, not_after=not_after, now=self.now))
         self.touched.update(rescued.lost)

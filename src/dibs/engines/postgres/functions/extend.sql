@@ -1,11 +1,10 @@
--- Keep leases. Takes now (NULL: the clock), ids in order, lease numbers, spans, progress (NULL: as before), the
--- longest run. Returns id, lease, started_at, facts if the task was asked to stop, now; of those leases that are
--- current. A row that somebody is at (a task that is completed in its own transaction) counts as alive, and is left
+-- Keep leases. Takes now (NULL: the clock), ids in order, lease numbers, spans, progress (NULL: as before).
+-- Returns id, lease, facts if the task was asked to stop, now; of those leases that are current. A row that somebody is at (a task that is completed in its own transaction) counts as alive, and is left
 -- alone.
 CREATE OR REPLACE FUNCTION dibs.extend(
-    at bigint, ids uuid[], leases int[], spans bigint[], all_progress bytea[], longest bigint
+    at bigint, ids uuid[], leases int[], spans bigint[], all_progress bytea[]
 )
-RETURNS TABLE (id uuid, lease int, started_at bigint, facts bytea, now bigint)
+RETURNS TABLE (id uuid, lease int, facts bytea, now bigint)
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
@@ -20,12 +19,12 @@ BEGIN
         ORDER BY t.id FOR UPDATE SKIP LOCKED
     ), kept AS (
         UPDATE dibs.tasks AS t SET
-            lease_expires_at = least(instant + u.span, t.started_at + longest),
+            lease_expires_at = instant + u.span,
             progress = coalesce(u.progress, t.progress)
         FROM free AS f JOIN unnest(ids, spans, all_progress) AS u (id, span, progress) ON u.id = f.id
         WHERE t.id = f.id
     )
-    SELECT t.id, t.lease, t.started_at, CASE WHEN t.cancel THEN t.facts END, instant
+    SELECT t.id, t.lease, CASE WHEN t.cancel THEN t.facts END, instant
     FROM dibs.tasks AS t
     WHERE t.id = ANY (ids) AND t.lease_expires_at IS NOT NULL
       AND ((t.id, t.lease) IN (SELECT u.id, u.lease FROM unnest(ids, leases) AS u (id, lease))) IS TRUE;

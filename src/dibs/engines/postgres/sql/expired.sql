@@ -1,5 +1,5 @@
--- Running tasks whose lease has ended, longest ago first, locked, but for those that somebody is at. Takes now, how
--- many, all streams, the expiry to begin at. Returns the columns of find.sql. Reads a range of `leases` for each
+-- Running tasks whose lease has ended by an instant, longest ago first, locked, but for those that somebody is at. Takes
+-- it, how many, all streams, the expiry to begin at. Returns the columns of find.sql. Reads a range of `leases` for each
 -- stream. What is found must still be so once it is locked: said in a CASE, which no index can be used for, since the
 -- planner would read all of `leases` again instead of looking up a few ids.
 SELECT

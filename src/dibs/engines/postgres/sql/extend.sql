@@ -1,2 +1,2 @@
 -- Keep leases. See the function.
-SELECT * FROM dibs.extend($1::bigint, $2::uuid[], $3::int[], $4::bigint[], $5::bytea[], $6::bigint);
+SELECT * FROM dibs.extend($1::bigint, $2::uuid[], $3::int[], $4::bigint[], $5::bytea[]);

@@ -1,5 +1,5 @@
--- Running tasks whose lease has ended, longest ago first. Takes now, how many. Returns a JSON array of rows (the
--- columns of `Row`). Reads a range of dibs_leases.
+-- Running tasks whose lease has ended by an instant, longest ago first. Takes it, how many. Returns a JSON array of rows
+-- (the columns of `Row`). Reads a range of dibs_leases.
 SELECT json_group_array(json_array(
     id, stream, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
     progress, NULL, NULL, args, facts

@@ -1,0 +1,101 @@
+"""Looking for lost tasks, without taking any from the living.
+
+A lease ends by the store's clock, also while the store or the way to it stands still. When it goes on, every lease may
+have run out, though those who hold them live. So whoever looks tells the store what its clock showed at the look
+before, and what it can show now at most: what has ended since then is left for the next look, and a look that was held
+up takes nothing. After a stall, or a pause in which there may have been one, it leaves others' leases alone until all
+who live have been heard. So does a newcomer, which can't know; but it misses workers whose process is gone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from dibs.core.times import SECOND, Duration, Instant
+from dibs.engines.base import Engine
+from dibs.engines.values import Rescued
+from dibs.runtime.clock import Clock
+from dibs.worker.health import GAP
+
+__all__ = ["LEAST_HOLDOFF", "Rescue"]
+
+LEAST_HOLDOFF = 8.0
+"""Seconds in which every worker that lives has reached a store that is back: its heart tries at least every 2.5 s, and
+gives up on an answer after 5."""
+
+PAUSE = 1.2 + GAP
+"""Seconds between two looks from which on they are not in a row."""
+
+TOLERANCE: Duration = 3 * SECOND // 2
+"""How much later than reckoned a look may reach the store. More is a stall; less does no harm, since nothing is taken
+that ended after the look before."""
+
+NEVER: Instant = 0
+
+
+class Rescue:
+    """The looks of one process. They are at least a second apart, unless there was more to take than one could."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        holdoff: Callable[[], float] = lambda: LEAST_HOLDOFF,
+        newcomer: Duration | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`newcomer`: how long ago a lease must have ended to be taken at the very first look; None: none is."""
+        self._engine = engine
+        self._clock = clock
+        self._holdoff = holdoff
+        self._newcomer = newcomer
+        self._monotonic = monotonic
+        self._not_before = 0.0
+        self._ended_by: Instant = NEVER
+        self._seen: Instant = NEVER
+        """What the store's clock showed at the last look; `_asked` is when that was sent, by our own."""
+        self._asked = 0.0
+        self._knows_from = 0.0
+        """Until then this is a newcomer."""
+
+    def holds_off(self, now: float) -> bool:
+        """Whether others' leases are to be left alone for now."""
+        return now < self._not_before
+
+    def hold_off(self, since: float) -> None:
+        """The store stood still, or was away, until then."""
+        self.leave_alone(since + self._patience())
+
+    def _patience(self) -> float:
+        return max(self._holdoff(), LEAST_HOLDOFF)
+
+    def leave_alone(self, until: float) -> None:
+        self._not_before = max(self._not_before, until)
+
+    async def look(self) -> Rescued:
+        """Take back what is lost; begin to hold off if there may have been a stall."""
+        now = self._clock.store_now()
+        if now is not None:  # a clock that somebody turns by hand: nothing stalls there
+            return await self._engine.rescue(now=now)
+        if self._seen == NEVER:
+            self._knows_from = self._monotonic() + self._patience()
+            rescued = await self._ask()
+            if self._newcomer is None:
+                return rescued
+            self._ended_by = rescued.at - self._newcomer
+        return await self._ask()
+
+    async def _ask(self) -> Rescued:
+        asked = self._monotonic()
+        reckoned = self._seen + round((asked - self._asked) * SECOND)
+        not_after = None if self._seen == NEVER else reckoned + TOLERANCE
+        was_away = self._seen != NEVER and asked - max(self._asked, self._not_before) > PAUSE
+        rescued = await self._engine.rescue(ended_by=self._ended_by, not_after=not_after)
+        answered = self._monotonic()
+        if rescued.stalled or was_away or answered - asked > GAP:
+            self.hold_off(answered)
+        if asked >= self._knows_from and not rescued.more:  # else the next look goes on with the same, at once
+            self._ended_by = rescued.at
+        self._seen, self._asked = rescued.at, asked
+        return rescued

@@ -1,0 +1,172 @@
+"""A stall is not a death: when the store, or the way to it, stands still, tasks of living workers run once.
+
+Workers are real processes, the server's processes are stopped by a signal, sockets by a proxy, a file by a transaction
+that is held. Which runs there were is read from a file that the tasks append to.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+from outage_crew import Crew
+
+from dibs.core.states import State
+from dibs.core.task import HistoryEvent
+from servers.cluster import Cluster
+from servers.proxy import Proxy
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
+
+KINDS = ["server", "sockets", "file"]
+LENGTHS = [0.5, 0.9, 1.1, 1.5, 3.0]
+"""Of a stall, in leases."""
+
+AGES = [0.0, 0.3, 0.6]
+"""Of the leases when it begins, in leases since they were claimed."""
+
+LEASE = 2.0
+ROUNDS = 10
+pause = threading.Event()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    cluster = Cluster.new()
+    yield cluster
+    cluster.remove()
+
+
+class Stalls:
+    """A crew, and how its store is made to stand still."""
+
+    def __init__(self, crew: Crew, url: str, stalled: Callable[[], AbstractContextManager[None]]) -> None:
+        self.crew = crew
+        self.url = url
+        self.stalled = stalled
+        self.ids: list[str] = []
+
+    def start(self, name: str, **settings: object) -> None:
+        self.crew.start(self.url, queues=[name], name=name, **settings)
+        self.crew.until(lambda: name in [worker.id for worker in self.crew.app.workers.list()])
+
+    def hold(self, queue: str, number: int = 2) -> None:
+        """Tasks that run until the gate is opened: some on the loop, as many in threads."""
+        before = self.crew.count(State.RUNNING, queue)
+        for name in ("hold", "hold_thread"):
+            self.ids += self.crew.enqueue(number, name, queue, gate="gate")
+        self.crew.until(lambda: self.crew.count(State.RUNNING, queue) == before + 2 * number)
+
+    def stall(self, seconds: float) -> None:
+        with self.stalled():
+            pause.wait(seconds)
+
+    def all_is_well(self) -> None:
+        """Nobody lost a task, nobody left, and everything completes in its first run."""
+        crew = self.crew
+        assert [process.poll() for process in crew.processes] == [None] * len(crew.processes), crew.all_logs()
+        assert {(each.lease, each.losses) for each in crew.records(self.ids)} == {(1, 0)}, crew.all_logs()
+        assert "was lost" not in crew.all_logs()
+        crew.open_gate()
+        crew.until(lambda: {each.state for each in crew.records(self.ids)} == {State.COMPLETED})
+        crew.ran_once(self.ids)
+        events = {entry.event for each in self.ids for entry in crew.app.handle(each).history()}
+        assert not events & {HistoryEvent.LOST, HistoryEvent.REFUSED}
+
+    def lose_one(self, queue: str) -> str:
+        """A lease that really is lost: its holder never speaks again."""
+        [lost] = self.crew.enqueue(1, "quick", queue)
+        assert [claim.id for claim in self.crew.app.claim([queue], lease=LEASE)] == [lost]
+        return lost
+
+    def until_rescued(self, task: str) -> None:
+        self.crew.until(lambda: self.crew.records([task])[0].losses == 1)
+
+
+@pytest.fixture
+def stalls(request: pytest.FixtureRequest, cluster: Cluster, tmp_path: Path) -> Iterator[Stalls]:
+    kind = request.param
+    if kind == "file":
+        url = f"sqlite:///{tmp_path}/tasks.db"
+        crew, stalled = Crew(url, tmp_path), lambda: locked(tmp_path / "tasks.db")
+    else:
+        url = cluster.url(connect_timeout="5")
+        crew, stalled = Crew(url, tmp_path), cluster.frozen
+    with Proxy(cluster.port) as proxy:
+        if kind == "sockets":
+            url, stalled = url.replace(f":{cluster.port}/", f":{proxy.port}/"), lambda: silent(proxy)
+        yield Stalls(crew, url, stalled)
+        crew.close()
+
+
+@contextmanager
+def silent(proxy: Proxy) -> Iterator[None]:
+    proxy.stall()
+    try:
+        yield
+    finally:
+        proxy.heal()
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """What a process does to all others that is stopped in the middle of a transaction."""
+    connection = sqlite3.connect(path, timeout=30, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        connection.execute("ROLLBACK")
+        connection.close()
+
+
+@pytest.mark.parametrize("stalls", KINDS, indirect=True)
+def test_a_stall_costs_nobody_who_lives_a_task(stalls: Stalls) -> None:
+    """Longer than their leases, and than hearts wait for an answer; each worker could rescue what the others hold."""
+    leases = {"a": 1.5, "b": 3.0, "c": 4.5}
+    for name, lease in leases.items():
+        stalls.start(name, lease=lease, concurrency=4)
+        stalls.hold(name)
+    stalls.stall(5.5)
+    thawed = time.monotonic()
+    stalls.crew.until(lambda: time.monotonic() > thawed + 1.5)  # all have looked for lost tasks, if they do
+    stalls.all_is_well()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("stalls", KINDS, indirect=True)
+def test_stalls_of_all_lengths_at_all_ages_of_the_leases(stalls: Stalls, length: float) -> None:
+    """And after each, what is really lost is found."""
+    for name in ("a", "b", "c"):
+        stalls.start(name, lease=LEASE, concurrency=4 * ROUNDS)
+    for number in range(ROUNDS):
+        lost = stalls.lose_one(f"lost-{number}")
+        began = time.monotonic()
+        for age, name in zip(reversed(AGES), ("a", "b", "c"), strict=True):
+            at = began + (AGES[-1] - age) * LEASE
+            stalls.crew.until(lambda at=at: time.monotonic() >= at)
+            stalls.hold(name)
+        stalls.stall(length * LEASE)
+        stalls.until_rescued(lost)
+    stalls.all_is_well()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("stalls", ["server", "sockets"], indirect=True)
+def test_a_stall_of_almost_the_default_lease(stalls: Stalls) -> None:
+    for name in ("a", "b", "c"):
+        stalls.start(name, concurrency=8)
+        stalls.hold(name, 4)
+    claimed = time.monotonic()
+    lost = stalls.lose_one("lost")
+    stalls.crew.until(lambda: time.monotonic() > claimed + 8)
+    stalls.stall(27)
+    stalls.until_rescued(lost)
+    stalls.all_is_well()
