@@ -51,10 +51,11 @@ def without_wake_ups() -> None:
 
 
 def without_hold_off() -> None:
-    """Who was away takes what others hold as soon as it is back."""
-    from dibs.worker.housekeeping import Rescuer
+    """Who was away takes what others hold as soon as it is back, and asks for it without saying what it knows."""
+    from dibs.worker.rescue import Rescue
 
-    Rescuer.holds_off = lambda *_: False  # type: ignore[method-assign]
+    Rescue.holds_off = lambda *_: False  # type: ignore[method-assign]
+    Rescue.look = lambda self: self._engine.rescue()  # type: ignore[method-assign]
 
 
 def engines() -> list[Any]:

@@ -22,7 +22,7 @@ from dibs.runtime.clock import SystemClock
 from dibs.worker import Context, ExitCode, Worker, WorkerSettings, running
 from dibs.worker.buffer import Buffer
 from dibs.worker.fetch import MOST_PREFETCH, prefetch_for
-from dibs.worker.health import GAP, Backoff, StoreHealth
+from dibs.worker.health import GAP, HICCUP, RELAPSE, Backoff, StoreHealth
 from dibs.worker.housekeeping import Rescuer
 from dibs.worker.rescue import Rescue
 from dibs.worker.run import Run
@@ -463,6 +463,32 @@ def test_a_hiccup_does_not_keep_anybody_from_rescuing() -> None:
     answer(health)
     rescuer.notice(now)
     assert rescue.holds_off(114.9)
+
+
+def test_a_store_that_fails_now_and_then_is_in_one_long_outage() -> None:
+    """As on a full disk, where small things fit: others' heartbeats may fail while our own looks succeed."""
+    now = 100.0
+    health = StoreHealth(lambda: now)
+    rescue = Rescue(MemoryEngine(), SystemClock(), lambda: 10.0)
+    rescuer = Rescuer(rescue, health)
+    for _ in range(4):  # each of them a hiccup
+        fail(health)
+        now += 0.1
+        answer(health)
+        now += 0.8
+        answer(health)
+        rescuer.notice(now)
+    assert rescue.holds_off(now)
+    now += 5.0
+    answer(health)
+    assert (health.down, health.was_down_for > HICCUP) == (False, True)
+    now += RELAPSE + 1
+    fail(health)
+    now += 0.1
+    answer(health)
+    now += 0.8
+    answer(health)
+    assert health.was_down_for < HICCUP, "a new outage begins anew"
 
 
 def test_the_leader_does_its_chores_and_resigns(app: Dibs) -> None:

@@ -25,6 +25,13 @@ DYING = 0.25
 """Seconds after a failure in which an answer is not believed: a server that stops ends its sessions one by one."""
 
 
+LONGEST_DOUBT = 8.0
+"""Seconds of the same, at most, for a store that fails again and again."""
+
+RELAPSE = 10.0
+"""A store that fails within so many seconds of being back was not: on a full disk, some things still fit."""
+
+
 class Backoff:
     """Waits that double up to a cap, each between half and all of it, so that workers don't return in step."""
 
@@ -52,6 +59,9 @@ class StoreHealth:
         self._failed_at = 0.0
         self._back_since: float | None = None
         """The first answer after the last failure."""
+        self._began = 0.0
+        self._relapses = 0
+        """When the last outage began, and how often it had seemed to be over."""
         self.regained_at: float | None = None
         self.was_down_for = 0.0
         self.stalled_at: float | None = None
@@ -86,7 +96,11 @@ class StoreHealth:
             self._back_since = None
             if self._down_since is not None:
                 return
-            self._down_since = self._failed_at
+            if self.regained_at is not None and self._failed_at - self.regained_at < RELAPSE:
+                self._relapses += 1
+            else:
+                self._relapses, self._began = 0, self._failed_at
+            self._down_since = self._began
         log.error("The store does not answer: could not %s. %s Going on with what runs.", doing, error)
 
     def _answered(self, asked_at: float) -> None:
@@ -95,7 +109,7 @@ class StoreHealth:
                 return
             if self._back_since is None:
                 self._back_since = self._monotonic()
-            if asked_at < self._failed_at + DYING:
+            if asked_at < self._failed_at + min(DYING * 2 ** min(self._relapses, 10), LONGEST_DOUBT):
                 return
             self.was_down_for = self._back_since - self._down_since
             self.regained_at = self._monotonic()
