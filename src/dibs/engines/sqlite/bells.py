@@ -249,7 +249,7 @@ def log_time(name: str) -> int:
     """When the write-ahead log was last written to; -1 if there is none."""
     try:
         return os.stat(name).st_mtime_ns  # noqa: PTH116  # twenty times a second
-    except FileNotFoundError:
+    except OSError:
         return -1
 
 
