@@ -24,56 +24,83 @@ FRESH_NANOSECONDS = 2_000_000_000
 CLOSER_LOOK_SECONDS = 1.0
 """How old the last look at each file may be: some changes don't show in the directory."""
 
+PIN = getattr(os, "O_PATH", None)
+"""How to hold a file without opening it: closing a file that was really opened would drop SQLite's locks on it."""
+
 Identity = tuple[int, int]  # device and number
+NOWHERE: Identity = (-1, -1)
 
 
 class StoreFiles:
     """The file of a store, its log and the log's index, as they were when it was opened.
 
-    A look costs one `stat` of their directory: no file in it has come or gone since its time stamp.
+    A look costs one `stat` of their directory: no file in it has come or gone since its time stamp. The files are
+    pinned, for the number of one that is gone may be given to the next. Where that can't be done, none ever comes back.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
         self.folder = str(path.parent)
         self.names = tuple(str(path) + side for side in SIDES)
         self.known: list[Identity | None] = [None, None, None]
-        self.quiet: tuple[int, int, int] | None = None
-        self.looked_at = 0.0
+        self.pins: dict[str, int] = {}
+        self.quiet_since = -1
+        self.look_again_at = 0.0
 
     def remember(self) -> None:
-        """Those at the paths are ours from now on. Once it is known, the store itself stays the same for good."""
-        found = [identity(look(name)) for name in self.names]
-        self.known = [self.known[0] or found[0], *found[1:]]
+        """Those at the paths are ours, unless others are already."""
+        for place, name in enumerate(self.names):
+            if self.known[place] is None:
+                self.known[place] = self.pin(name)
         self.check_each()
+
+    def pin(self, name: str) -> Identity | None:
+        if PIN is None:
+            return identity(look(name))
+        try:
+            self.pins[name] = os.open(name, PIN | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        return identity(os.fstat(self.pins[name]))
+
+    def unpin(self, *names: str) -> None:
+        for name in names or self.names:
+            if name in self.pins:
+                os.close(self.pins.pop(name))
 
     def forget_log(self) -> None:
         """We close our connections, and the last one to do so removes the log."""
+        self.unpin(*self.names[1:])
         self.known[1:] = [None, None]
-        self.quiet = None
+        self.look_again_at = 0.0
+
+    def give_up(self) -> None:
+        """Whatever comes back: whoever had the store open must not write any more."""
+        self.known[0] = NOWHERE
+        self.look_again_at = 0.0
 
     @property
-    def is_old(self) -> bool:
+    def is_due(self) -> bool:
         """Whether nobody has looked for so long that a write should not even begin."""
-        return time.monotonic() > self.looked_at + CLOSER_LOOK_SECONDS
+        return time.monotonic() > self.look_again_at
 
     def check(self) -> None:
         """`StoreUnavailable` if something else lies at one of the paths, or nothing."""
-        if self.is_old or self.quiet is None or self.quiet != stamp(self.folder):
+        found = look(self.folder)
+        if found is None or found.st_mtime_ns != self.quiet_since or time.monotonic() > self.look_again_at:
             self.check_each()
 
     def check_each(self) -> None:
-        before, now = stamp(self.folder), time.time_ns()
-        self.quiet = None
+        folder, now = look(self.folder), time.time_ns()
+        self.look_again_at = 0.0
         for name, known in zip(self.names, self.known, strict=True):
             found = look(name)
             if known is not None and identity(found) != known:
                 raise StoreUnavailable(self.what_happened(name, found))
             if name == self.names[0] and found is not None and found.st_size == 0:
                 raise StoreUnavailable(f"{name} was emptied while it was open. Stop what uses it and restore a backup.")
-        self.looked_at = time.monotonic()
-        if before is not None and now - before[0] > FRESH_NANOSECONDS:
-            self.quiet = before
+        changed_at = now if folder is None else folder.st_mtime_ns
+        self.quiet_since = changed_at if now - changed_at > FRESH_NANOSECONDS else -1
+        self.look_again_at = time.monotonic() + CLOSER_LOOK_SECONDS
 
     def what_happened(self, name: str, found: os.stat_result | None) -> str:
         how = "was removed or renamed" if found is None else "was replaced by another file"
@@ -86,12 +113,6 @@ class StoreFiles:
             f"{name} {how} while it was open: nothing more is written, for nobody could read it. Put that very file "
             "back; or stop everything that uses it, restore a backup, and start again."
         )
-
-
-def stamp(folder: str) -> tuple[int, int, int] | None:
-    """Changes when a file of the directory comes, goes or is renamed."""
-    found = look(folder)
-    return None if found is None else (found.st_mtime_ns, found.st_ino, found.st_dev)
 
 
 def look(name: str) -> os.stat_result | None:

@@ -18,7 +18,7 @@ from dibs.engines.sqlite.bells import Bells
 from dibs.engines.sqlite.catalog import Catalog
 from dibs.engines.sqlite.connections import connect, connect_read_only, file_state, is_read_only
 from dibs.engines.sqlite.faults import read_only, translated, translation
-from dibs.engines.sqlite.files import StoreFiles
+from dibs.engines.sqlite.files import PIN, StoreFiles
 from dibs.engines.sqlite.layout import check_readable, prepare
 from dibs.engines.sqlite.presence import Presence
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
@@ -56,7 +56,6 @@ class Store:
         self.readers: list[Reader] = []
         self.files = StoreFiles(path)
         self.read_only = False
-        self.is_abandoned = False
 
     def open(self) -> None:
         if is_read_only(self.path):
@@ -89,6 +88,7 @@ class Store:
         except BaseException as error:
             self.presence.close()
             writer.close()
+            self.files.unpin()
             if isinstance(error, OSError):
                 what = f"what lies beside {self.path} can't be used: {error.strerror} ({error.filename})."
                 raise StoreUnavailable(what) from error
@@ -121,6 +121,7 @@ class Store:
         with self.lock, translated(self.path):
             self.disconnect()
         self.presence.close()
+        self.files.unpin()
 
     def take_lock(self) -> sqlite3.Connection:
         if self.read_only:
@@ -128,7 +129,7 @@ class Store:
         if not self.lock.acquire(timeout=max(self.busy_timeout, 0.001)):
             raise StoreBusy(f"{self.path} was kept busy by this process for longer than busy_timeout; try again.")
         try:
-            if self.files.is_old:
+            if self.files.is_due:
                 self.check_files()
             if self.writer is None:  # closed for a fork, or because its files were gone
                 self.writer = self.reconnected()
@@ -160,15 +161,14 @@ class Store:
         SQLite then writes the log back only if the file is in its place and nobody else has it open.
         """
         try:
-            if self.is_abandoned:
-                raise StoreUnavailable(f"{self.path} was opened anew since its file was lost. Close this app.")
             self.files.check()
         except StoreUnavailable:
             self.let_go()
             raise
 
     def let_go(self) -> None:
-        self.files.looked_at = 0.0  # look again before the next write
+        if PIN is None:
+            self.files.give_up()
         for reader in [*self.readers]:
             reader.let_go()
         with suppress(sqlite3.Error):
@@ -182,7 +182,7 @@ class Store:
             self.files.check_each()
         except StoreUnavailable:
             with self.lock:
-                self.is_abandoned = True
+                self.files.give_up()
                 self.let_go()
                 self.presence.close()  # a process has one descriptor of it
             return True
