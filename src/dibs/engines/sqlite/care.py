@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dibs.core.states import State
-from dibs.engines.sqlite.connections import connect, connect_read_only, is_read_only
+from dibs.engines.sqlite.connections import connect, connect_to_read, is_read_only, resting_state
 from dibs.engines.sqlite.faults import translated
 from dibs.engines.sqlite.transaction import Snapshot
 from dibs.engines.values import Finding, Level
-from dibs.errors import UsageError
+from dibs.errors import StoreBusy, UsageError
 
 __all__ = ["backup", "check", "writable"]
 
@@ -108,7 +108,8 @@ def backup(path: Path, target: Path, busy_timeout: float) -> None:
 
 
 def copy_file(path: Path, target: Path, busy_timeout: float) -> None:
-    source = (connect_read_only if is_read_only(path) else connect)(path, busy_timeout)
+    resting = resting_state(path) if is_read_only(path) else None
+    source = connect_to_read(path, busy_timeout)
     copy = connect(target, busy_timeout)
     try:
         # One read transaction for the whole copy: it need not start over when others commit.
@@ -118,3 +119,5 @@ def copy_file(path: Path, target: Path, busy_timeout: float) -> None:
     finally:
         copy.close()
         source.close()
+    if resting is not None and resting != resting_state(path):  # it was read without locks
+        raise StoreBusy(f"{path} was written to by others while it was copied: try again.")

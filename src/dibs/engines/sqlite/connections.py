@@ -6,10 +6,9 @@ import os
 import sqlite3
 from pathlib import Path
 
-from dibs.engines.sqlite.faults import translation
 from dibs.errors import StoreUnavailable
 
-__all__ = ["connect", "connect_read_only", "file_state", "is_read_only"]
+__all__ = ["connect", "connect_read_only", "connect_to_read", "is_read_only", "resting_state"]
 
 STATEMENTS = 256
 
@@ -37,32 +36,40 @@ def is_read_only(path: Path) -> bool:
     return not may(path.parent, os.W_OK) and not all(may(each, os.W_OK) for each in beside)
 
 
-def connect_read_only(path: Path, busy_timeout: float) -> sqlite3.Connection:
-    """A connection that leaves the file and its directory as they are."""
-    log, index = beside_file(path, "-wal"), beside_file(path, "-shm")
-    has_log = log.exists() and (log.stat().st_size > 0 or index.exists())
-    # Without a log nobody has the file open, and SQLite must be told so, for it would want to make one.
-    how = "mode=ro" if has_log else "mode=ro&immutable=1"
+def connect_to_read(path: Path, busy_timeout: float) -> sqlite3.Connection:
+    """For a while, whether or not the store can be written."""
+    if is_read_only(path):
+        return connect_read_only(path, busy_timeout, resting_state(path) is not None)
+    return connect(path, busy_timeout)
+
+
+def resting_state(path: Path) -> tuple[int, int] | None:
+    """None while somebody has the store open, or left without closing it: then there is a log. Changes with a write."""
+    log = beside_file(path, "-wal")
+    if log.exists() and (log.stat().st_size > 0 or beside_file(path, "-shm").exists()):
+        return None
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
+
+
+def connect_read_only(path: Path, busy_timeout: float, rests: bool) -> sqlite3.Connection:
+    """A connection that leaves the file and its directory as they are.
+
+    A store that rests has no log, and SQLite must be told not to make one: then it takes no locks, and whoever reads
+    has to look whether the store still rested afterwards.
+    """
+    connection = connect(path, busy_timeout, "mode=ro&immutable=1" if rests else "mode=ro")
     try:
-        connection = connect(path, busy_timeout, how)
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.Error as error:
-        if has_log and error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_CANTOPEN:
+        connection.close()
+        if not rests and error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_CANTOPEN:
             raise StoreUnavailable(
-                f"{path} can't be read where it is: its newest part is in {log.name}, which SQLite can only read if it "
-                "may write beside it. Copy both files to a directory that may be written, and read them there."
+                f"{path} can't be read where it is: its newest part is in {path.name}-wal, which SQLite only reads if "
+                "it may write beside it. Copy both files to a directory that may be written, and read them there."
             ) from error
-        raise translation(error, path) from error
+        raise
     return connection
-
-
-def file_state(path: Path) -> tuple[object, ...]:
-    """Changes when a store that is read without its log has been written to, or is about to be."""
-    try:
-        found = path.stat()
-    except OSError:
-        raise StoreUnavailable(f"{path} was removed or renamed while it was open.") from None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, beside_file(path, "-wal").exists()
 
 
 def beside_file(path: Path, side: str) -> Path:

@@ -53,6 +53,10 @@ class StoreFiles:
                 self.known[place] = self.pin(name)
         self.check_each()
 
+    def remember_file(self) -> None:
+        """Without its log, which others may make and remove."""
+        self.known[0] = self.pin(self.names[0])
+
     def pin(self, name: str) -> Identity | None:
         if PIN is None:
             return identity(look(name))

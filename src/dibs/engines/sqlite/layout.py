@@ -10,7 +10,7 @@ import sqlite3
 import time
 from pathlib import Path
 
-from dibs.engines.sqlite.connections import connect, connect_read_only, is_read_only
+from dibs.engines.sqlite.connections import connect_to_read
 from dibs.engines.sqlite.faults import translated
 from dibs.engines.sqlite.statements import migration_scripts
 from dibs.errors import StoreMismatch, StoreUnavailable
@@ -141,7 +141,7 @@ def layout_of_file(path: Path, adopt: bool) -> int:
     layout = 0
     if path.exists():
         with translated(path):
-            connection = (connect_read_only if is_read_only(path) else connect)(path, BUSY_TIMEOUT)
+            connection = connect_to_read(path, BUSY_TIMEOUT)
             try:
                 layout = stored_layout(connection, path, adopt)
             finally:

@@ -8,7 +8,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -16,7 +16,7 @@ from dibs.core.times import Instant
 from dibs.engines.sqlite.aftermath import conclude
 from dibs.engines.sqlite.bells import Bells
 from dibs.engines.sqlite.catalog import Catalog
-from dibs.engines.sqlite.connections import connect, connect_read_only, file_state, is_read_only
+from dibs.engines.sqlite.connections import connect, connect_read_only, connect_to_read, is_read_only, resting_state
 from dibs.engines.sqlite.faults import read_only, translated, translation
 from dibs.engines.sqlite.files import PIN, StoreFiles
 from dibs.engines.sqlite.layout import check_readable, prepare
@@ -64,12 +64,10 @@ class Store:
             self.open_to_write()
 
     def open_read_only(self) -> None:
-        """Leaves nothing beside the file; whoever opens it later may find that it can be written again."""
-        connection = connect_read_only(self.path, self.busy_timeout)
-        try:
+        """Leaves nothing beside the file. A later write tries again whether it can be written."""
+        with translated(self.path), closing(connect_to_read(self.path, self.busy_timeout)) as connection:
             check_readable(connection, self.path)
-        finally:
-            connection.close()
+        self.files.remember_file()
         self.read_only = True
 
     def open_to_write(self) -> None:
@@ -124,11 +122,14 @@ class Store:
         self.files.unpin()
 
     def take_lock(self) -> sqlite3.Connection:
-        if self.read_only:
+        if self.read_only and is_read_only(self.path):
             raise read_only(self.path)
         if not self.lock.acquire(timeout=max(self.busy_timeout, 0.001)):
             raise StoreBusy(f"{self.path} was kept busy by this process for longer than busy_timeout; try again.")
         try:
+            if self.read_only:
+                self.open_to_write()
+                self.read_only = False
             if self.files.is_due:
                 self.check_files()
             if self.writer is None:  # closed for a fork, or because its files were gone
@@ -176,8 +177,6 @@ class Store:
 
     def abandon(self) -> bool:
         """Whether the files are lost for those who have them open, so that whoever opens them now needs a new store."""
-        if self.read_only:
-            return not is_read_only(self.path)
         try:
             self.files.check_each()
         except StoreUnavailable:
@@ -258,16 +257,17 @@ class Reader:
         self.lock = threading.Lock()
         self.catalog = Catalog()
         self.connection: sqlite3.Connection | None = None
-        self.state: tuple[object, ...] = ()
+        self.resting: tuple[int, int] | None = None
         store.readers.append(self)
 
     def connected(self) -> sqlite3.Connection:
         if self.connection is None:
+            self.store.files.check_each()
+            self.resting = None
             if self.store.read_only:
-                self.state = file_state(self.path)
-                self.connection = connect_read_only(self.path, self.busy_timeout)
+                self.resting = resting_state(self.path)
+                self.connection = connect_read_only(self.path, self.busy_timeout, self.resting is not None)
             else:
-                self.store.files.check_each()
                 self.connection = connect(self.path, self.busy_timeout, "mode=rw")
                 self.connection.execute("PRAGMA query_only = 1")
         return self.connection
@@ -293,14 +293,12 @@ class Reader:
 
     def was_consistent(self) -> bool:
         """Whether what was read was one state, and of the file that is at the path."""
-        if self.store.read_only:
-            return self.state == file_state(self.path)
         try:
             self.store.files.check()
         except StoreUnavailable:
             self.disconnect()
             raise
-        return True
+        return self.resting is None or self.resting == resting_state(self.path)
 
     def close(self) -> None:
         with self.lock, translated(self.path):
