@@ -26,7 +26,7 @@
     │   └── ResultGone                    it ended so long ago that its record has been pruned
     ├── StoreError                        the store did not do what was asked
     │   ├── StoreBusy                     locked by others for longer than the limit; try again
-    │   ├── StoreUnavailable              can't be reached, is read-only or is full
+    │   ├── StoreUnavailable              can't be reached, is read-only or full, or its file was removed
     │   │   └── BlobStoreUnavailable      the same of the blob store; or this app has none
     │   ├── StoreCorrupt                  failed its integrity check
     │   │   └── BlobCorrupt               a large payload is not what was written
@@ -218,7 +218,7 @@ class StoreBusy(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The store can't be reached, is read-only or is full."""
+    """The store can't be reached, is read-only or full, or its file was removed or replaced."""
 
 
 class BlobStoreUnavailable(StoreUnavailable):

@@ -90,6 +90,21 @@ ENGINES: dict[str, tuple[Callable[[Path], AbstractContextManager[EngineFactory]]
 }
 
 
+WAYS = ("postgres15", "pgbouncer")
+"""Other ways to an engine that is there already. What goes over them is in CHOSEN; the rest is a repeat."""
+
+CHOSEN = {"claim", "claim_limits", "enqueue", "extend", "limits", "open", "rescue", "settle", "subscribe", "workflows"}
+
+
+@pytest.hookimpl(tryfirst=True)  # before it is decided what to leave out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        case = parameters.get("case")
+        if parameters.get("make_engine") in WAYS and (case is None or case.verb not in CHOSEN):
+            item.add_marker(pytest.mark.soak)
+
+
 @pytest.fixture(params=[pytest.param(name, marks=marks) for name, (_, marks) in ENGINES.items()])
 def make_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EngineFactory]:
     """A factory of each engine in turn."""

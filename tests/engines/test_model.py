@@ -8,11 +8,13 @@ from hypothesis import settings
 from dibs.testing.conformance import EngineFactory
 from dibs.testing.model import PROFILE, check_engine
 
-BRIEF = settings(PROFILE, max_examples=20)
-"""For other ways to an engine that is there already."""
-
-WAYS = ("postgres15", "pgbouncer")
+BRIEF = settings(PROFILE, max_examples=40)
 
 
-def test_engine_behaves_like_the_model(make_engine: EngineFactory, request: pytest.FixtureRequest) -> None:
-    check_engine(make_engine, BRIEF if request.node.callspec.params["make_engine"] in WAYS else PROFILE)
+def test_engine_behaves_like_the_model(make_engine: EngineFactory) -> None:
+    check_engine(make_engine, BRIEF)
+
+
+@pytest.mark.soak
+def test_engine_behaves_like_the_model_for_long(make_engine: EngineFactory) -> None:
+    check_engine(make_engine, settings(PROFILE, max_examples=200))

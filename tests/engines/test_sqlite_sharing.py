@@ -18,6 +18,7 @@ from sqlite_help import beat, completed, new_task, opened, request
 from dibs.core.states import State
 from dibs.core.task import HistoryEvent, WorkerState
 from dibs.engines.sqlite import SqliteEngine, bells
+from dibs.engines.sqlite.bells import socket_directory
 from dibs.engines.values import SettleOutcome, work_topic, worker_topic
 
 SCRIPT = Path(__file__).with_name("sqlite_process.py")
@@ -25,9 +26,10 @@ PATIENCE = 30.0
 
 
 @contextmanager
-def process(role: str, path: Path, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+def process(role: str, path: Path, *arguments: object, **variables: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, str(SCRIPT), role, str(path), *map(str, arguments)]
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    environment = {**os.environ, **variables}
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
     try:
         yield child
     finally:
@@ -106,7 +108,7 @@ def test_the_net_catches_what_the_bell_misses(tmp_path: Path) -> None:
         path = tmp_path / "x.db"
         async with opened(path) as engine:
             subscription = engine.subscribe([work_topic("default")])
-            for bell in (tmp_path / "x.db-bells").iterdir():
+            for bell in socket_directory(path).iterdir():
                 bell.unlink()
             waiting = asyncio.ensure_future(subscription.wait(PATIENCE))
             with process("enqueue", path, 1) as child:
@@ -150,23 +152,28 @@ def test_bells_of_the_dead_are_removed(tmp_path: Path) -> None:
         async with opened(path) as engine:
             with process("listen", path) as child:
                 assert line(child) == "listening"
-                assert len(list((tmp_path / "x.db-bells").iterdir())) == 1
+                assert len(list(socket_directory(path).iterdir())) == 1
             await engine.enqueue([new_task()])
-            assert list((tmp_path / "x.db-bells").iterdir()) == []
+            assert list(socket_directory(path).iterdir()) == []
 
     asyncio.run(go())
 
 
 def test_a_long_path_gets_its_bells_elsewhere(tmp_path: Path) -> None:
+    """Where processes with other temporary directories, however long, find them."""
     folder = tmp_path / ("long" * 40)
     folder.mkdir()
     path = folder / "x.db"
-    with process("listen", path) as listener, process("ring", path) as ringer:
+    with process("listen", path, TMPDIR=str(folder)) as listener, process("ring", path) as ringer:
         assert [line(listener), line(ringer)] == ["listening", "ready"]
+        assert not (folder / "x.db-bells").exists()
+        assert len(list(socket_directory(path).iterdir())) == 1
         tell(ringer)
         line(ringer)
         assert line(listener)
-        assert not (folder / "x.db-bells").exists()
+    socket_of_the_dead = next(socket_directory(path).iterdir())
+    socket_of_the_dead.unlink()
+    socket_directory(path).rmdir()
 
 
 def test_tasks_of_a_killed_worker_come_back_long_before_the_lease_ends(tmp_path: Path) -> None:

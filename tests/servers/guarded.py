@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from servers import guardian
@@ -19,6 +21,9 @@ __all__ = ["PATIENCE", "Guarded", "free_port", "new_folder", "run_as"]
 
 PATIENCE = 60.0
 """Seconds that a server may take to start."""
+
+SHORT = "/tmp"
+PORTS = range(20_000, 32_000)
 
 
 def run_as() -> str:
@@ -32,8 +37,11 @@ def run_as() -> str:
 
 
 def new_folder(prefix: str) -> Path:
-    """A folder that belongs to whoever runs the server."""
-    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    """A folder that belongs to whoever runs the server.
+
+    Its name is short enough for a socket in it, and every user can reach it: `TMPDIR` may be neither.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=SHORT if os.access(SHORT, os.W_OK) else None))
     folder.chmod(0o755)
     if user := run_as():
         import pwd
@@ -43,9 +51,12 @@ def new_folder(prefix: str) -> Path:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """None that the system gives to outgoing connections: one of those could take it before the server does."""
+    while True:
+        port = secrets.choice(PORTS)  # not `random`, which Hypothesis seeds alike in every process
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Guarded:

@@ -129,7 +129,7 @@ def test_the_executor_process_is_killed_at_every_step(shop: Shop, spawn: Spawn) 
     assert worker.wait(timeout=PATIENCE) == ExitCode.CLEAN
 
 
-@pytest.mark.parametrize("task", ["pay", "pay_async"])
+@pytest.mark.parametrize("task", ["pay", pytest.param("pay_async", marks=pytest.mark.soak)])
 def test_a_worker_stopped_past_its_lease_commits_nothing(shop: Shop, spawn: Spawn, task: str) -> None:
     zombie = spawn(lease=1)
     held = shop.enqueue(task, 0, "inserted", signal.SIGSTOP)

@@ -177,6 +177,7 @@ def test_a_worker_stopped_past_its_lease_settles_nothing(store: Store, spawn: Sp
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("store", ["sqlite", pytest.param("postgres", marks=pytest.mark.soak)], indirect=True)
 def test_one_killer_among_a_hundred_ends_dead_and_the_others_complete(store: Store, spawn: Spawn) -> None:
     calls: list[tuple[str, dict[str, Any]]] = [("neighbour", {"number": number}) for number in range(99)]
     calls.insert(50, ("kill", {}))

@@ -37,7 +37,7 @@ def crew(cluster: Cluster, tmp_path: Path) -> Iterator[Crew]:
     crew.close()
 
 
-@pytest.mark.parametrize("mode", ["fast", "immediate"])
+@pytest.mark.parametrize("mode", [pytest.param("fast", marks=pytest.mark.soak), "immediate"])
 def test_a_server_that_is_down_for_a_while(cluster: Cluster, crew: Crew, mode: str) -> None:
     crew.start(concurrency=20)
     results: list[Any] = []

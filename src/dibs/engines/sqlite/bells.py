@@ -14,7 +14,6 @@ import os
 import secrets
 import select
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -31,6 +30,7 @@ LINGER_SECONDS = 1.0
 """How long the net stays out after the last waiter: a worker that waits again and again wakes nobody by that."""
 LONGEST_NAME = 100
 """Bytes that a socket's path may have everywhere."""
+ELSEWHERE = Path("/tmp")  # noqa: S108  # rings are no secret, and nothing depends on them
 LONGEST_MESSAGE = 4096
 EVERYTHING = b"*"
 FRESH_NANOSECONDS = 50_000_000
@@ -266,17 +266,20 @@ def log_time(name: str) -> int:
     """When the write-ahead log was last written to; -1 if there is none."""
     try:
         return os.stat(name).st_mtime_ns  # noqa: PTH116  # twenty times a second
-    except FileNotFoundError:
+    except OSError:
         return -1
 
 
 def socket_directory(path: Path) -> Path:
-    """Beside the store, or under the temporary directory if the name would be too long for a socket."""
+    """Beside the store, or under a short directory that all processes know if the name would be too long for a socket.
+
+    Not under `TMPDIR`: each process may have its own, and it may be too long as well.
+    """
     beside = path.with_name(path.name + "-bells")
     longest = beside / "0123456789-abcd"
     if len(os.fsencode(longest)) <= LONGEST_NAME:
         return beside
-    return Path(tempfile.gettempdir()) / f"dibs-bells-{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}"
+    return ELSEWHERE / f"dibs-bells-{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}"
 
 
 def bind(directory: Path, mode: int) -> tuple[socket.socket | None, Path | None]:

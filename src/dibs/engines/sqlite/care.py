@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dibs.core.states import State
+from dibs.engines.sqlite.connections import connect, connect_to_read, is_read_only, resting_state
 from dibs.engines.sqlite.faults import translated
-from dibs.engines.sqlite.stores import connect
 from dibs.engines.sqlite.transaction import Snapshot
 from dibs.engines.values import Finding, Level
-from dibs.errors import UsageError
+from dibs.errors import StoreBusy, UsageError
 
-__all__ = ["backup", "check"]
+__all__ = ["backup", "check", "writable"]
 
 BACKUP_PAGES = 1000
 BACKUP_PAUSE = 0.005
@@ -31,6 +31,13 @@ def check(snapshot: Snapshot, path: Path, synchronous: str, durability: str, ful
     if full:
         findings += [*integrity(snapshot.connection), *tallies_agree(snapshot), *shares_agree(snapshot)]
     return findings
+
+
+def writable(read_only: bool) -> Iterator[Finding]:
+    if read_only:
+        yield Finding(
+            Level.WARNING, "read-only", "the file, or the directory it is in, can't be written: no task can run"
+        )
 
 
 def log_size(path: Path) -> Iterator[Finding]:
@@ -101,7 +108,9 @@ def backup(path: Path, target: Path, busy_timeout: float) -> None:
 
 
 def copy_file(path: Path, target: Path, busy_timeout: float) -> None:
-    source, copy = connect(path, busy_timeout), connect(target, busy_timeout)
+    resting = resting_state(path) if is_read_only(path) else None
+    source = connect_to_read(path, busy_timeout)
+    copy = connect(target, busy_timeout)
     try:
         # One read transaction for the whole copy: it need not start over when others commit.
         source.execute("BEGIN")
@@ -110,3 +119,5 @@ def copy_file(path: Path, target: Path, busy_timeout: float) -> None:
     finally:
         copy.close()
         source.close()
+    if resting is not None and resting != resting_state(path):  # it was read without locks
+        raise StoreBusy(f"{path} was written to by others while it was copied: try again.")

@@ -153,7 +153,7 @@ class SqliteEngine:
     def _open(self) -> None:
         store = registry.acquire(self.path, self.synchronous, self.busy_timeout, self.adopt)
         try:
-            self._reader = Reader(self.path, self.busy_timeout)
+            self._reader = Reader(store)
         except BaseException:
             registry.release(store)
             raise
@@ -197,7 +197,7 @@ class SqliteEngine:
         return self._opened().write(enqueueing.enqueue, ([task], False), now)[0]
 
     def join(self, connection: Any) -> Joined:
-        return joining.Joined(connection, self.path)
+        return joining.Joined(connection, self.path, self._opened().files)
 
     async def ready(self, needs: object) -> None:
         """Whatever a transaction needs it makes itself: while it is open, nobody else can."""
@@ -399,7 +399,8 @@ class SqliteEngine:
     # Care.
 
     async def check(self, *, full: bool = False) -> list[Finding]:
-        return await self._read(care.check, self.path, self._opened().synchronous, self.durability, full)
+        findings = await self._read(care.check, self.path, self._opened().synchronous, self.durability, full)
+        return [*findings, *care.writable(self._opened().read_only)]
 
     async def backup(self, target: Path) -> None:
         self._opened()

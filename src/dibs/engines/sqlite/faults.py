@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dibs.errors import DibsError, StoreBusy, StoreCorrupt, StoreError, StoreMismatch, StoreUnavailable
 
-__all__ = ["translated", "translation"]
+__all__ = ["read_only", "translated", "translation"]
 
 BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 CORRUPT = {sqlite3.SQLITE_CORRUPT}
@@ -28,12 +28,18 @@ def translation(error: sqlite3.Error, path: Path) -> DibsError:
     if code == sqlite3.SQLITE_FULL:
         return StoreUnavailable(f"there is no space left for {path}. Nothing was written and nothing was lost.")
     if code in READ_ONLY:
-        return StoreUnavailable(f"{path} can't be written: it, or the directory it is in, is read-only.")
+        return read_only(path)
     if code == sqlite3.SQLITE_CANTOPEN:
         return StoreUnavailable(f"{path} can't be opened. Check that its directory exists and may be written.")
     if code == sqlite3.SQLITE_IOERR:
         return StoreUnavailable(f"{path} can't be read or written ({error}). Nothing was written.")
     return StoreError(f"{path}: {error}")
+
+
+def read_only(path: Path) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"{path} can't be written: it, or the directory it is in, is read-only. Nothing was written. It can be read."
+    )
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from dibs.engines.sqlite.aftermath import conclude
 from dibs.engines.sqlite.catalog import Catalog
 from dibs.engines.sqlite.enqueueing import enqueue
 from dibs.engines.sqlite.faults import translated
+from dibs.engines.sqlite.files import StoreFiles
 from dibs.engines.sqlite.settling import settle
 from dibs.engines.sqlite.stores import clock
 from dibs.engines.sqlite.transaction import Transaction
@@ -35,12 +36,13 @@ class Joined:
 
     waits = None
 
-    def __init__(self, connection: Any, path: Path) -> None:
+    def __init__(self, connection: Any, path: Path, files: StoreFiles) -> None:
         if not isinstance(connection, sqlite3.Connection):
             kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
             raise UsageError(f"connection= must be a sqlite3.Connection to {path}, not a {kind}.")
         self.connection = connection
         self.path = path
+        self.files = files
 
     async def enqueue(self, tasks: Sequence[NewTask], *, now: Instant | None = None) -> list[EnqueueAnswer]:
         return self.do(now, lambda transaction: enqueue(transaction, tasks, atomic=True))
@@ -60,6 +62,7 @@ class Joined:
                 transaction = Transaction(connection, Catalog(), clock(now))
                 answer = verb(transaction)
                 conclude(transaction)
+                self.files.check()  # the commit is theirs, and nobody looks after it
             return answer
 
 

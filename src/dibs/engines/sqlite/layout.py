@@ -10,15 +10,17 @@ import sqlite3
 import time
 from pathlib import Path
 
+from dibs.engines.sqlite.connections import connect_to_read
 from dibs.engines.sqlite.faults import translated
 from dibs.engines.sqlite.statements import migration_scripts
-from dibs.errors import StoreMismatch
+from dibs.errors import StoreMismatch, StoreUnavailable
 
-__all__ = ["APPLICATION_ID", "pending_migrations", "pending_script", "prepare"]
+__all__ = ["APPLICATION_ID", "check_readable", "pending_migrations", "pending_script", "prepare"]
 
 APPLICATION_ID = 0x44696273  # "Dibs"
 OLDEST_READER = 2
 RETRY_PAUSE = 0.01
+BUSY_TIMEOUT = 5.0
 
 
 def known_layout() -> int:
@@ -57,6 +59,15 @@ def prepare(connection: sqlite3.Connection, path: Path, busy_timeout: float, ado
         use_write_ahead_log(connection, busy_timeout)
         if stored_layout(connection, path, adopt) < known_layout():
             migrate(connection, path, adopt)
+
+
+def check_readable(connection: sqlite3.Connection, path: Path) -> None:
+    """Whether a file that can't be written is a store as it should be."""
+    with translated(path):
+        layout = stored_layout(connection, path, adopt=False)
+    if layout < known_layout():
+        what = "holds no store yet" if layout == 0 else f"has layout {layout}, and this Dibs needs {known_layout()}"
+        raise StoreUnavailable(f"{path} {what}, but it, or the directory it is in, is read-only.")
 
 
 def use_write_ahead_log(connection: sqlite3.Connection, busy_timeout: float) -> None:
@@ -130,7 +141,7 @@ def layout_of_file(path: Path, adopt: bool) -> int:
     layout = 0
     if path.exists():
         with translated(path):
-            connection = sqlite3.connect(path, isolation_level=None)
+            connection = connect_to_read(path, BUSY_TIMEOUT)
             try:
                 layout = stored_layout(connection, path, adopt)
             finally:

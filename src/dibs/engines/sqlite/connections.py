@@ -1,0 +1,80 @@
+"""Connections to a store's file, to write and to read."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+from dibs.errors import StoreUnavailable
+
+__all__ = ["connect", "connect_read_only", "connect_to_read", "is_read_only", "resting_state"]
+
+STATEMENTS = 256
+
+
+def connect(path: Path, busy_timeout: float, mode: str = "mode=rwc") -> sqlite3.Connection:
+    """A connection; with `mode=rw` the file has to be there."""
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?{mode}",
+        uri=True,
+        timeout=busy_timeout,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=STATEMENTS,
+    )
+
+
+def is_read_only(path: Path) -> bool:
+    """Whether a store is there that this process may read but not write."""
+    if not path.exists() or not may(path, os.R_OK):
+        return False
+    if not may(path, os.W_OK):
+        return True
+    # Who may write the file but make none beside it can work as long as others keep those there.
+    beside = (beside_file(path, side) for side in ("-wal", "-shm", "-presence"))
+    return not may(path.parent, os.W_OK) and not all(may(each, os.W_OK) for each in beside)
+
+
+def connect_to_read(path: Path, busy_timeout: float) -> sqlite3.Connection:
+    """For a while, whether or not the store can be written."""
+    if is_read_only(path):
+        return connect_read_only(path, busy_timeout, resting_state(path) is not None)
+    return connect(path, busy_timeout)
+
+
+def resting_state(path: Path) -> tuple[int, int] | None:
+    """None while somebody has the store open, or left without closing it: then there is a log. Changes with a write."""
+    log = beside_file(path, "-wal")
+    if log.exists() and (log.stat().st_size > 0 or beside_file(path, "-shm").exists()):
+        return None
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
+
+
+def connect_read_only(path: Path, busy_timeout: float, rests: bool) -> sqlite3.Connection:
+    """A connection that leaves the file and its directory as they are.
+
+    A store that rests has no log, and SQLite must be told not to make one: then it takes no locks, and whoever reads
+    has to look whether the store still rested afterwards.
+    """
+    connection = connect(path, busy_timeout, "mode=ro&immutable=1" if rests else "mode=ro")
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.Error as error:
+        connection.close()
+        if not rests and error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_CANTOPEN:
+            raise StoreUnavailable(
+                f"{path} can't be read where it is: its newest part is in {path.name}-wal, which SQLite only reads if "
+                "it may write beside it. Copy both files to a directory that may be written, and read them there."
+            ) from error
+        raise
+    return connection
+
+
+def beside_file(path: Path, side: str) -> Path:
+    return path.with_name(path.name + side)
+
+
+def may(path: Path, how: int) -> bool:
+    return os.access(path, how, effective_ids=os.access in os.supports_effective_ids)
