@@ -49,7 +49,7 @@ def watch(place: Path, seconds: float, workers: int, storm: int) -> tuple[float,
     url = f"sqlite:///{place}/idle.db"
     with make_app(url) as app, Crew("dibs.cli.bench_app:app", url, place, 10, QUEUES) as crew:
         task = app.task_named("bench.nothing")
-        handles = task.enqueue_many([{"number": number} for number in range(storm)])
+        handles = app.enqueue_many([task.call(number=number) for number in range(storm)])
         crew.start(workers)
         crew.ready(app)
         app.wait(handles)

@@ -67,6 +67,10 @@ class Rescue:
         """The store stood still, or was away, until then."""
         self.leave_alone(since + self._patience())
 
+    def newcomer_for(self) -> float:
+        """Seconds after the first look in which only workers whose process is gone are missed."""
+        return self._patience()
+
     def _patience(self) -> float:
         return max(self._holdoff(), LEAST_HOLDOFF)
 
@@ -79,7 +83,7 @@ class Rescue:
         if now is not None:  # a clock that somebody turns by hand: nothing stalls there
             return await self._engine.rescue(now=now)
         if self._seen == NEVER:
-            self._knows_from = self._monotonic() + self._patience()
+            self._knows_from = self._monotonic() + self.newcomer_for()
             rescued = await self._ask()
             if self._newcomer is None:
                 return rescued
