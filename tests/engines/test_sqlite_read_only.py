@@ -16,7 +16,6 @@ import pytest
 
 from dibs import Dibs
 from dibs.core.states import State
-from dibs.engines.sqlite.connections import is_read_only
 from dibs.errors import StoreUnavailable
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs POSIX rights")
@@ -138,7 +137,7 @@ def test_a_resting_store_that_is_written_to_between_reads_is_read_anew(path: Pat
     with Dibs(f"sqlite:///{path}") as app:
         first = app.task(lambda: None, name="work").enqueue()
     path.chmod(0o444)
-    if not is_read_only(path):
+    if os.access(path, os.W_OK):
         pytest.skip("root may write everything")
     with Dibs(f"sqlite:///{path}") as reader:
         assert reader.queues.get("default").counts[State.PENDING] == 1

@@ -128,6 +128,7 @@ class Store:
             raise StoreBusy(f"{self.path} was kept busy by this process for longer than busy_timeout; try again.")
         try:
             if self.read_only:
+                self.files.check_each()  # a file that is gone must not be made again
                 self.open_to_write()
                 self.read_only = False
             if self.files.is_due:
@@ -200,6 +201,7 @@ class Store:
         except BaseException as error:
             self.take_back(connection)
             if isinstance(error, sqlite3.Error):
+                self.check_files()  # which would be what is really wrong
                 raise translation(error, self.path) from error
             raise
         finally:
@@ -276,9 +278,14 @@ class Reader:
         """Run a verb on one consistent state of the store."""
         with self.lock, translated(self.path):
             for _ in range(READ_TRIES):
-                answer = self.try_read(verb, arguments, now)
-                if self.was_consistent():
-                    return answer
+                try:
+                    answer = self.try_read(verb, arguments, now)
+                except sqlite3.Error:
+                    if self.was_consistent():
+                        raise
+                else:
+                    if self.was_consistent():
+                        return answer
                 self.disconnect()
             raise StoreBusy(f"{self.path} is being written to by others all the time: try again.")
 
