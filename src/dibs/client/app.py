@@ -17,7 +17,7 @@ from dibs.client.assembly import enqueue_in_order
 from dibs.client.blocking import blocking
 from dibs.client.define import define, functions_of, importable
 from dibs.client.handle import Handle
-from dibs.client.info import TaskInfo, task_info
+from dibs.client.info import TaskInfo, task_info, unreadable
 from dibs.client.links import Flow
 from dibs.client.options import Options, Span
 from dibs.client.queues import Queues
@@ -39,7 +39,7 @@ from dibs.core.settings import Defaults, check_defaults
 from dibs.core.times import duration, when
 from dibs.engines.base import Engine
 from dibs.engines.open import open_engine
-from dibs.engines.values import EnqueueOutcome
+from dibs.engines.values import EnqueueOutcome, UnreadableTask
 from dibs.errors import InvalidOption, UnknownTask
 from dibs.runtime.clock import Clock, SystemClock
 from dibs.runtime.definition import TaskDefinition
@@ -397,6 +397,8 @@ class Dibs:
             record = (await self.hub.engine.get([task_id]))[0]
             if record is None:
                 raise UnknownTask(f"no task has the id {task_id}.")
+            if isinstance(record, UnreadableTask):
+                raise unreadable(record)
             position = await self.hub.engine.position(task_id, now=self.hub.clock.store_now())
             if position is None:
                 return 0, when(record.due_at or record.started_at)

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from dibs.errors import InvalidOption
 
-__all__ = ["check_label", "check_name", "check_number", "nearest", "unknown_option"]
+__all__ = ["check_fraction", "check_label", "check_name", "check_number", "nearest", "unknown_option"]
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/\-]{0,199}")
 
@@ -40,6 +40,13 @@ def check_number(value: object, what: str, low: int, high: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise InvalidOption(f"{what} must be a whole number from {low:,} to {high:,}, not {value!r}.")
     return value
+
+
+def check_fraction(value: object, what: str) -> float:
+    """A number from 0 to 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise InvalidOption(f"{what} must be a number from 0 to 1, not {value!r:.100}.")
+    return float(value)
 
 
 def check_label(value: object, what: str) -> str:

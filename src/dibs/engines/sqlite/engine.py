@@ -73,6 +73,7 @@ from dibs.engines.values import (
     SettleOutcome,
     TenantRecord,
     Term,
+    UnreadableTask,
     WorkerRecord,
     WorkflowRecord,
 )
@@ -152,7 +153,7 @@ class SqliteEngine:
     def _open(self) -> None:
         store = registry.acquire(self.path, self.synchronous, self.busy_timeout, self.adopt)
         try:
-            self._reader = Reader(self.path, self.busy_timeout)
+            self._reader = Reader(self.path, self.busy_timeout, store.aside)
         except BaseException:
             registry.release(store)
             raise
@@ -288,7 +289,7 @@ class SqliteEngine:
 
     # Reading.
 
-    async def get(self, ids: Sequence[str]) -> list[TaskRecord | None]:
+    async def get(self, ids: Sequence[str]) -> list[TaskRecord | UnreadableTask | None]:
         return await self._read(reading.get, ids)
 
     async def history(self, task_id: str) -> list[HistoryEntry]:

@@ -15,11 +15,12 @@ __all__ = ["rescue"]
 
 def rescue(transaction: Transaction, presence: Presence) -> Rescued:
     transaction.refresh()
+    transaction.look_again()
     expired = take_back_expired(transaction)
     bytes_held = {
         worker.id: worker.presence
         for worker in stored_workers(transaction)
-        if worker.presence is not None and worker.state is not WorkerState.DEAD
+        if worker.presence is not None and worker.state != WorkerState.DEAD
     }
     lost, workers, more = bury_workers(transaction, presence.absent(bytes_held))
     term = transaction.row("term") if workers else None

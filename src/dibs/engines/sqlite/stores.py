@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 from weakref import WeakSet
 
 from dibs.core.times import Instant
+from dibs.engines.aside import SetAside
 from dibs.engines.sqlite.aftermath import conclude
 from dibs.engines.sqlite.bells import Bells
 from dibs.engines.sqlite.catalog import Catalog
@@ -52,7 +53,8 @@ class Store:
         self.busy_timeout = busy_timeout
         self.adopt = adopt
         self.lock = threading.Lock()
-        self.catalog = Catalog()
+        self.aside = SetAside()
+        self.catalog = Catalog(self.aside)
         self.presence = Presence(path)
         self.bells = Bells(path, self.data_version)
         self.users = 0
@@ -181,11 +183,11 @@ class Store:
 class Reader:
     """A connection for short reads, under a lock of its own."""
 
-    def __init__(self, path: Path, busy_timeout: float) -> None:
+    def __init__(self, path: Path, busy_timeout: float, aside: SetAside) -> None:
         self.path = path
         self.busy_timeout = busy_timeout
         self.lock = threading.Lock()
-        self.catalog = Catalog()
+        self.catalog = Catalog(aside)
         self.connection: sqlite3.Connection | None = None
         registry.readers.add(self)
 
