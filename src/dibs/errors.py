@@ -19,6 +19,7 @@
     │   ├── UnknownWorker                 no worker has this id
     │   ├── UnknownSchedule               no schedule has this name
     │   ├── UnknownWorkflow               no workflow has this id
+    │   ├── Unreadable                    this version can't read what is stored: it stays as it is
     │   └── WrongState                    the task, queue or worker is not in a state that allows this
     ├── TaskError                         what happened to a task that somebody waits for
     │   ├── TaskFailed                    it is dead; carries the remote traceback
@@ -74,6 +75,7 @@ __all__ = [
     "UnknownTask",
     "UnknownWorker",
     "UnknownWorkflow",
+    "Unreadable",
     "UsageError",
     "WrongState",
     "WrongThread",
@@ -170,6 +172,10 @@ class UnknownSchedule(Refused, LookupError):
 
 class UnknownWorkflow(Refused, LookupError):
     """No workflow has this id."""
+
+
+class Unreadable(Refused):
+    """The stored task, queue or schedule was damaged or written by a newer Dibs; it stays as it is."""
 
 
 class WrongState(Refused):

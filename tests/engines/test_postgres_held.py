@@ -58,7 +58,7 @@ def test_rescue_does_not_read_what_ended_long_ago() -> None:
             await own.execute("SET enable_seqscan = off")
             now = NOW + HOUR
             for _ in range(2):
-                assert await blocks_read(own, engine, "expired", now, 500, [1, 2], now - LONG_AGO) < 30
+                assert await blocks_read(own, engine, "expired", now, 500, [1, 2], now - LONG_AGO, []) < 30
                 await own.execute(f"ANALYZE {engine.address.schema}.tasks")
 
     run(test)

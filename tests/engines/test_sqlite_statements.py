@@ -32,11 +32,16 @@ NOW = 1_760_000_000 * SECOND
 
 WHOLE_TABLES = {
     # Small tables, or a look that its header explains.
-    "catalog": {"dibs_queues", "dibs_streams"},
+    "queues": {"dibs_queues"},
+    "streams": {"dibs_streams"},
     "tallies": {"dibs_tallies"},
     "days": {"dibs_days"},
     "days_below": {"dibs_days"},
     "find": {"d"},
+    "find_each": {"d"},
+    "remains": {"d"},
+    "purge_keys_of": {"dibs_keys"},
+    "claim_look_past": {"dibs_store", "dibs_errands"},  # the beginning of tables
     "states": {"d"},
     "enqueue_look": {"dibs_store", "dibs_days"},
     "claim_look": {"dibs_store", "dibs_errands"},  # whether it has any row

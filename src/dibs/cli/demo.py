@@ -25,6 +25,7 @@ from dibs.client.tasks import Filter
 from dibs.core.options import check_number
 from dibs.core.settings import FALLBACK
 from dibs.core.states import ENDED, State
+from dibs.core.task import TaskRecord
 from dibs.core.times import SECOND
 from dibs.engines.values import Feature
 from dibs.errors import InvalidOption
@@ -193,7 +194,7 @@ class Demo:
         """Recovered: each of its tasks has been taken back, and runs again in its turn."""
         assert self.crash is not None
         records = self.app.hub.runner.run(self.app.hub.engine.get(self.crash.tasks))
-        if all(record is not None and record.losses > 0 for record in records):
+        if all(isinstance(record, TaskRecord) and record.losses > 0 for record in records):
             self.crash.recovered_after = time.monotonic() - self.killed_at
             self.view.event(f"its tasks were taken back {self.crash.recovered_after:.1f} s after the kill")
 

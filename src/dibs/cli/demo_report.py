@@ -107,7 +107,8 @@ def summarise(
 def read(app: Dibs, ids: list[str]) -> list[TaskRecord | None]:
     found: list[TaskRecord | None] = []
     for start in range(0, len(ids), BATCH):
-        found += app.hub.runner.run(app.hub.engine.get(ids[start : start + BATCH]))
+        records = app.hub.runner.run(app.hub.engine.get(ids[start : start + BATCH]))
+        found += [record if isinstance(record, TaskRecord) else None for record in records]
     return found
 
 

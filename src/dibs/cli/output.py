@@ -15,7 +15,21 @@ from rich.text import Text
 from dibs.core.states import State
 from dibs.core.task import QueueState, WorkerState
 
-__all__ = ["age", "emit", "errors", "number", "out", "say", "share", "show", "span", "state_text", "table", "when_text"]
+__all__ = [
+    "UNREADABLE",
+    "age",
+    "emit",
+    "errors",
+    "number",
+    "out",
+    "say",
+    "share",
+    "show",
+    "span",
+    "state_text",
+    "table",
+    "when_text",
+]
 
 WIDE = 240
 """Columns when stdout is no terminal: whoever reads a pipe wants whole lines."""
@@ -82,6 +96,10 @@ def state_text(state: State | QueueState | WorkerState) -> Text:
 
 
 COLOURS_BY_NAME = {str(state): colour for state, colour in COLOURS.items()}
+
+
+UNREADABLE = Text("unreadable", style="red")
+"""Stands where a task's state would: it can't be read, which is no state."""
 
 
 def span(seconds: float | None) -> str:

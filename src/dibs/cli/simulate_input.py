@@ -126,7 +126,7 @@ def completed(app: Dibs, name: str) -> Iterator[TaskRecord]:
     query = Query(states=(State.COMPLETED,), queues=(name,), limit=PAGE)
     while True:
         page = app.hub.runner.run(app.hub.engine.search(query))
-        yield from page.tasks
+        yield from page.records
         if page.cursor is None:
             return
         query = structs.replace(query, cursor=page.cursor)

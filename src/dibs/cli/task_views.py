@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dibs.cli.output import age, plain, show, span, state_text, table, when_text
+from dibs.cli.output import UNREADABLE, age, plain, show, span, state_text, table, when_text
 from dibs.client.info import HistoryLine, TaskInfo
 from dibs.client.tasks import Prerequisite
 from dibs.core.graph import Rule
@@ -28,8 +28,8 @@ def task_table(tasks: Sequence[TaskInfo]) -> None:
     for info in tasks:
         made.add_row(
             info.id,
-            state_text(info.state),
-            str(info.priority),
+            state_text(info.state) if info.unreadable is None else UNREADABLE,
+            str(info.priority) if info.unreadable is None else "",
             info.queue,
             info.name,
             age(info.created_at),
@@ -40,6 +40,8 @@ def task_table(tasks: Sequence[TaskInfo]) -> None:
 
 def note_of(info: TaskInfo) -> str:
     """The one thing worth knowing at a glance."""
+    if info.unreadable is not None:
+        return f"stored as {info.state}: {info.unreadable}"
     if info.state is State.RUNNING:
         done = "" if info.progress is None else f" {info.progress:.0%}"
         return f"on {info.worker}{done}{' (asked to cancel)' if info.cancel_requested else ''}"
@@ -85,6 +87,16 @@ def show_task(info: TaskInfo, needs: Sequence[Prerequisite], history: Sequence[H
 
 
 def facts_of(info: TaskInfo) -> list[tuple[str, str | Text]]:
+    if info.unreadable is not None:
+        return [
+            ("task", info.name),
+            ("id", info.id),
+            ("state", Text.assemble(UNREADABLE, f" (stored as {info.state})")),
+            ("problem", info.unreadable),
+            ("queue", info.queue),
+            ("created", moment(info.created_at)),
+            ("worker", info.worker or ""),
+        ]
     return [
         ("task", info.name),
         ("id", info.id),

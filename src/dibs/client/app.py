@@ -18,7 +18,7 @@ from dibs.client.assembly import enqueue_in_order
 from dibs.client.blocking import blocking
 from dibs.client.define import define, functions_of, importable
 from dibs.client.handle import Handle
-from dibs.client.info import TaskInfo, task_info
+from dibs.client.info import TaskInfo, task_info, unreadable
 from dibs.client.links import Flow
 from dibs.client.options import Options, Span
 from dibs.client.queues import Queues
@@ -52,7 +52,7 @@ from dibs.core.settings import Defaults, check_defaults
 from dibs.core.times import patience, when
 from dibs.engines.base import Engine
 from dibs.engines.open import open_engine
-from dibs.engines.values import EnqueueOutcome
+from dibs.engines.values import EnqueueOutcome, UnreadableTask
 from dibs.errors import InvalidOption, UnknownTask
 from dibs.runtime.clock import Clock, SystemClock
 from dibs.runtime.definition import TaskDefinition
@@ -421,6 +421,8 @@ class Dibs:
             record = (await self.hub.engine.get([wanted]))[0]
             if record is None:
                 raise UnknownTask(f"no task has the id {wanted}.")
+            if isinstance(record, UnreadableTask):
+                raise unreadable(record)
             position = await self.hub.engine.position(wanted, now=self.hub.clock.store_now())
             if position is None:
                 return 0, when(record.due_at or record.started_at)

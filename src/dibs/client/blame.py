@@ -8,7 +8,7 @@ from dibs.core.states import Reason, State
 from dibs.core.task import QueueRecord, QueueState, TaskRecord, WorkerState
 from dibs.core.times import Instant
 from dibs.engines.base import Engine
-from dibs.engines.values import WorkerRecord
+from dibs.engines.values import UnreadableTask, WorkerRecord
 
 __all__ = ["Blame", "Look", "blame"]
 
@@ -40,7 +40,7 @@ class Look:
         self._queues: dict[str, QueueRecord] | None = None
         self._workers: list[WorkerRecord] | None = None
 
-    async def task(self, task_id: str) -> TaskRecord | None:
+    async def task(self, task_id: str) -> TaskRecord | UnreadableTask | None:
         return (await self.engine.get([task_id]))[0]
 
     async def queue(self, name: str) -> QueueRecord:
@@ -91,7 +91,7 @@ async def to_blame(look: Look, record: TaskRecord) -> TaskRecord | None:
         ids = [need.id for need in needs if need.is_open][:WIDEST]
     else:
         ids = [need.id for need in needs if record.note.startswith(need.id)]  # "PREREQUISITE is STATE"
-    found = [each for each in await look.engine.get(ids) if each is not None]
+    found = [each for each in await look.engine.get(ids) if isinstance(each, TaskRecord)]
     ranked = [(await patience(look, each), place) for place, each in enumerate(found)]
     return found[min(ranked)[1]] if ranked else None
 

@@ -9,7 +9,7 @@ from dibs.core.graph import Rule
 from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.engines.base import Engine
-from dibs.engines.values import Query
+from dibs.engines.values import Query, UnreadableTask
 
 __all__ = ["GraphEdge", "GraphNode", "WorkflowGraph", "read_graph"]
 
@@ -69,7 +69,8 @@ async def read_graph(engine: Engine, workflow_id: str, name: str) -> WorkflowGra
         for task_id, record in zip(chunk, await engine.get(chunk), strict=True):
             gone = GraphNode(id=task_id, name="", queue="", state=None)
             known = gone if record is None else node_of(record)
-            before[task_id] = structs.replace(known, outside=record is None or record.workflow != workflow_id)
+            member = isinstance(record, TaskRecord) and record.workflow == workflow_id
+            before[task_id] = structs.replace(known, outside=not member)
     return WorkflowGraph(id=workflow_id, name=name, nodes=[*before.values(), *nodes.values()], edges=edges)
 
 
@@ -79,11 +80,11 @@ async def read_members(engine: Engine, workflow_id: str) -> list[TaskRecord]:
     found: dict[str, TaskRecord] = {}
     while True:
         page = await engine.search(query)
-        found |= {record.id: record for record in page.tasks}
+        found |= {record.id: record for record in page.records}
         if page.cursor is None:
             return [found[task_id] for task_id in sorted(found)]
         query = structs.replace(query, cursor=page.cursor)
 
 
-def node_of(record: TaskRecord) -> GraphNode:
+def node_of(record: TaskRecord | UnreadableTask) -> GraphNode:
     return GraphNode(id=record.id, name=record.name, queue=record.queue, state=record.state)

@@ -7,14 +7,14 @@ from collections.abc import Generator
 from typing import Any, TypeVar, cast
 
 from dibs.client.blocking import blocking
-from dibs.client.info import HistoryLine, TaskInfo, history_line, task_info
+from dibs.client.info import HistoryLine, TaskInfo, history_line, task_info, unreadable, was_cancelled
 from dibs.client.links import Shape, Source
 from dibs.client.waiting import Waiting
 from dibs.core.options import check_note
 from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.core.times import patience
-from dibs.engines.values import CancelOutcome
+from dibs.engines.values import CancelOutcome, UnreadableTask
 from dibs.errors import ResultGone, TaskCancelled, TaskFailed, UnknownTask, WrongThread
 from dibs.runtime.definition import TaskDefinition
 from dibs.runtime.environment import actor
@@ -62,12 +62,14 @@ class Handle(Source[R]):
     async def arefresh(self) -> TaskInfo:
         """Read the task anew."""
 
-        async def read() -> TaskRecord | None:
+        async def read() -> TaskRecord | UnreadableTask | None:
             return (await self.hub.engine.get([self.id]))[0]
 
         record = await self.hub.runner.arun(read())
         if record is None:
             raise UnknownTask(f"no task has the id {self.id}: it was never committed, or it has been pruned.")
+        if isinstance(record, UnreadableTask):
+            raise unreadable(record)
         self.info = task_info(record, self.hub.codec)
         return self.info
 
@@ -125,10 +127,7 @@ class Handle(Source[R]):
             now = self.hub.clock.store_now()
             return (await self.hub.engine.cancel([self.id], note=note, actor=actor(), now=now))[0]
 
-        outcome = await self.hub.runner.arun(cancel())
-        if outcome is CancelOutcome.UNKNOWN:
-            raise UnknownTask(f"no task has the id {self.id}.")
-        return outcome is not CancelOutcome.ENDED
+        return was_cancelled(await self.hub.runner.arun(cancel()), self.id)
 
     cancel = blocking(acancel)
 

@@ -11,9 +11,13 @@ from dibs.core.codec import Codec
 from dibs.core.reference import reference_in
 from dibs.core.states import ENDED, State
 from dibs.core.task import Failure, HistoryEntry, TaskRecord
-from dibs.core.times import SECOND, when
+from dibs.core.times import EPOCH, SECOND, when
+from dibs.engines.values import CancelOutcome, UnreadableTask
+from dibs.errors import UnknownTask, Unreadable
 
-__all__ = ["HistoryLine", "TaskInfo", "task_info"]
+__all__ = ["HistoryLine", "TaskInfo", "task_info", "unreadable", "was_cancelled"]
+
+CANT_CHANGE = "task {} can't be read by this version, so it stays as it is: dibs doctor says why. It can be purged."
 
 
 class TaskInfo(Struct, frozen=True, kw_only=True):
@@ -56,6 +60,8 @@ class TaskInfo(Struct, frozen=True, kw_only=True):
     inherited: int
     """The highest priority among the tasks that wait for it."""
     expires_at: datetime | None
+    unreadable: str | None = None
+    """Why this version can't read it. Then it is set aside, and only id, name, queue, state and worker are known."""
 
     @property
     def is_done(self) -> bool:
@@ -93,8 +99,21 @@ def seconds_between(start: datetime | None, end: datetime | None) -> float | Non
     return None if start is None or end is None else (end - start).total_seconds()
 
 
-def task_info(record: TaskRecord, codec: Codec) -> TaskInfo:
+def unreadable_info(task: UnreadableTask) -> TaskInfo:
+    """The public form of a task that can't be read: what is known of it, and nothing of the rest."""
+    nothing = dict.fromkeys(TaskInfo.__struct_fields__)
+    known = {name: getattr(task, name) for name in ("id", "name", "queue", "state", "worker")}
+    empty: dict[str, Any] = {"args": {}, "metadata": {}, "headers": {}, "requires": (), "cancel_requested": False}
+    empty |= dict.fromkeys(("priority", "attempts", "losses", "retries", "lease", "inherited"), 0)
+    empty |= dict.fromkeys(("progress_message", "note", "tenant"), "")
+    created_at = when(task.created_at) or EPOCH
+    return TaskInfo(**{**nothing, **empty, **known, "created_at": created_at, "unreadable": task.problem})
+
+
+def task_info(record: TaskRecord | UnreadableTask, codec: Codec) -> TaskInfo:
     """The public form of a record. Payloads that this app can't read are shown as they are stored."""
+    if isinstance(record, UnreadableTask):
+        return unreadable_info(record)
     created_at = when(record.created_at)
     assert created_at is not None
     timeout = record.options.timeout
@@ -135,6 +154,23 @@ def task_info(record: TaskRecord, codec: Codec) -> TaskInfo:
         workflow=record.workflow,
         inherited=record.inherited,
         expires_at=when(record.expires_at),
+    )
+
+
+def was_cancelled(outcome: CancelOutcome, task_id: str) -> bool:
+    """Whether a task has been cancelled, or asked to stop; or the error."""
+    if outcome is CancelOutcome.UNKNOWN:
+        raise UnknownTask(f"no task has the id {task_id}.")
+    if outcome is CancelOutcome.UNREADABLE:
+        raise Unreadable(CANT_CHANGE.format(task_id))
+    return outcome is not CancelOutcome.ENDED
+
+
+def unreadable(task: UnreadableTask) -> Unreadable:
+    """The error about a task that can't be read."""
+    return Unreadable(
+        f"task {task.id} can't be read: {task.problem}. It was damaged, or written by a newer Dibs, and is set aside: "
+        "upgrade, repair its row, or purge it."
     )
 
 

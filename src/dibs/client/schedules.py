@@ -32,7 +32,7 @@ from dibs.core.schedules import (
 from dibs.core.task import NewTask
 from dibs.core.times import MINUTE, SECOND, Instant, when
 from dibs.engines.values import Changed
-from dibs.errors import InvalidOption, UnknownSchedule
+from dibs.errors import InvalidOption, UnknownSchedule, Unreadable
 from dibs.runtime.environment import actor
 from dibs.runtime.hub import Hub
 
@@ -157,9 +157,10 @@ class Schedules:
         check_kind(rhythm, "rhythm", Rhythm)
         check_kind(template, "template", NewTask)
         hub = self.hub
-        await hub.runner.arun(
+        answer = await hub.runner.arun(
             hub.engine.set_schedule(name, rhythm, template, declared=False, actor=actor(), now=self._now)
         )
+        check_readable(answer, name)
         return await self.aget(name)
 
     put = blocking(aput)
@@ -182,6 +183,7 @@ class Schedules:
         answer = await hub.runner.arun(hub.engine.pause_schedule(name, paused, actor=actor(), now=self._now))
         if answer is Changed.UNKNOWN:
             await self._record(name)  # which knows the nearest name
+        check_readable(answer, name)
         return answer is Changed.DONE
 
     async def adelete(self, name: str) -> None:
@@ -222,6 +224,14 @@ class Schedules:
 
     def _task(self, task: Schedulable) -> Task[..., Any]:
         return self.app.task_named(task) if isinstance(task, str) else self.app._task_of(task)
+
+
+def check_readable(answer: Changed, name: str) -> None:
+    if answer is Changed.UNREADABLE:
+        raise Unreadable(
+            f"schedule {name!r} can't be read by this version, so it stays as it is. It was damaged, or written by a "
+            "newer Dibs: upgrade, repair its row, or delete it."
+        )
 
 
 def schedule_info(record: ScheduleRecord, codec: Codec, now: Instant) -> ScheduleInfo:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from dibs.client.blocking import blocking
-from dibs.client.info import HistoryLine, TaskInfo, history_line, task_info
+from dibs.client.info import CANT_CHANGE, HistoryLine, TaskInfo, history_line, task_info, was_cancelled
 from dibs.client.options import Span, check_metadata
 from dibs.core.graph import Rule
 from dibs.core.ids import check_id
@@ -32,8 +32,8 @@ from dibs.core.priority import parse_priority
 from dibs.core.states import ENDED, UNFINISHED, WAITING, State
 from dibs.core.task import Edit, TaskRecord
 from dibs.core.times import Instant, duration, instant
-from dibs.engines.values import COUNT_LIMIT, CancelOutcome, Changed, Query
-from dibs.errors import InvalidOption, QueueDraining, UnknownTask, WrongState
+from dibs.engines.values import COUNT_LIMIT, CancelOutcome, Changed, Query, UnreadableTask
+from dibs.errors import InvalidOption, QueueDraining, UnknownTask, Unreadable, WrongState
 from dibs.runtime.environment import actor
 from dibs.runtime.hub import Hub
 
@@ -132,7 +132,7 @@ class Tasks:
 
     async def _needs(self, task_id: str) -> list[Prerequisite]:
         needs = (await self.hub.engine.needs([task_id]))[0]
-        found: list[TaskRecord | None] = []
+        found: list[TaskRecord | UnreadableTask | None] = []
         for start in range(0, len(needs), BATCH):
             found += await self.hub.engine.get([need.id for need in needs[start : start + BATCH]])
         return [
@@ -182,10 +182,7 @@ class Tasks:
         async def act() -> CancelOutcome:
             return (await self.hub.engine.cancel([wanted], note=note, actor=actor(), now=self._now))[0]
 
-        outcome = await self.hub.runner.arun(act())
-        if outcome is CancelOutcome.UNKNOWN:
-            raise UnknownTask(f"no task has the id {wanted}.")
-        return outcome is not CancelOutcome.ENDED
+        return was_cancelled(await self.hub.runner.arun(act()), wanted)
 
     cancel = blocking(acancel)
 
@@ -236,7 +233,7 @@ class Tasks:
     replay = blocking(areplay)
 
     async def apurge(self, task_id: str) -> bool:
-        """Delete an ended task for good."""
+        """Delete an ended task for good, or one that can't be read."""
         wanted = check_reference(task_id, "a task's id")
 
         async def act() -> Changed:
@@ -330,6 +327,8 @@ def done(answer: Changed, task_id: str, wrong_state: str) -> bool:
     """True if something changed, False if it already was so; otherwise the error."""
     if answer is Changed.UNKNOWN:
         raise UnknownTask(f"no task has the id {task_id}.")
+    if answer is Changed.UNREADABLE:
+        raise Unreadable(CANT_CHANGE.format(task_id))
     if answer is Changed.WRONG_STATE:
         raise WrongState(f"task {task_id} {wrong_state}.")
     if answer is Changed.DRAINING:

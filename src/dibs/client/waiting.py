@@ -6,10 +6,11 @@ import asyncio
 import time
 from collections import defaultdict
 
+from dibs.client.info import unreadable
 from dibs.core.states import ENDED
 from dibs.core.task import TaskRecord
 from dibs.engines.base import Subscription
-from dibs.engines.values import ended_topic
+from dibs.engines.values import UnreadableTask, ended_topic
 from dibs.errors import Closed, StoreBusy, StoreUnavailable, UnknownTask
 from dibs.runtime.hub import Hub
 
@@ -112,6 +113,8 @@ class Waiting:
             if record is None:
                 gone = UnknownTask(f"no task has the id {task_id}: it was never committed, or it has been pruned.")
                 self._answer(task_id, gone)
+            elif isinstance(record, UnreadableTask):
+                self._answer(task_id, unreadable(record))
             elif record.state in ENDED:
                 self._answer(task_id, record)
 

@@ -19,7 +19,7 @@ from dibs.core.states import UNFINISHED, WAITING, Reason, State
 from dibs.core.task import QueueState, TaskRecord
 from dibs.core.times import MINUTE, Instant, when
 from dibs.engines.base import Engine
-from dibs.engines.values import Query
+from dibs.engines.values import Query, UnreadableTask
 from dibs.errors import UnknownTask
 
 __all__ = ["Why", "explain"]
@@ -46,6 +46,8 @@ async def explain(engine: Engine, task_id: str, now: Instant) -> Why:
     """Why a task is where it is; or a schedule, by its name."""
     look = Look(engine, now)
     record = await look.task(task_id)
+    if isinstance(record, UnreadableTask):
+        return Why(f"it can't be read here ({record.problem}), and is set aside: upgrade, repair its row, or purge it.")
     if record is not None:
         return await explain_task(look, record)
     for schedule in await engine.schedules():
@@ -194,7 +196,7 @@ async def running_under(look: Look, record: TaskRecord, state: LimitState) -> Se
     names = (record.name,) if state.scope is Scope.TASK else ()
     page = await look.engine.search(Query(states=(State.RUNNING,), queues=(record.queue,), names=names, limit=1000))
     wanted = state.whose if state.scope is Scope.PARTITION else None
-    return [each for each in page.tasks if wanted is None or each.partition == wanted]
+    return [each for each in page.records if wanted is None or each.partition == wanted]
 
 
 async def explain_schedule(look: Look, schedule: ScheduleRecord) -> Why:
@@ -216,6 +218,6 @@ async def explain_schedule(look: Look, schedule: ScheduleRecord) -> Why:
         return Why(f"schedule {schedule.name!r} is overdue by {span(late)}: no worker leads, so nobody fires it.")
     last = await look.task(schedule.last_task) if schedule.last_task else None
     details: tuple[str, ...] = ()
-    if schedule.rhythm.overlap is Overlap.SKIP and last is not None and last.state in UNFINISHED:
+    if schedule.rhythm.overlap is Overlap.SKIP and isinstance(last, TaskRecord) and last.state in UNFINISHED:
         details = (f"It will be skipped if its last task, {label(last)}, is still {last.state} then.",)
     return Why(f"schedule {schedule.name!r} fires next in {span(-late)}, at {due:%Y-%m-%d %H:%M:%S} UTC.", due, details)

@@ -127,7 +127,7 @@ class Workflows:
         if not record.counts.get(State.CANCELLED):
             return WorkflowState.COMPLETED
         query = Query(workflow=record.id, states=(State.CANCELLED,), limit=1000)
-        cancelled = (await self.hub.engine.search(query)).tasks
+        cancelled = (await self.hub.engine.search(query)).records
         return WorkflowState.COMPLETED if not_needed(cancelled) else WorkflowState.CANCELLED
 
     async def acancel(self, workflow_id: str, reason: str = "") -> bool:

@@ -52,7 +52,7 @@ class Verdict(StrEnum):
     BURY = "bury"
 
 
-class Edge(Struct, gc=False, frozen=True, omit_defaults=True):
+class Edge(Struct, gc=False, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Wait for the task `id`."""
 
     id: str

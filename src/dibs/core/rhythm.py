@@ -45,7 +45,7 @@ class Overlap(StrEnum):
     SKIP = "skip"
 
 
-class Rhythm(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Rhythm(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """When a schedule fires, and what becomes of fires that were missed. Either `cron` or `every` is set."""
 
     cron: str | None = None

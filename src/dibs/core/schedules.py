@@ -56,7 +56,7 @@ UNPLANNABLE = (ZoneInfoNotFoundError, InvalidOption)
 end. Others must fire all the same."""
 
 
-class ScheduleRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ScheduleRecord(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A schedule as it is stored. `task` is the template of its tasks; its id is empty.
 
     The template's `deadline` and `expires_at` count from the moment at which each task may start.

@@ -68,7 +68,7 @@ def tier_of(priority: int) -> Tier:
     return Tier.HIGH if priority < 80 else Tier.CRITICAL
 
 
-class Defaults(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Defaults(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """Settings that may be given at several levels; None leaves it to the next one."""
 
     retries: int | None = None
@@ -79,7 +79,7 @@ class Defaults(Struct, frozen=True, kw_only=True, omit_defaults=True):
     timeout_growth: float | None = None
 
 
-class Resolved(Struct, frozen=True, kw_only=True):
+class Resolved(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings that a task runs with."""
 
     retries: int
@@ -90,7 +90,7 @@ class Resolved(Struct, frozen=True, kw_only=True):
     timeout_growth: float
 
 
-class Limit(Struct, frozen=True, omit_defaults=True):
+class Limit(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """At most so many at once, and so many starts per second (with a burst); None: no such limit."""
 
     max_concurrent: int | None = None
@@ -98,7 +98,7 @@ class Limit(Struct, frozen=True, omit_defaults=True):
     burst: int | None = None
 
 
-class QueueSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class QueueSettings(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """The settings of one queue; durations in microseconds.
 
     `per_task` limits the tasks of one name, `per_partition` those that share a `per=`, `enqueue_rate` what one client

@@ -62,7 +62,7 @@ class Kind(Struct, frozen=True, order=True):
     requires: tuple[str, ...] = ()
 
 
-class NewTask(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
+class NewTask(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A task as its producer hands it over. `args` is a JSON object: arguments by name.
 
     `replace`: a waiting task that holds the key gets this one's content instead, and is put off no further than

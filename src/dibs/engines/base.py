@@ -8,6 +8,8 @@ Rules of the seam:
 - Callers state intents; engines compute ranks and settings with `dibs.core` and add their own clock.
 - Nothing here names a driver, SQL or a connection, but for `join`, whose connection is the caller's own.
 - Every write about a running task carries its lease number, compared in the statement that writes.
+- A stored row that can't be read fails no verb: it stays as it is, is logged once, and is passed over. `get` and
+  `search` tell of such tasks, `check` counts them, and `purge` deletes them.
 """
 
 from __future__ import annotations
@@ -56,6 +58,7 @@ from dibs.engines.values import (
     SettleOutcome,
     TenantRecord,
     Term,
+    UnreadableTask,
     WorkerRecord,
     WorkflowRecord,
 )
@@ -281,7 +284,7 @@ class Engine(Protocol):
 
     # Reading. Results are values: changing them changes nothing.
 
-    async def get(self, ids: Sequence[str]) -> list[TaskRecord | None]: ...
+    async def get(self, ids: Sequence[str]) -> list[TaskRecord | UnreadableTask | None]: ...
 
     async def history(self, task_id: str) -> list[HistoryEntry]:
         """Oldest first, the newest 100."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct
 
 from dibs.core.graph import Rule
+from dibs.core.options import check_fraction
 from dibs.core.states import State
 from dibs.core.task import Lease, LeasedTask, TaskRecord, WorkerState
 from dibs.core.times import Duration, Instant
+from dibs.errors import InvalidOption
 
 __all__ = [
     "ACCEPTED",
@@ -47,6 +50,7 @@ __all__ = [
     "SettleOutcome",
     "TenantRecord",
     "Term",
+    "UnreadableTask",
     "Unready",
     "WorkerRecord",
     "WorkflowRecord",
@@ -208,6 +212,13 @@ class Extension(Struct, frozen=True):
     message: str = ""
     ran: Duration = 0
 
+    def __post_init__(self) -> None:
+        """What was stored and could not be read again would be nobody's."""
+        if self.progress is not None:
+            check_fraction(self.progress, "progress")
+        if not isinstance(self.message, str):
+            raise InvalidOption(f"the message must be a text, not {self.message!r:.100}.")
+
 
 class ExtendOutcome(StrEnum):
     HELD = "held"
@@ -246,6 +257,7 @@ class CancelOutcome(StrEnum):
     REQUESTED = "requested"  # it is running; its worker has been told
     ENDED = "ended"  # too late
     UNKNOWN = "unknown"
+    UNREADABLE = "unreadable"  # it is set aside, and stays as it is
 
 
 class Changed(StrEnum):
@@ -256,6 +268,22 @@ class Changed(StrEnum):
     WRONG_STATE = "wrong state"
     DRAINING = "draining"
     UNKNOWN = "unknown"
+    UNREADABLE = "unreadable"  # it is set aside, and stays as it is
+
+
+class UnreadableTask(Struct, frozen=True, kw_only=True):
+    """A stored task that this version can't read. That is no state: the row stays as it is, and all pass it over.
+
+    `state`, `queue` and `name` are what its columns say, as far as they can be told.
+    """
+
+    id: str
+    problem: str
+    state: State
+    created_at: Instant
+    queue: str = ""
+    name: str = ""
+    worker: str | None = None
 
 
 class Query(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -281,8 +309,13 @@ class Query(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Page(Struct, frozen=True):
     """One page of a search; `cursor` goes on from here, None: that was all."""
 
-    tasks: list[TaskRecord]
+    tasks: Sequence[TaskRecord | UnreadableTask]
     cursor: str | None = None
+
+    @property
+    def records(self) -> list[TaskRecord]:
+        """Those that can be read."""
+        return [task for task in self.tasks if isinstance(task, TaskRecord)]
 
 
 class Position(Struct, frozen=True):

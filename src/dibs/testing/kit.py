@@ -262,7 +262,7 @@ class Kit:
     async def _next_loss(self) -> Instant | None:
         """When the first lease ends that somebody took and did not settle."""
         page = await self._engine.search(Query(states=(State.RUNNING,), limit=1000))
-        ends = [task.lease_expires_at for task in page.tasks if task.worker != WORKER]
+        ends = [task.lease_expires_at for task in page.records if task.worker != WORKER]
         return min((end for end in ends if end is not None), default=None)
 
     async def _run(self, task: LeasedTask) -> TaskInfo:

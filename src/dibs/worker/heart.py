@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable
 
 from dibs.core.lease import heartbeat_interval
-from dibs.core.task import Lease, WorkerState
+from dibs.core.task import Lease, TaskRecord, WorkerState
 from dibs.core.times import SECOND
 from dibs.engines.base import Engine
 from dibs.engines.values import Beat, ExtendAnswer, ExtendOutcome, Extension, worker_topic
@@ -269,7 +269,7 @@ class Heart:
             with self._health.asking("look for commits"):
                 records = await self._engine.get([run.task.id for run in asked])
             for run, record in zip(asked, records, strict=True):
-                run.committed = record is not None and record.settled_lease == run.task.lease
+                run.committed = isinstance(record, TaskRecord) and record.settled_lease == run.task.lease
 
     def _hear(self, run: Run, valid_until: float, answer: ExtendAnswer) -> None:
         """What the store said about one lease. Flags are set here, for threads; the loop does the rest."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dibs.core.states import State
 from dibs.core.taking import fill, slots_in, split
 from dibs.core.task import LeasedTask, TaskRecord
+from dibs.engines.values import UnreadableTask
 from dibs.errors import InvalidArguments, PayloadTooLarge, ResultGone
 from dibs.runtime.hub import Hub
 
@@ -51,8 +52,11 @@ async def read_results(hub: Hub, wanted: Mapping[int, str]) -> dict[int, bytes]:
     return found
 
 
-async def result_of(hub: Hub, task_id: str, record: TaskRecord | None) -> bytes:
+async def result_of(hub: Hub, task_id: str, record: TaskRecord | UnreadableTask | None) -> bytes:
     """What one task gives: its result; null if it did not complete or gave none."""
+    if isinstance(record, UnreadableTask):
+        told = f"the result of task {task_id} was to be taken, but that task can't be read: {record.problem}."
+        raise ResultGone(told, task_id=task_id)
     if record is None:
         raise ResultGone(
             f"the result of task {task_id} was to be taken, but its record has been pruned or purged.", task_id=task_id

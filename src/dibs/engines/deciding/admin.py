@@ -4,15 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from dibs.core.moves import cancelled, edited, replayed
 from dibs.core.settings import QueueSettings
 from dibs.core.states import ENDED, WAITING, State
 from dibs.core.task import Edit, QueueState
-from dibs.engines.deciding.records import Ledger
+from dibs.core.times import Instant
+from dibs.engines.deciding.encoding import to_json
+from dibs.engines.deciding.errands import Errand, What
+from dibs.engines.deciding.records import Ledger, Place
 from dibs.engines.deciding.transaction import Transaction
 from dibs.engines.values import CancelOutcome, Changed, Counter, work_topic, worker_topic
 
-__all__ = ["cancel_all", "cancel_one", "changes_text", "done", "edit_one", "purge_all", "replay_one", "target"]
+__all__ = [
+    "Remains",
+    "cancel_all",
+    "cancel_one",
+    "changes_text",
+    "done",
+    "edit_one",
+    "purge_all",
+    "replay_one",
+    "target",
+]
 
 
 def cancel_all(
@@ -32,7 +47,7 @@ def cancel_all(
 def cancel_one(transaction: Transaction, records: Ledger, task_id: str, note: str, actor: str) -> CancelOutcome:
     record = records.get(task_id)
     if record is None:
-        return CancelOutcome.UNKNOWN
+        return CancelOutcome.UNREADABLE if task_id in records.unreadable else CancelOutcome.UNKNOWN
     if record.state in ENDED:
         return CancelOutcome.ENDED
     if record.state is State.RUNNING:
@@ -49,7 +64,7 @@ def cancel_one(transaction: Transaction, records: Ledger, task_id: str, note: st
 def edit_one(transaction: Transaction, records: Ledger, change: Edit, actor: str) -> Changed:
     record = records.get(change.id)
     if record is None:
-        return Changed.UNKNOWN
+        return missing(records, change.id)
     if record.state not in WAITING:
         return Changed.WRONG_STATE
     after, entry = edited(record, change, transaction.settings(record.queue), actor, transaction.now)
@@ -65,7 +80,7 @@ def replay_one(
 ) -> Changed:
     record = records.get(task_id)
     if record is None:
-        return Changed.UNKNOWN
+        return missing(records, task_id)
     if record.state is not State.DEAD:
         return Changed.WRONG_STATE
     target = transaction.make_queue(queue or record.queue)
@@ -92,11 +107,16 @@ def purge_all(records: Ledger, ids: Sequence[str]) -> tuple[list[Changed], list[
 def purge_one(records: Ledger, task_id: str) -> Changed:
     record = records.get(task_id)
     if record is None:
-        return Changed.UNKNOWN
+        return missing(records, task_id)
     if record.state not in ENDED:
         return Changed.WRONG_STATE
     records.remove(task_id)
     return Changed.DONE
+
+
+def missing(records: Ledger, task_id: str) -> Changed:
+    """The answer about a task of which there is no record."""
+    return Changed.UNREADABLE if task_id in records.unreadable else Changed.UNKNOWN
 
 
 def done(ids: Sequence[str], answers: Sequence[Changed]) -> list[str]:
@@ -112,3 +132,26 @@ def changes_text(old: QueueSettings, new: QueueSettings) -> str:
     """What it says of a queue whose settings have changed."""
     names = [name for name in QueueSettings.__struct_fields__ if name != "version"]
     return ", ".join(f"{n}={getattr(new, n)}" for n in names if getattr(new, n) != getattr(old, n))
+
+
+class Remains(Struct, frozen=True):
+    """What the columns tell of a task that is to be purged although it can't be read."""
+
+    id: str
+    place: Place
+    state: object
+    stream: int | None
+    share: str = ""
+    partition: str | None = None
+    day: int = 0
+    lease_expires_at: object = None
+
+    def may_go(self, now: Instant) -> bool:
+        """Not while somebody may be running it who can read it."""
+        held = self.lease_expires_at
+        return not (self.state == State.RUNNING and isinstance(held, int) and held > now)
+
+    def errands(self) -> list[Errand]:
+        """Whoever waits for it goes on as if it had been cancelled."""
+        left = [Errand(What.FORGET, to_json([self.id]))]
+        return left if self.place is not Place.TASKS else [Errand(What.ENDED, self.id, State.CANCELLED), *left]

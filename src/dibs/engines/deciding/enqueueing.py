@@ -17,12 +17,13 @@ from dibs.core.times import Instant
 from dibs.engines.deciding.records import Ledger
 from dibs.engines.deciding.scheduling import SCHEDULER
 from dibs.engines.deciding.transaction import Queue, Transaction
-from dibs.engines.values import ACCEPTED, REJECTED, Counter, EnqueueAnswer, EnqueueOutcome
+from dibs.engines.values import ACCEPTED, REJECTED, Counter, EnqueueAnswer, EnqueueOutcome, UnreadableTask
 
-__all__ = ["HeldKey", "Known", "answer_all", "due_at_first", "replace_all"]
+__all__ = ["HeldKey", "Known", "answer_all", "due_at_first", "replace_all", "unreadable_key"]
 
 STATE_AFTER = {Verdict.WAIT: State.BLOCKED, Verdict.CANCEL: State.CANCELLED, Verdict.BURY: State.DEAD}
 NO_QUEUE = QueueSettings()
+MAX_INSTANT: Instant = 2**62
 
 
 class HeldKey(Struct, frozen=True):
@@ -31,6 +32,11 @@ class HeldKey(Struct, frozen=True):
     task: str
     fingerprint: str
     held_until: Instant
+
+
+def unreadable_key(task_id: str) -> HeldKey:
+    """What stands for a key that can't be read: nobody gets it, or there might be two tasks for one."""
+    return HeldKey(task_id, "?", MAX_INSTANT)
 
 
 class Known:
@@ -46,6 +52,8 @@ class Known:
         self.keys: dict[tuple[str, str], HeldKey] = {}
         self.records: dict[str, TaskRecord] = {}
         """Those of the same ids, and those that hold the keys."""
+        self.unreadable: dict[str, UnreadableTask] = {}
+        """Those of them that can't be read."""
         self.states: dict[str, State] = {}
         """States of prerequisites, and of what has been staged."""
         self.depths: dict[str, int] = {}
@@ -63,6 +71,14 @@ class Known:
     def settings(self, name: str) -> QueueSettings:
         queue = self.queues.get(name)
         return NO_QUEUE if queue is None else queue.settings
+
+    def know(self, found: Iterable[TaskRecord | UnreadableTask]) -> None:
+        """Tasks of the same ids, or that hold the keys."""
+        for record in found:
+            if isinstance(record, UnreadableTask):
+                self.unreadable[record.id] = record
+            else:
+                self.records[record.id] = record
 
     # What the engine has to ask for.
 
@@ -225,6 +241,8 @@ def first_state(known: Known, new: NewTask) -> State:
 
 def known_id(known: Known, new: NewTask) -> EnqueueAnswer | None:
     """The answer if the id is taken, by a stored task or by an earlier item."""
+    if new.id in known.unreadable:
+        return EnqueueAnswer(EnqueueOutcome.TAKEN, new.id, known.unreadable[new.id].state)
     record = known.records.get(new.id)
     there = record or known.staged.get(new.id)
     if there is None:
@@ -242,6 +260,8 @@ def held_key(known: Known, new: NewTask) -> EnqueueAnswer | None:
         record, fingerprint = known.staged_keys[new.queue, new.key]
         task_id = record.id
     elif (held := known.keys.get((new.queue, new.key))) is not None:
+        if (holder := known.unreadable.get(held.task)) is not None and holder.state in UNFINISHED:
+            return EnqueueAnswer(EnqueueOutcome.CONFLICT, holder.id, holder.state)
         record, fingerprint, task_id = known.records.get(held.task), held.fingerprint, held.task
         if known.now >= held.held_until and (record is None or record.state not in UNFINISHED):
             return None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from dibs.core.settings import FALLBACK, Resolved
 from dibs.core.states import Reason, State
@@ -41,16 +41,25 @@ class Stream(Protocol):
     def fair(self) -> bool: ...
 
 
-class Facts(Struct, kw_only=True, omit_defaults=True):
-    """What no statement looks at. `options=None`: nobody set any. `created_at=0`: it has a column."""
+Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Percent = Annotated[int, Meta(ge=0, le=100)]
+Moment = Annotated[int, Meta(ge=-(2**62), le=2**62)]
+Fraction = Annotated[float, Meta(ge=0, le=1)]
 
-    priority: int
-    created_at: Instant = 0
+
+class Facts(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What no statement looks at. `options=None`: nobody set any. `created_at=0`: it has a column.
+
+    A field that this version does not know is not dropped: the task is left to one that does.
+    """
+
+    priority: Percent
+    created_at: Moment = 0
     options: Resolved | None = None
-    deadline: Instant | None = None
-    attempts: int = 0
-    losses: int = 0
-    settled_lease: int = 0
+    deadline: Moment | None = None
+    attempts: Count = 0
+    losses: Count = 0
+    settled_lease: Count = 0
     cancel_reason: str | None = None
     reason: Reason | None = None
     note: str = ""
@@ -61,16 +70,16 @@ class Facts(Struct, kw_only=True, omit_defaults=True):
     parent: str | None = None
     partition: str | None = None
     tenant: str = ""
-    expires_at: Instant | None = None
+    expires_at: Moment | None = None
     workflow: str | None = None
-    inherited: int = 0
+    inherited: Percent = 0
     takes: bool = False
-    not_before: Instant | None = None
+    not_before: Moment | None = None
     """When a blocked task is due, once nothing else keeps it."""
 
 
 decode_facts = msgspec.json.Decoder(Facts).decode
-decode_progress = msgspec.json.Decoder(tuple[float, str]).decode
+decode_progress = msgspec.json.Decoder(tuple[Fraction, str]).decode
 
 
 def facts_of(record: TaskRecord, created_at: Instant = 0) -> Facts:
@@ -137,6 +146,16 @@ class Columns(Struct, array_like=True, frozen=True):
     sequence: int
 
 
+def check_columns(row: Columns) -> None:
+    """What a task in its state must have, or nobody could go on with it."""
+    if row.state is State.PENDING and row.ready_at is None:
+        raise ValueError("it is pending, but not since when")
+    if row.state is State.RUNNING and (
+        row.lease_expires_at is None or row.started_at is None or row.ready_at is None or row.worker is None
+    ):
+        raise ValueError("it is running, but not by whom and until when")
+
+
 def record_from(
     row: Columns,
     facts: Facts,
@@ -147,7 +166,8 @@ def record_from(
     result: bytes | None,
     args: bytes,
 ) -> TaskRecord:
-    """The record that the columns of a row, its facts and its stream tell of."""
+    """The record that the columns of a row, its facts and its stream tell of. ValueError: they don't go together."""
+    check_columns(row)
     done, message = decode_progress(progress) if progress is not None else (None, "")
     # Completions move rows in bulk and leave `facts` as they were: what `moves.settled` changes there is added here.
     completed = row.state is State.COMPLETED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 from msgspec import Struct
@@ -11,6 +12,7 @@ from dibs.core.states import ENDED, WAITING, State
 from dibs.core.task import HistoryEntry, TaskRecord
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.errands import Errand, What
+from dibs.engines.values import UnreadableTask
 
 __all__ = ["Changes", "Ledger", "Place", "place_of"]
 
@@ -77,6 +79,8 @@ class Ledger:
         self.current: dict[str, TaskRecord] = {}
         self.touched: dict[str, None] = {}
         self.entries: list[tuple[str, HistoryEntry]] = []
+        self.unreadable: dict[str, UnreadableTask] = {}
+        """Tasks that are there, and can't be read."""
         self.unranked: set[str] = set()
         """Waiting tasks that have changed, but not their rank."""
 
@@ -84,6 +88,17 @@ class Ledger:
         """A task as it is stored."""
         self.stored[record.id] = (record, stream)
         self.current[record.id] = record
+
+    def know_all(self, found: Iterable[tuple[TaskRecord | UnreadableTask, int]]) -> list[TaskRecord]:
+        """Tasks as they are stored, with their streams; those of them that can be read."""
+        records = []
+        for record, stream in found:
+            if isinstance(record, UnreadableTask):
+                self.unreadable[record.id] = record
+            else:
+                self.know(record, stream)
+                records.append(record)
+        return records
 
     def get(self, task_id: str) -> TaskRecord | None:
         return self.current.get(task_id)

@@ -4,18 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 from msgspec import Struct, structs
 
 from dibs.core.rhythm import Rhythm, first_fire
-from dibs.core.schedules import ScheduleRecord, fire_id, plan, task_of
+from dibs.core.schedules import UNPLANNABLE, ScheduleRecord, fire_id, plan, task_of
 from dibs.core.task import NewTask
 from dibs.core.times import Instant
 from dibs.engines.values import EnqueueAnswer, EnqueueOutcome
+from dibs.errors import Unreadable
 
-__all__ = ["SCHEDULER", "Firing", "firing", "moved_on", "schedule_paused", "schedule_set"]
+__all__ = [
+    "SCHEDULER",
+    "UNFIRABLE",
+    "Firing",
+    "firing",
+    "moved_on",
+    "schedule_from",
+    "schedule_paused",
+    "schedule_set",
+]
 
 SCHEDULER = "schedule"
 """The client by which schedules enqueue; no limit on enqueueing holds for it."""
+
+
+UNFIRABLE = (*UNPLANNABLE, ArithmeticError, Unreadable)
+"""What may come up about one schedule, or its queue, before anything is written: others must fire all the same."""
+
+decode_record = msgspec.json.Decoder(ScheduleRecord).decode
+
+
+def schedule_from(stored: object) -> ScheduleRecord:
+    """A schedule as it is stored."""
+    if not isinstance(stored, str | bytes):
+        raise TypeError("its record is no JSON")
+    return decode_record(stored)
 
 
 def schedule_set(

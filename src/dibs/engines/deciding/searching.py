@@ -6,7 +6,7 @@ from typing import Any
 
 from dibs.core.states import State
 from dibs.core.task import TaskRecord
-from dibs.engines.values import Query
+from dibs.engines.values import Query, UnreadableTask
 
 __all__ = ["matches", "may_match"]
 
@@ -21,8 +21,10 @@ def may_match(query: Query, state: State, queue: str, name: str, worker: str | N
     )
 
 
-def matches(query: Query, record: TaskRecord) -> bool:
+def matches(query: Query, record: TaskRecord | UnreadableTask) -> bool:
     """The rest, for one that `may_match`."""
+    if isinstance(record, UnreadableTask):
+        return may_be_meant(query, record)
     return (
         query.priority_min <= record.priority <= query.priority_max
         and (query.created_after is None or record.created_at >= query.created_after)
@@ -32,6 +34,18 @@ def matches(query: Query, record: TaskRecord) -> bool:
         and (query.tenant is None or record.tenant == query.tenant)
         and has_metadata(record, query.metadata)
         and (not query.text or query.text.lower() in searched_text(record).lower())
+    )
+
+
+def may_be_meant(query: Query, task: UnreadableTask) -> bool:
+    """Whether a task that can't be read matches: only if nothing is asked for that nobody can tell."""
+    unknown = (query.key, query.tenant, query.metadata, query.text, query.workflow)
+    if any(unknown) or query.priority_min > 0 or query.priority_max < 100:
+        return False
+    return (
+        (query.created_after is None or task.created_at >= query.created_after)
+        and (query.created_before is None or task.created_at < query.created_before)
+        and may_match(query, task.state, task.queue, task.name, task.worker)
     )
 
 

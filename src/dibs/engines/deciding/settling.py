@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+import msgspec
+
 from dibs.core.lease import is_exhausted, span_left
 from dibs.core.moves import lost, settled
 from dibs.core.states import UNFINISHED, State
@@ -60,8 +62,16 @@ def held_answer(extension: Extension, now: Instant, facts: str | bytes | None) -
     """The answer to who holds a current lease. `facts` are there only if the task has been asked to stop."""
     expires_at = now + span_left(extension.by, extension.ran)
     if facts is not None:
-        return ExtendAnswer(ExtendOutcome.CANCEL, expires_at, decode_facts(facts).cancel_reason or "")
+        return ExtendAnswer(ExtendOutcome.CANCEL, expires_at, why_cancelled(facts))
     return ExtendAnswer(ExtendOutcome.EXHAUSTED if is_exhausted(extension.ran) else ExtendOutcome.HELD, expires_at)
+
+
+def why_cancelled(facts: str | bytes) -> str:
+    """Who asked a run to stop may have said why; that it was asked is in a column."""
+    try:
+        return decode_facts(facts).cancel_reason or ""
+    except (msgspec.DecodeError, ValueError):
+        return ""
 
 
 def lose_all(transaction: Transaction, records: Ledger, running: Iterable[TaskRecord]) -> list[str]:

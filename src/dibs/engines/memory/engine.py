@@ -57,6 +57,7 @@ from dibs.engines.values import (
     SettleOutcome,
     TenantRecord,
     Term,
+    UnreadableTask,
     WorkerRecord,
     WorkflowRecord,
 )
@@ -213,7 +214,7 @@ class MemoryEngine:
         with self._store.lock:
             return admin.tenants(self._store, queue, limit)
 
-    async def get(self, ids: Sequence[str]) -> list[TaskRecord | None]:
+    async def get(self, ids: Sequence[str]) -> list[TaskRecord | UnreadableTask | None]:
         with self._store.lock:
             tasks = self._store.tasks
             return [detached(tasks[task_id]) if task_id in tasks else None for task_id in ids]

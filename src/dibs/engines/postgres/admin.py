@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dibs.core.states import State
 from dibs.core.task import Edit
-from dibs.engines.deciding.admin import cancel_all, done, edit_one, purge_all, replay_one, target
+from dibs.engines.deciding.admin import Remains, cancel_all, done, edit_one, purge_all, replay_one, target
 from dibs.engines.deciding.encoding import to_json
+from dibs.engines.deciding.records import Place
 from dibs.engines.postgres.records import Records
 from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.transaction import Transaction
@@ -14,6 +16,8 @@ from dibs.engines.postgres.waiting import inherit_anew
 from dibs.engines.values import CancelOutcome, Changed
 
 __all__ = ["cancel", "edit", "purge", "replay"]
+
+STATES = frozenset(State)
 
 
 async def cancel(transaction: Transaction, ids: Sequence[str], note: str, actor: str) -> list[CancelOutcome]:
@@ -52,11 +56,46 @@ async def purge(transaction: Transaction, ids: Sequence[str], actor: str) -> lis
     await records.load(ids)
     answers, holders = purge_all(records, ids)
     await records.flush()
+    if records.unreadable:
+        gone = await purge_unreadable(transaction, list(records.unreadable))
+        answers = [gone.get(each, answer) for each, answer in zip(ids, answers, strict=True)]
     if holders:
         keys = sorted((queue, to_json(key), held) for queue, key, held in holders)
         await transaction.write("purge_keys", *columns(keys, 3))
     await remember(transaction, actor, "purge", done(ids, answers), "")
     return answers
+
+
+async def purge_unreadable(transaction: Transaction, ids: list[str]) -> dict[str, Changed]:
+    """Delete rows that can't be read, unless somebody who can may be running them. Counts follow as far as is known."""
+    answers = {}
+    for task_id, place, state, stream, *others in await transaction.rows("remains", ids):
+        known = stream if stream in transaction.catalog.streams else None
+        left = Remains(str(task_id), Place(place), state, known, *others)
+        if left.may_go(transaction.now):
+            await delete(transaction, left)
+            answers[left.id] = Changed.DONE
+        else:
+            answers[left.id] = Changed.WRONG_STATE
+    return answers
+
+
+async def delete(transaction: Transaction, left: Remains) -> None:
+    if left.place is Place.FINISHED:
+        await transaction.write("delete_finished", [left.day], [left.id])
+    else:
+        await transaction.write(f"delete_{left.place}", [left.id])
+    await transaction.write("delete_history", [left.id])
+    await transaction.write("purge_keys_of", left.id)
+    if left.stream is not None and left.state == State.PENDING:
+        transaction.count_pending(left.stream, left.share, -1)
+    elif left.stream is not None and isinstance(left.state, str) and left.state in STATES:
+        day = left.day if left.place is Place.FINISHED else 0
+        transaction.count(State(left.state), left.stream, -1, day)
+    if left.stream is not None and left.partition is not None:
+        transaction.touch(transaction.catalog.stream(left.stream).queue, left.partition)
+    transaction.errands.extend(left.errands())
+    transaction.aside.forget([left.id])
 
 
 async def remember(transaction: Transaction, actor: str, act: str, ids: list[str], detail: str) -> None:

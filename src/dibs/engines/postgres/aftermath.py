@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from dibs.core.graph import ERRAND_BUDGET
+from dibs.engines.aside import UNREADABLE, problem_of
 from dibs.engines.deciding.encoding import encode, to_json
 from dibs.engines.deciding.errands import WALKS, Done, Errand, What, finished, stored_errand, take_alike
 from dibs.engines.postgres import gating, waiting, workflows
@@ -55,15 +56,19 @@ async def put_aside(transaction: Transaction) -> bool:
 async def resume(transaction: Transaction) -> bool:
     """Go on with what earlier transactions have left, and then with what this one has caused; True if some is left."""
     await go_on(transaction)
-    return bool(await transaction.value("has_errands"))
+    return bool(await transaction.value("has_errands", list(transaction.aside.errands)))
 
 
 async def go_on(transaction: Transaction) -> None:
     """Errands are done in order, the stored ones first. Those that another process is at are its own for now."""
     own = list(transaction.errands)
     transaction.errands.clear()
-    stored = await transaction.rows("errands", ERRAND_BUDGET)
-    transaction.errands.extend(stored_errand(n, told) for n, told in stored)
+    for n, told in await transaction.rows("errands", ERRAND_BUDGET, list(transaction.aside.errands)):
+        try:
+            transaction.errands.append(stored_errand(n, told))
+        except UNREADABLE as error:
+            transaction.aside.tell("errand", n, problem_of(error))
+            transaction.aside.leave(n)
     transaction.errands.extend(own)
     await run(transaction)
 
@@ -77,10 +82,11 @@ async def run(transaction: Transaction) -> None:
         alike = take_alike(errands, left)
         taken, unfinished = await STEPS[alike[0].what](transaction, alike, left)
         errands.extendleft(reversed(unfinished))
-        done += finished(alike, unfinished)
+        done += finished(alike, [*unfinished, *transaction.stuck])
         left -= taken
     if done:
         await transaction.write("delete_errands", done)
+    leave_stuck(transaction)
     walked = [errand for errand in errands if errand.n is not None and errand.what in WALKS]
     if walked:
         await transaction.write("save_errands", [errand.n for errand in walked], [encode(each) for each in walked])
@@ -88,3 +94,13 @@ async def run(transaction: Transaction) -> None:
     if new:
         await transaction.write("add_errands", new)
     errands.clear()
+
+
+def leave_stuck(transaction: Transaction) -> None:
+    """Errands that lead to what can't be read here stay, for somebody who can."""
+    stuck, transaction.stuck = transaction.stuck, []
+    for errand in stuck:
+        if errand.n is None:
+            transaction.errands.append(errand)
+        else:
+            transaction.aside.leave(errand.n)

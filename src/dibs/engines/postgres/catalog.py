@@ -15,6 +15,7 @@ from msgspec import Struct
 from dibs.core.priority import Ranking, rank
 from dibs.core.settings import QueueSettings
 from dibs.core.task import NewTask, QueueState, TaskRecord
+from dibs.engines.aside import UNREADABLE, SetAside, problem_of
 from dibs.engines.postgres.pool import Connection
 
 __all__ = ["MIXED", "Catalog", "Missing", "Queue", "Stale", "Stream", "StreamKey", "band_of", "band_of_record"]
@@ -57,7 +58,11 @@ class Stream(Struct, frozen=True):
 
 
 class Stale(Exception):  # not an error: the transaction is repeated with what is known then
-    """The store has queues or streams that this copy does not know."""
+    """The store has queues or streams that this copy does not know; `stream` is one of which there is a task."""
+
+    def __init__(self, stream: int | None = None) -> None:
+        super().__init__(stream)
+        self.stream = stream
 
 
 class Missing(Exception):
@@ -87,9 +92,12 @@ NO_QUEUE = QueueSettings()
 class Catalog:
     """All queues and streams as of one generation."""
 
-    def __init__(self, generation: int = -1) -> None:
+    def __init__(self, aside: SetAside, generation: int = -1) -> None:
+        self.aside = aside
         self.generation = generation
         self.queues: dict[str, Queue] = {}
+        self.unreadable: dict[str, str] = {}
+        """Queues whose settings can't be read, and what is wrong with them."""
         self.streams: dict[int, Stream] = {}
         self.by_queue: dict[str, list[Stream]] = defaultdict(list)
         self.numbers: dict[StreamKey, int] = {}
@@ -97,11 +105,16 @@ class Catalog:
         self.guarded: list[str] = []
 
     @classmethod
-    async def read(cls, connection: Connection, statement: str) -> Catalog:
+    async def read(cls, connection: Connection, statement: str, aside: SetAside) -> Catalog:
         row = await connection.fetchrow(statement)
-        found = cls(row["generation"])
+        found = cls(aside, row["generation"])
         for name, state, settings, epoch in row["queues"] or ():
-            found.queues[name] = Queue(name, QueueState(state), settings_decoder.decode(settings), int(epoch))
+            try:
+                found.queues[name] = Queue(name, QueueState(state), settings_decoder.decode(settings), int(epoch))
+            except UNREADABLE as error:
+                found.unreadable[name] = problem_of(error)
+                aside.tell("queue", name, found.unreadable[name])
+        aside.queues = found.unreadable
         for number, queue, name, requires, lane, epoch, fair, band, retired in row["streams"] or ():
             found.add(Stream(number, queue, name, tuple(requires), lane, epoch, fair, band, retired))
         guarded = {queue.name for queue in found.queues.values() if queue.is_guarded}
@@ -119,7 +132,9 @@ class Catalog:
     def stream(self, number: int) -> Stream:
         found = self.streams.get(number)
         if found is None:
-            raise Stale
+            if number in self.aside.streams:
+                raise LookupError(f"it is in stream {number}, which is not there")
+            raise Stale(number)
         return found
 
     def of_queue(self, queue: str) -> list[Stream]:

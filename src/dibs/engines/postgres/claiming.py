@@ -24,9 +24,10 @@ from dibs.engines.postgres.records import Records
 from dibs.engines.postgres.serving import (
     MOMENT,
     Care,
+    Unread,
     given_before,
     is_chosen_from,
-    leased_task,
+    leased_tasks,
     serve,
     served_queues,
     streams_for,
@@ -38,6 +39,9 @@ from dibs.errors import StoreBusy
 
 __all__ = ["claim"]
 
+TRIES = 50
+"""How often one claim chooses again because nothing of what it has chosen can be read."""
+
 EACH: Duration = 10
 """What reading and locking a task takes, roughly."""
 
@@ -47,6 +51,17 @@ async def claim(store: Store, request: ClaimRequest, now: Instant | None) -> Cla
         again = await store.write(given_before, now, NOTHING, request, window_for(store, now))
         if again is not None:
             return again
+    await store.look_again()
+    for _ in range(TRIES):
+        try:
+            return await claim_readable(store, request, now)
+        except Unread:
+            continue  # those that can't be read are set aside now
+    return Claimed([], 0)
+
+
+async def claim_readable(store: Store, request: ClaimRequest, now: Instant | None) -> Claimed:
+    """`Unread` if all that was chosen can't be read."""
     try:
         return await store.persist(lambda: claim_once(store, request, now, False), ONCE)
     except Care:
@@ -100,6 +115,8 @@ async def claim_plainly(store: Store, request: ClaimRequest, now: Instant | None
             request.in_order,
             careless,
             *bounds,
+            list(store.aside.tasks),
+            list(store.aside.errands),
         )
     except StoreBusy as error:
         if now is None and isinstance(error.__cause__, QueryCanceledError):
@@ -120,7 +137,12 @@ async def claim_plainly(store: Store, request: ClaimRequest, now: Instant | None
         cursors.raise_to({row["stream"]: row["rank"] - LAG for row in rows}, began)
     if now is None:
         store.lookout.look(catalog)
-    tasks = [leased_task(row, catalog, instant) for row in rows]
+    tasks, unreadable = leased_tasks(rows, catalog, instant)
+    if unreadable:
+        await store.rows("unlease", [row["id"] for row in unreadable], [row["lease"] for row in unreadable])
+        if not tasks:
+            raise Unread
+        return Claimed(tasks, 0)  # others may be behind those that were set aside
     return Claimed(tasks, None if next_at is None else max(0, next_at - instant))
 
 
@@ -153,15 +175,16 @@ async def bring_up_to_date(transaction: Transaction, low: Instant) -> bool:
     `low`: nothing that is due earlier is left.
     """
     records = Records(transaction)
-    late = records.see(await transaction.rows("too_late", transaction.now, EXPIRE_BATCH, low))
-    for record in late:
+    passed = transaction.passed_over
+    late = await transaction.rows("too_late", transaction.now, EXPIRE_BATCH, low, passed)
+    for record in records.see(late):
         after, entry = expired(record, transaction.now)
         records.put(after, entry)
         transaction.tell(record.queue, after.state)
     await records.flush()
     records = Records(transaction)
-    due = records.see(await transaction.rows("due_guarded", transaction.now, PROMOTE_BATCH, low))
-    for record in due:
+    due = await transaction.rows("due_guarded", transaction.now, PROMOTE_BATCH, low, passed)
+    for record in records.see(due):
         records.promote(record)
     await records.flush()
     promoted = await transaction.value("promote", transaction.now, PROMOTE_BATCH, low)

@@ -23,6 +23,7 @@ from dibs.core.task import (
     WorkerState,
 )
 from dibs.core.times import Instant
+from dibs.engines.aside import SetAside
 from dibs.engines.base import Engine, Joined, Subscription
 from dibs.engines.postgres import (
     admin,
@@ -71,6 +72,7 @@ from dibs.engines.values import (
     SettleOutcome,
     TenantRecord,
     Term,
+    UnreadableTask,
     WorkerRecord,
     WorkflowRecord,
 )
@@ -89,8 +91,9 @@ class PostgresEngine:
     durability = care.DURABILITY
     chore_names = tuple(housekeeping.CHORES)
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, aside: SetAside | None = None) -> None:
         self.address = address
+        self._aside = aside or SetAside()
         if address.direct() is None:
             self.features -= {Feature.PRESENCE}
         self._store: Store | None = None
@@ -111,7 +114,7 @@ class PostgresEngine:
 
     async def open(self) -> None:
         if self._store is None:
-            store = Store(self.address)
+            store = Store(self.address, self._aside)
             try:
                 await store.open()
             except BaseException:
@@ -130,7 +133,7 @@ class PostgresEngine:
             self._store = None
 
     def sibling(self) -> Engine:
-        return PostgresEngine(self.address.impatient())
+        return PostgresEngine(self.address.impatient(), self._aside)
 
     async def identity(self) -> str:
         return await self._opened().read(reading.identity, None)
@@ -245,7 +248,7 @@ class PostgresEngine:
 
     # Reading.
 
-    async def get(self, ids: Sequence[str]) -> list[TaskRecord | None]:
+    async def get(self, ids: Sequence[str]) -> list[TaskRecord | UnreadableTask | None]:
         return await entry.get(self._opened(), ids)
 
     async def history(self, task_id: str) -> list[HistoryEntry]:

@@ -14,6 +14,7 @@ from msgspec import structs
 from dibs.core.limits import Bucket, Scope
 from dibs.core.states import ENDED, State
 from dibs.core.task import NewTask, TaskRecord
+from dibs.engines.aside import state_or
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.enqueueing import HeldKey, Known, answer_all, replace_all
 from dibs.engines.deciding.facts import partition_key
@@ -53,14 +54,16 @@ async def decide(transaction: Transaction, tasks: Sequence[NewTask], atomic: boo
 
 async def known_about(transaction: Transaction, tasks: Sequence[NewTask]) -> Known:
     """Lock, and read, all that has a say about these tasks: keys, prerequisites, clients' buckets."""
+    for new in tasks:
+        transaction.check_queue(new.queue)
     known = Known(tasks, transaction.catalog.queues, transaction.now)
     await lock_keys(transaction, known)
     needed = sorted({edge.id for new in tasks for edge in new.after})
     if needed:
         rows = await transaction.rows("lock_needed", needed)
-        known.states = {str(row["id"]): State(row["state"]) for row in rows}
+        known.states = {str(row["id"]): state_or(row["state"], State.PENDING) for row in rows}
     found = await transaction.find([new.id for new in tasks])
-    known.records |= {task_id: transaction.record(row) for task_id, row in found.items()}
+    known.know(transaction.read(row) for row in found.values())
     for queue in known.bounded():
         streams = [stream.number for stream in transaction.catalog.of_queue(queue)]
         known.depths[queue] = await transaction.value("depth", streams)
@@ -82,6 +85,7 @@ async def lock_keys(transaction: Transaction, known: Known) -> None:
     holders = Records(transaction)
     await holders.load(held.task for held in known.keys.values())
     known.records |= holders.current
+    known.unreadable |= holders.unreadable
 
 
 async def store(transaction: Transaction, known: Known) -> None:

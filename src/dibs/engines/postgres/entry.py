@@ -9,14 +9,16 @@ import asyncpg
 from dibs.core.states import State
 from dibs.core.task import NewTask, TaskRecord
 from dibs.core.times import Instant
+from dibs.engines.aside import UNREADABLE, unreadable_queue
 from dibs.engines.deciding.enqueueing import due_at_first
-from dibs.engines.postgres.catalog import Missing, Stale, StreamKey
+from dibs.engines.postgres.catalog import Catalog, Missing, Stale, StreamKey
 from dibs.engines.postgres.drafting import draft, draft_one, first_day, is_plain
 from dibs.engines.postgres.enqueueing import enqueue as enqueue_with_care
-from dibs.engines.postgres.rows import real_ids, record_of
+from dibs.engines.postgres.rows import Row, real_ids, record_of
 from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.store import TASKS, Reach, Store
-from dibs.engines.values import EnqueueAnswer, EnqueueOutcome, NewWorkflow, work_topic
+from dibs.engines.postgres.transaction import set_aside
+from dibs.engines.values import EnqueueAnswer, EnqueueOutcome, NewWorkflow, UnreadableTask, work_topic
 
 __all__ = ["enqueue", "get", "stored_answer"]
 
@@ -44,6 +46,8 @@ async def enqueue_plainly(
 ) -> list[EnqueueAnswer | None]:
     """One statement; None for those that it did not store because they are known, or for all if one is not plain."""
     catalog = store.catalog
+    if catalog.unreadable:
+        check_queues(catalog, tasks)
     if not all(is_plain(catalog, new) for new in tasks):
         return [None] * len(tasks)
     if len(tasks) == 1:
@@ -67,6 +71,12 @@ async def enqueue_plainly(
         return [stored_answer(new, instant) for new in tasks]
     stored = {str(task_id) for task_id in row["stored"]}
     return [answer_to(new, instant, stored) for new in tasks]
+
+
+def check_queues(catalog: Catalog, tasks: Sequence[NewTask]) -> None:
+    """Raise if nobody knows how one of their queues is set."""
+    for name in {new.queue for new in tasks} & catalog.unreadable.keys():
+        raise unreadable_queue(name, catalog.unreadable[name])
 
 
 async def enqueue_one(store: Store, new: NewTask, now: Instant | None) -> EnqueueAnswer | None:
@@ -99,15 +109,19 @@ def stored_answer(new: NewTask, now: Instant) -> EnqueueAnswer:
     return EnqueueAnswer(EnqueueOutcome.ENQUEUED, new.id, state)
 
 
-async def get(store: Store, ids: Sequence[str]) -> list[TaskRecord | None]:
+async def get(store: Store, ids: Sequence[str]) -> list[TaskRecord | UnreadableTask | None]:
     """Streams never change, so whatever copy of the catalog knows them will do."""
 
-    async def look() -> list[TaskRecord | None]:
+    async def look() -> list[TaskRecord | UnreadableTask | None]:
         catalog = store.catalog
         rows = {str(row["id"]): row for row in await store.rows("find", real_ids(ids))}
-        return [
-            record_of(rows[task_id], catalog.stream(rows[task_id]["stream"])) if task_id in rows else None
-            for task_id in ids
-        ]
+        return [read(catalog, rows[task_id]) if task_id in rows else None for task_id in ids]
 
     return await store.persist(look)
+
+
+def read(catalog: Catalog, row: Row) -> TaskRecord | UnreadableTask:
+    try:
+        return record_of(row, catalog.stream(row["stream"]))
+    except UNREADABLE as error:
+        return set_aside(catalog, row, error)

@@ -46,7 +46,7 @@ async def put_in_order(transaction: Transaction, queue: Queue, partitions: list[
     by_partition: dict[str, Room | None] = {p: rooms.known[queue.name, Scope.PARTITION, p] for p in partitions}
     open_ones = [p for p, room in by_partition.items() if room is None or room.left != 0]
     shut = [p for p in partitions if p not in set(open_ones)]
-    await transaction.write("gate", open_ones, shut)
+    await transaction.write("gate", open_ones, shut, transaction.passed_over)
     opens: list[tuple[str, str, int | None]] = []
     for partition, room in by_partition.items():
         if room is not None and room.full is not None:

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from dibs.core.lease import TERM
 from dibs.core.times import DAY, MINUTE
+from dibs.engines.aside import readable
 from dibs.engines.deciding.encoding import encode
 from dibs.engines.postgres import pruning, reranking
 from dibs.engines.postgres.pruning import CHORE_BATCH, Step
@@ -23,7 +24,7 @@ KEEP_AUDIT = 90 * DAY
 KEEP_MINUTES = 7 * 24 * 60
 FOLD_BATCH = 50_000
 
-record_decoder = msgspec.json.Decoder(ChoreRecord)
+decode_record = msgspec.json.Decoder(ChoreRecord).decode
 
 
 async def lead(transaction: Transaction, worker: str) -> Term | None:
@@ -43,22 +44,22 @@ async def do_chore(transaction: Transaction, name: str, term: Term) -> ChoreReco
         return ChoreRecord(name=name, refused=True)
     began = time.perf_counter_ns()
     step = await CHORES[name](transaction)
-    before = await transaction.value("chore", name)
+    stored = await transaction.rows("chore", name)
+    before = dict(readable(transaction.aside, "chore", [(name, row["record"]) for row in stored], decode_record))
     record = ChoreRecord(
         name=name,
         at=transaction.now,
         took=(time.perf_counter_ns() - began) // 1000,
         done=step.done,
         more=step.more,
-        total=step.done + (0 if before is None else record_decoder.decode(before).total),
+        total=step.done + (before[name].total if before else 0),
     )
     await transaction.write("save_chore", name, encode(record))
     return record
 
 
 async def chores(snapshot: Snapshot) -> list[ChoreRecord]:
-    found = [record_decoder.decode(row["record"]) for row in await snapshot.rows("chores")]
-    records = {record.name: record for record in found}
+    records = dict(readable(snapshot.aside, "chore", await snapshot.rows("chores"), decode_record))
     return [structs.replace(records.get(name, ChoreRecord(name=name))) for name in CHORES]
 
 

@@ -72,6 +72,8 @@ class Joiner:
         """On the engine's own loop and connections: make what is missing, and know what is there."""
         if isinstance(needs, Missing):
             await self.store.add(needs)
+        elif isinstance(needs, Stale):
+            await self.store.catch_up(needs)
         else:
             await self.store.refresh()
         if self.identity is None:
@@ -111,8 +113,8 @@ class Joined:
             return await act(face)
         except Missing as missing:
             raise Unready(missing) from None
-        except Stale:
-            raise Unready from None
+        except Stale as stale:
+            raise Unready(stale) from None
         except face.errors as error:
             raise complaint(str(getattr(error, "sqlstate", None) or ""), str(error)) from error
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from dibs.core.fairness import start_tag
 from dibs.core.times import Instant
 from dibs.engines.postgres.catalog import Queue, Stream
-from dibs.engines.postgres.rows import columns
+from dibs.engines.postgres.rows import Row, columns
 from dibs.engines.postgres.transaction import Snapshot, Transaction
 
 __all__ = ["Head", "Key", "Pages", "Short", "Turns"]
@@ -116,7 +116,7 @@ class Pages:
         for row in rows:
             key = (row["stream"], row["share"], None)
             found[key] += 1
-            self.heads[key].append(head_of(row))
+            self.heads[key].append(self.head_of(row))
         self.complete |= {key for key, count in found.items() if count < self.page}
 
     async def read_group(self, key: Key, after: Head) -> None:
@@ -124,7 +124,7 @@ class Pages:
         there = self.heads.setdefault(key, [])
         last = there[-1] if there else after
         rows = await self.snapshot.rows("read_group", key[2], key[0], key[1], last.rank, last.id, self.page)
-        there += [head_of(row) for row in rows]
+        there += [self.head_of(row) for row in rows]
         if len(rows) < self.page:
             self.complete.add(key)
 
@@ -150,13 +150,17 @@ class Pages:
         while True:
             heads = self.heads.get(key, [])
             if position < len(heads):
-                yield heads[position]
+                if heads[position].id not in self.snapshot.aside.tasks:
+                    yield heads[position]
                 position += 1
             elif key in self.complete:
                 return
             else:
                 raise Short(key, after)
 
-
-def head_of(row: dict[str, object]) -> Head:
-    return Head(row["rank"], str(row["id"]), row["ready_at"], row["stream"], row["partition"])  # type: ignore[arg-type]
+    def head_of(self, row: Row) -> Head:
+        head = Head(row["rank"], str(row["id"]), row["ready_at"], row["stream"], row["partition"])
+        if row["ready_at"] is None:
+            self.snapshot.aside.tell("task", head.id, "it is pending, but not since when")
+            self.snapshot.aside.add(head.id)
+        return head

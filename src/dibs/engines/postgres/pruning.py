@@ -8,13 +8,15 @@ between what another keeps.
 from __future__ import annotations
 
 from collections import Counter as Tally
+from typing import TypeVar
 
-import msgspec
 from msgspec import Struct
+from msgspec.json import decode
 
 from dibs.core.limits import Bucket, Scope, limit_of, refill
 from dibs.core.states import State
 from dibs.core.times import DAY, Duration, Instant, day_of
+from dibs.engines.aside import readable
 from dibs.engines.deciding.encoding import encode
 from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.transaction import Transaction
@@ -31,6 +33,8 @@ __all__ = [
     "prune_workflows",
 ]
 
+Cursor = TypeVar("Cursor")
+
 CHORE_BATCH = 1000
 VISIT_BATCH = 5000
 DAYS_AHEAD = 3
@@ -46,15 +50,26 @@ class Step(Struct, frozen=True):
     more: bool
 
 
-cursor_decoder = msgspec.json.Decoder(tuple[int, str])
-key_cursor_decoder = msgspec.json.Decoder(tuple[int, str, str])
-text_decoder = msgspec.json.Decoder(str)
+STATES = frozenset(State)
+SCOPES = frozenset(Scope)
+
+
+async def cursor_of(transaction: Transaction, chore: str, kind: type[Cursor]) -> Cursor | None:
+    """Where the last step stopped; None: before everything, also if that can't be read."""
+    stored = await transaction.value("cursor", chore)
+    if stored is None:
+        return None
+    text = [(chore, stored)]
+    found = readable(transaction.aside, "cursor of chore", text, lambda each: decode(each, type=kind))
+    return next((cursor for _, cursor in found), None)
 
 
 def expired_queues(transaction: Transaction, day: int, setting: str) -> set[str]:
     """The queues that keep nothing that ended on this day."""
 
     def is_over(queue: str) -> bool:
+        if queue in transaction.catalog.unreadable:  # nobody knows how long it keeps anything
+            return False
         keep: Duration = getattr(transaction.settings(queue), setting)
         return (day + 1) * DAY <= transaction.now - keep
 
@@ -73,8 +88,7 @@ class Sweep:
         self.deleted = 0
 
     async def run(self) -> Step:
-        stored = await self.transaction.value("cursor", self.chore)
-        day, after = (-1, LOWEST_ID) if stored is None else cursor_decoder.decode(stored)
+        day, after = await cursor_of(self.transaction, self.chore, tuple[int, str]) or (-1, LOWEST_ID)
         while True:
             following = await self.transaction.value(f"next_{self.place}_day", day)
             if following is None or (following + 1) * DAY > self.transaction.now:
@@ -88,18 +102,20 @@ class Sweep:
 
     async def prune_day(self, day: int, after: str, queues: set[str]) -> bool:
         """Delete what is over of one day; False if the bound was reached before its end."""
-        streams = self.transaction.catalog
         while self.visited < VISIT_BATCH and self.deleted < CHORE_BATCH:
             asked = min(CHORE_BATCH - self.deleted, VISIT_BATCH - self.visited)
             rows = await self.transaction.rows(f"{self.place}_of_day", day, after, asked)
             self.visited += len(rows)
-            over = [row for row in rows if streams.stream(row["stream"]).queue in queues]
+            over = [row for row in rows if row["state"] in STATES and self.is_over(row["stream"], queues)]
             await self.delete(day, [(str(row["id"]), row["stream"], State(row["state"])) for row in over])
             if len(rows) < asked:
                 return True
             after = str(rows[-1]["id"])
         await self.save_cursor((day, after))
         return False
+
+    def is_over(self, number: int, queues: set[str]) -> bool:
+        return self.transaction.knows(number) and self.transaction.catalog.stream(number).queue in queues
 
     async def delete(self, day: int, rows: list[tuple[str, int, State]]) -> None:
         if not rows:
@@ -142,7 +158,8 @@ async def drop_days(transaction: Transaction) -> int:
             # What these tasks leave in history and edges is swept up by `prune_orphans`.
             dropped += sum(row["n"] for row in rows)
             for row in rows:
-                transaction.count(State(row["what"]), row["stream"], -row["n"], day)
+                if row["what"] in STATES:
+                    transaction.count(State(row["what"]), row["stream"], -row["n"], day)
     return dropped
 
 
@@ -165,8 +182,7 @@ async def make_days(transaction: Transaction) -> Step:
 
 async def prune_keys(transaction: Transaction) -> Step:
     """Free the keys whose window is over and whose task has ended."""
-    stored = await transaction.value("cursor", "prune_keys")
-    cursor: tuple[Instant, str, str] = (-1, "", "") if stored is None else key_cursor_decoder.decode(stored)
+    cursor = await cursor_of(transaction, "prune_keys", tuple[Instant, str, str]) or (-1, "", "")
     rows = await transaction.rows("ended_keys", transaction.now, *cursor, CHORE_BATCH)
     free = [(row["queue"], row["key"]) for row in rows if row["free"]]
     if free:
@@ -179,8 +195,7 @@ async def prune_keys(transaction: Transaction) -> Step:
 
 async def prune_workflows(transaction: Transaction) -> Step:
     """Forget workflows of which nothing is left: looks at a bounded number, from where the last step stopped."""
-    stored = await transaction.value("cursor", "prune_workflows")
-    after = LOWEST_ID if stored is None else text_decoder.decode(stored)
+    after = await cursor_of(transaction, "prune_workflows", str) or LOWEST_ID
     rows = await transaction.rows("some_workflows", after, CHORE_BATCH)
     empty = [row["id"] for row in rows if row["is_empty"]]
     if empty:
@@ -192,11 +207,12 @@ async def prune_workflows(transaction: Transaction) -> Step:
 
 async def prune_buckets(transaction: Transaction) -> Step:
     """Forget buckets that are full again, or belong to a limit that is no longer set: as good as none."""
-    stored = await transaction.value("cursor", "prune_buckets")
-    after = ("", "", "") if stored is None else msgspec.json.decode(stored, type=tuple[str, str, str])
+    after = await cursor_of(transaction, "prune_buckets", tuple[str, str, str]) or ("", "", "")
     rows = await transaction.rows("some_buckets", *after, CHORE_BATCH)
     idle = []
     for row in rows:
+        if row["scope"] not in SCOPES or row["queue"] in transaction.catalog.unreadable:
+            continue  # nobody here knows what it is
         limit = limit_of(transaction.settings(row["queue"]), Scope(row["scope"]), row["whose"])
         bucket = Bucket(row["level"], row["at"])
         full = limit is not None and limit.rate is not None and refill(None, limit, transaction.now)
@@ -212,8 +228,7 @@ async def prune_buckets(transaction: Transaction) -> Step:
 
 async def prune_orphans(transaction: Transaction) -> Step:
     """Forget histories and edges of tasks that went with their day, a bounded number at a time."""
-    stored = await transaction.value("cursor", "prune_orphans")
-    after = LOWEST_ID if stored is None else text_decoder.decode(stored)
+    after = await cursor_of(transaction, "prune_orphans", str) or LOWEST_ID
     rows = await transaction.rows("some_leavers", after, CHORE_BATCH)
     gone = [row["id"] for row in rows if row["is_gone"]]
     if gone:

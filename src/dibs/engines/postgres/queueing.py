@@ -37,7 +37,7 @@ async def stale_by_queue(snapshot: Snapshot) -> dict[str, int]:
     for what, number, _, n in await snapshot.tallies():
         if what in WAITING:
             stream = snapshot.catalog.stream(number)
-            if snapshot.catalog.is_stale(stream):
+            if stream.queue not in snapshot.catalog.unreadable and snapshot.catalog.is_stale(stream):
                 found[stream.queue] = found.get(stream.queue, 0) + n
     return found
 
@@ -45,6 +45,7 @@ async def stale_by_queue(snapshot: Snapshot) -> dict[str, int]:
 async def set_queue(
     transaction: Transaction, name: str, settings: QueueSettings, expected: int, actor: str
 ) -> QueueRecord | None:
+    transaction.check_queue(name)
     there = transaction.catalog.queues.get(name)
     wanted = structs.replace(settings, version=expected + 1)
     if there is not None and there.settings == wanted:
@@ -71,6 +72,7 @@ def changed_catalog(transaction: Transaction, queue: Queue) -> Catalog:
 
 
 async def set_queue_state(transaction: Transaction, name: str, state: QueueState, actor: str) -> Changed:
+    transaction.check_queue(name)
     queue = transaction.catalog.queues.get(name)
     if queue is None:
         return Changed.UNKNOWN
@@ -84,6 +86,7 @@ async def set_queue_state(transaction: Transaction, name: str, state: QueueState
 
 async def is_deletable(transaction: Transaction, name: str, force: bool) -> Changed:
     """Whether a queue may be deleted; by force, it takes no new tasks from here on."""
+    transaction.check_queue(name)
     queue = transaction.catalog.queues.get(name)
     if queue is None:
         return Changed.UNKNOWN
@@ -98,7 +101,7 @@ async def is_deletable(transaction: Transaction, name: str, force: bool) -> Chan
 async def bury_some(transaction: Transaction, name: str, actor: str) -> bool:
     """Make some waiting tasks of a queue dead; False when none is left. Bounded, so that nobody waits long."""
     streams = [stream.number for stream in transaction.catalog.of_queue(name)]
-    rows = await transaction.rows("some_waiting", streams, BURY_BATCH)
+    rows = await transaction.rows("some_waiting", streams, BURY_BATCH, transaction.passed_over)
     records = Records(transaction)
     for record in records.see(rows):
         records.put(*buried(record, Reason.QUEUE, actor, transaction.now))

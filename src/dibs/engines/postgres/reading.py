@@ -9,6 +9,7 @@ import msgspec
 from dibs.core.fairness import start_tag
 from dibs.core.states import State
 from dibs.core.task import HistoryEntry, TaskRecord
+from dibs.engines.aside import readable
 from dibs.engines.postgres.catalog import Queue
 from dibs.engines.postgres.choosing import Front, in_claim_order
 from dibs.engines.postgres.pages import Pages, Short
@@ -32,13 +33,17 @@ STATES = frozenset(State)
 LONG_TAIL = 10_000
 
 
-entry_decoder = msgspec.json.Decoder(HistoryEntry)
-audit_decoder = msgspec.json.Decoder(AuditEntry)
-minute_decoder = msgspec.json.Decoder(Minute)
+decode_entry = msgspec.json.Decoder(HistoryEntry).decode
+decode_audit = msgspec.json.Decoder(AuditEntry).decode
+decode_minute = msgspec.json.Decoder(Minute).decode
+COUNTERS = frozenset(Counter)
+TRIES = 10
 
 
 async def history(snapshot: Snapshot, task_id: str) -> list[HistoryEntry]:
-    return [entry_decoder.decode(row["entry"]) for row in await snapshot.rows("history", task_id)]
+    rows = await snapshot.rows("history", task_id)
+    what = f"history entry of task {task_id} number"
+    return [entry for _, entry in readable(snapshot.aside, what, rows, decode_entry)]
 
 
 async def next_ids(snapshot: Snapshot, queue: Queue, most: int) -> list[str]:
@@ -58,16 +63,22 @@ async def peek(snapshot: Snapshot, queue_name: str, limit: int) -> list[TaskReco
     queue = snapshot.catalog.queues.get(queue_name)
     if queue is None:
         return []
-    ids = await next_ids(snapshot, queue, limit)
-    rows = await snapshot.find(ids)
-    return [snapshot.record(rows[task_id]) for task_id in ids]
+    records: list[TaskRecord] = []
+    for _ in range(TRIES):
+        ids = await next_ids(snapshot, queue, limit)
+        rows = await snapshot.find(ids)
+        records = snapshot.records(rows[task_id] for task_id in ids)
+        if len(records) == len(ids):
+            break  # otherwise some of them have just been set aside, and others go forward
+    return records
 
 
 async def position(snapshot: Snapshot, task_id: str) -> Position | None:
     row = (await snapshot.find([task_id])).get(task_id)
-    if row is None or row["state"] != State.PENDING:
+    record = None if row is None else snapshot.read(row)
+    if not isinstance(record, TaskRecord) or record.state is not State.PENDING:
         return None
-    name = snapshot.catalog.stream(row["stream"]).queue
+    name = record.queue
     ids = await next_ids(snapshot, snapshot.catalog.queues.get(name) or Queue(name), COUNT_LIMIT)
     return Position(ids.index(task_id)) if task_id in ids else Position(COUNT_LIMIT, more=True)
 
@@ -84,7 +95,7 @@ async def counts(snapshot: Snapshot) -> dict[str, dict[State, int]]:
 async def counters(snapshot: Snapshot) -> dict[str, dict[Counter, int]]:
     found: dict[str, dict[Counter, int]] = {}
     for what, stream, queue, n in await snapshot.tallies():
-        if what not in STATES:
+        if what in COUNTERS:
             of_queue = found.setdefault(snapshot.catalog.stream(stream).queue if stream else queue, {})
             of_queue[Counter(what)] = of_queue.get(Counter(what), 0) + n
     return dict(sorted(found.items()))
@@ -97,11 +108,13 @@ async def has_long_tail(snapshot: Snapshot) -> bool:
 
 
 async def stats(snapshot: Snapshot, queue: str | None, since: int, until: int) -> list[Minute]:
-    return [minute_decoder.decode(row["record"]) for row in await snapshot.rows("minutes", since, until, queue)]
+    rows = await snapshot.rows("minutes", since, until, queue)
+    return [minute for _, minute in readable(snapshot.aside, "figures of minute", rows, decode_minute)]
 
 
 async def audit(snapshot: Snapshot, limit: int) -> list[AuditEntry]:
-    return [audit_decoder.decode(row["entry"]) for row in await snapshot.rows("audit", limit)]
+    rows = await snapshot.rows("audit", limit)
+    return [entry for _, entry in readable(snapshot.aside, "audit entry", rows, decode_audit)]
 
 
 async def tenants(snapshot: Snapshot, queue_name: str, limit: int) -> list[TenantRecord]:

@@ -37,18 +37,13 @@ class Records(Ledger):
         if not wanted:
             return
         self.see(await self.transaction.rows("lock", wanted))
-        missed = [task_id for task_id in wanted if task_id not in self.stored]
+        missed = [task_id for task_id in wanted if task_id not in self.stored and task_id not in self.unreadable]
         if missed and await self.transaction.find(missed):  # it went from one place to another meanwhile
             raise Stale
 
     def see(self, rows: Sequence[Row]) -> list[TaskRecord]:
-        """The records of rows that have been read, and locked, already."""
-        records = []
-        for row in rows:
-            record = self.transaction.record(row)
-            self.know(record, row["stream"])
-            records.append(record)
-        return records
+        """The records of rows that have been read, and locked, already, but for those that can't be read."""
+        return self.know_all((self.transaction.read(row), row["stream"]) for row in rows)
 
     async def flush(self) -> None:
         """Write what has changed, and note what has to be followed up."""

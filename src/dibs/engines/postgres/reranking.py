@@ -13,14 +13,14 @@ __all__ = ["rerank"]
 
 
 async def rerank(transaction: Transaction) -> Step:
-    due = await transaction.rows("reranks_due", transaction.now, CHORE_BATCH)
+    due = await transaction.rows("reranks_due", transaction.now, CHORE_BATCH, transaction.passed_over)
     await rank_anew(transaction, due)
     stale = [
         stream.number
         for stream in transaction.catalog.streams.values()
         if not stream.retired and stream.queue in transaction.catalog.queues and transaction.catalog.is_stale(stream)
     ]
-    rows = await transaction.rows("some_waiting", stale, CHORE_BATCH) if stale else []
+    rows = await transaction.rows("some_waiting", stale, CHORE_BATCH, transaction.passed_over) if stale else []
     await rank_anew(transaction, rows)
     await transaction.flush()
     if stale and len(rows) < CHORE_BATCH:

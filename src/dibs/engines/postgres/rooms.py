@@ -11,6 +11,7 @@ from msgspec import structs
 
 from dibs.core.limits import Bucket, LimitState, Scope, limit_of, limit_state, limits_for
 from dibs.core.settings import Limit
+from dibs.core.task import TaskRecord
 from dibs.engines.deciding.facts import partition_key
 from dibs.engines.deciding.rooms import Room, Whose, room_of
 from dibs.engines.postgres.catalog import Queue
@@ -111,9 +112,9 @@ class Rooms:
 async def limits(snapshot: Snapshot, task_id: str) -> list[LimitState]:
     """The limits that the start of a task stands under."""
     row = (await snapshot.find([task_id])).get(task_id)
-    record = None if row is None else snapshot.record(row)
+    record = None if row is None else snapshot.read(row)
     queue = None if record is None else snapshot.catalog.queues.get(record.queue)
-    if record is None or queue is None:
+    if not isinstance(record, TaskRecord) or queue is None:
         return []
     streams = {stream.number: stream.name for stream in snapshot.catalog.of_queue(queue.name)}
     running = dict(await snapshot.rows("running_by_stream", list(streams)))

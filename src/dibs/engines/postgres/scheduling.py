@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from dibs.core.rhythm import Overlap, Rhythm
-from dibs.core.schedules import UNPLANNABLE, ScheduleRecord
+from dibs.core.schedules import ScheduleRecord
 from dibs.core.states import UNFINISHED
 from dibs.core.task import NewTask
+from dibs.engines.aside import UNREADABLE, problem_of, readable
 from dibs.engines.deciding.encoding import encode
-from dibs.engines.deciding.scheduling import firing, moved_on, schedule_paused, schedule_set
+from dibs.engines.deciding.scheduling import (
+    UNFIRABLE,
+    firing,
+    moved_on,
+    schedule_from,
+    schedule_paused,
+    schedule_set,
+)
 from dibs.engines.postgres.enqueueing import enqueue
 from dibs.engines.postgres.transaction import Snapshot, Transaction
 from dibs.engines.values import FIRE_BATCH, SCHEDULES, Changed, Fired
 
 __all__ = ["delete_schedule", "fire", "pause_schedule", "schedules", "set_schedule"]
 
-record_decoder = msgspec.json.Decoder(ScheduleRecord)
-
 
 async def schedules(snapshot: Snapshot) -> list[ScheduleRecord]:
-    return [record_decoder.decode(row["record"]) for row in await snapshot.rows("schedules")]
+    rows = await snapshot.rows("schedules")
+    return [record for _, record in readable(snapshot.aside, "schedule", rows, schedule_from)]
 
 
 async def find(transaction: Transaction, name: str) -> ScheduleRecord | None:
     stored = await transaction.value("schedule", name)
-    return None if stored is None else record_decoder.decode(stored)
+    return None if stored is None else schedule_from(stored)
 
 
 async def save(transaction: Transaction, record: ScheduleRecord) -> None:
@@ -35,10 +40,19 @@ async def save(transaction: Transaction, record: ScheduleRecord) -> None:
 async def set_schedule(
     transaction: Transaction, name: str, rhythm: Rhythm, task: NewTask, declared: bool, actor: str
 ) -> Changed:
-    old = await find(transaction, name)
+    try:
+        old = await find(transaction, name)
+    except UNREADABLE as error:
+        return unread(transaction, name, error)
     new, is_new = schedule_set(old, name, rhythm, task, declared, transaction.now)
     await save(transaction, new)
     return await told(transaction, actor, "set schedule", name) if is_new else Changed.UNCHANGED
+
+
+def unread(transaction: Transaction, name: str, error: Exception) -> Changed:
+    """A schedule that can't be read is not written over: it may be a newer version's. It can be deleted."""
+    transaction.aside.tell("schedule", name, problem_of(error))
+    return Changed.UNREADABLE
 
 
 async def told(transaction: Transaction, actor: str, act: str, name: str) -> Changed:
@@ -49,7 +63,10 @@ async def told(transaction: Transaction, actor: str, act: str, name: str) -> Cha
 
 
 async def pause_schedule(transaction: Transaction, name: str, paused: bool, actor: str) -> Changed:
-    old = await find(transaction, name)
+    try:
+        old = await find(transaction, name)
+    except UNREADABLE as error:
+        return unread(transaction, name, error)
     if old is None:
         return Changed.UNKNOWN
     if old.paused is paused:
@@ -66,19 +83,30 @@ async def delete_schedule(transaction: Transaction, name: str, actor: str) -> Ch
 
 async def fire(transaction: Transaction) -> Fired:
     """Schedules that are due, locked, but for those that another leader is just firing."""
-    rows = await transaction.rows("schedules_due", transaction.now, FIRE_BATCH)
     tasks: list[str] = []
     skipped = 0
-    broken = []
-    for record in [record_decoder.decode(row["record"]) for row in rows]:
-        try:
-            fired = await fire_one(transaction, record)
-        except UNPLANNABLE:
-            broken.append(record.name)
-            continue
-        tasks += fired.tasks
-        skipped += fired.skipped
-    upcoming = await transaction.value("next_fire", broken)
+    broken: list[str] = []
+    unreadable: list[str] = []
+    while True:
+        passed = len(broken) + len(unreadable)
+        due = await transaction.rows("schedules_due", transaction.now, FIRE_BATCH, broken + unreadable)
+        for name, stored in due:
+            try:
+                record = schedule_from(stored)
+            except UNREADABLE as error:
+                unread(transaction, name, error)
+                unreadable.append(name)
+                continue
+            try:
+                fired = await fire_one(transaction, record)
+            except UNFIRABLE:
+                broken.append(record.name)
+                continue
+            tasks += fired.tasks
+            skipped += fired.skipped
+        if len(due) < FIRE_BATCH or passed == len(broken) + len(unreadable):
+            break  # otherwise others may be due behind those that can't fire
+    upcoming = await transaction.value("next_fire", broken + unreadable)
     return Fired(tasks, skipped, None if upcoming is None else max(0, upcoming - transaction.now), broken)
 
 

@@ -8,18 +8,20 @@ from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.engines.deciding.records import Place, place_of
 from dibs.engines.deciding.searching import matches, may_match
+from dibs.engines.postgres.rows import Row
 from dibs.engines.postgres.transaction import Snapshot
-from dibs.engines.values import VISIT_LIMIT, Page, Query
+from dibs.engines.values import VISIT_LIMIT, Page, Query, UnreadableTask
 
 __all__ = ["search"]
 
 FIRST_CHUNK = 50
 LARGEST_CHUNK = 500
+STATES = frozenset(State)
 HIGHEST = UUID(int=2**128 - 1)
 
 
 async def search(snapshot: Snapshot, query: Query) -> Page:
-    found: list[TaskRecord] = []
+    found: list[TaskRecord | UnreadableTask] = []
     places = {place_of(state) for state in query.states or State}
     wanted = [place in places for place in Place]
     first = HIGHEST if query.cursor is None else below(query.cursor)
@@ -28,9 +30,8 @@ async def search(snapshot: Snapshot, query: Query) -> Page:
         rows = await snapshot.rows("search", first, chunk + 1, *wanted)
         for position, row in enumerate(rows[:chunk], 1):
             visited += 1
-            stream = snapshot.catalog.stream(row["stream"])
-            if may_match(query, row["state"], stream.queue, stream.name, row["worker"]):
-                record = snapshot.record(row)
+            if is_candidate(snapshot, query, row):
+                record = snapshot.read(row)
                 if matches(query, record):
                     found.append(record)
             if len(found) == query.limit or visited == VISIT_LIMIT:
@@ -39,6 +40,14 @@ async def search(snapshot: Snapshot, query: Query) -> Page:
             return Page(found)
         first = rows[chunk]["id"]
         chunk = min(5 * chunk, LARGEST_CHUNK)
+
+
+def is_candidate(snapshot: Snapshot, query: Query, row: Row) -> bool:
+    """What can be said without decoding the rest of a row."""
+    stream = snapshot.catalog.streams.get(row["stream"])
+    if stream is None or row["state"] not in STATES:
+        return True
+    return may_match(query, row["state"], stream.queue, stream.name, row["worker"])
 
 
 def below(task_id: str) -> UUID:

@@ -7,6 +7,7 @@ from (`choosing`), and leased.
 from __future__ import annotations
 
 from collections import Counter as Tally
+from collections.abc import Iterable
 
 from dibs.core.lease import PROMOTE_BATCH
 from dibs.core.limits import Scope
@@ -16,6 +17,7 @@ from dibs.core.settings import FALLBACK
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, QueueState
 from dibs.core.times import SECOND, Duration, Instant
+from dibs.engines.aside import UNREADABLE, problem_of
 from dibs.engines.deciding.facts import decode_facts
 from dibs.engines.postgres.catalog import Catalog, Queue, Stream
 from dibs.engines.postgres.choosing import Chosen, Front, choose
@@ -27,10 +29,24 @@ from dibs.engines.postgres.rows import Row, columns
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.values import Claimed, ClaimRequest, Counter
 
-__all__ = ["MOMENT", "Care", "given_before", "is_chosen_from", "leased_task", "serve", "served_queues", "streams_for"]
+__all__ = [
+    "MOMENT",
+    "Care",
+    "Unread",
+    "given_before",
+    "is_chosen_from",
+    "leased_tasks",
+    "serve",
+    "served_queues",
+    "streams_for",
+]
 
 MOMENT: Duration = SECOND // 10
 """When to look again at what somebody else has locked (the same as in `functions/claim.sql`)."""
+
+
+class Unread(Exception):  # not an error: others are chosen
+    """Some of what was chosen can't be read, and is set aside. Nothing was written."""
 
 
 class Care(Exception):  # not an error: something has to be done first
@@ -68,6 +84,8 @@ def leased_task(row: Row, catalog: Catalog, now: Instant) -> LeasedTask:
     """`moves.leased`, straight from the row."""
     stream = catalog.stream(row["stream"])
     facts, settings = decode_facts(row["facts"]), catalog.settings(stream.queue)
+    if row["ready_at"] is None:
+        raise ValueError("it is pending, but not since when")
     return LeasedTask(
         id=str(row["id"]),
         lease=row["lease"],
@@ -95,12 +113,25 @@ def leased_task(row: Row, catalog: Catalog, now: Instant) -> LeasedTask:
     )
 
 
+def leased_tasks(rows: Iterable[Row], catalog: Catalog, now: Instant) -> tuple[list[LeasedTask], list[Row]]:
+    """What the worker is told of claimed tasks, and the rows of those that can't be read: they are set aside."""
+    tasks, unreadable = [], []
+    for row in rows:
+        try:
+            tasks.append(leased_task(row, catalog, now))
+        except UNREADABLE as error:
+            catalog.aside.tell("task", row["id"], problem_of(error))
+            catalog.aside.add(str(row["id"]))
+            unreadable.append(row)
+    return tasks, unreadable
+
+
 async def given_before(transaction: Transaction, request: ClaimRequest, window: Window) -> Claimed | None:
     """What an earlier call with the same sequence took and still holds."""
     rows = await transaction.rows("claim_repeat", request.worker, request.sequence, list(transaction.catalog.streams))
     if not rows:
         return None
-    records = [transaction.record(row) for row in rows]
+    records = transaction.records(rows)
     tasks = [leased(record, transaction.settings(record.queue)) for record in records]
     return Claimed(tasks, await next_due_in(transaction, request, window, window.bounds))
 
@@ -117,11 +148,13 @@ async def serve(
         locked, transaction.now = await transaction.row("lock_for_claim", wanted, at, several)
     queues = [(order, queue) for order, queue in served if queue.name in locked or queue.name not in wanted]
     bounds = low, _ = window.bounds
-    care, due = await transaction.row("care", transaction.now, low)
+    errands = list(transaction.aside.errands)
+    care, due = await transaction.row("care", transaction.now, low, transaction.passed_over, errands)
     if care and not careless:
         raise Care
     promoted = await transaction.value("promote", transaction.now, PROMOTE_BATCH, low) if due else 0
     await open_refilled(transaction, [queue for _, queue in queues])
+    await pass_over(transaction, queues)
     fronts, chosen = await chosen_from(transaction, request, queues)
     tasks = await lease(transaction, request, chosen)
     for front in fronts:
@@ -132,6 +165,18 @@ async def serve(
     if len(locked) < len(wanted):
         due_in = MOMENT if due_in is None else min(due_in, MOMENT)
     return Claimed(tasks, MOMENT if due_in == 0 and promoted < PROMOTE_BATCH else due_in)
+
+
+async def pass_over(transaction: Transaction, queues: list[tuple[int, Queue]]) -> None:
+    """Where partitions are limited, let those forward that are behind tasks that are set aside."""
+    limited = {queue.name for _, queue in queues if queue.settings.per_partition is not None}
+    if limited and transaction.aside.tasks:
+        for row in await transaction.rows("partitions_of", transaction.passed_over):
+            queue = row["partition"].partition(" ")[0]
+            if queue in limited:
+                transaction.touch(queue, row["partition"])
+        if transaction.partitions:
+            await let_forward(transaction)
 
 
 async def chosen_from(
@@ -173,7 +218,10 @@ async def lease(transaction: Transaction, request: ClaimRequest, chosen: list[Ch
     for queue, n in Tally(catalog.stream(each.head.stream).queue for each in taken).items():
         transaction.tally(Counter.CLAIMED, queue, n)
     await spend(transaction, taken)
-    return [leased_task(given[each.head.id], catalog, transaction.now) for each in taken]
+    tasks, unreadable = leased_tasks([given[each.head.id] for each in taken], catalog, transaction.now)
+    if unreadable:
+        raise Unread
+    return tasks
 
 
 async def spend(transaction: Transaction, taken: list[Chosen]) -> None:
@@ -196,7 +244,8 @@ async def next_due_in(
     """In how long a waiting task, an expiry or a start token falls due; at once if errands are left."""
     low, ahead = bounds
     until = None if ahead is None else transaction.now + ahead
-    next_at, errands_left, took = await transaction.row("next_due", low, until)
+    errands = list(transaction.aside.errands)
+    next_at, errands_left, took = await transaction.row("next_due", low, until, transaction.passed_over, errands)
     window.learn(low, transaction.now, took, due=next_at is not None and next_at <= transaction.now)
     if errands_left:
         return 0

@@ -61,7 +61,7 @@ async def ended_topics(store: Store, streams: set[int]) -> set[str]:
     if not streams.issubset(store.catalog.streams):
         await store.refresh()
     catalog, topics = store.catalog, set()
-    for queue in {catalog.streams[number].queue for number in streams}:
+    for queue in {catalog.streams[number].queue for number in streams if number in catalog.streams}:
         topics.add(ended_topic(queue))
         if catalog.settings(queue).limits_starts:  # a slot has come free
             topics.add(f"work:{queue}")
@@ -103,6 +103,7 @@ async def rescue(store: Store, ended_by: Instant | None, not_after: Instant | No
     low = cursor.low(at) if now is None else BEGINNING
     if now is None and at - store.opened_at < NEWCOMER_SECONDS:
         low = END  # no lease has ended after that
+    await store.look_again()
     absent = await store.presence.absent()
     try:
         rescued = await store.write(take_back, now, TASKS, low, absent, ended_by, not_after)
@@ -128,13 +129,16 @@ async def take_back(
     until = taken_until(transaction.now, ended_by, not_after)
     if until is None:
         return Rescued(at=transaction.now, stalled=True)
-    streams = list(transaction.catalog.streams)
-    expired = await lose(transaction, await transaction.rows("expired", until, RESCUE_BATCH, streams, low))
+    catalog = transaction.catalog
+    streams = [number for number, stream in catalog.streams.items() if stream.queue not in catalog.unreadable]
+    asked = (until, RESCUE_BATCH, streams, low, transaction.passed_over)
+    expired = await lose(transaction, await transaction.rows("expired", *asked))
     held: list[str] = []
     if absent:
         absent = [row["id"] for row in await transaction.rows("still_absent", absent)]
-        held = await lose(transaction, await transaction.rows("running_of", absent, RESCUE_BATCH, streams))
-        busy = {row["worker"] for row in await transaction.rows("has_running", absent, streams)}
+        passed = transaction.passed_over
+        held = await lose(transaction, await transaction.rows("running_of", absent, RESCUE_BATCH, streams, passed))
+        busy = {row["worker"] for row in await transaction.rows("has_running", absent, streams, passed)}
         absent = [worker for worker in absent if worker not in busy]  # the others stay on the list for the rest
     dead = await bury(transaction, absent, until)
     return Rescued(expired + held, dead, RESCUE_BATCH in (len(expired), len(held)), transaction.now)

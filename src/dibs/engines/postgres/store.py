@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from dibs.core.settings import QueueSettings
 from dibs.core.times import Instant
+from dibs.engines.aside import SetAside
 from dibs.engines.deciding.encoding import encode
 from dibs.engines.postgres.aftermath import conclude
 from dibs.engines.postgres.bells import Bells
@@ -75,18 +76,19 @@ class ConnectionLost(Exception):
 class Store:
     """An open store, on the loop that opened it."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, aside: SetAside) -> None:
         self.address = address
+        self.aside = aside
         self.schema = address.schema
         self.opened_at = time.monotonic()
         self.pool = Pool(address)
-        self.catalog = Catalog()
+        self.catalog = Catalog(aside)
         self.rescue_cursor = RescueCursor()
         self.bells = Bells(self.pool, asyncio.get_running_loop())
         self.lookout = Lookout(self.rows, self.bells.bell.ring_all)
         self.presence = Presence(address, self.rows)
         reading = address.reading()
-        self.reader = None if reading is None else Store(reading)
+        self.reader = None if reading is None else Store(reading, aside)
         self.readiness = Readiness(address if reading is None else reading)
 
     async def open(self) -> None:
@@ -147,8 +149,14 @@ class Store:
 
         return await self.persist(attempt)
 
+    async def catch_up(self, stale: Stale) -> None:
+        """Know what is there now; a stream that still is not never will be."""
+        await self.refresh()
+        if stale.stream is not None and stale.stream not in self.catalog.streams:
+            self.aside.streams.add(stale.stream)
+
     async def read_catalog(self, connection: Connection) -> Catalog:
-        found = await Catalog.read(connection, statement("catalog", self.schema))
+        found = await Catalog.read(connection, statement("catalog", self.schema), self.aside)
         if found.generation >= self.catalog.generation:
             self.catalog = found
         return found
@@ -166,8 +174,8 @@ class Store:
                 return await act()
             except Missing as missing:
                 await self.add(missing)
-            except Stale:
-                await self.refresh()
+            except Stale as stale:
+                await self.catch_up(stale)
             except ConnectionLost as error:
                 self.pool.drop_idle()
                 if not may_reconnect or not (reach.repeats or error.unwritten):
@@ -268,6 +276,13 @@ class Store:
         except StoreError as error:
             return [out_of_reach(error)]
         return [lag_finding(self.reader.address, row["standby"], row["behind"], row["seconds"])]
+
+    async def look_again(self) -> None:
+        """What this process can't read may have been repaired, or be gone."""
+        if self.aside.is_time():
+            await self.refresh()
+            if self.aside.tasks:
+                await self.read(Snapshot.look_again, None)
 
     async def add(self, missing: Missing) -> None:
         """Make queues and streams, in a transaction of their own: nobody waits for others with one of these in hand."""

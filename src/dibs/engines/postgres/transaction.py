@@ -10,6 +10,7 @@ from dibs.core.settings import QueueSettings
 from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.core.times import Instant
+from dibs.engines.aside import UNREADABLE, SetAside, problem_of, unreadable_queue, unreadable_task
 from dibs.engines.deciding.encoding import encode
 from dibs.engines.deciding.errands import Errand
 from dibs.engines.deciding.transaction import topics_of
@@ -17,9 +18,18 @@ from dibs.engines.postgres.catalog import Catalog, Missing, Queue, StreamKey, ba
 from dibs.engines.postgres.pool import Connection
 from dibs.engines.postgres.rows import Row, columns, real_ids, record_of
 from dibs.engines.postgres.statements import statement
-from dibs.engines.values import AuditEntry, Counter
+from dibs.engines.values import AuditEntry, Counter, UnreadableTask
 
-__all__ = ["Snapshot", "Transaction"]
+__all__ = ["Snapshot", "Transaction", "set_aside"]
+
+
+def set_aside(catalog: Catalog, row: Row, error: Exception) -> UnreadableTask:
+    """A task that can't be read is told of, and passed over from now on."""
+    stream, problem = catalog.streams.get(row["stream"]), problem_of(error)
+    if stream is None or stream.queue not in catalog.unreadable:  # which has been told of
+        catalog.aside.tell("task", row["id"], problem)
+    catalog.aside.add(str(row["id"]))
+    return unreadable_task(row["id"], stream, row["state"], row["finished_at"] is not None, row["worker"], problem)
 
 
 class Snapshot:
@@ -44,8 +54,36 @@ class Snapshot:
         """The first value of the first row of the statement `name`, or None."""
         return await self.connection.fetchval(statement(name, self.schema), *parameters)
 
+    @property
+    def aside(self) -> SetAside:
+        """What this process can't read."""
+        return self.catalog.aside
+
+    @property
+    def passed_over(self) -> list[str]:
+        """The tasks that are set aside."""
+        return list(self.aside.tasks)
+
     def record(self, row: Row) -> TaskRecord:
         return record_of(row, self.catalog.stream(row["stream"]))
+
+    def read(self, row: Row) -> TaskRecord | UnreadableTask:
+        """The record of a row, if it can be read; otherwise it is told of, and passed over from now on."""
+        try:
+            return self.record(row)
+        except UNREADABLE as error:
+            return set_aside(self.catalog, row, error)
+
+    def records(self, rows: Iterable[Row]) -> list[TaskRecord]:
+        """The records of those that can be read."""
+        return [record for row in rows if isinstance(record := self.read(row), TaskRecord)]
+
+    async def look_again(self) -> None:
+        """What was set aside may have been repaired, or be gone."""
+        ids = self.passed_over
+        found = await self.find(ids)
+        records = {record.id for record in self.records(found.values())}
+        self.aside.forget(each for each in ids if each in records or each not in found)
 
     async def find(self, ids: Sequence[str]) -> dict[str, Row]:
         """The rows of those tasks that exist, wherever they are."""
@@ -53,7 +91,12 @@ class Snapshot:
 
     async def tallies(self) -> list[tuple[str, int, str, int]]:
         """Every count that is not zero: what, stream, queue, n."""
-        return [tuple(row) for row in await self.rows("tallies")]
+        rows = await self.rows("tallies")
+        return [tuple(row) for row in rows if not row["stream"] or self.knows(row["stream"])]
+
+    def knows(self, stream: int) -> bool:
+        """Whether a stream is there; `Stale` if it may only be new."""
+        return stream not in self.aside.streams and self.catalog.stream(stream) is not None
 
     def settings(self, queue: str) -> QueueSettings:
         return self.catalog.settings(queue)
@@ -73,6 +116,8 @@ class Transaction(Snapshot):
         self.changes: dict[tuple[str, int, str, int], int] = defaultdict(int)
         self.shares: dict[tuple[str, str], int] = defaultdict(int)
         self.errands: deque[Errand] = deque()
+        self.stuck: list[Errand] = []
+        """Errands that lead to what can't be read here: they are left to others."""
         self.partitions: dict[str, dict[str, None]] = {}
         self.topics: set[str] = set()
 
@@ -120,10 +165,23 @@ class Transaction(Snapshot):
     async def next_generation(self) -> None:
         await self.write("next_generation")
 
+    def record(self, row: Row) -> TaskRecord:
+        """Without the settings of its queue nothing can be decided about a task."""
+        record = super().record(row)
+        if record.queue in self.catalog.unreadable:
+            raise ValueError("the settings of its queue can't be read")
+        return record
+
+    def check_queue(self, name: str) -> None:
+        """Raise if nothing may be written about a queue, because nobody knows how it is set."""
+        if name in self.catalog.unreadable:
+            raise unreadable_queue(name, self.catalog.unreadable[name])
+
     def make_queue(self, name: str) -> Queue:
         """The queue of this name; made, and the transaction repeated, if there is none."""
         queue = self.catalog.queues.get(name)
         if queue is None:
+            self.check_queue(name)
             raise Missing([name], [])
         return queue
 

@@ -21,7 +21,7 @@ from dibs.core.states import UNFINISHED
 from dibs.engines.deciding.errands import Done, Errand
 from dibs.engines.deciding.waiting import ANY_WEIGHT, judged, release
 from dibs.engines.postgres.records import Records
-from dibs.engines.postgres.rows import columns
+from dibs.engines.postgres.rows import Row, columns
 from dibs.engines.postgres.transaction import Snapshot, Transaction
 from dibs.engines.values import Need
 
@@ -30,13 +30,19 @@ __all__ = ["follow_ends", "followers", "forget", "inherit_anew", "leave", "needs
 Edge = tuple[str, int, str]
 """Dependent, slot, prerequisite."""
 
+RULES = frozenset(Rule)
 texts_decoder = msgspec.json.Decoder(list[str])
 
 
 async def follow_ends(transaction: Transaction, errands: list[Errand], most: int) -> Done:
     """Judge open edges that lead to tasks that have ended."""
-    edges = await transaction.rows("open_edges_to", [errand.about for errand in errands], most)
-    unfinished = errands[max(edge["position"] for edge in edges) :] if len(edges) == most else []
+    found = await transaction.rows("open_edges_to", [errand.about for errand in errands], most)
+    stuck = {edge["position"] for edge in found if not known_rule(transaction, edge)}
+    edges = [edge for edge in found if edge["position"] not in stuck]
+    # Who has edges that can't be read here is left to somebody who can.
+    transaction.stuck += [errands[place] for place in sorted(stuck)]
+    first = max(edge["position"] for edge in found) if len(found) == most else len(errands)
+    unfinished = [errands[place] for place in range(first, len(errands)) if place not in stuck]
     if edges:
         asked = [(edge["position"], str(edge["dependent"]), edge["slot"], Rule(edge["rule"])) for edge in edges]
         ends, goes = judged(errands, asked)
@@ -46,6 +52,14 @@ async def follow_ends(transaction: Transaction, errands: list[Errand], most: int
         release(transaction, records, ends, await records.those("needing", goes))
         await records.flush()
     return max(len(edges), len(errands) - len(unfinished)), unfinished
+
+
+def known_rule(snapshot: Snapshot, edge: Row) -> bool:
+    """Whether this version knows the rule of an edge."""
+    if edge["rule"] in RULES:
+        return True
+    snapshot.aside.tell("edge of task", edge["dependent"], f"nobody here knows its rule {edge['rule']!r}")
+    return False
 
 
 async def leave(transaction: Transaction, errands: list[Errand], most: int) -> Done:
@@ -60,7 +74,7 @@ async def leave(transaction: Transaction, errands: list[Errand], most: int) -> D
 async def weigh(transaction: Transaction, errands: list[Errand], most: int) -> Done:
     """What some tasks wait for learns of their new urgency."""
     found = await transaction.find([errand.about for errand in errands])
-    urgencies = {task_id: transaction.record(row).urgency for task_id, row in found.items()}
+    urgencies = {record.id: record.urgency for record in transaction.records(found.values())}
     edges = await open_edges(transaction, urgencies, most)
     if edges:
         weights = [(edge[0], edge[1], urgencies[edge[0]]) for edge in edges]
@@ -104,7 +118,8 @@ async def forget(transaction: Transaction, errands: list[Errand], most: int) -> 
 async def needs(snapshot: Snapshot, ids: Sequence[str]) -> list[list[Need]]:
     found: dict[str, list[Need]] = {task_id: [] for task_id in ids}
     for row in await snapshot.rows("needs", list(found)):
-        found[str(row["dependent"])].append(Need(str(row["prerequisite"]), Rule(row["rule"]), row["open"]))
+        if known_rule(snapshot, row):
+            found[str(row["dependent"])].append(Need(str(row["prerequisite"]), Rule(row["rule"]), row["open"]))
     return [found[task_id] for task_id in ids]
 
 

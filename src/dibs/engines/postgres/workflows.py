@@ -12,11 +12,12 @@ from dibs.engines.deciding.workflows import REPLAY_BATCH, Outgoing, Replay, firs
 from dibs.engines.postgres.records import Records
 from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.transaction import Snapshot, Transaction
-from dibs.engines.postgres.waiting import inherit_anew
+from dibs.engines.postgres.waiting import inherit_anew, known_rule
 from dibs.engines.values import Changed, WorkflowRecord
 
 __all__ = ["cancel_members", "cancel_workflow", "replay_members", "replay_workflow", "workflow", "workflows"]
 
+STATES = frozenset(State)
 LOWEST = "00000000-0000-0000-0000-000000000000"
 
 
@@ -33,7 +34,8 @@ async def workflow(snapshot: Snapshot, workflow_id: str) -> WorkflowRecord | Non
 async def with_counts(snapshot: Snapshot, rows: list[Any]) -> list[WorkflowRecord]:
     counts = {row["id"]: dict.fromkeys(State, 0) for row in rows}
     for row in await snapshot.rows("count_by_state", list(counts)):
-        counts[row["workflow"]][State(row["state"])] += row["n"]
+        if row["state"] in STATES:
+            counts[row["workflow"]][State(row["state"])] += row["n"]
     return [
         WorkflowRecord(
             id=str(row["id"]),
@@ -86,6 +88,7 @@ async def replay_members(transaction: Transaction, errands: list[Errand], most: 
     edges = [
         Outgoing(str(row["dependent"]), row["slot"], str(row["prerequisite"]), Rule(row["rule"]))
         for row in await transaction.rows("needs", ids)
+        if known_rule(transaction, row)
     ]
     records = Records(transaction)
     await records.load([*ids, *(edge.prerequisite for edge in edges)])

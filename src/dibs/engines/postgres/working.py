@@ -5,33 +5,27 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
-import msgspec
-from msgspec import structs
-
 from dibs.core.task import WorkerState
 from dibs.core.times import Instant
+from dibs.engines.aside import readable
 from dibs.engines.deciding.encoding import encode
+from dibs.engines.deciding.working import beaten, worker_from
 from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.transaction import Snapshot, Transaction
-from dibs.engines.values import Beat, Changed, WorkerRecord, worker_record, worker_topic
+from dibs.engines.values import Beat, Changed, WorkerRecord, worker_topic
 
 __all__ = ["beat", "bury", "leave", "set_worker_state", "workers"]
 
-record_decoder = msgspec.json.Decoder(WorkerRecord)
-
 
 async def workers(snapshot: Snapshot) -> list[WorkerRecord]:
-    rows = await snapshot.rows("workers")
-    return [structs.replace(record_decoder.decode(row["record"]), state=WorkerState(row["state"])) for row in rows]
+    stored = [(row["id"], (row["state"], row["record"])) for row in await snapshot.rows("workers")]
+    return [record for _, record in readable(snapshot.aside, "worker", stored, worker_from)]
 
 
 async def beat(transaction: Transaction, sign: Beat, held_at: datetime | None = None) -> WorkerState:
     """`held_at`: since when the server runs at which the worker's process holds its lock, if it does."""
     stored = await transaction.row("worker", sign.id)
-    old, started_at = None, transaction.now
-    if stored is not None:
-        old, started_at = WorkerState(stored["state"]), record_decoder.decode(stored["record"]).started_at
-    record = worker_record(sign, old, started_at, transaction.now)
+    record = beaten(sign, None if stored is None else (stored["state"], stored["record"]), transaction.now)
     await transaction.write("save_worker", sign.id, record.state, record.expires_at, encode(record), held_at)
     if sign.minutes:
         minutes = {(m.minute, m.worker, m.queue, m.tier): encode(m) for m in sign.minutes}

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dibs.core.states import State
 from dibs.core.task import Edit
-from dibs.engines.deciding.admin import cancel_all, done, edit_one, purge_all, replay_one, target
+from dibs.engines.deciding.admin import Remains, cancel_all, done, edit_one, purge_all, replay_one, target
 from dibs.engines.deciding.encoding import to_json
+from dibs.engines.deciding.records import Place
 from dibs.engines.sqlite.records import Records
+from dibs.engines.sqlite.statements import statement
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.sqlite.waiting import inherit_anew
 from dibs.engines.values import CancelOutcome, Changed
 
 __all__ = ["cancel", "edit", "purge", "replay"]
+
+STATES = frozenset(State)
 
 
 def cancel(transaction: Transaction, ids: Sequence[str], note: str, actor: str) -> list[CancelOutcome]:
@@ -50,10 +55,46 @@ def purge(transaction: Transaction, ids: Sequence[str], actor: str) -> list[Chan
     records = Records(transaction, ids)
     answers, holders = purge_all(records, ids)
     records.flush()
+    if records.unreadable:
+        gone = purge_unreadable(transaction, [each for each in ids if each in records.unreadable])
+        answers = [gone.get(each, answer) for each, answer in zip(ids, answers, strict=True)]
     if holders:
         transaction.write("purge_keys", to_json([(queue, to_json(key), held) for queue, key, held in holders]))
     remember(transaction, actor, "purge", done(ids, answers), "")
     return answers
+
+
+def purge_unreadable(transaction: Transaction, ids: list[str]) -> dict[str, Changed]:
+    """Delete rows that can't be read, unless somebody who can may be running them. Counts follow as far as is known."""
+    answers = {}
+    asked = to_json(ids)
+    for task_id, place, state, stream, *others in transaction.each(statement("remains"), (asked,)):
+        known = stream if stream in transaction.catalog.streams else None
+        left = Remains(str(task_id), Place(place), state, known, *others)
+        if left.may_go(transaction.now):
+            delete(transaction, left)
+            answers[left.id] = Changed.DONE
+        else:
+            answers[left.id] = Changed.WRONG_STATE
+    return answers
+
+
+def delete(transaction: Transaction, left: Remains) -> None:
+    only = to_json([left.id])
+    if left.place is Place.FINISHED:
+        transaction.write("delete_finished", to_json([(left.day, left.id)]))
+    else:
+        transaction.write(f"delete_{left.place}", only)
+    transaction.write("delete_history", only)
+    transaction.write("purge_keys_of", left.id)
+    if left.stream is not None and left.state == State.PENDING:
+        transaction.count_pending(left.stream, left.share, -1)
+    elif left.stream is not None and isinstance(left.state, str) and left.state in STATES:
+        transaction.count(State(left.state), left.stream, -1)
+    if left.stream is not None and isinstance(left.partition, str):
+        transaction.touch(transaction.catalog.streams[left.stream].queue, left.partition)
+    transaction.errands.extend(left.errands())
+    transaction.aside.forget([left.id])
 
 
 def remember(transaction: Transaction, actor: str, act: str, ids: list[str], detail: str) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from dibs.core.graph import ERRAND_BUDGET
+from dibs.engines.aside import UNREADABLE, problem_of
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.errands import WALKS, Done, Errand, What, finished, stored_errand, take_alike
 from dibs.engines.sqlite import gating, waiting, workflows
+from dibs.engines.sqlite.statements import row_by_row
 from dibs.engines.sqlite.transaction import Transaction
 
 __all__ = ["conclude", "resume"]
@@ -27,8 +27,6 @@ STEPS: dict[What, Callable[[Transaction, list[Errand], int], Done]] = {
     What.FORGET: waiting.forget,
     What.REGATE: gating.regate_some,
 }
-
-stored_decoder = msgspec.json.Decoder(list[tuple[int, str]])
 
 
 def conclude(transaction: Transaction) -> None:
@@ -44,8 +42,13 @@ def resume(transaction: Transaction) -> None:
     """Go on with what earlier transactions have left, and then with what this one has caused."""
     own = list(transaction.errands)
     transaction.errands.clear()
-    stored = stored_decoder.decode(transaction.value("errands", ERRAND_BUDGET))
-    transaction.errands.extend(stored_errand(n, told) for n, told in stored)
+    passed = to_json(list(transaction.aside.errands))
+    for n, told in transaction.each(row_by_row("errands"), (ERRAND_BUDGET, passed)):
+        try:
+            transaction.errands.append(stored_errand(n, told))
+        except UNREADABLE as error:
+            transaction.aside.tell("errand", n, problem_of(error))
+            transaction.aside.leave(n)
     transaction.errands.extend(own)
     run(transaction)
 
@@ -59,11 +62,22 @@ def run(transaction: Transaction) -> None:
         alike = take_alike(errands, left)
         taken, unfinished = STEPS[alike[0].what](transaction, alike, left)
         errands.extendleft(reversed(unfinished))
-        done += finished(alike, unfinished)
+        done += finished(alike, [*unfinished, *transaction.stuck])
         left -= taken
     if done:
         transaction.write("delete_errands", to_json(done))
+    leave_stuck(transaction)
     changed = [(errand.n, to_json(errand)) for errand in errands if errand.n is None or errand.what in WALKS]
     if changed:
         transaction.write("save_errands", to_json(changed))
     errands.clear()
+
+
+def leave_stuck(transaction: Transaction) -> None:
+    """Errands that lead to what can't be read here stay, for somebody who can."""
+    stuck, transaction.stuck = transaction.stuck, []
+    for errand in stuck:
+        if errand.n is None:
+            transaction.errands.append(errand)
+        else:
+            transaction.aside.leave(errand.n)

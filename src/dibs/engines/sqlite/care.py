@@ -7,10 +7,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dibs.core.states import State
+from dibs.core.times import MINUTE
+from dibs.engines.aside import Found, readable
+from dibs.engines.deciding.errands import decode_errand
+from dibs.engines.sqlite.catalog import Catalog
 from dibs.engines.sqlite.connections import connect, connect_to_read, is_read_only, resting_state
+from dibs.engines.sqlite.enqueueing import KEYS
 from dibs.engines.sqlite.faults import translated
+from dibs.engines.sqlite.housekeeping import chores
+from dibs.engines.sqlite.reading import audit, decode_entry, stats
+from dibs.engines.sqlite.rows import Row
+from dibs.engines.sqlite.scheduling import schedules
+from dibs.engines.sqlite.searching import newest_first
 from dibs.engines.sqlite.transaction import Snapshot
-from dibs.engines.values import Finding, Level
+from dibs.engines.sqlite.waiting import NEEDS
+from dibs.engines.sqlite.workflows import workflows
+from dibs.engines.sqlite.working import workers
+from dibs.engines.values import Finding, Level, Query, UnreadableTask
 from dibs.errors import StoreBusy, UsageError
 
 __all__ = ["backup", "check", "writable"]
@@ -18,6 +31,8 @@ __all__ = ["backup", "check", "writable"]
 BACKUP_PAGES = 1000
 BACKUP_PAUSE = 0.005
 LARGE_LOG = 64 * 1024 * 1024
+OLDEST = 10_000
+OLDEST_CHUNK = 1000
 
 
 def check(snapshot: Snapshot, path: Path, synchronous: str, durability: str, full: bool) -> list[Finding]:
@@ -28,6 +43,7 @@ def check(snapshot: Snapshot, path: Path, synchronous: str, durability: str, ful
         Finding(Level.OK, "SQLite", f"{sqlite3.sqlite_version}, synchronous={synchronous}"),
         *log_size(path),
     ]
+    findings += unreadable_rows(snapshot, full)
     if full:
         findings += [*integrity(snapshot.connection), *tallies_agree(snapshot), *shares_agree(snapshot)]
     return findings
@@ -38,6 +54,41 @@ def writable(read_only: bool) -> Iterator[Finding]:
         yield Finding(
             Level.WARNING, "read-only", "the file, or the directory it is in, can't be written: no task can run"
         )
+
+
+def unreadable_rows(snapshot: Snapshot, full: bool) -> Iterator[Finding]:
+    """What can't be read, and is set aside: in small tables, and among the oldest unfinished tasks, or all of them."""
+    found = Found()
+    look = Snapshot(snapshot.connection, Catalog(found), snapshot.now)
+    look.refresh()
+    for row in newest_first(look, Query()) if full else oldest(look):
+        look.read(row)
+    workers(look)
+    schedules(look)
+    chores(look)
+    audit(look, OLDEST)
+    stats(look, None, 0, look.now // MINUTE)
+    workflows(look, OLDEST, None)
+    for _ in look.documents("errand", decode_errand, "errands", OLDEST, "[]"):
+        pass
+    if full:
+        entries = look.each("SELECT task || ' ' || n, entry FROM dibs_history", ())
+        for _ in readable(found, "history entry of task", entries, decode_entry):
+            pass
+        NEEDS.one_by_one(look.each("SELECT dependent, prerequisite, rule, open FROM dibs_edges", ()), found)
+        KEYS.one_by_one(look.each("SELECT queue, key, task, fingerprint, held_until FROM dibs_keys", ()), found)
+    yield from found.findings()
+
+
+def oldest(snapshot: Snapshot) -> Iterator[Row | UnreadableTask]:
+    """The oldest unfinished tasks: what nobody can read is left behind, and becomes one of them."""
+    after = ""
+    for _ in range(OLDEST // OLDEST_CHUNK):
+        rows = snapshot.tasks("oldest_tasks", after, OLDEST_CHUNK)
+        yield from rows
+        if len(rows) < OLDEST_CHUNK:
+            return
+        after = rows[-1].id
 
 
 def log_size(path: Path) -> Iterator[Finding]:
@@ -67,9 +118,10 @@ def tallies_agree(snapshot: Snapshot) -> Iterator[Finding]:
     if kept == counted:
         yield Finding(Level.OK, "counts", f"{sum(counted.values()):,} tasks, as counted")
         return
-    for key in sorted(kept.keys() | counted.keys()):
+    for key in sorted(kept.keys() | counted.keys(), key=str):
         if kept.get(key, 0) != counted.get(key, 0):
-            queue = snapshot.catalog.streams[int(key[1])].queue
+            stream = snapshot.catalog.streams.get(key[1]) if isinstance(key[1], int) else None
+            queue = "an unknown queue" if stream is None else stream.queue
             detail = f"{queue}: {kept.get(key, 0):,} {key[0]} kept, {counted.get(key, 0):,} counted"
             yield Finding(Level.ERROR, "counts", detail)
 

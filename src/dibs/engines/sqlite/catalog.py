@@ -6,8 +6,8 @@ store's `generation` before it believes it.
 
 from __future__ import annotations
 
-import sqlite3
 from collections import defaultdict
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -16,7 +16,11 @@ from dibs.core.priority import Ranking, rank
 from dibs.core.settings import QueueSettings
 from dibs.core.task import QueueState
 from dibs.core.times import Instant
-from dibs.engines.sqlite.statements import statement
+from dibs.engines.aside import UNREADABLE, SetAside, problem_of
+from dibs.engines.sqlite.shapes import Shape
+
+if TYPE_CHECKING:
+    from dibs.engines.sqlite.transaction import Snapshot
 
 __all__ = ["Catalog", "Queue", "Stream", "StreamKey"]
 
@@ -45,10 +49,12 @@ class Stream(Struct, frozen=True):
 
 
 class StoredQueue(Struct, array_like=True):
+    """A queue's row as far as it can always be told."""
+
     name: str
-    state: QueueState
-    settings: str
-    epoch: int
+    state: object
+    settings: object
+    epoch: object
 
 
 class StoredStream(Struct, array_like=True):
@@ -64,43 +70,58 @@ class StoredStream(Struct, array_like=True):
 StreamKey = tuple[str, str, tuple[str, ...], int, int, bool]
 """Queue, name, requires, lane, epoch, fair."""
 
-queues_decoder = msgspec.json.Decoder(list[StoredQueue])
-streams_decoder = msgspec.json.Decoder(list[StoredStream])
+QUEUES = Shape(StoredQueue, "queue")
+STREAMS = Shape(StoredStream, "stream")
 settings_decoder = msgspec.json.Decoder(QueueSettings)
 names_decoder = msgspec.json.Decoder(tuple[str, ...])
 
 NO_QUEUE = QueueSettings()
 
 
+def queue_from(stored: StoredQueue) -> Queue:
+    settings = settings_decoder.decode(msgspec.convert(stored.settings, str))
+    return Queue(stored.name, msgspec.convert(stored.state, QueueState), settings, msgspec.convert(stored.epoch, int))
+
+
 class Catalog:
     """All queues and streams as of one generation."""
 
-    def __init__(self) -> None:
+    def __init__(self, aside: SetAside | None = None) -> None:
+        self.aside = aside or SetAside()
         self.forget()
 
     def forget(self) -> None:
         """Believe nothing: the next refresh reads all."""
         self.generation = -1
         self.queues: dict[str, Queue] = {}
+        self.unreadable: dict[str, str] = {}
+        """Queues whose settings can't be read, and what is wrong with them."""
         self.streams: dict[int, Stream] = {}
         self.by_queue: dict[str, list[Stream]] = defaultdict(list)
         self.numbers: dict[StreamKey, int] = {}
         self.rankings: dict[tuple[str, int], Ranking] = {}
 
-    def refresh(self, connection: sqlite3.Connection, generation: int) -> None:
+    def refresh(self, snapshot: Snapshot, generation: int) -> None:
         """Read everything again if it has changed."""
         if generation == self.generation:
             return
         self.forget()
-        queues, streams = connection.execute(statement("catalog")).fetchone()
-        for queue in queues_decoder.decode(queues):
-            settings = settings_decoder.decode(queue.settings)
-            self.queues[queue.name] = Queue(queue.name, queue.state, settings, queue.epoch)
-        for found in streams_decoder.decode(streams):
-            requires = names_decoder.decode(found.requires)
+        for queue in snapshot.many(QUEUES, "queues"):
+            try:
+                self.queues[queue.name] = queue_from(queue)
+            except UNREADABLE as error:
+                self.unreadable[queue.name] = problem_of(error)
+                self.aside.tell("queue", queue.name, self.unreadable[queue.name])
+        for found in snapshot.many(STREAMS, "streams"):
+            try:
+                requires = names_decoder.decode(found.requires)
+            except UNREADABLE as error:
+                self.aside.tell("stream", found.number, problem_of(error))
+                continue
             fair = bool(found.fair)
             self.add(Stream(found.number, found.queue, found.name, requires, found.lane, found.epoch, fair))
-        self.generation = generation
+        # What can't be read is read again next time: it may have been repaired.
+        self.generation = -1 if self.unreadable else generation
 
     def add(self, stream: Stream) -> None:
         self.streams[stream.number] = stream

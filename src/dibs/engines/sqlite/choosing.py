@@ -89,7 +89,7 @@ class Front:
             idle = self.idle.setdefault(stream, [])
             for turn in turns:
                 if turn.head is None:
-                    idle.append(turn.share)
+                    idle += [] if turn.is_kept else [turn.share]
                 else:
                     self.firsts.setdefault(turn.share, []).append(turn.head)
                     yield turn.tag, turn.share

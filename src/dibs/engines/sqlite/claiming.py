@@ -15,6 +15,7 @@ from dibs.core.settings import FALLBACK, QueueSettings
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, QueueState
 from dibs.core.times import Duration, Instant
+from dibs.engines.aside import UNREADABLE, problem_of
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.facts import decode_facts
 from dibs.engines.sqlite.aftermath import resume
@@ -24,7 +25,7 @@ from dibs.engines.sqlite.gating import let_forward, next_opening, open_refilled
 from dibs.engines.sqlite.heads import Head
 from dibs.engines.sqlite.records import Records
 from dibs.engines.sqlite.rooms import Rooms
-from dibs.engines.sqlite.rows import decode_rows
+from dibs.engines.sqlite.shapes import Shape, TaskShape
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.values import Claimed, ClaimRequest, Counter
 
@@ -41,16 +42,23 @@ class Due(Struct, array_like=True, frozen=True):
 
 
 class Given(Struct, array_like=True, frozen=True):
-    """What a claimed row tells besides its head."""
+    """What a row that is about to be claimed tells besides its head."""
 
+    id: str
     lease: int
-    lease_expires_at: Instant
+    lease_for: Duration
     args: str
     facts: str
 
 
+TRIES = 50
+"""How often one claim chooses again because what it has chosen can't be read."""
+
+GIVEN = TaskShape(Given, "task")
+PARTITIONS = Shape(str, "partition")
+
 due_decoder = msgspec.json.Decoder(list[Due])
-given_decoder = msgspec.json.Decoder(list[Given])
+texts_decoder = msgspec.json.Decoder(list[str])
 pending_decoder = msgspec.json.Decoder(list[tuple[int, int]])
 partitions_decoder = msgspec.json.Decoder(list[tuple[int, str]])
 
@@ -62,9 +70,8 @@ class Desk:
         self.transaction = transaction
         self.request = request
         self.now = transaction.now
-        generation, self.next_due, self.next_expiry, self.has_errands, pending = transaction.row("claim_look")
-        transaction.refresh(generation)
-        self.pending = dict(pending_decoder.decode(pending))
+        transaction.refresh(self.look())
+        transaction.look_again()
         self.queues = [
             (order, queue)
             for order, name in enumerate(dict.fromkeys(request.queues))
@@ -72,6 +79,30 @@ class Desk:
         ]
         self.shares: dict[str, str] = {}
         self.more = open_refilled(transaction, [queue for _, queue in self.queues])
+        self.pass_over()
+
+    def look(self) -> int:
+        """What there is to do first, and how many tasks wait; the generation of all that."""
+        transaction = self.transaction
+        if transaction.aside.is_empty:
+            found = transaction.row("claim_look")
+        else:
+            errands = to_json(list(transaction.aside.errands))
+            found = transaction.row("claim_look_past", transaction.passed_over(), errands)
+        generation, due, expiry, self.has_errands, pending = found
+        self.next_due, self.next_expiry = instant_or_none(due), instant_or_none(expiry)
+        self.pending = dict(pending_decoder.decode(pending))
+        return int(generation)
+
+    def pass_over(self) -> None:
+        """Where partitions are limited, let those forward that are behind tasks that are set aside."""
+        transaction = self.transaction
+        limited = {queue.name for _, queue in self.queues if queue.settings.per_partition is not None}
+        if limited and transaction.aside.tasks:
+            for partition in transaction.many(PARTITIONS, "partitions_of", transaction.passed_over()):
+                queue = partition.partition(" ")[0]
+                if queue in limited:
+                    transaction.touch(queue, partition)
 
     def is_due(self, at: Instant | None) -> bool:
         return at is not None and at <= self.now
@@ -91,13 +122,12 @@ class Desk:
         if transaction.partitions:
             let_forward(transaction)
         transaction.flush()
-        _, self.next_due, self.next_expiry, self.has_errands, pending = transaction.row("claim_look")
-        self.pending = dict(pending_decoder.decode(pending))
+        self.look()
 
     def expire(self) -> None:
         """A bounded number of waiting tasks end because they are too late."""
         records = Records(self.transaction)
-        rows = decode_rows(self.transaction.value("too_late", self.now, EXPIRE_BATCH))
+        rows = self.transaction.tasks("too_late", self.now, EXPIRE_BATCH, self.transaction.passed_over())
         for record in records.see(rows):
             records.put(*expired(record, self.now))
             self.transaction.tell(record.queue, State.CANCELLED)
@@ -106,7 +136,10 @@ class Desk:
     def promote(self) -> None:
         """A bounded number of due tasks become pending. Their ranks were computed for this moment."""
         transaction, streams = self.transaction, self.transaction.catalog.streams
-        ids, groups, partitions = transaction.row("promote_look", self.now, PROMOTE_BATCH)
+        asked = (self.now, PROMOTE_BATCH, transaction.passed_over())
+        ids, groups, partitions, odd = transaction.row("promote_look", *asked)
+        for task_id in texts_decoder.decode(odd):
+            transaction.set_aside(task_id, None, None, False, None, "it is due, but in no state that can be")
         limited = {name for name, queue in transaction.catalog.queues.items() if queue.settings.per_partition}
         gated = [number for number, stream in streams.items() if stream.queue in limited] if limited else []
         transaction.write("promote", ids, to_json(gated))
@@ -138,23 +171,54 @@ class Desk:
                 found.append(Front(self.transaction, queue, order, streams, rooms, wanted))
         return found
 
-    def choose(self, rooms: Rooms) -> list[Head]:
+    def give(self) -> tuple[list[LeasedTask], Rooms]:
+        """Choose, and lease what was chosen. If some of it can't be read it is set aside, and others are chosen."""
+        queues = [queue for _, queue in self.queues]
         if self.request.limit + self.request.prefetch <= 0:
-            return []
-        fronts = self.fronts(rooms)
-        chosen = choose(fronts, self.request, self.now)
+            return [], Rooms(self.transaction, queues)
+        for _ in range(TRIES):
+            rooms = Rooms(self.transaction, queues)
+            fronts = self.fronts(rooms)
+            chosen = choose(fronts, self.request, self.now)
+            tasks = self.read(chosen)
+            if len(tasks) == len(chosen):
+                self.finish(fronts)
+                self.lease(chosen)
+                return tasks, rooms
+            self.more = True  # others may be behind them
+        return [], Rooms(self.transaction, queues)
+
+    def finish(self, fronts: list[Front]) -> None:
         by_queue = self.transaction.catalog.by_queue
         for front in fronts:
             fair = [each.number for each in by_queue[front.queue.name] if each.fair and each.number in self.pending]
             front.finish(fair)
             self.shares |= front.shares
             self.more = self.more or front.stopped or front.is_cut
-        return chosen
 
-    def lease(self, chosen: list[Head]) -> list[LeasedTask]:
-        """Give the chosen tasks to the worker."""
+    def read(self, chosen: list[Head]) -> list[LeasedTask]:
+        """The chosen tasks as the worker will be told of them, but for those that can't be read."""
         if not chosen:
             return []
+        transaction, streams = self.transaction, self.transaction.catalog.streams
+        given = transaction.many(GIVEN, "claim_read", to_json([head.id for head in chosen]))
+        if len(given) < len(chosen):
+            return []
+        settings = {queue.name: queue.settings for _, queue in self.queues}
+        tasks = []
+        for head, row in zip(chosen, given, strict=True):
+            stream = streams[head.stream]
+            expires_at = self.now + (row.lease_for if self.request.lease is None else self.request.lease)
+            try:
+                tasks.append(leased_task(head, row, stream, settings[stream.queue], expires_at, self.now))
+            except UNREADABLE as error:
+                transaction.set_aside(head.id, head.stream, State.PENDING, False, None, problem_of(error))
+        return tasks
+
+    def lease(self, chosen: list[Head]) -> None:
+        """Give the chosen tasks to the worker."""
+        if not chosen:
+            return
         request, transaction = self.request, self.transaction
         ids = to_json([head.id for head in chosen])
         taken = transaction.write("claim", self.now, request.worker, request.sequence, request.lease, ids)
@@ -166,14 +230,7 @@ class Desk:
             transaction.tally(Counter.CLAIMED, streams[number].queue, count)
             self.pending[number] -= count
         if self.next_expiry is not None:  # it may have been claimed just now
-            self.next_expiry = transaction.value("next_expiry")
-        given = given_decoder.decode(transaction.value("claim_read", ids))
-        settings = {queue.name: queue.settings for _, queue in self.queues}
-        tasks = []
-        for head, row in zip(chosen, given, strict=True):
-            stream = streams[head.stream]
-            tasks.append(leased_task(head, row, stream, settings[stream.queue], self.now))
-        return tasks
+            self.next_expiry = instant_or_none(transaction.value("next_expiry", transaction.passed_over()))
 
     def groups(self, chosen: list[Head]) -> dict[tuple[int, str], int]:
         """How many tasks were chosen, by stream and share."""
@@ -212,26 +269,31 @@ def claim(transaction: Transaction, request: ClaimRequest) -> Claimed:
     if request.repeat and (again := given_before(transaction, request)):
         return Claimed(again, desk.next_due_in(Rooms(transaction, queues)))
     desk.bring_up_to_date()
-    rooms = Rooms(transaction, queues)
-    tasks = desk.lease(desk.choose(rooms))
+    tasks, rooms = desk.give()
     rooms.save()
     return Claimed(tasks, desk.next_due_in(rooms))
 
 
 def given_before(transaction: Transaction, request: ClaimRequest) -> list[LeasedTask]:
     """What an earlier call with the same sequence took and still holds."""
-    rows = decode_rows(transaction.value("claim_repeat", request.worker, request.sequence))
-    records = [transaction.record(row) for row in rows]
+    records = transaction.records(transaction.tasks("claim_repeat", request.worker, request.sequence))
     return [leased(record, transaction.settings(record.queue)) for record in records]
 
 
-def leased_task(head: Head, given: Given, stream: Stream, settings: QueueSettings, now: Instant) -> LeasedTask:
-    """`moves.leased`, straight from the row."""
+def instant_or_none(stored: object) -> Instant | None:
+    """What the first entry of an index of instants says, unless it holds something else."""
+    return int(stored) if isinstance(stored, int | float) else None
+
+
+def leased_task(
+    head: Head, given: Given, stream: Stream, settings: QueueSettings, expires_at: Instant, now: Instant
+) -> LeasedTask:
+    """`moves.leased`, straight from the row as it was before."""
     facts = decode_facts(given.facts)
     return LeasedTask(
         id=head.id,
-        lease=given.lease,
-        lease_expires_at=given.lease_expires_at,
+        lease=given.lease + 1,
+        lease_expires_at=expires_at,
         claimed_at=now,
         ready_at=head.ready_at,
         queue=stream.queue,

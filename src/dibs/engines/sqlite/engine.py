@@ -74,6 +74,7 @@ from dibs.engines.values import (
     SettleOutcome,
     TenantRecord,
     Term,
+    UnreadableTask,
     WorkerRecord,
     WorkflowRecord,
 )
@@ -291,7 +292,7 @@ class SqliteEngine:
 
     # Reading.
 
-    async def get(self, ids: Sequence[str]) -> list[TaskRecord | None]:
+    async def get(self, ids: Sequence[str]) -> list[TaskRecord | UnreadableTask | None]:
         return await self._read(reading.get, ids)
 
     async def history(self, task_id: str) -> list[HistoryEntry]:

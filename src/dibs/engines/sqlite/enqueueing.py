@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct, structs
@@ -16,12 +16,22 @@ from dibs.core.settings import resolve
 from dibs.core.states import ENDED, State
 from dibs.core.task import NewTask, QueueState
 from dibs.core.times import Instant
+from dibs.engines.aside import state_or
 from dibs.engines.deciding.encoding import to_json
-from dibs.engines.deciding.enqueueing import HeldKey, Known, answer_all, due_at_first, replace_all
+from dibs.engines.deciding.enqueueing import (
+    HeldKey,
+    Known,
+    answer_all,
+    due_at_first,
+    replace_all,
+    unreadable_key,
+)
 from dibs.engines.deciding.facts import facts_for, partition_key
 from dibs.engines.deciding.waiting import end
 from dibs.engines.sqlite.catalog import Queue
 from dibs.engines.sqlite.records import Records
+from dibs.engines.sqlite.shapes import SPOILED, Shape, is_spoiled
+from dibs.engines.sqlite.statements import row_by_row
 from dibs.engines.sqlite.transaction import ROWS, Transaction
 from dibs.engines.sqlite.waiting import inherit_anew
 from dibs.engines.values import Counter, EnqueueAnswer, EnqueueOutcome, NewWorkflow, work_topic
@@ -42,9 +52,9 @@ class StoredKey(Struct, array_like=True, frozen=True):
     held_until: Instant
 
 
-keys_decoder = msgspec.json.Decoder(list[StoredKey])
+KEYS = Shape(StoredKey, "key", key=1)
 key_decoder = msgspec.json.Decoder(str)
-states_decoder = msgspec.json.Decoder(list[tuple[str, State]])
+states_decoder = msgspec.json.Decoder(list[tuple[str, object]])
 
 
 def enqueue(
@@ -52,6 +62,9 @@ def enqueue(
 ) -> list[EnqueueAnswer]:
     generation, highest = transaction.row("enqueue_look")
     transaction.refresh(generation)
+    if transaction.catalog.unreadable:
+        for new in tasks:
+            transaction.check_queue(new.queue)
     if workflow is None and all_plain(transaction, tasks, highest):
         rows = write_plain(transaction, tasks)
         return [EnqueueAnswer(EnqueueOutcome.ENQUEUED, cast(str, row[0]), cast(State, row[2])) for row in rows]
@@ -98,10 +111,11 @@ def known_about(transaction: Transaction, tasks: Sequence[NewTask], highest: str
     ids = [new.id for new in tasks if new.id <= highest]
     ids += [held.task for held in known.keys.values()]
     if ids:
-        known.records = {task_id: transaction.record(row) for task_id, row in transaction.find(ids).items()}
+        known.know(transaction.read(row) for row in transaction.find(ids).values())
     if needed := {edge.id: None for new in tasks for edge in new.after if edge.id <= highest}:
         places = transaction.row("states", to_json(list(needed)))
-        known.states = {task_id: state for place in places for task_id, state in states_decoder.decode(place)}
+        for place, otherwise in zip(places, (State.PENDING, State.DEAD, State.COMPLETED), strict=True):
+            known.states |= {task_id: state_or(state, otherwise) for task_id, state in states_decoder.decode(place)}
     if bounded := known.bounded():
         pending = transaction.pending_by_stream()
         for queue in bounded:
@@ -114,11 +128,21 @@ def known_about(transaction: Transaction, tasks: Sequence[NewTask], highest: str
 
 
 def find_keys(transaction: Transaction, wanted: list[tuple[str, str]]) -> dict[tuple[str, str], HeldKey]:
-    found = keys_decoder.decode(transaction.value("find_keys", to_json(wanted)))
-    return {
-        (each.queue, key_decoder.decode(each.key)): HeldKey(each.task, each.fingerprint, each.held_until)
-        for each in found
-    }
+    asked = to_json(wanted)
+    unreadable: list[tuple[Any, ...]] = []
+    try:
+        found = KEYS.decode(transaction.value("find_keys", asked))
+    except SPOILED as error:
+        if not is_spoiled(error):
+            raise
+        rows = transaction.each(row_by_row("find_keys"), (asked,))
+        found = KEYS.one_by_one(rows, transaction.aside)
+        readable = {(each.queue, each.key) for each in found}
+        unreadable = [row for row in rows if row[:2] not in readable]
+    held = {(queue, key_decoder.decode(key)): unreadable_key(str(task)) for queue, key, task, *_ in unreadable}
+    for each in found:
+        held[each.queue, key_decoder.decode(each.key)] = HeldKey(each.task, each.fingerprint, each.held_until)
+    return held
 
 
 def store(transaction: Transaction, known: Known) -> None:

@@ -26,6 +26,7 @@ from dibs.engines.deciding.errands import Done, Errand, gone_on
 from dibs.engines.deciding.facts import partition_key
 from dibs.engines.sqlite.catalog import Queue
 from dibs.engines.sqlite.rooms import partition_rooms
+from dibs.engines.sqlite.shapes import Shape
 from dibs.engines.sqlite.transaction import Transaction
 
 __all__ = ["GATE_BUDGET", "gate", "let_forward", "next_opening", "open_refilled", "regate_some"]
@@ -54,8 +55,8 @@ class Opening(Struct, array_like=True, frozen=True):
     pending: int
 
 
-gated_decoder = msgspec.json.Decoder(list[Gated])
-openings_decoder = msgspec.json.Decoder(list[Opening])
+GATED = Shape(Gated, "task")
+OPENINGS = Shape(Opening, "limit of partition")
 texts_decoder = msgspec.json.Decoder(list[str])
 
 
@@ -66,8 +67,8 @@ def let_forward(transaction: Transaction) -> None:
         if limit is not None:
             partitions = list(touched) if limit.rate is None else with_tokens(transaction, queue, limit, list(touched))
             if partitions:
-                heads = transaction.value("gated_heads", to_json(partitions), limit.max_concurrent)
-                ungate(transaction, gated_decoder.decode(heads))
+                asked = (to_json(partitions), limit.max_concurrent, transaction.passed_over())
+                ungate(transaction, transaction.many(GATED, "gated_heads", *asked))
     transaction.partitions.clear()
 
 
@@ -115,7 +116,7 @@ def open_refilled(transaction: Transaction, queues: Iterable[Queue]) -> bool:
 def next_opening(transaction: Transaction, queue: str, limit: Limit) -> Duration | None:
     """In how long a partition that has pending tasks gets a token. Openings that nobody waits for are forgotten."""
     while True:
-        found = openings_decoder.decode(transaction.value("openings", queue, LOOK))
+        found = transaction.many(OPENINGS, "openings", queue, LOOK)
         idle = [opening.partition for opening in found if not opening.pending]
         if idle:
             transaction.write("forget_openings", to_json(idle), queue)
@@ -142,7 +143,7 @@ def ungate_all(transaction: Transaction, queue: str, most: int) -> int:
     done = 0
     for stream in transaction.catalog.by_queue[queue]:
         if done < most:
-            tasks = gated_decoder.decode(transaction.value("gated_of", stream.number, most - done))
+            tasks = transaction.many(GATED, "gated_of", stream.number, most - done)
             ungate(transaction, tasks)
             done += len(tasks)
     return done

@@ -8,6 +8,8 @@ import msgspec
 from msgspec import Struct
 
 from dibs.core.times import Instant
+from dibs.engines.sqlite.shapes import SPOILED, Shape, TaskShape, is_spoiled
+from dibs.engines.sqlite.statements import row_by_row
 from dibs.engines.sqlite.transaction import Snapshot
 
 __all__ = ["Head", "Turn", "read_group", "read_stream", "read_turns"]
@@ -34,10 +36,15 @@ class Turn(Struct, array_like=True, frozen=True):
     tag: int
     share: str
     head: Head | None
+    is_kept: bool = False
+    """There are tasks, but all of them are set aside."""
 
 
-heads_decoder = msgspec.json.Decoder(list[Head])
+HEADS = TaskShape(Head, "task", key=1)
+TAGS = Shape(tuple[int, str], "turn of tag")
 turns_decoder = msgspec.json.Decoder(list[Turn])
+
+SMALL_CHUNK = 8
 
 
 def ignore(_: list[Head]) -> None:
@@ -56,34 +63,68 @@ def read_stream(
     """The entries of one share of one stream in order; `foretell` is told of each chunk before."""
     rank, task_id = (LOWEST, "") if after is None else (after.rank, after.id)
     while True:
-        text = snapshot.value("read_stream", stream, int(gated), share, rank, task_id, chunk)
-        heads = heads_decoder.decode(text)
+        heads, last = read_chunk(snapshot, chunk, "read_stream", stream, int(gated), share, rank, task_id)
         foretell(heads)
         yield from heads
-        if len(heads) < chunk:
+        if last is None:
             return
-        rank, task_id = heads[-1].rank, heads[-1].id
+        rank, task_id = last
         chunk = min(2 * chunk, LARGEST_CHUNK)
 
 
 def read_group(snapshot: Snapshot, after: Head, share: str, chunk: int) -> Iterator[Head]:
     """What comes after a task in its partition, of the same stream and share, gated or not."""
+    rank, task_id = after.rank, after.id
     while True:
-        text = snapshot.value("read_group", after.partition, after.stream, share, after.rank, after.id, chunk)
-        heads = heads_decoder.decode(text)
+        heads, last = read_chunk(snapshot, chunk, "read_group", after.partition, after.stream, share, rank, task_id)
         yield from heads
-        if len(heads) < chunk:
+        if last is None:
             return
-        after = heads[-1]
+        rank, task_id = last
+
+
+def read_chunk(
+    snapshot: Snapshot, chunk: int, name: str, *parameters: object
+) -> tuple[list[Head], tuple[int, str] | None]:
+    """Some entries, but for those that are set aside; and where to go on, if there may be more."""
+    try:
+        heads = HEADS.decode(snapshot.value(name, *parameters, chunk))
+        last = (heads[-1].rank, heads[-1].id) if len(heads) == chunk else None
+    except SPOILED as error:
+        if not is_spoiled(error):
+            raise
+        rows = snapshot.each(row_by_row(name), (*parameters, chunk))
+        heads = HEADS.one_by_one(rows, snapshot.aside)
+        last = rows[-1][:2] if len(rows) == chunk else None
+    if aside := snapshot.aside.tasks:
+        heads = [head for head in heads if head.id not in aside]
+    return heads, last
 
 
 def read_turns(snapshot: Snapshot, stream: int, chunk: int) -> Iterator[list[Turn]]:
     """The turns of a stream in order, in chunks."""
     tag, share = -1, ""
     while True:
-        turns = turns_decoder.decode(snapshot.value("read_turns", stream, tag, share, chunk))
+        turns = read_some_turns(snapshot, stream, tag, share, chunk)
         yield turns
         if len(turns) < chunk:
             return
         tag, share = turns[-1].tag, turns[-1].share
         chunk = min(2 * chunk, LARGEST_CHUNK)
+
+
+def read_some_turns(snapshot: Snapshot, stream: int, tag: int, share: str, chunk: int) -> list[Turn]:
+    """The best task of each turn is found on the way, unless some of them may be set aside."""
+    if not snapshot.aside.tasks:
+        try:
+            return turns_decoder.decode(snapshot.value("read_turns", stream, tag, share, chunk))
+        except SPOILED as error:
+            if not is_spoiled(error):
+                raise
+    return [turn_of(snapshot, stream, *each) for each in snapshot.many(TAGS, "turn_tags", stream, tag, share, chunk)]
+
+
+def turn_of(snapshot: Snapshot, stream: int, tag: int, share: str) -> Turn:
+    head = next(read_stream(snapshot, stream, share, False, SMALL_CHUNK), None)
+    first = (stream, 0, share, LOWEST, "", 1)
+    return Turn(tag, share, head, is_kept=head is None and bool(snapshot.each(row_by_row("read_stream"), first)))

@@ -10,9 +10,11 @@ from msgspec import structs
 
 from dibs.core.lease import TERM
 from dibs.core.times import DAY, MINUTE
+from dibs.engines.aside import readable
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.sqlite import pruning, reranking, tidying, workflows
 from dibs.engines.sqlite.pruning import CHORE_BATCH, Step
+from dibs.engines.sqlite.statements import statement
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.values import ChoreRecord, Term
 
@@ -25,7 +27,7 @@ VACUUM_PAGES = 1000
 FREE_SHARE = 0.25
 """A file gives pages back only when more than this share of it is free: pages are soon needed again."""
 
-record_decoder = msgspec.json.Decoder(ChoreRecord)
+decode_record = msgspec.json.Decoder(ChoreRecord).decode
 
 
 def lead(transaction: Transaction, worker: str) -> Term | None:
@@ -63,8 +65,9 @@ def do_chore(transaction: Transaction, name: str, term: Term) -> ChoreRecord:
 
 
 def record_chore(transaction: Transaction, name: str, step: Step, nanoseconds: int) -> ChoreRecord:
-    stored = transaction.row("chore", name)
-    before = ChoreRecord(name=name) if stored is None else record_decoder.decode(stored[0])
+    stored = transaction.each(statement("chore"), (name,))
+    kept = dict(readable(transaction.aside, "chore", [(name, row[0]) for row in stored], decode_record))
+    before = kept.get(name, ChoreRecord(name=name))
     record = ChoreRecord(
         name=name,
         at=transaction.now,
@@ -78,8 +81,7 @@ def record_chore(transaction: Transaction, name: str, step: Step, nanoseconds: i
 
 
 def chores(snapshot: Snapshot) -> list[ChoreRecord]:
-    found = msgspec.json.decode(snapshot.value("chores"), type=list[str])
-    records = {record.name: record for record in map(record_decoder.decode, found)}
+    records = dict(snapshot.documents("chore", decode_record, "chores"))
     return [structs.replace(records.get(name, ChoreRecord(name=name))) for name in CHORES]
 
 

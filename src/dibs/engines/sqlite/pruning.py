@@ -6,16 +6,23 @@ times: what one may forget can lie between what another keeps.
 
 from __future__ import annotations
 
-import msgspec
+from typing import TypeVar
+
 from msgspec import Struct
+from msgspec.json import decode
 
 from dibs.core.states import State
 from dibs.core.times import DAY, Duration, Instant
+from dibs.engines.aside import readable
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.errands import Errand, What
+from dibs.engines.sqlite.shapes import Shape
+from dibs.engines.sqlite.statements import row_by_row, statement
 from dibs.engines.sqlite.transaction import Transaction
 
-__all__ = ["CHORE_BATCH", "Step", "prune_dead", "prune_finished", "prune_keys"]
+__all__ = ["CHORE_BATCH", "Step", "cursor_of", "prune_dead", "prune_finished", "prune_keys"]
+
+Cursor = TypeVar("Cursor")
 
 CHORE_BATCH = 1000
 VISIT_BATCH = 5000
@@ -41,16 +48,26 @@ class Key(Struct, array_like=True, frozen=True):
     free: int
 
 
-ended_decoder = msgspec.json.Decoder(list[Ended])
-keys_decoder = msgspec.json.Decoder(list[Key])
-cursor_decoder = msgspec.json.Decoder(tuple[int, str])
-key_cursor_decoder = msgspec.json.Decoder(tuple[int, str, str])
+ENDED = Shape(Ended, "task")
+KEYS = Shape(Key, "key", key=2)
+
+
+def cursor_of(transaction: Transaction, chore: str, kind: type[Cursor]) -> Cursor | None:
+    """Where the last step stopped; None: before everything, also if that can't be read."""
+    stored = transaction.each(statement("chore"), (chore,))
+    if not stored or stored[0][1] is None:
+        return None
+    text = [(chore, stored[0][1])]
+    found = readable(transaction.aside, "cursor of chore", text, lambda each: decode(each, type=kind))
+    return next((cursor for _, cursor in found), None)
 
 
 def expired_queues(transaction: Transaction, day: int, setting: str) -> set[str]:
     """The queues that keep nothing that ended on this day."""
 
     def is_over(queue: str) -> bool:
+        if queue in transaction.catalog.unreadable:  # nobody knows how long it keeps anything
+            return False
         keep: Duration = getattr(transaction.settings(queue), setting)
         return (day + 1) * DAY <= transaction.now - keep
 
@@ -65,8 +82,7 @@ class Sweep:
         self.chore = chore
         self.visited = 0
         self.deleted = 0
-        stored = transaction.row("chore", chore)
-        self.day, self.after = (-1, "") if stored is None or stored[1] is None else cursor_decoder.decode(stored[1])
+        self.day, self.after = cursor_of(transaction, chore, tuple[int, str]) or (-1, "")
 
     @property
     def is_over(self) -> bool:
@@ -78,12 +94,13 @@ class Sweep:
         streams = self.transaction.catalog.streams
         while not self.is_over:
             asked = min(CHORE_BATCH - self.deleted, VISIT_BATCH - self.visited)
-            rows = ended_decoder.decode(self.transaction.value(select, day, after, asked))
-            self.visited += len(rows)
-            self.delete(day, [row for row in rows if streams[row.stream].queue in queues])
-            if len(rows) < asked:
+            found = self.transaction.each(row_by_row(select), (day, after, asked))
+            rows = ENDED.one_by_one(found, self.transaction.aside)
+            self.visited += len(found)
+            self.delete(day, [row for row in rows if row.stream in streams and streams[row.stream].queue in queues])
+            if len(found) < asked:
                 return True
-            after = rows[-1].id
+            after = found[-1][0]
         self.save_cursor((day, after))
         return False
 
@@ -107,10 +124,10 @@ class Sweep:
 
 def prune_finished(transaction: Transaction) -> Step:
     sweep = Sweep(transaction, "prune_finished")
-    days = msgspec.json.decode(transaction.value("days"), type=list[tuple[int, str]])
+    days = decode(transaction.value("days"), type=list[tuple[int, str]])
     for day, pruned in days:
         queues = expired_queues(transaction, day, "keep")
-        if queues <= set(msgspec.json.decode(pruned, type=list[str])):
+        if queues <= set(decode(pruned, type=list[str])):
             continue
         if not sweep.prune_day(day, "finished_of_day", queues):
             return Step(sweep.deleted, True)
@@ -135,13 +152,13 @@ def prune_dead(transaction: Transaction) -> Step:
 
 def prune_keys(transaction: Transaction) -> Step:
     """Free the keys whose window is over and whose task has ended."""
-    stored = transaction.row("chore", "prune_keys")
-    cursor = (-1, "", "") if stored is None or stored[1] is None else key_cursor_decoder.decode(stored[1])
-    keys = keys_decoder.decode(transaction.value("ended_keys", transaction.now, *cursor, CHORE_BATCH))
+    cursor = cursor_of(transaction, "prune_keys", tuple[int, str, str]) or (-1, "", "")
+    found = transaction.each(row_by_row("ended_keys"), (transaction.now, *cursor, CHORE_BATCH))
+    keys = KEYS.one_by_one(found, transaction.aside)
     free = [(key.queue, key.key) for key in keys if key.free]
     if free:
         transaction.write("delete_keys", to_json(free))
-    more = len(keys) == CHORE_BATCH
-    after = to_json((keys[-1].held_until, keys[-1].queue, keys[-1].key)) if more else None
+    more = len(found) == CHORE_BATCH
+    after = to_json((keys[-1].held_until, keys[-1].queue, keys[-1].key)) if more and keys else None
     transaction.write("save_cursor", "prune_keys", after)
     return Step(len(free), more)

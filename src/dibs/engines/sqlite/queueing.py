@@ -13,9 +13,9 @@ from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.errands import Errand, What
 from dibs.engines.sqlite.catalog import Queue
 from dibs.engines.sqlite.records import Records
-from dibs.engines.sqlite.rows import Row, decode_rows
+from dibs.engines.sqlite.rows import Row
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
-from dibs.engines.values import Changed, ended_topic, work_topic
+from dibs.engines.values import Changed, UnreadableTask, ended_topic, work_topic
 
 __all__ = [
     "bury_some",
@@ -47,7 +47,7 @@ def stale_by_queue(snapshot: Snapshot) -> dict[str, int]:
     for what, whose, n in snapshot.tallies():
         if what in WAITING:
             stream = snapshot.catalog.streams[int(whose)]
-            if snapshot.catalog.is_stale(stream):
+            if stream.queue not in snapshot.catalog.unreadable and snapshot.catalog.is_stale(stream):
                 found[stream.queue] = found.get(stream.queue, 0) + n
     return found
 
@@ -60,6 +60,7 @@ def set_queue(
     transaction: Transaction, name: str, settings: QueueSettings, expected: int, actor: str
 ) -> QueueRecord | None:
     transaction.refresh()
+    transaction.check_queue(name)
     there = transaction.catalog.queues.get(name)
     wanted = structs.replace(settings, version=expected + 1)
     if there is not None and there.settings == wanted:
@@ -78,6 +79,7 @@ def set_queue(
 
 def set_queue_state(transaction: Transaction, name: str, state: QueueState, actor: str) -> Changed:
     transaction.refresh()
+    transaction.check_queue(name)
     queue = transaction.catalog.queues.get(name)
     if queue is None:
         return Changed.UNKNOWN
@@ -92,6 +94,7 @@ def set_queue_state(transaction: Transaction, name: str, state: QueueState, acto
 def is_deletable(transaction: Transaction, name: str, force: bool) -> Changed:
     """Whether a queue may be deleted; by force, it takes no new tasks from here on."""
     transaction.refresh()
+    transaction.check_queue(name)
     queue = transaction.catalog.queues.get(name)
     if queue is None:
         return Changed.UNKNOWN
@@ -113,17 +116,17 @@ def bury_some(transaction: Transaction, name: str, actor: str) -> bool:
     return len(rows) == BURY_BATCH
 
 
-def some_waiting(transaction: Transaction, streams: list[int]) -> list[Row]:
+def some_waiting(transaction: Transaction, streams: list[int]) -> list[Row | UnreadableTask]:
     """A bounded number of waiting tasks of some streams: pending ones first, then those that wait for their time."""
-    pending = transaction.pending_by_stream()
-    rows: list[Row] = []
+    pending, passed = transaction.pending_by_stream(), transaction.passed_over()
+    rows: list[Row | UnreadableTask] = []
     for stream in streams:
         if stream in pending and len(rows) < BURY_BATCH:
-            rows += decode_rows(transaction.value("pending_of", stream, BURY_BATCH - len(rows)))
+            rows += transaction.tasks("pending_of", stream, BURY_BATCH - len(rows), passed)
     if len(rows) < BURY_BATCH:
-        rows += decode_rows(transaction.value("due_of", to_json(streams), BURY_BATCH - len(rows)))
+        rows += transaction.tasks("due_of", to_json(streams), BURY_BATCH - len(rows), passed)
     if len(rows) < BURY_BATCH:
-        rows += decode_rows(transaction.value("blocked_of", to_json(streams), BURY_BATCH - len(rows)))
+        rows += transaction.tasks("blocked_of", to_json(streams), BURY_BATCH - len(rows), passed)
     return rows
 
 

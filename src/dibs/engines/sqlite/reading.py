@@ -12,16 +12,17 @@ from dibs.core.task import HistoryEntry, TaskRecord
 from dibs.engines.sqlite.catalog import Queue
 from dibs.engines.sqlite.ordering import in_claim_order
 from dibs.engines.sqlite.transaction import Snapshot
-from dibs.engines.values import COUNT_LIMIT, AuditEntry, Counter, Minute, Position
+from dibs.engines.values import COUNT_LIMIT, AuditEntry, Counter, Minute, Position, UnreadableTask
 
 __all__ = ["audit", "counters", "counts", "get", "history", "identity", "peek", "position", "stats"]
 
 STATES = frozenset(State)
 
-texts_decoder = msgspec.json.Decoder(list[str])
-entry_decoder = msgspec.json.Decoder(HistoryEntry)
-audit_decoder = msgspec.json.Decoder(AuditEntry)
-minute_decoder = msgspec.json.Decoder(Minute)
+decode_entry = msgspec.json.Decoder(HistoryEntry).decode
+decode_audit = msgspec.json.Decoder(AuditEntry).decode
+decode_minute = msgspec.json.Decoder(Minute).decode
+COUNTERS = frozenset(Counter)
+TRIES = 10
 
 
 def identity(snapshot: Snapshot) -> str:
@@ -29,14 +30,15 @@ def identity(snapshot: Snapshot) -> str:
     return made
 
 
-def get(snapshot: Snapshot, ids: Sequence[str]) -> list[TaskRecord | None]:
+def get(snapshot: Snapshot, ids: Sequence[str]) -> list[TaskRecord | UnreadableTask | None]:
     snapshot.refresh()
     rows = snapshot.find(list(ids))
-    return [snapshot.record(rows[task_id]) if task_id in rows else None for task_id in ids]
+    return [snapshot.read(rows[task_id]) if task_id in rows else None for task_id in ids]
 
 
 def history(snapshot: Snapshot, task_id: str) -> list[HistoryEntry]:
-    return [entry_decoder.decode(entry) for entry in texts_decoder.decode(snapshot.value("history", task_id))]
+    found = snapshot.documents(f"history entry of task {task_id} number", decode_entry, "history", task_id)
+    return [entry for _, entry in found]
 
 
 def peek(snapshot: Snapshot, queue_name: str, limit: int) -> list[TaskRecord]:
@@ -44,18 +46,23 @@ def peek(snapshot: Snapshot, queue_name: str, limit: int) -> list[TaskRecord]:
     queue = snapshot.catalog.queues.get(queue_name)
     if queue is None:
         return []
-    ids = [head.id for head in islice(in_claim_order(snapshot, queue, limit), limit)]
-    rows = snapshot.find(ids)
-    return [snapshot.record(rows[task_id]) for task_id in ids]
+    records: list[TaskRecord] = []
+    for _ in range(TRIES):
+        ids = [head.id for head in islice(in_claim_order(snapshot, queue, limit), limit)]
+        rows = snapshot.find(ids)
+        records = snapshot.records(rows[task_id] for task_id in ids)
+        if len(records) == len(ids):
+            break  # otherwise some of them have just been set aside, and others go forward
+    return records
 
 
 def position(snapshot: Snapshot, task_id: str) -> Position | None:
     snapshot.refresh()
     row = snapshot.find([task_id]).get(task_id)
-    if row is None or row.state is not State.PENDING:
+    record = None if row is None else snapshot.read(row)
+    if not isinstance(record, TaskRecord) or record.state is not State.PENDING:
         return None
-    name = snapshot.catalog.streams[row.stream].queue
-    queue = snapshot.catalog.queues.get(name) or Queue(name)
+    queue = snapshot.catalog.queues.get(record.queue) or Queue(record.queue)
     for ahead, head in enumerate(islice(in_claim_order(snapshot, queue, COUNT_LIMIT), COUNT_LIMIT)):
         if head.id == task_id:
             return Position(ahead)
@@ -75,15 +82,15 @@ def counts(snapshot: Snapshot) -> dict[str, dict[State, int]]:
 def counters(snapshot: Snapshot) -> dict[str, dict[Counter, int]]:
     found: dict[str, dict[Counter, int]] = {}
     for what, whose, n in snapshot.tallies():
-        if what not in STATES:
+        if what in COUNTERS:
             found.setdefault(str(whose), {})[Counter(what)] = n
     return dict(sorted(found.items()))
 
 
 def stats(snapshot: Snapshot, queue: str | None, since: int, until: int) -> list[Minute]:
-    minutes = texts_decoder.decode(snapshot.value("minutes", since, until, queue))
-    return [minute_decoder.decode(minute) for minute in minutes]
+    found = snapshot.documents("figures of minute", decode_minute, "minutes", since, until, queue)
+    return [minute for _, minute in found]
 
 
 def audit(snapshot: Snapshot, limit: int) -> list[AuditEntry]:
-    return [audit_decoder.decode(entry) for entry in texts_decoder.decode(snapshot.value("audit", limit))]
+    return [entry for _, entry in snapshot.documents("audit entry", decode_audit, "audit", limit)]

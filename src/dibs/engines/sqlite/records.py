@@ -18,6 +18,7 @@ from dibs.engines.deciding.facts import partition_key
 from dibs.engines.deciding.records import Changes, Ledger, Place
 from dibs.engines.sqlite.rows import Row, ended_columns, task_columns
 from dibs.engines.sqlite.transaction import Transaction
+from dibs.engines.values import UnreadableTask
 
 __all__ = ["Records"]
 
@@ -38,14 +39,10 @@ class Records(Ledger):
             return
         self.see(self.transaction.find(wanted).values())
 
-    def see(self, rows: Iterable[Row]) -> list[TaskRecord]:
-        """The records of rows that have been read already."""
-        records = []
-        for row in rows:
-            record = self.transaction.record(row)
-            self.know(record, row.stream)
-            records.append(record)
-        return records
+    def see(self, rows: Iterable[Row | UnreadableTask]) -> list[TaskRecord]:
+        """The records of rows that have been read already, but for those that can't be."""
+        read = self.transaction.read
+        return self.know_all((read(row), 0 if isinstance(row, UnreadableTask) else row.stream) for row in rows)
 
     def flush(self) -> None:
         """Write what has changed, and note what has to be followed up."""

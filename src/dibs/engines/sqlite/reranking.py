@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dibs.core.moves import reranked
 from dibs.core.states import WAITING
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.sqlite.catalog import Queue
 from dibs.engines.sqlite.pruning import CHORE_BATCH, Step
 from dibs.engines.sqlite.records import Records
-from dibs.engines.sqlite.rows import Row, decode_rows
+from dibs.engines.sqlite.rows import Row
 from dibs.engines.sqlite.transaction import Transaction
+from dibs.engines.values import UnreadableTask
 
 __all__ = ["rerank"]
 
 
 def rerank(transaction: Transaction) -> Step:
-    due = decode_rows(transaction.value("reranks_due", transaction.now, CHORE_BATCH))
+    due = transaction.tasks("reranks_due", transaction.now, CHORE_BATCH, transaction.passed_over())
     rank_anew(transaction, due)
     transaction.flush()  # what follows reads the counts
     stale = stale_streams(transaction)
@@ -29,7 +32,8 @@ def rerank(transaction: Transaction) -> Step:
         left -= taken
         done += taken
     transaction.flush()
-    return Step(done, len(due) == CHORE_BATCH or bool(stale_streams(transaction)))
+    is_stuck = not done and bool(transaction.aside.tasks)  # what is left may be what nobody can read
+    return Step(done, len(due) == CHORE_BATCH or (bool(stale_streams(transaction)) and not is_stuck))
 
 
 def stale_streams(transaction: Transaction) -> dict[str, list[int]]:
@@ -45,7 +49,7 @@ def stale_streams(transaction: Transaction) -> dict[str, list[int]]:
 def rerank_pending(transaction: Transaction, streams: list[int], most: int) -> int:
     taken = 0
     for stream in streams:
-        rows = decode_rows(transaction.value("pending_of", stream, most - taken))
+        rows = transaction.tasks("pending_of", stream, most - taken, transaction.passed_over())
         rank_anew(transaction, rows)
         taken += len(rows)
     return taken
@@ -54,7 +58,7 @@ def rerank_pending(transaction: Transaction, streams: list[int], most: int) -> i
 def rerank_blocked(transaction: Transaction, streams: list[int], most: int) -> int:
     if most <= 0:
         return 0
-    rows = decode_rows(transaction.value("blocked_of", to_json(streams), most))
+    rows = transaction.tasks("blocked_of", to_json(streams), most, transaction.passed_over())
     rank_anew(transaction, rows)
     return len(rows)
 
@@ -64,15 +68,16 @@ def rerank_waiting(transaction: Transaction, queue: Queue, streams: list[int], m
     if most <= 0:
         return 0
     after_due, after_id = transaction.row("rerank_cursor", queue.name)
-    rows = decode_rows(transaction.value("due_after", after_due or -1, after_id or "", most))
+    found = transaction.tasks("due_after", after_due or -1, after_id or "", most, transaction.passed_over())
+    rows = [row for row in found if isinstance(row, Row)]
     stale = [row for row in rows if row.stream in streams]
     rank_anew(transaction, stale)
-    last = (rows[-1].due_at, rows[-1].id) if len(rows) == most else (None, None)
+    last = (rows[-1].due_at, rows[-1].id) if rows and len(found) == most else (None, None)
     transaction.write("save_rerank_cursor", *last, queue.name)
     return len(stale)
 
 
-def rank_anew(transaction: Transaction, rows: list[Row]) -> None:
+def rank_anew(transaction: Transaction, rows: Sequence[Row | UnreadableTask]) -> None:
     records = Records(transaction)
     for record in records.see(rows):
         records.put(reranked(record, transaction.settings(record.queue), transaction.now))

@@ -22,11 +22,12 @@ def rescue(
     if until is None:
         return Rescued(at=transaction.now, stalled=True)
     transaction.refresh()
+    transaction.look_again()
     expired = take_back_expired(transaction, until)
     bytes_held = {
         worker.id: worker.presence
         for worker in stored_workers(transaction)
-        if worker.presence is not None and worker.state is not WorkerState.DEAD
+        if worker.presence is not None and worker.state != WorkerState.DEAD
     }
     lost, workers, more = bury_workers(transaction, presence.absent(bytes_held), until)
     term = transaction.row("term") if workers else None

@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Iterable
 
-import msgspec
 from msgspec import Struct
 
 from dibs.core.limits import Bucket, LimitState, Scope, limit_of, limit_state, limits_for
 from dibs.core.settings import Limit
 from dibs.core.states import State
+from dibs.core.task import TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.facts import partition_key
 from dibs.engines.deciding.rooms import Room, Whose, room_of
 from dibs.engines.sqlite.catalog import Queue
+from dibs.engines.sqlite.shapes import Shape
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 
 __all__ = ["Rooms", "limits", "partition_rooms"]
@@ -44,8 +45,8 @@ class PartitionLoad(Struct, array_like=True, frozen=True):
     at: Instant | None
 
 
-buckets_decoder = msgspec.json.Decoder(list[StoredBucket])
-loads_decoder = msgspec.json.Decoder(list[PartitionLoad])
+BUCKETS = Shape(StoredBucket, "limit of", key=2)
+LOADS = Shape(PartitionLoad, "limit of partition")
 
 
 class Rooms:
@@ -112,7 +113,7 @@ class Rooms:
 
 def partition_rooms(snapshot: Snapshot, queue: str, limit: Limit, partitions: list[str]) -> dict[str, Room]:
     """The rooms of partitions of one queue, given and answered with the queue's name in front."""
-    loads = loads_decoder.decode(snapshot.value("partition_loads", to_json(partitions), queue))
+    loads = snapshot.many(LOADS, "partition_loads", to_json(partitions), queue)
     found = {}
     for load in loads:
         bucket = None if load.level is None or load.at is None else Bucket(load.level, load.at)
@@ -121,7 +122,7 @@ def partition_rooms(snapshot: Snapshot, queue: str, limit: Limit, partitions: li
 
 
 def find_buckets(snapshot: Snapshot, wanted: list[Whose]) -> dict[Whose, Bucket]:
-    found = buckets_decoder.decode(snapshot.value("buckets", to_json(wanted)))
+    found = snapshot.many(BUCKETS, "buckets", to_json(wanted))
     return {(each.queue, each.scope, each.whose): Bucket(each.level, each.at) for each in found}
 
 
@@ -140,9 +141,9 @@ def limits(snapshot: Snapshot, task_id: str) -> list[LimitState]:
     """The limits of one task, for people."""
     snapshot.refresh()
     row = snapshot.find([task_id]).get(task_id)
-    record = None if row is None else snapshot.record(row)
+    record = None if row is None else snapshot.read(row)
     queue = None if record is None else snapshot.catalog.queues.get(record.queue)
-    if record is None or queue is None:
+    if not isinstance(record, TaskRecord) or queue is None:
         return []
     running = running_by_name(snapshot)
     found = []
@@ -151,7 +152,7 @@ def limits(snapshot: Snapshot, task_id: str) -> list[LimitState]:
         runs = running[queue.name, scope, whose]
         if scope is Scope.PARTITION:
             key = to_json([partition_key(queue.name, whose)])
-            runs = loads_decoder.decode(snapshot.value("partition_loads", key, queue.name))[0].running
+            runs = sum(load.running for load in snapshot.many(LOADS, "partition_loads", key, queue.name))
         bucket = None if stored is None else Bucket(*stored)
         found.append(limit_state(scope, whose, limit, runs, bucket, snapshot.now))
     return found

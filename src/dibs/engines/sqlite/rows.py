@@ -16,7 +16,7 @@ from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.facts import Columns, decode_facts, facts_of, record_from
 from dibs.engines.sqlite.catalog import Stream
 
-__all__ = ["Row", "decode_rows", "ended_columns", "record_of", "task_columns"]
+__all__ = ["Row", "decode_rows", "ended_columns", "record_of", "row_from", "task_columns"]
 
 
 class Row(Columns, array_like=True, frozen=True):
@@ -30,6 +30,11 @@ class Row(Columns, array_like=True, frozen=True):
 
 
 decode_rows = msgspec.json.Decoder(list[Row]).decode
+
+
+def row_from(columns: tuple[object, ...]) -> Row:
+    """A row that was read by itself."""
+    return msgspec.convert(columns, Row)
 
 
 def record_of(row: Row, stream: Stream) -> TaskRecord:

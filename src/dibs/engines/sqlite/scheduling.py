@@ -5,28 +5,34 @@ from __future__ import annotations
 import msgspec
 
 from dibs.core.rhythm import Overlap, Rhythm
-from dibs.core.schedules import UNPLANNABLE, ScheduleRecord
+from dibs.core.schedules import ScheduleRecord
 from dibs.core.states import UNFINISHED, State
 from dibs.core.task import NewTask
+from dibs.engines.aside import UNREADABLE, problem_of, state_or
 from dibs.engines.deciding.encoding import to_json
-from dibs.engines.deciding.scheduling import firing, moved_on, schedule_paused, schedule_set
+from dibs.engines.deciding.scheduling import (
+    UNFIRABLE,
+    firing,
+    moved_on,
+    schedule_from,
+    schedule_paused,
+    schedule_set,
+)
 from dibs.engines.sqlite.enqueueing import enqueue
+from dibs.engines.sqlite.statements import row_by_row, statement
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.values import FIRE_BATCH, SCHEDULES, Changed, Fired
 
 __all__ = ["delete_schedule", "fire", "pause_schedule", "schedules", "set_schedule"]
 
-texts_decoder = msgspec.json.Decoder(list[str])
-record_decoder = msgspec.json.Decoder(ScheduleRecord)
-
 
 def schedules(snapshot: Snapshot) -> list[ScheduleRecord]:
-    return [record_decoder.decode(record) for record in texts_decoder.decode(snapshot.value("schedules"))]
+    return [record for _, record in snapshot.documents("schedule", schedule_from, "schedules")]
 
 
 def find(snapshot: Snapshot, name: str) -> ScheduleRecord | None:
-    stored = snapshot.row("schedule", name)
-    return None if stored is None else record_decoder.decode(stored[0])
+    stored = snapshot.each(statement("schedule"), (name,))
+    return None if not stored else schedule_from(stored[0][0])
 
 
 def save(transaction: Transaction, record: ScheduleRecord) -> None:
@@ -36,9 +42,19 @@ def save(transaction: Transaction, record: ScheduleRecord) -> None:
 def set_schedule(
     transaction: Transaction, name: str, rhythm: Rhythm, task: NewTask, declared: bool, actor: str
 ) -> Changed:
-    new, is_new = schedule_set(find(transaction, name), name, rhythm, task, declared, transaction.now)
+    try:
+        old = find(transaction, name)
+    except UNREADABLE as error:
+        return unread(transaction, name, error)
+    new, is_new = schedule_set(old, name, rhythm, task, declared, transaction.now)
     save(transaction, new)
     return told(transaction, actor, "set schedule", name) if is_new else Changed.UNCHANGED
+
+
+def unread(transaction: Transaction, name: str, error: Exception) -> Changed:
+    """A schedule that can't be read is not written over: it may be a newer version's. It can be deleted."""
+    transaction.aside.tell("schedule", name, problem_of(error))
+    return Changed.UNREADABLE
 
 
 def told(transaction: Transaction, actor: str, act: str, name: str) -> Changed:
@@ -49,7 +65,10 @@ def told(transaction: Transaction, actor: str, act: str, name: str) -> Changed:
 
 
 def pause_schedule(transaction: Transaction, name: str, paused: bool, actor: str) -> Changed:
-    old = find(transaction, name)
+    try:
+        old = find(transaction, name)
+    except UNREADABLE as error:
+        return unread(transaction, name, error)
     if old is None:
         return Changed.UNKNOWN
     if old.paused is paused:
@@ -69,16 +88,27 @@ def fire(transaction: Transaction) -> Fired:
     tasks: list[str] = []
     skipped = 0
     broken: list[str] = []
-    due = texts_decoder.decode(transaction.value("fires_due", transaction.now, FIRE_BATCH))
-    for record in map(record_decoder.decode, due):
-        try:
-            fired = fire_one(transaction, record)
-        except UNPLANNABLE:
-            broken.append(record.name)
-            continue
-        tasks += fired.tasks
-        skipped += fired.skipped
-    following = transaction.row("next_fire", to_json(broken))
+    unreadable: list[str] = []
+    while True:
+        passed = len(broken) + len(unreadable)
+        due = transaction.each(row_by_row("fires_due"), (transaction.now, FIRE_BATCH, to_json(broken + unreadable)))
+        for name, stored in due:
+            try:
+                record = schedule_from(stored)
+            except UNREADABLE as error:
+                unread(transaction, name, error)
+                unreadable.append(name)
+                continue
+            try:
+                fired = fire_one(transaction, record)
+            except UNFIRABLE:
+                broken.append(record.name)
+                continue
+            tasks += fired.tasks
+            skipped += fired.skipped
+        if len(due) < FIRE_BATCH or passed == len(broken) + len(unreadable):
+            break  # otherwise others may be due behind those that can't fire
+    following = transaction.row("next_fire", to_json(broken + unreadable))
     return Fired(tasks, skipped, None if following is None else max(0, following[0] - transaction.now), broken)
 
 
@@ -99,4 +129,5 @@ def is_unfinished(transaction: Transaction, task_id: str | None) -> bool:
     if task_id is None:
         return False
     unfinished, _, _ = transaction.row("states", to_json([task_id]))
-    return any(state in UNFINISHED for _, state in msgspec.json.decode(unfinished, type=list[tuple[str, State]]))
+    found = msgspec.json.decode(unfinished, type=list[tuple[str, object]])
+    return any(state_or(state, State.PENDING) in UNFINISHED for _, state in found)

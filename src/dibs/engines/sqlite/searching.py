@@ -14,9 +14,9 @@ from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.engines.deciding.records import Place, place_of
 from dibs.engines.deciding.searching import matches, may_match
-from dibs.engines.sqlite.rows import Row, decode_rows
+from dibs.engines.sqlite.rows import Row
 from dibs.engines.sqlite.transaction import Snapshot
-from dibs.engines.values import VISIT_LIMIT, Page, Query
+from dibs.engines.values import VISIT_LIMIT, Page, Query, UnreadableTask
 
 __all__ = ["search"]
 
@@ -31,12 +31,11 @@ texts_decoder = msgspec.json.Decoder(list[str])
 
 def search(snapshot: Snapshot, query: Query) -> Page:
     snapshot.refresh()
-    found: list[TaskRecord] = []
+    found: list[TaskRecord | UnreadableTask] = []
     rows = newest_first(snapshot, query)
     for visited, row in enumerate(rows, 1):
-        stream = snapshot.catalog.streams[row.stream]
-        if may_match(query, row.state, stream.queue, stream.name, row.worker):
-            record = snapshot.record(row)
+        if is_candidate(snapshot, query, row):
+            record = snapshot.read(row)
             if matches(query, record):
                 found.append(record)
         if len(found) == query.limit or visited == VISIT_LIMIT:
@@ -45,7 +44,15 @@ def search(snapshot: Snapshot, query: Query) -> Page:
     return Page(found)
 
 
-def newest_first(snapshot: Snapshot, query: Query) -> Iterator[Row]:
+def is_candidate(snapshot: Snapshot, query: Query, row: Row | UnreadableTask) -> bool:
+    """What can be said without decoding the rest of a row."""
+    if isinstance(row, UnreadableTask):
+        return True
+    stream = snapshot.catalog.streams.get(row.stream)
+    return stream is None or may_match(query, row.state, stream.queue, stream.name, row.worker)
+
+
+def newest_first(snapshot: Snapshot, query: Query) -> Iterator[Row | UnreadableTask]:
     """The rows of the places that the query's states can be in, by id, highest first."""
     before = BEYOND if query.cursor is None else query.cursor
     if query.workflow is not None:
@@ -62,11 +69,11 @@ def newest_first(snapshot: Snapshot, query: Query) -> Iterator[Row]:
     return iter(merge(*sources, key=lambda row: row.id, reverse=True))
 
 
-def read_down(snapshot: Snapshot, statement: str, before: str, *where: int) -> Iterator[Row]:
+def read_down(snapshot: Snapshot, statement: str, before: str, *where: int) -> Iterator[Row | UnreadableTask]:
     """The rows of one place downwards, in growing chunks."""
     chunk = FIRST_CHUNK
     while True:
-        rows = decode_rows(snapshot.value(statement, before, chunk, *where))
+        rows = snapshot.tasks(statement, before, chunk, *where)
         yield from rows
         if len(rows) < chunk:
             return
@@ -74,12 +81,12 @@ def read_down(snapshot: Snapshot, statement: str, before: str, *where: int) -> I
         chunk = min(chunk * 5, LARGEST_CHUNK)
 
 
-def members_down(snapshot: Snapshot, workflow: str, before: str) -> Iterator[Row]:
+def members_down(snapshot: Snapshot, workflow: str, before: str) -> Iterator[Row | UnreadableTask]:
     """The rows of one workflow downwards, wherever they are."""
     while True:
         ids = texts_decoder.decode(snapshot.value("search_members", workflow, before, LARGEST_CHUNK))
         rows = snapshot.find(ids)
-        yield from (rows[task_id] for task_id in ids)
+        yield from (rows[task_id] for task_id in ids if task_id in rows)
         if len(ids) < LARGEST_CHUNK:
             return
         before = ids[-1]

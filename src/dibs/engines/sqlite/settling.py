@@ -17,9 +17,10 @@ from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.errands import Errand, What
 from dibs.engines.deciding.settling import Part, held_answer, lose_all, settle_one, without_repeats
 from dibs.engines.sqlite.records import Records
-from dibs.engines.sqlite.rows import decode_rows
+from dibs.engines.sqlite.rows import Row
+from dibs.engines.sqlite.shapes import Shape
 from dibs.engines.sqlite.transaction import Transaction
-from dibs.engines.values import ExtendAnswer, ExtendOutcome, Extension, SettleOutcome
+from dibs.engines.values import ExtendAnswer, ExtendOutcome, Extension, SettleOutcome, UnreadableTask
 
 __all__ = ["extend", "lose", "settle", "take_back_expired"]
 
@@ -39,8 +40,8 @@ class Held(Struct, array_like=True, frozen=True):
     facts: str | None
 
 
-fenced_decoder = msgspec.json.Decoder(list[Fenced])
-held_decoder = msgspec.json.Decoder(list[Held])
+FENCED = Shape(Fenced, "lease at place")
+HELD = Shape(Held, "lease at place")
 texts_decoder = msgspec.json.Decoder(list[str])
 
 
@@ -59,7 +60,7 @@ def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> list[
 def settle_part(transaction: Transaction, part: Part, answers: dict[int, SettleOutcome], has_edges: bool) -> None:
     """Completions with a current lease go in bulk, all else record by record."""
     leases = [(settlement.lease.id, settlement.lease.number) for _, settlement in part]
-    fenced = fenced_decoder.decode(transaction.value("fence", to_json(leases)))
+    fenced = transaction.many(FENCED, "fence", to_json(leases))
     runs = [run for run in fenced if part[run.key][1].outcome is Outcome.COMPLETED]
     if runs:
         completions = [part[run.key][1] for run in runs]
@@ -110,7 +111,7 @@ def extend(transaction: Transaction, extensions: Sequence[Extension]) -> list[Ex
     answers = [ExtendAnswer(ExtendOutcome.LOST)] * len(extensions)
     leases = to_json([(each.lease.id, each.lease.number) for each in extensions])
     changes: dict[str, tuple[str, int, Instant | None, str | None]] = {}
-    for held in held_decoder.decode(transaction.value("extend_look", leases)):
+    for held in transaction.many(HELD, "extend_look", leases):
         extension = extensions[held.key]
         answer = held_answer(extension, transaction.now, held.facts)
         progress = None if extension.progress is None else to_json((extension.progress, extension.message))
@@ -126,12 +127,12 @@ def extend(transaction: Transaction, extensions: Sequence[Extension]) -> list[Ex
 
 def take_back_expired(transaction: Transaction, until: Instant) -> list[str]:
     """Tasks whose lease has ended by then run again, or have run too often."""
-    return lose(transaction, transaction.value("expired", until, RESCUE_BATCH))
+    return lose(transaction, transaction.tasks("expired", until, RESCUE_BATCH, transaction.passed_over()))
 
 
-def lose(transaction: Transaction, rows: str) -> list[str]:
-    """These running tasks (rows as JSON) have lost their worker."""
+def lose(transaction: Transaction, rows: list[Row | UnreadableTask]) -> list[str]:
+    """These running tasks have lost their worker. Those that can't be read keep their lease, which has ended."""
     records = Records(transaction)
-    lost = lose_all(transaction, records, records.see(decode_rows(rows)))
+    lost = lose_all(transaction, records, records.see(rows))
     records.flush()
     return lost

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush, merge
 from itertools import islice
 
-import msgspec
 from msgspec import Struct
 
 from dibs.core.fairness import next_tag, start_tag
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.sqlite.catalog import Queue, Stream
+from dibs.engines.sqlite.shapes import Shape
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.values import TenantRecord
 
@@ -75,7 +75,7 @@ class StoredShare(Struct, array_like=True, frozen=True):
     pending: int
 
 
-shares_decoder = msgspec.json.Decoder(list[StoredShare])
+SHARES = Shape(StoredShare, "share", key=1)
 
 
 def clock_of(snapshot: Snapshot, queue: str) -> tuple[int, int]:
@@ -99,14 +99,14 @@ def stored_shares(snapshot: Snapshot, queue: str, clock: int) -> Iterator[Stored
     after = ""
     first = True
     while True:
-        found = shares_decoder.decode(snapshot.value("shares_behind", queue, clock, after, int(first), CHUNK))
+        found = snapshot.many(SHARES, "shares_behind", queue, clock, after, int(first), CHUNK)
         yield from found
         if len(found) < CHUNK:
             break
         after, first = found[-1].share, False
     tag, share = clock, "\U0010ffff"
     while True:
-        found = shares_decoder.decode(snapshot.value("shares_ahead", queue, tag, share, CHUNK))
+        found = snapshot.many(SHARES, "shares_ahead", queue, tag, share, CHUNK)
         yield from found
         if len(found) < CHUNK:
             return

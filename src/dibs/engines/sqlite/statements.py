@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
-__all__ = ["migration_scripts", "statement"]
+__all__ = ["migration_scripts", "row_by_row", "statement"]
 
 
 HERE = files("dibs.engines.sqlite")
@@ -20,6 +20,29 @@ def without_comments(script: str) -> str:
 def statement(name: str) -> str:
     """The statement in ``sql/{name}.sql``."""
     return without_comments((HERE / "sql" / f"{name}.sql").read_text(encoding="utf-8"))
+
+
+@cache
+def row_by_row(name: str) -> str:
+    """A statement that gathers its rows in one JSON array, without that: for when one of them spoils the array."""
+    text = statement(name)
+    before, gathered, after = text.partition("json_group_array(")
+    assert (before.strip(), gathered) == ("SELECT", "json_group_array("), f"{name}.sql does not give one JSON array"
+    end = closing(after)
+    columns = after[:end]
+    if columns.startswith("json_array("):
+        columns = columns[len("json_array(") : -1]
+    return f"SELECT {columns}{after[end + 1 :]}"
+
+
+def closing(text: str) -> int:
+    """Where the parenthesis closes that was open before the text."""
+    depth = 1
+    for place, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0:
+            return place
+    raise AssertionError("a parenthesis is left open")
 
 
 @cache

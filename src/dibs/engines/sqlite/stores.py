@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from dibs.core.times import Instant
+from dibs.engines.aside import SetAside
 from dibs.engines.sqlite.aftermath import conclude
 from dibs.engines.sqlite.bells import Bells
 from dibs.engines.sqlite.catalog import Catalog
@@ -48,7 +49,8 @@ class Store:
         self.busy_timeout = busy_timeout
         self.adopt = adopt
         self.lock = threading.Lock()
-        self.catalog = Catalog()
+        self.aside = SetAside()
+        self.catalog = Catalog(self.aside)
         self.presence = Presence(path)
         self.bells = Bells(path, self.data_version)
         self.users = 0
@@ -257,7 +259,7 @@ class Reader:
         self.path = store.path
         self.busy_timeout = store.busy_timeout
         self.lock = threading.Lock()
-        self.catalog = Catalog()
+        self.catalog = Catalog(store.aside)
         self.connection: sqlite3.Connection | None = None
         self.resting: tuple[int, int] | None = None
         store.readers.append(self)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import msgspec
 from msgspec import Struct
 
 from dibs.core.limits import Bucket, Scope, limit_of, refill
 from dibs.core.times import Instant
 from dibs.engines.deciding.encoding import to_json
-from dibs.engines.sqlite.pruning import CHORE_BATCH, Step
+from dibs.engines.sqlite.pruning import CHORE_BATCH, Step, cursor_of
+from dibs.engines.sqlite.shapes import Shape
+from dibs.engines.sqlite.statements import row_by_row
 from dibs.engines.sqlite.transaction import Transaction
 
 __all__ = ["prune_buckets", "prune_shares"]
@@ -33,31 +34,27 @@ class StoredShare(Struct, array_like=True, frozen=True):
     idle: int
 
 
-buckets_decoder = msgspec.json.Decoder(list[StoredBucket])
-shares_decoder = msgspec.json.Decoder(list[StoredShare])
-cursor_decoder = msgspec.json.Decoder(tuple[str, ...])
-
-
-def cursor_of(transaction: Transaction, chore: str, parts: int) -> tuple[str, ...]:
-    """Where the last step stopped, or before everything."""
-    stored = transaction.row("chore", chore)
-    return ("",) * parts if stored is None or stored[1] is None else cursor_decoder.decode(stored[1])
+BUCKETS = Shape(StoredBucket, "limit of", key=2)
+SHARES = Shape(StoredShare, "share", key=1)
 
 
 def prune_buckets(transaction: Transaction) -> Step:
     """Forget buckets that are full again, or of limits that are no longer set: both are as good as none."""
-    after = cursor_of(transaction, "prune_buckets", 3)
-    found = buckets_decoder.decode(transaction.value("buckets_after", *after, CHORE_BATCH))
+    after = cursor_of(transaction, "prune_buckets", tuple[str, str, str]) or ("", "", "")
+    rows = transaction.each(row_by_row("buckets_after"), (*after, CHORE_BATCH))
+    found = BUCKETS.one_by_one(rows, transaction.aside)
     idle = [(each.queue, each.scope, each.whose) for each in found if is_full(transaction, each)]
     if idle:
         transaction.write("delete_buckets", to_json(idle))
-    more = len(found) == CHORE_BATCH
-    last = to_json((found[-1].queue, found[-1].scope, found[-1].whose)) if more else None
+    more = len(rows) == CHORE_BATCH
+    last = to_json((found[-1].queue, found[-1].scope, found[-1].whose)) if more and found else None
     transaction.write("save_cursor", "prune_buckets", last)
     return Step(len(idle), more)
 
 
 def is_full(transaction: Transaction, stored: StoredBucket) -> bool:
+    if stored.queue in transaction.catalog.unreadable:  # nobody knows its limits
+        return False
     limit = limit_of(transaction.settings(stored.queue), stored.scope, stored.whose)
     if limit is None or limit.rate is None:
         return True
@@ -68,13 +65,14 @@ def is_full(transaction: Transaction, stored: StoredBucket) -> bool:
 
 def prune_shares(transaction: Transaction) -> Step:
     """Forget shares without tasks that the clock has passed, and turns in streams that have nothing pending."""
-    after = cursor_of(transaction, "prune_shares", 2)
-    found = shares_decoder.decode(transaction.value("shares_after", *after, CHORE_BATCH))
+    after = cursor_of(transaction, "prune_shares", tuple[str, str]) or ("", "")
+    rows = transaction.each(row_by_row("shares_after"), (*after, CHORE_BATCH))
+    found = SHARES.one_by_one(rows, transaction.aside)
     idle = [(each.queue, each.share) for each in found if each.idle]
     if idle:
         transaction.write("delete_shares", to_json(idle))
-    more = len(found) == CHORE_BATCH
-    last = to_json((found[-1].queue, found[-1].share)) if more else None
+    more = len(rows) == CHORE_BATCH
+    last = to_json((found[-1].queue, found[-1].share)) if more and found else None
     transaction.write("save_cursor", "prune_shares", last)
     pending = transaction.pending_by_stream()
     empty = [each.number for each in transaction.catalog.streams.values() if each.fair and each.number not in pending]

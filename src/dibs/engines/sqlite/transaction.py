@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any
-
-import msgspec
+from typing import Any, TypeVar
 
 from dibs.core.settings import QueueSettings
 from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.core.times import Instant
+from dibs.engines.aside import (
+    UNREADABLE,
+    SetAside,
+    problem_of,
+    readable,
+    unreadable_queue,
+    unreadable_task,
+)
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.errands import Errand
 from dibs.engines.deciding.transaction import topics_of
 from dibs.engines.sqlite.catalog import Catalog, Queue, Stream, StreamKey
-from dibs.engines.sqlite.rows import Row, decode_rows, record_of
-from dibs.engines.sqlite.statements import statement
-from dibs.engines.values import AuditEntry, Counter
+from dibs.engines.sqlite.rows import Row, decode_rows, record_of, row_from
+from dibs.engines.sqlite.shapes import SPOILED, Shape, is_spoiled, text_or_bytes
+from dibs.engines.sqlite.statements import row_by_row, statement
+from dibs.engines.values import AuditEntry, Counter, UnreadableTask
 
 __all__ = ["ROWS", "Snapshot", "Transaction"]
 
@@ -29,8 +37,13 @@ ROWS = 20
 SAME_TAG = -1
 """The tag of a share that has only got other tasks."""
 
-Tallies = list[tuple[str, int | str, int]]
-tallies_decoder: msgspec.json.Decoder[Tallies] = msgspec.json.Decoder(Tallies)
+Value = TypeVar("Value")
+Key = int | str
+
+TALLIES = Shape(tuple[str, int | str, int], "count of")
+PENDING = Shape(tuple[int, int], "count of pending tasks in stream")
+DOCUMENTS = Shape(tuple[int | str, str], "")
+"""Names, and what is kept under them as JSON."""
 
 
 class Snapshot:
@@ -52,23 +65,122 @@ class Snapshot:
     def refresh(self, generation: int | None = None) -> None:
         """Make the catalog current; to be done first in every transaction."""
         current: int = self.value("generation") if generation is None else generation
-        self.catalog.refresh(self.connection, current)
+        self.catalog.refresh(self, current)
+
+    # Rows that may not be what they should: read together if all are, and one by one if not.
+
+    @property
+    def aside(self) -> SetAside:
+        """What this process can't read."""
+        return self.catalog.aside
+
+    def many(self, shape: Shape[Value], name: str, *parameters: Any) -> list[Value]:
+        """The rows that the statement `name` gathers, but for those that can't be read."""
+        try:
+            return shape.decode(self.value(name, *parameters))
+        except SPOILED as error:
+            if not is_spoiled(error):
+                raise
+            return shape.one_by_one(self.each(row_by_row(name), parameters), self.aside)
+
+    def each(self, text: str, parameters: Iterable[Any]) -> list[tuple[Any, ...]]:
+        """The rows of a statement as they are stored, whatever that is."""
+        before, self.connection.text_factory = self.connection.text_factory, text_or_bytes
+        try:
+            return self.connection.execute(text, tuple(parameters)).fetchall()
+        finally:
+            self.connection.text_factory = before
+
+    def documents(
+        self, what: str, decode: Callable[[str | bytes], Value], name: str, *parameters: Any
+    ) -> Iterator[tuple[Key, Value]]:
+        """What the statement `name` gives as names and JSON, but for what can't be read."""
+        try:
+            rows = DOCUMENTS.decode(self.value(name, *parameters))
+        except SPOILED as error:
+            if not is_spoiled(error):
+                raise
+            rows = Shape(DOCUMENTS.kind, what).one_by_one(self.each(row_by_row(name), parameters), self.aside)
+        return readable(self.aside, what, rows, decode)
+
+    def tasks(self, name: str, *parameters: Any) -> list[Row | UnreadableTask]:
+        """The rows of tasks that the statement `name` gathers."""
+        try:
+            return [*decode_rows(self.value(name, *parameters))]
+        except SPOILED as error:
+            if not is_spoiled(error):
+                raise
+            return [self.row_from(columns) for columns in self.each(row_by_row(name), parameters)]
+
+    def row_from(self, columns: tuple[Any, ...]) -> Row | UnreadableTask:
+        try:
+            return row_from(columns)
+        except UNREADABLE as error:
+            task_id, stream, state, worker, finished_at = (columns[each] for each in (0, 1, 2, 10, 13))
+            return self.set_aside(task_id, stream, state, finished_at is not None, worker, problem_of(error))
+
+    def set_aside(
+        self, task_id: Any, stream: Any, state: Any, ended: bool, worker: Any, problem: str
+    ) -> UnreadableTask:
+        """A task that can't be read is told of, and passed over from now on."""
+        found = self.catalog.streams.get(stream) if isinstance(stream, int) else None
+        if found is None or found.queue not in self.catalog.unreadable:  # which has been told of
+            self.aside.tell("task", task_id, problem)
+        if isinstance(task_id, str):
+            self.aside.add(task_id)
+        return unreadable_task(task_id, found, state, ended, worker, problem)
+
+    def read(self, row: Row | UnreadableTask) -> TaskRecord | UnreadableTask:
+        """The record of a row, if it can be read."""
+        if isinstance(row, UnreadableTask):
+            return row
+        try:
+            return self.record(row)
+        except UNREADABLE as error:
+            ended = row.finished_at is not None
+            return self.set_aside(row.id, row.stream, row.state, ended, row.worker, problem_of(error))
+
+    def records(self, rows: Iterable[Row | UnreadableTask]) -> list[TaskRecord]:
+        """The records of those that can be read."""
+        return [record for row in rows if isinstance(record := self.read(row), TaskRecord)]
 
     def record(self, row: Row) -> TaskRecord:
-        stream = self.catalog.streams[row.stream]
+        stream = self.catalog.streams.get(row.stream)
+        if stream is None:
+            raise LookupError(f"it is in stream {row.stream}, which is not there")
         return record_of(row, stream)
 
-    def find(self, ids: list[str]) -> dict[str, Row]:
+    def find(self, ids: list[str]) -> dict[str, Row | UnreadableTask]:
         """The rows of those tasks that exist, wherever they are."""
-        places = self.row("find", to_json(ids))
-        return {row.id: row for place in places for row in decode_rows(place)}
+        asked = to_json(ids)
+        try:
+            return {row.id: row for place in self.row("find", asked) for row in decode_rows(place)}
+        except SPOILED as error:
+            if not is_spoiled(error):
+                raise
+            rows = [self.row_from(columns) for columns in self.each(statement("find_each"), (asked,))]
+            return {row.id: row for row in rows}
+
+    def passed_over(self) -> str:
+        """The tasks that are set aside (JSON array)."""
+        return to_json(list(self.aside.tasks))
+
+    def look_again(self) -> None:
+        """What was set aside may have been repaired, or be gone."""
+        if self.aside.is_time():
+            ids = list(self.aside.tasks)
+            found = self.find(ids)
+            records = {record.id for record in self.records(found.values())}
+            self.aside.forget(each for each in ids if each in records or each not in found)
 
     def pending_by_stream(self) -> dict[int, int]:
         """How many pending tasks each stream has, empty ones left out."""
-        return dict(msgspec.json.decode(self.value("pending_by_stream"), type=list[tuple[int, int]]))
+        return dict(self.many(PENDING, "pending_by_stream"))
 
-    def tallies(self) -> Tallies:
-        return tallies_decoder.decode(self.value("tallies"))
+    def tallies(self) -> list[tuple[str, int | str, int]]:
+        """Every count, but for those of streams that are not there."""
+        streams, found = self.catalog.streams, self.many(TALLIES, "tallies")
+        return [each for each in found if not isinstance(each[1], int) or each[1] in streams]
 
 
 class Transaction(Snapshot):
@@ -83,6 +195,8 @@ class Transaction(Snapshot):
         self.shares: dict[tuple[str, str], int] = {}
         self.tags: dict[tuple[str, str], int] = {}
         self.turns: dict[tuple[int, str], None] = {}
+        self.stuck: list[Errand] = []
+        """Errands that lead to what can't be read here: they are left to others."""
         self.errands: deque[Errand] = deque()
         self.partitions: dict[str, dict[str, None]] = {}
         self.topics: set[str] = set()
@@ -140,6 +254,13 @@ class Transaction(Snapshot):
             self.write("add_turns", to_json([(n, share, self.catalog.streams[n].queue) for n, share in self.turns]))
             self.turns.clear()
 
+    def record(self, row: Row) -> TaskRecord:
+        """Without the settings of its queue nothing can be decided about a task."""
+        record = super().record(row)
+        if record.queue in self.catalog.unreadable:
+            raise ValueError("the settings of its queue can't be read")
+        return record
+
     def standing(self, queue: str) -> QueueSettings | None:
         """The settings of a queue that exists."""
         found = self.catalog.queues.get(queue)
@@ -150,7 +271,13 @@ class Transaction(Snapshot):
         queue = self.catalog.queues.get(name)
         return queue if queue is not None else self.save_queue(Queue(name))
 
+    def check_queue(self, name: str) -> None:
+        """Raise if nothing may be written about a queue, because nobody knows how it is set."""
+        if name in self.catalog.unreadable:
+            raise unreadable_queue(name, self.catalog.unreadable[name])
+
     def save_queue(self, queue: Queue) -> Queue:
+        self.check_queue(queue.name)
         self.write("save_queue", queue.name, queue.state, to_json(queue.settings), queue.epoch)
         self.catalog.put(queue)
         self.next_generation()

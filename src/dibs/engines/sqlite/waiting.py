@@ -18,6 +18,8 @@ from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.errands import Done, Errand
 from dibs.engines.deciding.waiting import ANY_WEIGHT, judged, release
 from dibs.engines.sqlite.records import Records
+from dibs.engines.sqlite.shapes import SPOILED, Shape, is_spoiled
+from dibs.engines.sqlite.statements import row_by_row
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.values import Need
 
@@ -41,19 +43,22 @@ class Edge(Struct, array_like=True, frozen=True):
     prerequisite: str
 
 
-incoming_decoder = msgspec.json.Decoder(list[Incoming])
-edges_decoder = msgspec.json.Decoder(list[Edge])
-heirs_decoder = msgspec.json.Decoder(list[tuple[str, int]])
-needs_decoder = msgspec.json.Decoder(list[tuple[str, str, Rule, int]])
+INCOMING = Shape(Incoming, "edge of task", key=1)
+EDGES = Shape(Edge, "edge of task")
+HEIRS = Shape(tuple[str, int], "edge to task")
+NEEDS = Shape(tuple[str, str, Rule, int], "edge of task")
 texts_decoder = msgspec.json.Decoder(list[str])
 
 
 def follow_ends(transaction: Transaction, errands: list[Errand], most: int) -> Done:
     """Judge open edges that lead to tasks that have ended."""
     asked = to_json([errand.about for errand in errands])
-    edges = incoming_decoder.decode(transaction.value("open_edges_to", asked, most))
-    more = len(edges) == most
-    unfinished = errands[edges[-1].position :] if more else []
+    found, stuck = incoming(transaction, asked, most)
+    edges = [edge for edge in found if edge.position not in stuck]
+    # Who has edges that can't be read here is left to somebody who can.
+    transaction.stuck += [errands[place] for place in sorted(stuck)]
+    more = len(found) == most
+    unfinished = [errands[i] for i in range(found[-1].position, len(errands)) if i not in stuck] if more else []
     if edges:
         transaction.write("close_edges", to_json([(edge.dependent, edge.slot) for edge in edges]))
         ends, goes = judged(errands, [(edge.position, edge.dependent, edge.slot, edge.rule) for edge in edges])
@@ -63,6 +68,19 @@ def follow_ends(transaction: Transaction, errands: list[Errand], most: int) -> D
         release(transaction, records, ends, needing)
         records.flush()
     return max(len(edges), len(errands) - len(unfinished)), unfinished
+
+
+def incoming(snapshot: Snapshot, asked: str, most: int) -> tuple[list[Incoming], set[int]]:
+    """Open edges that lead to some tasks, and the places of those to which one leads that can't be read."""
+    try:
+        return INCOMING.decode(snapshot.value("open_edges_to", asked, most)), set()
+    except SPOILED as error:
+        if not is_spoiled(error):
+            raise
+        rows = snapshot.each(row_by_row("open_edges_to"), (asked, most))
+        found = INCOMING.one_by_one(rows, snapshot.aside)
+        known = {(edge.position, edge.dependent, edge.slot) for edge in found}
+        return found, {row[0] for row in rows if row[:3] not in known}
 
 
 def leave(transaction: Transaction, errands: list[Errand], most: int) -> Done:
@@ -88,7 +106,7 @@ def weigh(transaction: Transaction, errands: list[Errand], most: int) -> Done:
 
 def open_edges(transaction: Transaction, weights: dict[str, int], most: int) -> tuple[list[Edge], bool]:
     """Some open edges of tasks that weigh otherwise; and whether there may be more."""
-    edges = edges_decoder.decode(transaction.value("open_edges_of", to_json(list(weights.items())), most))
+    edges = transaction.many(EDGES, "open_edges_of", to_json(list(weights.items())), most)
     return edges, len(edges) == most
 
 
@@ -96,7 +114,7 @@ def inherit_anew(transaction: Transaction, ids: list[str]) -> None:
     """Unfinished tasks get the urgency of the most urgent ones that wait for them."""
     wanted = iter(dict.fromkeys(ids))
     while part := list(islice(wanted, ERRAND_BUDGET)):
-        changed = dict(heirs_decoder.decode(transaction.value("inherited_look", to_json(part))))
+        changed = dict(transaction.many(HEIRS, "inherited_look", to_json(part)))
         records = Records(transaction, changed)
         for record in list(records.current.values()):
             settings = transaction.settings(record.queue)
@@ -117,11 +135,11 @@ def forget(transaction: Transaction, errands: list[Errand], most: int) -> Done:
 
 def needs(snapshot: Snapshot, ids: list[str]) -> list[list[Need]]:
     found: dict[str, list[Need]] = {task_id: [] for task_id in ids}
-    for dependent, prerequisite, rule, is_open in needs_decoder.decode(snapshot.value("needs", to_json(list(found)))):
+    for dependent, prerequisite, rule, is_open in snapshot.many(NEEDS, "needs", to_json(list(found))):
         found[dependent].append(Need(prerequisite, rule, bool(is_open)))
     return [found[task_id] for task_id in ids]
 
 
 def followers(snapshot: Snapshot, task_id: str, limit: int) -> list[str]:
-    edges = incoming_decoder.decode(snapshot.value("open_edges_to", to_json([task_id]), limit))
+    edges, _ = incoming(snapshot, to_json([task_id]), limit)
     return sorted({edge.dependent for edge in edges})

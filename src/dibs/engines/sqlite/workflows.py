@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 from msgspec import Struct
+from msgspec.json import decode
 
 from dibs.core.states import State
 from dibs.core.times import Instant
@@ -13,7 +14,8 @@ from dibs.engines.deciding.errands import Done, Errand, What, gone_on
 from dibs.engines.deciding.workflows import REPLAY_BATCH, Outgoing, Replay, first_members
 from dibs.engines.sqlite.pruning import CHORE_BATCH, Step
 from dibs.engines.sqlite.records import Records
-from dibs.engines.sqlite.rows import decode_rows
+from dibs.engines.sqlite.shapes import SPOILED, Shape, is_spoiled
+from dibs.engines.sqlite.statements import row_by_row
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.sqlite.waiting import inherit_anew
 from dibs.engines.values import Changed, WorkflowRecord
@@ -29,6 +31,9 @@ __all__ = [
 ]
 
 
+STATES = frozenset(State)
+
+
 class StoredWorkflow(Struct, array_like=True, frozen=True):
     """A row of dibs_workflows, and its members by state in each of the three places."""
 
@@ -36,28 +41,39 @@ class StoredWorkflow(Struct, array_like=True, frozen=True):
     name: str
     created_at: Instant
     total: int
-    counts: list[tuple[State, int]]
+    counts: list[tuple[object, int]]
 
 
-workflows_decoder = msgspec.json.Decoder(list[StoredWorkflow])
-outgoing_decoder = msgspec.json.Decoder(list[Outgoing])
+WORKFLOWS = Shape(StoredWorkflow, "workflow")
+OUTGOING = Shape(Outgoing, "edge of task")
 texts_decoder = msgspec.json.Decoder(list[str])
 
 
 def workflows(snapshot: Snapshot, limit: int, before: str | None) -> list[WorkflowRecord]:
-    found = workflows_decoder.decode(snapshot.value("workflows", before, limit))
+    found = stored(snapshot, "workflows", before, limit)
     return [as_record(each) for each in found]
 
 
 def workflow(snapshot: Snapshot, workflow_id: str) -> WorkflowRecord | None:
-    found = workflows_decoder.decode(snapshot.value("workflow", workflow_id))
+    found = stored(snapshot, "workflow", workflow_id)
     return as_record(found[0]) if found else None
+
+
+def stored(snapshot: Snapshot, name: str, *parameters: object) -> list[StoredWorkflow]:
+    try:
+        return WORKFLOWS.decode(snapshot.value(name, *parameters))
+    except SPOILED as error:
+        if not is_spoiled(error):
+            raise
+        rows = snapshot.each(row_by_row(name), parameters)
+        return WORKFLOWS.one_by_one([(*row[:4], decode(row[4])) for row in rows], snapshot.aside)
 
 
 def as_record(stored: StoredWorkflow) -> WorkflowRecord:
     counts = dict.fromkeys(State, 0)
     for state, count in stored.counts:
-        counts[state] += count
+        if isinstance(state, str) and state in STATES:
+            counts[State(state)] += count
     return WorkflowRecord(
         id=stored.id, name=stored.name, created_at=stored.created_at, total=stored.total, counts=counts
     )
@@ -87,7 +103,7 @@ def begin(transaction: Transaction, errand: Errand, act: str, concerns_any: int)
 def cancel_members(transaction: Transaction, errands: list[Errand], most: int) -> Done:
     """Cancel the unfinished members of a workflow, by id."""
     errand = errands[0]
-    rows = decode_rows(transaction.value("members", errand.about, errand.after, most))
+    rows = transaction.tasks("members", errand.about, errand.after, most)
     records = Records(transaction)
     for record in records.see(rows):
         cancel_one(transaction, records, record.id, errand.note, errand.actor)
@@ -102,7 +118,7 @@ def replay_members(transaction: Transaction, errands: list[Errand], most: int) -
     dead = texts_decoder.decode(transaction.value("dead_members", *asked))
     stopped = texts_decoder.decode(transaction.value("cancelled_members", *asked))
     ids = first_members(dead, stopped, most)
-    edges = outgoing_decoder.decode(transaction.value("edges_of", to_json(ids)))
+    edges = transaction.many(OUTGOING, "edges_of", to_json(ids))
     records = Records(transaction, [*ids, *(edge.prerequisite for edge in edges)])
     replay = Replay(transaction, records, edges, errand.actor)
     for task_id in ids:

@@ -6,16 +6,19 @@ import os
 from collections.abc import Iterable
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from dibs.core.lease import RESCUE_BATCH
 from dibs.core.task import WorkerState
 from dibs.core.times import Instant
+from dibs.engines.aside import readable
 from dibs.engines.deciding.encoding import to_json
+from dibs.engines.deciding.working import beaten, worker_from
 from dibs.engines.sqlite.presence import Presence
 from dibs.engines.sqlite.settling import lose
+from dibs.engines.sqlite.shapes import Shape
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
-from dibs.engines.values import Beat, Changed, WorkerRecord, worker_record, worker_topic
+from dibs.engines.values import Beat, Changed, WorkerRecord, worker_topic
 
 __all__ = ["StoredWorker", "beat", "bury_workers", "leave", "set_worker_state", "stored_workers", "workers"]
 
@@ -24,29 +27,25 @@ class StoredWorker(Struct, array_like=True):
     """A row of dibs_workers."""
 
     id: str
-    state: WorkerState
+    state: object
     presence: int | None
-    record: str
+    record: object
 
 
-workers_decoder = msgspec.json.Decoder(list[StoredWorker])
-record_decoder = msgspec.json.Decoder(WorkerRecord)
+WORKERS = Shape(StoredWorker, "worker")
 
 
 def stored_workers(snapshot: Snapshot) -> list[StoredWorker]:
-    return workers_decoder.decode(snapshot.value("workers"))
+    return snapshot.many(WORKERS, "workers")
 
 
 def workers(snapshot: Snapshot) -> list[WorkerRecord]:
-    return [as_record(worker) for worker in stored_workers(snapshot)]
-
-
-def as_record(worker: StoredWorker) -> WorkerRecord:
-    return structs.replace(record_decoder.decode(worker.record), state=worker.state)
+    stored = [(worker.id, (worker.state, worker.record)) for worker in stored_workers(snapshot)]
+    return [record for _, record in readable(snapshot.aside, "worker", stored, worker_from)]
 
 
 def find(snapshot: Snapshot, worker: str) -> StoredWorker | None:
-    found = workers_decoder.decode(snapshot.value("worker", worker))
+    found = snapshot.many(WORKERS, "worker", worker)
     return found[0] if found else None
 
 
@@ -60,8 +59,7 @@ def presence_of(transaction: Transaction, sign: Beat, presence: Presence) -> int
 def beat(transaction: Transaction, sign: Beat, presence: Presence) -> WorkerState:
     stored = find(transaction, sign.id)
     now = transaction.now
-    old, started_at = (None, now) if stored is None else (stored.state, record_decoder.decode(stored.record).started_at)
-    record = worker_record(sign, old, started_at, now)
+    record = beaten(sign, None if stored is None else (stored.state, stored.record), now)
     byte = presence_of(transaction, sign, presence)
     transaction.write("save_worker", sign.id, record.state, record.expires_at, byte, to_json(record))
     if sign.minutes:
@@ -78,9 +76,9 @@ def set_worker_state(transaction: Transaction, worker: str, state: WorkerState, 
     stored = find(transaction, worker)
     if stored is None:
         return Changed.UNKNOWN
-    if stored.state is WorkerState.DEAD or state is WorkerState.DEAD:
+    if WorkerState.DEAD in (stored.state, state):
         return Changed.WRONG_STATE
-    if stored.state is state:
+    if stored.state == state:
         return Changed.UNCHANGED
     transaction.write("set_worker_state", state, worker)
     transaction.remember(actor, f"set worker {state}", worker)
@@ -94,7 +92,8 @@ def bury_workers(transaction: Transaction, absent: Iterable[str], until: Instant
     Answers (tasks, workers, whether the bound was reached).
     """
     gone = sorted(absent)
-    lost = lose(transaction, transaction.value("running_of", to_json(gone), RESCUE_BATCH)) if gone else []
+    asked = (to_json(gone), RESCUE_BATCH, transaction.passed_over())
+    lost = lose(transaction, transaction.tasks("running_of", *asked)) if gone else []
     more = len(lost) == RESCUE_BATCH
     # An absent worker with tasks left to take back stays on the list until the last one is.
     doomed = [] if more else gone

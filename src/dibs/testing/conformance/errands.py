@@ -141,7 +141,7 @@ async def test_leaving_a_wide_fan_in_closes_every_edge(harness: Harness) -> None
     await harness.engine.cancel([follower], now=harness.now)
     await harness.run_errands(STEPS)
     assert not any(await harness.is_open(follower))
-    assert {record.inherited for record in await harness.engine.get(needs) if record} == {0}
+    assert {record.inherited for record in await harness.records(needs)} == {0}
 
 
 async def test_a_long_chain_falls_to_its_end(harness: Harness) -> None:
@@ -163,7 +163,7 @@ async def test_urgency_climbs_a_long_chain(harness: Harness) -> None:
     await harness.engine.edit([Edit(id=tasks[-1].id, priority=90)], now=harness.now)
     await harness.run_errands(STEPS)
     ids = [task.id for task in tasks[:-1]]
-    assert {record.inherited for record in await harness.engine.get(ids) if record} == {90}
+    assert {record.inherited for record in await harness.records(ids)} == {90}
     await harness.engine.cancel([tasks[-1].id], now=harness.now)
     await harness.run_errands(STEPS)
     assert (await harness.record(tasks[0].id)).inherited == 10

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec import structs
 
@@ -167,8 +167,12 @@ class Harness:
     async def record(self, task_id: str) -> TaskRecord:
         """A task that must be there."""
         (record,) = await self.engine.get([task_id])
-        assert record is not None
+        assert isinstance(record, TaskRecord)
         return record
+
+    async def records(self, ids: Sequence[str]) -> list[TaskRecord]:
+        """Tasks that must be there."""
+        return [await self.record(task_id) for task_id in ids]
 
     async def state(self, task_id: str) -> State:
         return (await self.record(task_id)).state

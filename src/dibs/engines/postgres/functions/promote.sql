@@ -9,6 +9,7 @@ BEGIN
     WITH found AS MATERIALIZED (
         SELECT t.id, t.stream, t.state FROM dibs.tasks AS t
         WHERE t.due_at IS NOT NULL AND t.due_at >= looks_from AND t.due_at <= instant AND t.gate = 0
+          AND t.state IN ('scheduled', 'retrying')
         ORDER BY t.due_at, t.id LIMIT most FOR UPDATE SKIP LOCKED
     ), counted AS (
         INSERT INTO dibs.deltas (what, stream, n)

@@ -1,2 +1,2 @@
--- The last runs of all chores. Takes nothing. Returns records (JSON).
-SELECT record FROM dibs.chores;
+-- The last runs of all chores. Takes nothing. Returns name, record (JSON).
+SELECT name, record FROM dibs.chores;

@@ -1,5 +1,5 @@
--- Running tasks of some workers, locked, but for those that somebody is at. Takes workers, how many, all streams.
--- Returns the columns of find.sql. Reads `leases` for each stream, all running tasks: asked only when a worker is lost.
+-- Running tasks of some workers, locked, but for those that somebody is at. Takes workers, how many, all streams,
+-- ids to pass over. Returns the columns of find.sql. Reads `leases` for each stream, all running tasks: asked only when a worker is lost.
 -- What is found must still be so once it is locked: said in a CASE, as in expired.sql, so that ids are looked up.
 SELECT
     t.id, t.stream, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
@@ -10,6 +10,7 @@ WHERE t.id = ANY (ARRAY(
     CROSS JOIN LATERAL (
         SELECT id FROM dibs.tasks
         WHERE stream = s.stream AND state = 'running' AND worker = ANY ($1::text[])
+          AND (id IN (SELECT unnest($4::uuid[]))) IS NOT TRUE
         ORDER BY lease_expires_at LIMIT $2::int
     ) AS l
     LIMIT $2::int

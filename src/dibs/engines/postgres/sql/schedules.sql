@@ -1,2 +1,2 @@
--- All schedules by name. Takes nothing. Returns records (JSON).
-SELECT record FROM dibs.schedules ORDER BY name;
+-- All schedules by name. Takes nothing. Returns name, record (JSON).
+SELECT name, record FROM dibs.schedules ORDER BY name;

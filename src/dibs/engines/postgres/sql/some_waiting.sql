@@ -1,5 +1,5 @@
 -- Some waiting tasks of some streams, locked: pending ones, those that wait for their time, blocked ones. Takes
--- streams, how many. Returns the columns of find.sql. Reads a range of `pending`, `gated`, `later` and `blocked` for
+-- streams, how many, ids to pass over. Returns the columns of find.sql. Reads a range of `pending`, `gated`, `later` and `blocked` for
 -- each stream.
 SELECT
     t.id, t.stream, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
@@ -11,17 +11,29 @@ WHERE t.id = ANY (ARRAY(
     CROSS JOIN LATERAL (
         (
             SELECT p.id FROM dibs.tasks AS p
-            WHERE p.stream = s.stream AND p.state = 'pending' AND p.gate < 2 LIMIT $2::int
+            WHERE p.stream = s.stream AND p.state = 'pending' AND p.gate < 2
+              AND (p.id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
+            LIMIT $2::int
         )
         UNION ALL
         (
             SELECT p.id FROM dibs.tasks AS p
-            WHERE p.stream = s.stream AND p.state = 'pending' AND p.gate = 2 LIMIT $2::int
+            WHERE p.stream = s.stream AND p.state = 'pending' AND p.gate = 2
+              AND (p.id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
+            LIMIT $2::int
         )
         UNION ALL
-        (SELECT p.id FROM dibs.tasks AS p WHERE p.stream = s.stream AND p.due_at IS NOT NULL LIMIT $2::int)
+        (
+            SELECT p.id FROM dibs.tasks AS p
+            WHERE p.stream = s.stream AND p.due_at IS NOT NULL AND (p.id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
+            LIMIT $2::int
+        )
         UNION ALL
-        (SELECT p.id FROM dibs.tasks AS p WHERE p.stream = s.stream AND p.state = 'blocked' LIMIT $2::int)
+        (
+            SELECT p.id FROM dibs.tasks AS p
+            WHERE p.stream = s.stream AND p.state = 'blocked' AND (p.id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
+            LIMIT $2::int
+        )
     ) AS w
     LIMIT $2::int
 ))

@@ -1,2 +1,2 @@
--- All workers by id. Takes nothing. Returns state, record (JSON).
-SELECT state, record FROM dibs.workers ORDER BY id;
+-- All workers by id. Takes nothing. Returns id, state, record (JSON).
+SELECT id, state, record FROM dibs.workers ORDER BY id;

@@ -3,6 +3,6 @@
 SELECT json_group_array(id)
 FROM (
     SELECT id FROM dibs_finished
-    WHERE workflow = ?1 AND id > ?2 AND state = 'cancelled' AND facts ->> 'reason' = 'dependency'
+    WHERE workflow = ?1 AND id > ?2 AND state = 'cancelled' AND iif(json_valid(facts), facts ->> 'reason', '') = 'dependency'
     ORDER BY id LIMIT ?3
 );

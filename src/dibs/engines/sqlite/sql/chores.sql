@@ -1,2 +1,2 @@
--- The last runs of all chores. Takes nothing. Returns a JSON array of records (JSON text each).
-SELECT json_group_array(record) FROM dibs_chores;
+-- The last runs of all chores. Takes nothing. Returns a JSON array of (name, record as JSON text).
+SELECT json_group_array(json_array(name, record)) FROM dibs_chores;

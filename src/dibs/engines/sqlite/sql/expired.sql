@@ -1,10 +1,12 @@
--- Running tasks whose lease has ended by an instant, longest ago first. Takes it, how many. Returns a JSON array of rows
--- (the columns of `Row`). Reads a range of dibs_leases.
+-- Running tasks whose lease has ended by an instant, longest ago first. Takes it, how many, ids to pass over (JSON
+-- array). Returns a JSON array of rows (the columns of `Row`). Reads a range of dibs_leases.
 SELECT json_group_array(json_array(
     id, stream, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
     progress, NULL, NULL, args, facts
 ))
 FROM (
     SELECT * FROM dibs_tasks INDEXED BY dibs_leases
-    WHERE lease_expires_at IS NOT NULL AND lease_expires_at <= ?1 ORDER BY lease_expires_at, id LIMIT ?2
+    WHERE lease_expires_at IS NOT NULL AND lease_expires_at <= ?1
+      AND id NOT IN (SELECT value FROM json_each(?3))
+    ORDER BY lease_expires_at, id LIMIT ?2
 );

@@ -1,5 +1,6 @@
 -- The best pending tasks of partitions, one for each stream and share, as far as they are gated and a slot is free.
--- Takes partitions with their queue's name in front (JSON array), the highest number that may run (NULL: any).
+-- Takes partitions with their queue's name in front (JSON array), the highest number that may run (NULL: any), ids to
+-- pass over (JSON array).
 -- Returns a JSON array of (id, stream, share). Some seeks in dibs_partitions for each group. Two of them find the next
 -- group, because SQLite seeks "greater than (stream, share)" from the beginning of the last one, which may be deep.
 WITH RECURSIVE heads (partition, id) AS (
@@ -8,6 +9,7 @@ WITH RECURSIVE heads (partition, id) AS (
         (
             SELECT t.id FROM dibs_tasks AS t INDEXED BY dibs_partitions
             WHERE t.partition = wanted.value AND t.state = 'pending'
+              AND t.id NOT IN (SELECT value FROM json_each(?3))
             ORDER BY t.stream, t.share, t.rank, t.id LIMIT 1
         )
     FROM json_each(?1) AS wanted
@@ -21,11 +23,13 @@ WITH RECURSIVE heads (partition, id) AS (
                 SELECT t.id FROM dibs_tasks AS t INDEXED BY dibs_partitions
                 WHERE t.partition = heads.partition AND t.state = 'pending'
                   AND t.stream = last.stream AND t.share > last.share
+                  AND t.id NOT IN (SELECT value FROM json_each(?3))
                 ORDER BY t.share, t.rank, t.id LIMIT 1
             ),
             (
                 SELECT t.id FROM dibs_tasks AS t INDEXED BY dibs_partitions
                 WHERE t.partition = heads.partition AND t.state = 'pending' AND t.stream > last.stream
+                  AND t.id NOT IN (SELECT value FROM json_each(?3))
                 ORDER BY t.stream, t.share, t.rank, t.id LIMIT 1
             )
         )

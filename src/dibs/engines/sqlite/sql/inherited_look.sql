@@ -4,7 +4,7 @@ SELECT json_group_array(json_array(id, heaviest))
 FROM (
     SELECT
         t.id,
-        coalesce(t.facts ->> 'inherited', 0) AS inherited,
+        coalesce(iif(json_valid(t.facts), t.facts ->> 'inherited', 0), 0) AS inherited,
         coalesce((
             SELECT e.weight FROM dibs_edges AS e
             WHERE e.prerequisite = t.id AND e.open = 1 ORDER BY e.weight DESC LIMIT 1

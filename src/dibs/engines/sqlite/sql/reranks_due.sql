@@ -1,4 +1,4 @@
--- Waiting tasks whose rank has to be computed anew. Takes now, how many. Returns a JSON array of rows (the columns of
+-- Waiting tasks whose rank has to be computed anew. Takes now, how many, ids to pass over (JSON array). Returns a JSON array of rows (the columns of
 -- `Row`). Reads a range of dibs_reranks.
 SELECT json_group_array(json_array(
     id, stream, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
@@ -6,5 +6,7 @@ SELECT json_group_array(json_array(
 ))
 FROM (
     SELECT * FROM dibs_tasks INDEXED BY dibs_reranks
-    WHERE rerank_at IS NOT NULL AND state <> 'running' AND rerank_at <= ?1 ORDER BY rerank_at, id LIMIT ?2
+    WHERE rerank_at IS NOT NULL AND state <> 'running' AND rerank_at <= ?1
+      AND id NOT IN (SELECT value FROM json_each(?3))
+    ORDER BY rerank_at, id LIMIT ?2
 );

@@ -1,2 +1,2 @@
--- All schedules by name. Takes nothing. Returns a JSON array of records (JSON text each).
-SELECT json_group_array(record) FROM (SELECT record FROM dibs_schedules ORDER BY name);
+-- All schedules by name. Takes nothing. Returns a JSON array of (name, record as JSON text).
+SELECT json_group_array(json_array(name, record)) FROM (SELECT * FROM dibs_schedules ORDER BY name);

@@ -1,0 +1,197 @@
+"""Stored rows that can't be read: damaged, or written by a newer version.
+
+Such a row is set aside, which is no state: it stays as it is, is told of once, and whoever reads rows passes it over.
+It is looked at again every few seconds, so a row that has been repaired is claimed by whoever set it aside.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import TypeVar
+from uuid import UUID
+
+import msgspec
+
+from dibs.core.states import State
+from dibs.core.times import Instant
+from dibs.engines.deciding.facts import Stream
+from dibs.engines.values import Finding, Level, UnreadableTask
+from dibs.errors import Unreadable
+
+__all__ = [
+    "LOOK_AGAIN",
+    "UNREADABLE",
+    "Found",
+    "SetAside",
+    "problem_of",
+    "readable",
+    "state_or",
+    "unreadable_queue",
+    "unreadable_task",
+]
+
+log = logging.getLogger("dibs.engines")
+
+Key = TypeVar("Key", bound=str | int)
+Stored = TypeVar("Stored")
+Value = TypeVar("Value")
+
+UNREADABLE = (msgspec.DecodeError, ValueError, TypeError, LookupError)
+"""What reading a row may raise that is the row's own fault."""
+
+LOOK_AGAIN = 5.0
+"""Seconds until tasks that were set aside are looked at again."""
+
+TITLE = "unreadable rows"
+REMEDY = "Damaged, or written by a newer Dibs: upgrade, or repair the row"
+REMEDIES = {
+    "task": f"{REMEDY}, or delete it: dibs tasks purge ID",
+    "schedule": f"{REMEDY}, or delete it: dibs schedules remove NAME",
+}
+
+MOST = 10_000
+"""Rows that are told of, and tasks that are passed over, by one process."""
+
+STATES = frozenset(State)
+SHOWN = 5
+LONGEST = 200
+
+
+class SetAside:
+    """What one process could not read of a store."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, None] = {}
+        """Ids that claims, rescue and chores pass over."""
+        self.errands: dict[int, None] = {}
+        """Errands that are left to others."""
+        self.queues: dict[str, str] = {}
+        """Queues whose settings can't be read, and why: nothing is decided about their tasks."""
+        self.streams: set[int] = set()
+        """Streams that tasks name, and that are not there."""
+        self.looked_at = 0.0
+        self._told: set[tuple[str, str]] = set()
+
+    def tell(self, what: str, name: object, problem: str) -> None:
+        """Log a row, once."""
+        key = (what, str(name))
+        if key in self._told or len(self._told) > MOST:
+            return
+        self._told.add(key)
+        if len(self._told) > MOST:
+            log.warning("More than %d rows can't be read; no more of them are logged. Run dibs doctor.", MOST)
+            return
+        log.warning("The %s %s can't be read, and is set aside as it is: %s.", *key, problem)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to pass over."""
+        return not self.tasks and not self.errands and not self.queues
+
+    def add(self, task_id: str) -> None:
+        """Pass a task over from now on."""
+        if self.is_empty:
+            self.looked_at = time.monotonic()
+        if len(self.tasks) < MOST:
+            self.tasks[task_id] = None
+
+    def leave(self, errand: int) -> None:
+        """Leave an errand to others."""
+        if self.is_empty:
+            self.looked_at = time.monotonic()
+        self.errands[errand] = None
+
+    def is_time(self) -> bool:
+        """Whether to look again at what was set aside. Errands are simply tried again."""
+        if self.is_empty or time.monotonic() < self.looked_at + LOOK_AGAIN:
+            return False
+        self.looked_at = time.monotonic()
+        self.errands.clear()
+        self.streams.clear()
+        return True
+
+    def forget(self, ids: Iterable[str]) -> None:
+        """These can be read again, or are gone."""
+        for task_id in ids:
+            self.tasks.pop(task_id, None)
+
+
+def problem_of(error: BaseException) -> str:
+    """What is wrong, in a line."""
+    text = " ".join((str(error) or type(error).__name__).split()).rstrip(".")
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def readable(
+    aside: SetAside, what: str, rows: Iterable[tuple[Key, Stored]], decode: Callable[[Stored], Value]
+) -> Iterator[tuple[Key, Value]]:
+    """The rows that can be read, each with its key; the others are told of."""
+    for key, stored in rows:
+        try:
+            value = decode(stored)
+        except UNREADABLE as error:
+            aside.tell(what, key, problem_of(error))
+        else:
+            yield key, value
+
+
+def state_or(stored: object, otherwise: State) -> State:
+    """A stored state, or what stands for one that this version does not know."""
+    return State(stored) if isinstance(stored, str) and stored in STATES else otherwise
+
+
+def unreadable_task(
+    task_id: object, stream: Stream | None, state: object, ended: bool, worker: object, problem: str
+) -> UnreadableTask:
+    """What the columns of a row tell, as far as they can be read."""
+    return UnreadableTask(
+        id=str(task_id),
+        problem=problem,
+        state=state_or(state, State.DEAD if ended else State.PENDING),
+        created_at=made_at(str(task_id)),
+        queue="" if stream is None else stream.queue,
+        name="" if stream is None else stream.name,
+        worker=worker if isinstance(worker, str) else None,
+    )
+
+
+def made_at(task_id: str) -> Instant:
+    """When a task was made, as its id tells; 0 if its id was chosen by somebody who did not say."""
+    try:
+        made = UUID(task_id)
+    except ValueError:
+        return 0
+    return (made.int >> 80) * 1000 if made.version == 7 else 0
+
+
+def unreadable_queue(name: str, problem: str) -> Unreadable:
+    """Nothing may be written on the strength of settings that nobody has read."""
+    return Unreadable(
+        f"the settings of queue {name!r} can't be read: {problem}. They were damaged, or written by a newer Dibs: "
+        "upgrade, or repair the row."
+    )
+
+
+class Found(SetAside):
+    """What somebody finds who looks for rows that can't be read: kept instead of logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.problems: dict[str, dict[str, str]] = {}
+
+    def tell(self, what: str, name: object, problem: str) -> None:
+        of_kind = self.problems.setdefault(what, {})
+        if len(of_kind) < MOST:
+            of_kind.setdefault(str(name), problem)
+
+    def findings(self) -> Iterator[Finding]:
+        """A line for each kind of row of which some can't be read."""
+        for what, problems in self.problems.items():
+            shown = "; ".join(f"{what} {name}: {problem}" for name, problem in islice(problems.items(), SHOWN))
+            rest = "; …" if len(problems) > SHOWN else ""
+            number = f"{len(problems):,}{' or more' if len(problems) == MOST else ''}"
+            detail = f"{number} set aside as stored ({shown}{rest}). {REMEDIES.get(what, REMEDY)}"
+            yield Finding(Level.ERROR, TITLE, detail)

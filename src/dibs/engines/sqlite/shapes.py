@@ -1,0 +1,66 @@
+"""How the rows of a statement are read: all together, or one by one if some of them can't be."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from dibs.engines.aside import UNREADABLE, SetAside, problem_of
+
+__all__ = ["SPOILED", "Shape", "TaskShape", "is_spoiled", "text_or_bytes"]
+
+Value = TypeVar("Value")
+
+SPOILED = (msgspec.DecodeError, sqlite3.OperationalError)
+"""What reading rows together raises if one of them is not as it should be, among other things: see `is_spoiled`."""
+
+
+def is_spoiled(error: Exception) -> bool:
+    """Whether a row is at fault: it holds a blob, a text that is no UTF-8, or not what it should."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    return not isinstance(error, sqlite3.Error) or code == sqlite3.SQLITE_ERROR
+
+
+def text_or_bytes(stored: bytes) -> str | bytes:
+    """A text as it is stored; one that is no UTF-8 is left as it is, and so is none."""
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return stored
+
+
+class Shape(Generic[Value]):
+    """Rows of one kind. `what` they are, for people; their name is in the column `key`."""
+
+    def __init__(self, kind: type[Value], what: str, key: int = 0) -> None:
+        self.kind = kind
+        self.what = what
+        self.key = key
+        decoder: Any = msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
+        self.decode: Callable[[str | bytes], list[Value]] = decoder.decode
+        self.is_text = kind is str
+
+    def one_by_one(self, rows: Sequence[tuple[Any, ...]], aside: SetAside) -> list[Value]:
+        """Those that can be read; the others are told of."""
+        found = []
+        for row in rows:
+            try:
+                found.append(msgspec.convert(row[0] if self.is_text else row, self.kind))
+            except UNREADABLE as error:
+                self.set_aside(row, problem_of(error), aside)
+        return found
+
+    def set_aside(self, row: tuple[Any, ...], problem: str, aside: SetAside) -> None:
+        aside.tell(self.what, row[self.key], problem)
+
+
+class TaskShape(Shape[Value]):
+    """Rows of unfinished tasks: those that can't be read are passed over from now on."""
+
+    def set_aside(self, row: tuple[Any, ...], problem: str, aside: SetAside) -> None:
+        super().set_aside(row, problem, aside)
+        if isinstance(row[self.key], str):
+            aside.add(row[self.key])

@@ -1,0 +1,545 @@
+"""Rows that can't be read: they stay as they are, fail nothing, and are claimed once somebody can read them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from damage import ENGINES, Damaged, damaged
+from msgspec import structs
+
+from dibs.core.graph import Edge
+from dibs.core.ids import uuid7
+from dibs.core.rhythm import Rhythm
+from dibs.core.settings import Limit, QueueSettings
+from dibs.core.states import State
+from dibs.core.task import Edit, Lease, LeasedTask, NewTask, Outcome, Settlement, TaskRecord
+from dibs.core.times import DAY, HOUR, MINUTE, SECOND
+from dibs.engines import aside
+from dibs.engines.base import Engine
+from dibs.engines.open import open_engine
+from dibs.engines.values import (
+    Beat,
+    CancelOutcome,
+    Changed,
+    ClaimRequest,
+    EnqueueOutcome,
+    Level,
+    Minute,
+    NewWorkflow,
+    Query,
+    UnreadableTask,
+)
+from dibs.errors import Unreadable
+
+NOW = 1_760_000_000 * SECOND
+numbers = count(1)
+
+NEWER = '{"priority":50,"colour":"red"}'
+"""Facts with a field that only a newer version knows."""
+
+
+def new(**facts: Any) -> NewTask:
+    number = next(numbers)
+    plain = NewTask(id=uuid7(NOW // 1000 + number, 0, number), queue="default", name="work")
+    return structs.replace(plain, **facts)
+
+
+class Store:
+    """An engine, and the rows behind it."""
+
+    def __init__(self, engine: Engine, rows: Damaged) -> None:
+        self.engine = engine
+        self.rows = rows
+        self.now = NOW
+
+    async def add(self, number: int = 1, **facts: Any) -> list[str]:
+        tasks = [new(**facts) for _ in range(number)]
+        await self.engine.enqueue(tasks, now=self.now)
+        return [task.id for task in tasks]
+
+    async def claim(self, limit: int = 100, **facts: Any) -> list[LeasedTask]:
+        """Claim until nothing is left to be done at once."""
+        found: list[LeasedTask] = []
+        for _ in range(20):
+            request = ClaimRequest(worker="w", sequence=next(numbers), queues=("default",), limit=limit, **facts)
+            claimed = await self.engine.claim(request, now=self.now)
+            found += claimed.tasks
+            if claimed.next_due_in != 0 or len(found) >= limit:
+                return found
+        raise AssertionError("there is always something left to do")
+
+    async def settle(self, tasks: list[LeasedTask], outcome: Outcome = Outcome.COMPLETED) -> None:
+        reports = [Settlement(lease=Lease(task.id, task.lease), outcome=outcome) for task in tasks]
+        await self.engine.settle(reports, now=self.now)
+
+    async def state(self, task_id: str) -> State:
+        (record,) = await self.engine.get([task_id])
+        assert isinstance(record, TaskRecord)
+        return record.state
+
+    async def unreadable(self, task_id: str) -> UnreadableTask:
+        (found,) = await self.engine.get([task_id])
+        assert isinstance(found, UnreadableTask)
+        return found
+
+    async def spoil(self, task_id: str, table: str = "tasks", **columns: Any) -> None:
+        """Write columns behind the engine's back; text becomes what the engine keeps JSON as."""
+        stored = {name: self.rows.json(value) if name in JSON else value for name, value in columns.items()}
+        assert await asyncio.to_thread(lambda: self.rows.set(table, f"id = '{task_id}'", **stored)) == 1
+
+    async def look_at_everything(self) -> None:
+        """Nothing that only looks fails, whatever is stored."""
+        engine = self.engine
+        page = await engine.search(Query(limit=1000))
+        ids = [task.id for task in page.tasks]
+        await engine.get(ids)
+        await engine.needs(ids)
+        for task_id in ids[:10]:
+            await engine.history(task_id)
+            await engine.position(task_id, now=self.now)
+            await engine.limits(task_id, now=self.now)
+            await engine.followers(task_id)
+        for queue in ("default", "nowhere"):
+            await engine.peek(queue, 10, now=self.now)
+            await engine.tenants(queue)
+        for look in (engine.counts, engine.counters, engine.queues, engine.workers, engine.schedules, engine.chores):
+            await look()
+        await engine.workflows()
+        await engine.audit()
+        await engine.stats(None, 0, NOW)
+        await engine.check()
+        await engine.check(full=True)
+
+    async def do_everything(self) -> None:
+        """Nothing that goes on by itself fails, whatever is stored."""
+        await self.engine.rescue(now=self.now)
+        await self.engine.fire(now=self.now)
+        await self.engine.beat(beat("w"), now=self.now)
+        term = await self.engine.lead("w", now=self.now)
+        assert term is not None
+        for chore in self.engine.chore_names:
+            assert not (await self.engine.chore(chore, term, now=self.now)).refused
+        await self.engine.resign(term)
+
+    async def problems(self) -> list[str]:
+        found = await self.engine.check(full=True)
+        return [finding.detail for finding in found if finding.title == aside.TITLE and finding.level is Level.ERROR]
+
+
+JSON = {"facts", "progress", "args", "result", "settings", "record", "entry", "errand"}
+
+
+def beat(worker: str) -> Beat:
+    minute = Minute(minute=NOW // MINUTE, worker=worker, queue="default", tier="medium", completed=1)
+    return Beat(id=worker, host="here", pid=1, version="1", queues=("default",), names=None, minutes=[minute])
+
+
+@pytest.fixture(params=ENGINES)
+def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Runs a test on a store of each engine. What is set aside is looked at again at once."""
+    monkeypatch.setattr(aside, "LOOK_AGAIN", 0.0)
+    with damaged(request.param, tmp_path) as rows:
+
+        async def go(test: Callable[[Store], Awaitable[None]]) -> None:
+            engine = open_engine(rows.url)
+            await engine.open()
+            try:
+                await test(Store(engine, rows))
+            finally:
+                await engine.close()
+
+        yield lambda test: asyncio.run(go(test))
+
+
+Run = Callable[[Callable[[Store], Awaitable[None]]], None]
+
+# Tasks.
+
+SPOILED: list[dict[str, Any]] = [
+    {"facts": NEWER},
+    {"facts": '{"priority":50'},
+    {"facts": "[]"},
+    {"facts": '{"priority":"high"}'},
+    {"facts": '{"priority":5000}'},
+    {"facts": '{"priority":50,"reason":"moonlight"}'},
+    {"state": "moonlit"},
+    {"stream": 99_999},
+    {"progress": '[null,""]'},
+    {"progress": '["half",""]'},
+    {"progress": '[true,""]'},
+    {"progress": '[7.5,""]'},
+]
+ON_SQLITE: list[dict[str, Any]] = [
+    {"facts": b"\x00\xff"},
+    {"args": b"\x00\xff"},
+    {"state": b"\xff"},
+    {"rank": b"\x01"},
+    {"rank": "soon"},
+    {"rank": 1.5},
+    {"lease": "one"},
+    {"ready_at": "now"},
+    {"ready_at": None},
+]
+
+
+def test_wherever_it_is(run: Run) -> None:
+    """A row of each place is damaged, in every way: all others go on, and it can be purged."""
+
+    async def test(store: Store) -> None:
+        for columns in SPOILED:
+            await spoil_each_place(store, columns)
+        await store.look_at_everything()
+        await store.do_everything()
+
+    run(test)
+
+
+async def spoil_each_place(store: Store, columns: dict[str, Any]) -> None:
+    engine = store.engine
+    dead, done, stays, lost, last = everything = await store.add(5)
+    tasks = {task.id: task for task in await store.claim(4)}
+    await store.settle([tasks[dead]], Outcome.DEAD)
+    await store.settle([tasks[done]])
+    await store.spoil(dead, "dead", **columns)
+    await store.spoil(lost, **columns)
+    await store.spoil(last, **columns)
+    if "state" not in columns:  # a constraint of the layout guards it there
+        await store.spoil(done, "finished", **columns)
+        await store.unreadable(done)
+    before = [store.rows.row("tasks", f"id = '{each}'") for each in (lost, last)]
+    claimed = await store.claim()
+    assert [task.id for task in claimed] == ([last] if "progress" in columns else [])  # of no concern to a claim
+    await store.settle(claimed)
+    store.now += HOUR
+    assert (await engine.rescue(now=store.now)).lost == [stays]
+    found = await store.unreadable(lost)
+    assert found.problem
+    assert found in (await engine.search(Query(limit=1000))).tasks
+    assert lost in (await store.problems())[0]
+    assert store.rows.row("tasks", f"id = '{lost}'") == before[0]
+    if not claimed:
+        assert store.rows.row("tasks", f"id = '{last}'") == before[1]
+        assert await engine.cancel([last], now=store.now) == [CancelOutcome.UNREADABLE]
+        assert await engine.edit([Edit(id=last, priority=9)], now=store.now) == [Changed.UNREADABLE]
+    assert await engine.replay([dead], now=store.now) == [Changed.UNREADABLE]
+    again = await store.claim()
+    assert [task.id for task in again] == [stays], columns
+    await store.settle(again)
+    assert await engine.purge(everything, now=store.now) == [Changed.DONE] * 5
+    assert await engine.get(everything) == [None] * 5
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+def test_what_sqlite_lets_a_column_hold(run: Run) -> None:
+    async def test(store: Store) -> None:
+        for columns in ON_SQLITE:
+            bad, good = await store.add(2)
+            store.rows.set("tasks", f"id = '{bad}'", **columns)
+            before = store.rows.row("tasks", f"id = '{bad}'")
+            assert [each.id for each in await store.claim()] == [good], columns
+            await store.look_at_everything()
+            await store.do_everything()
+            assert store.rows.row("tasks", f"id = '{bad}'") == before
+            assert bad in (await store.problems())[0]
+            assert await store.engine.purge([bad], now=store.now) == [Changed.DONE]
+
+    run(test)
+
+
+def test_repaired_it_is_claimed_as_if_nothing_had_been(run: Run) -> None:
+    async def test(store: Store) -> None:
+        bad, good = await store.add(2)
+        facts = store.rows.row("tasks", f"id = '{bad}'")
+        await store.spoil(bad, facts=NEWER)
+        assert [each.id for each in await store.claim()] == [good]
+        assert await store.claim() == []
+        await store.spoil(bad, facts='{"priority":50}')
+        (task,) = await store.claim()
+        assert (task.id, task.lease, task.handed_back) == (bad, 1, 0)
+        await store.settle([task])
+        assert await store.state(bad) is State.COMPLETED
+        assert facts
+
+    run(test)
+
+
+def test_three_hundred_of_them_are_passed(run: Run) -> None:
+    async def test(store: Store) -> None:
+        limit = 1
+        bad = await store.add(300, priority=90)
+        good = await store.add(3)
+        store.rows.set("tasks", f"id <= '{bad[-1]}'", facts=store.rows.json(NEWER))
+        assert [each.id for each in await store.claim(limit)] == good[:limit]
+        counts = (await store.engine.counts())["default"]
+        assert counts[State.PENDING] == 303 - len(good[:limit])
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        QueueSettings(max_concurrent=10),
+        QueueSettings(per_partition=Limit(max_concurrent=1)),
+        QueueSettings(per_partition=Limit(rate=100.0, burst=100)),
+        QueueSettings(fair=True),
+        QueueSettings(fair=True, per_partition=Limit(max_concurrent=2)),
+        QueueSettings(per_task={"work": Limit(max_concurrent=2)}),
+    ],
+    ids=["queue", "partition", "partition rate", "fair", "fair partition", "name"],
+)
+def test_behind_limits_and_turns(run: Run, settings: QueueSettings) -> None:
+    """Those of its partition, its tenant and its name start past it, and it takes no slot while it is pending."""
+
+    async def test(store: Store) -> None:
+        await store.engine.set_queue("default", settings, expected=0, now=store.now)
+        bad, *good = await store.add(3, partition="p", tenant="t")
+        await store.spoil(bad, facts=NEWER)
+        done: list[str] = []
+        for _ in range(3):
+            tasks = await store.claim(1)
+            await store.settle(tasks)
+            done += [task.id for task in tasks]
+        assert done == good
+        assert await store.claim(1) == []
+        await store.spoil(bad, facts='{"priority":50,"partition":"p","tenant":"t"}')
+        assert [task.id for task in await store.claim(1)] == [bad]
+
+    run(test)
+
+
+def test_a_running_one_keeps_its_slot_until_it_is_purged(run: Run) -> None:
+    async def test(store: Store) -> None:
+        await store.engine.set_queue("default", QueueSettings(max_concurrent=1), expected=0, now=store.now)
+        bad, good = await store.add(2)
+        assert [task.id for task in await store.claim(1)] == [bad]
+        await store.spoil(bad, facts=NEWER)
+        assert await store.engine.purge([bad], now=store.now) == [Changed.WRONG_STATE], "somebody may be running it"
+        store.now += HOUR
+        await store.engine.rescue(now=store.now)
+        assert await store.claim(1) == []
+        assert await store.engine.purge([bad], now=store.now) == [Changed.DONE]
+        assert [task.id for task in await store.claim(1)] == [good]
+        assert (await store.engine.counts())["default"][State.RUNNING] == 1
+        assert not [
+            each for each in await store.engine.check(full=True) if each.title == "counts" and each.level != "ok"
+        ]
+
+    run(test)
+
+
+def test_many_that_expired_or_were_lost_hold_up_nobody(run: Run) -> None:
+    async def test(store: Store) -> None:
+        late = await store.add(120, expires_at=NOW + SECOND)
+        await store.add(1100, name="lost")
+        lost = await store.claim(1100, names=("lost",))
+        bad = [*late[:110], *(task.id for task in lost[:1050])]
+        store.rows.set("tasks", f"id IN ({', '.join(repr(each) for each in bad)})", facts=store.rows.json(NEWER))
+        store.now += HOUR
+        rescued: list[str] = []
+        for _ in range(10):
+            found = await store.engine.rescue(now=store.now)
+            rescued += found.lost
+        assert sorted(rescued) == sorted(task.id for task in lost[1050:])
+        assert {task.id for task in await store.claim()} == set(rescued)
+        assert (await store.engine.counts())["default"][State.CANCELLED] == 10
+
+    run(test)
+
+
+def test_dependents_of_a_purged_one_go_on_as_if_it_were_cancelled(run: Run) -> None:
+    async def test(store: Store) -> None:
+        (bad,) = await store.add()
+        (follower,) = await store.add(after=(Edge(bad),))
+        await store.spoil(bad, facts=NEWER)
+        assert await store.claim() == []
+        assert await store.engine.purge([bad], now=store.now) == [Changed.DONE]
+        assert await store.claim() == []
+        assert await store.state(follower) is State.CANCELLED
+
+    run(test)
+
+
+def test_neither_its_id_nor_its_key_is_given_to_another(run: Run) -> None:
+    async def test(store: Store) -> None:
+        (bad,) = await store.add(key="k", fingerprint="f", window=SECOND)
+        await store.spoil(bad, facts=NEWER)
+        store.now += HOUR
+        again = [new(id=bad), new(key="k", fingerprint="f"), new(key="k", replace=True, fingerprint="g")]
+        answers = [await store.engine.enqueue([each], now=store.now) for each in again]
+        assert [answer[0].outcome for answer in answers] == [
+            EnqueueOutcome.TAKEN, EnqueueOutcome.CONFLICT, EnqueueOutcome.CONFLICT,
+        ]  # fmt: skip
+        assert await store.engine.purge([bad], now=store.now) == [Changed.DONE]
+        assert (await store.engine.enqueue([again[1]], now=store.now))[0].outcome is EnqueueOutcome.ENQUEUED
+
+    run(test)
+
+
+def test_it_is_told_of_once(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def test(store: Store) -> None:
+        (bad,) = await store.add()
+        await store.spoil(bad, facts=NEWER)
+        for _ in range(3):
+            await store.claim()
+            await store.look_at_everything()
+        told = [record.getMessage() for record in caplog.records if bad in record.getMessage()]
+        assert len(told) == 1
+        assert "colour" in told[0]
+
+    run(test)
+
+
+# All else.
+
+
+def test_queues(run: Run) -> None:
+    """A queue whose settings can't be read is not served, nothing is decided about it, and others go on."""
+
+    async def test(store: Store) -> None:
+        engine = store.engine
+        kept, running = await store.add(2, queue="odd")
+        request = ClaimRequest(worker="w", sequence=next(numbers), queues=("odd",), limit=1)
+        (task,) = (await engine.claim(request, now=store.now)).tasks
+        assert task.id == kept
+        settings = store.rows.row("queues", "name = 'odd'")
+        text = store.rows.json('{"moonlight":true}')
+        store.rows.set("queues", "name = 'odd'", settings=text)
+        store.rows.set("store", "true", generation=1000)
+        (good,) = await store.add()
+        assert [each.id for each in await store.claim()] == [good]
+        assert (await engine.claim(structs.replace(request, sequence=next(numbers)), now=store.now)).tasks == []
+        with pytest.raises(Unreadable, match="settings of queue 'odd'"):
+            await engine.enqueue([new(queue="odd")], now=store.now)
+        with pytest.raises(Unreadable, match="settings of queue 'odd'"):
+            await engine.set_queue("odd", QueueSettings(), expected=0, now=store.now)
+        await store.settle([task], Outcome.RETRY)
+        store.now += 100 * DAY
+        await store.do_everything()
+        await store.look_at_everything()
+        assert any("queue odd" in each for each in await store.problems())
+        store.rows.set("queues", "name = 'odd'", settings=store.rows.json("{}"))
+        await engine.rescue(now=store.now)
+        request = structs.replace(request, sequence=next(numbers), limit=5)
+        assert {each.id for each in (await engine.claim(request, now=store.now)).tasks} >= {running}
+        assert settings
+
+    run(test)
+
+
+def test_schedules(run: Run) -> None:
+    async def test(store: Store) -> None:
+        engine = store.engine
+        for name in ("bad", "good"):
+            await engine.set_schedule(name, Rhythm(every=MINUTE), new(id=""), declared=False, now=store.now)
+        store.rows.set("schedules", "name = 'bad'", record=store.rows.json('{"name":"bad"}'))
+        before = store.rows.row("schedules", "name = 'bad'")
+        store.now += 2 * MINUTE
+        fired = await engine.fire(now=store.now)
+        assert len(fired.tasks) == 1
+        assert fired.next_due_in is not None
+        assert fired.next_due_in > 0
+        assert [each.name for each in await engine.schedules()] == ["good"]
+        declared = await engine.set_schedule("bad", Rhythm(every=MINUTE), new(id=""), declared=True, now=store.now)
+        assert declared is Changed.UNREADABLE
+        assert await engine.pause_schedule("bad", True, now=store.now) is Changed.UNREADABLE
+        assert store.rows.row("schedules", "name = 'bad'") == before
+        await store.do_everything()
+        assert any("schedule bad" in each for each in await store.problems())
+        assert await engine.delete_schedule("bad", now=store.now) is Changed.DONE
+
+    run(test)
+
+
+@pytest.mark.parametrize("columns", [{"record": "{"}, {"state": "moonlit"}], ids=str)
+def test_workers(run: Run, columns: dict[str, Any]) -> None:
+    async def test(store: Store) -> None:
+        engine = store.engine
+        await engine.beat(beat("bad"), now=store.now)
+        await engine.beat(beat("good"), now=store.now)
+        stored = {name: store.rows.json(value) if name in JSON else value for name, value in columns.items()}
+        store.rows.set("workers", "id = 'bad'", **stored)
+        assert [each.id for each in await engine.workers()] == ["good"]
+        await store.look_at_everything()
+        store.now += MINUTE
+        assert (await engine.rescue(now=store.now)).workers == ["bad", "good"]
+        await engine.beat(beat("bad"), now=store.now)
+        assert "bad" in {each.id for each in await engine.workers()}, "its own record it writes anew"
+        await store.do_everything()
+
+    run(test)
+
+
+def test_errands(run: Run) -> None:
+    """One that can't be read is left to others, and claims don't come back for it at once."""
+
+    async def test(store: Store) -> None:
+        (first,) = await store.add()
+        await store.add(1500, after=(Edge(first),))
+        await store.settle(await store.claim(1))
+        assert store.rows.set("errands", "true", errand=store.rows.json('{"what":"moonwalk","about":"x"}')) == 1
+        given = await store.claim(1)
+        await store.do_everything()
+        await store.look_at_everything()
+        assert any("errand" in each for each in await store.problems())
+        store.rows.set("errands", "true", errand=store.rows.json(f'{{"what":"ended","about":"{first}"}}'))
+        assert len(given) + len(await store.claim(2000)) == 1500
+
+    run(test)
+
+
+def test_edges(run: Run) -> None:
+    """A dependent with an edge by a newer version's rule waits for that version; all others go on."""
+
+    async def test(store: Store) -> None:
+        (first,) = await store.add()
+        (bad,) = await store.add(after=(Edge(first),))
+        store.rows.set("edges", f"dependent = '{bad}'", rule="moonrise")
+        await store.settle(await store.claim(1))
+        (second,) = await store.add()
+        (good,) = await store.add(after=(Edge(second),))
+        await store.settle(await store.claim(1))
+        assert [each.id for each in await store.claim()] == [good]
+        await store.look_at_everything()
+        await store.do_everything()
+        assert await store.state(bad) is State.BLOCKED
+        assert any("edge of task" in each for each in await store.problems())
+        store.rows.set("edges", f"dependent = '{bad}'", rule="cancel")
+        assert [each.id for each in await store.claim()] == [bad]
+
+    run(test)
+
+
+def test_records_of_the_past(run: Run) -> None:
+    """History, audit log, minutes, chores, workflows."""
+
+    async def test(store: Store) -> None:
+        engine = store.engine
+        workflow = new().id
+        tasks = [new(workflow=workflow), new(workflow=workflow)]
+        await engine.enqueue(tasks, atomic=True, workflow=NewWorkflow(workflow, "w"), now=store.now)
+        for _ in range(2):
+            await store.settle(await store.claim(1), Outcome.RELEASED)
+        await engine.cancel([tasks[0].id], actor="ada", now=store.now)
+        await store.do_everything()
+        odd = store.rows.json('{"at":"noon"}')
+        for table, column in (("history", "entry"), ("audit", "entry"), ("minutes", "record"), ("chores", "record")):
+            assert store.rows.set(table, "true", **{column: odd}) > 0
+        store.rows.set("chores", "true", cursor=odd)
+        assert await engine.history(tasks[0].id) == []
+        assert await engine.audit() == []
+        assert await engine.stats(None, 0, NOW) == []
+        assert {chore.total for chore in await engine.chores()} == {0}
+        store.rows.set("tasks", f"id = '{tasks[1].id}'", state="moonlit")
+        assert (await engine.workflow(workflow)) is not None
+        assert len(await store.problems()) == 5
+        await store.look_at_everything()
+        store.now += DAY
+        await store.do_everything()
+
+    run(test)
