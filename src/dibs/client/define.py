@@ -114,7 +114,7 @@ def executor_for(function: Callable[..., Any], executor: str | None, name: str) 
 
 
 def exception_types(value: ExceptionTypes | type[BaseException], option: str) -> tuple[type[BaseException], ...]:
-    types = tuple(value) if is_several(value) else (value,)
+    types: tuple[Any, ...] = tuple(value) if is_several(value) else (value,)
     for each in types:
         if not isinstance(each, type) or not issubclass(each, BaseException):
             raise InvalidOption(f"{option} must be exception classes, and {shown(each)} is none.")
