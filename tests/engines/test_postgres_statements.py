@@ -62,7 +62,7 @@ def claim_parameters(
     spans = [pace] * len(numbers)
     lows = [BEGINNING] * len(numbers)
     lines = (numbers, zeros, zeros, spans, lows)
-    return (NOW, store.catalog.generation, "w", 1, None, wanted, *lines, False, False, *window, [], [])
+    return (NOW, store.catalog.generation, "w", 1, None, wanted, *lines, False, False, *window, "{}", [])
 
 
 @pytest.mark.parametrize("analysed", [False, True])

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from damage import ENGINES, Damaged, damaged
 from msgspec import structs
 
 from dibs.core.graph import Edge
@@ -35,6 +34,7 @@ from dibs.engines.values import (
     UnreadableTask,
 )
 from dibs.errors import Unreadable
+from servers.damage import ENGINES, Damaged, damaged
 
 NOW = 1_760_000_000 * SECOND
 numbers = count(1)

@@ -15,6 +15,7 @@ from dibs.core.lease import EXPIRE_BATCH, PROMOTE_BATCH
 from dibs.core.moves import expired
 from dibs.core.priority import scale
 from dibs.core.times import SECOND, Duration, Instant
+from dibs.engines.deciding.encoding import to_json
 from dibs.engines.postgres.aftermath import resume
 from dibs.engines.postgres.catalog import Stale, Stream
 from dibs.engines.postgres.cursors import BEGINNING, LAG, Cursors, Window
@@ -115,7 +116,7 @@ async def claim_plainly(store: Store, request: ClaimRequest, now: Instant | None
             request.in_order,
             careless,
             *bounds,
-            list(store.aside.tasks),
+            to_json(store.aside.tasks),
             list(store.aside.errands),
         )
     except StoreBusy as error:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from dibs.core.times import SECOND, Duration
+from dibs.engines.aside import SetAside
 from dibs.engines.postgres.catalog import MIXED, Catalog, Stream
 from dibs.engines.postgres.cursors import BEGINNING, LAG, LONG_AGO, Cursors, Pace, Window
 from dibs.errors import StoreError
@@ -45,7 +46,7 @@ class Lookout:
         if self.cursors.is_due(at):
             await self.timed(self.cursors, self.look_at_heads(catalog))
         if self.window.is_due(at):
-            await self.timed(self.window, self.look_at_times())
+            await self.timed(self.window, self.look_at_times(catalog.aside))
 
     async def timed(self, pace: Pace, looking: Awaitable[Duration]) -> None:
         """A look that fails has taken as long as that took, and is made again after the rest."""
@@ -71,10 +72,10 @@ class Lookout:
             self.wake()
         return max((row["took"] for row in rows), default=0)
 
-    async def look_at_times(self) -> Duration:
+    async def look_at_times(self, aside: SetAside) -> Duration:
         """What falls due or expires first."""
         before = self.window.mark
-        ((next_at, _, took),) = await self.rows("next_due", BEGINNING, None)
+        ((next_at, _, took),) = await self.rows("next_due", BEGINNING, None, list(aside.tasks), list(aside.errands))
         if next_at is not None and next_at < before:
             self.window.mark = next_at
             self.wake()

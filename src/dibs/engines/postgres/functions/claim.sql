@@ -2,7 +2,7 @@
 -- worker, sequence, lease (NULL: each task's own), how many, and streams with the order of their queue, lane, scale
 -- and the rank to begin at; whether queues are served strictly in turn; whether all that must be done first has been
 -- done; from which instant on, and for how long ahead (NULL: for ever), to look for tasks that fall due or expire; which
--- tasks and errands to pass over.
+-- tasks (an object whose keys are their ids: looked up in it without a plan of its own) and errands to pass over.
 -- Returns the tasks in the order they are given, and a last row with the status, now, when the next task falls due or
 -- expires (or when to look again), how long the search took, and how long the look for what falls due: 'stale'
 -- (refresh, and repeat), 'care' (something must be done first that only the longer way does), 'done'.
@@ -16,7 +16,7 @@
 CREATE OR REPLACE FUNCTION dibs.claim(
     at bigint, generation_of bigint, worker_id text, sequence_number bigint, lease_span bigint, wanted int,
     streams int[], orders int[], lanes int[], scales bigint[], lows bigint[], in_order boolean,
-    careless boolean, looks_from bigint, looks_for bigint, passed uuid[], passed_errands bigint[]
+    careless boolean, looks_from bigint, looks_for bigint, passed jsonb, passed_errands bigint[]
 )
 RETURNS TABLE (
     status text, now bigint, next_at bigint, id uuid, stream int, lease int, lease_expires_at bigint, ready_at bigint,
@@ -50,21 +50,21 @@ BEGIN
     looks_at := clock_timestamp();
     SELECT
         s.generation <> generation_of,
-        EXISTS (SELECT 1 FROM dibs.errands AS e WHERE (e.n IN (SELECT unnest(passed_errands))) IS NOT TRUE) OR EXISTS (
+        EXISTS (SELECT 1 FROM dibs.errands AS e WHERE e.n <> ALL (passed_errands)) OR EXISTS (
             SELECT 1 FROM dibs.tasks AS t
             WHERE t.due_at IS NOT NULL AND t.due_at >= looks_from AND t.due_at <= instant AND t.gate > 0
-              AND (t.id IN (SELECT unnest(passed))) IS NOT TRUE
+              AND NOT passed ? t.id::text
         ),
         (
             SELECT min(t.due_at) FROM dibs.tasks AS t
             WHERE t.due_at IS NOT NULL AND t.due_at >= looks_from AND t.due_at <= looks_to
-              AND (t.id IN (SELECT unnest(passed))) IS NOT TRUE
+              AND NOT passed ? t.id::text
         ),
         (
             SELECT min(t.expires_at) FROM dibs.tasks AS t
             WHERE t.expires_at IS NOT NULL AND t.state <> 'running'
               AND t.expires_at >= looks_from AND t.expires_at <= looks_to
-              AND (t.id IN (SELECT unnest(passed))) IS NOT TRUE
+              AND NOT passed ? t.id::text
         )
     INTO is_stale, needs_care, due, expiry FROM dibs.store AS s;
     looked_at := clock_timestamp();
@@ -78,7 +78,7 @@ BEGIN
         promoted := dibs.promote(instant, 1000, looks_from);
         SELECT min(t.due_at) INTO due FROM dibs.tasks AS t
         WHERE t.due_at IS NOT NULL AND t.due_at >= looks_from AND t.due_at <= looks_to
-          AND (t.id IN (SELECT unnest(passed))) IS NOT TRUE;
+          AND NOT passed ? t.id::text;
         IF due <= instant AND promoted < 1000 THEN  -- somebody has it locked: no use in looking again at once
             due := instant + 100000;
         END IF;
@@ -90,7 +90,7 @@ BEGIN
         chosen := ARRAY(
             SELECT t.id FROM dibs.tasks AS t
             WHERE t.stream = streams[1] AND t.share = '' AND t.rank >= lows[1] AND t.state = 'pending' AND t.gate < 2
-              AND (t.expires_at IS NULL OR t.expires_at > instant) AND (t.id IN (SELECT unnest(passed))) IS NOT TRUE
+              AND (t.expires_at IS NULL OR t.expires_at > instant) AND NOT passed ? t.id::text
             ORDER BY t.stream, t.share, t.rank, t.id LIMIT wanted FOR UPDATE SKIP LOCKED
         );
     ELSE
@@ -115,7 +115,7 @@ BEGIN
                         WHERE t.stream = s.stream AND t.share = '' AND t.rank >= s.low AND t.state = 'pending'
                           AND t.gate < 2 AND t.id <> ALL (missed)
                           AND (t.expires_at IS NULL OR t.expires_at > instant)
-                          AND (t.id IN (SELECT unnest(passed))) IS NOT TRUE
+                          AND NOT passed ? t.id::text
                         ORDER BY t.stream, t.share, t.rank, t.id
                         LIMIT page
                     ) AS c
@@ -176,7 +176,7 @@ BEGIN
             SELECT min(t.expires_at) INTO expiry FROM dibs.tasks AS t
             WHERE t.expires_at IS NOT NULL AND t.state <> 'running'
               AND t.expires_at >= looks_from AND t.expires_at <= looks_to
-              AND (t.id IN (SELECT unnest(passed))) IS NOT TRUE;
+              AND NOT passed ? t.id::text;
         END IF;
     END IF;
     RETURN QUERY SELECT
