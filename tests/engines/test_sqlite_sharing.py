@@ -133,7 +133,7 @@ def test_the_commits_of_others_ring_no_heart(tmp_path: Path, monkeypatch: pytest
         async with opened(path) as engine:
             work = engine.subscribe([work_topic("default")])
             heart = engine.subscribe([worker_topic("w")])
-            waiting = asyncio.create_task(heart.wait(2.0))
+            waiting = asyncio.create_task(heart.wait(0.5 if hears else PATIENCE))
             with closing(sqlite3.connect(path)) as other, other:
                 other.execute("CREATE TABLE others (n)")
             assert await work.wait(PATIENCE)
