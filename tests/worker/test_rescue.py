@@ -15,7 +15,7 @@ from dibs.core.times import MINUTE, SECOND, Duration, Instant
 from dibs.engines.memory import MemoryEngine
 from dibs.engines.values import ClaimRequest, Rescued
 from dibs.runtime.clock import SystemClock
-from dibs.worker.rescue import LEAST_HOLDOFF, Rescue
+from dibs.worker.rescue import HOLD_OFF, Rescue
 
 START: Instant = 1_760_000_000 * SECOND
 LEASE: Duration = 2 * SECOND
@@ -53,7 +53,7 @@ class TurnedEngine(MemoryEngine):
     def known(self) -> Rescue:
         """The looks of somebody who has been there for a while."""
         rescue = self.looks()
-        for _ in range(10):
+        for _ in range(round(HOLD_OFF) + 1):
             look(rescue)
             self.later(1)
         look(rescue)
@@ -87,7 +87,7 @@ def test_a_newcomer_leaves_leases_alone_at_first(store: TurnedEngine) -> None:
     """It can't know whether the store stood still, or its clock was set, until just now."""
     tasks, rescue = lease(store, lease=SECOND), store.looks()
     store.later(3600)
-    for _ in range(round(LEAST_HOLDOFF)):
+    for _ in range(round(HOLD_OFF)):
         assert look(rescue).lost == []
         store.later(1)
     assert look(rescue).lost == []
@@ -109,7 +109,7 @@ def test_a_look_that_is_held_up_takes_nothing_and_then_holds_off(store: TurnedEn
     store.delay = 2.4
     rescued = look(rescue)
     assert (rescued.stalled, rescued.lost) == (True, [])
-    store.later(LEAST_HOLDOFF - 0.1)
+    store.later(HOLD_OFF - 0.1)
     assert rescue.holds_off(store.own)
     store.later(0.2)
     assert not rescue.holds_off(store.own)
@@ -129,8 +129,8 @@ def test_a_process_that_slept_holds_off(store: TurnedEngine) -> None:
     rescue, tasks = store.known(), lease(store)
     store.later(60)
     assert look(rescue).lost == []
-    assert rescue.holds_off(store.own + LEAST_HOLDOFF - 0.1)
-    store.later(LEAST_HOLDOFF)
+    assert rescue.holds_off(store.own + HOLD_OFF - 0.1)
+    store.later(HOLD_OFF)
     assert look(rescue).lost == tasks
 
 
@@ -140,7 +140,7 @@ def test_a_machine_that_slept_holds_off(store: TurnedEngine) -> None:
     store.now += MINUTE
     store.own += 1
     assert look(rescue).stalled
-    assert rescue.holds_off(store.own + LEAST_HOLDOFF - 0.1)
+    assert rescue.holds_off(store.own + HOLD_OFF - 0.1)
 
 
 def test_who_looks_now_and_then_takes_what_had_ended_then(store: TurnedEngine) -> None:

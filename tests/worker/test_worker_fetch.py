@@ -24,7 +24,7 @@ from dibs.worker.buffer import Buffer
 from dibs.worker.fetch import MOST_PREFETCH, prefetch_for
 from dibs.worker.health import GAP, HICCUP, RELAPSE, Backoff, StoreHealth
 from dibs.worker.housekeeping import Rescuer
-from dibs.worker.rescue import Rescue
+from dibs.worker.rescue import HOLD_OFF, Rescue
 from dibs.worker.run import Run
 
 
@@ -348,27 +348,29 @@ def test_a_settlement_that_the_store_can_not_take_costs_nobody_else(
 def test_rescue_holds_off_after_an_outage_or_a_slow_answer() -> None:
     now = 100.0
     health = StoreHealth(lambda: now)
-    rescue = Rescue(MemoryEngine(), SystemClock(), lambda: 10.0)
+    rescue = Rescue(MemoryEngine(), SystemClock())
     rescuer = Rescuer(rescue, health)
-    with health.asking("claim"):
+    with health.asking("claim"):  # which waits for locks of others', too
+        now += GAP + 1
+    with health.asking("keep leases", beats=True):
         now += GAP
     rescuer.notice(now)
     assert not rescue.holds_off(now)
     health.regained_at, health.was_down_for = 300.0, GAP + 1
     rescuer.notice(300.5)
-    assert rescue.holds_off(309.9)
-    rescuer.notice(311.0)
-    assert not rescue.holds_off(311.0)
+    assert rescue.holds_off(300.0 + HOLD_OFF - 0.1)
+    rescuer.notice(300.0 + HOLD_OFF)
+    assert not rescue.holds_off(300.0 + HOLD_OFF)
     health.regained_at, health.was_down_for = 400.0, 0.2  # a hiccup
     rescuer.notice(400.5)
     assert not rescue.holds_off(400.5)
     now = 500.0
-    with health.asking("keep leases"):
+    with health.asking("keep leases", beats=True):
         now += GAP + 0.1
     rescuer.notice(505.0)
-    assert rescue.holds_off(512.5)
-    rescuer.notice(513.0)
-    assert not rescue.holds_off(513.0)
+    assert rescue.holds_off(now + HOLD_OFF - 0.1)
+    rescuer.notice(now + HOLD_OFF)
+    assert not rescue.holds_off(now + HOLD_OFF)
 
 
 def test_backoff_doubles_up_to_its_cap_with_jitter() -> None:
@@ -446,7 +448,7 @@ def test_a_failure_of_what_was_asked_before_the_store_came_back_is_no_new_outage
 def test_a_hiccup_does_not_keep_anybody_from_rescuing() -> None:
     now = 100.0
     health = StoreHealth(lambda: now)
-    rescue = Rescue(MemoryEngine(), SystemClock(), lambda: 10.0)
+    rescue = Rescue(MemoryEngine(), SystemClock())
     rescuer = Rescuer(rescue, health)
     fail(health)
     now = 100.1
@@ -469,7 +471,7 @@ def test_a_store_that_fails_now_and_then_is_in_one_long_outage() -> None:
     """As on a full disk, where small things fit: others' heartbeats may fail while our own looks succeed."""
     now = 100.0
     health = StoreHealth(lambda: now)
-    rescue = Rescue(MemoryEngine(), SystemClock(), lambda: 10.0)
+    rescue = Rescue(MemoryEngine(), SystemClock())
     rescuer = Rescuer(rescue, health)
     for _ in range(4):  # each of them a hiccup
         fail(health)
@@ -489,6 +491,28 @@ def test_a_store_that_fails_now_and_then_is_in_one_long_outage() -> None:
     now += 0.8
     answer(health)
     assert health.was_down_for < HICCUP, "a new outage begins anew"
+
+
+def test_a_store_that_is_bad_for_good_keeps_nobody_from_rescuing() -> None:
+    """It fails, or stalls heartbeats, every few seconds: a look is made now and then all the same."""
+    now = 100.0
+    health = StoreHealth(lambda: now)
+    rescue = Rescue(MemoryEngine(), SystemClock())
+    rescuer = Rescuer(rescue, health)
+    looks = {"fails": 0, "stalls": 0}
+    for how in looks:
+        for _ in range(20):
+            if how == "fails":
+                fail(health)
+            else:
+                with health.asking("keep leases", beats=True):
+                    now += GAP + 0.1
+            for _ in range(9):
+                now += 1.0
+                answer(health)
+                rescuer.notice(now)
+                looks[how] += not rescue.holds_off(now)
+    assert all(looks.values()), looks
 
 
 def test_the_leader_does_its_chores_and_resigns(app: Dibs) -> None:

@@ -19,17 +19,22 @@ HICCUP = 1.0
 """An outage of this many seconds can't have cost anybody a lease."""
 
 GAP = 2.5
-"""Seconds for an answer after which it counts as a stall: others may have waited as long, and lost their leases."""
+"""Seconds for the answer to a heartbeat after which it counts as a stall: others may have waited as long for theirs,
+and lost their leases."""
 
 DYING = 0.25
 """Seconds after a failure in which an answer is not believed: a server that stops ends its sessions one by one."""
 
 
 LONGEST_DOUBT = 8.0
-"""Seconds of the same, at most, for a store that fails again and again."""
+"""Upper bound of `DYING`, which doubles with each relapse."""
 
 RELAPSE = 10.0
-"""A store that fails within so many seconds of being back was not: on a full disk, some things still fit."""
+"""A store that fails within so many seconds of being back was not back: on a full disk, some things still fit."""
+
+LONGEST_RELAPSING = 60.0
+"""Seconds for which relapses are one outage. One that fails now and then for longer is no outage, but a bad store, and
+somebody has to rescue tasks there, too."""
 
 
 class Backoff:
@@ -60,12 +65,13 @@ class StoreHealth:
         self._back_since: float | None = None
         """The first answer after the last failure."""
         self._began = 0.0
+        """When the last outage began."""
         self._relapses = 0
-        """When the last outage began, and how often it had seemed to be over."""
+        """How often it had seemed to be over."""
         self.regained_at: float | None = None
         self.was_down_for = 0.0
         self.stalled_at: float | None = None
-        """When something was last answered that took too long."""
+        """When a heartbeat was last answered that took too long."""
 
     @property
     def down(self) -> bool:
@@ -74,16 +80,18 @@ class StoreHealth:
         return since is not None and (back is None or back - since > HICCUP)
 
     @contextmanager
-    def asking(self, doing: str) -> Iterator[None]:
-        """Around a verb: the store is gone when one fails, and back when one is answered that was asked afterwards."""
+    def asking(self, doing: str, *, beats: bool = False) -> Iterator[None]:
+        """Around a verb: the store is gone when one fails, and back when one is answered that was asked afterwards.
+
+        `beats`: it is a heartbeat, which waits for nothing but the store.
+        """
         asked_at = self._monotonic()
         try:
             yield
         except StoreError as error:
             self._failed(error, doing, asked_at)
             raise
-        now = self._monotonic()
-        if now - asked_at > GAP:
+        if beats and (now := self._monotonic()) - asked_at > GAP:
             self.stalled_at = now
         if self._down_since is not None:
             self._answered(asked_at)
@@ -96,12 +104,17 @@ class StoreHealth:
             self._back_since = None
             if self._down_since is not None:
                 return
-            if self.regained_at is not None and self._failed_at - self.regained_at < RELAPSE:
+            if self._is_relapse():
                 self._relapses += 1
             else:
                 self._relapses, self._began = 0, self._failed_at
             self._down_since = self._began
         log.error("The store does not answer: could not %s. %s Going on with what runs.", doing, error)
+
+    def _is_relapse(self) -> bool:
+        if self.regained_at is None or self._failed_at - self._began > LONGEST_RELAPSING:
+            return False
+        return self._failed_at - self.regained_at < RELAPSE
 
     def _answered(self, asked_at: float) -> None:
         with self._lock:

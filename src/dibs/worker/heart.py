@@ -247,7 +247,7 @@ class Heart:
         if not chosen:
             return
         try:
-            with self._health.asking("keep leases"):
+            with self._health.asking("keep leases", beats=True):
                 answers = await self._engine.extend(extensions, now=self._clock.store_now())
         except BaseException:
             for run, extension in zip(chosen, extensions, strict=True):
@@ -293,7 +293,7 @@ class Heart:
     async def _beat(self) -> None:
         sign = self._sign()
         try:
-            with self._health.asking("give a sign of life"):
+            with self._health.asking("give a sign of life", beats=True):
                 state = await self._engine.beat(sign, now=self._clock.store_now())
         except BaseException:
             self._minutes.put_back(sign.minutes)

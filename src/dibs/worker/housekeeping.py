@@ -25,6 +25,9 @@ RESCUE_INTERVAL = 1.02
 """A little more than the second that an engine wants between two looks at an absent worker: two looks then do, and its
 tasks are back within 2.5 s."""
 
+LONGEST_STALLING = 60.0
+"""Seconds of stall after stall before one look is made in between: a store may be slow for good."""
+
 PRUNE_INTERVAL = 60.0
 """Seconds between two rounds of all chores. Those in `OFTEN` are done with every renewal of the term."""
 
@@ -37,7 +40,7 @@ MORE_INTERVAL = 0.05
 class Rescuer:
     """Takes back lost tasks about once a second, but not right after an outage, a stall or a gap in time.
 
-    Then every lease has run out while its holder may be as alive as we are: it gets one heartbeat interval to say so.
+    Then every lease may have run out while its holder is alive: the holder gets time to extend it.
     """
 
     def __init__(self, rescue: Rescue, health: StoreHealth) -> None:
@@ -45,6 +48,7 @@ class Rescuer:
         self._health = health
         self._seen_regained: float | None = None
         self._seen_stalled: float | None = None
+        self._stalls_since = 0.0
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -75,7 +79,10 @@ class Rescuer:
                 self._rescue.hold_off(regained)
         if stalled is not None and stalled != self._seen_stalled:
             self._seen_stalled = stalled
-            self._rescue.hold_off(stalled)
+            if not self._rescue.holds_off(now):
+                self._stalls_since = stalled
+            if stalled - self._stalls_since < LONGEST_STALLING:
+                self._rescue.hold_off(stalled)
         if self._health.down:
             self._rescue.leave_alone(now + RESCUE_INTERVAL)
 

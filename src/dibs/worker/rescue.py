@@ -1,10 +1,10 @@
 """Looking for lost tasks, without taking any from the living.
 
-A lease ends by the store's clock, also while the store or the way to it stands still. When it goes on, every lease may
-have run out, though those who hold them live. So whoever looks tells the store what its clock showed at the look
-before, and what it can show now at most: what has ended since then is left for the next look, and a look that was held
-up takes nothing. After a stall, or a pause in which there may have been one, it leaves others' leases alone until all
-who live have been heard. So does a newcomer, which can't know; but it misses workers whose process is gone.
+Leases end by the store's clock, even while the store is frozen or can't be reached. So each look passes two instants:
+what the store's clock showed at the look before (only leases that had ended by then are taken), and the latest it can
+show now (if it is later, the call was delayed and takes nothing). After a stall, or a pause in which there may have
+been one, other workers' leases are left alone until every living worker has had time to extend them. A newcomer does
+the same, since it can't know what came before; but it takes the tasks of workers whose process is gone.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from dibs.engines.values import Rescued
 from dibs.runtime.clock import Clock
 from dibs.worker.health import GAP
 
-__all__ = ["LEAST_HOLDOFF", "Rescue"]
+__all__ = ["HOLD_OFF", "Rescue"]
 
-LEAST_HOLDOFF = 8.0
-"""Seconds in which every worker that lives has reached a store that is back: its heart tries at least every 2.5 s, and
-gives up on an answer after 5."""
+HOLD_OFF = 12.0
+"""Seconds in which every living worker has extended its leases at a store that is back: it beats at least every 10 s
+when it has noticed nothing, and else tries every 2.5 s and gives up on an answer after 5."""
 
 PAUSE = 1.2 + GAP
 """Seconds between two looks from which on they are not in a row."""
@@ -41,14 +41,12 @@ class Rescue:
         self,
         engine: Engine,
         clock: Clock,
-        holdoff: Callable[[], float] = lambda: LEAST_HOLDOFF,
         newcomer: Duration | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`newcomer`: how long ago a lease must have ended to be taken at the very first look; None: none is."""
         self._engine = engine
         self._clock = clock
-        self._holdoff = holdoff
         self._newcomer = newcomer
         self._monotonic = monotonic
         self._not_before = 0.0
@@ -65,14 +63,7 @@ class Rescue:
 
     def hold_off(self, since: float) -> None:
         """The store stood still, or was away, until then."""
-        self.leave_alone(since + self._patience())
-
-    def newcomer_for(self) -> float:
-        """Seconds after the first look in which only workers whose process is gone are missed."""
-        return self._patience()
-
-    def _patience(self) -> float:
-        return max(self._holdoff(), LEAST_HOLDOFF)
+        self.leave_alone(since + HOLD_OFF)
 
     def leave_alone(self, until: float) -> None:
         self._not_before = max(self._not_before, until)
@@ -83,7 +74,7 @@ class Rescue:
         if now is not None:  # a clock that somebody turns by hand: nothing stalls there
             return await self._engine.rescue(now=now)
         if self._seen == NEVER:
-            self._knows_from = self._monotonic() + self.newcomer_for()
+            self._knows_from = self._monotonic() + HOLD_OFF
             rescued = await self._ask()
             if self._newcomer is None:
                 return rescued

@@ -10,10 +10,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import Any
 
-from dibs.core.lease import heartbeat_interval
-from dibs.core.settings import FALLBACK
 from dibs.core.task import WorkerState
-from dibs.core.times import SECOND
 from dibs.engines.values import Beat
 from dibs.errors import StoreError
 from dibs.runtime.environment import host
@@ -118,7 +115,7 @@ class Session:
         runs.nudge = self._heart.nudge
         runs.changed = self._changed
         runs.due_in = self._fetcher.due_in
-        self._rescuer = Rescuer(Rescue(hub.engine, hub.clock, self._holdoff), health)
+        self._rescuer = Rescuer(Rescue(hub.engine, hub.clock), health)
         self._leader = leader = Leader(hub.engine, hub.clock, health, self.id)
         self._scheduler = Scheduler(hub, health, leader)
         leader.gained = self._scheduler.wake
@@ -145,11 +142,6 @@ class Session:
 
         service.add_done_callback(ended)
         return service
-
-    def _holdoff(self) -> float:
-        """Seconds in which everybody has beaten once, and a little for the answer."""
-        span = self.settings.lease_span() or FALLBACK.lease
-        return heartbeat_interval(span) / SECOND + BEAT_ANSWER
 
     def _sign(self) -> Beat:
         """The sign of life; from the heart's thread."""

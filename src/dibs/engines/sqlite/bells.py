@@ -239,8 +239,9 @@ class Ear(threading.Thread):
             while True:
                 self.bells.hear(receiver.recv(2 * LONGEST_MESSAGE))
                 heard += 1
-        if heard >= FULL:
-            self.bells.bell.ring_all()
+        if heard >= FULL:  # some may have been dropped
+            self.owes_all = True
+            self.bells.bell.ring_kinds(*TASK_KINDS)
 
     def look(self) -> None:
         """The net: has anyone else committed since the last look?
@@ -258,7 +259,7 @@ class Ear(threading.Thread):
         version = self.bells.data_version()
         if version is not None and version != self.version:
             self.version = version
-            self.owes_all = self.receiver is None
+            self.owes_all = self.owes_all or self.receiver is None
             self.bells.bell.ring_kinds(*TASK_KINDS)
 
 
