@@ -15,10 +15,8 @@ from dibs.core.settings import FALLBACK
 from dibs.core.states import State
 from dibs.core.task import HistoryEvent, LeasedTask
 from dibs.core.times import SECOND
-from dibs.engines.memory import MemoryEngine
 from dibs.engines.values import ClaimRequest
 from dibs.errors import InvalidOption, StoreUnavailable
-from dibs.runtime.clock import SystemClock
 from dibs.worker import Context, ExitCode, Worker, WorkerSettings, running
 from dibs.worker.buffer import Buffer
 from dibs.worker.fetch import MOST_PREFETCH, prefetch_for
@@ -353,7 +351,7 @@ def test_a_settlement_that_the_store_can_not_take_costs_nobody_else(
 def test_rescue_holds_off_after_an_outage_or_a_slow_answer() -> None:
     now = 100.0
     health = StoreHealth(lambda: now)
-    rescue = Rescue(MemoryEngine(), SystemClock(), lambda: 10.0)
+    rescue = Rescue(Dibs("memory://").hub, lambda: 10.0)
     rescuer = Rescuer(rescue, health)
     with health.asking("claim"):
         now += GAP
@@ -451,7 +449,7 @@ def test_a_failure_of_what_was_asked_before_the_store_came_back_is_no_new_outage
 def test_a_hiccup_does_not_keep_anybody_from_rescuing() -> None:
     now = 100.0
     health = StoreHealth(lambda: now)
-    rescue = Rescue(MemoryEngine(), SystemClock(), lambda: 10.0)
+    rescue = Rescue(Dibs("memory://").hub, lambda: 10.0)
     rescuer = Rescuer(rescue, health)
     fail(health)
     now = 100.1

@@ -118,7 +118,7 @@ class Session:
         runs.nudge = self._heart.nudge
         runs.changed = self._changed
         runs.due_in = self._fetcher.due_in
-        self._rescuer = Rescuer(Rescue(hub.engine, hub.clock, self._holdoff), health)
+        self._rescuer = Rescuer(Rescue(hub, self._holdoff), health)
         self._leader = leader = Leader(hub.engine, hub.clock, health, self.id)
         self._scheduler = Scheduler(hub, health, leader)
         leader.gained = self._scheduler.wake
