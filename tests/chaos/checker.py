@@ -28,6 +28,9 @@ passed over, and are given again a moment later."""
 BUNCHING = 8
 """Starts that may come later than the claims that paid for them."""
 
+STORE_IS_AWAY = ("can't be reached", "did not answer in time", "was locked by others", "no space left", "no room left")
+"""What a process says that could not open the store."""
+
 CALM = 20.0
 """Seconds after the last fault from which on nothing may be out of the ordinary."""
 
@@ -299,7 +302,7 @@ def lives(evidence: Evidence) -> list[tuple[str, float, float]]:
 def nobody_leaves(evidence: Evidence) -> Iterator[str]:
     """Processes end when they are told to or killed, in good order."""
     for line in evidence.of("gone"):
-        if not line["expected"]:
+        if not line["expected"] and not could_not_start(evidence, line["process"], line["code"]):
             yield f"{line['process']} left by itself with code {line['code']}: {last_words(evidence, line['process'])}"
     for line in evidence.of("left"):
         if line["code"] not in (0, -9, None):
@@ -309,6 +312,14 @@ def nobody_leaves(evidence: Evidence) -> Iterator[str]:
     for who, text in evidence.logs.items():
         if "Traceback" in text:
             yield f"{who} logged an error that nobody handled: {text[text.rindex('Traceback') :][-300:]!r}"
+
+
+def could_not_start(evidence: Evidence, who: str, code: int) -> bool:
+    """A process that is started while there is no store says so and leaves, for others to start it again."""
+    (life,) = [(begin, end) for name, begin, end in lives(evidence) if name == who]
+    said = evidence.logs.get(who, "")
+    away = not is_calm(evidence, life[0] - CALM, life[1])
+    return code == 1 and away and " serves " not in said and any(words in said for words in STORE_IS_AWAY)
 
 
 def last_words(evidence: Evidence, who: str) -> str:

@@ -55,7 +55,7 @@ def without_hold_off() -> None:
     from dibs.worker.rescue import Rescue
 
     Rescue.holds_off = lambda *_: False  # type: ignore[method-assign]
-    Rescue.look = lambda self: self._engine.rescue()  # type: ignore[method-assign]
+    Rescue.look = lambda self: self._hub.engine.rescue()  # type: ignore[method-assign]
 
 
 def engines() -> list[Any]:

@@ -141,9 +141,11 @@ def a_loss_without_a_reason() -> Evidence:
     return evidence(one, lines=[*acknowledged(one, 1), *ran(one, 2, 5), *ran(one, 4, 6, lease=2)])
 
 
-def a_worker_that_left() -> Evidence:
-    gone = {"t": 9, "what": "gone", "who": "nemesis", "process": "worker-1-1", "code": 1, "expected": False}
-    return replace(sound(), lines=[*sound().lines, gone])
+def a_worker_that_left(said: str = "") -> Evidence:
+    told = {"who": "nemesis", "process": "worker-1-1"}
+    lines = [{"t": 8, "what": "started", **told}, {"t": 9, "what": "gone", "code": 1, "expected": False, **told}]
+    outage = Spell("server-crash", "all", 7, 10)
+    return replace(sound(), lines=[*sound().lines, *lines], spells=[outage], logs={"worker-1-1": said})
 
 
 def a_slow_start() -> Evidence:
@@ -194,3 +196,8 @@ def test_a_loss_with_a_reason_is_none() -> None:
     assert not any(
         name == "losses are explained" for name, _ in check(replace(unexplained, lines=[*unexplained.lines, killed]))
     )
+
+
+def test_a_worker_that_is_started_while_there_is_no_store_may_leave() -> None:
+    assert check(a_worker_that_left("PostgreSQL can't be reached")) == []
+    assert check(a_worker_that_left("Worker worker-1-1 serves work. PostgreSQL can't be reached"))

@@ -14,7 +14,6 @@ from dibs.core.task import NewTask
 from dibs.core.times import MINUTE, SECOND, Duration, Instant
 from dibs.engines.memory import MemoryEngine
 from dibs.engines.values import ClaimRequest, Rescued
-from dibs.runtime.clock import SystemClock
 from dibs.worker.rescue import HOLD_OFF, Rescue
 
 START: Instant = 1_760_000_000 * SECOND
@@ -48,7 +47,7 @@ class TurnedEngine(MemoryEngine):
         return [task.id for task in (await self.claim(request, now=self.now)).tasks]
 
     def looks(self, newcomer: Duration | None = None) -> Rescue:
-        return Rescue(self, SystemClock(), newcomer=newcomer, monotonic=lambda: self.own)
+        return Rescue(Dibs("memory://", engine=self).hub, newcomer=newcomer, monotonic=lambda: self.own)
 
     def known(self) -> Rescue:
         """The looks of somebody who has been there for a while."""

@@ -15,10 +15,8 @@ from dibs.core.settings import FALLBACK
 from dibs.core.states import State
 from dibs.core.task import HistoryEvent, LeasedTask
 from dibs.core.times import SECOND
-from dibs.engines.memory import MemoryEngine
 from dibs.engines.values import ClaimRequest
 from dibs.errors import InvalidOption, StoreUnavailable
-from dibs.runtime.clock import SystemClock
 from dibs.worker import Context, ExitCode, Worker, WorkerSettings, running
 from dibs.worker.buffer import Buffer
 from dibs.worker.fetch import MOST_PREFETCH, prefetch_for
@@ -348,7 +346,7 @@ def test_a_settlement_that_the_store_can_not_take_costs_nobody_else(
 def test_rescue_holds_off_after_an_outage_or_a_slow_answer() -> None:
     now = 100.0
     health = StoreHealth(lambda: now)
-    rescue = Rescue(MemoryEngine(), SystemClock())
+    rescue = Rescue(Dibs("memory://").hub)
     rescuer = Rescuer(rescue, health)
     with health.asking("claim"):  # which waits for locks of others', too
         now += GAP + 1
@@ -448,7 +446,7 @@ def test_a_failure_of_what_was_asked_before_the_store_came_back_is_no_new_outage
 def test_a_hiccup_does_not_keep_anybody_from_rescuing() -> None:
     now = 100.0
     health = StoreHealth(lambda: now)
-    rescue = Rescue(MemoryEngine(), SystemClock())
+    rescue = Rescue(Dibs("memory://").hub)
     rescuer = Rescuer(rescue, health)
     fail(health)
     now = 100.1
@@ -471,7 +469,7 @@ def test_a_store_that_fails_now_and_then_is_in_one_long_outage() -> None:
     """As on a full disk, where small things fit: others' heartbeats may fail while our own looks succeed."""
     now = 100.0
     health = StoreHealth(lambda: now)
-    rescue = Rescue(MemoryEngine(), SystemClock())
+    rescue = Rescue(Dibs("memory://").hub)
     rescuer = Rescuer(rescue, health)
     for _ in range(4):  # each of them a hiccup
         fail(health)
@@ -497,7 +495,7 @@ def test_a_store_that_is_bad_for_good_keeps_nobody_from_rescuing() -> None:
     """It fails, or stalls heartbeats, every few seconds: a look is made now and then all the same."""
     now = 100.0
     health = StoreHealth(lambda: now)
-    rescue = Rescue(MemoryEngine(), SystemClock())
+    rescue = Rescue(Dibs("memory://").hub)
     rescuer = Rescuer(rescue, health)
     looks = {"fails": 0, "stalls": 0}
     for how in looks:

@@ -81,7 +81,7 @@ class Consumer:
         self._name = ""
         self._sequences = itertools.count(1)
         self._rescued: Instant = 0
-        self._rescue = Rescue(hub.engine, hub.clock, newcomer=LONG_LOST)
+        self._rescue = Rescue(hub, newcomer=LONG_LOST)
 
     @property
     def worker(self) -> str:

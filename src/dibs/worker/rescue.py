@@ -13,9 +13,8 @@ import time
 from collections.abc import Callable
 
 from dibs.core.times import SECOND, Duration, Instant
-from dibs.engines.base import Engine
 from dibs.engines.values import Rescued
-from dibs.runtime.clock import Clock
+from dibs.runtime.hub import Hub
 from dibs.worker.health import GAP
 
 __all__ = ["HOLD_OFF", "Rescue"]
@@ -39,14 +38,12 @@ class Rescue:
 
     def __init__(
         self,
-        engine: Engine,
-        clock: Clock,
+        hub: Hub,
         newcomer: Duration | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`newcomer`: how long ago a lease must have ended to be taken at the very first look; None: none is."""
-        self._engine = engine
-        self._clock = clock
+        self._hub = hub
         self._newcomer = newcomer
         self._monotonic = monotonic
         self._not_before = 0.0
@@ -70,9 +67,9 @@ class Rescue:
 
     async def look(self) -> Rescued:
         """Take back what is lost; begin to hold off if there may have been a stall."""
-        now = self._clock.store_now()
+        now = self._hub.clock.store_now()
         if now is not None:  # a clock that somebody turns by hand: nothing stalls there
-            return await self._engine.rescue(now=now)
+            return await self._hub.engine.rescue(now=now)
         if self._seen == NEVER:
             self._knows_from = self._monotonic() + HOLD_OFF
             rescued = await self._ask()
@@ -86,7 +83,7 @@ class Rescue:
         reckoned = self._seen + round((asked - self._asked) * SECOND)
         not_after = None if self._seen == NEVER else reckoned + TOLERANCE
         was_away = self._seen != NEVER and asked - max(self._asked, self._not_before) > PAUSE
-        rescued = await self._engine.rescue(ended_by=self._ended_by, not_after=not_after)
+        rescued = await self._hub.engine.rescue(ended_by=self._ended_by, not_after=not_after)
         answered = self._monotonic()
         if rescued.stalled or was_away or answered - asked > GAP:
             self.hold_off(answered)

@@ -115,7 +115,7 @@ class Session:
         runs.nudge = self._heart.nudge
         runs.changed = self._changed
         runs.due_in = self._fetcher.due_in
-        self._rescuer = Rescuer(Rescue(hub.engine, hub.clock), health)
+        self._rescuer = Rescuer(Rescue(hub), health)
         self._leader = leader = Leader(hub.engine, hub.clock, health, self.id)
         self._scheduler = Scheduler(hub, health, leader)
         leader.gained = self._scheduler.wake
