@@ -76,7 +76,7 @@ class SideBySide(RuleBasedStateMachine):
         """What has changed since the last look is the same on both sides, and what both say is consistent."""
         found = zip(self.ids, self.both(lambda engine: engine.get(self.ids)), strict=True)
         records = {task_id: record for task_id, record in found if not isinstance(record, UnreadableTask)}
-        assert len(records) == len(self.ids), "a task can't be read"
+        assert set(records) == set(self.ids), "a task can't be read"
         changed = [task_id for task_id, record in records.items() if everything or self.seen.get(task_id) != record]
         moved = [record for task_id in changed for record in (self.seen.get(task_id), records[task_id])]
         self.seen = records
