@@ -16,9 +16,9 @@ from uuid import UUID
 import msgspec
 
 from dibs.core.states import State
-from dibs.core.times import Instant
+from dibs.core.times import SECOND, Duration, Instant
 from dibs.engines.deciding.facts import Stream
-from dibs.engines.values import Finding, Level, UnreadableTask
+from dibs.engines.values import Claimed, Finding, Level, UnreadableTask
 from dibs.errors import Unreadable
 
 __all__ = [
@@ -45,6 +45,9 @@ UNREADABLE = (msgspec.DecodeError, ValueError, TypeError, LookupError)
 LOOK_AGAIN = 5.0
 """Seconds until tasks that were set aside are looked at again."""
 
+MOMENT: Duration = SECOND // 10
+"""How long a claim waits that could not pass over all that can't be read."""
+
 TITLE = "unreadable rows"
 REMEDY = "Damaged, or written by a newer Dibs: upgrade, or repair the row"
 REMEDIES = {
@@ -68,6 +71,8 @@ class SetAside:
         """Ids that claims, rescue and chores pass over."""
         self.errands: dict[int, None] = {}
         """Errands that are left to others."""
+        self.crowded: set[int] = set()
+        """Streams with tasks that could not be added any more: claims pass them over altogether."""
         self.queues: dict[str, str] = {}
         """Queues whose settings can't be read, and why: nothing is decided about their tasks."""
         self.streams: set[int] = set()
@@ -89,20 +94,41 @@ class SetAside:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to pass over."""
-        return not self.tasks and not self.errands and not self.queues
+        return not self.tasks and not self.errands and not self.crowded and not self.queues
 
-    def add(self, task_id: str) -> None:
-        """Pass a task over from now on."""
+    @property
+    def is_full(self) -> bool:
+        """Whether there is more to pass over than is kept."""
+        return len(self.tasks) >= MOST or len(self.errands) >= MOST
+
+    @property
+    def size(self) -> int:
+        """Grows with everything that claims pass over from now on."""
+        return len(self.tasks) + len(self.crowded)
+
+    def add(self, task_id: str, stream: object = None) -> None:
+        """Pass a task over from now on; if there are too many of them, all of its stream."""
         if self.is_empty:
             self.looked_at = time.monotonic()
-        if len(self.tasks) < MOST:
+        if len(self.tasks) < MOST or task_id in self.tasks:
             self.tasks[task_id] = None
+        elif isinstance(stream, int):
+            self.crowded.add(stream)
 
     def leave(self, errand: int) -> None:
         """Leave an errand to others."""
         if self.is_empty:
             self.looked_at = time.monotonic()
-        self.errands[errand] = None
+        if len(self.errands) < MOST:
+            self.errands[errand] = None
+
+    def paced(self, claimed: Claimed) -> Claimed:
+        """Where not all can be passed over, a claim that gives nothing is repeated neither at once nor never."""
+        if claimed.tasks or not self.is_full:
+            return claimed
+        again = round(LOOK_AGAIN * SECOND)
+        due_in = again if claimed.next_due_in is None else claimed.next_due_in
+        return Claimed([], min(max(due_in, MOMENT), again))
 
     def is_time(self) -> bool:
         """Whether to look again at what was set aside. Errands are simply tried again."""
@@ -111,6 +137,7 @@ class SetAside:
         self.looked_at = time.monotonic()
         self.errands.clear()
         self.streams.clear()
+        self.crowded.clear()
         return True
 
     def forget(self, ids: Iterable[str]) -> None:

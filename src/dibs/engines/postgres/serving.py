@@ -75,6 +75,7 @@ def streams_for(catalog: Catalog, queue: Queue, request: ClaimRequest) -> list[S
         stream
         for stream in catalog.of_queue(queue.name)
         if not stream.retired
+        and stream.number not in catalog.aside.crowded
         and (names is None or stream.name in names)
         and (not stream.requires or offered.issuperset(stream.requires))
     ]
@@ -121,7 +122,7 @@ def leased_tasks(rows: Iterable[Row], catalog: Catalog, now: Instant) -> tuple[l
             tasks.append(leased_task(row, catalog, now))
         except UNREADABLE as error:
             catalog.aside.tell("task", row["id"], problem_of(error))
-            catalog.aside.add(str(row["id"]))
+            catalog.aside.add(str(row["id"]), row["stream"])
             unreadable.append(row)
     return tasks, unreadable
 

@@ -24,12 +24,14 @@ __all__ = ["Snapshot", "Transaction", "set_aside"]
 
 
 def set_aside(catalog: Catalog, row: Row, error: Exception) -> UnreadableTask:
-    """A task that can't be read is told of, and passed over from now on."""
+    """A task that can't be read is told of, and passed over from now on unless it has ended."""
     stream, problem = catalog.streams.get(row["stream"]), problem_of(error)
     if stream is None or stream.queue not in catalog.unreadable:  # which has been told of
         catalog.aside.tell("task", row["id"], problem)
-    catalog.aside.add(str(row["id"]))
-    return unreadable_task(row["id"], stream, row["state"], row["finished_at"] is not None, row["worker"], problem)
+    ended = row["finished_at"] is not None
+    if not ended:
+        catalog.aside.add(str(row["id"]), row["stream"])
+    return unreadable_task(row["id"], stream, row["state"], ended, row["worker"], problem)
 
 
 class Snapshot:
@@ -82,8 +84,8 @@ class Snapshot:
         """What was set aside may have been repaired, or be gone."""
         ids = self.passed_over
         found = await self.find(ids)
-        records = {record.id for record in self.records(found.values())}
-        self.aside.forget(each for each in ids if each in records or each not in found)
+        self.aside.forget(ids)
+        self.records(found.values())  # sets those aside that still can't be read
 
     async def find(self, ids: Sequence[str]) -> dict[str, Row]:
         """The rows of those tasks that exist, wherever they are."""

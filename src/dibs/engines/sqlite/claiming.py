@@ -154,10 +154,12 @@ class Desk:
         request = self.request
         names = None if request.names is None else frozenset(request.names)
         offered = frozenset(request.capabilities)
+        crowded = self.transaction.aside.crowded
 
         def fits(stream: Stream) -> bool:
             return (
                 stream.number in self.pending
+                and stream.number not in crowded
                 and (names is None or stream.name in names)
                 and offered.issuperset(stream.requires)
             )
@@ -176,7 +178,9 @@ class Desk:
         queues = [queue for _, queue in self.queues]
         if self.request.limit + self.request.prefetch <= 0:
             return [], Rooms(self.transaction, queues)
+        aside = self.transaction.aside
         for _ in range(TRIES):
+            size, number = aside.size, len(aside.tasks)
             rooms = Rooms(self.transaction, queues)
             fronts = self.fronts(rooms)
             chosen = choose(fronts, self.request, self.now)
@@ -185,7 +189,9 @@ class Desk:
                 self.finish(fronts)
                 self.lease(chosen)
                 return tasks, rooms
-            self.more = True  # others may be behind them
+            if aside.size == size:
+                break  # there is no room to pass over anything else
+            self.more = self.more or len(aside.tasks) > number  # others may be behind them
         return [], Rooms(self.transaction, queues)
 
     def finish(self, fronts: list[Front]) -> None:
@@ -203,6 +209,10 @@ class Desk:
         transaction, streams = self.transaction, self.transaction.catalog.streams
         given = transaction.many(GIVEN, "claim_read", to_json([head.id for head in chosen]))
         if len(given) < len(chosen):
+            known = {row.id for row in given}
+            for head in chosen:
+                if head.id not in known:
+                    transaction.aside.add(head.id, head.stream)
             return []
         settings = {queue.name: queue.settings for _, queue in self.queues}
         tasks = []
@@ -271,7 +281,7 @@ def claim(transaction: Transaction, request: ClaimRequest) -> Claimed:
     desk.bring_up_to_date()
     tasks, rooms = desk.give()
     rooms.save()
-    return Claimed(tasks, desk.next_due_in(rooms))
+    return transaction.aside.paced(Claimed(tasks, desk.next_due_in(rooms)))
 
 
 def given_before(transaction: Transaction, request: ClaimRequest) -> list[LeasedTask]:

@@ -125,14 +125,17 @@ def extend(transaction: Transaction, extensions: Sequence[Extension]) -> list[Ex
     return answers
 
 
-def take_back_expired(transaction: Transaction, until: Instant) -> list[str]:
-    """Tasks whose lease has ended by then run again, or have run too often."""
+def take_back_expired(transaction: Transaction, until: Instant) -> tuple[list[str], bool]:
+    """Tasks whose lease has ended by then run again, or have run too often. Answers as `lose`."""
     return lose(transaction, transaction.tasks("expired", until, RESCUE_BATCH, transaction.passed_over()))
 
 
-def lose(transaction: Transaction, rows: list[Row | UnreadableTask]) -> list[str]:
-    """These running tasks have lost their worker. Those that can't be read keep their lease, which has ended."""
+def lose(transaction: Transaction, rows: list[Row | UnreadableTask]) -> tuple[list[str], bool]:
+    """These running tasks have lost their worker: their ids, and whether the batch was full, so there may be more.
+
+    Those that can't be read keep their lease, which has ended. They count for the batch, too.
+    """
     records = Records(transaction)
     lost = lose_all(transaction, records, records.see(rows))
     records.flush()
-    return lost
+    return lost, len(rows) == RESCUE_BATCH

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
+from msgspec import Struct, structs
 
 from dibs.engines.aside import UNREADABLE, SetAside, problem_of
 
-__all__ = ["SPOILED", "Shape", "TaskShape", "is_spoiled", "text_or_bytes"]
+__all__ = ["SPOILED", "Shape", "TaskShape", "columns_of", "is_spoiled", "text_or_bytes"]
 
 Value = TypeVar("Value")
 
@@ -32,15 +33,26 @@ def text_or_bytes(stored: bytes) -> str | bytes:
         return stored
 
 
+def columns_of(value: object) -> tuple[Any, ...]:
+    """A row that has been read, as it is stored."""
+    if isinstance(value, Struct):
+        return structs.astuple(value)
+    return value if isinstance(value, tuple) else (value,)
+
+
 class Shape(Generic[Value]):
     """Rows of one kind. `what` they are, for people; their name is in the column `key`."""
 
-    def __init__(self, kind: type[Value], what: str, key: int = 0) -> None:
+    def __init__(
+        self, kind: type[Value], what: str, key: int = 0, decode: Callable[[str | bytes], list[Value]] | None = None
+    ) -> None:
         self.kind = kind
         self.what = what
         self.key = key
-        decoder: Any = msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
-        self.decode: Callable[[str | bytes], list[Value]] = decoder.decode
+        if decode is None:
+            decoder: Any = msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
+            decode = decoder.decode
+        self.decode: Callable[[str | bytes], list[Value]] = decode
         self.is_text = kind is str
 
     def one_by_one(self, rows: Sequence[tuple[Any, ...]], aside: SetAside) -> list[Value]:

@@ -8,6 +8,7 @@ has been judged is closed, one that has been weighed has its weight.
 from __future__ import annotations
 
 from itertools import islice
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -18,8 +19,7 @@ from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.errands import Done, Errand
 from dibs.engines.deciding.waiting import ANY_WEIGHT, judged, release
 from dibs.engines.sqlite.records import Records
-from dibs.engines.sqlite.shapes import SPOILED, Shape, is_spoiled
-from dibs.engines.sqlite.statements import row_by_row
+from dibs.engines.sqlite.shapes import Shape
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.values import Need
 
@@ -72,15 +72,16 @@ def follow_ends(transaction: Transaction, errands: list[Errand], most: int) -> D
 
 def incoming(snapshot: Snapshot, asked: str, most: int) -> tuple[list[Incoming], set[int]]:
     """Open edges that lead to some tasks, and the places of those to which one leads that can't be read."""
-    try:
-        return INCOMING.decode(snapshot.value("open_edges_to", asked, most)), set()
-    except SPOILED as error:
-        if not is_spoiled(error):
-            raise
-        rows = snapshot.each(row_by_row("open_edges_to"), (asked, most))
+
+    def one_by_one(rows: list[tuple[Any, ...]]) -> tuple[list[Incoming], set[int]]:
         found = INCOMING.one_by_one(rows, snapshot.aside)
         known = {(edge.position, edge.dependent, edge.slot) for edge in found}
         return found, {row[0] for row in rows if row[:3] not in known}
+
+    def together(text: str) -> tuple[list[Incoming], set[int]]:
+        return INCOMING.decode(text), set()
+
+    return snapshot.together_or_each(together, one_by_one, "open_edges_to", asked, most)
 
 
 def leave(transaction: Transaction, errands: list[Errand], most: int) -> Done:

@@ -93,8 +93,7 @@ def bury_workers(transaction: Transaction, absent: Iterable[str], until: Instant
     """
     gone = sorted(absent)
     asked = (to_json(gone), RESCUE_BATCH, transaction.passed_over())
-    lost = lose(transaction, transaction.tasks("running_of", *asked)) if gone else []
-    more = len(lost) == RESCUE_BATCH
+    lost, more = lose(transaction, transaction.tasks("running_of", *asked)) if gone else ([], False)
     # An absent worker with tasks left to take back stays on the list until the last one is.
     doomed = [] if more else gone
     found = msgspec.json.decode(transaction.value("expired_workers", until, to_json(doomed)), type=list[str])
