@@ -555,6 +555,32 @@ def test_queues(run: Run) -> None:
     run(test)
 
 
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+def test_streams(run: Run) -> None:
+    """Its tasks wait. It is read again once it may have been repaired, not by every transaction."""
+
+    async def test(store: Store) -> None:
+        (bad,) = await store.add(name="odd")
+        store.rows.set("streams", "name = 'odd'", requires="[")
+        store.rows.set("store", "true", generation=1000)
+        assert await store.claim() == []
+        assert store_of(store.engine).catalog.generation == 1000
+        store.rows.set("streams", "name = 'odd'", requires="[]")
+        assert [task.id for task in await store.claim()] == [bad]
+
+    run(test)
+
+
+def test_more_missing_streams_than_a_verb_is_repeated(run: Run) -> None:
+    async def test(store: Store) -> None:
+        for number, task_id in enumerate(await store.add(30)):
+            await store.spoil(task_id, stream=99_000 + number)
+        found = await store.engine.search(Query(limit=100))
+        assert [type(task) for task in found.tasks] == [UnreadableTask] * 30
+
+    run(test)
+
+
 def test_schedules(run: Run) -> None:
     async def test(store: Store) -> None:
         engine = store.engine

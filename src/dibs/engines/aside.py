@@ -26,6 +26,7 @@ __all__ = [
     "UNREADABLE",
     "Found",
     "SetAside",
+    "next_look",
     "problem_of",
     "readable",
     "state_or",
@@ -73,8 +74,6 @@ class SetAside:
         """Errands that are left to others."""
         self.crowded: set[int] = set()
         """Streams with tasks that could not be added any more: claims pass them over altogether."""
-        self.queues: dict[str, str] = {}
-        """Queues whose settings can't be read, and why: nothing is decided about their tasks."""
         self.streams: set[int] = set()
         """Streams that tasks name, and that are not there."""
         self.looked_at = 0.0
@@ -94,7 +93,7 @@ class SetAside:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to pass over."""
-        return not self.tasks and not self.errands and not self.crowded and not self.queues
+        return not self.tasks and not self.errands and not self.crowded
 
     @property
     def is_full(self) -> bool:
@@ -130,9 +129,9 @@ class SetAside:
         due_in = again if claimed.next_due_in is None else claimed.next_due_in
         return Claimed([], min(max(due_in, MOMENT), again))
 
-    def is_time(self) -> bool:
-        """Whether to look again at what was set aside. Errands are simply tried again."""
-        if self.is_empty or time.monotonic() < self.looked_at + LOOK_AGAIN:
+    def is_time(self, is_needed: bool = False) -> bool:
+        """Whether to look again at what was set aside, or at what else needs it. Errands are simply tried again."""
+        if (self.is_empty and not is_needed) or time.monotonic() < self.looked_at + LOOK_AGAIN:
             return False
         self.looked_at = time.monotonic()
         self.errands.clear()
@@ -144,6 +143,11 @@ class SetAside:
         """These can be read again, or are gone."""
         for task_id in ids:
             self.tasks.pop(task_id, None)
+
+
+def next_look() -> float:
+    """When to look again at what can't be read now, by the monotonic clock."""
+    return time.monotonic() + LOOK_AGAIN
 
 
 def problem_of(error: BaseException) -> str:

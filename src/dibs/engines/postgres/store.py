@@ -150,10 +150,9 @@ class Store:
         return await self.persist(attempt)
 
     async def catch_up(self, stale: Stale) -> None:
-        """Know what is there now; a stream that still is not never will be."""
+        """Know what is there now; streams that still are not never will be."""
         await self.refresh()
-        if stale.stream is not None and stale.stream not in self.catalog.streams:
-            self.aside.streams.add(stale.stream)
+        self.aside.streams.update(stream for stream in stale.streams if stream not in self.catalog.streams)
 
     async def read_catalog(self, connection: Connection) -> Catalog:
         found = await Catalog.read(connection, statement("catalog", self.schema), self.aside)
@@ -279,7 +278,7 @@ class Store:
 
     async def look_again(self) -> None:
         """What this process can't read may have been repaired, or be gone."""
-        if self.aside.is_time():
+        if self.aside.is_time(bool(self.catalog.unreadable)):
             await self.refresh()
             if self.aside.tasks:
                 await self.read(Snapshot.look_again, None)

@@ -78,6 +78,8 @@ class Snapshot:
 
     def records(self, rows: Iterable[Row]) -> list[TaskRecord]:
         """The records of those that can be read."""
+        rows = [*rows]
+        self.catalog.expect(row["stream"] for row in rows)
         return [record for row in rows if isinstance(record := self.read(row), TaskRecord)]
 
     async def look_again(self) -> None:
@@ -89,11 +91,14 @@ class Snapshot:
 
     async def find(self, ids: Sequence[str]) -> dict[str, Row]:
         """The rows of those tasks that exist, wherever they are."""
-        return {str(row["id"]): row for row in await self.rows("find", real_ids(ids))}
+        rows = await self.rows("find", real_ids(ids))
+        self.catalog.expect(row["stream"] for row in rows)
+        return {str(row["id"]): row for row in rows}
 
     async def tallies(self) -> list[tuple[str, int, str, int]]:
         """Every count that is not zero: what, stream, queue, n."""
         rows = await self.rows("tallies")
+        self.catalog.expect(row["stream"] for row in rows if row["stream"])
         return [tuple(row) for row in rows if not row["stream"] or self.knows(row["stream"])]
 
     def knows(self, stream: int) -> bool:

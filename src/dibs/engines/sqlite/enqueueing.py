@@ -51,7 +51,7 @@ class StoredKey(Struct, array_like=True, frozen=True):
     held_until: Instant
 
 
-KEYS = Shape(StoredKey, "key", key=1)
+KEYS = Shape(StoredKey, "key", 0, 1)
 key_decoder = msgspec.json.Decoder(str)
 states_decoder = msgspec.json.Decoder(list[tuple[str, object]])
 

@@ -41,7 +41,7 @@ class Turn(Struct, array_like=True, frozen=True):
     """There are tasks, but all of them are set aside."""
 
 
-HEADS = TaskShape(Head, "task", key=1)
+HEADS = TaskShape(Head, "task", 1)
 TAGS = Shape(tuple[int, str], "turn of tag")
 turns_decoder = msgspec.json.Decoder(list[Turn])
 

@@ -50,7 +50,7 @@ class Key(Struct, array_like=True, frozen=True):
 
 
 ENDED = Shape(Ended, "task")
-KEYS = Shape(Key, "key", key=2)
+KEYS = Shape(Key, "key", 1, 2)
 
 
 def cursor_of(transaction: Transaction, chore: str, kind: type[Cursor]) -> Cursor | None:

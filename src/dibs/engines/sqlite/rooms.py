@@ -45,7 +45,7 @@ class PartitionLoad(Struct, array_like=True, frozen=True):
     at: Instant | None
 
 
-BUCKETS = Shape(StoredBucket, "limit of", key=2)
+BUCKETS = Shape(StoredBucket, "limit of", 0, 1, 2)
 LOADS = Shape(PartitionLoad, "limit of partition")
 
 

@@ -31,6 +31,7 @@ class Fenced(Struct, array_like=True, frozen=True):
     key: int
     stream: int
     partition: str | None
+    id: str
 
 
 class Held(Struct, array_like=True, frozen=True):
@@ -38,10 +39,11 @@ class Held(Struct, array_like=True, frozen=True):
 
     key: int
     facts: str | None
+    id: str
 
 
-FENCED = Shape(Fenced, "lease at place")
-HELD = Shape(Held, "lease at place")
+FENCED = Shape(Fenced, "lease of task", 3)
+HELD = Shape(Held, "lease of task", 2)
 texts_decoder = msgspec.json.Decoder(list[str])
 
 

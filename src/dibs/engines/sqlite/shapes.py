@@ -41,14 +41,14 @@ def columns_of(value: object) -> tuple[Any, ...]:
 
 
 class Shape(Generic[Value]):
-    """Rows of one kind. `what` they are, for people; their name is in the column `key`."""
+    """Rows of one kind. `what` they are, for people; their name is in the columns `keys`."""
 
     def __init__(
-        self, kind: type[Value], what: str, key: int = 0, decode: Callable[[str | bytes], list[Value]] | None = None
+        self, kind: type[Value], what: str, *keys: int, decode: Callable[[str | bytes], list[Value]] | None = None
     ) -> None:
         self.kind = kind
         self.what = what
-        self.key = key
+        self.keys = keys or (0,)
         if decode is None:
             decoder: Any = msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
             decode = decoder.decode
@@ -66,7 +66,7 @@ class Shape(Generic[Value]):
         return found
 
     def set_aside(self, row: tuple[Any, ...], problem: str, aside: SetAside) -> None:
-        aside.tell(self.what, row[self.key], problem)
+        aside.tell(self.what, " ".join(str(row[key]) for key in self.keys), problem)
 
 
 class TaskShape(Shape[Value]):
@@ -74,5 +74,6 @@ class TaskShape(Shape[Value]):
 
     def set_aside(self, row: tuple[Any, ...], problem: str, aside: SetAside) -> None:
         super().set_aside(row, problem, aside)
-        if isinstance(row[self.key], str):
-            aside.add(row[self.key])
+        task_id = row[self.keys[0]]
+        if isinstance(task_id, str):
+            aside.add(task_id)

@@ -75,7 +75,7 @@ class StoredShare(Struct, array_like=True, frozen=True):
     pending: int
 
 
-SHARES = Shape(StoredShare, "share", key=1)
+SHARES = Shape(StoredShare, "share", 1)
 
 
 def clock_of(snapshot: Snapshot, queue: str) -> tuple[int, int]:

@@ -88,7 +88,9 @@ class Store:
         except BaseException as error:
             self.presence.close()
             writer.close()
-            self.files.unpin()
+            self.files.forget_log()
+            if not self.read_only:  # then it is known already, and stays so
+                self.files.unpin()
             if isinstance(error, OSError):
                 what = f"what lies beside {self.path} can't be used: {error.strerror} ({error.filename})."
                 raise StoreUnavailable(what) from error
@@ -150,6 +152,7 @@ class Store:
                 self.begin(writer)
             except BaseException:
                 writer.close()
+                self.files.forget_log()
                 raise
         return writer
 

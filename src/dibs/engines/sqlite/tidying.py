@@ -34,8 +34,8 @@ class StoredShare(Struct, array_like=True, frozen=True):
     idle: int
 
 
-BUCKETS = Shape(StoredBucket, "limit of", key=2)
-SHARES = Shape(StoredShare, "share", key=1)
+BUCKETS = Shape(StoredBucket, "limit of", 0, 1, 2)
+SHARES = Shape(StoredShare, "share", 0, 1)
 
 
 def prune_buckets(transaction: Transaction) -> Step:

@@ -43,7 +43,7 @@ class Edge(Struct, array_like=True, frozen=True):
     prerequisite: str
 
 
-INCOMING = Shape(Incoming, "edge of task", key=1)
+INCOMING = Shape(Incoming, "edge of task", 1)
 EDGES = Shape(Edge, "edge of task")
 HEIRS = Shape(tuple[str, int], "edge to task")
 NEEDS = Shape(tuple[str, str, Rule, int], "edge of task")
