@@ -190,7 +190,7 @@ def unreadable_task(
 
 
 def made_at(task_id: str) -> Instant:
-    """When a task was made, as its id tells; 0 if its id was chosen by somebody who did not say."""
+    """When a task was made, as its id tells; 0 if the id is not a UUIDv7."""
     try:
         made = UUID(task_id)
     except ValueError:

@@ -26,6 +26,7 @@ __all__ = ["DURABILITY", "check"]
 SAFETY = ("fsync", "full_page_writes", "synchronous_commit")
 OLDEST = 10_000
 CHUNK = 1000
+RECENT_MINUTES = 60
 LOWEST_ID = "00000000-0000-0000-0000-000000000000"
 HIGHEST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 DURABILITY = "Acknowledged tasks are in PostgreSQL's log on disk, and survive what the server and its replicas survive."
@@ -52,7 +53,8 @@ async def unreadable_rows(snapshot: Snapshot, full: bool) -> list[Finding]:
     await schedules(look)
     await chores(look)
     await audit(look, OLDEST)
-    await stats(look, None, 0, look.now // MINUTE)
+    minute = look.now // MINUTE
+    await stats(look, None, 0 if full else minute - RECENT_MINUTES, minute)
     for _ in readable(found, "errand", await look.rows("first_errands", OLDEST), decode_errand):
         pass
     if full:
