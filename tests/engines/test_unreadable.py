@@ -19,7 +19,7 @@ from dibs.core.settings import Limit, QueueSettings
 from dibs.core.states import State
 from dibs.core.task import Edit, Lease, LeasedTask, NewTask, Outcome, Settlement, TaskRecord
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
-from dibs.engines import aside
+from dibs.engines import unreadable
 from dibs.engines.base import Engine
 from dibs.engines.open import open_engine
 from dibs.engines.postgres.engine import PostgresEngine
@@ -134,7 +134,9 @@ class Store:
 
     async def problems(self) -> list[str]:
         found = await self.engine.check(full=True)
-        return [finding.detail for finding in found if finding.title == aside.TITLE and finding.level is Level.ERROR]
+        return [
+            finding.detail for finding in found if finding.title == unreadable.TITLE and finding.level is Level.ERROR
+        ]
 
 
 JSON = {"facts", "progress", "args", "result", "settings", "record", "entry", "errand"}
@@ -154,7 +156,7 @@ def store_of(engine: Engine) -> Any:
 @pytest.fixture(params=ENGINES)
 def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Runs a test on a store of each engine. What is set aside is looked at again at once."""
-    monkeypatch.setattr(aside, "LOOK_AGAIN", 0.0)
+    monkeypatch.setattr(unreadable, "LOOK_AGAIN", 0.0)
     with damaged(request.param, tmp_path) as rows:
 
         async def go(test: Callable[[Store], Awaitable[None]]) -> None:
@@ -418,8 +420,8 @@ def test_one_that_has_ended_slows_down_no_claim(run: Run) -> None:
 @pytest.mark.parametrize("settings", [QueueSettings(), QueueSettings(max_concurrent=100)], ids=["plain", "limited"])
 def test_more_than_are_remembered(run: Run, monkeypatch: pytest.MonkeyPatch, settings: QueueSettings) -> None:
     """Their kind is passed over as a whole, all others flow, and nobody claims again without a pause."""
-    monkeypatch.setattr(aside, "LOOK_AGAIN", 1000.0)
-    monkeypatch.setattr(aside, "MOST", 10)
+    monkeypatch.setattr(unreadable, "LOOK_AGAIN", 1000.0)
+    monkeypatch.setattr(unreadable, "MAX_ROWS", 10)
 
     async def test(store: Store) -> None:
         await store.engine.set_queue("default", settings, expected=0, now=store.now)
@@ -428,8 +430,8 @@ def test_more_than_are_remembered(run: Run, monkeypatch: pytest.MonkeyPatch, set
         store.rows.set("tasks", f"id <= '{bad[-1]}'", facts=store.rows.json(NEWER))
         assert [task.id for task in await store.claim(3)] == good
         waits = [(await claim_once(store)).next_due_in for _ in range(3)]
-        assert all(wait is not None and aside.MOMENT <= wait <= 1000 * SECOND for wait in waits), waits
-        monkeypatch.setattr(aside, "LOOK_AGAIN", 0.0)
+        assert all(wait is not None and unreadable.MOMENT <= wait <= 1000 * SECOND for wait in waits), waits
+        monkeypatch.setattr(unreadable, "LOOK_AGAIN", 0.0)
         store.rows.set("tasks", f"id <= '{bad[-1]}'", facts=store.rows.json('{"priority":90}'))
         assert [task.id for task in await store.claim(40)] == bad
 

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from dibs.core.graph import Rule
 from dibs.core.states import State
 from dibs.core.times import MINUTE
-from dibs.engines.aside import Found, readable
 from dibs.engines.deciding.errands import decode_errand
 from dibs.engines.postgres.catalog import Catalog
 from dibs.engines.postgres.housekeeping import chores
@@ -19,6 +18,7 @@ from dibs.engines.postgres.symptoms import server_findings, store_findings
 from dibs.engines.postgres.transaction import Snapshot
 from dibs.engines.postgres.waiting import known_rule
 from dibs.engines.postgres.working import workers
+from dibs.engines.unreadable import UnreadableReport, readable
 from dibs.engines.values import Finding, Level
 
 __all__ = ["DURABILITY", "check"]
@@ -45,7 +45,7 @@ async def check(snapshot: Snapshot, full: bool) -> list[Finding]:
 
 async def unreadable_rows(snapshot: Snapshot, full: bool) -> list[Finding]:
     """What can't be read, and is set aside: in small tables, and among the oldest unfinished tasks, or all of them."""
-    found = Found()
+    found = UnreadableReport()
     catalog = await Catalog.read(snapshot.connection, statement("catalog", snapshot.schema), found)
     look = Snapshot(snapshot.connection, snapshot.schema, catalog, snapshot.now)
     await read_tasks(look, full)

@@ -16,8 +16,8 @@ from msgspec import Struct
 from dibs.core.priority import Ranking, rank
 from dibs.core.settings import QueueSettings
 from dibs.core.task import NewTask, QueueState, TaskRecord
-from dibs.engines.aside import UNREADABLE, SetAside, problem_of
 from dibs.engines.postgres.pool import Connection
+from dibs.engines.unreadable import UNREADABLE, UnreadableRows, problem_of
 
 __all__ = ["MIXED", "Catalog", "Missing", "Queue", "Stale", "Stream", "StreamKey", "band_of", "band_of_record"]
 
@@ -93,7 +93,7 @@ NO_QUEUE = QueueSettings()
 class Catalog:
     """All queues and streams as of one generation."""
 
-    def __init__(self, aside: SetAside, generation: int = -1) -> None:
+    def __init__(self, aside: UnreadableRows, generation: int = -1) -> None:
         self.aside = aside
         self.generation = generation
         self.queues: dict[str, Queue] = {}
@@ -106,7 +106,7 @@ class Catalog:
         self.guarded: list[str] = []
 
     @classmethod
-    async def read(cls, connection: Connection, statement: str, aside: SetAside) -> Catalog:
+    async def read(cls, connection: Connection, statement: str, aside: UnreadableRows) -> Catalog:
         row = await connection.fetchrow(statement)
         found = cls(aside, row["generation"])
         for name, state, settings, epoch in row["queues"] or ():
@@ -114,7 +114,7 @@ class Catalog:
                 found.queues[name] = Queue(name, QueueState(state), settings_decoder.decode(settings), int(epoch))
             except UNREADABLE as error:
                 found.unreadable[name] = problem_of(error)
-                aside.tell("queue", name, found.unreadable[name])
+                aside.log_once("queue", name, found.unreadable[name])
         for number, queue, name, requires, lane, epoch, fair, band, retired in row["streams"] or ():
             found.add(Stream(number, queue, name, tuple(requires), lane, epoch, fair, band, retired))
         guarded = {queue.name for queue in found.queues.values() if queue.is_guarded}

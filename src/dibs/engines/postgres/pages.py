@@ -161,6 +161,6 @@ class Pages:
     def head_of(self, row: Row) -> Head:
         head = Head(row["rank"], str(row["id"]), row["ready_at"], row["stream"], row["partition"])
         if row["ready_at"] is None:
-            self.snapshot.aside.tell("task", head.id, "it is pending, but not since when")
-            self.snapshot.aside.add(head.id, head.stream)
+            self.snapshot.aside.log_once("task", head.id, "it is pending, but not since when")
+            self.snapshot.aside.skip_task(head.id, head.stream)
         return head

@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from dibs.core.settings import QueueSettings
 from dibs.core.times import Instant
-from dibs.engines.aside import SetAside
 from dibs.engines.deciding.encoding import encode
 from dibs.engines.postgres.aftermath import conclude
 from dibs.engines.postgres.bells import Bells
@@ -29,6 +28,7 @@ from dibs.engines.postgres.readers import Readiness, lag_finding, out_of_reach
 from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.transaction import Snapshot, Transaction
+from dibs.engines.unreadable import UnreadableRows
 from dibs.engines.values import Finding, Level
 from dibs.errors import StoreBusy, StoreError, StoreMismatch
 
@@ -76,7 +76,7 @@ class ConnectionLost(Exception):
 class Store:
     """An open store, on the loop that opened it."""
 
-    def __init__(self, address: Address, aside: SetAside) -> None:
+    def __init__(self, address: Address, aside: UnreadableRows) -> None:
         self.address = address
         self.aside = aside
         self.schema = address.schema
@@ -278,7 +278,7 @@ class Store:
 
     async def look_again(self) -> None:
         """What this process can't read may have been repaired, or be gone."""
-        if self.aside.is_time(bool(self.catalog.unreadable)):
+        if self.aside.start_recheck(bool(self.catalog.unreadable)):
             await self.refresh()
             if self.aside.tasks:
                 await self.read(Snapshot.look_again, None)

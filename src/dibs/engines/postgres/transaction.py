@@ -10,7 +10,6 @@ from dibs.core.settings import QueueSettings
 from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.core.times import Instant
-from dibs.engines.aside import UNREADABLE, SetAside, problem_of, unreadable_queue, unreadable_task
 from dibs.engines.deciding.encoding import encode
 from dibs.engines.deciding.errands import Errand
 from dibs.engines.deciding.transaction import topics_of
@@ -18,6 +17,7 @@ from dibs.engines.postgres.catalog import Catalog, Missing, Queue, StreamKey, ba
 from dibs.engines.postgres.pool import Connection
 from dibs.engines.postgres.rows import Row, columns, real_ids, record_of
 from dibs.engines.postgres.statements import statement
+from dibs.engines.unreadable import UNREADABLE, UnreadableRows, problem_of, unreadable_queue, unreadable_task
 from dibs.engines.values import AuditEntry, Counter, UnreadableTask
 
 __all__ = ["Snapshot", "Transaction", "set_aside"]
@@ -27,10 +27,10 @@ def set_aside(catalog: Catalog, row: Row, error: Exception) -> UnreadableTask:
     """A task that can't be read is told of, and passed over from now on unless it has ended."""
     stream, problem = catalog.streams.get(row["stream"]), problem_of(error)
     if stream is None or stream.queue not in catalog.unreadable:  # which has been told of
-        catalog.aside.tell("task", row["id"], problem)
+        catalog.aside.log_once("task", row["id"], problem)
     ended = row["finished_at"] is not None
     if not ended:
-        catalog.aside.add(str(row["id"]), row["stream"])
+        catalog.aside.skip_task(str(row["id"]), row["stream"])
     return unreadable_task(row["id"], stream, row["state"], ended, row["worker"], problem)
 
 
@@ -57,7 +57,7 @@ class Snapshot:
         return await self.connection.fetchval(statement(name, self.schema), *parameters)
 
     @property
-    def aside(self) -> SetAside:
+    def aside(self) -> UnreadableRows:
         """What this process can't read."""
         return self.catalog.aside
 

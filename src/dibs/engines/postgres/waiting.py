@@ -58,7 +58,7 @@ def known_rule(snapshot: Snapshot, edge: Row) -> bool:
     """Whether this version knows the rule of an edge."""
     if edge["rule"] in RULES:
         return True
-    snapshot.aside.tell("edge of task", edge["dependent"], f"nobody here knows its rule {edge['rule']!r}")
+    snapshot.aside.log_once("edge of task", edge["dependent"], f"nobody here knows its rule {edge['rule']!r}")
     return False
 
 

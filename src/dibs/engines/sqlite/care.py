@@ -9,7 +9,6 @@ from typing import Any
 
 from dibs.core.states import State
 from dibs.core.times import MINUTE
-from dibs.engines.aside import Found, readable
 from dibs.engines.deciding.errands import decode_errand
 from dibs.engines.sqlite.catalog import Catalog
 from dibs.engines.sqlite.connections import connect, connect_to_read, is_read_only, resting_state
@@ -25,6 +24,7 @@ from dibs.engines.sqlite.transaction import Snapshot
 from dibs.engines.sqlite.waiting import NEEDS
 from dibs.engines.sqlite.workflows import workflows
 from dibs.engines.sqlite.working import workers
+from dibs.engines.unreadable import UnreadableReport, readable
 from dibs.engines.values import Finding, Level, Query, UnreadableTask
 from dibs.errors import StoreBusy, UsageError
 
@@ -61,7 +61,7 @@ def writable(read_only: bool) -> Iterator[Finding]:
 
 def unreadable_rows(snapshot: Snapshot, full: bool) -> Iterator[Finding]:
     """What can't be read, and is set aside: in small tables, and among the oldest unfinished tasks, or all of them."""
-    found = Found()
+    found = UnreadableReport()
     look = Snapshot(snapshot.connection, Catalog(found), snapshot.now)
     look.refresh()
     for row in newest_first(look, Query()) if full else oldest(look):

@@ -18,8 +18,8 @@ from dibs.core.priority import Ranking, rank
 from dibs.core.settings import QueueSettings
 from dibs.core.task import QueueState
 from dibs.core.times import Instant
-from dibs.engines.aside import UNREADABLE, SetAside, next_look, problem_of
-from dibs.engines.sqlite.shapes import Shape
+from dibs.engines.sqlite.shapes import RowDecoder
+from dibs.engines.unreadable import UNREADABLE, UnreadableRows, next_look, problem_of
 
 if TYPE_CHECKING:
     from dibs.engines.sqlite.transaction import Snapshot
@@ -74,8 +74,8 @@ class StoredStream(Struct, array_like=True):
 StreamKey = tuple[str, str, tuple[str, ...], int, int, bool]
 """Queue, name, requires, lane, epoch, fair."""
 
-QUEUES = Shape(StoredQueue, "queue")
-STREAMS = Shape(StoredStream, "stream")
+QUEUES = RowDecoder(StoredQueue, "queue")
+STREAMS = RowDecoder(StoredStream, "stream")
 settings_decoder = msgspec.json.Decoder(QueueSettings)
 names_decoder = msgspec.json.Decoder(tuple[str, ...])
 
@@ -102,8 +102,8 @@ def stream_from(stored: StoredStream) -> Stream:
 class Catalog:
     """All queues and streams as of one generation."""
 
-    def __init__(self, aside: SetAside | None = None) -> None:
-        self.aside = aside or SetAside()
+    def __init__(self, aside: UnreadableRows | None = None) -> None:
+        self.aside = aside or UnreadableRows()
         self.forget()
 
     def forget(self) -> None:
@@ -130,13 +130,13 @@ class Catalog:
             except UNREADABLE as error:
                 self.read_again_at = next_look()
                 self.unreadable[queue.name] = problem_of(error)
-                self.aside.tell("queue", queue.name, self.unreadable[queue.name])
+                self.aside.log_once("queue", queue.name, self.unreadable[queue.name])
         for stream in snapshot.many(STREAMS, "streams"):
             try:
                 self.add(stream_from(stream))
             except UNREADABLE as error:
                 self.read_again_at = next_look()
-                self.aside.tell("stream", stream.number, problem_of(error))
+                self.aside.log_once("stream", stream.number, problem_of(error))
         self.generation = generation
 
     def add(self, stream: Stream) -> None:

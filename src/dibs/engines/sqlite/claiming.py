@@ -15,7 +15,6 @@ from dibs.core.settings import FALLBACK, QueueSettings
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, QueueState
 from dibs.core.times import Duration, Instant
-from dibs.engines.aside import UNREADABLE, problem_of
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.facts import decode_facts
 from dibs.engines.sqlite.aftermath import resume
@@ -25,8 +24,9 @@ from dibs.engines.sqlite.gating import let_forward, next_opening, open_refilled
 from dibs.engines.sqlite.heads import Head
 from dibs.engines.sqlite.records import Records
 from dibs.engines.sqlite.rooms import Rooms
-from dibs.engines.sqlite.shapes import Shape, TaskShape
+from dibs.engines.sqlite.shapes import RowDecoder, TaskDecoder
 from dibs.engines.sqlite.transaction import Transaction
+from dibs.engines.unreadable import UNREADABLE, problem_of
 from dibs.engines.values import Claimed, ClaimRequest, Counter
 
 __all__ = ["claim"]
@@ -54,8 +54,8 @@ class Given(Struct, array_like=True, frozen=True):
 TRIES = 50
 """How often one claim chooses again because what it has chosen can't be read."""
 
-GIVEN = TaskShape(Given, "task")
-PARTITIONS = Shape(str, "partition")
+GIVEN = TaskDecoder(Given, "task")
+PARTITIONS = RowDecoder(str, "partition")
 
 due_decoder = msgspec.json.Decoder(list[Due])
 texts_decoder = msgspec.json.Decoder(list[str])
@@ -212,7 +212,7 @@ class Desk:
             known = {row.id for row in given}
             for head in chosen:
                 if head.id not in known:
-                    transaction.aside.add(head.id, head.stream)
+                    transaction.aside.skip_task(head.id, head.stream)
             return []
         settings = {queue.name: queue.settings for _, queue in self.queues}
         tasks = []

@@ -16,7 +16,6 @@ from dibs.core.settings import resolve
 from dibs.core.states import ENDED, State
 from dibs.core.task import NewTask, QueueState
 from dibs.core.times import Instant
-from dibs.engines.aside import state_or
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.enqueueing import (
     HeldKey,
@@ -30,9 +29,10 @@ from dibs.engines.deciding.facts import facts_for, partition_key
 from dibs.engines.deciding.waiting import end
 from dibs.engines.sqlite.catalog import Queue
 from dibs.engines.sqlite.records import Records
-from dibs.engines.sqlite.shapes import Shape
+from dibs.engines.sqlite.shapes import RowDecoder
 from dibs.engines.sqlite.transaction import ROWS, Transaction
 from dibs.engines.sqlite.waiting import inherit_anew
+from dibs.engines.unreadable import state_or
 from dibs.engines.values import Counter, EnqueueAnswer, EnqueueOutcome, NewWorkflow, work_topic
 
 __all__ = ["enqueue", "store"]
@@ -51,7 +51,7 @@ class StoredKey(Struct, array_like=True, frozen=True):
     held_until: Instant
 
 
-KEYS = Shape(StoredKey, "key", 0, 1)
+KEYS = RowDecoder(StoredKey, "key", 0, 1)
 key_decoder = msgspec.json.Decoder(str)
 states_decoder = msgspec.json.Decoder(list[tuple[str, object]])
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from dibs.core.times import Instant
-from dibs.engines.sqlite.shapes import SPOILED, Shape, TaskShape, is_spoiled
+from dibs.engines.sqlite.shapes import BATCH_ERRORS, RowDecoder, TaskDecoder, is_spoiled
 from dibs.engines.sqlite.statements import row_by_row
 from dibs.engines.sqlite.transaction import Snapshot
 
@@ -41,8 +41,8 @@ class Turn(Struct, array_like=True, frozen=True):
     """There are tasks, but all of them are set aside."""
 
 
-HEADS = TaskShape(Head, "task", 1)
-TAGS = Shape(tuple[int, str], "turn of tag")
+HEADS = TaskDecoder(Head, "task", 1)
+TAGS = RowDecoder(tuple[int, str], "turn of tag")
 turns_decoder = msgspec.json.Decoder(list[Turn])
 
 SMALL_CHUNK = 8
@@ -117,7 +117,7 @@ def read_some_turns(
     if not snapshot.aside.tasks:
         try:
             turns = turns_decoder.decode(snapshot.value("read_turns", *asked))
-        except SPOILED as error:
+        except BATCH_ERRORS as error:
             if not is_spoiled(error):
                 raise
         else:

@@ -14,12 +14,12 @@ from msgspec.json import decode
 
 from dibs.core.states import State
 from dibs.core.times import DAY, Duration, Instant
-from dibs.engines.aside import readable
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.errands import Errand, What
-from dibs.engines.sqlite.shapes import Shape
+from dibs.engines.sqlite.shapes import RowDecoder
 from dibs.engines.sqlite.statements import row_by_row, statement
 from dibs.engines.sqlite.transaction import Transaction
+from dibs.engines.unreadable import readable
 
 __all__ = ["CHORE_BATCH", "Step", "cursor_of", "prune_dead", "prune_finished", "prune_keys", "save_last"]
 
@@ -49,8 +49,8 @@ class Key(Struct, array_like=True, frozen=True):
     free: int
 
 
-ENDED = Shape(Ended, "task")
-KEYS = Shape(Key, "key", 1, 2)
+ENDED = RowDecoder(Ended, "task")
+KEYS = RowDecoder(Key, "key", 1, 2)
 
 
 def cursor_of(transaction: Transaction, chore: str, kind: type[Cursor]) -> Cursor | None:

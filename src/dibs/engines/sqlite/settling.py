@@ -18,7 +18,7 @@ from dibs.engines.deciding.errands import Errand, What
 from dibs.engines.deciding.settling import Part, held_answer, lose_all, settle_one, without_repeats
 from dibs.engines.sqlite.records import Records
 from dibs.engines.sqlite.rows import Row
-from dibs.engines.sqlite.shapes import Shape
+from dibs.engines.sqlite.shapes import RowDecoder
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.values import ExtendAnswer, ExtendOutcome, Extension, SettleOutcome, UnreadableTask
 
@@ -42,8 +42,8 @@ class Held(Struct, array_like=True, frozen=True):
     id: str
 
 
-FENCED = Shape(Fenced, "lease of task", 3)
-HELD = Shape(Held, "lease of task", 2)
+FENCED = RowDecoder(Fenced, "lease of task", 3)
+HELD = RowDecoder(Held, "lease of task", 2)
 texts_decoder = msgspec.json.Decoder(list[str])
 
 

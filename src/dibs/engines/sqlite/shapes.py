@@ -9,13 +9,13 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Struct, structs
 
-from dibs.engines.aside import UNREADABLE, SetAside, problem_of
+from dibs.engines.unreadable import UNREADABLE, UnreadableRows, problem_of
 
-__all__ = ["SPOILED", "Shape", "TaskShape", "columns_of", "is_spoiled", "text_or_bytes"]
+__all__ = ["BATCH_ERRORS", "RowDecoder", "TaskDecoder", "columns_of", "is_spoiled", "text_or_bytes"]
 
 Value = TypeVar("Value")
 
-SPOILED = (msgspec.DecodeError, sqlite3.OperationalError)
+BATCH_ERRORS = (msgspec.DecodeError, sqlite3.OperationalError)
 """What reading rows together raises if one of them is not as it should be, among other things: see `is_spoiled`."""
 
 
@@ -40,7 +40,7 @@ def columns_of(value: object) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-class Shape(Generic[Value]):
+class RowDecoder(Generic[Value]):
     """Rows of one kind. `what` they are, for people; their name is in the columns `keys`."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Shape(Generic[Value]):
         self.decode: Callable[[str | bytes], list[Value]] = decode
         self.is_text = kind is str
 
-    def one_by_one(self, rows: Sequence[tuple[Any, ...]], aside: SetAside) -> list[Value]:
+    def one_by_one(self, rows: Sequence[tuple[Any, ...]], aside: UnreadableRows) -> list[Value]:
         """Those that can be read; the others are told of."""
         found = []
         for row in rows:
@@ -65,15 +65,15 @@ class Shape(Generic[Value]):
                 self.set_aside(row, problem_of(error), aside)
         return found
 
-    def set_aside(self, row: tuple[Any, ...], problem: str, aside: SetAside) -> None:
-        aside.tell(self.what, " ".join(str(row[key]) for key in self.keys), problem)
+    def set_aside(self, row: tuple[Any, ...], problem: str, aside: UnreadableRows) -> None:
+        aside.log_once(self.what, " ".join(str(row[key]) for key in self.keys), problem)
 
 
-class TaskShape(Shape[Value]):
+class TaskDecoder(RowDecoder[Value]):
     """Rows of unfinished tasks: those that can't be read are passed over from now on."""
 
-    def set_aside(self, row: tuple[Any, ...], problem: str, aside: SetAside) -> None:
+    def set_aside(self, row: tuple[Any, ...], problem: str, aside: UnreadableRows) -> None:
         super().set_aside(row, problem, aside)
         task_id = row[self.keys[0]]
         if isinstance(task_id, str):
-            aside.add(task_id)
+            aside.skip_task(task_id)

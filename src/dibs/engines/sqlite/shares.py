@@ -16,7 +16,7 @@ from msgspec import Struct
 from dibs.core.fairness import next_tag, start_tag
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.sqlite.catalog import Queue, Stream
-from dibs.engines.sqlite.shapes import Shape
+from dibs.engines.sqlite.shapes import RowDecoder
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.values import TenantRecord
 
@@ -75,7 +75,7 @@ class StoredShare(Struct, array_like=True, frozen=True):
     pending: int
 
 
-SHARES = Shape(StoredShare, "share", 1)
+SHARES = RowDecoder(StoredShare, "share", 1)
 
 
 def clock_of(snapshot: Snapshot, queue: str) -> tuple[int, int]:

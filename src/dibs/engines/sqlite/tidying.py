@@ -8,7 +8,7 @@ from dibs.core.limits import Bucket, Scope, limit_of, refill
 from dibs.core.times import Instant
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.sqlite.pruning import CHORE_BATCH, Step, cursor_of, save_last
-from dibs.engines.sqlite.shapes import Shape
+from dibs.engines.sqlite.shapes import RowDecoder
 from dibs.engines.sqlite.statements import row_by_row
 from dibs.engines.sqlite.transaction import Transaction
 
@@ -34,8 +34,8 @@ class StoredShare(Struct, array_like=True, frozen=True):
     idle: int
 
 
-BUCKETS = Shape(StoredBucket, "limit of", 0, 1, 2)
-SHARES = Shape(StoredShare, "share", 0, 1)
+BUCKETS = RowDecoder(StoredBucket, "limit of", 0, 1, 2)
+SHARES = RowDecoder(StoredShare, "share", 0, 1)
 
 
 def prune_buckets(transaction: Transaction) -> Step:

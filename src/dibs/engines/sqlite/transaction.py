@@ -12,21 +12,21 @@ from dibs.core.settings import QueueSettings
 from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.core.times import Instant
-from dibs.engines.aside import (
-    UNREADABLE,
-    SetAside,
-    problem_of,
-    readable,
-    unreadable_queue,
-    unreadable_task,
-)
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.errands import Errand
 from dibs.engines.deciding.transaction import topics_of
 from dibs.engines.sqlite.catalog import Catalog, Queue, Stream, StreamKey
 from dibs.engines.sqlite.rows import Row, decode_rows, record_of, row_from
-from dibs.engines.sqlite.shapes import SPOILED, Shape, columns_of, is_spoiled, text_or_bytes
+from dibs.engines.sqlite.shapes import BATCH_ERRORS, RowDecoder, columns_of, is_spoiled, text_or_bytes
 from dibs.engines.sqlite.statements import row_by_row, statement
+from dibs.engines.unreadable import (
+    UNREADABLE,
+    UnreadableRows,
+    problem_of,
+    readable,
+    unreadable_queue,
+    unreadable_task,
+)
 from dibs.engines.values import AuditEntry, Counter, UnreadableTask
 
 __all__ = ["ROWS", "Snapshot", "Transaction"]
@@ -41,9 +41,9 @@ Value = TypeVar("Value")
 Key = int | str
 Stored = list[tuple[Any, ...]]
 
-TALLIES = Shape(tuple[str, int | str, int], "count of")
-PENDING = Shape(tuple[int, int], "count of pending tasks in stream")
-DOCUMENTS = Shape(tuple[int | str, str], "")
+TALLIES = RowDecoder(tuple[str, int | str, int], "count of")
+PENDING = RowDecoder(tuple[int, int], "count of pending tasks in stream")
+DOCUMENTS = RowDecoder(tuple[int | str, str], "")
 """Names, and what is kept under them as JSON."""
 
 
@@ -71,25 +71,29 @@ class Snapshot:
     # Rows that may not be what they should: read together if all are, and one by one if not.
 
     @property
-    def aside(self) -> SetAside:
+    def aside(self) -> UnreadableRows:
         """What this process can't read."""
         return self.catalog.aside
 
-    def many(self, shape: Shape[Value], name: str, *parameters: Any) -> list[Value]:
+    def many(self, decoder: RowDecoder[Value], name: str, *parameters: Any) -> list[Value]:
         """The rows that the statement `name` gathers, but for those that can't be read."""
-        return self.together_or_each(shape.decode, lambda rows: shape.one_by_one(rows, self.aside), name, *parameters)
+        return self.together_or_each(
+            decoder.decode, lambda rows: decoder.one_by_one(rows, self.aside), name, *parameters
+        )
 
-    def page(self, shape: Shape[Value], name: str, *parameters: Any) -> tuple[list[Value], tuple[Any, ...] | None]:
+    def page(
+        self, decoder: RowDecoder[Value], name: str, *parameters: Any
+    ) -> tuple[list[Value], tuple[Any, ...] | None]:
         """Like `many`, where the last parameter is how many; and the last row as it is stored, if there may be more.
 
         That one is what the next page begins after, whether or not it can be read.
         """
 
         def one_by_one(rows: Stored) -> tuple[list[Value], tuple[Any, ...] | None]:
-            return shape.one_by_one(rows, self.aside), rows[-1] if len(rows) == parameters[-1] else None
+            return decoder.one_by_one(rows, self.aside), rows[-1] if len(rows) == parameters[-1] else None
 
         def together(text: str) -> tuple[list[Value], tuple[Any, ...] | None]:
-            found = shape.decode(text)
+            found = decoder.decode(text)
             return found, columns_of(found[-1]) if len(found) == parameters[-1] else None
 
         return self.together_or_each(together, one_by_one, name, *parameters)
@@ -100,7 +104,7 @@ class Snapshot:
         """What `together` makes of the JSON that the statement `name` gives, or `one_by_one` of its rows."""
         try:
             return together(self.value(name, *parameters))
-        except SPOILED as error:
+        except BATCH_ERRORS as error:
             if not is_spoiled(error):
                 raise
         return one_by_one(self.each(row_by_row(name), parameters))
@@ -117,8 +121,8 @@ class Snapshot:
         self, what: str, decode: Callable[[str | bytes], Value], name: str, *parameters: Any
     ) -> Iterator[tuple[Key, Value]]:
         """What the statement `name` gives as names and JSON, but for what can't be read."""
-        shape = Shape(DOCUMENTS.kind, what, decode=DOCUMENTS.decode)
-        return readable(self.aside, what, self.many(shape, name, *parameters), decode)
+        decoder = RowDecoder(DOCUMENTS.kind, what, decode=DOCUMENTS.decode)
+        return readable(self.aside, what, self.many(decoder, name, *parameters), decode)
 
     def tasks(self, name: str, *parameters: Any) -> list[Row | UnreadableTask]:
         """The rows of tasks that the statement `name` gathers."""
@@ -144,9 +148,9 @@ class Snapshot:
         """A task that can't be read is told of, and passed over from now on unless it has ended."""
         found = self.catalog.streams.get(stream) if isinstance(stream, int) else None
         if found is None or found.queue not in self.catalog.unreadable:  # which has been told of
-            self.aside.tell("task", task_id, problem)
+            self.aside.log_once("task", task_id, problem)
         if isinstance(task_id, str) and not ended:
-            self.aside.add(task_id, stream)
+            self.aside.skip_task(task_id, stream)
         return unreadable_task(task_id, found, state, ended, worker, problem)
 
     def read(self, row: Row | UnreadableTask) -> TaskRecord | UnreadableTask:
@@ -174,7 +178,7 @@ class Snapshot:
         asked = to_json(ids)
         try:
             return {row.id: row for place in self.row("find", asked) for row in decode_rows(place)}
-        except SPOILED as error:
+        except BATCH_ERRORS as error:
             if not is_spoiled(error):
                 raise
             rows = [self.row_from(columns) for columns in self.each(statement("find_each"), (asked,))]
@@ -186,7 +190,7 @@ class Snapshot:
 
     def look_again(self) -> None:
         """What was set aside may have been repaired, or be gone."""
-        if self.aside.is_time():
+        if self.aside.start_recheck():
             ids = list(self.aside.tasks)
             self.aside.forget(ids)
             self.records(self.find(ids).values())  # sets those aside that still can't be read

@@ -19,7 +19,7 @@ from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.errands import Done, Errand
 from dibs.engines.deciding.waiting import ANY_WEIGHT, judged, release
 from dibs.engines.sqlite.records import Records
-from dibs.engines.sqlite.shapes import Shape
+from dibs.engines.sqlite.shapes import RowDecoder
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.values import Need
 
@@ -43,10 +43,10 @@ class Edge(Struct, array_like=True, frozen=True):
     prerequisite: str
 
 
-INCOMING = Shape(Incoming, "edge of task", 1)
-EDGES = Shape(Edge, "edge of task")
-HEIRS = Shape(tuple[str, int], "edge to task")
-NEEDS = Shape(tuple[str, str, Rule, int], "edge of task")
+INCOMING = RowDecoder(Incoming, "edge of task", 1)
+EDGES = RowDecoder(Edge, "edge of task")
+HEIRS = RowDecoder(tuple[str, int], "edge to task")
+NEEDS = RowDecoder(tuple[str, str, Rule, int], "edge of task")
 texts_decoder = msgspec.json.Decoder(list[str])
 
 

@@ -16,7 +16,7 @@ from dibs.engines.deciding.errands import Done, Errand, What, gone_on
 from dibs.engines.deciding.workflows import REPLAY_BATCH, Outgoing, Replay, first_members
 from dibs.engines.sqlite.pruning import CHORE_BATCH, Step
 from dibs.engines.sqlite.records import Records
-from dibs.engines.sqlite.shapes import Shape
+from dibs.engines.sqlite.shapes import RowDecoder
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.sqlite.waiting import inherit_anew
 from dibs.engines.values import Changed, WorkflowRecord
@@ -45,8 +45,8 @@ class StoredWorkflow(Struct, array_like=True, frozen=True):
     counts: list[tuple[object, int]]
 
 
-WORKFLOWS = Shape(StoredWorkflow, "workflow")
-OUTGOING = Shape(Outgoing, "edge of task")
+WORKFLOWS = RowDecoder(StoredWorkflow, "workflow")
+OUTGOING = RowDecoder(Outgoing, "edge of task")
 texts_decoder = msgspec.json.Decoder(list[str])
 
 

@@ -11,13 +11,13 @@ from msgspec import Struct
 from dibs.core.lease import RESCUE_BATCH
 from dibs.core.task import WorkerState
 from dibs.core.times import Instant
-from dibs.engines.aside import readable
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.working import beaten, worker_from
 from dibs.engines.sqlite.presence import Presence
 from dibs.engines.sqlite.settling import lose
-from dibs.engines.sqlite.shapes import Shape
+from dibs.engines.sqlite.shapes import RowDecoder
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
+from dibs.engines.unreadable import readable
 from dibs.engines.values import Beat, Changed, WorkerRecord, worker_topic
 
 __all__ = ["StoredWorker", "beat", "bury_workers", "leave", "set_worker_state", "stored_workers", "workers"]
@@ -32,7 +32,7 @@ class StoredWorker(Struct, array_like=True):
     record: object
 
 
-WORKERS = Shape(StoredWorker, "worker")
+WORKERS = RowDecoder(StoredWorker, "worker")
 
 
 def stored_workers(snapshot: Snapshot) -> list[StoredWorker]:
