@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from dibs.core.graph import Edge
+from dibs.core.graph import ERRAND_BUDGET, Edge
 from dibs.core.ids import uuid7
 from dibs.core.lease import RESCUE_BATCH
 from dibs.core.rhythm import Rhythm
@@ -662,6 +662,18 @@ def test_edges(run: Run) -> None:
         assert any("edge of task" in each for each in await store.problems())
         store.rows.set("edges", f"dependent = '{bad}'", rule="cancel")
         assert [each.id for each in await store.claim()] == [bad]
+
+    run(test)
+
+
+def test_an_edge_in_a_full_batch_does_not_end_an_errand(run: Run) -> None:
+    async def test(store: Store) -> None:
+        first, second = await store.add(2)
+        (bad,) = await store.add(after=(Edge(first),))
+        good = await store.add(ERRAND_BUDGET + 5, after=(Edge(second),))
+        store.rows.set("edges", f"dependent = '{bad}'", rule="moonrise")
+        await store.settle(await store.claim(2))
+        assert {task.id for task in await store.claim(ERRAND_BUDGET + 10)} == set(good)
 
     run(test)
 

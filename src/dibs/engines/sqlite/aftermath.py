@@ -74,7 +74,7 @@ def run(transaction: Transaction) -> None:
 
 
 def leave_stuck(transaction: Transaction) -> None:
-    """Errands that lead to what can't be read here stay, for somebody who can."""
+    """Errands with an unreadable edge stay stored for a process that can read it."""
     stuck, transaction.stuck = transaction.stuck, []
     for errand in stuck:
         if errand.n is None:
