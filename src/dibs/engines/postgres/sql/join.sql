@@ -3,4 +3,4 @@
 SELECT
     b.generation, b.now, current_setting('transaction_isolation') AS isolation,
     current_setting('transaction_read_only') = 'on' AS read_only
-FROM dibs.begin($1::bigint, false) AS b;
+FROM dibs.begin($1::bigint, false, NULL) AS b;
