@@ -92,7 +92,7 @@ def test_hot_statements_read_what_they_give(mode: str, analysed: bool) -> None:
                 assert fetched <= 2 * len(ids) + 20
                 spans: list[int] = [10**7] * len(ids)
                 nothing: list[None] = [None] * len(ids)
-                scanned, fetched, rows = await reading(own, schema, "extend", NOW, ids, leases, spans, nothing, 10**12)
+                scanned, fetched, rows = await reading(own, schema, "extend", NOW, ids, leases, spans, nothing)
                 assert (scanned, len(rows)) == (0, len(ids))
                 assert fetched <= 4 * len(ids) + 20
                 scanned, fetched, rows = await reading(own, schema, "find", ids)

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from dibs import Dibs
+from dibs.engines.sqlite.files import PIN, StoreFiles
 from dibs.errors import StoreUnavailable
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="an open file can't be removed here")
@@ -308,3 +309,20 @@ def test_a_worker_that_lost_its_file_says_so_and_settles_nothing_into_the_void(
         )
         assert started.returncode == 0, started.stderr
         assert (tmp_path / "ran").read_text() == "0\n1\n"
+
+
+@pytest.mark.skipif(PIN is None, reason="nothing is pinned here")
+def test_no_descriptor_is_left_to_watch_a_file(tmp_path: Path) -> None:
+    """It reaches whoever uses the store as one of its own errors."""
+    path = tmp_path / "x.db"
+    resource = pytest.importorskip("resource")
+    path.write_bytes(b"not empty")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+    try:
+        with pytest.raises(StoreUnavailable, match="can't be watched: Too many open files"):
+            StoreFiles(path).remember()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

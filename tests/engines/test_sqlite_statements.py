@@ -39,7 +39,7 @@ WHOLE_TABLES = {
     "days_below": {"dibs_days"},
     "find": {"d"},
     "find_each": {"d"},
-    "remains": {"d"},
+    "purge_row": {"d"},
     "purge_keys_of": {"dibs_keys"},
     "claim_look_past": {"dibs_store", "dibs_errands"},  # the beginning of tables
     "states": {"d"},

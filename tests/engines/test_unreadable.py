@@ -11,20 +11,26 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from dibs.core.graph import Edge
+from dibs.core.graph import ERRAND_BUDGET, Edge
 from dibs.core.ids import uuid7
+from dibs.core.lease import RESCUE_BATCH
 from dibs.core.rhythm import Rhythm
 from dibs.core.settings import Limit, QueueSettings
 from dibs.core.states import State
 from dibs.core.task import Edit, Lease, LeasedTask, NewTask, Outcome, Settlement, TaskRecord
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
-from dibs.engines import aside
+from dibs.engines import unreadable
 from dibs.engines.base import Engine
 from dibs.engines.open import open_engine
+from dibs.engines.postgres.engine import PostgresEngine
+from dibs.engines.sqlite import pruning, tidying
+from dibs.engines.sqlite.engine import SqliteEngine
+from dibs.engines.sqlite.working import bury_workers
 from dibs.engines.values import (
     Beat,
     CancelOutcome,
     Changed,
+    Claimed,
     ClaimRequest,
     EnqueueOutcome,
     Level,
@@ -34,7 +40,7 @@ from dibs.engines.values import (
     UnreadableTask,
 )
 from dibs.errors import Unreadable
-from servers.damage import ENGINES, Damaged, damaged
+from servers.damage import ENGINES, Damaged, OnSqlite, damaged
 
 NOW = 1_760_000_000 * SECOND
 numbers = count(1)
@@ -128,7 +134,9 @@ class Store:
 
     async def problems(self) -> list[str]:
         found = await self.engine.check(full=True)
-        return [finding.detail for finding in found if finding.title == aside.TITLE and finding.level is Level.ERROR]
+        return [
+            finding.detail for finding in found if finding.title == unreadable.TITLE and finding.level is Level.ERROR
+        ]
 
 
 JSON = {"facts", "progress", "args", "result", "settings", "record", "entry", "errand"}
@@ -139,10 +147,16 @@ def beat(worker: str) -> Beat:
     return Beat(id=worker, host="here", pid=1, version="1", queues=("default",), names=None, minutes=[minute])
 
 
+def store_of(engine: Engine) -> Any:
+    """What an engine of either kind works with."""
+    assert isinstance(engine, SqliteEngine | PostgresEngine)
+    return engine._opened()
+
+
 @pytest.fixture(params=ENGINES)
 def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Runs a test on a store of each engine. What is set aside is looked at again at once."""
-    monkeypatch.setattr(aside, "LOOK_AGAIN", 0.0)
+    monkeypatch.setattr(unreadable, "LOOK_AGAIN", 0.0)
     with damaged(request.param, tmp_path) as rows:
 
         async def go(test: Callable[[Store], Awaitable[None]]) -> None:
@@ -352,6 +366,117 @@ def test_many_that_expired_or_were_lost_hold_up_nobody(run: Run) -> None:
     run(test)
 
 
+def test_one_in_a_full_batch_does_not_end_a_rescue(run: Run) -> None:
+    """Whether there is more to take back does not depend on whether all of it can be read."""
+
+    async def test(store: Store) -> None:
+        await store.add(RESCUE_BATCH + 1)
+        await store.claim(1)
+        store.now += HOUR
+        await store.engine.rescue(now=store.now)  # from here on there is a stream for those that come back
+        tasks = [task.id for task in await store.claim(RESCUE_BATCH + 1)]
+        for bad in tasks[:2]:  # one of them is in every batch
+            await store.spoil(bad, facts=NEWER)
+        store.now += HOUR
+        rescued = await store.engine.rescue(now=store.now)
+        assert len(rescued.lost) < RESCUE_BATCH
+        assert rescued.more
+        rest = await store.engine.rescue(now=store.now)
+        assert not rest.more
+        assert sorted([*rescued.lost, *rest.lost]) == sorted(tasks[2:])
+
+    run(test)
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+def test_an_absent_worker_that_holds_more_is_not_dead_yet(run: Run) -> None:
+    async def test(store: Store) -> None:
+        await store.engine.beat(beat("w"), now=store.now)
+        await store.add(RESCUE_BATCH + 1)
+        first, *_ = await store.claim(RESCUE_BATCH + 1)
+        await store.spoil(first.id, facts=NEWER)
+        file = store_of(store.engine)
+        lost, dead, more = file.write(bury_workers, (["w"], store.now), store.now)
+        assert (len(lost), dead, more) == (RESCUE_BATCH - 1, [], True)
+        lost, dead, more = file.write(bury_workers, (["w"], store.now), store.now)
+        assert (len(lost), dead, more) == (1, ["w"], False)
+
+    run(test)
+
+
+def test_one_that_has_ended_slows_down_no_claim(run: Run) -> None:
+    """Claims pass over unfinished tasks only, and no longer those that others have ended meanwhile."""
+
+    async def test(store: Store) -> None:
+        (done,) = await store.add()
+        await store.settle(await store.claim())
+        await store.spoil(done, "finished", facts=NEWER)
+        assert (await store.unreadable(done)).state is State.COMPLETED
+        assert not store_of(store.engine).aside.tasks
+
+    run(test)
+
+
+@pytest.mark.parametrize("settings", [QueueSettings(), QueueSettings(max_concurrent=100)], ids=["plain", "limited"])
+def test_more_than_are_remembered(run: Run, monkeypatch: pytest.MonkeyPatch, settings: QueueSettings) -> None:
+    """Their kind is passed over as a whole, all others flow, and nobody claims again without a pause."""
+    monkeypatch.setattr(unreadable, "LOOK_AGAIN", 1000.0)
+    monkeypatch.setattr(unreadable, "MAX_ROWS", 10)
+
+    async def test(store: Store) -> None:
+        await store.engine.set_queue("default", settings, expected=0, now=store.now)
+        bad = await store.add(40, name="newer", priority=90)
+        good = await store.add(3)
+        store.rows.set("tasks", f"id <= '{bad[-1]}'", facts=store.rows.json(NEWER))
+        assert [task.id for task in await store.claim(3)] == good
+        waits = [(await claim_once(store)).next_due_in for _ in range(3)]
+        assert all(wait is not None and unreadable.MOMENT <= wait <= 1000 * SECOND for wait in waits), waits
+        monkeypatch.setattr(unreadable, "LOOK_AGAIN", 0.0)
+        store.rows.set("tasks", f"id <= '{bad[-1]}'", facts=store.rows.json('{"priority":90}'))
+        assert [task.id for task in await store.claim(40)] == bad
+
+    run(test)
+
+
+async def claim_once(store: Store, limit: int = 10) -> Claimed:
+    request = ClaimRequest(worker="w", sequence=next(numbers), queues=("default",), limit=limit)
+    return await store.engine.claim(request, now=store.now)
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+def test_shares_and_turns_behind_a_damaged_one(run: Run) -> None:
+    async def test(store: Store) -> None:
+        await store.engine.set_queue("default", QueueSettings(fair=True), expected=0, now=store.now)
+        for number in range(150):
+            await store.add(tenant=f"t{number:03}")
+        assert store.rows.set("shares", "share = 't007'", pending="many") == 1
+        assert len(await store.engine.tenants("default", 1000)) == 149
+        for number in range(5):
+            assert store.rows.set("turns", f"share = 't{number:03}'", tag=-0.5 - number / 100) == 1
+        assert len((await claim_once(store, 9)).tasks) == 9
+
+    run(test)
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+def test_chores_get_past_a_batch_of_damaged_rows(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pruning, "CHORE_BATCH", 5)
+    monkeypatch.setattr(tidying, "CHORE_BATCH", 5)
+
+    async def test(store: Store) -> None:
+        assert isinstance(store.rows, OnSqlite)
+        for whose in "abcdefgh":
+            level = 0 if whose == "h" else "empty"
+            insert = "INSERT INTO dibs_buckets (queue, scope, whose, level, at) VALUES ('default', 'task', ?, ?, 0)"
+            store.rows.execute(insert, whose, level)
+        term = await store.engine.lead("w", now=store.now)
+        assert term is not None
+        steps = [await store.engine.chore("prune_buckets", term, now=store.now) for _ in range(2)]
+        assert [(step.done, step.more) for step in steps] == [(0, True), (1, False)]
+
+    run(test)
+
+
 def test_dependents_of_a_purged_one_go_on_as_if_it_were_cancelled(run: Run) -> None:
     async def test(store: Store) -> None:
         (bad,) = await store.add()
@@ -428,6 +553,32 @@ def test_queues(run: Run) -> None:
         request = structs.replace(request, sequence=next(numbers), limit=5)
         assert {each.id for each in (await engine.claim(request, now=store.now)).tasks} >= {running}
         assert settings
+
+    run(test)
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+def test_streams(run: Run) -> None:
+    """Its tasks wait. It is read again once it may have been repaired, not by every transaction."""
+
+    async def test(store: Store) -> None:
+        (bad,) = await store.add(name="odd")
+        store.rows.set("streams", "name = 'odd'", requires="[")
+        store.rows.set("store", "true", generation=1000)
+        assert await store.claim() == []
+        assert store_of(store.engine).catalog.generation == 1000
+        store.rows.set("streams", "name = 'odd'", requires="[]")
+        assert [task.id for task in await store.claim()] == [bad]
+
+    run(test)
+
+
+def test_more_missing_streams_than_a_verb_is_repeated(run: Run) -> None:
+    async def test(store: Store) -> None:
+        for number, task_id in enumerate(await store.add(30)):
+            await store.spoil(task_id, stream=99_000 + number)
+        found = await store.engine.search(Query(limit=100))
+        assert [type(task) for task in found.tasks] == [UnreadableTask] * 30
 
     run(test)
 
@@ -511,6 +662,18 @@ def test_edges(run: Run) -> None:
         assert any("edge of task" in each for each in await store.problems())
         store.rows.set("edges", f"dependent = '{bad}'", rule="cancel")
         assert [each.id for each in await store.claim()] == [bad]
+
+    run(test)
+
+
+def test_an_edge_in_a_full_batch_does_not_end_an_errand(run: Run) -> None:
+    async def test(store: Store) -> None:
+        first, second = await store.add(2)
+        (bad,) = await store.add(after=(Edge(first),))
+        good = await store.add(ERRAND_BUDGET + 5, after=(Edge(second),))
+        store.rows.set("edges", f"dependent = '{bad}'", rule="moonrise")
+        await store.settle(await store.claim(2))
+        assert {task.id for task in await store.claim(ERRAND_BUDGET + 10)} == set(good)
 
     run(test)
 

@@ -15,7 +15,7 @@ import asyncpg
 
 from servers.postgres import Shelf, server_url
 
-__all__ = ["ENGINES", "Damaged", "damaged"]
+__all__ = ["ENGINES", "Damaged", "OnSqlite", "damaged"]
 
 ENGINES = ("sqlite", "postgres")
 

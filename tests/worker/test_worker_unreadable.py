@@ -11,7 +11,7 @@ import pytest
 from dibs import Dibs
 from dibs.client.tasks import Filter
 from dibs.core.states import State
-from dibs.engines import aside
+from dibs.engines import unreadable
 from dibs.errors import InvalidOption, Unreadable
 from servers.damage import ENGINES, Damaged, damaged
 
@@ -21,7 +21,7 @@ NEWER = '{"priority":50,"colour":"red"}'
 
 @pytest.fixture(params=ENGINES)
 def rows(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Damaged]:
-    monkeypatch.setattr(aside, "LOOK_AGAIN", 0.2)
+    monkeypatch.setattr(unreadable, "LOOK_AGAIN", 0.2)
     with damaged(request.param, tmp_path) as found:
         yield found
 

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from dibs.core.graph import Rule
-from dibs.core.options import check_fraction
+from dibs.core.options import check_fraction, shown
 from dibs.core.states import State
 from dibs.core.task import Lease, LeasedTask, TaskRecord, WorkerState
 from dibs.core.times import Duration, Instant
@@ -217,7 +217,7 @@ class Extension(Struct, frozen=True):
         if self.progress is not None:
             check_fraction(self.progress, "progress")
         if not isinstance(self.message, str):
-            raise InvalidOption(f"the message must be a text, not {self.message!r:.100}.")
+            raise InvalidOption(f"the message must be a text, not {shown(self.message)}.")
 
 
 class ExtendOutcome(StrEnum):

@@ -18,7 +18,7 @@ from dibs.engines.deciding.transaction import Transaction
 from dibs.engines.values import CancelOutcome, Changed, Counter, work_topic, worker_topic
 
 __all__ = [
-    "Remains",
+    "PurgeRow",
     "cancel_all",
     "cancel_one",
     "changes_text",
@@ -134,7 +134,7 @@ def changes_text(old: QueueSettings, new: QueueSettings) -> str:
     return ", ".join(f"{n}={getattr(new, n)}" for n in names if getattr(new, n) != getattr(old, n))
 
 
-class Remains(Struct, frozen=True):
+class PurgeRow(Struct, frozen=True):
     """What the columns tell of a task that is to be purged although it can't be read."""
 
     id: str

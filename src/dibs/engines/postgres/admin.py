@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dibs.core.states import State
 from dibs.core.task import Edit
-from dibs.engines.deciding.admin import Remains, cancel_all, done, edit_one, purge_all, replay_one, target
+from dibs.engines.deciding.admin import PurgeRow, cancel_all, done, edit_one, purge_all, replay_one, target
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.records import Place
 from dibs.engines.postgres.records import Records
@@ -69,9 +69,9 @@ async def purge(transaction: Transaction, ids: Sequence[str], actor: str) -> lis
 async def purge_unreadable(transaction: Transaction, ids: list[str]) -> dict[str, Changed]:
     """Delete rows that can't be read, unless somebody who can may be running them. Counts follow as far as is known."""
     answers = {}
-    for task_id, place, state, stream, *others in await transaction.rows("remains", ids):
+    for task_id, place, state, stream, *others in await transaction.rows("purge_row", ids):
         known = stream if stream in transaction.catalog.streams else None
-        left = Remains(str(task_id), Place(place), state, known, *others)
+        left = PurgeRow(str(task_id), Place(place), state, known, *others)
         if left.may_go(transaction.now):
             await delete(transaction, left)
             answers[left.id] = Changed.DONE
@@ -80,7 +80,7 @@ async def purge_unreadable(transaction: Transaction, ids: list[str]) -> dict[str
     return answers
 
 
-async def delete(transaction: Transaction, left: Remains) -> None:
+async def delete(transaction: Transaction, left: PurgeRow) -> None:
     if left.place is Place.FINISHED:
         await transaction.write("delete_finished", [left.day], [left.id])
     else:

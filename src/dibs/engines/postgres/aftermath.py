@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from dibs.core.graph import ERRAND_BUDGET
-from dibs.engines.aside import UNREADABLE, problem_of
 from dibs.engines.deciding.encoding import encode, to_json
 from dibs.engines.deciding.errands import WALKS, Done, Errand, What, finished, stored_errand, take_alike
 from dibs.engines.postgres import gating, waiting, workflows
 from dibs.engines.postgres.transaction import Transaction
+from dibs.engines.unreadable import UNREADABLE, problem_of
 
-__all__ = ["conclude", "put_aside", "resume"]
+__all__ = ["conclude", "defer", "resume"]
 
 STEPS: dict[What, Callable[[Transaction, list[Errand], int], Awaitable[Done]]] = {
     What.ENDED: waiting.follow_ends,
@@ -38,7 +38,7 @@ async def conclude(transaction: Transaction) -> None:
     await transaction.flush()
 
 
-async def put_aside(transaction: Transaction) -> bool:
+async def defer(transaction: Transaction) -> bool:
     """`conclude` in a transaction of somebody else's: it holds no lock on queues, and may last.
 
     All that it has caused is left to the next claim after its commit; True if there is something.
@@ -67,8 +67,8 @@ async def go_on(transaction: Transaction) -> None:
         try:
             transaction.errands.append(stored_errand(n, told))
         except UNREADABLE as error:
-            transaction.aside.tell("errand", n, problem_of(error))
-            transaction.aside.leave(n)
+            transaction.aside.log_once("errand", n, problem_of(error))
+            transaction.aside.skip_errand(n)
     transaction.errands.extend(own)
     await run(transaction)
 
@@ -97,10 +97,10 @@ async def run(transaction: Transaction) -> None:
 
 
 def leave_stuck(transaction: Transaction) -> None:
-    """Errands that lead to what can't be read here stay, for somebody who can."""
+    """Errands with an unreadable edge stay stored for a process that can read it."""
     stuck, transaction.stuck = transaction.stuck, []
     for errand in stuck:
         if errand.n is None:
             transaction.errands.append(errand)
         else:
-            transaction.aside.leave(errand.n)
+            transaction.aside.skip_errand(errand.n)

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from dibs.core.graph import Rule
 from dibs.core.states import State
 from dibs.core.times import MINUTE
-from dibs.engines.aside import Found, readable
 from dibs.engines.deciding.errands import decode_errand
 from dibs.engines.postgres.catalog import Catalog
 from dibs.engines.postgres.housekeeping import chores
@@ -19,6 +18,7 @@ from dibs.engines.postgres.symptoms import server_findings, store_findings
 from dibs.engines.postgres.transaction import Snapshot
 from dibs.engines.postgres.waiting import known_rule
 from dibs.engines.postgres.working import workers
+from dibs.engines.unreadable import UnreadableReport, readable
 from dibs.engines.values import Finding, Level
 
 __all__ = ["DURABILITY", "check"]
@@ -26,6 +26,7 @@ __all__ = ["DURABILITY", "check"]
 SAFETY = ("fsync", "full_page_writes", "synchronous_commit")
 OLDEST = 10_000
 CHUNK = 1000
+RECENT_MINUTES = 60
 LOWEST_ID = "00000000-0000-0000-0000-000000000000"
 HIGHEST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 DURABILITY = "Acknowledged tasks are in PostgreSQL's log on disk, and survive what the server and its replicas survive."
@@ -44,7 +45,7 @@ async def check(snapshot: Snapshot, full: bool) -> list[Finding]:
 
 async def unreadable_rows(snapshot: Snapshot, full: bool) -> list[Finding]:
     """What can't be read, and is set aside: in small tables, and among the oldest unfinished tasks, or all of them."""
-    found = Found()
+    found = UnreadableReport()
     catalog = await Catalog.read(snapshot.connection, statement("catalog", snapshot.schema), found)
     look = Snapshot(snapshot.connection, snapshot.schema, catalog, snapshot.now)
     await read_tasks(look, full)
@@ -52,7 +53,8 @@ async def unreadable_rows(snapshot: Snapshot, full: bool) -> list[Finding]:
     await schedules(look)
     await chores(look)
     await audit(look, OLDEST)
-    await stats(look, None, 0, look.now // MINUTE)
+    minute = look.now // MINUTE
+    await stats(look, None, 0 if full else minute - RECENT_MINUTES, minute)
     for _ in readable(found, "errand", await look.rows("first_errands", OLDEST), decode_errand):
         pass
     if full:

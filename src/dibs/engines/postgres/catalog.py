@@ -8,6 +8,7 @@ with.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 import msgspec
 from msgspec import Struct
@@ -15,8 +16,8 @@ from msgspec import Struct
 from dibs.core.priority import Ranking, rank
 from dibs.core.settings import QueueSettings
 from dibs.core.task import NewTask, QueueState, TaskRecord
-from dibs.engines.aside import UNREADABLE, SetAside, problem_of
 from dibs.engines.postgres.pool import Connection
+from dibs.engines.unreadable import UNREADABLE, UnreadableRows, problem_of
 
 __all__ = ["MIXED", "Catalog", "Missing", "Queue", "Stale", "Stream", "StreamKey", "band_of", "band_of_record"]
 
@@ -58,11 +59,11 @@ class Stream(Struct, frozen=True):
 
 
 class Stale(Exception):  # not an error: the transaction is repeated with what is known then
-    """The store has queues or streams that this copy does not know; `stream` is one of which there is a task."""
+    """The store has queues or streams that this copy does not know; `streams` are some of which there are tasks."""
 
-    def __init__(self, stream: int | None = None) -> None:
-        super().__init__(stream)
-        self.stream = stream
+    def __init__(self, *streams: int) -> None:
+        super().__init__(*streams)
+        self.streams = streams
 
 
 class Missing(Exception):
@@ -92,7 +93,7 @@ NO_QUEUE = QueueSettings()
 class Catalog:
     """All queues and streams as of one generation."""
 
-    def __init__(self, aside: SetAside, generation: int = -1) -> None:
+    def __init__(self, aside: UnreadableRows, generation: int = -1) -> None:
         self.aside = aside
         self.generation = generation
         self.queues: dict[str, Queue] = {}
@@ -105,7 +106,7 @@ class Catalog:
         self.guarded: list[str] = []
 
     @classmethod
-    async def read(cls, connection: Connection, statement: str, aside: SetAside) -> Catalog:
+    async def read(cls, connection: Connection, statement: str, aside: UnreadableRows) -> Catalog:
         row = await connection.fetchrow(statement)
         found = cls(aside, row["generation"])
         for name, state, settings, epoch in row["queues"] or ():
@@ -113,8 +114,7 @@ class Catalog:
                 found.queues[name] = Queue(name, QueueState(state), settings_decoder.decode(settings), int(epoch))
             except UNREADABLE as error:
                 found.unreadable[name] = problem_of(error)
-                aside.tell("queue", name, found.unreadable[name])
-        aside.queues = found.unreadable
+                aside.log_once("queue", name, found.unreadable[name])
         for number, queue, name, requires, lane, epoch, fair, band, retired in row["streams"] or ():
             found.add(Stream(number, queue, name, tuple(requires), lane, epoch, fair, band, retired))
         guarded = {queue.name for queue in found.queues.values() if queue.is_guarded}
@@ -136,6 +136,12 @@ class Catalog:
                 raise LookupError(f"it is in stream {number}, which is not there")
             raise Stale(number)
         return found
+
+    def expect(self, numbers: Iterable[int]) -> None:
+        """`Stale` if some of these streams may only be new, so that all of them are looked for at once."""
+        unknown = set(numbers) - self.streams.keys() - self.aside.streams
+        if unknown:
+            raise Stale(*sorted(unknown))
 
     def of_queue(self, queue: str) -> list[Stream]:
         """The streams of a queue, retired ones included."""

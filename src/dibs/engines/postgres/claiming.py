@@ -53,11 +53,18 @@ async def claim(store: Store, request: ClaimRequest, now: Instant | None) -> Cla
         if again is not None:
             return again
     await store.look_again()
+    return store.aside.paced(await claim_again(store, request, now))
+
+
+async def claim_again(store: Store, request: ClaimRequest, now: Instant | None) -> Claimed:
+    """Choose again where nothing of what was chosen can be read: it is set aside then."""
     for _ in range(TRIES):
+        size = store.aside.size
         try:
             return await claim_readable(store, request, now)
         except Unread:
-            continue  # those that can't be read are set aside now
+            if store.aside.size == size:
+                break  # there is no room to pass over anything else
     return Claimed([], 0)
 
 

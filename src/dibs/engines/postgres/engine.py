@@ -23,7 +23,6 @@ from dibs.core.task import (
     WorkerState,
 )
 from dibs.core.times import Instant
-from dibs.engines.aside import SetAside
 from dibs.engines.base import Engine, Joined, Subscription
 from dibs.engines.postgres import (
     admin,
@@ -47,6 +46,7 @@ from dibs.engines.postgres.joining import Joiner
 from dibs.engines.postgres.layout import pending_migrations, pending_script
 from dibs.engines.postgres.pool import Address, Pool
 from dibs.engines.postgres.store import NOTHING, SETTINGS, TASKS, Store
+from dibs.engines.unreadable import UnreadableRows
 from dibs.engines.values import (
     AuditEntry,
     Beat,
@@ -91,9 +91,9 @@ class PostgresEngine:
     durability = care.DURABILITY
     chore_names = tuple(housekeeping.CHORES)
 
-    def __init__(self, address: Address, aside: SetAside | None = None) -> None:
+    def __init__(self, address: Address, aside: UnreadableRows | None = None) -> None:
         self.address = address
-        self._aside = aside or SetAside()
+        self._aside = aside or UnreadableRows()
         if address.direct() is None:
             self.features -= {Feature.PRESENCE}
         self._store: Store | None = None

@@ -14,7 +14,6 @@ from msgspec import structs
 from dibs.core.limits import Bucket, Scope
 from dibs.core.states import ENDED, State
 from dibs.core.task import NewTask, TaskRecord
-from dibs.engines.aside import state_or
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.enqueueing import HeldKey, Known, answer_all, replace_all
 from dibs.engines.deciding.facts import partition_key
@@ -24,6 +23,7 @@ from dibs.engines.postgres.records import TASK_WIDTH, Records, gate_of
 from dibs.engines.postgres.rows import columns, task_columns
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.postgres.waiting import inherit_anew
+from dibs.engines.unreadable import state_or
 from dibs.engines.values import Counter, EnqueueAnswer, NewWorkflow
 
 __all__ = ["decide", "enqueue", "store"]

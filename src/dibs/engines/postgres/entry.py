@@ -9,7 +9,6 @@ import asyncpg
 from dibs.core.states import State
 from dibs.core.task import NewTask, TaskRecord
 from dibs.core.times import Instant
-from dibs.engines.aside import UNREADABLE, unreadable_queue
 from dibs.engines.deciding.enqueueing import due_at_first
 from dibs.engines.postgres.catalog import Catalog, Missing, Stale, StreamKey
 from dibs.engines.postgres.drafting import draft, draft_one, first_day, is_plain
@@ -18,6 +17,7 @@ from dibs.engines.postgres.rows import Row, real_ids, record_of
 from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.store import TASKS, Reach, Store
 from dibs.engines.postgres.transaction import set_aside
+from dibs.engines.unreadable import UNREADABLE, unreadable_queue
 from dibs.engines.values import EnqueueAnswer, EnqueueOutcome, NewWorkflow, UnreadableTask, work_topic
 
 __all__ = ["enqueue", "get", "stored_answer"]
@@ -115,6 +115,7 @@ async def get(store: Store, ids: Sequence[str]) -> list[TaskRecord | UnreadableT
     async def look() -> list[TaskRecord | UnreadableTask | None]:
         catalog = store.catalog
         rows = {str(row["id"]): row for row in await store.rows("find", real_ids(ids))}
+        catalog.expect(row["stream"] for row in rows.values())
         return [read(catalog, rows[task_id]) if task_id in rows else None for task_id in ids]
 
     return await store.persist(look)

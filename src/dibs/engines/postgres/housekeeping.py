@@ -10,11 +10,11 @@ from msgspec import structs
 
 from dibs.core.lease import TERM
 from dibs.core.times import DAY, MINUTE
-from dibs.engines.aside import readable
 from dibs.engines.deciding.encoding import encode
 from dibs.engines.postgres import pruning, reranking
 from dibs.engines.postgres.pruning import CHORE_BATCH, Step
 from dibs.engines.postgres.transaction import Snapshot, Transaction
+from dibs.engines.unreadable import readable
 from dibs.engines.values import ChoreRecord, Term
 
 __all__ = ["CHORES", "chores", "do_chore", "fold_counts", "lead", "resign"]

@@ -23,7 +23,7 @@ from dibs.core.task import NewTask, Settlement
 from dibs.core.times import Instant
 from dibs.engines.deciding.enqueueing import Known
 from dibs.engines.postgres import reading
-from dibs.engines.postgres.aftermath import put_aside
+from dibs.engines.postgres.aftermath import defer
 from dibs.engines.postgres.bells import channel_of, payloads
 from dibs.engines.postgres.catalog import Missing, Stale
 from dibs.engines.postgres.drafting import draft, first_day, is_plain
@@ -211,7 +211,7 @@ class Joined:
                 raise Stale
             transaction = Transaction(face, self.schema, catalog, row["now"])
             answer = await verb(transaction)
-            left = await put_aside(transaction)
+            left = await defer(transaction)
             await self.ring(transaction, left)
             return answer
 

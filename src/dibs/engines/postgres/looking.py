@@ -14,9 +14,9 @@ from contextlib import suppress
 from typing import Any
 
 from dibs.core.times import SECOND, Duration
-from dibs.engines.aside import SetAside
 from dibs.engines.postgres.catalog import MIXED, Catalog, Stream
 from dibs.engines.postgres.cursors import BEGINNING, LAG, LONG_AGO, Cursors, Pace, Window
+from dibs.engines.unreadable import UnreadableRows
 from dibs.errors import StoreError
 
 __all__ = ["Lookout", "arrivals"]
@@ -72,7 +72,7 @@ class Lookout:
             self.wake()
         return max((row["took"] for row in rows), default=0)
 
-    async def look_at_times(self, aside: SetAside) -> Duration:
+    async def look_at_times(self, aside: UnreadableRows) -> Duration:
         """What falls due or expires first."""
         before = self.window.mark
         ((next_at, _, took),) = await self.rows("next_due", BEGINNING, None, list(aside.tasks), list(aside.errands))

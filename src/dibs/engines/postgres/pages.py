@@ -146,11 +146,11 @@ class Pages:
 
     def of(self, key: Key, after: Head | None = None) -> Iterator[Head]:
         """The entries in order; `Short` where they have not been read yet."""
-        position = 0
+        position, aside = 0, self.snapshot.aside
         while True:
             heads = self.heads.get(key, [])
             if position < len(heads):
-                if heads[position].id not in self.snapshot.aside.tasks:
+                if heads[position].id not in aside.tasks and heads[position].stream not in aside.crowded:
                     yield heads[position]
                 position += 1
             elif key in self.complete:
@@ -161,6 +161,6 @@ class Pages:
     def head_of(self, row: Row) -> Head:
         head = Head(row["rank"], str(row["id"]), row["ready_at"], row["stream"], row["partition"])
         if row["ready_at"] is None:
-            self.snapshot.aside.tell("task", head.id, "it is pending, but not since when")
-            self.snapshot.aside.add(head.id)
+            self.snapshot.aside.log_once("task", head.id, "it is pending, but not since when")
+            self.snapshot.aside.skip_task(head.id, head.stream)
         return head

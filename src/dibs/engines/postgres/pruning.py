@@ -16,10 +16,10 @@ from msgspec.json import decode
 from dibs.core.limits import Bucket, Scope, limit_of, refill
 from dibs.core.states import State
 from dibs.core.times import DAY, Duration, Instant, day_of
-from dibs.engines.aside import readable
 from dibs.engines.deciding.encoding import encode
 from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.transaction import Transaction
+from dibs.engines.unreadable import readable
 
 __all__ = [
     "CHORE_BATCH",

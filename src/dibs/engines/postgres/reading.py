@@ -9,11 +9,11 @@ import msgspec
 from dibs.core.fairness import start_tag
 from dibs.core.states import State
 from dibs.core.task import HistoryEntry, TaskRecord
-from dibs.engines.aside import readable
 from dibs.engines.postgres.catalog import Queue
 from dibs.engines.postgres.choosing import Front, in_claim_order
 from dibs.engines.postgres.pages import Pages, Short
 from dibs.engines.postgres.transaction import Snapshot
+from dibs.engines.unreadable import readable
 from dibs.engines.values import COUNT_LIMIT, AuditEntry, Counter, Minute, Position, TenantRecord
 
 __all__ = [

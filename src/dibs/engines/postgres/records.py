@@ -43,6 +43,7 @@ class Records(Ledger):
 
     def see(self, rows: Sequence[Row]) -> list[TaskRecord]:
         """The records of rows that have been read, and locked, already, but for those that can't be read."""
+        self.transaction.catalog.expect(row["stream"] for row in rows)
         return self.know_all((self.transaction.read(row), row["stream"]) for row in rows)
 
     async def flush(self) -> None:

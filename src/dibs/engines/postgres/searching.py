@@ -28,6 +28,7 @@ async def search(snapshot: Snapshot, query: Query) -> Page:
     chunk, visited = FIRST_CHUNK, 0
     while True:
         rows = await snapshot.rows("search", first, chunk + 1, *wanted)
+        snapshot.catalog.expect(row["stream"] for row in rows)
         for position, row in enumerate(rows[:chunk], 1):
             visited += 1
             if is_candidate(snapshot, query, row):

@@ -17,7 +17,6 @@ from dibs.core.settings import FALLBACK
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, QueueState
 from dibs.core.times import SECOND, Duration, Instant
-from dibs.engines.aside import UNREADABLE, problem_of
 from dibs.engines.deciding.facts import decode_facts
 from dibs.engines.postgres.catalog import Catalog, Queue, Stream
 from dibs.engines.postgres.choosing import Chosen, Front, choose
@@ -27,6 +26,7 @@ from dibs.engines.postgres.pages import Pages, Short
 from dibs.engines.postgres.rooms import Rooms
 from dibs.engines.postgres.rows import Row, columns
 from dibs.engines.postgres.transaction import Transaction
+from dibs.engines.unreadable import UNREADABLE, problem_of
 from dibs.engines.values import Claimed, ClaimRequest, Counter
 
 __all__ = [
@@ -75,6 +75,7 @@ def streams_for(catalog: Catalog, queue: Queue, request: ClaimRequest) -> list[S
         stream
         for stream in catalog.of_queue(queue.name)
         if not stream.retired
+        and stream.number not in catalog.aside.crowded
         and (names is None or stream.name in names)
         and (not stream.requires or offered.issuperset(stream.requires))
     ]
@@ -120,8 +121,8 @@ def leased_tasks(rows: Iterable[Row], catalog: Catalog, now: Instant) -> tuple[l
         try:
             tasks.append(leased_task(row, catalog, now))
         except UNREADABLE as error:
-            catalog.aside.tell("task", row["id"], problem_of(error))
-            catalog.aside.add(str(row["id"]))
+            catalog.aside.log_once("task", row["id"], problem_of(error))
+            catalog.aside.skip_task(str(row["id"]), row["stream"])
             unreadable.append(row)
     return tasks, unreadable
 

@@ -132,21 +132,26 @@ async def take_back(
     catalog = transaction.catalog
     streams = [number for number, stream in catalog.streams.items() if stream.queue not in catalog.unreadable]
     asked = (until, RESCUE_BATCH, streams, low, transaction.passed_over)
-    expired = await lose(transaction, await transaction.rows("expired", *asked))
+    expired, more = await lose(transaction, await transaction.rows("expired", *asked))
     held: list[str] = []
     if absent:
         absent = [row["id"] for row in await transaction.rows("still_absent", absent)]
         passed = transaction.passed_over
-        held = await lose(transaction, await transaction.rows("running_of", absent, RESCUE_BATCH, streams, passed))
+        rows = await transaction.rows("running_of", absent, RESCUE_BATCH, streams, passed)
+        held, more_held = await lose(transaction, rows)
+        more = more or more_held
         busy = {row["worker"] for row in await transaction.rows("has_running", absent, streams, passed)}
         absent = [worker for worker in absent if worker not in busy]  # the others stay on the list for the rest
     dead = await bury(transaction, absent, until)
-    return Rescued(expired + held, dead, RESCUE_BATCH in (len(expired), len(held)), transaction.now)
+    return Rescued(expired + held, dead, more, transaction.now)
 
 
-async def lose(transaction: Transaction, rows: list[Row]) -> list[str]:
-    """`moves.lost` for tasks whose rows are locked; their ids."""
+async def lose(transaction: Transaction, rows: list[Row]) -> tuple[list[str], bool]:
+    """`moves.lost` for tasks whose rows are locked: their ids, and whether the batch was full, so there may be more.
+
+    Those that can't be read stay as they are, but count for the batch.
+    """
     records = Records(transaction)
     lost = lose_all(transaction, records, records.see(rows))
     await records.flush()
-    return lost
+    return lost, len(rows) == RESCUE_BATCH

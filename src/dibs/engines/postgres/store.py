@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from dibs.core.settings import QueueSettings
 from dibs.core.times import Instant
-from dibs.engines.aside import SetAside
 from dibs.engines.deciding.encoding import encode
 from dibs.engines.postgres.aftermath import conclude
 from dibs.engines.postgres.bells import Bells
@@ -29,6 +28,7 @@ from dibs.engines.postgres.readers import Readiness, lag_finding, out_of_reach
 from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.transaction import Snapshot, Transaction
+from dibs.engines.unreadable import UnreadableRows
 from dibs.engines.values import Finding, Level
 from dibs.errors import StoreBusy, StoreError, StoreMismatch
 
@@ -76,7 +76,7 @@ class ConnectionLost(Exception):
 class Store:
     """An open store, on the loop that opened it."""
 
-    def __init__(self, address: Address, aside: SetAside) -> None:
+    def __init__(self, address: Address, aside: UnreadableRows) -> None:
         self.address = address
         self.aside = aside
         self.schema = address.schema
@@ -150,10 +150,9 @@ class Store:
         return await self.persist(attempt)
 
     async def catch_up(self, stale: Stale) -> None:
-        """Know what is there now; a stream that still is not never will be."""
+        """Know what is there now; streams that still are not never will be."""
         await self.refresh()
-        if stale.stream is not None and stale.stream not in self.catalog.streams:
-            self.aside.streams.add(stale.stream)
+        self.aside.streams.update(stream for stream in stale.streams if stream not in self.catalog.streams)
 
     async def read_catalog(self, connection: Connection) -> Catalog:
         found = await Catalog.read(connection, statement("catalog", self.schema), self.aside)
@@ -279,7 +278,7 @@ class Store:
 
     async def look_again(self) -> None:
         """What this process can't read may have been repaired, or be gone."""
-        if self.aside.is_time():
+        if self.aside.start_recheck(bool(self.catalog.unreadable)):
             await self.refresh()
             if self.aside.tasks:
                 await self.read(Snapshot.look_again, None)

@@ -10,7 +10,6 @@ from dibs.core.settings import QueueSettings
 from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.core.times import Instant
-from dibs.engines.aside import UNREADABLE, SetAside, problem_of, unreadable_queue, unreadable_task
 from dibs.engines.deciding.encoding import encode
 from dibs.engines.deciding.errands import Errand
 from dibs.engines.deciding.transaction import topics_of
@@ -18,18 +17,21 @@ from dibs.engines.postgres.catalog import Catalog, Missing, Queue, StreamKey, ba
 from dibs.engines.postgres.pool import Connection
 from dibs.engines.postgres.rows import Row, columns, real_ids, record_of
 from dibs.engines.postgres.statements import statement
+from dibs.engines.unreadable import UNREADABLE, UnreadableRows, problem_of, unreadable_queue, unreadable_task
 from dibs.engines.values import AuditEntry, Counter, UnreadableTask
 
 __all__ = ["Snapshot", "Transaction", "set_aside"]
 
 
 def set_aside(catalog: Catalog, row: Row, error: Exception) -> UnreadableTask:
-    """A task that can't be read is told of, and passed over from now on."""
+    """A task that can't be read is told of, and passed over from now on unless it has ended."""
     stream, problem = catalog.streams.get(row["stream"]), problem_of(error)
     if stream is None or stream.queue not in catalog.unreadable:  # which has been told of
-        catalog.aside.tell("task", row["id"], problem)
-    catalog.aside.add(str(row["id"]))
-    return unreadable_task(row["id"], stream, row["state"], row["finished_at"] is not None, row["worker"], problem)
+        catalog.aside.log_once("task", row["id"], problem)
+    ended = row["finished_at"] is not None
+    if not ended:
+        catalog.aside.skip_task(str(row["id"]), row["stream"])
+    return unreadable_task(row["id"], stream, row["state"], ended, row["worker"], problem)
 
 
 class Snapshot:
@@ -55,7 +57,7 @@ class Snapshot:
         return await self.connection.fetchval(statement(name, self.schema), *parameters)
 
     @property
-    def aside(self) -> SetAside:
+    def aside(self) -> UnreadableRows:
         """What this process can't read."""
         return self.catalog.aside
 
@@ -76,22 +78,27 @@ class Snapshot:
 
     def records(self, rows: Iterable[Row]) -> list[TaskRecord]:
         """The records of those that can be read."""
+        rows = [*rows]
+        self.catalog.expect(row["stream"] for row in rows)
         return [record for row in rows if isinstance(record := self.read(row), TaskRecord)]
 
     async def look_again(self) -> None:
         """What was set aside may have been repaired, or be gone."""
         ids = self.passed_over
         found = await self.find(ids)
-        records = {record.id for record in self.records(found.values())}
-        self.aside.forget(each for each in ids if each in records or each not in found)
+        self.aside.forget(ids)
+        self.records(found.values())  # sets those aside that still can't be read
 
     async def find(self, ids: Sequence[str]) -> dict[str, Row]:
         """The rows of those tasks that exist, wherever they are."""
-        return {str(row["id"]): row for row in await self.rows("find", real_ids(ids))}
+        rows = await self.rows("find", real_ids(ids))
+        self.catalog.expect(row["stream"] for row in rows)
+        return {str(row["id"]): row for row in rows}
 
     async def tallies(self) -> list[tuple[str, int, str, int]]:
         """Every count that is not zero: what, stream, queue, n."""
         rows = await self.rows("tallies")
+        self.catalog.expect(row["stream"] for row in rows if row["stream"])
         return [tuple(row) for row in rows if not row["stream"] or self.knows(row["stream"])]
 
     def knows(self, stream: int) -> bool:

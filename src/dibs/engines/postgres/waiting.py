@@ -39,7 +39,7 @@ async def follow_ends(transaction: Transaction, errands: list[Errand], most: int
     found = await transaction.rows("open_edges_to", [errand.about for errand in errands], most)
     stuck = {edge["position"] for edge in found if not known_rule(transaction, edge)}
     edges = [edge for edge in found if edge["position"] not in stuck]
-    # Who has edges that can't be read here is left to somebody who can.
+    # Errands with an unreadable edge stay stored for a process that can read it.
     transaction.stuck += [errands[place] for place in sorted(stuck)]
     first = max(edge["position"] for edge in found) if len(found) == most else len(errands)
     unfinished = [errands[place] for place in range(first, len(errands)) if place not in stuck]
@@ -58,7 +58,7 @@ def known_rule(snapshot: Snapshot, edge: Row) -> bool:
     """Whether this version knows the rule of an edge."""
     if edge["rule"] in RULES:
         return True
-    snapshot.aside.tell("edge of task", edge["dependent"], f"nobody here knows its rule {edge['rule']!r}")
+    snapshot.aside.log_once("edge of task", edge["dependent"], f"nobody here knows its rule {edge['rule']!r}")
     return False
 
 

@@ -7,11 +7,11 @@ from datetime import datetime
 
 from dibs.core.task import WorkerState
 from dibs.core.times import Instant
-from dibs.engines.aside import readable
 from dibs.engines.deciding.encoding import encode
 from dibs.engines.deciding.working import beaten, worker_from
 from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.transaction import Snapshot, Transaction
+from dibs.engines.unreadable import readable
 from dibs.engines.values import Beat, Changed, WorkerRecord, worker_topic
 
 __all__ = ["beat", "bury", "leave", "set_worker_state", "workers"]

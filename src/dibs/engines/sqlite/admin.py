@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dibs.core.states import State
 from dibs.core.task import Edit
-from dibs.engines.deciding.admin import Remains, cancel_all, done, edit_one, purge_all, replay_one, target
+from dibs.engines.deciding.admin import PurgeRow, cancel_all, done, edit_one, purge_all, replay_one, target
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.records import Place
 from dibs.engines.sqlite.records import Records
@@ -68,9 +68,9 @@ def purge_unreadable(transaction: Transaction, ids: list[str]) -> dict[str, Chan
     """Delete rows that can't be read, unless somebody who can may be running them. Counts follow as far as is known."""
     answers = {}
     asked = to_json(ids)
-    for task_id, place, state, stream, *others in transaction.each(statement("remains"), (asked,)):
+    for task_id, place, state, stream, *others in transaction.each(statement("purge_row"), (asked,)):
         known = stream if stream in transaction.catalog.streams else None
-        left = Remains(str(task_id), Place(place), state, known, *others)
+        left = PurgeRow(str(task_id), Place(place), state, known, *others)
         if left.may_go(transaction.now):
             delete(transaction, left)
             answers[left.id] = Changed.DONE
@@ -79,7 +79,7 @@ def purge_unreadable(transaction: Transaction, ids: list[str]) -> dict[str, Chan
     return answers
 
 
-def delete(transaction: Transaction, left: Remains) -> None:
+def delete(transaction: Transaction, left: PurgeRow) -> None:
     only = to_json([left.id])
     if left.place is Place.FINISHED:
         transaction.write("delete_finished", to_json([(left.day, left.id)]))

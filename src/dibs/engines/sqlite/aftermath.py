@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dibs.core.graph import ERRAND_BUDGET
-from dibs.engines.aside import UNREADABLE, problem_of
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.errands import WALKS, Done, Errand, What, finished, stored_errand, take_alike
 from dibs.engines.sqlite import gating, waiting, workflows
 from dibs.engines.sqlite.statements import row_by_row
 from dibs.engines.sqlite.transaction import Transaction
+from dibs.engines.unreadable import UNREADABLE, problem_of
 
 __all__ = ["conclude", "resume"]
 
@@ -47,8 +47,8 @@ def resume(transaction: Transaction) -> None:
         try:
             transaction.errands.append(stored_errand(n, told))
         except UNREADABLE as error:
-            transaction.aside.tell("errand", n, problem_of(error))
-            transaction.aside.leave(n)
+            transaction.aside.log_once("errand", n, problem_of(error))
+            transaction.aside.skip_errand(n)
     transaction.errands.extend(own)
     run(transaction)
 
@@ -74,10 +74,10 @@ def run(transaction: Transaction) -> None:
 
 
 def leave_stuck(transaction: Transaction) -> None:
-    """Errands that lead to what can't be read here stay, for somebody who can."""
+    """Errands with an unreadable edge stay stored for a process that can read it."""
     stuck, transaction.stuck = transaction.stuck, []
     for errand in stuck:
         if errand.n is None:
             transaction.errands.append(errand)
         else:
-            transaction.aside.leave(errand.n)
+            transaction.aside.skip_errand(errand.n)

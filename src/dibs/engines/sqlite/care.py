@@ -5,10 +5,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from dibs.core.states import State
 from dibs.core.times import MINUTE
-from dibs.engines.aside import Found, readable
 from dibs.engines.deciding.errands import decode_errand
 from dibs.engines.sqlite.catalog import Catalog
 from dibs.engines.sqlite.connections import connect, connect_to_read, is_read_only, resting_state
@@ -19,10 +19,12 @@ from dibs.engines.sqlite.reading import audit, decode_entry, stats
 from dibs.engines.sqlite.rows import Row
 from dibs.engines.sqlite.scheduling import schedules
 from dibs.engines.sqlite.searching import newest_first
+from dibs.engines.sqlite.statements import row_by_row
 from dibs.engines.sqlite.transaction import Snapshot
 from dibs.engines.sqlite.waiting import NEEDS
 from dibs.engines.sqlite.workflows import workflows
 from dibs.engines.sqlite.working import workers
+from dibs.engines.unreadable import UnreadableReport, readable
 from dibs.engines.values import Finding, Level, Query, UnreadableTask
 from dibs.errors import StoreBusy, UsageError
 
@@ -32,7 +34,8 @@ BACKUP_PAGES = 1000
 BACKUP_PAUSE = 0.005
 LARGE_LOG = 64 * 1024 * 1024
 OLDEST = 10_000
-OLDEST_CHUNK = 1000
+CHUNK = 1000
+RECENT_MINUTES = 60
 
 
 def check(snapshot: Snapshot, path: Path, synchronous: str, durability: str, full: bool) -> list[Finding]:
@@ -58,7 +61,7 @@ def writable(read_only: bool) -> Iterator[Finding]:
 
 def unreadable_rows(snapshot: Snapshot, full: bool) -> Iterator[Finding]:
     """What can't be read, and is set aside: in small tables, and among the oldest unfinished tasks, or all of them."""
-    found = Found()
+    found = UnreadableReport()
     look = Snapshot(snapshot.connection, Catalog(found), snapshot.now)
     look.refresh()
     for row in newest_first(look, Query()) if full else oldest(look):
@@ -67,26 +70,37 @@ def unreadable_rows(snapshot: Snapshot, full: bool) -> Iterator[Finding]:
     schedules(look)
     chores(look)
     audit(look, OLDEST)
-    stats(look, None, 0, look.now // MINUTE)
+    minute = look.now // MINUTE
+    stats(look, None, 0 if full else minute - RECENT_MINUTES, minute)
     workflows(look, OLDEST, None)
     for _ in look.documents("errand", decode_errand, "errands", OLDEST, "[]"):
         pass
     if full:
-        entries = look.each("SELECT task || ' ' || n, entry FROM dibs_history", ())
-        for _ in readable(found, "history entry of task", entries, decode_entry):
-            pass
-        NEEDS.one_by_one(look.each("SELECT dependent, prerequisite, rule, open FROM dibs_edges", ()), found)
-        KEYS.one_by_one(look.each("SELECT queue, key, task, fingerprint, held_until FROM dibs_keys", ()), found)
+        for rows in all_rows(look, "all_history", "", -1):
+            entries = [(f"{task} {n}", entry) for task, n, entry in rows]
+            for _ in readable(found, "history entry of task", entries, decode_entry):
+                pass
+        for rows in all_rows(look, "all_edges", "", -1):
+            NEEDS.one_by_one([(dependent, *edge) for dependent, _, *edge in rows], found)
+        for rows in all_rows(look, "all_keys", "", ""):
+            KEYS.one_by_one(rows, found)
     yield from found.findings()
+
+
+def all_rows(snapshot: Snapshot, name: str, *after: Any) -> Iterator[list[tuple[Any, ...]]]:
+    """The rows of a table as they are stored, in chunks, by the first columns of each."""
+    while rows := snapshot.each(row_by_row(name), (*after, CHUNK)):
+        yield rows
+        after = rows[-1][: len(after)]
 
 
 def oldest(snapshot: Snapshot) -> Iterator[Row | UnreadableTask]:
     """The oldest unfinished tasks: what nobody can read is left behind, and becomes one of them."""
     after = ""
-    for _ in range(OLDEST // OLDEST_CHUNK):
-        rows = snapshot.tasks("oldest_tasks", after, OLDEST_CHUNK)
+    for _ in range(OLDEST // CHUNK):
+        rows = snapshot.tasks("oldest_tasks", after, CHUNK)
         yield from rows
-        if len(rows) < OLDEST_CHUNK:
+        if len(rows) < CHUNK:
             return
         after = rows[-1].id
 

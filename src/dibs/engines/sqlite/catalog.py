@@ -6,7 +6,9 @@ store's `generation` before it believes it.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
+from math import inf
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,8 +18,8 @@ from dibs.core.priority import Ranking, rank
 from dibs.core.settings import QueueSettings
 from dibs.core.task import QueueState
 from dibs.core.times import Instant
-from dibs.engines.aside import UNREADABLE, SetAside, problem_of
-from dibs.engines.sqlite.shapes import Shape
+from dibs.engines.sqlite.shapes import RowDecoder
+from dibs.engines.unreadable import UNREADABLE, UnreadableRows, next_look, problem_of
 
 if TYPE_CHECKING:
     from dibs.engines.sqlite.transaction import Snapshot
@@ -58,20 +60,22 @@ class StoredQueue(Struct, array_like=True):
 
 
 class StoredStream(Struct, array_like=True):
+    """A stream's row as far as it can always be told."""
+
     number: int
-    queue: str
-    name: str
-    requires: str
-    lane: int
-    epoch: int
-    fair: int
+    queue: object
+    name: object
+    requires: object
+    lane: object
+    epoch: object
+    fair: object
 
 
 StreamKey = tuple[str, str, tuple[str, ...], int, int, bool]
 """Queue, name, requires, lane, epoch, fair."""
 
-QUEUES = Shape(StoredQueue, "queue")
-STREAMS = Shape(StoredStream, "stream")
+QUEUES = RowDecoder(StoredQueue, "queue")
+STREAMS = RowDecoder(StoredStream, "stream")
 settings_decoder = msgspec.json.Decoder(QueueSettings)
 names_decoder = msgspec.json.Decoder(tuple[str, ...])
 
@@ -83,16 +87,30 @@ def queue_from(stored: StoredQueue) -> Queue:
     return Queue(stored.name, msgspec.convert(stored.state, QueueState), settings, msgspec.convert(stored.epoch, int))
 
 
+def stream_from(stored: StoredStream) -> Stream:
+    return Stream(
+        stored.number,
+        msgspec.convert(stored.queue, str),
+        msgspec.convert(stored.name, str),
+        names_decoder.decode(msgspec.convert(stored.requires, str)),
+        msgspec.convert(stored.lane, int),
+        msgspec.convert(stored.epoch, int),
+        bool(msgspec.convert(stored.fair, int)),
+    )
+
+
 class Catalog:
     """All queues and streams as of one generation."""
 
-    def __init__(self, aside: SetAside | None = None) -> None:
-        self.aside = aside or SetAside()
+    def __init__(self, aside: UnreadableRows | None = None) -> None:
+        self.aside = aside or UnreadableRows()
         self.forget()
 
     def forget(self) -> None:
         """Believe nothing: the next refresh reads all."""
         self.generation = -1
+        self.read_again_at = inf
+        """When to read it again though nothing has changed: what can't be read may have been repaired."""
         self.queues: dict[str, Queue] = {}
         self.unreadable: dict[str, str] = {}
         """Queues whose settings can't be read, and what is wrong with them."""
@@ -102,26 +120,24 @@ class Catalog:
         self.rankings: dict[tuple[str, int], Ranking] = {}
 
     def refresh(self, snapshot: Snapshot, generation: int) -> None:
-        """Read everything again if it has changed."""
-        if generation == self.generation:
+        """Read everything again if it has changed, or may have been repaired."""
+        if generation == self.generation and time.monotonic() < self.read_again_at:
             return
         self.forget()
         for queue in snapshot.many(QUEUES, "queues"):
             try:
                 self.queues[queue.name] = queue_from(queue)
             except UNREADABLE as error:
+                self.read_again_at = next_look()
                 self.unreadable[queue.name] = problem_of(error)
-                self.aside.tell("queue", queue.name, self.unreadable[queue.name])
-        for found in snapshot.many(STREAMS, "streams"):
+                self.aside.log_once("queue", queue.name, self.unreadable[queue.name])
+        for stream in snapshot.many(STREAMS, "streams"):
             try:
-                requires = names_decoder.decode(found.requires)
+                self.add(stream_from(stream))
             except UNREADABLE as error:
-                self.aside.tell("stream", found.number, problem_of(error))
-                continue
-            fair = bool(found.fair)
-            self.add(Stream(found.number, found.queue, found.name, requires, found.lane, found.epoch, fair))
-        # What can't be read is read again next time: it may have been repaired.
-        self.generation = -1 if self.unreadable else generation
+                self.read_again_at = next_look()
+                self.aside.log_once("stream", stream.number, problem_of(error))
+        self.generation = generation
 
     def add(self, stream: Stream) -> None:
         self.streams[stream.number] = stream

@@ -15,7 +15,6 @@ from dibs.core.settings import FALLBACK, QueueSettings
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, QueueState
 from dibs.core.times import Duration, Instant
-from dibs.engines.aside import UNREADABLE, problem_of
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.facts import decode_facts
 from dibs.engines.sqlite.aftermath import resume
@@ -25,8 +24,9 @@ from dibs.engines.sqlite.gating import let_forward, next_opening, open_refilled
 from dibs.engines.sqlite.heads import Head
 from dibs.engines.sqlite.records import Records
 from dibs.engines.sqlite.rooms import Rooms
-from dibs.engines.sqlite.shapes import Shape, TaskShape
+from dibs.engines.sqlite.shapes import RowDecoder, TaskDecoder
 from dibs.engines.sqlite.transaction import Transaction
+from dibs.engines.unreadable import UNREADABLE, problem_of
 from dibs.engines.values import Claimed, ClaimRequest, Counter
 
 __all__ = ["claim"]
@@ -54,8 +54,8 @@ class Given(Struct, array_like=True, frozen=True):
 TRIES = 50
 """How often one claim chooses again because what it has chosen can't be read."""
 
-GIVEN = TaskShape(Given, "task")
-PARTITIONS = Shape(str, "partition")
+GIVEN = TaskDecoder(Given, "task")
+PARTITIONS = RowDecoder(str, "partition")
 
 due_decoder = msgspec.json.Decoder(list[Due])
 texts_decoder = msgspec.json.Decoder(list[str])
@@ -154,10 +154,12 @@ class Desk:
         request = self.request
         names = None if request.names is None else frozenset(request.names)
         offered = frozenset(request.capabilities)
+        crowded = self.transaction.aside.crowded
 
         def fits(stream: Stream) -> bool:
             return (
                 stream.number in self.pending
+                and stream.number not in crowded
                 and (names is None or stream.name in names)
                 and offered.issuperset(stream.requires)
             )
@@ -176,7 +178,9 @@ class Desk:
         queues = [queue for _, queue in self.queues]
         if self.request.limit + self.request.prefetch <= 0:
             return [], Rooms(self.transaction, queues)
+        aside = self.transaction.aside
         for _ in range(TRIES):
+            size, number = aside.size, len(aside.tasks)
             rooms = Rooms(self.transaction, queues)
             fronts = self.fronts(rooms)
             chosen = choose(fronts, self.request, self.now)
@@ -185,7 +189,9 @@ class Desk:
                 self.finish(fronts)
                 self.lease(chosen)
                 return tasks, rooms
-            self.more = True  # others may be behind them
+            if aside.size == size:
+                break  # there is no room to pass over anything else
+            self.more = self.more or len(aside.tasks) > number  # others may be behind them
         return [], Rooms(self.transaction, queues)
 
     def finish(self, fronts: list[Front]) -> None:
@@ -203,6 +209,10 @@ class Desk:
         transaction, streams = self.transaction, self.transaction.catalog.streams
         given = transaction.many(GIVEN, "claim_read", to_json([head.id for head in chosen]))
         if len(given) < len(chosen):
+            known = {row.id for row in given}
+            for head in chosen:
+                if head.id not in known:
+                    transaction.aside.skip_task(head.id, head.stream)
             return []
         settings = {queue.name: queue.settings for _, queue in self.queues}
         tasks = []
@@ -271,7 +281,7 @@ def claim(transaction: Transaction, request: ClaimRequest) -> Claimed:
     desk.bring_up_to_date()
     tasks, rooms = desk.give()
     rooms.save()
-    return Claimed(tasks, desk.next_due_in(rooms))
+    return transaction.aside.paced(Claimed(tasks, desk.next_due_in(rooms)))
 
 
 def given_before(transaction: Transaction, request: ClaimRequest) -> list[LeasedTask]:

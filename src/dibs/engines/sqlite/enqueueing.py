@@ -16,7 +16,6 @@ from dibs.core.settings import resolve
 from dibs.core.states import ENDED, State
 from dibs.core.task import NewTask, QueueState
 from dibs.core.times import Instant
-from dibs.engines.aside import state_or
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.enqueueing import (
     HeldKey,
@@ -30,10 +29,10 @@ from dibs.engines.deciding.facts import facts_for, partition_key
 from dibs.engines.deciding.waiting import end
 from dibs.engines.sqlite.catalog import Queue
 from dibs.engines.sqlite.records import Records
-from dibs.engines.sqlite.shapes import SPOILED, Shape, is_spoiled
-from dibs.engines.sqlite.statements import row_by_row
+from dibs.engines.sqlite.shapes import RowDecoder
 from dibs.engines.sqlite.transaction import ROWS, Transaction
 from dibs.engines.sqlite.waiting import inherit_anew
+from dibs.engines.unreadable import state_or
 from dibs.engines.values import Counter, EnqueueAnswer, EnqueueOutcome, NewWorkflow, work_topic
 
 __all__ = ["enqueue", "store"]
@@ -52,7 +51,7 @@ class StoredKey(Struct, array_like=True, frozen=True):
     held_until: Instant
 
 
-KEYS = Shape(StoredKey, "key", key=1)
+KEYS = RowDecoder(StoredKey, "key", 0, 1)
 key_decoder = msgspec.json.Decoder(str)
 states_decoder = msgspec.json.Decoder(list[tuple[str, object]])
 
@@ -130,15 +129,14 @@ def known_about(transaction: Transaction, tasks: Sequence[NewTask], highest: str
 def find_keys(transaction: Transaction, wanted: list[tuple[str, str]]) -> dict[tuple[str, str], HeldKey]:
     asked = to_json(wanted)
     unreadable: list[tuple[Any, ...]] = []
-    try:
-        found = KEYS.decode(transaction.value("find_keys", asked))
-    except SPOILED as error:
-        if not is_spoiled(error):
-            raise
-        rows = transaction.each(row_by_row("find_keys"), (asked,))
+
+    def one_by_one(rows: list[tuple[Any, ...]]) -> list[StoredKey]:
         found = KEYS.one_by_one(rows, transaction.aside)
         readable = {(each.queue, each.key) for each in found}
-        unreadable = [row for row in rows if row[:2] not in readable]
+        unreadable.extend(row for row in rows if row[:2] not in readable)
+        return found
+
+    found = transaction.together_or_each(KEYS.decode, one_by_one, "find_keys", asked)
     held = {(queue, key_decoder.decode(key)): unreadable_key(str(task)) for queue, key, task, *_ in unreadable}
     for each in found:
         held[each.queue, key_decoder.decode(each.key)] = HeldKey(each.task, each.fingerprint, each.held_until)

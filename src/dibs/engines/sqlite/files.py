@@ -64,6 +64,8 @@ class StoreFiles:
             self.pins[name] = os.open(name, PIN | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise StoreUnavailable(f"{name} can't be watched: {error.strerror}. Nothing was written.") from error
         return identity(os.fstat(self.pins[name]))
 
     def unpin(self, *names: str) -> None:
@@ -113,10 +115,9 @@ class StoreFiles:
                 f"{name} {how} while the store was open: nothing more is written. Stop everything that uses the store "
                 "(what is not in the file yet is written back by the last one to close), then start it again."
             )
-        return (
-            f"{name} {how} while it was open: nothing more is written, for nobody could read it. Put that very file "
-            "back; or stop everything that uses it, restore a backup, and start again."
-        )
+        stop = "stop everything that uses it, restore a backup, and start again."
+        remedy = f"S{stop[1:]}" if PIN is None else f"Put that very file back; or {stop}"
+        return f"{name} {how} while it was open: nothing more is written, for nobody could read it. {remedy}"
 
 
 def look(name: str) -> os.stat_result | None:

@@ -26,7 +26,7 @@ from dibs.engines.deciding.errands import Done, Errand, gone_on
 from dibs.engines.deciding.facts import partition_key
 from dibs.engines.sqlite.catalog import Queue
 from dibs.engines.sqlite.rooms import partition_rooms
-from dibs.engines.sqlite.shapes import Shape
+from dibs.engines.sqlite.shapes import RowDecoder
 from dibs.engines.sqlite.transaction import Transaction
 
 __all__ = ["GATE_BUDGET", "gate", "let_forward", "next_opening", "open_refilled", "regate_some"]
@@ -55,8 +55,8 @@ class Opening(Struct, array_like=True, frozen=True):
     pending: int
 
 
-GATED = Shape(Gated, "task")
-OPENINGS = Shape(Opening, "limit of partition")
+GATED = RowDecoder(Gated, "task")
+OPENINGS = RowDecoder(Opening, "limit of partition")
 texts_decoder = msgspec.json.Decoder(list[str])
 
 

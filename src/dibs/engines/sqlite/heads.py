@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from dibs.core.times import Instant
-from dibs.engines.sqlite.shapes import SPOILED, Shape, TaskShape, is_spoiled
+from dibs.engines.sqlite.shapes import BATCH_ERRORS, RowDecoder, TaskDecoder, is_spoiled
 from dibs.engines.sqlite.statements import row_by_row
 from dibs.engines.sqlite.transaction import Snapshot
 
@@ -40,8 +41,8 @@ class Turn(Struct, array_like=True, frozen=True):
     """There are tasks, but all of them are set aside."""
 
 
-HEADS = TaskShape(Head, "task", key=1)
-TAGS = Shape(tuple[int, str], "turn of tag")
+HEADS = TaskDecoder(Head, "task", 1)
+TAGS = RowDecoder(tuple[int, str], "turn of tag")
 turns_decoder = msgspec.json.Decoder(list[Turn])
 
 SMALL_CHUNK = 8
@@ -87,41 +88,42 @@ def read_chunk(
     snapshot: Snapshot, chunk: int, name: str, *parameters: object
 ) -> tuple[list[Head], tuple[int, str] | None]:
     """Some entries, but for those that are set aside; and where to go on, if there may be more."""
-    try:
-        heads = HEADS.decode(snapshot.value(name, *parameters, chunk))
-        last = (heads[-1].rank, heads[-1].id) if len(heads) == chunk else None
-    except SPOILED as error:
-        if not is_spoiled(error):
-            raise
-        rows = snapshot.each(row_by_row(name), (*parameters, chunk))
-        heads = HEADS.one_by_one(rows, snapshot.aside)
-        last = rows[-1][:2] if len(rows) == chunk else None
+    heads, last = snapshot.page(HEADS, name, *parameters, chunk)
     if aside := snapshot.aside.tasks:
         heads = [head for head in heads if head.id not in aside]
-    return heads, last
+    return heads, None if last is None else (last[0], last[1])
 
 
 def read_turns(snapshot: Snapshot, stream: int, chunk: int) -> Iterator[list[Turn]]:
     """The turns of a stream in order, in chunks."""
     tag, share = -1, ""
     while True:
-        turns = read_some_turns(snapshot, stream, tag, share, chunk)
+        turns, last = read_some_turns(snapshot, stream, tag, share, chunk)
         yield turns
-        if len(turns) < chunk:
+        if last is None:
             return
-        tag, share = turns[-1].tag, turns[-1].share
+        tag, share = last[:2]
         chunk = min(2 * chunk, LARGEST_CHUNK)
 
 
-def read_some_turns(snapshot: Snapshot, stream: int, tag: int, share: str, chunk: int) -> list[Turn]:
-    """The best task of each turn is found on the way, unless some of them may be set aside."""
+def read_some_turns(
+    snapshot: Snapshot, stream: int, tag: int, share: str, chunk: int
+) -> tuple[list[Turn], tuple[Any, ...] | None]:
+    """Some turns, and where to go on, if there may be more.
+
+    The best task of each is found on the way, unless some of them may be set aside.
+    """
+    asked = (stream, tag, share, chunk)
     if not snapshot.aside.tasks:
         try:
-            return turns_decoder.decode(snapshot.value("read_turns", stream, tag, share, chunk))
-        except SPOILED as error:
+            turns = turns_decoder.decode(snapshot.value("read_turns", *asked))
+        except BATCH_ERRORS as error:
             if not is_spoiled(error):
                 raise
-    return [turn_of(snapshot, stream, *each) for each in snapshot.many(TAGS, "turn_tags", stream, tag, share, chunk)]
+        else:
+            return turns, (turns[-1].tag, turns[-1].share) if len(turns) == chunk else None
+    tags, last = snapshot.page(TAGS, "turn_tags", *asked)
+    return [turn_of(snapshot, stream, *each) for each in tags], last
 
 
 def turn_of(snapshot: Snapshot, stream: int, tag: int, share: str) -> Turn:

@@ -10,12 +10,12 @@ from msgspec import structs
 
 from dibs.core.lease import TERM
 from dibs.core.times import DAY, MINUTE
-from dibs.engines.aside import readable
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.sqlite import pruning, reranking, tidying, workflows
 from dibs.engines.sqlite.pruning import CHORE_BATCH, Step
 from dibs.engines.sqlite.statements import statement
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
+from dibs.engines.unreadable import readable
 from dibs.engines.values import ChoreRecord, Term
 
 __all__ = ["CHORES", "chores", "do_chore", "is_current", "lead", "record_chore", "resign"]

@@ -6,21 +6,22 @@ times: what one may forget can lie between what another keeps.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import Any, TypeVar, get_args
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
 from msgspec.json import decode
 
 from dibs.core.states import State
 from dibs.core.times import DAY, Duration, Instant
-from dibs.engines.aside import readable
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.errands import Errand, What
-from dibs.engines.sqlite.shapes import Shape
+from dibs.engines.sqlite.shapes import RowDecoder
 from dibs.engines.sqlite.statements import row_by_row, statement
 from dibs.engines.sqlite.transaction import Transaction
+from dibs.engines.unreadable import readable
 
-__all__ = ["CHORE_BATCH", "Step", "cursor_of", "prune_dead", "prune_finished", "prune_keys"]
+__all__ = ["CHORE_BATCH", "Step", "cursor_of", "prune_dead", "prune_finished", "prune_keys", "save_last"]
 
 Cursor = TypeVar("Cursor")
 
@@ -48,8 +49,8 @@ class Key(Struct, array_like=True, frozen=True):
     free: int
 
 
-ENDED = Shape(Ended, "task")
-KEYS = Shape(Key, "key", key=2)
+ENDED = RowDecoder(Ended, "task")
+KEYS = RowDecoder(Key, "key", 1, 2)
 
 
 def cursor_of(transaction: Transaction, chore: str, kind: type[Cursor]) -> Cursor | None:
@@ -60,6 +61,27 @@ def cursor_of(transaction: Transaction, chore: str, kind: type[Cursor]) -> Curso
     text = [(chore, stored[0][1])]
     found = readable(transaction.aside, "cursor of chore", text, lambda each: decode(each, type=kind))
     return next((cursor for _, cursor in found), None)
+
+
+def save_last(transaction: Transaction, chore: str, rows: Sequence[tuple[Any, ...]], kind: type[Cursor]) -> bool:
+    """Let the next step begin after the rows of this one, whose first columns are what it goes by; True if it has to.
+
+    Whether the rest of a row can be read does not matter. Only where all first columns are not what they should be, the
+    chore has come to its end: nothing else can come after them.
+    """
+    last = None
+    if len(rows) == CHORE_BATCH:
+        width = len(get_args(kind))
+        last = next((key for row in reversed(rows) if (key := key_or_none(row[:width], kind)) is not None), None)
+    transaction.write("save_cursor", chore, None if last is None else to_json(last))
+    return last is not None
+
+
+def key_or_none(columns: tuple[Any, ...], kind: type[Cursor]) -> Cursor | None:
+    try:
+        return convert(columns, kind)
+    except ValidationError:
+        return None
 
 
 def expired_queues(transaction: Transaction, day: int, setting: str) -> set[str]:
@@ -158,7 +180,4 @@ def prune_keys(transaction: Transaction) -> Step:
     free = [(key.queue, key.key) for key in keys if key.free]
     if free:
         transaction.write("delete_keys", to_json(free))
-    more = len(found) == CHORE_BATCH
-    after = to_json((keys[-1].held_until, keys[-1].queue, keys[-1].key)) if more and keys else None
-    transaction.write("save_cursor", "prune_keys", after)
-    return Step(len(free), more)
+    return Step(len(free), save_last(transaction, "prune_keys", found, tuple[int, str, str]))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from dibs.core.moves import reranked
 from dibs.core.states import WAITING
+from dibs.core.times import Instant
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.sqlite.catalog import Queue
 from dibs.engines.sqlite.pruning import CHORE_BATCH, Step
@@ -72,7 +73,9 @@ def rerank_waiting(transaction: Transaction, queue: Queue, streams: list[int], m
     rows = [row for row in found if isinstance(row, Row)]
     stale = [row for row in rows if row.stream in streams]
     rank_anew(transaction, stale)
-    last = (rows[-1].due_at, rows[-1].id) if rows and len(found) == most else (None, None)
+    last: tuple[Instant | None, str | None] = (None, None)
+    if len(found) == most:  # those that can't be read have been set aside: the next step passes them over
+        last = (rows[-1].due_at, rows[-1].id) if rows else (after_due, after_id)
     transaction.write("save_rerank_cursor", *last, queue.name)
     return len(stale)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.core.lease import RESCUE_BATCH, taken_until
+from dibs.core.lease import taken_until
 from dibs.core.task import WorkerState
 from dibs.core.times import Instant
 from dibs.engines.sqlite.presence import Presence
@@ -23,7 +23,7 @@ def rescue(
         return Rescued(at=transaction.now, stalled=True)
     transaction.refresh()
     transaction.look_again()
-    expired = take_back_expired(transaction, until)
+    expired, more_expired = take_back_expired(transaction, until)
     bytes_held = {
         worker.id: worker.presence
         for worker in stored_workers(transaction)
@@ -33,4 +33,4 @@ def rescue(
     term = transaction.row("term") if workers else None
     if term is not None and term[1] in workers:
         transaction.write("resign", term[0])
-    return Rescued(expired + lost, workers, more or len(expired) == RESCUE_BATCH, transaction.now)
+    return Rescued(expired + lost, workers, more or more_expired, transaction.now)

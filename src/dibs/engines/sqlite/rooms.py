@@ -20,7 +20,7 @@ from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.facts import partition_key
 from dibs.engines.deciding.rooms import Room, Whose, room_of
 from dibs.engines.sqlite.catalog import Queue
-from dibs.engines.sqlite.shapes import Shape
+from dibs.engines.sqlite.shapes import RowDecoder
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 
 __all__ = ["Rooms", "limits", "partition_rooms"]
@@ -45,8 +45,8 @@ class PartitionLoad(Struct, array_like=True, frozen=True):
     at: Instant | None
 
 
-BUCKETS = Shape(StoredBucket, "limit of", key=2)
-LOADS = Shape(PartitionLoad, "limit of partition")
+BUCKETS = RowDecoder(StoredBucket, "limit of", 0, 1, 2)
+LOADS = RowDecoder(PartitionLoad, "limit of partition")
 
 
 class Rooms:

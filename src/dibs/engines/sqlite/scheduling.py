@@ -8,7 +8,6 @@ from dibs.core.rhythm import Overlap, Rhythm
 from dibs.core.schedules import ScheduleRecord
 from dibs.core.states import UNFINISHED, State
 from dibs.core.task import NewTask
-from dibs.engines.aside import UNREADABLE, problem_of, state_or
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.scheduling import (
     UNFIRABLE,
@@ -21,6 +20,7 @@ from dibs.engines.deciding.scheduling import (
 from dibs.engines.sqlite.enqueueing import enqueue
 from dibs.engines.sqlite.statements import row_by_row, statement
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
+from dibs.engines.unreadable import UNREADABLE, problem_of, state_or
 from dibs.engines.values import FIRE_BATCH, SCHEDULES, Changed, Fired
 
 __all__ = ["delete_schedule", "fire", "pause_schedule", "schedules", "set_schedule"]
@@ -53,7 +53,7 @@ def set_schedule(
 
 def unread(transaction: Transaction, name: str, error: Exception) -> Changed:
     """A schedule that can't be read is not written over: it may be a newer version's. It can be deleted."""
-    transaction.aside.tell("schedule", name, problem_of(error))
+    transaction.aside.log_once("schedule", name, problem_of(error))
     return Changed.UNREADABLE
 
 

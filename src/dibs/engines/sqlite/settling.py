@@ -18,7 +18,7 @@ from dibs.engines.deciding.errands import Errand, What
 from dibs.engines.deciding.settling import Part, held_answer, lose_all, settle_one, without_repeats
 from dibs.engines.sqlite.records import Records
 from dibs.engines.sqlite.rows import Row
-from dibs.engines.sqlite.shapes import Shape
+from dibs.engines.sqlite.shapes import RowDecoder
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.values import ExtendAnswer, ExtendOutcome, Extension, SettleOutcome, UnreadableTask
 
@@ -31,6 +31,7 @@ class Fenced(Struct, array_like=True, frozen=True):
     key: int
     stream: int
     partition: str | None
+    id: str
 
 
 class Held(Struct, array_like=True, frozen=True):
@@ -38,10 +39,11 @@ class Held(Struct, array_like=True, frozen=True):
 
     key: int
     facts: str | None
+    id: str
 
 
-FENCED = Shape(Fenced, "lease at place")
-HELD = Shape(Held, "lease at place")
+FENCED = RowDecoder(Fenced, "lease of task", 3)
+HELD = RowDecoder(Held, "lease of task", 2)
 texts_decoder = msgspec.json.Decoder(list[str])
 
 
@@ -125,14 +127,17 @@ def extend(transaction: Transaction, extensions: Sequence[Extension]) -> list[Ex
     return answers
 
 
-def take_back_expired(transaction: Transaction, until: Instant) -> list[str]:
-    """Tasks whose lease has ended by then run again, or have run too often."""
+def take_back_expired(transaction: Transaction, until: Instant) -> tuple[list[str], bool]:
+    """Tasks whose lease has ended by then run again, or have run too often. Answers as `lose`."""
     return lose(transaction, transaction.tasks("expired", until, RESCUE_BATCH, transaction.passed_over()))
 
 
-def lose(transaction: Transaction, rows: list[Row | UnreadableTask]) -> list[str]:
-    """These running tasks have lost their worker. Those that can't be read keep their lease, which has ended."""
+def lose(transaction: Transaction, rows: list[Row | UnreadableTask]) -> tuple[list[str], bool]:
+    """These running tasks have lost their worker: their ids, and whether the batch was full, so there may be more.
+
+    Those that can't be read keep their lease, which has ended. They count for the batch, too.
+    """
     records = Records(transaction)
     lost = lose_all(transaction, records, records.see(rows))
     records.flush()
-    return lost
+    return lost, len(rows) == RESCUE_BATCH

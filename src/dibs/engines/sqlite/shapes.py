@@ -7,14 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
+from msgspec import Struct, structs
 
-from dibs.engines.aside import UNREADABLE, SetAside, problem_of
+from dibs.engines.unreadable import UNREADABLE, UnreadableRows, problem_of
 
-__all__ = ["SPOILED", "Shape", "TaskShape", "is_spoiled", "text_or_bytes"]
+__all__ = ["BATCH_ERRORS", "RowDecoder", "TaskDecoder", "columns_of", "is_spoiled", "text_or_bytes"]
 
 Value = TypeVar("Value")
 
-SPOILED = (msgspec.DecodeError, sqlite3.OperationalError)
+BATCH_ERRORS = (msgspec.DecodeError, sqlite3.OperationalError)
 """What reading rows together raises if one of them is not as it should be, among other things: see `is_spoiled`."""
 
 
@@ -32,18 +33,29 @@ def text_or_bytes(stored: bytes) -> str | bytes:
         return stored
 
 
-class Shape(Generic[Value]):
-    """Rows of one kind. `what` they are, for people; their name is in the column `key`."""
+def columns_of(value: object) -> tuple[Any, ...]:
+    """A row that has been read, as it is stored."""
+    if isinstance(value, Struct):
+        return structs.astuple(value)
+    return value if isinstance(value, tuple) else (value,)
 
-    def __init__(self, kind: type[Value], what: str, key: int = 0) -> None:
+
+class RowDecoder(Generic[Value]):
+    """Rows of one kind. `what` they are, for people; their name is in the columns `keys`."""
+
+    def __init__(
+        self, kind: type[Value], what: str, *keys: int, decode: Callable[[str | bytes], list[Value]] | None = None
+    ) -> None:
         self.kind = kind
         self.what = what
-        self.key = key
-        decoder: Any = msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
-        self.decode: Callable[[str | bytes], list[Value]] = decoder.decode
+        self.keys = keys or (0,)
+        if decode is None:
+            decoder: Any = msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
+            decode = decoder.decode
+        self.decode: Callable[[str | bytes], list[Value]] = decode
         self.is_text = kind is str
 
-    def one_by_one(self, rows: Sequence[tuple[Any, ...]], aside: SetAside) -> list[Value]:
+    def one_by_one(self, rows: Sequence[tuple[Any, ...]], aside: UnreadableRows) -> list[Value]:
         """Those that can be read; the others are told of."""
         found = []
         for row in rows:
@@ -53,14 +65,15 @@ class Shape(Generic[Value]):
                 self.set_aside(row, problem_of(error), aside)
         return found
 
-    def set_aside(self, row: tuple[Any, ...], problem: str, aside: SetAside) -> None:
-        aside.tell(self.what, row[self.key], problem)
+    def set_aside(self, row: tuple[Any, ...], problem: str, aside: UnreadableRows) -> None:
+        aside.log_once(self.what, " ".join(str(row[key]) for key in self.keys), problem)
 
 
-class TaskShape(Shape[Value]):
+class TaskDecoder(RowDecoder[Value]):
     """Rows of unfinished tasks: those that can't be read are passed over from now on."""
 
-    def set_aside(self, row: tuple[Any, ...], problem: str, aside: SetAside) -> None:
+    def set_aside(self, row: tuple[Any, ...], problem: str, aside: UnreadableRows) -> None:
         super().set_aside(row, problem, aside)
-        if isinstance(row[self.key], str):
-            aside.add(row[self.key])
+        task_id = row[self.keys[0]]
+        if isinstance(task_id, str):
+            aside.skip_task(task_id)

@@ -16,7 +16,7 @@ from msgspec import Struct
 from dibs.core.fairness import next_tag, start_tag
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.sqlite.catalog import Queue, Stream
-from dibs.engines.sqlite.shapes import Shape
+from dibs.engines.sqlite.shapes import RowDecoder
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.values import TenantRecord
 
@@ -75,7 +75,7 @@ class StoredShare(Struct, array_like=True, frozen=True):
     pending: int
 
 
-SHARES = Shape(StoredShare, "share", key=1)
+SHARES = RowDecoder(StoredShare, "share", 1)
 
 
 def clock_of(snapshot: Snapshot, queue: str) -> tuple[int, int]:
@@ -99,18 +99,18 @@ def stored_shares(snapshot: Snapshot, queue: str, clock: int) -> Iterator[Stored
     after = ""
     first = True
     while True:
-        found = snapshot.many(SHARES, "shares_behind", queue, clock, after, int(first), CHUNK)
+        found, last = snapshot.page(SHARES, "shares_behind", queue, clock, after, int(first), CHUNK)
         yield from found
-        if len(found) < CHUNK:
+        if last is None:
             break
-        after, first = found[-1].share, False
+        after, first = last[1], False
     tag, share = clock, "\U0010ffff"
     while True:
-        found = snapshot.many(SHARES, "shares_ahead", queue, tag, share, CHUNK)
+        found, last = snapshot.page(SHARES, "shares_ahead", queue, tag, share, CHUNK)
         yield from found
-        if len(found) < CHUNK:
+        if last is None:
             return
-        tag, share = found[-1].tag, found[-1].share
+        tag, share = last[:2]
 
 
 def all_shares(snapshot: Snapshot, queue: Queue, streams: list[Stream]) -> Turns:

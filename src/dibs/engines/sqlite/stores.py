@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from dibs.core.times import Instant
-from dibs.engines.aside import SetAside
 from dibs.engines.sqlite.aftermath import conclude
 from dibs.engines.sqlite.bells import Bells
 from dibs.engines.sqlite.catalog import Catalog
@@ -23,6 +22,7 @@ from dibs.engines.sqlite.files import PIN, StoreFiles
 from dibs.engines.sqlite.layout import check_readable, prepare
 from dibs.engines.sqlite.presence import Presence
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
+from dibs.engines.unreadable import UnreadableRows
 from dibs.errors import StoreBusy, StoreCorrupt, StoreUnavailable
 
 __all__ = ["Reader", "Store", "Synchronous", "clock", "registry"]
@@ -49,7 +49,7 @@ class Store:
         self.busy_timeout = busy_timeout
         self.adopt = adopt
         self.lock = threading.Lock()
-        self.aside = SetAside()
+        self.aside = UnreadableRows()
         self.catalog = Catalog(self.aside)
         self.presence = Presence(path)
         self.bells = Bells(path, self.data_version)
@@ -88,7 +88,9 @@ class Store:
         except BaseException as error:
             self.presence.close()
             writer.close()
-            self.files.unpin()
+            self.files.forget_log()
+            if not self.read_only:  # then it is known already, and stays so
+                self.files.unpin()
             if isinstance(error, OSError):
                 what = f"what lies beside {self.path} can't be used: {error.strerror} ({error.filename})."
                 raise StoreUnavailable(what) from error
@@ -150,6 +152,7 @@ class Store:
                 self.begin(writer)
             except BaseException:
                 writer.close()
+                self.files.forget_log()
                 raise
         return writer
 

@@ -7,8 +7,8 @@ from msgspec import Struct
 from dibs.core.limits import Bucket, Scope, limit_of, refill
 from dibs.core.times import Instant
 from dibs.engines.deciding.encoding import to_json
-from dibs.engines.sqlite.pruning import CHORE_BATCH, Step, cursor_of
-from dibs.engines.sqlite.shapes import Shape
+from dibs.engines.sqlite.pruning import CHORE_BATCH, Step, cursor_of, save_last
+from dibs.engines.sqlite.shapes import RowDecoder
 from dibs.engines.sqlite.statements import row_by_row
 from dibs.engines.sqlite.transaction import Transaction
 
@@ -34,8 +34,8 @@ class StoredShare(Struct, array_like=True, frozen=True):
     idle: int
 
 
-BUCKETS = Shape(StoredBucket, "limit of", key=2)
-SHARES = Shape(StoredShare, "share", key=1)
+BUCKETS = RowDecoder(StoredBucket, "limit of", 0, 1, 2)
+SHARES = RowDecoder(StoredShare, "share", 0, 1)
 
 
 def prune_buckets(transaction: Transaction) -> Step:
@@ -46,10 +46,7 @@ def prune_buckets(transaction: Transaction) -> Step:
     idle = [(each.queue, each.scope, each.whose) for each in found if is_full(transaction, each)]
     if idle:
         transaction.write("delete_buckets", to_json(idle))
-    more = len(rows) == CHORE_BATCH
-    last = to_json((found[-1].queue, found[-1].scope, found[-1].whose)) if more and found else None
-    transaction.write("save_cursor", "prune_buckets", last)
-    return Step(len(idle), more)
+    return Step(len(idle), save_last(transaction, "prune_buckets", rows, tuple[str, str, str]))
 
 
 def is_full(transaction: Transaction, stored: StoredBucket) -> bool:
@@ -71,9 +68,7 @@ def prune_shares(transaction: Transaction) -> Step:
     idle = [(each.queue, each.share) for each in found if each.idle]
     if idle:
         transaction.write("delete_shares", to_json(idle))
-    more = len(rows) == CHORE_BATCH
-    last = to_json((found[-1].queue, found[-1].share)) if more and found else None
-    transaction.write("save_cursor", "prune_shares", last)
+    more = save_last(transaction, "prune_shares", rows, tuple[str, str])
     pending = transaction.pending_by_stream()
     empty = [each.number for each in transaction.catalog.streams.values() if each.fair and each.number not in pending]
     turns = [transaction.write("forget_turns", number, CHORE_BATCH) for number in empty]

@@ -12,21 +12,21 @@ from dibs.core.settings import QueueSettings
 from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.core.times import Instant
-from dibs.engines.aside import (
-    UNREADABLE,
-    SetAside,
-    problem_of,
-    readable,
-    unreadable_queue,
-    unreadable_task,
-)
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.errands import Errand
 from dibs.engines.deciding.transaction import topics_of
 from dibs.engines.sqlite.catalog import Catalog, Queue, Stream, StreamKey
 from dibs.engines.sqlite.rows import Row, decode_rows, record_of, row_from
-from dibs.engines.sqlite.shapes import SPOILED, Shape, is_spoiled, text_or_bytes
+from dibs.engines.sqlite.shapes import BATCH_ERRORS, RowDecoder, columns_of, is_spoiled, text_or_bytes
 from dibs.engines.sqlite.statements import row_by_row, statement
+from dibs.engines.unreadable import (
+    UNREADABLE,
+    UnreadableRows,
+    problem_of,
+    readable,
+    unreadable_queue,
+    unreadable_task,
+)
 from dibs.engines.values import AuditEntry, Counter, UnreadableTask
 
 __all__ = ["ROWS", "Snapshot", "Transaction"]
@@ -39,10 +39,11 @@ SAME_TAG = -1
 
 Value = TypeVar("Value")
 Key = int | str
+Stored = list[tuple[Any, ...]]
 
-TALLIES = Shape(tuple[str, int | str, int], "count of")
-PENDING = Shape(tuple[int, int], "count of pending tasks in stream")
-DOCUMENTS = Shape(tuple[int | str, str], "")
+TALLIES = RowDecoder(tuple[str, int | str, int], "count of")
+PENDING = RowDecoder(tuple[int, int], "count of pending tasks in stream")
+DOCUMENTS = RowDecoder(tuple[int | str, str], "")
 """Names, and what is kept under them as JSON."""
 
 
@@ -70,20 +71,45 @@ class Snapshot:
     # Rows that may not be what they should: read together if all are, and one by one if not.
 
     @property
-    def aside(self) -> SetAside:
+    def aside(self) -> UnreadableRows:
         """What this process can't read."""
         return self.catalog.aside
 
-    def many(self, shape: Shape[Value], name: str, *parameters: Any) -> list[Value]:
+    def many(self, decoder: RowDecoder[Value], name: str, *parameters: Any) -> list[Value]:
         """The rows that the statement `name` gathers, but for those that can't be read."""
+        return self.together_or_each(
+            decoder.decode, lambda rows: decoder.one_by_one(rows, self.aside), name, *parameters
+        )
+
+    def page(
+        self, decoder: RowDecoder[Value], name: str, *parameters: Any
+    ) -> tuple[list[Value], tuple[Any, ...] | None]:
+        """Like `many`, where the last parameter is how many; and the last row as it is stored, if there may be more.
+
+        That one is what the next page begins after, whether or not it can be read.
+        """
+
+        def one_by_one(rows: Stored) -> tuple[list[Value], tuple[Any, ...] | None]:
+            return decoder.one_by_one(rows, self.aside), rows[-1] if len(rows) == parameters[-1] else None
+
+        def together(text: str) -> tuple[list[Value], tuple[Any, ...] | None]:
+            found = decoder.decode(text)
+            return found, columns_of(found[-1]) if len(found) == parameters[-1] else None
+
+        return self.together_or_each(together, one_by_one, name, *parameters)
+
+    def together_or_each(
+        self, together: Callable[[Any], Value], one_by_one: Callable[[Stored], Value], name: str, *parameters: Any
+    ) -> Value:
+        """What `together` makes of the JSON that the statement `name` gives, or `one_by_one` of its rows."""
         try:
-            return shape.decode(self.value(name, *parameters))
-        except SPOILED as error:
+            return together(self.value(name, *parameters))
+        except BATCH_ERRORS as error:
             if not is_spoiled(error):
                 raise
-            return shape.one_by_one(self.each(row_by_row(name), parameters), self.aside)
+        return one_by_one(self.each(row_by_row(name), parameters))
 
-    def each(self, text: str, parameters: Iterable[Any]) -> list[tuple[Any, ...]]:
+    def each(self, text: str, parameters: Iterable[Any]) -> Stored:
         """The rows of a statement as they are stored, whatever that is."""
         before, self.connection.text_factory = self.connection.text_factory, text_or_bytes
         try:
@@ -95,22 +121,19 @@ class Snapshot:
         self, what: str, decode: Callable[[str | bytes], Value], name: str, *parameters: Any
     ) -> Iterator[tuple[Key, Value]]:
         """What the statement `name` gives as names and JSON, but for what can't be read."""
-        try:
-            rows = DOCUMENTS.decode(self.value(name, *parameters))
-        except SPOILED as error:
-            if not is_spoiled(error):
-                raise
-            rows = Shape(DOCUMENTS.kind, what).one_by_one(self.each(row_by_row(name), parameters), self.aside)
-        return readable(self.aside, what, rows, decode)
+        decoder = RowDecoder(DOCUMENTS.kind, what, decode=DOCUMENTS.decode)
+        return readable(self.aside, what, self.many(decoder, name, *parameters), decode)
 
     def tasks(self, name: str, *parameters: Any) -> list[Row | UnreadableTask]:
         """The rows of tasks that the statement `name` gathers."""
-        try:
-            return [*decode_rows(self.value(name, *parameters))]
-        except SPOILED as error:
-            if not is_spoiled(error):
-                raise
-            return [self.row_from(columns) for columns in self.each(row_by_row(name), parameters)]
+
+        def together(text: str) -> list[Row | UnreadableTask]:
+            return [*decode_rows(text)]
+
+        def one_by_one(rows: Stored) -> list[Row | UnreadableTask]:
+            return [self.row_from(columns) for columns in rows]
+
+        return self.together_or_each(together, one_by_one, name, *parameters)
 
     def row_from(self, columns: tuple[Any, ...]) -> Row | UnreadableTask:
         try:
@@ -122,12 +145,12 @@ class Snapshot:
     def set_aside(
         self, task_id: Any, stream: Any, state: Any, ended: bool, worker: Any, problem: str
     ) -> UnreadableTask:
-        """A task that can't be read is told of, and passed over from now on."""
+        """A task that can't be read is told of, and passed over from now on unless it has ended."""
         found = self.catalog.streams.get(stream) if isinstance(stream, int) else None
         if found is None or found.queue not in self.catalog.unreadable:  # which has been told of
-            self.aside.tell("task", task_id, problem)
-        if isinstance(task_id, str):
-            self.aside.add(task_id)
+            self.aside.log_once("task", task_id, problem)
+        if isinstance(task_id, str) and not ended:
+            self.aside.skip_task(task_id, stream)
         return unreadable_task(task_id, found, state, ended, worker, problem)
 
     def read(self, row: Row | UnreadableTask) -> TaskRecord | UnreadableTask:
@@ -155,7 +178,7 @@ class Snapshot:
         asked = to_json(ids)
         try:
             return {row.id: row for place in self.row("find", asked) for row in decode_rows(place)}
-        except SPOILED as error:
+        except BATCH_ERRORS as error:
             if not is_spoiled(error):
                 raise
             rows = [self.row_from(columns) for columns in self.each(statement("find_each"), (asked,))]
@@ -167,11 +190,10 @@ class Snapshot:
 
     def look_again(self) -> None:
         """What was set aside may have been repaired, or be gone."""
-        if self.aside.is_time():
+        if self.aside.start_recheck():
             ids = list(self.aside.tasks)
-            found = self.find(ids)
-            records = {record.id for record in self.records(found.values())}
-            self.aside.forget(each for each in ids if each in records or each not in found)
+            self.aside.forget(ids)
+            self.records(self.find(ids).values())  # sets those aside that still can't be read
 
     def pending_by_stream(self) -> dict[int, int]:
         """How many pending tasks each stream has, empty ones left out."""

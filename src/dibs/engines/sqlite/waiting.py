@@ -8,6 +8,7 @@ has been judged is closed, one that has been weighed has its weight.
 from __future__ import annotations
 
 from itertools import islice
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -18,8 +19,7 @@ from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.errands import Done, Errand
 from dibs.engines.deciding.waiting import ANY_WEIGHT, judged, release
 from dibs.engines.sqlite.records import Records
-from dibs.engines.sqlite.shapes import SPOILED, Shape, is_spoiled
-from dibs.engines.sqlite.statements import row_by_row
+from dibs.engines.sqlite.shapes import RowDecoder
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.values import Need
 
@@ -43,22 +43,22 @@ class Edge(Struct, array_like=True, frozen=True):
     prerequisite: str
 
 
-INCOMING = Shape(Incoming, "edge of task", key=1)
-EDGES = Shape(Edge, "edge of task")
-HEIRS = Shape(tuple[str, int], "edge to task")
-NEEDS = Shape(tuple[str, str, Rule, int], "edge of task")
+INCOMING = RowDecoder(Incoming, "edge of task", 1)
+EDGES = RowDecoder(Edge, "edge of task")
+HEIRS = RowDecoder(tuple[str, int], "edge to task")
+NEEDS = RowDecoder(tuple[str, str, Rule, int], "edge of task")
 texts_decoder = msgspec.json.Decoder(list[str])
 
 
 def follow_ends(transaction: Transaction, errands: list[Errand], most: int) -> Done:
     """Judge open edges that lead to tasks that have ended."""
     asked = to_json([errand.about for errand in errands])
-    found, stuck = incoming(transaction, asked, most)
+    found, stuck, last = incoming(transaction, asked, most)
     edges = [edge for edge in found if edge.position not in stuck]
-    # Who has edges that can't be read here is left to somebody who can.
+    # Errands with an unreadable edge stay stored for a process that can read it.
     transaction.stuck += [errands[place] for place in sorted(stuck)]
-    more = len(found) == most
-    unfinished = [errands[i] for i in range(found[-1].position, len(errands)) if i not in stuck] if more else []
+    first = len(errands) if last is None else last
+    unfinished = [errands[place] for place in range(first, len(errands)) if place not in stuck]
     if edges:
         transaction.write("close_edges", to_json([(edge.dependent, edge.slot) for edge in edges]))
         ends, goes = judged(errands, [(edge.position, edge.dependent, edge.slot, edge.rule) for edge in edges])
@@ -70,17 +70,23 @@ def follow_ends(transaction: Transaction, errands: list[Errand], most: int) -> D
     return max(len(edges), len(errands) - len(unfinished)), unfinished
 
 
-def incoming(snapshot: Snapshot, asked: str, most: int) -> tuple[list[Incoming], set[int]]:
-    """Open edges that lead to some tasks, and the places of those to which one leads that can't be read."""
-    try:
-        return INCOMING.decode(snapshot.value("open_edges_to", asked, most)), set()
-    except SPOILED as error:
-        if not is_spoiled(error):
-            raise
-        rows = snapshot.each(row_by_row("open_edges_to"), (asked, most))
+def incoming(snapshot: Snapshot, asked: str, most: int) -> tuple[list[Incoming], set[int], int | None]:
+    """Open edges that lead to some tasks, and the places of those to which one leads that can't be read.
+
+    And the place of the last one, if there may be more.
+    """
+
+    def one_by_one(rows: list[tuple[Any, ...]]) -> tuple[list[Incoming], set[int], int | None]:
         found = INCOMING.one_by_one(rows, snapshot.aside)
         known = {(edge.position, edge.dependent, edge.slot) for edge in found}
-        return found, {row[0] for row in rows if row[:3] not in known}
+        stuck = {row[0] for row in rows if row[:3] not in known}
+        return found, stuck, rows[-1][0] if len(rows) == most else None
+
+    def together(text: str) -> tuple[list[Incoming], set[int], int | None]:
+        found = INCOMING.decode(text)
+        return found, set(), found[-1].position if len(found) == most else None
+
+    return snapshot.together_or_each(together, one_by_one, "open_edges_to", asked, most)
 
 
 def leave(transaction: Transaction, errands: list[Errand], most: int) -> Done:
@@ -106,8 +112,8 @@ def weigh(transaction: Transaction, errands: list[Errand], most: int) -> Done:
 
 def open_edges(transaction: Transaction, weights: dict[str, int], most: int) -> tuple[list[Edge], bool]:
     """Some open edges of tasks that weigh otherwise; and whether there may be more."""
-    edges = transaction.many(EDGES, "open_edges_of", to_json(list(weights.items())), most)
-    return edges, len(edges) == most
+    edges, last = transaction.page(EDGES, "open_edges_of", to_json(list(weights.items())), most)
+    return edges, last is not None and bool(edges)  # those that can't be read stay open, and end nothing by themselves
 
 
 def inherit_anew(transaction: Transaction, ids: list[str]) -> None:
@@ -141,5 +147,5 @@ def needs(snapshot: Snapshot, ids: list[str]) -> list[list[Need]]:
 
 
 def followers(snapshot: Snapshot, task_id: str, limit: int) -> list[str]:
-    edges, _ = incoming(snapshot, to_json([task_id]), limit)
+    edges, *_ = incoming(snapshot, to_json([task_id]), limit)
     return sorted({edge.dependent for edge in edges})

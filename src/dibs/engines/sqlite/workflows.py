@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from msgspec import Struct
 from msgspec.json import decode
@@ -14,8 +16,7 @@ from dibs.engines.deciding.errands import Done, Errand, What, gone_on
 from dibs.engines.deciding.workflows import REPLAY_BATCH, Outgoing, Replay, first_members
 from dibs.engines.sqlite.pruning import CHORE_BATCH, Step
 from dibs.engines.sqlite.records import Records
-from dibs.engines.sqlite.shapes import SPOILED, Shape, is_spoiled
-from dibs.engines.sqlite.statements import row_by_row
+from dibs.engines.sqlite.shapes import RowDecoder
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.sqlite.waiting import inherit_anew
 from dibs.engines.values import Changed, WorkflowRecord
@@ -44,8 +45,8 @@ class StoredWorkflow(Struct, array_like=True, frozen=True):
     counts: list[tuple[object, int]]
 
 
-WORKFLOWS = Shape(StoredWorkflow, "workflow")
-OUTGOING = Shape(Outgoing, "edge of task")
+WORKFLOWS = RowDecoder(StoredWorkflow, "workflow")
+OUTGOING = RowDecoder(Outgoing, "edge of task")
 texts_decoder = msgspec.json.Decoder(list[str])
 
 
@@ -60,13 +61,10 @@ def workflow(snapshot: Snapshot, workflow_id: str) -> WorkflowRecord | None:
 
 
 def stored(snapshot: Snapshot, name: str, *parameters: object) -> list[StoredWorkflow]:
-    try:
-        return WORKFLOWS.decode(snapshot.value(name, *parameters))
-    except SPOILED as error:
-        if not is_spoiled(error):
-            raise
-        rows = snapshot.each(row_by_row(name), parameters)
+    def one_by_one(rows: list[tuple[Any, ...]]) -> list[StoredWorkflow]:
         return WORKFLOWS.one_by_one([(*row[:4], decode(row[4])) for row in rows], snapshot.aside)
+
+    return snapshot.together_or_each(WORKFLOWS.decode, one_by_one, name, *parameters)
 
 
 def as_record(stored: StoredWorkflow) -> WorkflowRecord:

@@ -11,13 +11,13 @@ from msgspec import Struct
 from dibs.core.lease import RESCUE_BATCH
 from dibs.core.task import WorkerState
 from dibs.core.times import Instant
-from dibs.engines.aside import readable
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.working import beaten, worker_from
 from dibs.engines.sqlite.presence import Presence
 from dibs.engines.sqlite.settling import lose
-from dibs.engines.sqlite.shapes import Shape
+from dibs.engines.sqlite.shapes import RowDecoder
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
+from dibs.engines.unreadable import readable
 from dibs.engines.values import Beat, Changed, WorkerRecord, worker_topic
 
 __all__ = ["StoredWorker", "beat", "bury_workers", "leave", "set_worker_state", "stored_workers", "workers"]
@@ -32,7 +32,7 @@ class StoredWorker(Struct, array_like=True):
     record: object
 
 
-WORKERS = Shape(StoredWorker, "worker")
+WORKERS = RowDecoder(StoredWorker, "worker")
 
 
 def stored_workers(snapshot: Snapshot) -> list[StoredWorker]:
@@ -93,8 +93,7 @@ def bury_workers(transaction: Transaction, absent: Iterable[str], until: Instant
     """
     gone = sorted(absent)
     asked = (to_json(gone), RESCUE_BATCH, transaction.passed_over())
-    lost = lose(transaction, transaction.tasks("running_of", *asked)) if gone else []
-    more = len(lost) == RESCUE_BATCH
+    lost, more = lose(transaction, transaction.tasks("running_of", *asked)) if gone else ([], False)
     # An absent worker with tasks left to take back stays on the list until the last one is.
     doomed = [] if more else gone
     found = msgspec.json.decode(transaction.value("expired_workers", until, to_json(doomed)), type=list[str])

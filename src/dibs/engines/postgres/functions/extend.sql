@@ -1,6 +1,6 @@
--- Keep leases. Takes now (NULL: the clock), ids in order, lease numbers, spans, progress (NULL: as before).
--- Returns id, lease, facts if the task was asked to stop, now; of those leases that are current. A row that somebody is at (a task that is completed in its own transaction) counts as alive, and is left
--- alone.
+-- Keep leases. Takes now (NULL: the clock), ids in order, lease numbers, spans, progress (NULL: as before). Returns id,
+-- lease, facts if the task was asked to stop, now; of those leases that are current. A row that somebody is at (a task
+-- that is completed in its own transaction) counts as alive, and is left alone.
 CREATE OR REPLACE FUNCTION dibs.extend(
     at bigint, ids uuid[], leases int[], spans bigint[], all_progress bytea[]
 )

@@ -1,6 +1,6 @@
 -- What has to be done before anything is chosen. Takes now, the instant to look from, and tasks and errands to pass
--- over. Returns whether there is something to expire, to follow up or to promote with care, and whether there is something to promote. Reads ranges of
--- `expiries`, `due_guarded` and `due`.
+-- over. Returns whether there is something to expire, to follow up or to promote with care, and whether there is
+-- something to promote. Reads ranges of `expiries`, `due_guarded` and `due`.
 SELECT
     EXISTS (SELECT 1 FROM dibs.errands WHERE (n IN (SELECT unnest($4::bigint[]))) IS NOT TRUE)
     OR EXISTS (

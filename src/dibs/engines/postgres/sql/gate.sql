@@ -1,6 +1,6 @@
--- Put partitions in order. Takes partitions that have room, partitions that have none, and ids to pass over. Of each stream and share
--- of the former the best pending task comes forward, all others stay or go behind. Reads the partitions' pending
--- tasks group by group, skipping to the next one.
+-- Put partitions in order. Takes partitions that have room, partitions that have none, and ids to pass over. Of each
+-- stream and share of the former the best pending task comes forward, all others stay or go behind. Reads the
+-- partitions' pending tasks group by group, skipping to the next one.
 WITH RECURSIVE heads (partition, stream, share, id) AS (
     SELECT w.partition, h.stream, h.share, h.id
     FROM unnest($1::text[]) AS w (partition)

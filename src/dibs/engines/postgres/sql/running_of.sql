@@ -1,6 +1,7 @@
--- Running tasks of some workers, locked, but for those that somebody is at. Takes workers, how many, all streams,
--- ids to pass over. Returns the columns of find.sql. Reads `leases` for each stream, all running tasks: asked only when a worker is lost.
--- What is found must still be so once it is locked: said in a CASE, as in expired.sql, so that ids are looked up.
+-- Running tasks of some workers, locked, but for those that somebody is at. Takes workers, how many, all streams, ids
+-- to pass over. Returns the columns of find.sql. Reads `leases` for each stream, all running tasks: asked only when a
+-- worker is lost. What is found must still be so once it is locked: said in a CASE, as in expired.sql, so that ids are
+-- looked up.
 SELECT
     t.id, t.stream, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
     t.worker, t.sequence, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts, t.created_at

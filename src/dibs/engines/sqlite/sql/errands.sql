@@ -1,4 +1,5 @@
--- What is left to be followed up, oldest first. Takes how many, numbers to pass over (JSON array). Returns a JSON array of (n, errand as JSON text).
+-- What is left to be followed up, oldest first. Takes how many, numbers to pass over (JSON array). Returns a JSON array
+-- of (n, errand as JSON text).
 SELECT json_group_array(json_array(n, errand))
 FROM (
     SELECT n, errand FROM dibs_errands

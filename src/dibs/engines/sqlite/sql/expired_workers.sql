@@ -1,4 +1,5 @@
--- Workers that are to be marked dead. Takes by when their record has expired, and ids of absent ones (JSON array). Returns ids (JSON array).
+-- Workers that are to be marked dead. Takes by when their record has expired, and ids of absent ones (JSON array).
+-- Returns ids (JSON array).
 SELECT json_group_array(id)
 FROM (
     SELECT id FROM dibs_workers

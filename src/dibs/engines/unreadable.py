@@ -1,7 +1,7 @@
 """Stored rows that can't be read: damaged, or written by a newer version.
 
-Such a row is set aside, which is no state: it stays as it is, is told of once, and whoever reads rows passes it over.
-It is looked at again every few seconds, so a row that has been repaired is claimed by whoever set it aside.
+A row that can't be decoded stays unchanged, is logged once, and is skipped by every reader.
+It is tried again every 5 s.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from uuid import UUID
 import msgspec
 
 from dibs.core.states import State
-from dibs.core.times import Instant
+from dibs.core.times import SECOND, Duration, Instant
 from dibs.engines.deciding.facts import Stream
-from dibs.engines.values import Finding, Level, UnreadableTask
+from dibs.engines.values import Claimed, Finding, Level, UnreadableTask
 from dibs.errors import Unreadable
 
 __all__ = [
     "LOOK_AGAIN",
     "UNREADABLE",
-    "Found",
-    "SetAside",
+    "UnreadableReport",
+    "UnreadableRows",
+    "next_look",
     "problem_of",
     "readable",
     "state_or",
@@ -45,6 +46,9 @@ UNREADABLE = (msgspec.DecodeError, ValueError, TypeError, LookupError)
 LOOK_AGAIN = 5.0
 """Seconds until tasks that were set aside are looked at again."""
 
+MOMENT: Duration = SECOND // 10
+"""How long a claim waits that could not pass over all that can't be read."""
+
 TITLE = "unreadable rows"
 REMEDY = "Damaged, or written by a newer Dibs: upgrade, or repair the row"
 REMEDIES = {
@@ -52,7 +56,7 @@ REMEDIES = {
     "schedule": f"{REMEDY}, or delete it: dibs schedules remove NAME",
 }
 
-MOST = 10_000
+MAX_ROWS = 10_000
 """Rows that are told of, and tasks that are passed over, by one process."""
 
 STATES = frozenset(State)
@@ -60,7 +64,7 @@ SHOWN = 5
 LONGEST = 200
 
 
-class SetAside:
+class UnreadableRows:
     """What one process could not read of a store."""
 
     def __init__(self) -> None:
@@ -68,55 +72,82 @@ class SetAside:
         """Ids that claims, rescue and chores pass over."""
         self.errands: dict[int, None] = {}
         """Errands that are left to others."""
-        self.queues: dict[str, str] = {}
-        """Queues whose settings can't be read, and why: nothing is decided about their tasks."""
+        self.crowded: set[int] = set()
+        """Streams with tasks that could not be added any more: claims pass them over altogether."""
         self.streams: set[int] = set()
         """Streams that tasks name, and that are not there."""
-        self.looked_at = 0.0
-        self._told: set[tuple[str, str]] = set()
+        self.rechecked_at = 0.0
+        self._logged: set[tuple[str, str]] = set()
 
-    def tell(self, what: str, name: object, problem: str) -> None:
+    def log_once(self, what: str, name: object, problem: str) -> None:
         """Log a row, once."""
         key = (what, str(name))
-        if key in self._told or len(self._told) > MOST:
+        if key in self._logged or len(self._logged) > MAX_ROWS:
             return
-        self._told.add(key)
-        if len(self._told) > MOST:
-            log.warning("More than %d rows can't be read; no more of them are logged. Run dibs doctor.", MOST)
+        self._logged.add(key)
+        if len(self._logged) > MAX_ROWS:
+            log.warning("More than %d rows can't be read; no more of them are logged. Run dibs doctor.", MAX_ROWS)
             return
         log.warning("The %s %s can't be read, and is set aside as it is: %s.", *key, problem)
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to pass over."""
-        return not self.tasks and not self.errands and not self.queues
+        return not self.tasks and not self.errands and not self.crowded
 
-    def add(self, task_id: str) -> None:
-        """Pass a task over from now on."""
+    @property
+    def is_full(self) -> bool:
+        """Whether there is more to pass over than is kept."""
+        return len(self.tasks) >= MAX_ROWS or len(self.errands) >= MAX_ROWS
+
+    @property
+    def size(self) -> int:
+        """Grows with everything that claims pass over from now on."""
+        return len(self.tasks) + len(self.crowded)
+
+    def skip_task(self, task_id: str, stream: object = None) -> None:
+        """Pass a task over from now on; if there are too many of them, all of its stream."""
         if self.is_empty:
-            self.looked_at = time.monotonic()
-        if len(self.tasks) < MOST:
+            self.rechecked_at = time.monotonic()
+        if len(self.tasks) < MAX_ROWS or task_id in self.tasks:
             self.tasks[task_id] = None
+        elif isinstance(stream, int):
+            self.crowded.add(stream)
 
-    def leave(self, errand: int) -> None:
+    def skip_errand(self, errand: int) -> None:
         """Leave an errand to others."""
         if self.is_empty:
-            self.looked_at = time.monotonic()
-        self.errands[errand] = None
+            self.rechecked_at = time.monotonic()
+        if len(self.errands) < MAX_ROWS:
+            self.errands[errand] = None
 
-    def is_time(self) -> bool:
-        """Whether to look again at what was set aside. Errands are simply tried again."""
-        if self.is_empty or time.monotonic() < self.looked_at + LOOK_AGAIN:
+    def paced(self, claimed: Claimed) -> Claimed:
+        """Where not all can be passed over, a claim that gives nothing is repeated neither at once nor never."""
+        if claimed.tasks or not self.is_full:
+            return claimed
+        again = round(LOOK_AGAIN * SECOND)
+        due_in = again if claimed.next_due_in is None else claimed.next_due_in
+        return Claimed([], min(max(due_in, MOMENT), again))
+
+    def start_recheck(self, is_needed: bool = False) -> bool:
+        """Whether to look again at what was set aside, or at what else needs it. Errands are simply tried again."""
+        if (self.is_empty and not is_needed) or time.monotonic() < self.rechecked_at + LOOK_AGAIN:
             return False
-        self.looked_at = time.monotonic()
+        self.rechecked_at = time.monotonic()
         self.errands.clear()
         self.streams.clear()
+        self.crowded.clear()
         return True
 
     def forget(self, ids: Iterable[str]) -> None:
         """These can be read again, or are gone."""
         for task_id in ids:
             self.tasks.pop(task_id, None)
+
+
+def next_look() -> float:
+    """When to look again at what can't be read now, by the monotonic clock."""
+    return time.monotonic() + LOOK_AGAIN
 
 
 def problem_of(error: BaseException) -> str:
@@ -126,14 +157,14 @@ def problem_of(error: BaseException) -> str:
 
 
 def readable(
-    aside: SetAside, what: str, rows: Iterable[tuple[Key, Stored]], decode: Callable[[Stored], Value]
+    aside: UnreadableRows, what: str, rows: Iterable[tuple[Key, Stored]], decode: Callable[[Stored], Value]
 ) -> Iterator[tuple[Key, Value]]:
     """The rows that can be read, each with its key; the others are told of."""
     for key, stored in rows:
         try:
             value = decode(stored)
         except UNREADABLE as error:
-            aside.tell(what, key, problem_of(error))
+            aside.log_once(what, key, problem_of(error))
         else:
             yield key, value
 
@@ -159,7 +190,7 @@ def unreadable_task(
 
 
 def made_at(task_id: str) -> Instant:
-    """When a task was made, as its id tells; 0 if its id was chosen by somebody who did not say."""
+    """When a task was made, as its id tells; 0 if the id is not a UUIDv7."""
     try:
         made = UUID(task_id)
     except ValueError:
@@ -175,16 +206,16 @@ def unreadable_queue(name: str, problem: str) -> Unreadable:
     )
 
 
-class Found(SetAside):
+class UnreadableReport(UnreadableRows):
     """What somebody finds who looks for rows that can't be read: kept instead of logged."""
 
     def __init__(self) -> None:
         super().__init__()
         self.problems: dict[str, dict[str, str]] = {}
 
-    def tell(self, what: str, name: object, problem: str) -> None:
+    def log_once(self, what: str, name: object, problem: str) -> None:
         of_kind = self.problems.setdefault(what, {})
-        if len(of_kind) < MOST:
+        if len(of_kind) < MAX_ROWS:
             of_kind.setdefault(str(name), problem)
 
     def findings(self) -> Iterator[Finding]:
@@ -192,6 +223,6 @@ class Found(SetAside):
         for what, problems in self.problems.items():
             shown = "; ".join(f"{what} {name}: {problem}" for name, problem in islice(problems.items(), SHOWN))
             rest = "; …" if len(problems) > SHOWN else ""
-            number = f"{len(problems):,}{' or more' if len(problems) == MOST else ''}"
+            number = f"{len(problems):,}{' or more' if len(problems) == MAX_ROWS else ''}"
             detail = f"{number} set aside as stored ({shown}{rest}). {REMEDIES.get(what, REMEDY)}"
             yield Finding(Level.ERROR, TITLE, detail)
