@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from enum import StrEnum
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from dibs.core.options import (
     brief,
     check_flag,
     check_fraction,
+    check_label,
+    check_name,
     check_names,
     check_number,
     check_real,
@@ -109,3 +112,12 @@ def test_patience() -> None:
 def test_durations_have_an_end(value: Any) -> None:
     with pytest.raises(InvalidOption, match="more than a hundred years"):
         duration(value, "delay")
+
+
+def test_a_text_of_a_class_of_its_own_is_stored_as_text() -> None:
+    class Colour(StrEnum):
+        RED = "red"
+
+    for check in (check_name, check_label):
+        assert type(check(Colour.RED, "colour")) is str
+    assert type(check_text(Colour.RED, "colour", 10)) is str

@@ -38,6 +38,13 @@ def test_instants_stay_exact_in_doubles(value: datetime) -> None:
         instant(value, "deadline")
 
 
+@pytest.mark.parametrize(("at", "year"), [(2**62, 9999), (-(2**62), 1), (0, 1970)])
+def test_any_stored_instant_can_be_shown(at: int, year: int) -> None:
+    shown = when(at)
+    assert shown is not None
+    assert (shown.year, shown.tzinfo) == (year, UTC)
+
+
 def test_durations() -> None:
     assert duration(1.5, "delay") == duration(timedelta(seconds=1.5), "delay") == 1_500_000
     assert seconds(1_500_000) == 1.5

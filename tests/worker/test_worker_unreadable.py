@@ -11,8 +11,11 @@ import pytest
 from dibs import Dibs
 from dibs.client.tasks import Filter
 from dibs.core.states import State
+from dibs.core.times import Instant
 from dibs.engines import unreadable
-from dibs.errors import InvalidOption, Unreadable
+from dibs.engines.memory import MemoryEngine
+from dibs.engines.values import Claimed, ClaimRequest, Term
+from dibs.errors import InvalidOption, StoreCorrupt, Unreadable
 from servers.damage import ENGINES, Damaged, damaged
 
 PATIENCE = 30.0
@@ -90,6 +93,58 @@ def test_one_that_is_damaged_while_it_runs_completes(app: Dibs, rows: Damaged) -
         eventually(lambda: app.tasks.get(handle.id).state is State.COMPLETED)
         rows.set("finished", f"id = '{handle.id}'", facts=rows.json('{"priority":50}'))
         assert handle.result(timeout=PATIENCE) == 5
+
+
+@pytest.mark.parametrize("columns", [{"lease": 2**31 - 1}, {"lease_for": 2**63 - 1}, {"ready_at": 2**62}])
+def test_numbers_out_of_range_stop_nobody(app: Dibs, rows: Damaged, columns: dict[str, int]) -> None:
+    @app.task(name="double")
+    def double(x: int) -> int:
+        return 2 * x
+
+    bad, *others = [double.enqueue(x) for x in range(3)]
+    rows.set("tasks", f"id = '{bad.id}'", **columns)
+    with app.worker():
+        assert [handle.result(timeout=PATIENCE) for handle in others] == [2, 4]
+        assert len(app.tasks.search().tasks) == 3
+
+
+class TrippingEngine(MemoryEngine):
+    """It meets something that no verb knows how to skip."""
+
+    trips = True
+    tripped = 0
+
+    async def claim(self, request: ClaimRequest, *, now: Instant | None = None) -> Claimed:
+        self.trip()
+        return await super().claim(request, now=now)
+
+    async def lead(self, worker: str, *, now: Instant | None = None) -> Term | None:
+        self.trip()
+        return await super().lead(worker, now=now)
+
+    def trip(self) -> None:
+        if self.trips:
+            self.tripped += 1
+            raise TypeError("'<' not supported between instances of 'int' and 'str'")
+
+
+def test_a_worker_outlives_what_no_verb_can_skip() -> None:
+    """It is the store's fault, and no reason to leave."""
+    engine = TrippingEngine()
+    app = Dibs("memory://", engine=engine)
+
+    @app.task(name="double")
+    def double(x: int) -> int:
+        return 2 * x
+
+    with pytest.raises(StoreCorrupt, match=r"claim met something.*TypeError.*dibs doctor"):
+        app.claim()
+    with app.worker():
+        handle = double.enqueue(4)
+        eventually(lambda: engine.tripped > 3)
+        engine.trips = False
+        assert handle.result(timeout=PATIENCE) == 8
+    app.close()
 
 
 @pytest.mark.parametrize("progress", [float("nan"), "half", True, -0.1, 1.5, float("inf")])

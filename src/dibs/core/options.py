@@ -146,7 +146,7 @@ def check_name(value: object, what: str) -> str:
             f"{what} must be 1 to 200 letters, digits or any of _ . : / - (starting with a letter, digit or _), "
             f"not {shown(value)}."
         )
-    return value
+    return plain(value)
 
 
 class Named(NamedTuple):
@@ -243,7 +243,12 @@ def check_text(value: object, what: str, most: int, least: int = 0) -> str:
         raise InvalidOption(f"{what} has a lone surrogate, which can't be stored: {shown(value)}.")
     if "\0" in value:
         raise InvalidOption(f"{what} has a NUL character, which can't be stored: {shown(value)}.")
-    return value
+    return plain(value)
+
+
+def plain(text: str) -> str:
+    """A text of a class of its own, such as a member of a StrEnum, as nothing but the text: stores take no other."""
+    return text if type(text) is str else str.__str__(text)
 
 
 def storable(text: str) -> str:
@@ -296,4 +301,4 @@ def check_label(value: object, what: str) -> str:
     """A tenant or partition: any text of 1 to 200 characters that can be stored and shown."""
     if not isinstance(value, str) or not 1 <= len(value) <= NAME_LIMIT or not value.isprintable():
         raise InvalidOption(f"{what} must be a text of 1 to 200 printable characters, not {shown(value)}.")
-    return value
+    return plain(value)

@@ -80,8 +80,13 @@ def instant(value: object, option: str) -> Instant:
 
 
 def when(at: Instant | None) -> datetime | None:
-    """An instant as an aware datetime, for people."""
-    return None if at is None else EPOCH + timedelta(microseconds=at)
+    """An instant as an aware datetime, for people; one that no calendar has, as the first or last that it has."""
+    if at is None:
+        return None
+    try:
+        return EPOCH + timedelta(microseconds=at)
+    except OverflowError:  # a damaged row: looking at it must always work
+        return datetime.min.replace(tzinfo=UTC) if at < 0 else datetime.max.replace(tzinfo=UTC)
 
 
 def seconds(span: Duration) -> float:

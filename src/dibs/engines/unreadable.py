@@ -23,6 +23,7 @@ from dibs.errors import Unreadable
 
 __all__ = [
     "LOOK_AGAIN",
+    "MAX_ROWS",
     "UNREADABLE",
     "UnreadableReport",
     "UnreadableRows",
@@ -40,7 +41,7 @@ Key = TypeVar("Key", bound=str | int)
 Stored = TypeVar("Stored")
 Value = TypeVar("Value")
 
-UNREADABLE = (msgspec.DecodeError, ValueError, TypeError, LookupError)
+UNREADABLE = (msgspec.DecodeError, ValueError, TypeError, LookupError, OverflowError)
 """What reading a row may raise that is the row's own fault."""
 
 LOOK_AGAIN = 5.0

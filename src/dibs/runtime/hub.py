@@ -12,14 +12,15 @@ from dibs.core.options import brief, nearest, shown
 from dibs.core.settings import Defaults
 from dibs.core.task import NewTask, Settlement
 from dibs.engines.base import Engine
+from dibs.engines.unreadable import UNREADABLE
 from dibs.engines.values import EnqueueAnswer, Feature, SettleOutcome
-from dibs.errors import InvalidOption
+from dibs.errors import DibsError, InvalidOption
 from dibs.observe.meters import Meters
 from dibs.runtime.clock import Clock
 from dibs.runtime.coalesce import Coalescer
 from dibs.runtime.definition import ScheduleDefinition, TaskDefinition
 from dibs.runtime.ids import IdMaker
-from dibs.runtime.instrument import instrumented
+from dibs.runtime.instrument import instrumented, unreadable
 from dibs.runtime.loop import LoopRunner
 from dibs.runtime.payloads import Payloads
 
@@ -84,6 +85,10 @@ class Hub:
             answer = self.engine.enqueue_now(new, now=self.clock.store_now())
             failed = False
             return answer
+        except DibsError:
+            raise
+        except UNREADABLE as error:
+            raise unreadable(error, "enqueue") from error
         finally:
             self.runner.give_back()
             self.meters.record("enqueue", 1, (time.perf_counter_ns() - began) // 1000, failed)

@@ -1,4 +1,4 @@
-"""Every verb of every engine measured in one place, above them all."""
+"""Every verb of every engine measured in one place, above them all, with one error for what none could read."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from collections.abc import Callable, Coroutine, Sized
 from typing import Any, cast
 
 from dibs.engines.base import Engine
+from dibs.engines.unreadable import UNREADABLE, problem_of
+from dibs.errors import DibsError, StoreCorrupt
 from dibs.observe.meters import Meters
 
-__all__ = ["instrumented"]
+__all__ = ["instrumented", "unreadable"]
 
 VERBS = tuple(name for name, member in vars(Engine).items() if inspect.iscoroutinefunction(member))
 
@@ -31,6 +33,13 @@ class Instrumented:
         return instrumented(self._engine.sibling(), self._meters)
 
 
+def unreadable(error: Exception, verb: str) -> StoreCorrupt:
+    """Rows that can't be read are skipped. One that no verb knows how to skip is the store's fault, and no reason for a
+    worker to leave."""
+    found = f"{type(error).__name__}: {problem_of(error)}"
+    return StoreCorrupt(f"{verb} met something in the store that can't be read ({found}). Run dibs doctor --full.")
+
+
 def instrumented(engine: Engine, meters: Meters) -> Engine:
     """The same engine, measured."""
     return cast(Engine, Instrumented(engine, meters))
@@ -47,6 +56,10 @@ def measured(
             answer = await call(*args, **kwargs)
             failed = False
             return answer
+        except DibsError:
+            raise
+        except UNREADABLE as error:
+            raise unreadable(error, verb) from error
         finally:
             meters.record(verb, items, (time.perf_counter_ns() - began) // 1000, failed)
 

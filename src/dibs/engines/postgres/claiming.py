@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from asyncpg.exceptions import QueryCanceledError
+from asyncpg.exceptions import NumericValueOutOfRangeError, QueryCanceledError
 
-from dibs.core.lease import EXPIRE_BATCH, PROMOTE_BATCH
+from dibs.core.lease import EXPIRE_BATCH, LONGEST_RUN, PROMOTE_BATCH
 from dibs.core.moves import expired
 from dibs.core.priority import scale
 from dibs.core.times import SECOND, Duration, Instant
@@ -35,8 +35,9 @@ from dibs.engines.postgres.serving import (
 )
 from dibs.engines.postgres.store import NOTHING, ONCE, TASKS, Store
 from dibs.engines.postgres.transaction import Transaction
+from dibs.engines.unreadable import MAX_ROWS
 from dibs.engines.values import Claimed, ClaimRequest
-from dibs.errors import StoreBusy
+from dibs.errors import StoreBusy, StoreError
 
 __all__ = ["claim"]
 
@@ -63,9 +64,21 @@ async def claim_again(store: Store, request: ClaimRequest, now: Instant | None) 
         try:
             return await claim_readable(store, request, now)
         except Unread:
-            if store.aside.size == size:
-                break  # there is no room to pass over anything else
+            pass
+        except StoreError as error:
+            if not isinstance(error.__cause__, NumericValueOutOfRangeError):
+                raise
+            await skip_unleasable(store)
+        if store.aside.size == size:
+            break  # there is no room to pass over anything else
     return Claimed([], 0)
+
+
+async def skip_unleasable(store: Store) -> None:
+    """Set aside what no claim can lease: its lease can't be counted up, or would end after the end of time."""
+    for row in await store.rows("unleasable", LONGEST_RUN, MAX_ROWS):
+        store.aside.log_once("task", row["id"], "its lease is out of range")
+        store.aside.skip_task(str(row["id"]))
 
 
 async def claim_readable(store: Store, request: ClaimRequest, now: Instant | None) -> Claimed:
