@@ -42,7 +42,7 @@ stopping = threading.Event()
 def asked(chance: random.Random) -> Iterator[tuple[list[dict[str, Any]], Ask]]:
     """What to enqueue next: the tasks that it means, and how to ask for them, any number of times."""
     kinds = [one, many, a_long, a_doomed, a_limited, a_paced, an_ordered, a_flow, a_key]
-    weights = [8, 2, 1, 1, 4, 4, 3, 1, 1]
+    weights = [8, 2, 2, 1, 4, 4, 3, 1, 1]
     while True:
         (kind,) = chance.choices(kinds, weights)
         yield kind(chance)
