@@ -706,3 +706,34 @@ def test_records_of_the_past(run: Run) -> None:
         await store.do_everything()
 
     run(test)
+
+
+# Single rows that every worker or every enqueue meets.
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("damage", ["number", "gone", "unreadable", "share"])
+def test_a_due_task_of_no_stream(run: Run, damage: str) -> None:
+    """Promotion passes it over."""
+
+    async def test(store: Store) -> None:
+        assert isinstance(store.rows, OnSqlite)
+        (bad,) = await store.add(name="odd", delay=MINUTE)
+        (good,) = await store.add(delay=MINUTE)
+        if damage == "number":
+            store.rows.set("tasks", f"id = '{bad}'", stream=999, due_at=1)
+        elif damage == "share":
+            store.rows.set("tasks", f"id = '{bad}'", share=b"\xff")
+        elif damage == "gone":
+            store.rows.execute("DELETE FROM dibs_streams WHERE name = 'odd'")
+        else:
+            store.rows.set("streams", "name = 'odd'", requires="[")
+        store.rows.set("store", "true", generation=1000)
+        store.now += HOUR
+        assert [task.id for task in await store.claim()] == [good]
+        assert (await claim_once(store)).next_due_in != 0
+        await store.look_at_everything()
+        await store.do_everything()
+        assert store.rows.row("tasks", f"id = '{bad}'")[2] == "scheduled"
+
+    run(test)
