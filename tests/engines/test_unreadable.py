@@ -737,3 +737,63 @@ def test_a_due_task_of_no_stream(run: Run, damage: str) -> None:
         assert store.rows.row("tasks", f"id = '{bad}'")[2] == "scheduled"
 
     run(test)
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("clock", ["x", b"\xff", 1.5, -7, 2**63 - 1], ids=str)
+def test_the_clock_of_a_fair_queue(run: Run, clock: object) -> None:
+    """All tenants begin anew from the same time: none is served before all others because of it."""
+
+    async def test(store: Store) -> None:
+        await store.engine.set_queue("default", QueueSettings(fair=True), expected=0, now=store.now)
+        for tenant in ("a", "b"):
+            await store.add(30, tenant=tenant)
+        await store.settle(await store.claim(20))
+        await store.add(10, tenant="c")
+        assert store.rows.set("queues", "name = 'default'", clock=clock) == 1
+        await store.look_at_everything()
+        assert any("clock of queue default" in each for each in await store.problems())
+        assert len(await store.engine.tenants("default")) == 3
+        first, *_ = ahead = await store.engine.peek("default", 9, now=store.now)
+        given = await store.claim(9)
+        assert [task.id for task in given] == [task.id for task in ahead]
+        assert {tenant: sum(task.tenant == tenant for task in given) for tenant in "abc"} == {"a": 3, "b": 3, "c": 3}
+        assert first.tenant == "a"
+        assert not any("clock of queue" in each for each in await store.problems()), "the next turn writes it"
+        await store.do_everything()
+
+    run(test)
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    "columns", [{"n": 3.5}, {"n": "x"}, {"n": b"\xff"}, {"whose": ""}, {"whose": b"\x01"}], ids=str
+)
+@pytest.mark.parametrize(
+    "settings", [QueueSettings(), QueueSettings(max_concurrent=3, max_depth=50)], ids=["", "limited"]
+)
+def test_counts(run: Run, columns: dict[str, Any], settings: QueueSettings) -> None:
+    """Claims go on, and whoever looks at counts is told the others."""
+
+    async def test(store: Store) -> None:
+        assert isinstance(store.rows, OnSqlite)
+        await store.engine.set_queue("default", settings, expected=0, now=store.now)
+        tasks = await store.add(4, name="odd")
+        (good,) = await store.add()
+        (odd,) = store.rows.execute("SELECT stream FROM dibs_streams WHERE name = 'odd'")[0]
+        assert store.rows.set("tallies", f"what = 'pending' AND whose = {odd}", **columns) == 1
+        await store.look_at_everything()
+        assert any("count of pending" in each for each in await store.problems())
+        wanted = [good] if "whose" in columns else tasks[:2]
+        given = await store.claim(len(wanted))
+        assert [task.id for task in given] == wanted
+        await store.add(2, name="odd")
+        await store.settle(given)
+        assert await store.claim(1)
+        await store.do_everything()
+        await store.look_at_everything()
+        assert (await store.engine.counts())["default"][State.COMPLETED] == len(wanted)
+        if "n" in columns:
+            assert not any("count of" in each for each in await store.problems()), "written by the next move"
+
+    run(test)

@@ -19,6 +19,7 @@ from dibs.engines.sqlite.reading import audit, decode_entry, stats
 from dibs.engines.sqlite.rows import Row
 from dibs.engines.sqlite.scheduling import schedules
 from dibs.engines.sqlite.searching import newest_first
+from dibs.engines.sqlite.shares import clock_of
 from dibs.engines.sqlite.statements import row_by_row
 from dibs.engines.sqlite.transaction import Snapshot
 from dibs.engines.sqlite.waiting import NEEDS
@@ -73,6 +74,10 @@ def unreadable_rows(snapshot: Snapshot, full: bool) -> Iterator[Finding]:
     minute = look.now // MINUTE
     stats(look, None, 0 if full else minute - RECENT_MINUTES, minute)
     workflows(look, OLDEST, None)
+    look.tallies()
+    for queue in look.catalog.queues.values():
+        if queue.settings.fair:
+            clock_of(look, queue.name)
     for _ in look.documents("errand", decode_errand, "errands", OLDEST, "[]"):
         pass
     if full:
@@ -128,7 +133,7 @@ def tallies_agree(snapshot: Snapshot) -> Iterator[Finding]:
     kept = {(what, whose): n for what, whose, n in snapshot.tallies() if what in states}
     places = ("dibs_tasks", "dibs_dead", "dibs_finished")
     query = " UNION ALL ".join(f"SELECT state, stream, count(*) FROM {place} GROUP BY 1, 2" for place in places)  # noqa: S608  # our own names
-    counted = {(state, stream): n for state, stream, n in snapshot.connection.execute(query).fetchall()}
+    counted = {(state, stream): n for state, stream, n in snapshot.each(query, ())}
     if kept == counted:
         yield Finding(Level.OK, "counts", f"{sum(counted.values()):,} tasks, as counted")
         return
@@ -146,14 +151,12 @@ def shares_agree(snapshot: Snapshot) -> Iterator[Finding]:
         SELECT s.queue, t.share, count(*) FROM dibs_tasks AS t JOIN dibs_streams AS s ON s.stream = t.stream
         WHERE t.state = 'pending' AND s.fair = 1 GROUP BY 1, 2
     """
-    counted = {(queue, share): n for queue, share, n in snapshot.connection.execute(query).fetchall()}
-    found = snapshot.connection.execute("SELECT queue, share, pending FROM dibs_shares WHERE pending <> 0").fetchall()
+    counted = {(queue, share): n for queue, share, n in snapshot.each(query, ())}
+    found = snapshot.each("SELECT queue, share, pending FROM dibs_shares WHERE pending <> 0", ())
     kept = {(queue, share): n for queue, share, n in found}
-    for key in sorted(kept.keys() | counted.keys()):
+    for key in sorted(kept.keys() | counted.keys(), key=str):
         if kept.get(key, 0) != counted.get(key, 0):
-            detail = (
-                f"{key[0]}: {kept.get(key, 0):,} pending of tenant {key[1]!r} kept, {counted.get(key, 0):,} counted"
-            )
+            detail = f"{key[0]}: {kept.get(key, 0)} pending of tenant {key[1]!r} kept, {counted.get(key, 0):,} counted"
             yield Finding(Level.ERROR, "shares", detail)
 
 
