@@ -797,3 +797,59 @@ def test_counts(run: Run, columns: dict[str, Any], settings: QueueSettings) -> N
             assert not any("count of" in each for each in await store.problems()), "written by the next move"
 
     run(test)
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("day", ["x", b"\xff", 10**15], ids=str)
+def test_days(run: Run, day: object) -> None:
+    """Retention passes over a dead task of no day, and what is known of a day is found out again."""
+
+    async def test(store: Store) -> None:
+        bad, good, done, later = await store.add(4)
+        await store.settle(await store.claim(2), Outcome.DEAD)
+        await store.settle(await store.claim(2))
+        assert done != later
+        await store.spoil(bad, "dead", day=day)
+        assert store.rows.set("days", "true", pruned=b"\xff") == 1
+        assert any(f"day of dead task {bad}" in each for each in await store.problems())
+        assert any(each.startswith("1 set aside as stored (day ") for each in await store.problems())
+        await store.do_everything()
+        await store.look_at_everything()
+        store.now += 100 * DAY
+        await store.do_everything()
+        assert [each is None for each in await store.engine.get([bad, good, done, later])] == [False, True, True, True]
+        assert await store.engine.purge([bad], now=store.now) == [Changed.DONE]
+
+    run(test)
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE dibs_dead SET id = CAST(id AS BLOB)",
+        "UPDATE dibs_dead SET id = CAST(x'ff' || id AS TEXT)",
+        "UPDATE dibs_dead SET id = CAST(id || x'ff' AS TEXT)",
+        "UPDATE dibs_finished SET id = CAST(id AS BLOB)",
+        "UPDATE dibs_days SET highest = x'00'",
+        "UPDATE dibs_days SET lowest = x'00', highest = CAST(x'ff' AS TEXT)",
+    ],
+)
+def test_ids_that_are_no_text(run: Run, damage: str) -> None:
+    async def test(store: Store) -> None:
+        assert isinstance(store.rows, OnSqlite)
+        await store.add(2)
+        await store.settle(await store.claim(1), Outcome.DEAD)
+        await store.settle(await store.claim(1))
+        store.rows.execute(damage)
+        assert await store.problems()
+        added = [*await store.add(), *await store.add(3)]
+        again = await store.engine.enqueue([new(id=added[0])], now=store.now)
+        assert again[0].outcome is not EnqueueOutcome.ENQUEUED
+        assert [task.id for task in await store.claim()] == added
+        await store.look_at_everything()
+        store.now += 100 * DAY
+        await store.do_everything()
+        await store.look_at_everything()
+
+    run(test)

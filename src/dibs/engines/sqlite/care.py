@@ -15,10 +15,12 @@ from dibs.engines.sqlite.connections import connect, connect_to_read, is_read_on
 from dibs.engines.sqlite.enqueueing import KEYS
 from dibs.engines.sqlite.faults import translated
 from dibs.engines.sqlite.housekeeping import chores
+from dibs.engines.sqlite.pruning import pruned_queues, tell_of_days
 from dibs.engines.sqlite.reading import audit, decode_entry, stats
 from dibs.engines.sqlite.rows import Row
 from dibs.engines.sqlite.scheduling import schedules
-from dibs.engines.sqlite.searching import newest_first
+from dibs.engines.sqlite.searching import BEYOND, newest_first
+from dibs.engines.sqlite.shapes import RowDecoder
 from dibs.engines.sqlite.shares import clock_of
 from dibs.engines.sqlite.statements import row_by_row
 from dibs.engines.sqlite.transaction import Snapshot
@@ -37,6 +39,8 @@ LARGE_LOG = 64 * 1024 * 1024
 OLDEST = 10_000
 CHUNK = 1000
 RECENT_MINUTES = 60
+
+DAYS = RowDecoder(tuple[int, str, str], "day")
 
 
 def check(snapshot: Snapshot, path: Path, synchronous: str, durability: str, full: bool) -> list[Finding]:
@@ -75,6 +79,12 @@ def unreadable_rows(snapshot: Snapshot, full: bool) -> Iterator[Finding]:
     stats(look, None, 0 if full else minute - RECENT_MINUTES, minute)
     workflows(look, OLDEST, None)
     look.tallies()
+    tell_of_days(look)
+    for day, lowest, highest, pruned in look.each(row_by_row("days"), ()):
+        DAYS.one_by_one([(day, lowest, highest)], found)
+        pruned_queues(look, day, pruned)
+    for (task_id,) in look.each(row_by_row("ids_beyond"), (BEYOND, OLDEST)):
+        found.log_once("id of a task", task_id, "it is not a text")
     for queue in look.catalog.queues.values():
         if queue.settings.fair:
             clock_of(look, queue.name)
