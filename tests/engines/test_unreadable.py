@@ -853,3 +853,38 @@ def test_ids_that_are_no_text(run: Run, damage: str) -> None:
         await store.look_at_everything()
 
     run(test)
+
+
+LIMITED = {
+    "queue": QueueSettings(rate=10.0, burst=4),
+    "task": QueueSettings(per_task={"work": Limit(rate=10.0, burst=4)}),
+    "partition": QueueSettings(per_partition=Limit(rate=10.0, burst=4)),
+    "client": QueueSettings(enqueue_rate=10.0, enqueue_burst=4),
+}
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("scope", LIMITED)
+@pytest.mark.parametrize("columns", [{"level": '"s"'}, {"level": b"\xff"}, {"level": 1.5}, {"at": "x"}], ids=str)
+def test_buckets(run: Run, scope: str, columns: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    """One that can't be read is as good as new: it limits from there, and is told of."""
+
+    async def test(store: Store) -> None:
+        await store.engine.set_queue("default", LIMITED[scope], expected=0, now=store.now)
+        await store.add(3, client="c", partition="p")
+        assert len(await store.claim(2)) == 2
+        assert store.rows.set("buckets", f"scope = '{scope}'", **columns) == 1
+        whose = {"queue": "", "task": "work", "partition": "p", "client": "c"}[scope]
+        assert any(f"limit of default {scope} {whose}" in each for each in await store.problems())
+        await store.look_at_everything()
+        await store.do_everything()
+        (fresh,) = await store.add(client="c", partition="p")
+        if scope != "client":
+            (state,) = await store.engine.limits(fresh, now=store.now)
+            assert (state.scope, state.tokens) == (scope, 4)
+        assert len(await store.claim(2)) == 2
+        assert not await store.problems(), "written by the next start"
+        told = [each.getMessage() for each in caplog.records if f"limit of default {scope}" in each.getMessage()]
+        assert len(told) == 1
+
+    run(test)

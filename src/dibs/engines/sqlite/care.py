@@ -23,6 +23,7 @@ from dibs.engines.sqlite.searching import BEYOND, newest_first
 from dibs.engines.sqlite.shapes import RowDecoder
 from dibs.engines.sqlite.shares import clock_of
 from dibs.engines.sqlite.statements import row_by_row
+from dibs.engines.sqlite.tidying import BUCKETS
 from dibs.engines.sqlite.transaction import Snapshot
 from dibs.engines.sqlite.waiting import NEEDS
 from dibs.engines.sqlite.workflows import workflows
@@ -78,28 +79,40 @@ def unreadable_rows(snapshot: Snapshot, full: bool) -> Iterator[Finding]:
     minute = look.now // MINUTE
     stats(look, None, 0 if full else minute - RECENT_MINUTES, minute)
     workflows(look, OLDEST, None)
-    look.tallies()
-    tell_of_days(look)
-    for day, lowest, highest, pruned in look.each(row_by_row("days"), ()):
-        DAYS.one_by_one([(day, lowest, highest)], found)
-        pruned_queues(look, day, pruned)
-    for (task_id,) in look.each(row_by_row("ids_beyond"), (BEYOND, OLDEST)):
-        found.log_once("id of a task", task_id, "it is not a text")
-    for queue in look.catalog.queues.values():
-        if queue.settings.fair:
-            clock_of(look, queue.name)
+    look_at_figures(look)
     for _ in look.documents("errand", decode_errand, "errands", OLDEST, "[]"):
         pass
     if full:
-        for rows in all_rows(look, "all_history", "", -1):
-            entries = [(f"{task} {n}", entry) for task, n, entry in rows]
-            for _ in readable(found, "history entry of task", entries, decode_entry):
-                pass
-        for rows in all_rows(look, "all_edges", "", -1):
-            NEEDS.one_by_one([(dependent, *edge) for dependent, _, *edge in rows], found)
-        for rows in all_rows(look, "all_keys", "", ""):
-            KEYS.one_by_one(rows, found)
+        read_tables(look)
     yield from found.findings()
+
+
+def look_at_figures(look: Snapshot) -> None:
+    """Counts, days, and the clocks of fair queues; and ids that no search comes to."""
+    look.tallies()
+    tell_of_days(look)
+    for day, lowest, highest, pruned in look.each(row_by_row("days"), ()):
+        DAYS.one_by_one([(day, lowest, highest)], look.aside)
+        pruned_queues(look, day, pruned)
+    for (task_id,) in look.each(row_by_row("ids_beyond"), (BEYOND, OLDEST)):
+        look.aside.log_once("id of a task", task_id, "it is not a text")
+    for queue in look.catalog.queues.values():
+        if queue.settings.fair:
+            clock_of(look, queue.name)
+
+
+def read_tables(look: Snapshot) -> None:
+    """What may be long: history, edges, keys, token buckets."""
+    for rows in all_rows(look, "all_history", "", -1):
+        entries = [(f"{task} {n}", entry) for task, n, entry in rows]
+        for _ in readable(look.aside, "history entry of task", entries, decode_entry):
+            pass
+    for rows in all_rows(look, "all_edges", "", -1):
+        NEEDS.one_by_one([(dependent, *edge) for dependent, _, *edge in rows], look.aside)
+    for rows in all_rows(look, "all_keys", "", ""):
+        KEYS.one_by_one(rows, look.aside)
+    for rows in all_rows(look, "buckets_after", "", "", ""):
+        BUCKETS.one_by_one(rows, look.aside)
 
 
 def all_rows(snapshot: Snapshot, name: str, *after: Any) -> Iterator[list[tuple[Any, ...]]]:

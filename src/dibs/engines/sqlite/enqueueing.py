@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct, structs
 
-from dibs.core.limits import Bucket, Scope
+from dibs.core.limits import Scope
 from dibs.core.priority import rank
 from dibs.core.settings import resolve
 from dibs.core.states import ENDED, State
@@ -29,6 +29,7 @@ from dibs.engines.deciding.facts import facts_for, partition_key
 from dibs.engines.deciding.waiting import end
 from dibs.engines.sqlite.catalog import Queue
 from dibs.engines.sqlite.records import Records
+from dibs.engines.sqlite.rooms import find_buckets
 from dibs.engines.sqlite.searching import BEYOND
 from dibs.engines.sqlite.shapes import BATCH_ERRORS, RowDecoder, is_spoiled
 from dibs.engines.sqlite.statements import statement
@@ -134,8 +135,8 @@ def known_about(transaction: Transaction, tasks: Sequence[NewTask], highest: str
             streams = transaction.catalog.by_queue[queue]
             known.depths[queue] = sum(pending.get(stream.number, 0) for stream in streams)
     for queue, client, limit in known.limited_clients():
-        stored = transaction.row("bucket", queue, Scope.CLIENT, client)
-        known.know_bucket(queue, client, limit, None if stored is None else Bucket(*stored))
+        key = (queue, Scope.CLIENT, client)
+        known.know_bucket(queue, client, limit, find_buckets(transaction, [key]).get(key))
     return known
 
 
