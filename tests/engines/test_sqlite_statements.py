@@ -37,6 +37,7 @@ WHOLE_TABLES = {
     "tallies": {"dibs_tallies"},
     "days": {"dibs_days"},
     "days_below": {"dibs_days"},
+    "ids_beyond": {"d"},
     "find": {"d"},
     "find_each": {"d"},
     "purge_row": {"d"},

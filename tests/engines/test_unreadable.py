@@ -706,3 +706,185 @@ def test_records_of_the_past(run: Run) -> None:
         await store.do_everything()
 
     run(test)
+
+
+# Single rows that every worker or every enqueue meets.
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("damage", ["number", "gone", "unreadable", "share"])
+def test_a_due_task_of_no_stream(run: Run, damage: str) -> None:
+    """Promotion passes it over."""
+
+    async def test(store: Store) -> None:
+        assert isinstance(store.rows, OnSqlite)
+        (bad,) = await store.add(name="odd", delay=MINUTE)
+        (good,) = await store.add(delay=MINUTE)
+        if damage == "number":
+            store.rows.set("tasks", f"id = '{bad}'", stream=999, due_at=1)
+        elif damage == "share":
+            store.rows.set("tasks", f"id = '{bad}'", share=b"\xff")
+        elif damage == "gone":
+            store.rows.execute("DELETE FROM dibs_streams WHERE name = 'odd'")
+        else:
+            store.rows.set("streams", "name = 'odd'", requires="[")
+        store.rows.set("store", "true", generation=1000)
+        store.now += HOUR
+        assert [task.id for task in await store.claim()] == [good]
+        assert (await claim_once(store)).next_due_in != 0
+        await store.look_at_everything()
+        await store.do_everything()
+        assert store.rows.row("tasks", f"id = '{bad}'")[2] == "scheduled"
+
+    run(test)
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("clock", ["x", b"\xff", 1.5, -7, 2**63 - 1], ids=str)
+def test_the_clock_of_a_fair_queue(run: Run, clock: object) -> None:
+    """All tenants begin anew from the same time: none is served before all others because of it."""
+
+    async def test(store: Store) -> None:
+        await store.engine.set_queue("default", QueueSettings(fair=True), expected=0, now=store.now)
+        for tenant in ("a", "b"):
+            await store.add(30, tenant=tenant)
+        await store.settle(await store.claim(20))
+        await store.add(10, tenant="c")
+        assert store.rows.set("queues", "name = 'default'", clock=clock) == 1
+        await store.look_at_everything()
+        assert any("clock of queue default" in each for each in await store.problems())
+        assert len(await store.engine.tenants("default")) == 3
+        first, *_ = ahead = await store.engine.peek("default", 9, now=store.now)
+        given = await store.claim(9)
+        assert [task.id for task in given] == [task.id for task in ahead]
+        assert {tenant: sum(task.tenant == tenant for task in given) for tenant in "abc"} == {"a": 3, "b": 3, "c": 3}
+        assert first.tenant == "a"
+        assert not any("clock of queue" in each for each in await store.problems()), "the next turn writes it"
+        await store.do_everything()
+
+    run(test)
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    "columns", [{"n": 3.5}, {"n": "x"}, {"n": b"\xff"}, {"whose": ""}, {"whose": b"\x01"}], ids=str
+)
+@pytest.mark.parametrize(
+    "settings", [QueueSettings(), QueueSettings(max_concurrent=3, max_depth=50)], ids=["", "limited"]
+)
+def test_counts(run: Run, columns: dict[str, Any], settings: QueueSettings) -> None:
+    """Claims go on, and whoever looks at counts is told the others."""
+
+    async def test(store: Store) -> None:
+        assert isinstance(store.rows, OnSqlite)
+        await store.engine.set_queue("default", settings, expected=0, now=store.now)
+        tasks = await store.add(4, name="odd")
+        (good,) = await store.add()
+        (odd,) = store.rows.execute("SELECT stream FROM dibs_streams WHERE name = 'odd'")[0]
+        assert store.rows.set("tallies", f"what = 'pending' AND whose = {odd}", **columns) == 1
+        await store.look_at_everything()
+        assert any("count of pending" in each for each in await store.problems())
+        wanted = [good] if "whose" in columns else tasks[:2]
+        given = await store.claim(len(wanted))
+        assert [task.id for task in given] == wanted
+        await store.add(2, name="odd")
+        await store.settle(given)
+        assert await store.claim(1)
+        await store.do_everything()
+        await store.look_at_everything()
+        assert (await store.engine.counts())["default"][State.COMPLETED] == len(wanted)
+        if "n" in columns:
+            assert not any("count of" in each for each in await store.problems()), "written by the next move"
+
+    run(test)
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("day", ["x", b"\xff", 10**15], ids=str)
+def test_days(run: Run, day: object) -> None:
+    """Retention passes over a dead task of no day, and what is known of a day is found out again."""
+
+    async def test(store: Store) -> None:
+        bad, good, done, later = await store.add(4)
+        await store.settle(await store.claim(2), Outcome.DEAD)
+        await store.settle(await store.claim(2))
+        assert done != later
+        await store.spoil(bad, "dead", day=day)
+        assert store.rows.set("days", "true", pruned=b"\xff") == 1
+        assert any(f"day of dead task {bad}" in each for each in await store.problems())
+        assert any(each.startswith("1 set aside as stored (day ") for each in await store.problems())
+        await store.do_everything()
+        await store.look_at_everything()
+        store.now += 100 * DAY
+        await store.do_everything()
+        assert [each is None for each in await store.engine.get([bad, good, done, later])] == [False, True, True, True]
+        assert await store.engine.purge([bad], now=store.now) == [Changed.DONE]
+
+    run(test)
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE dibs_dead SET id = CAST(id AS BLOB)",
+        "UPDATE dibs_dead SET id = CAST(x'ff' || id AS TEXT)",
+        "UPDATE dibs_dead SET id = CAST(id || x'ff' AS TEXT)",
+        "UPDATE dibs_finished SET id = CAST(id AS BLOB)",
+        "UPDATE dibs_days SET highest = x'00'",
+        "UPDATE dibs_days SET lowest = x'00', highest = CAST(x'ff' AS TEXT)",
+    ],
+)
+def test_ids_that_are_no_text(run: Run, damage: str) -> None:
+    async def test(store: Store) -> None:
+        assert isinstance(store.rows, OnSqlite)
+        await store.add(2)
+        await store.settle(await store.claim(1), Outcome.DEAD)
+        await store.settle(await store.claim(1))
+        store.rows.execute(damage)
+        assert await store.problems()
+        added = [*await store.add(), *await store.add(3)]
+        again = await store.engine.enqueue([new(id=added[0])], now=store.now)
+        assert again[0].outcome is not EnqueueOutcome.ENQUEUED
+        assert [task.id for task in await store.claim()] == added
+        await store.look_at_everything()
+        store.now += 100 * DAY
+        await store.do_everything()
+        await store.look_at_everything()
+
+    run(test)
+
+
+LIMITED = {
+    "queue": QueueSettings(rate=10.0, burst=4),
+    "task": QueueSettings(per_task={"work": Limit(rate=10.0, burst=4)}),
+    "partition": QueueSettings(per_partition=Limit(rate=10.0, burst=4)),
+    "client": QueueSettings(enqueue_rate=10.0, enqueue_burst=4),
+}
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("scope", LIMITED)
+@pytest.mark.parametrize("columns", [{"level": '"s"'}, {"level": b"\xff"}, {"level": 1.5}, {"at": "x"}], ids=str)
+def test_buckets(run: Run, scope: str, columns: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    """One that can't be read is as good as new: it limits from there, and is told of."""
+
+    async def test(store: Store) -> None:
+        await store.engine.set_queue("default", LIMITED[scope], expected=0, now=store.now)
+        await store.add(3, client="c", partition="p")
+        assert len(await store.claim(2)) == 2
+        assert store.rows.set("buckets", f"scope = '{scope}'", **columns) == 1
+        whose = {"queue": "", "task": "work", "partition": "p", "client": "c"}[scope]
+        assert any(f"limit of default {scope} {whose}" in each for each in await store.problems())
+        await store.look_at_everything()
+        await store.do_everything()
+        (fresh,) = await store.add(client="c", partition="p")
+        if scope != "client":
+            (state,) = await store.engine.limits(fresh, now=store.now)
+            assert (state.scope, state.tokens) == (scope, 4)
+        assert len(await store.claim(2)) == 2
+        assert not await store.problems(), "written by the next start"
+        told = [each.getMessage() for each in caplog.records if f"limit of default {scope}" in each.getMessage()]
+        assert len(told) == 1
+
+    run(test)

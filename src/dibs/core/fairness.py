@@ -19,10 +19,13 @@ from collections.abc import Iterable
 
 from dibs.core.settings import QueueSettings
 
-__all__ = ["COST", "most_before", "next_tag", "start_tag", "stride"]
+__all__ = ["COST", "LATEST", "most_before", "next_tag", "start_tag", "stride"]
 
 COST = 1_000_000
 """What one start costs, in units of virtual time, for a tenant of weight 1."""
+
+LATEST = 2**62
+"""The end of virtual time: no queue comes there, and what is stored beyond it is damaged."""
 
 
 def weight(settings: QueueSettings, tenant: str) -> float:

@@ -15,11 +15,15 @@ from dibs.engines.sqlite.connections import connect, connect_to_read, is_read_on
 from dibs.engines.sqlite.enqueueing import KEYS
 from dibs.engines.sqlite.faults import translated
 from dibs.engines.sqlite.housekeeping import chores
+from dibs.engines.sqlite.pruning import pruned_queues, tell_of_days
 from dibs.engines.sqlite.reading import audit, decode_entry, stats
 from dibs.engines.sqlite.rows import Row
 from dibs.engines.sqlite.scheduling import schedules
-from dibs.engines.sqlite.searching import newest_first
+from dibs.engines.sqlite.searching import BEYOND, newest_first
+from dibs.engines.sqlite.shapes import RowDecoder
+from dibs.engines.sqlite.shares import clock_of
 from dibs.engines.sqlite.statements import row_by_row
+from dibs.engines.sqlite.tidying import BUCKETS
 from dibs.engines.sqlite.transaction import Snapshot
 from dibs.engines.sqlite.waiting import NEEDS
 from dibs.engines.sqlite.workflows import workflows
@@ -36,6 +40,8 @@ LARGE_LOG = 64 * 1024 * 1024
 OLDEST = 10_000
 CHUNK = 1000
 RECENT_MINUTES = 60
+
+DAYS = RowDecoder(tuple[int, str, str], "day")
 
 
 def check(snapshot: Snapshot, path: Path, synchronous: str, durability: str, full: bool) -> list[Finding]:
@@ -73,18 +79,40 @@ def unreadable_rows(snapshot: Snapshot, full: bool) -> Iterator[Finding]:
     minute = look.now // MINUTE
     stats(look, None, 0 if full else minute - RECENT_MINUTES, minute)
     workflows(look, OLDEST, None)
+    look_at_figures(look)
     for _ in look.documents("errand", decode_errand, "errands", OLDEST, "[]"):
         pass
     if full:
-        for rows in all_rows(look, "all_history", "", -1):
-            entries = [(f"{task} {n}", entry) for task, n, entry in rows]
-            for _ in readable(found, "history entry of task", entries, decode_entry):
-                pass
-        for rows in all_rows(look, "all_edges", "", -1):
-            NEEDS.one_by_one([(dependent, *edge) for dependent, _, *edge in rows], found)
-        for rows in all_rows(look, "all_keys", "", ""):
-            KEYS.one_by_one(rows, found)
+        read_tables(look)
     yield from found.findings()
+
+
+def look_at_figures(look: Snapshot) -> None:
+    """Counts, days, and the clocks of fair queues; and ids that no search comes to."""
+    look.tallies()
+    tell_of_days(look)
+    for day, lowest, highest, pruned in look.each(row_by_row("days"), ()):
+        DAYS.one_by_one([(day, lowest, highest)], look.aside)
+        pruned_queues(look, day, pruned)
+    for (task_id,) in look.each(row_by_row("ids_beyond"), (BEYOND, OLDEST)):
+        look.aside.log_once("id of a task", task_id, "it is not a text")
+    for queue in look.catalog.queues.values():
+        if queue.settings.fair:
+            clock_of(look, queue.name)
+
+
+def read_tables(look: Snapshot) -> None:
+    """What may be long: history, edges, keys, token buckets."""
+    for rows in all_rows(look, "all_history", "", -1):
+        entries = [(f"{task} {n}", entry) for task, n, entry in rows]
+        for _ in readable(look.aside, "history entry of task", entries, decode_entry):
+            pass
+    for rows in all_rows(look, "all_edges", "", -1):
+        NEEDS.one_by_one([(dependent, *edge) for dependent, _, *edge in rows], look.aside)
+    for rows in all_rows(look, "all_keys", "", ""):
+        KEYS.one_by_one(rows, look.aside)
+    for rows in all_rows(look, "buckets_after", "", "", ""):
+        BUCKETS.one_by_one(rows, look.aside)
 
 
 def all_rows(snapshot: Snapshot, name: str, *after: Any) -> Iterator[list[tuple[Any, ...]]]:
@@ -128,7 +156,7 @@ def tallies_agree(snapshot: Snapshot) -> Iterator[Finding]:
     kept = {(what, whose): n for what, whose, n in snapshot.tallies() if what in states}
     places = ("dibs_tasks", "dibs_dead", "dibs_finished")
     query = " UNION ALL ".join(f"SELECT state, stream, count(*) FROM {place} GROUP BY 1, 2" for place in places)  # noqa: S608  # our own names
-    counted = {(state, stream): n for state, stream, n in snapshot.connection.execute(query).fetchall()}
+    counted = {(state, stream): n for state, stream, n in snapshot.each(query, ())}
     if kept == counted:
         yield Finding(Level.OK, "counts", f"{sum(counted.values()):,} tasks, as counted")
         return
@@ -146,14 +174,12 @@ def shares_agree(snapshot: Snapshot) -> Iterator[Finding]:
         SELECT s.queue, t.share, count(*) FROM dibs_tasks AS t JOIN dibs_streams AS s ON s.stream = t.stream
         WHERE t.state = 'pending' AND s.fair = 1 GROUP BY 1, 2
     """
-    counted = {(queue, share): n for queue, share, n in snapshot.connection.execute(query).fetchall()}
-    found = snapshot.connection.execute("SELECT queue, share, pending FROM dibs_shares WHERE pending <> 0").fetchall()
+    counted = {(queue, share): n for queue, share, n in snapshot.each(query, ())}
+    found = snapshot.each("SELECT queue, share, pending FROM dibs_shares WHERE pending <> 0", ())
     kept = {(queue, share): n for queue, share, n in found}
-    for key in sorted(kept.keys() | counted.keys()):
+    for key in sorted(kept.keys() | counted.keys(), key=str):
         if kept.get(key, 0) != counted.get(key, 0):
-            detail = (
-                f"{key[0]}: {kept.get(key, 0):,} pending of tenant {key[1]!r} kept, {counted.get(key, 0):,} counted"
-            )
+            detail = f"{key[0]}: {kept.get(key, 0)} pending of tenant {key[1]!r} kept, {counted.get(key, 0):,} counted"
             yield Finding(Level.ERROR, "shares", detail)
 
 

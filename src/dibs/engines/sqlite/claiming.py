@@ -33,12 +33,13 @@ __all__ = ["claim"]
 
 
 class Due(Struct, array_like=True, frozen=True):
-    """A group of tasks that were promoted together."""
+    """A task whose time has come."""
 
+    id: str
     stream: int
     state: State
     share: str
-    n: int
+    partition: str | None
 
 
 class Given(Struct, array_like=True, frozen=True):
@@ -51,16 +52,16 @@ class Given(Struct, array_like=True, frozen=True):
     facts: str
 
 
+PROMOTED = (State.SCHEDULED, State.RETRYING)
+
 TRIES = 50
 """How often one claim chooses again because what it has chosen can't be read."""
 
+DUE = TaskDecoder(Due, "task")
 GIVEN = TaskDecoder(Given, "task")
 PARTITIONS = RowDecoder(str, "partition")
 
-due_decoder = msgspec.json.Decoder(list[Due])
-texts_decoder = msgspec.json.Decoder(list[str])
 pending_decoder = msgspec.json.Decoder(list[tuple[int, int]])
-partitions_decoder = msgspec.json.Decoder(list[tuple[int, str]])
 
 
 class Desk:
@@ -136,18 +137,30 @@ class Desk:
     def promote(self) -> None:
         """A bounded number of due tasks become pending. Their ranks were computed for this moment."""
         transaction, streams = self.transaction, self.transaction.catalog.streams
-        asked = (self.now, PROMOTE_BATCH, transaction.passed_over())
-        ids, groups, partitions, odd = transaction.row("promote_look", *asked)
-        for task_id in texts_decoder.decode(odd):
-            transaction.set_aside(task_id, None, None, False, None, "it is due, but in no state that can be")
+        found = transaction.many(DUE, "promote_look", self.now, PROMOTE_BATCH, transaction.passed_over())
+        due = [each for each in found if self.can_be_promoted(each)]
+        if not due:
+            return
         limited = {name for name, queue in transaction.catalog.queues.items() if queue.settings.per_partition}
         gated = [number for number, stream in streams.items() if stream.queue in limited] if limited else []
-        transaction.write("promote", ids, to_json(gated))
-        for due in due_decoder.decode(groups):
-            transaction.count(due.state, due.stream, -due.n)
-            transaction.count_pending(due.stream, due.share, due.n)
-        for number, partition in partitions_decoder.decode(partitions):
-            transaction.touch(streams[number].queue, partition)
+        transaction.write("promote", to_json([each.id for each in due]), to_json(gated))
+        for (stream, state, share), n in Tally((each.stream, each.state, each.share) for each in due).items():
+            transaction.count(state, stream, -n)
+            transaction.count_pending(stream, share, n)
+        for each in due:
+            if each.partition is not None:
+                transaction.touch(streams[each.stream].queue, each.partition)
+
+    def can_be_promoted(self, due: Due) -> bool:
+        """Whether a due task is one that can become pending; if not, it is set aside."""
+        if due.stream not in self.transaction.catalog.streams:
+            problem = f"it is in stream {due.stream}, which is not there"
+        elif due.state not in PROMOTED:
+            problem = "it is due, but in no state that can be"
+        else:
+            return True
+        self.transaction.set_aside(due.id, due.stream, due.state, False, None, problem)
+        return False
 
     def fronts(self, rooms: Rooms) -> list[Front]:
         """The queues that have something for this worker."""

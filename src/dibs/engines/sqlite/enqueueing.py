@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct, structs
 
-from dibs.core.limits import Bucket, Scope
+from dibs.core.limits import Scope
 from dibs.core.priority import rank
 from dibs.core.settings import resolve
 from dibs.core.states import ENDED, State
@@ -29,7 +29,10 @@ from dibs.engines.deciding.facts import facts_for, partition_key
 from dibs.engines.deciding.waiting import end
 from dibs.engines.sqlite.catalog import Queue
 from dibs.engines.sqlite.records import Records
-from dibs.engines.sqlite.shapes import RowDecoder
+from dibs.engines.sqlite.rooms import find_buckets
+from dibs.engines.sqlite.searching import BEYOND
+from dibs.engines.sqlite.shapes import BATCH_ERRORS, RowDecoder, is_spoiled
+from dibs.engines.sqlite.statements import statement
 from dibs.engines.sqlite.transaction import ROWS, Transaction
 from dibs.engines.sqlite.waiting import inherit_anew
 from dibs.engines.unreadable import state_or
@@ -59,7 +62,7 @@ states_decoder = msgspec.json.Decoder(list[tuple[str, object]])
 def enqueue(
     transaction: Transaction, tasks: Sequence[NewTask], atomic: bool, workflow: NewWorkflow | None = None
 ) -> list[EnqueueAnswer]:
-    generation, highest = transaction.row("enqueue_look")
+    generation, highest = look(transaction)
     transaction.refresh(generation)
     if transaction.catalog.unreadable:
         for new in tasks:
@@ -75,6 +78,17 @@ def enqueue(
         transaction.write("add_workflow", workflow.id, workflow.name, transaction.now)
     store(transaction, known)
     return answers
+
+
+def look(transaction: Transaction) -> tuple[int, str]:
+    """The generation, and the highest id in the store: where that can't be read, every id is looked up."""
+    try:
+        generation, highest = transaction.row("enqueue_look")
+    except BATCH_ERRORS as error:
+        if not is_spoiled(error):
+            raise
+        generation, highest = transaction.each(statement("enqueue_look"), ())[0]
+    return generation, highest if isinstance(highest, str) else BEYOND
 
 
 def all_plain(transaction: Transaction, tasks: Sequence[NewTask], highest: str) -> bool:
@@ -121,8 +135,8 @@ def known_about(transaction: Transaction, tasks: Sequence[NewTask], highest: str
             streams = transaction.catalog.by_queue[queue]
             known.depths[queue] = sum(pending.get(stream.number, 0) for stream in streams)
     for queue, client, limit in known.limited_clients():
-        stored = transaction.row("bucket", queue, Scope.CLIENT, client)
-        known.know_bucket(queue, client, limit, None if stored is None else Bucket(*stored))
+        key = (queue, Scope.CLIENT, client)
+        known.know_bucket(queue, client, limit, find_buckets(transaction, [key]).get(key))
     return known
 
 

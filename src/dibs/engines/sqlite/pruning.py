@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar, get_args
 
 from msgspec import Struct, ValidationError, convert
-from msgspec.json import decode
+from msgspec.json import Decoder, decode
 
 from dibs.core.states import State
 from dibs.core.times import DAY, Duration, Instant
@@ -18,15 +18,30 @@ from dibs.engines.deciding.encoding import to_json
 from dibs.engines.deciding.errands import Errand, What
 from dibs.engines.sqlite.shapes import RowDecoder
 from dibs.engines.sqlite.statements import row_by_row, statement
-from dibs.engines.sqlite.transaction import Transaction
+from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.unreadable import readable
 
-__all__ = ["CHORE_BATCH", "Step", "cursor_of", "prune_dead", "prune_finished", "prune_keys", "save_last"]
+__all__ = [
+    "CHORE_BATCH",
+    "Step",
+    "cursor_of",
+    "prune_dead",
+    "prune_finished",
+    "prune_keys",
+    "pruned_queues",
+    "save_last",
+    "tell_of_days",
+]
 
 Cursor = TypeVar("Cursor")
 
 CHORE_BATCH = 1000
 VISIT_BATCH = 5000
+
+LAST_DAY = 10**9
+"""Later than any day; what is no number sorts after it."""
+
+texts_decoder = Decoder(list[str])
 
 
 class Step(Struct, frozen=True):
@@ -146,10 +161,9 @@ class Sweep:
 
 def prune_finished(transaction: Transaction) -> Step:
     sweep = Sweep(transaction, "prune_finished")
-    days = decode(transaction.value("days"), type=list[tuple[int, str]])
-    for day, pruned in days:
+    for day, _, _, pruned in transaction.each(row_by_row("days"), ()):
         queues = expired_queues(transaction, day, "keep")
-        if queues <= set(decode(pruned, type=list[str])):
+        if queues <= pruned_queues(transaction, day, pruned):
             continue
         if not sweep.prune_day(day, "finished_of_day", queues):
             return Step(sweep.deleted, True)
@@ -160,16 +174,29 @@ def prune_finished(transaction: Transaction) -> Step:
     return Step(sweep.deleted, False)
 
 
+def pruned_queues(snapshot: Snapshot, day: int, stored: object) -> set[str]:
+    """The queues that nothing is left to prune of on a day; none if that can't be read."""
+    found = readable(snapshot.aside, "day", [(day, stored)], lambda each: texts_decoder.decode(convert(each, str)))
+    return {queue for _, queues in found for queue in queues}
+
+
 def prune_dead(transaction: Transaction) -> Step:
     sweep = Sweep(transaction, "prune_dead")
-    day = transaction.value("next_dead_day", sweep.day - 1)
+    tell_of_days(transaction)
+    day = transaction.value("next_dead_day", sweep.day - 1, LAST_DAY)
     while day is not None and (day + 1) * DAY <= transaction.now:
         queues = expired_queues(transaction, day, "keep_dead")
         if queues and not sweep.prune_day(day, "dead_of_day", queues):
             return Step(sweep.deleted, True)
-        day = transaction.value("next_dead_day", day)
+        day = transaction.value("next_dead_day", day, LAST_DAY)
     sweep.save_cursor(None)
     return Step(sweep.deleted, False)
+
+
+def tell_of_days(snapshot: Snapshot) -> None:
+    """Dead tasks whose day can't be read are kept, because nobody knows for how long they are to be."""
+    for task_id, day in snapshot.each(row_by_row("dead_beyond"), (LAST_DAY, CHORE_BATCH)):
+        snapshot.aside.log_once("day of dead task", task_id, f"it is {day!r}")
 
 
 def prune_keys(transaction: Transaction) -> Step:

@@ -23,7 +23,7 @@ from dibs.engines.sqlite.catalog import Queue
 from dibs.engines.sqlite.shapes import RowDecoder
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 
-__all__ = ["Rooms", "limits", "partition_rooms"]
+__all__ = ["Rooms", "find_buckets", "limits", "partition_rooms"]
 
 
 class StoredBucket(Struct, array_like=True, frozen=True):
@@ -37,12 +37,12 @@ class StoredBucket(Struct, array_like=True, frozen=True):
 
 
 class PartitionLoad(Struct, array_like=True, frozen=True):
-    """What runs in a partition, and its bucket."""
+    """What runs in a partition, and its bucket as it is stored."""
 
     partition: str
     running: int
-    level: int | None
-    at: Instant | None
+    level: object
+    at: object
 
 
 BUCKETS = RowDecoder(StoredBucket, "limit of", 0, 1, 2)
@@ -116,12 +116,16 @@ def partition_rooms(snapshot: Snapshot, queue: str, limit: Limit, partitions: li
     loads = snapshot.many(LOADS, "partition_loads", to_json(partitions), queue)
     found = {}
     for load in loads:
-        bucket = None if load.level is None or load.at is None else Bucket(load.level, load.at)
+        whose = load.partition[len(queue) + 1 :]
+        rows = [] if load.at is None else [(queue, Scope.PARTITION, whose, load.level, load.at)]
+        stored = BUCKETS.one_by_one(rows, snapshot.aside)
+        bucket = Bucket(stored[0].level, stored[0].at) if stored else None
         found[load.partition] = room_of(limit, load.running, bucket, snapshot.now)
     return found
 
 
 def find_buckets(snapshot: Snapshot, wanted: list[Whose]) -> dict[Whose, Bucket]:
+    """Token buckets, but for those that can't be read: they are as good as new."""
     found = snapshot.many(BUCKETS, "buckets", to_json(wanted))
     return {(each.queue, each.scope, each.whose): Bucket(each.level, each.at) for each in found}
 
@@ -148,11 +152,11 @@ def limits(snapshot: Snapshot, task_id: str) -> list[LimitState]:
     running = running_by_name(snapshot)
     found = []
     for scope, whose, limit in limits_for(queue.settings, record.name, record.partition):
-        stored = snapshot.row("bucket", queue.name, scope, whose)
+        key = (queue.name, scope, whose)
+        bucket = find_buckets(snapshot, [key]).get(key)
         runs = running[queue.name, scope, whose]
         if scope is Scope.PARTITION:
-            key = to_json([partition_key(queue.name, whose)])
-            runs = sum(load.running for load in snapshot.many(LOADS, "partition_loads", key, queue.name))
-        bucket = None if stored is None else Bucket(*stored)
+            partition = to_json([partition_key(queue.name, whose)])
+            runs = sum(load.running for load in snapshot.many(LOADS, "partition_loads", partition, queue.name))
         found.append(limit_state(scope, whose, limit, runs, bucket, snapshot.now))
     return found

@@ -18,7 +18,7 @@ from dibs.engines.sqlite.rows import Row
 from dibs.engines.sqlite.transaction import Snapshot
 from dibs.engines.values import VISIT_LIMIT, Page, Query, UnreadableTask
 
-__all__ = ["search"]
+__all__ = ["BEYOND", "newest_first", "search"]
 
 FIRST_CHUNK = 20
 LARGEST_CHUNK = 500
@@ -75,9 +75,10 @@ def read_down(snapshot: Snapshot, statement: str, before: str, *where: int) -> I
     while True:
         rows = snapshot.tasks(statement, before, chunk, *where)
         yield from rows
-        if len(rows) < chunk:
+        lower = [row.id for row in rows if row.id < before]  # but for ids that are no text
+        if len(rows) < chunk or not lower:
             return
-        before = rows[-1].id
+        before = min(lower)
         chunk = min(chunk * 5, LARGEST_CHUNK)
 
 

@@ -13,10 +13,11 @@ from itertools import islice
 
 from msgspec import Struct
 
-from dibs.core.fairness import next_tag, start_tag
+from dibs.core.fairness import LATEST, next_tag, start_tag
 from dibs.engines.deciding.encoding import to_json
 from dibs.engines.sqlite.catalog import Queue, Stream
 from dibs.engines.sqlite.shapes import RowDecoder
+from dibs.engines.sqlite.statements import statement
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.values import TenantRecord
 
@@ -79,9 +80,24 @@ SHARES = RowDecoder(StoredShare, "share", 1)
 
 
 def clock_of(snapshot: Snapshot, queue: str) -> tuple[int, int]:
-    """The virtual time of a queue, and the tag of the share without a name."""
-    clock, tag = snapshot.row("clock", queue) or (0, 0)
+    """The virtual time of a queue, and the tag of the share without a name.
+
+    A clock that can't be read is taken to be at the highest tag: all tenants begin anew from there, and are equal.
+    At 0, those without a tag would go before all others until they had caught up. The next turn writes it.
+    """
+    stored = snapshot.each(statement("clock"), (queue,))
+    clock, tag = stored[0] if stored else (0, 0)
+    if not is_tag(tag):
+        snapshot.aside.log_once("share", f"{queue} ''", f"its tag is {tag!r}")
+        tag = 0
+    if not is_tag(clock):
+        snapshot.aside.log_once("clock of queue", queue, f"it is {clock!r}")
+        clock = snapshot.value("highest_tag", queue, LATEST)
     return clock, tag
+
+
+def is_tag(stored: object) -> bool:
+    return isinstance(stored, int) and -1 <= stored <= LATEST
 
 
 def save_turns(transaction: Transaction, queue: str, turns: Turns, streams: list[int]) -> None:

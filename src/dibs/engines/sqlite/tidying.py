@@ -12,7 +12,7 @@ from dibs.engines.sqlite.shapes import RowDecoder
 from dibs.engines.sqlite.statements import row_by_row
 from dibs.engines.sqlite.transaction import Transaction
 
-__all__ = ["prune_buckets", "prune_shares"]
+__all__ = ["BUCKETS", "prune_buckets", "prune_shares"]
 
 
 class StoredBucket(Struct, array_like=True, frozen=True):

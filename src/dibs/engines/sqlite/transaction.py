@@ -6,6 +6,7 @@ import sqlite3
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
+from math import isfinite
 from typing import Any, TypeVar
 
 from dibs.core.settings import QueueSettings
@@ -37,11 +38,13 @@ ROWS = 20
 SAME_TAG = -1
 """The tag of a share that has only got other tasks."""
 
+STATES = frozenset(State)
+
 Value = TypeVar("Value")
 Key = int | str
 Stored = list[tuple[Any, ...]]
 
-TALLIES = RowDecoder(tuple[str, int | str, int], "count of")
+TALLIES = RowDecoder(tuple[str, int | str, int], "count of", 0, 1)
 PENDING = RowDecoder(tuple[int, int], "count of pending tasks in stream")
 DOCUMENTS = RowDecoder(tuple[int | str, str], "")
 """Names, and what is kept under them as JSON."""
@@ -200,9 +203,21 @@ class Snapshot:
         return dict(self.many(PENDING, "pending_by_stream"))
 
     def tallies(self) -> list[tuple[str, int | str, int]]:
-        """Every count, but for those of streams that are not there."""
-        streams, found = self.catalog.streams, self.many(TALLIES, "tallies")
-        return [each for each in found if not isinstance(each[1], int) or each[1] in streams]
+        """Every count, but for those of streams that are not there. A broken number is rounded."""
+        streams = self.catalog.streams
+
+        def one_by_one(rows: Stored) -> list[tuple[str, int | str, int]]:
+            broken = [row for row in rows if isinstance(row[2], float) and isfinite(row[2]) and row[2] % 1]
+            rounded = [(what, whose, round(n)) for what, whose, n in broken]
+            return TALLIES.one_by_one([*rows, *rounded], self.aside)
+
+        found = []
+        for what, whose, n in self.together_or_each(TALLIES.decode, one_by_one, "tallies"):
+            if what in STATES and isinstance(whose, str):
+                self.aside.log_once("count of", f"{what} {whose!r}", "that is not a stream")
+            elif isinstance(whose, str) or whose in streams:
+                found.append((what, whose, n))
+        return found
 
 
 class Transaction(Snapshot):

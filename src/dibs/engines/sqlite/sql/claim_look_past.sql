@@ -12,5 +12,8 @@ SELECT
         ORDER BY expires_at LIMIT 1
     ),
     EXISTS (SELECT 1 FROM dibs_errands WHERE n NOT IN (SELECT value FROM json_each(?2))),
-    (SELECT json_group_array(json_array(whose, n)) FROM dibs_tallies WHERE what = 'pending' AND n > 0)
+    (
+        SELECT json_group_array(json_array(CAST(whose AS INTEGER), max(1, CAST(n AS INTEGER))))
+        FROM dibs_tallies WHERE what = 'pending' AND n > 0
+    )
 FROM dibs_store;
