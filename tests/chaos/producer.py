@@ -34,9 +34,26 @@ from dibs.errors import StoreError
 
 CUSTOMERS = 8
 BACKOFF = 0.2
+STEP = 0.05
 Ask = Callable[[], object]
 
-stopping = threading.Event()
+
+class Stop:
+    """Whether to leave. A plain flag: an event's lock may be held by the very thread that a signal interrupts."""
+
+    asked = False
+
+    def ask(self, *_: object) -> None:
+        self.asked = True
+
+    def wait(self, seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while not self.asked and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, STEP))
+        return self.asked
+
+
+stopping = Stop()
 
 
 def asked(chance: random.Random) -> Iterator[tuple[list[dict[str, Any]], Ask]]:
@@ -136,7 +153,7 @@ def deliver(tasks: list[dict[str, Any]], ask: Ask) -> None:
 
 
 def main(seed: int, rate: float) -> None:
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    signal.signal(signal.SIGTERM, stopping.ask)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     probing = threading.Thread(target=probes)
     probing.start()
