@@ -9,6 +9,7 @@ from cli_support import Cli
 
 from dibs import Dibs
 from dibs.core.schedules import check_rhythm
+from servers.damage import OnSqlite
 
 DECLARED = """
 
@@ -141,3 +142,22 @@ def test_top_and_doctor_tell_of_schedules(cli: Cli, shop: Dibs) -> None:
     assert "schedule ping: schedule 'ping' is overdue by 59 min: no worker leads, so nobody fires it." in text
     assert "overdue by 59 min" in cli("schedules", "list").out
     assert "code, stale" in cli("schedules", "list").out
+
+
+def test_one_that_cannot_be_read_is_told_of_and_can_be_removed(
+    cli: Cli, place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("odd", "good"):
+        cli("schedules", "add", name, "shop.send", "to=ada", "--queue", "mail", "--every", "5m")
+    OnSqlite(place / "shop.db").set("schedules", "name = 'odd'", record="{")
+    assert [each["name"] for each in cli("schedules", "list", "--json").json] == ["good"]
+    assert "The schedule odd can't be read" in caplog.text
+    for command in (["show"], ["run"], ["pause"]):
+        refused = cli("schedules", *command, "odd")
+        assert refused.code != 0
+        assert "'odd' can't be read" in refused.err
+        assert "dibs schedules remove odd" in refused.err
+    cli("schedules", "show", "nowhere").refused(6, "no schedule is called 'nowhere'")
+    assert cli("schedules", "remove", "odd").out == "Schedule 'odd' is deleted.\n"
+    cli("schedules", "remove", "odd").refused(6, "no schedule is called 'odd'")
+    assert "unreadable" not in cli("doctor").out

@@ -888,3 +888,23 @@ def test_buckets(run: Run, scope: str, columns: dict[str, Any], caplog: pytest.L
         assert len(told) == 1
 
     run(test)
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("state", ["x'ff'", "CAST(x'ff' AS TEXT)"])
+def test_states_of_members(run: Run, state: str) -> None:
+    async def test(store: Store) -> None:
+        assert isinstance(store.rows, OnSqlite)
+        workflow = new().id
+        tasks = [new(workflow=workflow) for _ in range(3)]
+        await store.engine.enqueue(tasks, atomic=True, workflow=NewWorkflow(workflow, "w"), now=store.now)
+        await store.settle(await store.claim(2))
+        store.rows.execute(f"UPDATE dibs_finished SET state = {state} WHERE id = '{tasks[0].id}'")
+        for found in (await store.engine.workflow(workflow), *await store.engine.workflows()):
+            assert found is not None
+            assert (found.total, found.counts[State.COMPLETED], found.counts[State.PENDING]) == (3, 1, 1)
+        await store.look_at_everything()
+        await store.do_everything()
+        assert any(tasks[0].id in each for each in await store.problems())
+
+    run(test)

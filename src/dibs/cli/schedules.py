@@ -207,8 +207,8 @@ def add(
 @with_store
 def remove(app: Dibs, name: str, as_json: bool) -> None:
     """Delete a schedule; the tasks that it has enqueued stay."""
-    declared = app.schedules.get(name).declared
-    app.schedules.delete(name)
+    declared = any(info.declared for info in app.schedules.list() if info.name == name)
+    app.schedules.delete(name)  # also one that can't be read
     if as_json:
         emit({"schedule": name, "deleted": True})
         return

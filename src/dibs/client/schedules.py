@@ -31,6 +31,7 @@ from dibs.core.schedules import (
 )
 from dibs.core.task import NewTask
 from dibs.core.times import MINUTE, SECOND, Instant, when
+from dibs.engines.unreadable import is_among
 from dibs.engines.values import Changed
 from dibs.errors import InvalidOption, UnknownSchedule, Unreadable
 from dibs.runtime.environment import actor
@@ -120,6 +121,8 @@ class Schedules:
         for record in records:
             if record.name == name:
                 return record
+        if is_among(await self.hub.runner.arun(self.hub.engine.check()), "schedule", name):
+            check_readable(Changed.UNREADABLE, name)
         raise UnknownSchedule(f"no schedule is called {name!r}.{nearest(name, [each.name for each in records])}")
 
     async def aset(
@@ -230,7 +233,7 @@ def check_readable(answer: Changed, name: str) -> None:
     if answer is Changed.UNREADABLE:
         raise Unreadable(
             f"schedule {name!r} can't be read by this version, so it stays as it is. It was damaged, or written by a "
-            "newer Dibs: upgrade, repair its row, or delete it."
+            f"newer Dibs: upgrade, repair its row, or delete it: dibs schedules remove {name}."
         )
 
 

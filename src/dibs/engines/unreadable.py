@@ -27,6 +27,7 @@ __all__ = [
     "UNREADABLE",
     "UnreadableReport",
     "UnreadableRows",
+    "is_among",
     "next_look",
     "problem_of",
     "readable",
@@ -227,3 +228,8 @@ class UnreadableReport(UnreadableRows):
             number = f"{len(problems):,}{' or more' if len(problems) == MAX_ROWS else ''}"
             detail = f"{number} set aside as stored ({shown}{rest}). {REMEDIES.get(what, REMEDY)}"
             yield Finding(Level.ERROR, TITLE, detail)
+
+
+def is_among(findings: Iterable[Finding], what: str, name: str) -> bool:
+    """Whether a health check has found that a row can't be read, and names it."""
+    return any(finding.title == TITLE and f"{what} {name}: " in finding.detail for finding in findings)

@@ -62,9 +62,14 @@ def workflow(snapshot: Snapshot, workflow_id: str) -> WorkflowRecord | None:
 
 def stored(snapshot: Snapshot, name: str, *parameters: object) -> list[StoredWorkflow]:
     def one_by_one(rows: list[tuple[Any, ...]]) -> list[StoredWorkflow]:
-        return WORKFLOWS.one_by_one([(*row[:4], decode(row[4])) for row in rows], snapshot.aside)
+        return WORKFLOWS.one_by_one([(*row[:4], counts_of(row[4])) for row in rows], snapshot.aside)
 
     return snapshot.together_or_each(WORKFLOWS.decode, one_by_one, name, *parameters)
+
+
+def counts_of(stored: str | bytes) -> object:
+    """What was counted by state; a state that is no UTF-8 is one that nobody knows."""
+    return decode(stored.decode(errors="replace") if isinstance(stored, bytes) else stored)
 
 
 def as_record(stored: StoredWorkflow) -> WorkflowRecord:

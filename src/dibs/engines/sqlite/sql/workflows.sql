@@ -3,7 +3,7 @@
 SELECT json_group_array(json_array(id, name, created_at, total, json(counts)))
 FROM (
     SELECT *, (
-        SELECT json_group_array(json_array(state, n))
+        SELECT json_group_array(json_array(CAST(state AS TEXT), n))
         FROM (
             SELECT state, count(*) AS n FROM dibs_tasks WHERE workflow = w.id GROUP BY state
             UNION ALL SELECT state, count(*) FROM dibs_dead WHERE workflow = w.id GROUP BY state
