@@ -75,6 +75,8 @@ class Heart:
         self._thread: threading.Thread | None = None
         self._begun = asyncio.Event()
         self._stopping = False
+        self._left_behind = False
+        """The worker has left without it: the store did not answer in time."""
         self._asked = True
         self._nudged = False
         self._next_news = 0.0
@@ -104,6 +106,7 @@ class Heart:
         waited = asyncio.get_running_loop().run_in_executor(None, self._thread.join, timeout)
         await waited
         if self._thread.is_alive():
+            self._left_behind = True
             log.warning("The store did not let the worker sign off within %.0f s.", timeout)
 
     def nudge(self) -> None:
@@ -136,6 +139,8 @@ class Heart:
         try:
             asyncio.run(self._live())
         except BaseException as error:
+            if self._left_behind:  # nobody waits for it, and the interpreter may be gone half-way
+                return
             self.failure = error
             log.exception("The heart of the worker stopped: its leases will end.")
             self._worker_loop.call_soon_threadsafe(self._runs.changed)
