@@ -908,3 +908,27 @@ def test_states_of_members(run: Run, state: str) -> None:
         assert any(tasks[0].id in each for each in await store.problems())
 
     run(test)
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("state", ["due", "pending"])
+@pytest.mark.parametrize("odd", ["CAST(id AS BLOB)", "CAST(x'ff' || id AS TEXT)", "CAST(id || x'ff' AS TEXT)"])
+def test_an_unfinished_task_whose_id_is_no_text(
+    run: Run, odd: str, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing can pass it over, yet all others run, and nobody claims again without a pause."""
+    monkeypatch.setattr(unreadable, "LOOK_AGAIN", 1000.0)
+
+    async def test(store: Store) -> None:
+        assert isinstance(store.rows, OnSqlite)
+        (bad,) = await store.add(delay=MINUTE if state == "due" else 0)
+        store.rows.execute(f"UPDATE dibs_tasks SET id = {odd} WHERE id = '{bad}'")
+        store.now += HOUR
+        good = await store.add(2)
+        assert [task.id for task in await store.claim()] == good
+        assert (await claim_once(store)).next_due_in != 0
+        await store.look_at_everything()
+        await store.do_everything()
+        assert await store.problems()
+
+    run(test)

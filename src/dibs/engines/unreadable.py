@@ -76,6 +76,8 @@ class UnreadableRows:
         """Errands that are left to others."""
         self.crowded: set[int] = set()
         """Streams with tasks that could not be added any more: claims pass them over altogether."""
+        self.is_helpless = False
+        """Tasks were met whose ids are no text: nothing can pass them over."""
         self.streams: set[int] = set()
         """Streams that tasks name, and that are not there."""
         self.rechecked_at = 0.0
@@ -95,12 +97,12 @@ class UnreadableRows:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to pass over."""
-        return not self.tasks and not self.errands and not self.crowded
+        return not self.tasks and not self.errands and not self.crowded and not self.is_helpless
 
     @property
     def is_full(self) -> bool:
-        """Whether there is more to pass over than is kept."""
-        return len(self.tasks) >= MAX_ROWS or len(self.errands) >= MAX_ROWS
+        """Whether there is more to pass over than is kept, or can be."""
+        return self.is_helpless or len(self.tasks) >= MAX_ROWS or len(self.errands) >= MAX_ROWS
 
     @property
     def size(self) -> int:
@@ -115,6 +117,12 @@ class UnreadableRows:
             self.tasks[task_id] = None
         elif isinstance(stream, int):
             self.crowded.add(stream)
+
+    def skip_nameless(self) -> None:
+        """A task was met that nothing can pass over: claims that give nothing wait a little."""
+        if self.is_empty:
+            self.rechecked_at = time.monotonic()
+        self.is_helpless = True
 
     def skip_errand(self, errand: int) -> None:
         """Leave an errand to others."""
@@ -139,6 +147,7 @@ class UnreadableRows:
         self.errands.clear()
         self.streams.clear()
         self.crowded.clear()
+        self.is_helpless = False
         return True
 
     def forget(self, ids: Iterable[str]) -> None:

@@ -77,3 +77,5 @@ class TaskDecoder(RowDecoder[Value]):
         task_id = row[self.keys[0]]
         if isinstance(task_id, str):
             aside.skip_task(task_id)
+        else:
+            aside.skip_nameless()
