@@ -77,7 +77,7 @@ CALL = {
     "requires": "capabilities that a worker must offer",
     "metadata": "labels to search by, as JSON, up to 16 KiB",
     "headers": "opaque texts that travel along, such as trace ids; a task's own headers pass on to what it enqueues",
-    "id": "a UUID of your choice; `DuplicateTask` if it is taken",
+    "id": "a UUID of your choice; `DuplicateTask` if another task has it",
     "block": "seconds to wait for room in a full queue",
     "connection": "your own `sqlite3` connection to the same file, inside an open transaction",
 }

@@ -12,7 +12,7 @@
     │   ├── RateLimited                   this client enqueues too fast; carries retry_after
     │   ├── QueueDraining                 the queue takes no new tasks
     │   ├── QueueNotEmpty                 a queue with tasks is only deleted by force
-    │   ├── DuplicateTask                 the id that the caller chose is taken
+    │   ├── DuplicateTask                 the id that the caller chose is that of another task
     │   ├── IdempotencyConflict           the key is taken by a task with other arguments
     │   ├── UnknownTask                   no task has this id
     │   ├── UnknownQueue                  no queue has this name
@@ -143,7 +143,7 @@ class QueueNotEmpty(Refused):
 
 
 class DuplicateTask(Refused):
-    """The id that the caller chose is taken."""
+    """The id that the caller chose is that of another task."""
 
 
 class IdempotencyConflict(Refused):

@@ -231,15 +231,15 @@ def test_ids_that_the_caller_chose(app: Dibs) -> None:
 
     chosen = "0190163d-8694-739b-aea5-966c26f8ad91"
     assert work.using(id=chosen).enqueue(1).id == chosen
-    with pytest.raises(DuplicateTask, match=f"a task with the id {chosen} already exists"):
-        work.using(id=UUID(chosen)).enqueue(1)
-    with pytest.raises(DuplicateTask):
+    again = work.using(id=UUID(chosen)).enqueue(1)
+    assert (again.id, again.duplicate) == (chosen, True), "whoever missed the answer may ask again"
+    with pytest.raises(DuplicateTask, match=f"another task has the id {chosen} already"):
         work.using(id=chosen).enqueue(2)
     with pytest.raises(DuplicateTask):
         app.enqueue_many([work.call(3), work.using(id=chosen).call(2)])
     assert app.tasks.count().count == 1
-    again = app.enqueue_many([work.call(3), work.using(id=chosen).call(1)])
-    assert [handle.duplicate for handle in again] == [False, True]
+    both = app.enqueue_many([work.call(3), work.using(id=chosen).call(1)])
+    assert [handle.duplicate for handle in both] == [False, True]
 
 
 def test_a_key_stands_for_one_task(still: Dibs, dibs_clock: ManualClock) -> None:

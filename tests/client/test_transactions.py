@@ -91,7 +91,7 @@ def test_refusals_are_the_same(app: Dibs, work: Work, connection: sqlite3.Connec
     with pytest.raises(QueueFull):
         work.using(connection=connection).enqueue(2)
     with pytest.raises(DuplicateTask):
-        work.using(connection=connection, id=first.id).enqueue(1)
+        work.using(connection=connection, id=first.id).enqueue(3)
     connection.execute("COMMIT")
     assert app.tasks.count().count == 1
 

@@ -301,7 +301,7 @@ def test_refusals_raise_and_leave_the_transaction_usable(app: Dibs, work: Work, 
     queue = queue_of(work)
     taken = work.enqueue(0)
     with pytest.raises(DuplicateTask):
-        mine.enqueue(work, 0, id=taken.id)
+        mine.enqueue(work, 1, id=taken.id)
     with pytest.raises(UnknownTask):
         mine.enqueue(work, 0, after=app.handle("0190a0b0-0000-7000-8000-000000000000"))
     mine.commit()

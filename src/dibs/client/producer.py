@@ -93,7 +93,7 @@ async def enqueue_many(hub: Hub, tasks: Sequence[NewTask], workflow: NewWorkflow
     tasks = await hub.payloads.adeposit_all(tasks)
     answers = await hub.engine.enqueue(tasks, atomic=True, workflow=workflow, now=hub.clock.store_now())
     for new, answer in zip(tasks, answers, strict=True):
-        if answer.outcome is not EnqueueOutcome.ENQUEUED and (error := refusal(answer, new, chosen=False)) is not None:
+        if answer.outcome is not EnqueueOutcome.ENQUEUED and (error := refusal(answer, new)) is not None:
             raise error
     return answers
 
@@ -113,13 +113,13 @@ async def aenqueue_in(hub: Hub, new: NewTask, options: Options) -> EnqueueAnswer
 
 def accepted(answer: EnqueueAnswer, new: NewTask, options: Options) -> EnqueueAnswer:
     """The answer, or the error that it stands for."""
-    error = refusal(answer, new, chosen=options.id is not None)
+    error = refusal(answer, new)
     if error is not None:
         raise error
     return answer
 
 
-def refusal(answer: EnqueueAnswer, new: NewTask, chosen: bool) -> DibsError | None:
+def refusal(answer: EnqueueAnswer, new: NewTask) -> DibsError | None:
     outcome = answer.outcome
     if outcome is EnqueueOutcome.FULL:
         return QueueFull(
@@ -146,6 +146,6 @@ def refusal(answer: EnqueueAnswer, new: NewTask, chosen: bool) -> DibsError | No
             f"key {new.key!r} in queue {new.queue!r} already stands for task {answer.id}, which has other arguments.",
             task_id=answer.id,
         )
-    if outcome is EnqueueOutcome.TAKEN or (outcome is EnqueueOutcome.EXISTS and chosen):
-        return DuplicateTask(f"a task with the id {new.id} already exists.")
+    if outcome is EnqueueOutcome.TAKEN:
+        return DuplicateTask(f"another task has the id {new.id} already.")
     return None

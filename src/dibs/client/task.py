@@ -241,7 +241,7 @@ class Task(Generic[P, R]):
         return None if value is None else label_of(value, f"{self.name} is limited per {per}, which")
 
     def _handle(self, answer: EnqueueAnswer, new: NewTask) -> Handle[R]:
-        already = answer.outcome in (EnqueueOutcome.DUPLICATE, EnqueueOutcome.REPLACED)
+        already = answer.outcome is not EnqueueOutcome.ENQUEUED
         return self._app._handle(answer.id, new.queue, self.definition, duplicate=already)
 
 
