@@ -25,15 +25,17 @@ FAULTS = {
     "server-crash": "the server ends at once and comes back",
     "server-restart": "the server is stopped and comes back",
     "sever": "one worker's connections are cut, and no new ones let in",
-    "sever-all": "the same for everybody",
+    "sever-all": "everybody's connections are cut",
     "snapshot-held": "a transaction is left open",
     "stall": "one worker's packets go nowhere",
-    "stall-all": "the same for everybody",
+    "stall-all": "everybody's packets go nowhere",
     "stop": "SIGSTOP of one worker, then SIGCONT",
     "stop-all": "SIGSTOP of everybody, then SIGCONT",
     "terminate": "the server ends sessions of Dibs's",
     "write-held": "somebody keeps the write lock",
 }
+
+LONGEST = 200
 
 HEAD = """\
 # Evidence
@@ -76,14 +78,14 @@ def section(report: dict[str, Any]) -> Iterator[str]:
     yield fill(
         f"{figures['tasks']:,} tasks in {figures['runs']:,} runs by {figures['processes']} processes under"
         f" {sum(each['times'] for each in faults.values())} faults, leases of {report['lease']:g} s:"
-        f" {f'**{len(found)} findings**' if found else '**nothing was found**'}."
+        f" {told(found)}."
         f" {figures['enqueues that were repeated']:,} enqueues failed and were repeated by their producers;"
         f" the schedule fired {figures['fires of the schedule']:,} times."
         f" History: {history or 'none'}.",
         118,
     )
     for name, what in found[:20]:
-        yield f"- {name}: {what}"
+        yield f"- {name}: {what[:LONGEST]}"
     yield "\n| | n | median s | 99 % s | most s |\n|---|---|---|---|---|"
     for name, title in (
         ("recovery from a killed worker, s", "killed worker: until all its tasks run again"),
@@ -99,6 +101,11 @@ def section(report: dict[str, Any]) -> Iterator[str]:
         rates = [str(each[when]) for when in ("times", "ended per s before", "during", "after")]
         yield "| " + " | ".join([FAULTS[kind], *rates, f"{middle} / {most}"]) + " |"
     yield ""
+
+
+def told(found: Sequence[object]) -> str:
+    number = f"{len(found)} finding{'' if len(found) == 1 else 's'}"
+    return f"**{number}**" if found else "**nothing was found**"
 
 
 def numbers(summary: dict[str, float]) -> list[str]:
