@@ -36,7 +36,6 @@ __all__ = ["Session", "stats_of"]
 
 log = logging.getLogger("dibs.worker")
 
-BEAT_ANSWER = 2.0
 SIGN_OFF = 5.0
 """Seconds for the last settlements, and as many for the last sign, once nothing runs any more."""
 
