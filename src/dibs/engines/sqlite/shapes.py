@@ -49,10 +49,8 @@ class RowDecoder(Generic[Value]):
         self.kind = kind
         self.what = what
         self.keys = keys or (0,)
-        if decode is None:
-            decoder: Any = msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
-            decode = decoder.decode
-        self.decode: Callable[[str | bytes], list[Value]] = decode
+        decoder: Any = msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
+        self.decode: Callable[[str | bytes], list[Value]] = decode or decoder.decode
         self.is_text = kind is str
 
     def one_by_one(self, rows: Sequence[tuple[Any, ...]], aside: UnreadableRows) -> list[Value]:
