@@ -8,11 +8,13 @@ from hypothesis import settings
 from dibs.testing.conformance import EngineFactory
 from dibs.testing.model import PROFILE, check_engine
 
-BRIEF = settings(PROFILE, max_examples=40)
+EXAMPLES = {"memory": 100, "sqlite": 50}
+"""Programs to run where they are cheap; elsewhere fewer, and all of them in a soak."""
 
 
-def test_engine_behaves_like_the_model(make_engine: EngineFactory) -> None:
-    check_engine(make_engine, BRIEF)
+def test_engine_behaves_like_the_model(make_engine: EngineFactory, request: pytest.FixtureRequest) -> None:
+    examples = EXAMPLES.get(request.node.callspec.params["make_engine"], 20)
+    check_engine(make_engine, settings(PROFILE, max_examples=examples))
 
 
 @pytest.mark.soak
