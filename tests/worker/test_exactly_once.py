@@ -103,7 +103,7 @@ def check(shop: Shop, ids: list[str]) -> None:
     assert [record.result for record in records] == [str(record.lease).encode() for record in records]
 
 
-@pytest.mark.parametrize("task", ["pay", "pay_async"])
+@pytest.mark.parametrize("task", ["pay", pytest.param("pay_async", marks=pytest.mark.soak)])
 def test_the_worker_is_killed_at_every_step(shop: Shop, spawn: Spawn, task: str) -> None:
     ids = [shop.enqueue(task, order, step) for order, step in enumerate(STEPS)]
     for _ in STEPS:  # each lives until it comes to a task that was not tried before
