@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from dibs.cli import measure
 from dibs.cli.bench_app import make_app
-from signals import Ear
+from signals import ListenerThread
 
 __all__ = ["CONTESTANTS", "Contestant", "Figures"]
 
@@ -73,14 +73,14 @@ class WithWorkers:
         self._enqueue = enqueue
 
     @contextmanager
-    def _peer(self, directory: Path, ear: Ear) -> Iterator[Any]:
+    def _peer(self, directory: Path, listener_thread: ListenerThread) -> Iterator[Any]:
         """The peer's module on a fresh file."""
-        os.environ.update(ear.environment, BENCH_DB=str(directory / "peer.db"))
+        os.environ.update(listener_thread.environment, BENCH_DB=str(directory / "peer.db"))
         sys.modules.pop(self._module, None)
         try:
             yield importlib.import_module(self._module)
         finally:
-            ear.close()
+            listener_thread.close()
 
     @contextmanager
     def _worker(self, directory: Path) -> Iterator[None]:
@@ -94,7 +94,7 @@ class WithWorkers:
             process.wait()
 
     def enqueue(self, directory: Path, count: int) -> float:
-        with self._peer(directory, Ear()) as peer:
+        with self._peer(directory, ListenerThread()) as peer:
             began = time.perf_counter()
             for number in range(count):
                 self._enqueue(peer.nothing, number)
@@ -102,25 +102,25 @@ class WithWorkers:
 
     def drain(self, directory: Path, count: int) -> float:
         """From the start of the first task to the end of the last, as the worker sees it."""
-        ear = Ear(count)
-        with self._peer(directory, ear) as peer:
+        listener_thread = ListenerThread(count)
+        with self._peer(directory, listener_thread) as peer:
             for number in range(count):
                 self._enqueue(peer.nothing, number)
             with self._worker(directory):
-                first, last = ear.hear(), ear.hear()
+                first, last = listener_thread.hear(), listener_thread.hear()
         return count / (last - first)
 
     def latency(self, directory: Path, samples: int) -> float | None:
-        ear = Ear()
+        listener_thread = ListenerThread()
         values = []
-        with self._peer(directory, ear) as peer, self._worker(directory):
+        with self._peer(directory, listener_thread) as peer, self._worker(directory):
             start(peer.started)
-            ear.hear()
+            listener_thread.hear()
             for _ in range(samples):
                 time.sleep(PAUSE)
                 sent = time.time()
                 start(peer.started)
-                values.append((ear.hear() - sent) * 1000)
+                values.append((listener_thread.hear() - sent) * 1000)
         return median(values)
 
 

@@ -12,8 +12,8 @@ from dibs import Dibs
 
 __all__ = ["app", "make_app"]
 
-ear = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-ear.connect(("127.0.0.1", int(os.environ.get("BENCH_PORT", "9"))))
+listener_thread = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+listener_thread.connect(("127.0.0.1", int(os.environ.get("BENCH_PORT", "9"))))
 late: list[int] = []
 EVERY = 0.1
 CHUNK = 2000
@@ -37,7 +37,7 @@ def tell() -> None:
         meter = app.hub.meters.read().get("claim")
         told = late[:CHUNK]
         del late[: len(told)]  # one step of the interpreter: tasks may go on appending
-        ear.send(json.dumps([told, meter.took if meter else {}]).encode())
+        listener_thread.send(json.dumps([told, meter.took if meter else {}]).encode())
 
 
 app = make_app()

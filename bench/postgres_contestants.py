@@ -21,7 +21,7 @@ import asyncpg
 
 from dibs.cli.bench_app import QUEUES
 from postgres_server import Server, fetch
-from signals import Ear
+from signals import ListenerThread
 
 __all__ = ["CONTESTANTS", "NODE_PACKAGES", "Contestant", "Failed", "drain", "enqueue", "latency"]
 
@@ -161,11 +161,11 @@ def drain(contestant: Contestant, server: Server, count: int) -> float:
     with installed(contestant, server) as url:
         count = fill(contestant, url, count)
         asyncio.run(fetch(url, "ANALYZE"))
-        with heard(count) as ear, ExitStack() as stack:
-            began = asyncio.run(let_in(contestant, url, ear, stack))
+        with heard(count) as listener_thread, ExitStack() as stack:
+            began = asyncio.run(let_in(contestant, url, listener_thread, stack))
             if contestant.processes == 1:
-                hear(ear)
-                hear(ear)
+                hear(listener_thread)
+                hear(listener_thread)
             ended = asyncio.run(none_left(contestant, url))
         if contestant.completed:
             kept = asyncio.run(fetch(url, contestant.completed))[0][0]
@@ -174,7 +174,7 @@ def drain(contestant: Contestant, server: Server, count: int) -> float:
     return count / (ended - began)
 
 
-async def let_in(contestant: Contestant, url: str, ear: Ear, stack: ExitStack) -> float:
+async def let_in(contestant: Contestant, url: str, listener_thread: ListenerThread, stack: ExitStack) -> float:
     """Start its workers while a lock keeps them from tasks; once all of them wait, let them in. When that was."""
     gate = await asyncpg.connect(url)
     try:
@@ -182,7 +182,7 @@ async def let_in(contestant: Contestant, url: str, ear: Ear, stack: ExitStack) -
             await gate.execute(contestant.gate)
             waiting = 0
             for _ in range(contestant.processes):
-                stack.enter_context(working(contestant, url, ear))
+                stack.enter_context(working(contestant, url, listener_thread))
                 waiting = await more_than(waiting, gate)
             return time.time()
     finally:
@@ -232,9 +232,9 @@ def latency(contestant: Contestant, server: Server, samples: int) -> dict[str, f
     values = []
     with (
         installed(contestant, server) as url,
-        heard() as ear,
-        working(contestant, url, ear),
-        producing(contestant, url, ear) as (say, answers),
+        heard() as listener_thread,
+        working(contestant, url, listener_thread),
+        producing(contestant, url, listener_thread) as (say, answers),
     ):
         for _ in range(WARM_UP + samples):
             time.sleep(PAUSE)
@@ -242,34 +242,34 @@ def latency(contestant: Contestant, server: Server, samples: int) -> dict[str, f
             say.flush()
             if not (sent := answers.readline()):
                 raise Failed("starts: its program ended")
-            values.append((hear(ear) - float(sent)) * 1000)
+            values.append((hear(listener_thread) - float(sent)) * 1000)
     values = sorted(values[WARM_UP:])
     return {name: values[int(part * len(values))] for name, part in (("p50", 0.5), ("p99", 0.99))}
 
 
 @contextmanager
-def heard(count: int = 0) -> Iterator[Ear]:
-    ear = Ear(count)
+def heard(count: int = 0) -> Iterator[ListenerThread]:
+    listener_thread = ListenerThread(count)
     try:
-        yield ear
+        yield listener_thread
     finally:
-        ear.close()
+        listener_thread.close()
 
 
-def hear(ear: Ear) -> float:
+def hear(listener_thread: ListenerThread) -> float:
     try:
-        return ear.hear()
+        return listener_thread.hear()
     except TimeoutError:
         raise Failed("its worker has not run what was enqueued") from None
 
 
 @contextmanager
-def working(contestant: Contestant, url: str, ear: Ear) -> Iterator[None]:
+def working(contestant: Contestant, url: str, listener_thread: ListenerThread) -> Iterator[None]:
     """One worker process; what it says is shown if something goes wrong."""
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
             contestant.command("work"),
-            env=environment(url, ear.environment),
+            env=environment(url, listener_thread.environment),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -295,11 +295,11 @@ def end(process: subprocess.Popen[Any]) -> None:
 
 
 @contextmanager
-def producing(contestant: Contestant, url: str, ear: Ear) -> Iterator[tuple[IO[str], IO[str]]]:
+def producing(contestant: Contestant, url: str, listener_thread: ListenerThread) -> Iterator[tuple[IO[str], IO[str]]]:
     """Its `starts`: what it reads, and what it answers."""
     process = subprocess.Popen(
         contestant.command("starts"),
-        env=environment(url, ear.environment),
+        env=environment(url, listener_thread.environment),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -7,7 +7,7 @@ import os
 import socket
 import time
 
-__all__ = ["Ear", "tell_done", "tell_started"]
+__all__ = ["ListenerThread", "tell_done", "tell_started"]
 
 PATIENCE = 120.0
 counter = itertools.count(1)
@@ -17,7 +17,7 @@ LAST = int(os.environ.get("BENCH_COUNT", "0"))
 """In a worker process: the number of tasks that there are. Read once, because a no-op is to cost next to nothing."""
 
 
-class Ear:
+class ListenerThread:
     """Hears what workers tell; `environment` tells them where."""
 
     def __init__(self, count: int = 0) -> None:

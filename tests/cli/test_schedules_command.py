@@ -8,7 +8,7 @@ import pytest
 from cli_support import Cli
 
 from dibs import Dibs
-from dibs.core.schedules import check_rhythm
+from dibs.core.schedules import check_recurrence
 from servers.damage import OnSqlite
 
 DECLARED = """
@@ -49,7 +49,11 @@ def test_add_without_the_app(cli: Cli, shop: Dibs) -> None:
     task = record.task
     assert (task.id, task.queue, task.args) == ("", "mail", b'{"to":"ada"}')
     assert (task.expires_at, task.tenant, task.partition, task.client) == (3_600_000_000, "acme", "p1", "")
-    assert (record.rhythm.cron, record.rhythm.tz, record.rhythm.overlap) == ("30 2 * * *", "Europe/Zurich", "skip")
+    assert (record.recurrence.cron, record.recurrence.tz, record.recurrence.overlap) == (
+        "30 2 * * *",
+        "Europe/Zurich",
+        "skip",
+    )
 
 
 @pytest.mark.parametrize(
@@ -135,8 +139,8 @@ def test_top_and_doctor_tell_of_schedules(cli: Cli, shop: Dibs) -> None:
     (record,) = run(engine.schedules())
     an_hour_ago = record.created_at - 3_600_000_000
     run(engine.delete_schedule("report"))
-    run(engine.set_schedule("report", record.rhythm, record.task, declared=True, now=an_hour_ago))
-    run(engine.set_schedule("ping", check_rhythm(every=60), record.task, declared=False, now=an_hour_ago))
+    run(engine.set_schedule("report", record.recurrence, record.task, declared=True, now=an_hour_ago))
+    run(engine.set_schedule("ping", check_recurrence(every=60), record.task, declared=False, now=an_hour_ago))
     text = cli("doctor", "--quick").out
     assert "schedule report: code declared it, but no running worker has for 15 minutes" in text
     assert "schedule ping: schedule 'ping' is overdue by 59 min: no worker leads, so nobody fires it." in text

@@ -23,7 +23,7 @@ from dibs import Context, Dibs, Filter, Task, chain, group, simulation
 from dibs.blobs import open_blobs
 from dibs.client.options import Options
 from dibs.client.queues import QueueChanges
-from dibs.core.schedules import check_rhythm
+from dibs.core.schedules import check_recurrence
 from dibs.core.settings import QueueSettings
 from dibs.simulation.synthetic import Plan, synthetic
 from dibs.testing import Kit, ManualClock
@@ -123,7 +123,7 @@ class World:
             "queue": "mail",
             "queues": ["nobody"],
             "reason": "",
-            "rhythm": check_rhythm(every=60),
+            "rhythm": check_recurrence(every=60),
             "rule": "run",
             "run": simulation.simulate(arrivals, QueueSettings(), 2),
             "seconds": 1,

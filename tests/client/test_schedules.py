@@ -37,7 +37,7 @@ def declare(app: Dibs) -> None:
     """What a worker does when it starts."""
     for each in app.hub.schedules.values():
         verb = app.hub.engine.set_schedule(
-            each.name, each.rhythm, each.task, declared=True, now=app.hub.clock.store_now()
+            each.name, each.recurrence, each.task, declared=True, now=app.hub.clock.store_now()
         )
         app.hub.runner.run(verb)
 
@@ -56,12 +56,12 @@ def test_a_schedule_is_declared_on_a_task(still: Dibs) -> None:
 
     assert report.name == "report"
     declared = still.hub.schedules["report"]
-    assert (declared.rhythm.cron, declared.rhythm.tz, declared.rhythm.jitter) == (
+    assert (declared.recurrence.cron, declared.recurrence.tz, declared.recurrence.jitter) == (
         "0 9 * * mon-fri",
         "Europe/Zurich",
         30_000_000,
     )
-    assert (declared.rhythm.catch_up, declared.rhythm.overlap) == (CatchUp.SKIP, Overlap.SKIP)
+    assert (declared.recurrence.catch_up, declared.recurrence.overlap) == (CatchUp.SKIP, Overlap.SKIP)
     task = declared.task
     assert (task.id, task.queue, task.priority, task.options.retries, task.client) == ("", "slow", 70, 1, "")
     assert still.schedules.list() == []  # workers tell the store
@@ -72,7 +72,7 @@ def test_a_plain_function_becomes_a_task(still: Dibs) -> None:
     async def tick() -> None: ...
 
     assert tick.name in still.hub.definitions
-    assert still.hub.schedules[tick.name].rhythm.every == 300_000_000
+    assert still.hub.schedules[tick.name].recurrence.every == 300_000_000
     assert tick.enqueue().refresh().state is State.PENDING
 
 

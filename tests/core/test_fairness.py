@@ -8,7 +8,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.core.fairness import COST, most_before, next_tag, start_tag, stride
+from dibs.core.fairness import COST, most_before, next_virtual_time, start_virtual_time, stride
 from dibs.core.settings import QueueSettings
 
 TENANTS = "abcdef"
@@ -19,26 +19,28 @@ fair_queues = st.dictionaries(st.sampled_from(TENANTS), weights, min_size=2).map
 )
 
 
-class Turns:
+class TurnOrder:
     """The turns of a queue in memory: whoever has something to run and the lowest tag starts next."""
 
-    def __init__(self, settings: QueueSettings, tags: dict[str, int] | None = None, clock: int = 0) -> None:
+    def __init__(self, settings: QueueSettings, virtual_times: dict[str, int] | None = None, clock: int = 0) -> None:
         self.settings = settings
-        self.tags = dict(tags or {})
+        self.virtual_times = dict(virtual_times or {})
         self.clock = clock
 
     def next_of(self, tenants: str | list[str]) -> str:
         """Start one task of those tenants that have some."""
-        start, tenant = min((start_tag(self.clock, self.tags.get(tenant, 0)), tenant) for tenant in tenants)
+        start, tenant = min(
+            (start_virtual_time(self.clock, self.virtual_times.get(tenant, 0)), tenant) for tenant in tenants
+        )
         self.clock = start
-        self.tags[tenant] = next_tag(self.settings, tenant, start)
+        self.virtual_times[tenant] = next_virtual_time(self.settings, tenant, start)
         return tenant
 
 
 @st.composite
-def turns(draw: st.DrawFn) -> Turns:
+def turns(draw: st.DrawFn) -> TurnOrder:
     """A queue that has been at work for a while, its tenants coming and going."""
-    queue = Turns(draw(fair_queues))
+    queue = TurnOrder(draw(fair_queues))
     tenants = sorted(queue.settings.weights)
     for _ in range(draw(st.integers(0, 20))):
         queue.next_of(draw(st.lists(st.sampled_from(tenants), min_size=1, unique=True)))
@@ -46,7 +48,7 @@ def turns(draw: st.DrawFn) -> Turns:
 
 
 @given(turns())
-def test_backlogged_tenants_keep_to_their_shares_in_every_interval(queue: Turns) -> None:
+def test_backlogged_tenants_keep_to_their_shares_in_every_interval(queue: TurnOrder) -> None:
     """With starts over weight written as starts times stride: whole numbers, so the bound is exact."""
     tenants = sorted(queue.settings.weights)
     strides = {tenant: stride(queue.settings, tenant) for tenant in tenants}
@@ -60,7 +62,7 @@ def test_backlogged_tenants_keep_to_their_shares_in_every_interval(queue: Turns)
 
 
 @given(turns(), st.data())
-def test_the_bound_on_waiting_is_never_exceeded(queue: Turns, data: st.DataObject) -> None:
+def test_the_bound_on_waiting_is_never_exceeded(queue: TurnOrder, data: st.DataObject) -> None:
     """However the others come and go: a tenant that has something to run starts within the bound."""
     tenants = sorted(queue.settings.weights)
     mine = data.draw(st.sampled_from(tenants))
@@ -76,7 +78,7 @@ def test_the_bound_on_waiting_is_never_exceeded(queue: Turns, data: st.DataObjec
 
 
 @given(turns(), st.data())
-def test_time_spent_idle_earns_nothing(queue: Turns, data: st.DataObject) -> None:
+def test_time_spent_idle_earns_nothing(queue: TurnOrder, data: st.DataObject) -> None:
     """Who comes back after a long rest is served as if it had been there all the time."""
     idle, busy = data.draw(st.permutations(sorted(queue.settings.weights)))[:2]
     for _ in range(STARTS):
@@ -89,17 +91,17 @@ def test_time_spent_idle_earns_nothing(queue: Turns, data: st.DataObject) -> Non
 
 
 def test_equal_weights_take_turns() -> None:
-    queue = Turns(QueueSettings(fair=True))
+    queue = TurnOrder(QueueSettings(fair=True))
     assert "".join(queue.next_of("abc") for _ in range(9)) == "abcabcabc"
 
 
 def test_weights_are_proportions() -> None:
-    queue = Turns(QueueSettings(fair=True, weights={"a": 3.0}))
+    queue = TurnOrder(QueueSettings(fair=True, weights={"a": 3.0}))
     assert Counter(queue.next_of("ab") for _ in range(400)) == {"a": 300, "b": 100}
 
 
 def test_a_flood_delays_a_newcomer_by_one_start_only() -> None:
-    queue = Turns(QueueSettings(fair=True))
+    queue = TurnOrder(QueueSettings(fair=True))
     for _ in range(10_000):
         queue.next_of("a")
     assert most_before(queue.settings, "b", "ab") == 2

@@ -192,8 +192,8 @@ def test_a_pending_task_replaced_for_now_keeps_its_place() -> None:
 
 @given(delay=st.integers(0, HOUR), span=st.integers(0, 2 * HOUR), wait=st.integers(0, 3 * HOUR))
 def test_putting_off_ends(delay: Duration, span: Duration, wait: Duration) -> None:
-    """However often it is replaced, it is due no later than `put_off` after it was first enqueued."""
-    debounced = structs.replace(NEW, delay=delay, put_off=span)
+    """However often it is replaced, it is due no later than `debounce_limit` after it was first enqueued."""
+    debounced = structs.replace(NEW, delay=delay, debounce_limit=span)
     now = START + wait
     fresh, _ = replaced(admit(structs.replace(NEW, delay=HOUR), PLAIN, START), debounced, PLAIN, now)
     due_at = min(now + delay, START + span)
@@ -207,9 +207,9 @@ def test_a_task_that_waits_for_a_retry_starts_over_when_replaced() -> None:
     retrying, _ = settled(running(), retry, PLAIN, START)
     now_due, _ = replaced(retrying, NEW, PLAIN, START + MINUTE)
     assert (now_due.state, now_due.attempts, now_due.ready_at) == (State.PENDING, 0, START + MINUTE)
-    put_off, _ = replaced(retrying, structs.replace(NEW, delay=DAY), PLAIN, START)
-    assert (put_off.state, put_off.due_at) == (State.RETRYING, START + DAY)
-    assert promoted(put_off).state is State.PENDING
+    postponed, _ = replaced(retrying, structs.replace(NEW, delay=DAY), PLAIN, START)
+    assert (postponed.state, postponed.due_at) == (State.RETRYING, START + DAY)
+    assert promoted(postponed).state is State.PENDING
 
 
 def test_a_blocked_task_stays_blocked_when_replaced() -> None:

@@ -20,9 +20,9 @@ from dibs.core.schedules import (
     CatchUp,
     Overlap,
     Plan,
-    Rhythm,
+    Recurrence,
     ScheduleRecord,
-    check_rhythm,
+    check_recurrence,
     describe,
     fire_id,
     first_fire,
@@ -47,30 +47,30 @@ def utc(text: str) -> Instant:
 
 def fires(cron: str, tz: str, start: str, end: str) -> list[str]:
     """The fires after `start` and before `end`, all in UTC: walked forward, walked back and counted."""
-    rhythm, at, found = check_rhythm(cron=cron, tz=tz), utc(start), []
-    while (at := next_fire(rhythm, at)) < utc(end):
+    recurrence, at, found = check_recurrence(cron=cron, tz=tz), utc(start), []
+    while (at := next_fire(recurrence, at)) < utc(end):
         found.append(at)
-    calendar = calendar_of(rhythm.cron or "", tz)
+    calendar = calendar_of(recurrence.cron or "", tz)
     assert calendar.newest(utc(start) + 1, utc(end), 10_000) == found
     assert calendar.count(utc(start) + 1, utc(end)) == len(found)
     return [f"{when(at):%d %H:%M}" for at in found]
 
 
-def record_of(rhythm: Rhythm, next_fire_at: Instant) -> ScheduleRecord:
+def record_of(recurrence: Recurrence, next_fire_at: Instant) -> ScheduleRecord:
     template = NewTask(id="", queue="reports", name="report", args=b'{"day":1}', headers={"trace": "t1"})
-    return ScheduleRecord(name="nightly", rhythm=rhythm, task=template, next_fire_at=next_fire_at)
+    return ScheduleRecord(name="nightly", recurrence=recurrence, task=template, next_fire_at=next_fire_at)
 
 
 # Options.
 
 
 def test_a_rhythm_from_public_forms() -> None:
-    assert check_rhythm(every=timedelta(minutes=5), jitter=30) == Rhythm(every=5 * MINUTE, jitter=30 * SECOND)
-    assert check_rhythm(cron=" 30  2 * * mon-fri ", tz="Europe/Zurich", catch_up="all", overlap="skip") == Rhythm(
-        cron="30 2 * * mon-fri", tz="Europe/Zurich", catch_up=CatchUp.ALL, overlap=Overlap.SKIP
-    )
-    assert check_rhythm(cron="0 0 * * *", tz=ZoneInfo("Asia/Tokyo")).tz == "Asia/Tokyo"
-    assert check_rhythm(cron="0 0 * * *").tz == "UTC"
+    assert check_recurrence(every=timedelta(minutes=5), jitter=30) == Recurrence(every=5 * MINUTE, jitter=30 * SECOND)
+    assert check_recurrence(
+        cron=" 30  2 * * mon-fri ", tz="Europe/Zurich", catch_up="all", overlap="skip"
+    ) == Recurrence(cron="30 2 * * mon-fri", tz="Europe/Zurich", catch_up=CatchUp.ALL, overlap=Overlap.SKIP)
+    assert check_recurrence(cron="0 0 * * *", tz=ZoneInfo("Asia/Tokyo")).tz == "Asia/Tokyo"
+    assert check_recurrence(cron="0 0 * * *").tz == "UTC"
 
 
 @pytest.mark.parametrize(
@@ -113,14 +113,14 @@ def test_a_rhythm_from_public_forms() -> None:
 )
 def test_bad_options_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidOption, match=message):
-        check_rhythm(**options)  # type: ignore[arg-type]
+        check_recurrence(**options)  # type: ignore[arg-type]
 
 
 def test_the_limits_themselves_are_accepted() -> None:
-    check_rhythm(every=1, jitter=1, catch_up_limit=1)
-    check_rhythm(every=timedelta(days=400), catch_up_limit=10_000)
-    check_rhythm(cron="0 1,23 * * *", jitter=7200)
-    check_rhythm(cron="0 12 * 2 MON#5", jitter=DAY / SECOND)
+    check_recurrence(every=1, jitter=1, catch_up_limit=1)
+    check_recurrence(every=timedelta(days=400), catch_up_limit=10_000)
+    check_recurrence(cron="0 1,23 * * *", jitter=7200)
+    check_recurrence(cron="0 12 * 2 MON#5", jitter=DAY / SECOND)
 
 
 @pytest.mark.parametrize(
@@ -134,16 +134,16 @@ def test_the_limits_themselves_are_accepted() -> None:
     ],
 )
 def test_rhythms_in_words(options: dict[str, object], words: str) -> None:
-    assert describe(check_rhythm(**options)) == words  # type: ignore[arg-type]
+    assert describe(check_recurrence(**options)) == words  # type: ignore[arg-type]
 
 
 # Fires.
 
 
 def test_intervals_have_a_fixed_rate() -> None:
-    rhythm = check_rhythm(every=90)
-    assert first_fire(rhythm, 1_000) == 1_000 + 90 * SECOND
-    assert upcoming(rhythm, 5, 3) == [5 + 90 * SECOND, 5 + 180 * SECOND, 5 + 270 * SECOND]
+    recurrence = check_recurrence(every=90)
+    assert first_fire(recurrence, 1_000) == 1_000 + 90 * SECOND
+    assert upcoming(recurrence, 5, 3) == [5 + 90 * SECOND, 5 + 180 * SECOND, 5 + 270 * SECOND]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_intervals_have_a_fixed_rate() -> None:
     ],
 )
 def test_days(cron: str, found: list[str]) -> None:
-    calendar = upcoming(check_rhythm(cron=cron), utc("2025-01-01T12:00"), 2)
+    calendar = upcoming(check_recurrence(cron=cron), utc("2025-01-01T12:00"), 2)
     assert [f"{when(at):%Y-%m-%d %H:%M}" for at in calendar] == found
 
 
@@ -238,7 +238,7 @@ def test_inside_the_second_showing_of_an_hour() -> None:
 def test_real_hours_and_minutes_are_kept(changes: dict[str, str], tz: str, cron: str, step: Duration) -> None:
     start = utc(changes[tz]) - 26 * HOUR
     count = 52 * HOUR // step
-    assert upcoming(check_rhythm(cron=cron, tz=tz), start, count) == [start + step * n for n in range(1, count + 1)]
+    assert upcoming(check_recurrence(cron=cron, tz=tz), start, count) == [start + step * n for n in range(1, count + 1)]
 
 
 def test_hourly_written_out() -> None:
@@ -273,7 +273,7 @@ def test_half_an_hour_on_lord_howe_island() -> None:
     ]
     for changes in (FORWARD, BACK):
         start = utc(changes[tz]) - DAY
-        quarters = upcoming(check_rhythm(cron="*/15 * * * *", tz=tz), start, 200)
+        quarters = upcoming(check_recurrence(cron="*/15 * * * *", tz=tz), start, 200)
         assert quarters == [start + 15 * MINUTE * n for n in range(1, 201)]
 
 
@@ -349,12 +349,12 @@ def near_a_change(draw: st.DrawFn) -> tuple[str, Instant]:
 
 
 @st.composite
-def rhythms(draw: st.DrawFn) -> tuple[Rhythm, Instant]:
+def rhythms(draw: st.DrawFn) -> tuple[Recurrence, Instant]:
     """A rhythm, and when to begin."""
     tz, start = draw(near_a_change())
     if draw(st.booleans()):
-        return Rhythm(cron=draw(CRONS), tz=tz), start
-    return Rhythm(every=draw(st.integers(SECOND, 2 * DAY))), start
+        return Recurrence(cron=draw(CRONS), tz=tz), start
+    return Recurrence(every=draw(st.integers(SECOND, 2 * DAY))), start
 
 
 @unhurried
@@ -377,15 +377,15 @@ def test_fires_are_those_of_the_wall_clock(cron: str, place: tuple[str, Instant]
 @given(CRONS, st.integers(utc("2000-01-01"), utc("2100-01-01")))
 def test_without_changes_of_the_clock_fires_are_those_of_cronsim(cron: str, after: Instant) -> None:
     expected = [instant(at, "at") for at in islice(CronSim(cron, datetime.fromtimestamp(after / SECOND, UTC)), 20)]
-    assert upcoming(Rhythm(cron=cron), after, 20) == expected
+    assert upcoming(Recurrence(cron=cron), after, 20) == expected
 
 
 @unhurried
 @given(rhythms())
-def test_fires_only_go_on(drawn: tuple[Rhythm, Instant]) -> None:
-    rhythm, after = drawn
-    found = upcoming(rhythm, after, 30)
-    assert [next_fire(rhythm, earlier) for earlier in [after, *found[:-1]]] == found
+def test_fires_only_go_on(drawn: tuple[Recurrence, Instant]) -> None:
+    recurrence, after = drawn
+    found = upcoming(recurrence, after, 30)
+    assert [next_fire(recurrence, earlier) for earlier in [after, *found[:-1]]] == found
     assert all(earlier < later for earlier, later in pairwise([after, *found]))
 
 
@@ -393,19 +393,19 @@ def test_fires_only_go_on(drawn: tuple[Rhythm, Instant]) -> None:
 
 
 def test_nothing_is_due_yet() -> None:
-    record = record_of(check_rhythm(every=60), 100)
+    record = record_of(check_recurrence(every=60), 100)
     assert plan(record, 99) == Plan((), 100, 0)
     assert plan(structs.replace(record, paused=True), 10 * HOUR) == Plan((), 100, 0)
 
 
 @pytest.mark.parametrize("catch_up", CatchUp)
 def test_a_fire_on_time(catch_up: CatchUp) -> None:
-    record = record_of(check_rhythm(cron="0 3 * * *", catch_up=catch_up), 3 * HOUR)
+    record = record_of(check_recurrence(cron="0 3 * * *", catch_up=catch_up), 3 * HOUR)
     assert plan(record, 3 * HOUR) == plan(record, 3 * HOUR + 59 * SECOND) == Plan((3 * HOUR,), DAY + 3 * HOUR, 0)
 
 
 def test_catching_up() -> None:
-    hourly = check_rhythm(cron="0 * * * *")
+    hourly = check_recurrence(cron="0 * * * *")
     now = 5 * HOUR + 10 * MINUTE
     assert plan(record_of(hourly, HOUR), now) == Plan((5 * HOUR,), 6 * HOUR, 4)
     assert plan(record_of(structs.replace(hourly, catch_up=CatchUp.SKIP), HOUR), now) == Plan((), 6 * HOUR, 5)
@@ -416,38 +416,38 @@ def test_catching_up() -> None:
 
 
 def test_intervals_catch_up_on_their_beat() -> None:
-    rhythm = check_rhythm(every=60, catch_up="all", catch_up_limit=2)
-    assert plan(record_of(rhythm, 7), 7 + 200 * SECOND) == Plan((7 + 2 * MINUTE, 7 + 3 * MINUTE), 7 + 4 * MINUTE, 2)
-    assert plan(record_of(structs.replace(rhythm, catch_up=CatchUp.ONE), 7), 7 + 200 * SECOND).fires == (
+    recurrence = check_recurrence(every=60, catch_up="all", catch_up_limit=2)
+    assert plan(record_of(recurrence, 7), 7 + 200 * SECOND) == Plan((7 + 2 * MINUTE, 7 + 3 * MINUTE), 7 + 4 * MINUTE, 2)
+    assert plan(record_of(structs.replace(recurrence, catch_up=CatchUp.ONE), 7), 7 + 200 * SECOND).fires == (
         7 + 3 * MINUTE,
     )
 
 
 def test_skipping_forgives_a_minute() -> None:
-    record = record_of(check_rhythm(every=600, catch_up="skip"), HOUR)
+    record = record_of(check_recurrence(every=600, catch_up="skip"), HOUR)
     assert plan(record, HOUR + GRACE - 1) == Plan((HOUR,), HOUR + 600 * SECOND, 0)
     assert plan(record, HOUR + GRACE) == Plan((), HOUR + 600 * SECOND, 1)
-    often = record_of(check_rhythm(every=10, catch_up="skip"), HOUR)
+    often = record_of(check_recurrence(every=10, catch_up="skip"), HOUR)
     assert plan(often, HOUR + 25 * SECOND) == Plan((HOUR + 20 * SECOND,), HOUR + 30 * SECOND, 2)
 
 
 def test_a_fire_that_was_promised_is_kept_when_the_rules_of_its_zone_have_changed() -> None:
     promised = utc("2025-06-01T00:30")
-    record = record_of(check_rhythm(cron="0 3 * * *", tz="Europe/Zurich", catch_up="all"), promised)
+    record = record_of(check_recurrence(cron="0 3 * * *", tz="Europe/Zurich", catch_up="all"), promised)
     assert plan(record, utc("2025-06-01T00:31")) == Plan((promised,), utc("2025-06-01T01:00"), 0)
     assert plan(record, utc("2025-06-01T01:00")).fires == (promised, utc("2025-06-01T01:00"))
 
 
-@pytest.mark.parametrize("rhythm", [check_rhythm(every=1), check_rhythm(cron="* * * * *", tz="Europe/Zurich")])
+@pytest.mark.parametrize("rhythm", [check_recurrence(every=1), check_recurrence(cron="* * * * *", tz="Europe/Zurich")])
 @pytest.mark.parametrize("catch_up", CatchUp)
 def test_ten_years_of_downtime_are_counted_without_being_walked(
-    rhythm: Rhythm, catch_up: CatchUp, monkeypatch: pytest.MonkeyPatch
+    recurrence: Recurrence, catch_up: CatchUp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    beat, now = rhythm.every or MINUTE, utc("2035-01-01")
-    record = record_of(structs.replace(rhythm, catch_up=catch_up), now - 10 * YEAR)
+    beat, now = recurrence.every or MINUTE, utc("2035-01-01")
+    record = record_of(structs.replace(recurrence, catch_up=catch_up), now - 10 * YEAR)
     looks = 0
-    if rhythm.cron:
-        calendar = calendar_of(rhythm.cron, rhythm.tz)
+    if recurrence.cron:
+        calendar = calendar_of(recurrence.cron, recurrence.tz)
         offset = calendar.offset
 
         def counted(at: Instant) -> Duration:
@@ -467,11 +467,11 @@ def test_ten_years_of_downtime_are_counted_without_being_walked(
 @unhurried
 @given(rhythms(), st.sampled_from(CatchUp), st.integers(1, 20), st.lists(st.integers(0, 3 * DAY), max_size=8))
 def test_successive_plans_fire_nothing_twice(
-    drawn: tuple[Rhythm, Instant], catch_up: CatchUp, limit: int, waits: list[Duration]
+    drawn: tuple[Recurrence, Instant], catch_up: CatchUp, limit: int, waits: list[Duration]
 ) -> None:
-    rhythm, start = drawn
-    rhythm = structs.replace(rhythm, catch_up=catch_up, catch_up_limit=limit)
-    record, now, seen, skipped = record_of(rhythm, first_fire(rhythm, start)), start, [start], 0
+    recurrence, start = drawn
+    recurrence = structs.replace(recurrence, catch_up=catch_up, catch_up_limit=limit)
+    record, now, seen, skipped = record_of(recurrence, first_fire(recurrence, start)), start, [start], 0
     for wait in waits:
         now += wait
         decided = plan(record, now)
@@ -481,16 +481,18 @@ def test_successive_plans_fire_nothing_twice(
         skipped += decided.skipped
         record = structs.replace(record, next_fire_at=decided.next_fire_at)
         assert plan(record, now) == plan(record, decided.next_fire_at - 1) == Plan((), decided.next_fire_at, 0)
-    missed = record_of(structs.replace(rhythm, catch_up=CatchUp.ALL, catch_up_limit=10**6), first_fire(rhythm, start))
+    missed = record_of(
+        structs.replace(recurrence, catch_up=CatchUp.ALL, catch_up_limit=10**6), first_fire(recurrence, start)
+    )
     assert len(seen) - 1 + skipped == len(plan(missed, now).fires)
 
 
 @unhurried
 @given(rhythms(), st.lists(st.integers(0, DAY), max_size=5))
-def test_no_fire_is_lost_when_all_are_caught_up(drawn: tuple[Rhythm, Instant], waits: list[Duration]) -> None:
-    rhythm, start = drawn
-    rhythm = structs.replace(rhythm, catch_up=CatchUp.ALL, catch_up_limit=10**6)
-    record, now = record_of(rhythm, first_fire(rhythm, start)), start
+def test_no_fire_is_lost_when_all_are_caught_up(drawn: tuple[Recurrence, Instant], waits: list[Duration]) -> None:
+    recurrence, start = drawn
+    recurrence = structs.replace(recurrence, catch_up=CatchUp.ALL, catch_up_limit=10**6)
+    record, now = record_of(recurrence, first_fire(recurrence, start)), start
     seen: list[Instant] = []
     for wait in waits:
         now += wait
@@ -498,14 +500,14 @@ def test_no_fire_is_lost_when_all_are_caught_up(drawn: tuple[Rhythm, Instant], w
         assert decided.skipped == 0
         seen += decided.fires
         record = structs.replace(record, next_fire_at=decided.next_fire_at)
-    assert [*seen, record.next_fire_at] == upcoming(rhythm, start, len(seen) + 1)
+    assert [*seen, record.next_fire_at] == upcoming(recurrence, start, len(seen) + 1)
 
 
 # The task of a fire.
 
 
 def test_the_task_of_a_fire() -> None:
-    record = record_of(check_rhythm(every=60), 0)
+    record = record_of(check_recurrence(every=60), 0)
     fire = utc("2025-03-30T01:00")
     task = task_of(record, fire, fire_id(record.name, fire))
     assert task == structs.replace(
@@ -518,13 +520,13 @@ def test_the_task_of_a_fire() -> None:
 
 
 def test_jitter_puts_a_task_off() -> None:
-    record = record_of(check_rhythm(every=3600, jitter=600), 0)
+    record = record_of(check_recurrence(every=3600, jitter=600), 0)
     waits = [(task_of(record, fire, "").at or 0) - fire for fire in range(0, 100 * HOUR, HOUR)]
-    assert waits == [jitter_of(record.rhythm, "nightly", fire) for fire in range(0, 100 * HOUR, HOUR)]
+    assert waits == [jitter_of(record.recurrence, "nightly", fire) for fire in range(0, 100 * HOUR, HOUR)]
     assert all(0 <= wait <= 10 * MINUTE for wait in waits)
     assert min(waits) < MINUTE < 9 * MINUTE < max(waits)
-    assert jitter_of(record.rhythm, "nightly", 0) != jitter_of(record.rhythm, "weekly", 0)
-    assert jitter_of(check_rhythm(every=60), "nightly", 0) == 0
+    assert jitter_of(record.recurrence, "nightly", 0) != jitter_of(record.recurrence, "weekly", 0)
+    assert jitter_of(check_recurrence(every=60), "nightly", 0) == 0
 
 
 def test_a_fire_has_one_id() -> None:
@@ -539,6 +541,6 @@ def test_a_fire_has_one_id() -> None:
 
 def test_a_schedule_survives_the_store() -> None:
     record = structs.replace(
-        record_of(check_rhythm(cron="0 3 * * *", tz="Asia/Tokyo", overlap="skip"), 5), declared=True
+        record_of(check_recurrence(cron="0 3 * * *", tz="Asia/Tokyo", overlap="skip"), 5), declared=True
     )
     assert msgspec.json.decode(msgspec.json.encode(record), type=ScheduleRecord) == record

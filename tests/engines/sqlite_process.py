@@ -62,7 +62,7 @@ async def listen(engine: SqliteEngine) -> None:
             say(f"{time.time_ns()} {task.id}")
 
 
-async def ring(engine: SqliteEngine) -> None:
+async def notify(engine: SqliteEngine) -> None:
     """Enqueue a task for each line that comes in, and tell when it was."""
     say("ready")
     while await read_line():
@@ -71,7 +71,7 @@ async def ring(engine: SqliteEngine) -> None:
         await engine.enqueue([task])
 
 
-ROLES = {"enqueue": enqueue_many, "drain": drain, "hold": hold, "listen": listen, "ring": ring}
+ROLES = {"enqueue": enqueue_many, "drain": drain, "hold": hold, "listen": listen, "ring": notify}
 
 
 async def main(role: str, path: str, *arguments: str) -> None:

@@ -16,7 +16,7 @@ from dibs.core.task import Kind, Lease, Settlement, TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.memory import MemoryEngine
 from dibs.engines.memory.edges import Edges, Link
-from dibs.engines.memory.shelf import Entry, Place, Shelf
+from dibs.engines.memory.pending_index import Entry, PendingIndex, Place
 from dibs.engines.memory.store import Queue, Store
 from dibs.engines.values import Claimed, ClaimRequest, ExtendAnswer, Extension, SettleOutcome
 from dibs.testing.model import PROFILE, check_engine
@@ -51,7 +51,7 @@ class ZombieEngine(FencelessEngine):
 class DamagedStore(Store):
     """A store whose shelves are of another kind."""
 
-    shelf: type[Shelf] = Shelf
+    pending_index: type[PendingIndex] = PendingIndex
 
     def queue(self, name: str) -> Queue:
         return self.damaged(super().queue(name))
@@ -61,11 +61,11 @@ class DamagedStore(Store):
         self.damaged(queue)
 
     def damaged(self, queue: Queue) -> Queue:
-        queue.shelf.__class__ = self.shelf
+        queue.pending_index.__class__ = self.pending_index
         return queue
 
 
-class FifoShelf(Shelf):
+class FifoShelf(PendingIndex):
     def in_order(self, share: str, lane: int, kind: Kind) -> Iterator[TaskRecord]:
         yield from sorted(super().in_order(share, lane, kind), key=lambda record: record.id)
 
@@ -73,10 +73,10 @@ class FifoShelf(Shelf):
 class FifoStore(DamagedStore):
     """Hands tasks out in the order of their ids, whatever their rank."""
 
-    shelf = FifoShelf
+    pending_index = FifoShelf
 
 
-class ForgetfulShelf(Shelf):
+class ForgetfulShelf(PendingIndex):
     def describes(self, entry: Entry, place: Place) -> bool:
         return super().describes(entry, place) and self.tasks[entry[1]].lease == 0
 
@@ -84,10 +84,10 @@ class ForgetfulShelf(Shelf):
 class ForgetfulStore(DamagedStore):
     """A task that comes back after a run is in no index: it is pending for ever."""
 
-    shelf = ForgetfulShelf
+    pending_index = ForgetfulShelf
 
 
-class UnfairShelf(Shelf):
+class UnfairShelf(PendingIndex):
     def served(self, share: str, settings: QueueSettings) -> None:
         """No turn ever ends."""
 
@@ -95,7 +95,7 @@ class UnfairShelf(Shelf):
 class UnfairStore(DamagedStore):
     """The first tenant is served as long as it has something."""
 
-    shelf = UnfairShelf
+    pending_index = UnfairShelf
 
 
 class CrowdedStore(Store):

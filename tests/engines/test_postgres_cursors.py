@@ -15,64 +15,64 @@ from postgres_help import claim, connection, engines, new, run, set_queue, settl
 from dibs.core.states import State
 from dibs.core.task import LeasedTask
 from dibs.core.times import HOUR, MS, SECOND
-from dibs.engines.postgres import PostgresEngine, serving, settling
-from dibs.engines.postgres.catalog import MIXED, Stream
-from dibs.engines.postgres.cursors import AHEAD, BEGINNING, EVERYTHING, LAG, LONG_AGO, Cursors, RescueCursor, Window
-from dibs.engines.postgres.looking import Lookout, arrivals
+from dibs.engines.postgres import PostgresEngine, claim_limited, settling
+from dibs.engines.postgres.catalog import MIXED, Track
+from dibs.engines.postgres.floor_probe import FloorProbe, arrivals
+from dibs.engines.postgres.read_floors import AHEAD, EVERYTHING, LAG, LONG_AGO, START, ReadFloors, RescueFloor, Window
 from dibs.engines.postgres.store import Store
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.values import ClaimRequest, Rescued
 from dibs.errors import StoreBusy, StoreUnavailable
 
-BANDED = Stream(1, "q", "a", (), 0, 1, False, 50, False)
-OTHER = Stream(2, "q", "b", (), 0, 1, False, 50, False)
-MIXTURE = Stream(3, "q", "a", (), 0, 1, False, MIXED, False)
-STREAMS = [BANDED, OTHER, MIXTURE]
-EVERYWHERE = [BEGINNING] * 3
+BANDED = Track(1, "q", "a", (), 0, 1, False, 50, False)
+OTHER = Track(2, "q", "b", (), 0, 1, False, 50, False)
+MIXTURE = Track(3, "q", "a", (), 0, 1, False, MIXED, False)
+TRACKS = [BANDED, OTHER, MIXTURE]
+EVERYWHERE = [START] * 3
 RANK = 10**15
-FROM_THE_BEGINNING = dict.fromkeys((1, 2, 3), BEGINNING)
+FROM_THE_BEGINNING = dict.fromkeys((1, 2, 3), START)
 NEVER = float("inf")
 
 
-def slow() -> Cursors:
+def slow() -> ReadFloors:
     """Of an engine that knows that reading from the beginning is slow."""
-    cursors = Cursors()
+    cursors = ReadFloors()
     cursors.claimed(SECOND)
-    cursors.know(STREAMS)
+    cursors.know(TRACKS)
     return cursors
 
 
 def test_quick_claims_read_from_the_beginning() -> None:
-    cursors = Cursors()
+    cursors = ReadFloors()
     cursors.claimed(MS)
-    cursors.know(STREAMS)
+    cursors.know(TRACKS)
     cursors.raise_to({1: RANK}, FROM_THE_BEGINNING)
-    assert cursors.lows(STREAMS) == EVERYWHERE
+    assert cursors.lows(TRACKS) == EVERYWHERE
     assert not cursors.is_due(NEVER)
 
 
 def test_after_a_slow_claim_marks_are_used() -> None:
     cursors = slow()
     cursors.raise_to({1: RANK, 3: RANK}, FROM_THE_BEGINNING)
-    assert cursors.lows(STREAMS) == [RANK, BEGINNING, BEGINNING], "mixed streams have no order to rely on"
+    assert cursors.lows(TRACKS) == [RANK, START, START], "mixed streams have no order to rely on"
     cursors.claimed(MS)
-    assert cursors.lows(STREAMS) != EVERYWHERE, "that was quick because of the marks"
+    assert cursors.lows(TRACKS) != EVERYWHERE, "that was quick because of the marks"
 
 
 def test_marks_move_on_with_what_is_given() -> None:
     cursors = slow()
     cursors.raise_to({1: RANK, 2: RANK}, FROM_THE_BEGINNING)
     cursors.raise_to({1: RANK + 1, 2: RANK - 1}, {1: RANK, 2: RANK})
-    assert cursors.lows(STREAMS) == [RANK + 1, RANK, BEGINNING]
+    assert cursors.lows(TRACKS) == [RANK + 1, RANK, START]
 
 
 def test_marks_move_back_to_what_was_passed_over() -> None:
     cursors = slow()
     cursors.raise_to({1: RANK, 2: RANK}, FROM_THE_BEGINNING)
     cursors.lower_to({1: RANK - 1})
-    assert cursors.lows(STREAMS) == [RANK - 1, RANK, BEGINNING]
+    assert cursors.lows(TRACKS) == [RANK - 1, RANK, START]
     cursors.raise_to({1: RANK + 1, 2: RANK + 1}, {1: RANK, 2: RANK})
-    assert cursors.lows(STREAMS) == [RANK - 1, RANK + 1, BEGINNING], "who began above it has not seen what was there"
+    assert cursors.lows(TRACKS) == [RANK - 1, RANK + 1, START], "who began above it has not seen what was there"
 
 
 def test_looks_take_a_tenth_of_the_time_at_most() -> None:
@@ -90,18 +90,18 @@ def test_a_quick_look_ends_it() -> None:
     cursors = slow()
     cursors.raise_to({1: RANK}, FROM_THE_BEGINNING)
     cursors.looked(MS, 0.0)
-    assert cursors.lows(STREAMS) == EVERYWHERE
+    assert cursors.lows(TRACKS) == EVERYWHERE
 
 
 def test_the_window_is_open_as_long_as_looking_is_quick() -> None:
     window = Window()
-    window.learn(BEGINNING, RANK, MS, due=False)
+    window.learn(START, RANK, MS, due=False)
     assert window.bounds == EVERYTHING
 
 
 def test_after_a_slow_look_only_what_may_have_come_since_is_looked_at() -> None:
     window = Window()
-    window.learn(BEGINNING, RANK, SECOND, due=False)
+    window.learn(START, RANK, SECOND, due=False)
     assert window.bounds == (RANK - LAG, AHEAD)
     window.learn(RANK - LAG, RANK + SECOND, MS, due=True)
     assert window.bounds == (RANK - LAG, AHEAD), "there was more due than one claim promotes"
@@ -110,13 +110,13 @@ def test_after_a_slow_look_only_what_may_have_come_since_is_looked_at() -> None:
 
 
 def test_leases_that_ended_long_ago_are_looked_at_once_a_minute() -> None:
-    cursor = RescueCursor()
-    assert cursor.low(0.0) == BEGINNING
+    cursor = RescueFloor()
+    assert cursor.low(0.0) == START
     cursor.learn(RANK, 0.0, ended=True, full=True)
     assert cursor.low(1.0) == RANK - LONG_AGO
     cursor.learn(RANK + SECOND, 1.0, ended=True, full=False)
     assert cursor.low(59.0) == RANK + SECOND - LONG_AGO
-    assert cursor.low(60.0) == BEGINNING
+    assert cursor.low(60.0) == START
     cursor.learn(RANK + 2 * SECOND, 2.0, ended=False, full=False)
     assert cursor.low(3.0) == RANK + SECOND - LONG_AGO, "there was more than one step takes back"
 
@@ -126,53 +126,53 @@ def store_of(engine: PostgresEngine) -> Store:
     return engine._store
 
 
-def lookout_of(engine: PostgresEngine) -> Lookout:
-    return store_of(engine).lookout
+def lookout_of(engine: PostgresEngine) -> FloorProbe:
+    return store_of(engine).floor_probe
 
 
 @asynccontextmanager
-async def slow_engine() -> AsyncIterator[tuple[PostgresEngine, Lookout]]:
+async def slow_engine() -> AsyncIterator[tuple[PostgresEngine, FloorProbe]]:
     """An engine that has claimed, and knows that reading from the beginning is slow. It looks when it is told to."""
     async with engines() as (engine,):
-        lookout = lookout_of(engine)
+        floor_probe = lookout_of(engine)
         await engine.enqueue([new() for _ in range(3)])
-        lookout.cursors.looked(SECOND, NEVER)
-        lookout.window.looked(SECOND, NEVER)
+        floor_probe.cursors.looked(SECOND, NEVER)
+        floor_probe.window.looked(SECOND, NEVER)
         await settle(engine, await claim(engine, 1))
-        yield engine, lookout
+        yield engine, floor_probe
 
 
-async def look(engine: PostgresEngine, lookout: Lookout) -> None:
+async def look(engine: PostgresEngine, floor_probe: FloorProbe) -> None:
     """Have a claim that gives nothing start a look, and see it through."""
-    lookout.cursors.rests_until = lookout.window.rests_until = 0.0
+    floor_probe.cursors.rests_until = floor_probe.window.rests_until = 0.0
     await engine.claim(ClaimRequest(worker="w", sequence=10**6, queues=("default",), limit=0))
-    assert lookout.looking is not None
-    await lookout.looking
+    assert floor_probe.looking is not None
+    await floor_probe.looking
 
 
 def test_what_comes_late_is_given_after_the_next_look() -> None:
     async def test() -> None:
-        async with slow_engine() as (engine, lookout):
+        async with slow_engine() as (engine, floor_probe):
             late = new(id="0190163d-8694-739b-aea5-966c26f8ad91")
             await engine.enqueue([late], now=1)  # as if it had been long on its way
             assert late.id not in [task.id for task in await claim(engine, 1)]
             woken: list[bool] = []
-            lookout.wake = lambda: woken.append(True)
-            await look(engine, lookout)
+            floor_probe.wake = lambda: woken.append(True)
+            await look(engine, floor_probe)
             assert woken == [True]
-            lookout.cursors.looked(SECOND, NEVER)
+            floor_probe.cursors.looked(SECOND, NEVER)
             assert [task.id for task in await claim(engine, 1)] == [late.id]
 
     run(test)
 
 
 async def claim_during_a_look(
-    engine: PostgresEngine, lookout: Lookout, monkeypatch: pytest.MonkeyPatch
+    engine: PostgresEngine, floor_probe: FloorProbe, monkeypatch: pytest.MonkeyPatch
 ) -> list[LeasedTask]:
     """A claim that has read before the look does, and hears of it after."""
     store = store_of(engine)
     has_read, go_on = asyncio.Event(), asyncio.Event()
-    fetch, lease = store.rows_once, serving.lease
+    fetch, lease = store.rows_once, claim_limited.lease
 
     async def rows_once(name: str, *parameters: Any) -> list[Any]:
         found = await fetch(name, *parameters)
@@ -187,35 +187,35 @@ async def claim_during_a_look(
         return await lease(*parameters)
 
     monkeypatch.setattr(store, "rows_once", rows_once)
-    monkeypatch.setattr(serving, "lease", leased)
+    monkeypatch.setattr(claim_limited, "lease", leased)
     claiming = asyncio.create_task(claim(engine, 1))
     await has_read.wait()
     monkeypatch.undo()
-    await lookout.look_at_all(store.catalog, time.monotonic())
+    await floor_probe.look_at_all(store.catalog, time.monotonic())
     go_on.set()
     return await claiming
 
 
-def look_slowly(lookout: Lookout) -> None:
+def look_slowly(floor_probe: FloorProbe) -> None:
     """From now on every look takes a second, as it is told, and is due when `rests_until` is put back."""
-    read = lookout.rows
+    read = floor_probe.rows
 
     async def rows(name: str, *parameters: Any) -> list[Any]:
         found = await read(name, *parameters)
         return [{**row, "took": SECOND} if name == "heads" else (*tuple(row)[:2], SECOND) for row in found]
 
-    lookout.rows = rows
-    lookout.cursors.rests_until = lookout.window.rests_until = 0.0
+    floor_probe.rows = rows
+    floor_probe.cursors.rests_until = floor_probe.window.rests_until = 0.0
 
 
 def test_a_claim_under_way_does_not_undo_what_a_look_has_found(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
-        async with slow_engine() as (engine, lookout):
+        async with slow_engine() as (engine, floor_probe):
             late = new(id="0190163d-8694-739b-aea5-966c26f8ad91")
             await engine.enqueue([late], now=1)
-            look_slowly(lookout)
-            assert len(await claim_during_a_look(engine, lookout, monkeypatch)) == 1
-            assert lookout.cursors.is_slow
+            look_slowly(floor_probe)
+            assert len(await claim_during_a_look(engine, floor_probe, monkeypatch)) == 1
+            assert floor_probe.cursors.is_slow
             assert [task.id for task in await claim(engine, 1)] == [late.id]
 
     run(test)
@@ -224,16 +224,16 @@ def test_a_claim_under_way_does_not_undo_what_a_look_has_found(monkeypatch: pyte
 @pytest.mark.parametrize("limited", [False, True])
 def test_a_claim_under_way_does_not_hide_what_has_fallen_due(limited: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
-        async with slow_engine() as (engine, lookout):
+        async with slow_engine() as (engine, floor_probe):
             if limited:
                 await set_queue(engine, max_concurrent=100)
                 await claim(engine, 0)
             late = new(delay=1)
             await engine.enqueue([late], now=1)
-            look_slowly(lookout)
-            assert len(await claim_during_a_look(engine, lookout, monkeypatch)) == 1
-            assert lookout.window.is_slow
-            lookout.cursors.looked(MS, NEVER)
+            look_slowly(floor_probe)
+            assert len(await claim_during_a_look(engine, floor_probe, monkeypatch)) == 1
+            assert floor_probe.window.is_slow
+            floor_probe.cursors.looked(MS, NEVER)
             assert late.id in [task.id for task in await claim(engine, 5)]
 
     run(test)
@@ -241,11 +241,11 @@ def test_a_claim_under_way_does_not_hide_what_has_fallen_due(limited: bool, monk
 
 def test_what_is_locked_is_not_passed_over() -> None:
     async def test() -> None:
-        async with slow_engine() as (engine, lookout), connection() as own:
+        async with slow_engine() as (engine, floor_probe), connection() as own:
             await claim(engine, 5)
             waiting = new()
             await engine.enqueue([waiting], now=1)
-            lookout.cursors.marks = dict.fromkeys(lookout.cursors.marks, BEGINNING)
+            floor_probe.cursors.marks = dict.fromkeys(floor_probe.cursors.marks, START)
             async with own.transaction():
                 await own.execute(f"SELECT FROM {engine.address.schema}.tasks FOR UPDATE")
                 assert not await claim(engine, 5)
@@ -256,19 +256,19 @@ def test_what_is_locked_is_not_passed_over() -> None:
 
 def test_claims_do_not_wait_for_a_look() -> None:
     async def test() -> None:
-        async with slow_engine() as (engine, lookout):
-            read, go_on = lookout.rows, asyncio.Event()
+        async with slow_engine() as (engine, floor_probe):
+            read, go_on = floor_probe.rows, asyncio.Event()
 
             async def rows(*parameters: Any) -> list[Any]:
                 await go_on.wait()
                 return await read(*parameters)
 
-            lookout.rows, lookout.cursors.rests_until = rows, 0.0
+            floor_probe.rows, floor_probe.cursors.rests_until = rows, 0.0
             assert len(await claim(engine, 1)) == 1
-            looking = lookout.looking
+            looking = floor_probe.looking
             assert looking is not None
             assert len(await claim(engine, 1)) == 1
-            assert lookout.looking is looking, "one at a time"
+            assert floor_probe.looking is looking, "one at a time"
             assert not looking.done()
             go_on.set()
             await looking
@@ -278,12 +278,12 @@ def test_claims_do_not_wait_for_a_look() -> None:
 
 def test_where_nothing_waits_claims_begin_with_what_arrives() -> None:
     async def test() -> None:
-        async with slow_engine() as (engine, lookout):
-            cursors = lookout.cursors
+        async with slow_engine() as (engine, floor_probe):
+            cursors = floor_probe.cursors
             assert len(await claim(engine, 5)) == 2
-            cursors.marks = dict.fromkeys(cursors.marks, BEGINNING)
-            await look(engine, lookout)
-            assert BEGINNING not in cursors.marks.values()
+            cursors.marks = dict.fromkeys(cursors.marks, START)
+            await look(engine, floor_probe)
+            assert START not in cursors.marks.values()
             cursors.looked(SECOND, NEVER)
             arrived = new()
             await engine.enqueue([arrived])
@@ -294,14 +294,14 @@ def test_where_nothing_waits_claims_begin_with_what_arrives() -> None:
 
 def test_mixed_streams_are_read_from_the_beginning() -> None:
     async def test() -> None:
-        async with slow_engine() as (engine, lookout):
+        async with slow_engine() as (engine, floor_probe):
             await engine.enqueue([new(priority=42)])
             assert len(await claim(engine, 5)) == 3
             store = store_of(engine)
-            bands = {store.catalog.stream(number).band for number in lookout.cursors.marks}
+            bands = {store.catalog.track(number).band for number in floor_probe.cursors.marks}
             assert bands == {50}
-            assert arrivals(store.catalog, store.catalog.streams.values(), lookout.window).keys() == {
-                *lookout.cursors.marks
+            assert arrivals(store.catalog, store.catalog.tracks.values(), floor_probe.window).keys() == {
+                *floor_probe.cursors.marks
             }
 
     run(test)
@@ -309,34 +309,34 @@ def test_mixed_streams_are_read_from_the_beginning() -> None:
 
 def test_a_look_that_fails_is_made_again_later() -> None:
     async def test() -> None:
-        async with slow_engine() as (engine, lookout):
-            read = lookout.rows
+        async with slow_engine() as (engine, floor_probe):
+            read = floor_probe.rows
 
             async def rows(*_: Any) -> list[Any]:
                 raise StoreUnavailable("not now")
 
-            lookout.rows = rows
-            await look(engine, lookout)
-            assert lookout.cursors.is_slow
-            assert not lookout.cursors.is_due(lookout.cursors.rests_until - 0.1)
-            lookout.rows = read
-            await look(engine, lookout)
-            assert not lookout.cursors.is_slow, "the index is sound"
-            assert not lookout.window.is_slow
+            floor_probe.rows = rows
+            await look(engine, floor_probe)
+            assert floor_probe.cursors.is_slow
+            assert not floor_probe.cursors.is_due(floor_probe.cursors.rests_until - 0.1)
+            floor_probe.rows = read
+            await look(engine, floor_probe)
+            assert not floor_probe.cursors.is_slow, "the index is sound"
+            assert not floor_probe.window.is_slow
 
     run(test)
 
 
 def test_closing_ends_a_look() -> None:
     async def test() -> None:
-        async with slow_engine() as (engine, lookout):
+        async with slow_engine() as (engine, floor_probe):
 
             async def rows(*_: Any) -> list[Any]:
                 return await asyncio.Event().wait()  # type: ignore[return-value]
 
-            lookout.rows, lookout.cursors.rests_until = rows, 0.0
+            floor_probe.rows, floor_probe.cursors.rests_until = rows, 0.0
             await claim(engine, 1)
-            looking = lookout.looking
+            looking = floor_probe.looking
             assert looking is not None
             await engine.close()
             assert looking.cancelled()
@@ -374,19 +374,19 @@ def test_what_falls_due_or_expires_within_a_narrow_window_is_seen_to(limited: bo
 
 def test_what_fell_due_before_the_window_is_given_after_the_next_look() -> None:
     async def test() -> None:
-        async with slow_engine() as (engine, lookout):
+        async with slow_engine() as (engine, floor_probe):
             late = new(delay=1)
             await engine.enqueue([late], now=1)  # as if it had been long on its way
             await claim(engine, 5)
             (record,) = await engine.get([late.id])
             assert record is not None
             assert record.state is State.SCHEDULED
-            lookout.cursors.looked(MS, 0.0)
+            floor_probe.cursors.looked(MS, 0.0)
             woken: list[bool] = []
-            lookout.wake = lambda: woken.append(True)
-            await look(engine, lookout)
+            floor_probe.wake = lambda: woken.append(True)
+            await look(engine, floor_probe)
             assert woken == [True]
-            lookout.window.looked(SECOND, NEVER)
+            floor_probe.window.looked(SECOND, NEVER)
             assert [task.id for task in await claim(engine, 5)] == [late.id]
 
     run(test)
@@ -396,17 +396,17 @@ def test_what_fell_due_before_the_window_is_given_after_the_next_look() -> None:
 @pytest.mark.parametrize("limited", [False, True])
 def test_what_expired_before_the_window_is_not_given(limited: bool, kinds: int) -> None:
     async def test() -> None:
-        async with slow_engine() as (engine, lookout):
+        async with slow_engine() as (engine, floor_probe):
             if limited:
                 await set_queue(engine, max_concurrent=100)
             await claim(engine, 5)
             late = [new(name=f"kind{n}", expires_at=10) for n in range(kinds)]
             await engine.enqueue(late, now=1)
-            lookout.cursors.looked(MS, NEVER)
-            assert lookout.window.bounds[0] > 10
+            floor_probe.cursors.looked(MS, NEVER)
+            assert floor_probe.window.bounds[0] > 10
             assert not await claim(engine, 5)
-            look_slowly(lookout)
-            await look(engine, lookout)
+            look_slowly(floor_probe)
+            await look(engine, floor_probe)
             assert not await claim(engine, 5)
             records = await engine.get([task.id for task in late])
             assert {record.state for record in records if record is not None} == {State.CANCELLED}
@@ -416,25 +416,25 @@ def test_what_expired_before_the_window_is_not_given(limited: bool, kinds: int) 
 
 def test_streams_of_earlier_settings_are_not_in_the_order_of_arrival() -> None:
     async def test() -> None:
-        async with slow_engine() as (engine, lookout):
+        async with slow_engine() as (engine, floor_probe):
             store = store_of(engine)
-            (number,) = lookout.cursors.marks
-            assert arrivals(store.catalog, [store.catalog.stream(number)], lookout.window)
+            (number,) = floor_probe.cursors.marks
+            assert arrivals(store.catalog, [store.catalog.track(number)], floor_probe.window)
             await set_queue(engine, aging=3600)
             catalog = await store.refresh()
-            assert catalog.is_stale(catalog.stream(number))
-            assert not arrivals(catalog, [catalog.stream(number)], lookout.window)
+            assert catalog.is_stale(catalog.track(number))
+            assert not arrivals(catalog, [catalog.track(number)], floor_probe.window)
 
     run(test)
 
 
 def test_a_repeated_claim_looks_at_no_more_than_others() -> None:
     async def test() -> None:
-        async with slow_engine() as (engine, lookout):
+        async with slow_engine() as (engine, floor_probe):
             await engine.enqueue([new(delay=HOUR)])
             request = ClaimRequest(worker="w", sequence=10**6, queues=("default",), limit=1)
             given = await engine.claim(request)
-            lookout.window.looked(SECOND, NEVER)
+            floor_probe.window.looked(SECOND, NEVER)
             again = await engine.claim(structs.replace(request, repeat=True))
             assert [task.id for task in again.tasks] == [task.id for task in given.tasks]
             assert again.next_due_in == AHEAD
@@ -462,23 +462,23 @@ def test_after_a_claim_that_could_not_end_the_next_ones_begin_with_what_arrives(
 ) -> None:
     async def test() -> None:
         async with engines() as (engine,):
-            lookout, go_on = lookout_of(engine), asyncio.Event()
-            read = lookout.rows
+            floor_probe, go_on = lookout_of(engine), asyncio.Event()
+            read = floor_probe.rows
 
             async def rows(*parameters: Any) -> list[Any]:
                 await go_on.wait()
                 return await read(*parameters)
 
-            lookout.rows = rows
-            monkeypatch.setattr("dibs.engines.postgres.cursors.SLOW", 0)
+            floor_probe.rows = rows
+            monkeypatch.setattr("dibs.engines.postgres.read_floors.SLOW", 0)
             old, due, arrived = new(), new(delay=1), new()
             await engine.enqueue([old, due], now=1)
             await engine.enqueue([arrived])
             await cancelled_claim(engine)
             assert [task.id for task in await claim(engine, 5)] == [arrived.id]
-            assert lookout.looking is not None
+            assert floor_probe.looking is not None
             go_on.set()
-            await lookout.looking
+            await floor_probe.looking
             assert [task.id for task in await claim(engine, 5)] == [old.id, due.id]
 
     run(test)
@@ -486,11 +486,11 @@ def test_after_a_claim_that_could_not_end_the_next_ones_begin_with_what_arrives(
 
 def test_where_claims_began_at_marks_one_that_could_not_end_moves_none() -> None:
     async def test() -> None:
-        async with slow_engine() as (engine, lookout):
-            marks, mark = dict.fromkeys(lookout.cursors.marks, 1), lookout.window.mark
-            lookout.cursors.marks = dict(marks)
+        async with slow_engine() as (engine, floor_probe):
+            marks, mark = dict.fromkeys(floor_probe.cursors.marks, 1), floor_probe.window.mark
+            floor_probe.cursors.marks = dict(marks)
             await cancelled_claim(engine)
-            assert (lookout.cursors.marks, lookout.window.mark) == (marks, mark)
+            assert (floor_probe.cursors.marks, floor_probe.window.mark) == (marks, mark)
 
     run(test)
 
@@ -504,7 +504,7 @@ def test_leases_that_ended_lately_are_taken_back_though_looking_at_all_fails(mon
 
             async def impatient(transaction: Transaction, low: int, *others: Any) -> Rescued:
                 lows.append(low)
-                if low == BEGINNING:
+                if low == START:
                     raise StoreBusy("too slow")
                 return await take_back(transaction, low, *others)
 
@@ -515,7 +515,7 @@ def test_leases_that_ended_lately_are_taken_back_though_looking_at_all_fails(mon
                 request = ClaimRequest(worker="w", sequence=sequence, queues=("default",), limit=1, lease=1)
                 (lately,) = (await engine.claim(request)).tasks
                 assert (await engine.rescue()).lost == [lately.id]
-            assert lows.count(BEGINNING) == 1, "all of them only once a minute"
+            assert lows.count(START) == 1, "all of them only once a minute"
             monkeypatch.undo()
             store.rescue_cursor.full_at = 0.0
             assert (await engine.rescue()).lost == [long_ago.id]
@@ -536,6 +536,6 @@ def test_without_a_store_nothing_is_learnt_about_leases(monkeypatch: pytest.Monk
             monkeypatch.setattr(store, "rows", away)
             with pytest.raises(StoreUnavailable):
                 await engine.rescue()
-            assert store.rescue_cursor.low(time.monotonic()) == BEGINNING
+            assert store.rescue_cursor.low(time.monotonic()) == START
 
     run(test)

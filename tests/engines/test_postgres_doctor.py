@@ -14,8 +14,8 @@ import pytest
 from postgres_help import claim, connection, engines, new, run, settle
 from postgres_roles import RIGHTS, role, url_as
 
-from dibs.engines.postgres import PostgresEngine, from_url, statements, symptoms
-from dibs.engines.postgres.symptoms import span
+from dibs.engines.postgres import PostgresEngine, from_url, server_findings, statements
+from dibs.engines.postgres.server_findings import span
 from dibs.engines.values import Finding, Level
 from servers.cluster import Cluster
 from servers.postgres import new_url
@@ -42,8 +42,8 @@ def warned(found: list[tuple[Level, str]]) -> bool:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is long."""
-    monkeypatch.setattr(symptoms, "LONG_TRANSACTION", 0.0)
-    monkeypatch.setattr(symptoms, "LONG_WAIT", 0.0)
+    monkeypatch.setattr(server_findings, "LONG_TRANSACTION", 0.0)
+    monkeypatch.setattr(server_findings, "LONG_WAIT", 0.0)
 
 
 def test_a_healthy_store() -> None:
@@ -160,7 +160,7 @@ def test_every_index_of_the_layout_is_expected() -> None:
     async def test() -> None:
         async with engines() as (engine,), connection() as own:
             rows = await own.fetch(statements.statement("indexes", "any"), engine.address.schema)
-            known = symptoms.expected_indexes(engine.address.schema)
+            known = server_findings.expected_indexes(engine.address.schema)
             # Those of partitions come with their parent; a UNIQUE is a promise that the tests of the layout keep.
             rest = {row["name"] for row in rows} - set(known)
             assert all(re.match(r"finished_(other|\d+)_|streams_queue_", name) for name in rest), rest
@@ -185,7 +185,7 @@ def test_an_invalid_index() -> None:
 
 
 def test_dead_rows_and_who_should_remove_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(symptoms, "MANY_DEAD", 100)
+    monkeypatch.setattr(server_findings, "MANY_DEAD", 100)
 
     async def test() -> None:
         async with engines() as (engine,), connection() as own:

@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.engines.bell import Bell
-from dibs.engines.postgres.echoes import BURST, ECHO, INTERVAL, Echoes, Rate
+from dibs.engines.postgres.notify_rate import BURST, INTERVAL, REPEAT_AFTER, Rate, Replay
+from dibs.engines.wake import LocalNotifier
 
 
 def test_a_topic_that_is_rung_now_and_then_is_sent_each_time() -> None:
@@ -33,7 +33,7 @@ def test_a_ring_that_sends_nothing_is_within_an_interval_of_one_that_did(gaps: l
         now += gap
         if rate.fresh(["work:a"], now):
             sent = now
-        assert now - sent < INTERVAL + 1e-9 < ECHO
+        assert now - sent < INTERVAL + 1e-9 < REPEAT_AFTER
 
 
 class Clockwork:
@@ -61,7 +61,7 @@ class Clockwork:
             call()
 
 
-class Ears(Bell):
+class Ears(LocalNotifier):
     """Notes what was rung, and when."""
 
     def __init__(self, clockwork: Clockwork) -> None:
@@ -69,30 +69,30 @@ class Ears(Bell):
         self.clockwork = clockwork
         self.rung: list[tuple[float, str]] = []
 
-    def ring(self, topics: Any) -> None:
+    def notify(self, topics: Any) -> None:
         self.rung += [(round(self.clockwork.now, 3), topic) for topic in topics]
 
 
-def hearer() -> tuple[Clockwork, Ears, Echoes]:
+def hearer() -> tuple[Clockwork, Ears, Replay]:
     clockwork = Clockwork()
     ears = Ears(clockwork)
     loop: asyncio.AbstractEventLoop = clockwork  # type: ignore[assignment]
-    return clockwork, ears, Echoes(ears, loop)
+    return clockwork, ears, Replay(ears, loop)
 
 
 def test_what_was_heard_is_looked_at_once_more() -> None:
-    clockwork, ears, echoes = hearer()
-    echoes.add(["work:a"])
+    clockwork, ears, replay = hearer()
+    replay.add(["work:a"])
     for _ in range(20):
         clockwork.advance(0.01)
     assert ears.rung == [(0.03, "work:a")]
 
 
 def test_an_echo_counts_from_when_a_topic_was_last_heard() -> None:
-    clockwork, ears, echoes = hearer()
-    echoes.add(["work:a", "work:b"])
+    clockwork, ears, replay = hearer()
+    replay.add(["work:a", "work:b"])
     clockwork.advance(0.02)
-    echoes.add(["work:a"])
+    replay.add(["work:a"])
     for _ in range(20):
         clockwork.advance(0.01)
     assert ears.rung == [(0.03, "work:b"), (0.05, "work:a")]

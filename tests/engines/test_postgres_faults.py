@@ -19,7 +19,7 @@ from dibs.core.states import State
 from dibs.core.task import Edit, Outcome
 from dibs.core.times import SECOND
 from dibs.engines.postgres import PostgresEngine, from_url
-from dibs.engines.postgres.serving import MOMENT
+from dibs.engines.postgres.claim_limited import MOMENT
 from dibs.engines.postgres.settling import NEWCOMER_SECONDS
 from dibs.engines.values import ClaimRequest, work_topic
 from dibs.errors import StoreBusy, StoreUnavailable
@@ -60,13 +60,13 @@ def test_connections_that_were_cut_are_made_anew() -> None:
 def test_a_listener_that_was_cut_listens_again() -> None:
     async def test() -> None:
         async with engines(2) as (producer, worker), connection() as own:
-            bell = worker.subscribe([work_topic("default")])
-            assert await bell.wait(PATIENCE), "it rings when it begins to listen"
+            local_notifier = worker.subscribe([work_topic("default")])
+            assert await local_notifier.wait(PATIENCE), "it rings when it begins to listen"
             await own.fetchval(TERMINATE)
-            assert await bell.wait(PATIENCE), "and when it does so again"
+            assert await local_notifier.wait(PATIENCE), "and when it does so again"
             await producer.enqueue([new()])
-            assert await bell.wait(PATIENCE)
-            bell.close()
+            assert await local_notifier.wait(PATIENCE)
+            local_notifier.close()
 
     run(test)
 
@@ -264,7 +264,7 @@ def test_a_server_without_connections_left(small: Cluster) -> None:
 async def quiet(engine: PostgresEngine) -> None:
     """Until nothing is under way: enqueueing rings afterwards."""
     async with asyncio.timeout(PATIENCE):
-        while engine._opened().pool.lent or engine._opened().bells.sending:
+        while engine._opened().pool.lent or engine._opened().notifier.sending:
             await asyncio.sleep(0.005)
 
 

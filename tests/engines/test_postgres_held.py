@@ -13,7 +13,7 @@ from postgres_help import NOW, claim, connection, engines, new, run, settle
 from dibs.core.states import State
 from dibs.core.times import HOUR
 from dibs.engines.postgres import PostgresEngine
-from dibs.engines.postgres.cursors import LONG_AGO
+from dibs.engines.postgres.read_floors import LONG_AGO
 from dibs.engines.postgres.statements import statement
 
 CHANGE = "INSERT INTO {schema}.deltas (what, stream, n) VALUES ('pending', 1, 1)"
@@ -87,7 +87,7 @@ async def pending(engine: PostgresEngine) -> int:
     """As enqueues count, and as people are told."""
     store = engine._store
     assert store is not None
-    ((depth,),) = await store.rows("depth", list(store.catalog.streams))
+    ((depth,),) = await store.rows("depth", list(store.catalog.tracks))
     assert (await engine.counts())["default"][State.PENDING] == depth
     return int(depth)
 

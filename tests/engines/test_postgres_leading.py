@@ -10,8 +10,8 @@ from postgres_help import NOW, claim, engines, new, run, settle, sound
 from dibs.core.lease import TERM
 from dibs.core.states import State
 from dibs.core.times import HOUR, SECOND
-from dibs.engines.postgres import PostgresEngine, housekeeping
-from dibs.engines.postgres.pruning import Step
+from dibs.engines.postgres import PostgresEngine, chores
+from dibs.engines.postgres.retention import Step
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.values import ClaimRequest, Counter
 
@@ -63,9 +63,9 @@ def test_a_chore_that_is_under_way_is_whole_before_the_next_term_begins(monkeypa
         async def slow(transaction: Transaction) -> Step:
             begun.set()
             await go.wait()
-            return await housekeeping.fold_counts(transaction)
+            return await chores.fold_counts(transaction)
 
-        monkeypatch.setitem(housekeeping.CHORES, "slow", slow)
+        monkeypatch.setitem(chores.CHORES, "slow", slow)
         async with engines(2) as (old, young):
             first = await old.lead("old", now=NOW)
             assert first is not None

@@ -15,7 +15,7 @@ from postgres_help import claim, new, run, settle, sound
 
 from dibs.core.states import State
 from dibs.core.task import Lease, LeasedTask, NewTask, Outcome, Settlement
-from dibs.engines.postgres import PostgresEngine, bells, from_url
+from dibs.engines.postgres import PostgresEngine, from_url, notifier
 from dibs.engines.postgres.store import NOTHING
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.values import Beat, ClaimRequest, EnqueueOutcome, Extension, SettleOutcome, work_topic
@@ -75,13 +75,13 @@ async def count(engine: PostgresEngine, state: State, queue: str = "default") ->
 def pool_is_whole(engine: PostgresEngine) -> bool:
     """Everything that was lent is back, and every slot is free."""
     pool = engine._opened().pool
-    return not pool.lent and pool.room._value == pool.address.pool_size
+    return not pool.lent and pool.headroom._value == pool.address.pool_size
 
 
 async def quiet(engine: PostgresEngine) -> None:
     """Until nothing is under way: enqueueing rings afterwards."""
     async with asyncio.timeout(PATIENCE):
-        while not pool_is_whole(engine) or engine._opened().bells.sending:
+        while not pool_is_whole(engine) or engine._opened().notifier.sending:
             await asyncio.sleep(0.005)
 
 
@@ -198,8 +198,8 @@ def test_a_caller_who_stops_waiting_does_not_wait_for_the_stall(cluster: Cluster
 def test_closing_does_not_wait_for_the_stall(cluster: Cluster, proxy: Proxy) -> None:
     async def test() -> None:
         async with opened(cluster.url(proxy.port)) as engine:
-            bell = engine.subscribe([work_topic("default")])
-            assert await bell.wait(PATIENCE)
+            local_notifier = engine.subscribe([work_topic("default")])
+            assert await local_notifier.wait(PATIENCE)
             await asyncio.gather(*(engine.enqueue([new()]) for _ in range(4)))
             proxy.stall()
             began = time.monotonic()
@@ -223,19 +223,19 @@ def test_a_server_that_takes_connections_and_says_nothing(cluster: Cluster, prox
 
 
 def test_a_listener_that_stalls_is_found_out(cluster: Cluster, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bells, "LOOK_SECONDS", 0.2)
-    monkeypatch.setattr(bells, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(notifier, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(notifier, "ANSWER_SECONDS", 0.2)
 
     async def test() -> None:
         url = cluster.url(proxy.port)
         async with opened(url) as worker, opened(url.replace(f":{proxy.port}/", f":{cluster.port}/")) as producer:
-            bell = worker.subscribe([work_topic("default")])
-            assert await bell.wait(PATIENCE), "it rings when it begins to listen"
+            local_notifier = worker.subscribe([work_topic("default")])
+            assert await local_notifier.wait(PATIENCE), "it rings when it begins to listen"
             assert proxy.stall(new=False) > 0
-            assert await bell.wait(PATIENCE), "and when it does so again, on another connection"
+            assert await local_notifier.wait(PATIENCE), "and when it does so again, on another connection"
             await producer.enqueue([new()])
-            assert await bell.wait(PATIENCE)
-            bell.close()
+            assert await local_notifier.wait(PATIENCE)
+            local_notifier.close()
 
     run(test)
 
@@ -454,8 +454,8 @@ def test_work_goes_on_after_a_restart(cluster: Cluster, mode: str) -> None:
 def test_a_server_that_is_down_is_said_to_be(cluster: Cluster) -> None:
     async def test() -> None:
         async with opened(cluster.url()) as engine:
-            bell = engine.subscribe([work_topic("default")])
-            assert await bell.wait(PATIENCE)
+            local_notifier = engine.subscribe([work_topic("default")])
+            assert await local_notifier.wait(PATIENCE)
             await asyncio.to_thread(cluster.stop)
             try:
                 with pytest.raises(StoreUnavailable, match=r"can't be reached.*may be repeated"):
@@ -465,8 +465,8 @@ def test_a_server_that_is_down_is_said_to_be(cluster: Cluster) -> None:
             finally:
                 await asyncio.to_thread(cluster.start)
             await somehow(lambda: engine.enqueue([new()]))
-            assert await bell.wait(PATIENCE), "it listens again"
-            bell.close()
+            assert await local_notifier.wait(PATIENCE), "it listens again"
+            local_notifier.close()
 
     run(test)
 
@@ -474,22 +474,22 @@ def test_a_server_that_is_down_is_said_to_be(cluster: Cluster) -> None:
 def test_a_listener_logs_an_outage_once(
     cluster: Cluster, proxy: Proxy, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bells, "LONGEST_RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(notifier, "LONGEST_RETRY_SECONDS", 0.1)
     caplog.set_level("INFO", logger="dibs.engines.postgres")
 
     async def test() -> None:
         async with opened(cluster.url(proxy.port)) as engine:
-            bell = engine.subscribe([work_topic("default")])
+            local_notifier = engine.subscribe([work_topic("default")])
             for _ in range(2):  # it listens now, and has looked again
-                assert await bell.wait(PATIENCE)
+                assert await local_notifier.wait(PATIENCE)
             proxy.refuse()
             before = proxy.accepted
             async with asyncio.timeout(PATIENCE):
                 while proxy.accepted < before + 5:
                     await asyncio.sleep(0.01)
             proxy.heal()
-            assert await bell.wait(PATIENCE)
-            bell.close()
+            assert await local_notifier.wait(PATIENCE)
+            local_notifier.close()
 
     run(test)
     assert sum("Can't listen" in message for message in caplog.messages) == 1
@@ -515,8 +515,8 @@ def test_work_goes_on_at_the_promoted_standby(pair: tuple[Cluster, Cluster]) -> 
         primary, standby = pair
         url = join_urls(primary.url(timeout="10", connect_timeout="5"), standby.url())
         async with opened(url) as one, opened(url) as other:
-            bell = other.subscribe([work_topic("default")])
-            assert await bell.wait(PATIENCE)
+            local_notifier = other.subscribe([work_topic("default")])
+            assert await local_notifier.wait(PATIENCE)
             tasks = [new() for _ in range(100)]
             await one.enqueue(tasks)
             working = asyncio.create_task(work_off([Hand(one, "one"), Hand(other, "other")], 200))
@@ -527,9 +527,9 @@ def test_work_goes_on_at_the_promoted_standby(pair: tuple[Cluster, Cluster]) -> 
             await working
             assert await count(one, State.COMPLETED) == 200
             async with asyncio.timeout(PATIENCE):
-                while not await bell.wait(0.01):
+                while not await local_notifier.wait(0.01):
                     await one.enqueue([new()])
-            bell.close()
+            local_notifier.close()
             await sound(one)
 
     run(test)

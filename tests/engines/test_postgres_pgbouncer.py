@@ -16,7 +16,8 @@ from test_postgres_presence import beat, rescue_until
 
 from dibs.client.app import Dibs
 from dibs.core.states import State
-from dibs.engines.postgres import PostgresEngine, from_url, pooling
+from dibs.engines.postgres import PostgresEngine, from_url
+from dibs.engines.postgres.pgbouncer import findings, is_pooled
 from dibs.engines.values import Feature, Level, work_topic
 from dibs.errors import InvalidOption, StoreMismatch
 from servers import pgbouncer
@@ -68,7 +69,7 @@ def test_one_knows_a_pooler_when_one_meets_it() -> None:
     async def test() -> None:
         for url, pooled in ((server().url, False), (server().tcp_url, False), (pgbouncer.bouncer().url, True)):
             own = await asyncpg.connect(url, statement_cache_size=0)
-            assert await pooling.is_pooled(own) is pooled
+            assert await is_pooled(own) is pooled
             await own.close()
 
     run(test)
@@ -79,14 +80,14 @@ def test_without_a_way_past_it_nothing_is_heard_and_nobody_missed() -> None:
         schema = new_schema()
         async with opened(url_of(schema), url_of(schema)) as (producer, worker):
             assert Feature.PRESENCE not in worker.features
-            (finding,) = pooling.findings(worker.address)
+            (finding,) = findings(worker.address)
             assert finding.level is Level.WARNING
             await producer.enqueue([new()])
-            bell = worker.subscribe([work_topic("default")])
+            local_notifier = worker.subscribe([work_topic("default")])
             for _ in range(3):
-                assert await bell.wait(PATIENCE), "it rings by itself"
-            assert not await bell.wait(0.0)
-            bell.close()
+                assert await local_notifier.wait(PATIENCE), "it rings by itself"
+            assert not await local_notifier.wait(0.0)
+            local_notifier.close()
             await worker.beat(beat("w"))
             async with connection() as own:
                 listening = await own.fetchval(
@@ -104,14 +105,14 @@ def test_with_a_way_past_it_rings_are_heard_and_killed_workers_missed() -> None:
         with_direct = url_of(schema, server().url)
         async with opened(url_of(schema), with_direct) as (producer, worker):
             assert Feature.PRESENCE in worker.features
-            assert [finding.level for finding in pooling.findings(worker.address)] == [Level.OK]
-            bell = worker.subscribe([work_topic("default")])
-            assert await bell.wait(PATIENCE), "it rings when it begins to listen"
+            assert [finding.level for finding in findings(worker.address)] == [Level.OK]
+            local_notifier = worker.subscribe([work_topic("default")])
+            assert await local_notifier.wait(PATIENCE), "it rings when it begins to listen"
             for _ in range(3):
-                waiting = asyncio.create_task(bell.wait(PATIENCE))
+                waiting = asyncio.create_task(local_notifier.wait(PATIENCE))
                 await producer.enqueue([new()])
                 assert await waiting
-            bell.close()
+            local_notifier.close()
             await worker.beat(beat("w"))
             held = await claim(worker, 2, "w")
             store = worker._store

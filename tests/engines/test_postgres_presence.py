@@ -22,8 +22,8 @@ from dibs.core.lease import RESCUE_BATCH
 from dibs.core.states import State
 from dibs.core.task import HistoryEvent, WorkerState
 from dibs.core.times import HOUR
-from dibs.engines.postgres import PostgresEngine, bells, from_url, presence, settling
-from dibs.engines.postgres.cursors import BEGINNING
+from dibs.engines.postgres import PostgresEngine, from_url, notifier, presence, settling
+from dibs.engines.postgres.read_floors import START
 from dibs.engines.postgres.store import TASKS
 from dibs.engines.values import Beat, Counter, Feature, Rescued
 from dibs.errors import StoreUnavailable
@@ -410,7 +410,7 @@ async def crash(cluster: Cluster) -> None:
 
 def test_a_worker_is_missed_though_somebody_has_reset_the_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes its lock once more, and its row says so."""
-    monkeypatch.setattr(bells, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(notifier, "LOOK_SECONDS", 0.01)
 
     async def test() -> None:
         async with crew(2) as ((worker, other), own):
@@ -596,7 +596,7 @@ def test_who_comes_back_after_the_second_look_loses_nothing() -> None:
             assert store is not None
             assert await until(store.presence.absent) == ["w"]
             await worker.beat(beat("w"))
-            rescued = await store.write(settling.take_back, None, TASKS, BEGINNING, ["w"], None, None)
+            rescued = await store.write(settling.take_back, None, TASKS, START, ["w"], None, None)
             assert found_nothing(rescued)
 
     run(test)

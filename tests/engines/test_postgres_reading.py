@@ -17,7 +17,7 @@ from postgres_roles import role, url_as
 from dibs.core.ids import uuid7
 from dibs.core.states import State
 from dibs.core.task import Outcome
-from dibs.engines.postgres import PostgresEngine, from_url, readers, symptoms
+from dibs.engines.postgres import PostgresEngine, from_url, replica, server_findings
 from dibs.engines.values import Level, NewWorkflow, Query
 from dibs.errors import InvalidOption, StoreMismatch
 from servers.cluster import Cluster
@@ -77,7 +77,7 @@ def test_search_is_from_the_standby_and_all_else_is_not(
             await standby.execute("SELECT pg_wal_replay_pause()")
             try:
                 await behind(engine, first.id)
-                monkeypatch.setattr(readers, "LATE_SECONDS", 0.0)
+                monkeypatch.setattr(replica, "LATE_SECONDS", 0.0)
                 level, detail = await told(engine)
                 assert level is Level.WARNING
                 assert "bytes of the log behind" in detail
@@ -119,7 +119,7 @@ def test_a_standby_with_a_long_query_keeps_dead_rows(
     pair: tuple[Cluster, Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It tells the primary which rows it needs."""
-    monkeypatch.setattr(symptoms, "OLD_SLOT", 0)
+    monkeypatch.setattr(server_findings, "OLD_SLOT", 0)
 
     async def test() -> None:
         async with open_on(pair, "feedback") as (engine, standby):
@@ -166,7 +166,7 @@ def test_a_standby_that_is_gone_is_done_without(
                 await asyncio.to_thread(pair[1].start)
             assert len((await engine.search(Query())).tasks) == 6, "it is left alone for a while"
             assert len(lines()) == 1
-            monkeypatch.setattr(readers.Readiness, "is_worth_a_try", lambda _: True)
+            monkeypatch.setattr(replica.Readiness, "is_worth_a_try", lambda _: True)
             await caught_up(engine, 6)
             async with asyncio.timeout(PATIENCE):
                 while len(lines()) < 2:

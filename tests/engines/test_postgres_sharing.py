@@ -215,13 +215,15 @@ def test_rings_are_heard_elsewhere() -> None:
     async def test() -> None:
         async with engines(2) as (producer, worker):
             await producer.enqueue([new()])
-            bell = worker.subscribe([work_topic("default")])
-            await bell.wait(PATIENCE)  # it rings when it begins to listen, for something may have happened before
+            local_notifier = worker.subscribe([work_topic("default")])
+            await local_notifier.wait(
+                PATIENCE
+            )  # it rings when it begins to listen, for something may have happened before
             for _ in range(3):
-                waiting = asyncio.create_task(bell.wait(PATIENCE))
+                waiting = asyncio.create_task(local_notifier.wait(PATIENCE))
                 await producer.enqueue([new()])
                 assert await waiting
-            bell.close()
+            local_notifier.close()
 
     run(test)
 

@@ -16,7 +16,7 @@ from postgres_help import NOW, claim, connection, engines, new, run
 from dibs.core.priority import scale
 from dibs.core.settings import QueueSettings
 from dibs.engines.postgres import PostgresEngine
-from dibs.engines.postgres.cursors import BEGINNING, EVERYTHING
+from dibs.engines.postgres.read_floors import EVERYTHING, START
 from dibs.engines.postgres.statements import functions, source, statement
 
 DEPTH = 4000
@@ -52,15 +52,15 @@ async def reading(own: Any, schema: str, name: str, *parameters: object) -> tupl
 
 
 def claim_parameters(
-    engine: PostgresEngine, wanted: int, streams: int, window: tuple[int, int | None]
+    engine: PostgresEngine, wanted: int, tracks: int, window: tuple[int, int | None]
 ) -> tuple[object, ...]:
     store = engine._store
     assert store is not None
-    numbers = [stream.number for stream in store.catalog.of_queue("default")][:streams]
+    numbers = [track.number for track in store.catalog.of_queue("default")][:tracks]
     pace = scale(QueueSettings(), 0)
     zeros = [0] * len(numbers)
     spans = [pace] * len(numbers)
-    lows = [BEGINNING] * len(numbers)
+    lows = [START] * len(numbers)
     lines = (numbers, zeros, zeros, spans, lows)
     return (NOW, store.catalog.generation, "w", 1, None, wanted, *lines, False, False, *window, "{}", [])
 
@@ -78,12 +78,12 @@ def test_hot_statements_read_what_they_give(mode: str, analysed: bool) -> None:
             if analysed:
                 await own.execute(f"ANALYZE {schema}.tasks")
             for batch in BATCHES:
-                for streams, window in product((1, 4), (EVERYTHING, (NOW, 10**7))):
-                    parameters = claim_parameters(engine, batch, streams, window)
+                for tracks, window in product((1, 4), (EVERYTHING, (NOW, 10**7))):
+                    parameters = claim_parameters(engine, batch, tracks, window)
                     scanned, fetched, rows = await reading(own, schema, "claim", *parameters)
-                    assert len(rows) == min(batch, DEPTH // 4 * streams) + 1
+                    assert len(rows) == min(batch, DEPTH // 4 * tracks) + 1
                     assert scanned == 0
-                    assert fetched <= (streams + 4) * batch + 20
+                    assert fetched <= (tracks + 4) * batch + 20
                 runs = sorted((task.id, task.lease) for task in given[:batch])
                 ids, leases = [run[0] for run in runs], [run[1] for run in runs]
                 results = [b"null"] * len(ids)

@@ -447,7 +447,7 @@ def test_blocking_sqlalchemy_needs_no_greenlet() -> None:
         "import sys\n"
         "sys.modules['greenlet'] = None\n"
         "from sqlalchemy.orm import Session\n"
-        "from dibs.engines.postgres.guests import guest_of\n"
+        "from dibs.engines.postgres.user_connections import guest_of\n"
         "assert guest_of(Session()).waits is False\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

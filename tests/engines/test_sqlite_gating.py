@@ -41,7 +41,7 @@ WHERE t.state = 'pending' AND t.partition IS NOT NULL ORDER BY t.partition, t.st
 """
 
 
-def has_room(connection: sqlite3.Connection, partition: str, settings: QueueSettings, now: int) -> bool:
+def has_headroom(connection: sqlite3.Connection, partition: str, settings: QueueSettings, now: int) -> bool:
     limit = settings.per_partition
     if limit is None:
         return True
@@ -66,24 +66,27 @@ def has_room(connection: sqlite3.Connection, partition: str, settings: QueueSett
 def check(path: Path, settings: QueueSettings, now: int) -> None:
     with closing(sqlite3.connect(path)) as connection:
         seen = set()
-        for partition, stream, share, gated, task_id in connection.execute(GROUPS).fetchall():
+        for partition, track, share, gated, task_id in connection.execute(GROUPS).fetchall():
             if settings.per_partition is None:
                 assert not gated, f"{task_id} is gated without a limit"
-            elif (partition, stream, share) not in seen:
-                seen.add((partition, stream, share))
-                assert not (gated and has_room(connection, partition, settings, now)), f"{task_id} is kept back"
-        fair = {stream for (stream,) in connection.execute("SELECT stream FROM dibs_streams WHERE fair = 1")}
+            elif (partition, track, share) not in seen:
+                seen.add((partition, track, share))
+                assert not (gated and has_headroom(connection, partition, settings, now)), f"{task_id} is kept back"
+        fair = {track for (track,) in connection.execute("SELECT stream FROM dibs_streams WHERE fair = 1")}
         pending = connection.execute("SELECT stream, share, gated FROM dibs_tasks WHERE state = 'pending'").fetchall()
-        assert {share for stream, share, _ in pending if stream not in fair} <= {""}
-        counted = Counter(share for stream, share, _ in pending if stream in fair)
+        assert {share for track, share, _ in pending if track not in fair} <= {""}
+        counted = Counter(share for track, share, _ in pending if track in fair)
         kept = dict(connection.execute("SELECT share, pending FROM dibs_shares WHERE pending <> 0").fetchall())
         assert kept == counted
-        turns = {(stream, share): tag for stream, share, tag in connection.execute("SELECT * FROM dibs_turns")}
-        tags = dict(connection.execute("SELECT share, tag FROM dibs_shares").fetchall())
+        turns = {
+            (track, share): virtual_time
+            for track, share, virtual_time in connection.execute("SELECT * FROM dibs_turns")
+        }
+        virtual_times = dict(connection.execute("SELECT share, tag FROM dibs_shares").fetchall())
         (clock,) = connection.execute("SELECT clock FROM dibs_queues").fetchone()
-        for stream, share, gated in pending:
-            if stream in fair and not gated:
-                assert max(clock, turns[stream, share]) == max(clock, tags[share])
+        for track, share, gated in pending:
+            if track in fair and not gated:
+                assert max(clock, turns[track, share]) == max(clock, virtual_times[share])
 
 
 class Program:

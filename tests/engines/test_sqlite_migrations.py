@@ -15,7 +15,7 @@ from dibs.core.settings import QueueSettings
 from dibs.core.states import State
 from dibs.core.task import Lease, NewTask, Outcome, Settlement
 from dibs.core.times import DAY, SECOND
-from dibs.engines.deciding.encoding import to_json
+from dibs.engines.decisions.encoding import to_json
 from dibs.engines.sqlite import SqliteEngine
 from dibs.engines.sqlite.layout import run_script
 from dibs.engines.sqlite.statements import migration_scripts

@@ -17,8 +17,8 @@ from sqlite_help import beat, completed, new_task, opened, request
 
 from dibs.core.states import State
 from dibs.core.task import HistoryEvent, WorkerState
-from dibs.engines.sqlite import SqliteEngine, bells
-from dibs.engines.sqlite.bells import socket_directory
+from dibs.engines.sqlite import SqliteEngine, notifier
+from dibs.engines.sqlite.notifier import socket_directory
 from dibs.engines.values import SettleOutcome, work_topic, worker_topic
 
 SCRIPT = Path(__file__).with_name("sqlite_process.py")
@@ -108,8 +108,8 @@ def test_the_net_catches_what_the_bell_misses(tmp_path: Path) -> None:
         path = tmp_path / "x.db"
         async with opened(path) as engine:
             subscription = engine.subscribe([work_topic("default")])
-            for bell in socket_directory(path).iterdir():
-                bell.unlink()
+            for local_notifier in socket_directory(path).iterdir():
+                local_notifier.unlink()
             waiting = asyncio.ensure_future(subscription.wait(PATIENCE))
             with process("enqueue", path, 1) as child:
                 assert line(child) == "done"
@@ -126,7 +126,7 @@ def test_the_commits_of_others_ring_no_heart(tmp_path: Path, monkeypatch: pytest
     Without a socket a request to a worker is heard by that alone, and then a second may pass.
     """
     if not hears:
-        monkeypatch.setattr(bells, "bind", lambda *_: (None, None))
+        monkeypatch.setattr(notifier, "bind", lambda *_: (None, None))
 
     async def run() -> None:
         path = tmp_path / "x.db"
@@ -138,7 +138,7 @@ def test_the_commits_of_others_ring_no_heart(tmp_path: Path, monkeypatch: pytest
                 other.execute("CREATE TABLE others (n)")
             assert await work.wait(PATIENCE)
             assert await waiting is not hears
-            await engine.ring([worker_topic("w")])
+            await engine.notify([worker_topic("w")])
             assert await heart.wait(PATIENCE)
             work.close()
             heart.close()

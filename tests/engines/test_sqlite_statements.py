@@ -207,7 +207,7 @@ def test_the_short_way_in_is_the_way_of_core(chosen: QueueSettings, batch: list[
     stored: dict[str, Row] = transaction.find([task.id for task in batch])
     for task in batch:
         row = stored[task.id]
-        stream = transaction.catalog.streams[row.stream]
-        record = record_of(row, stream)
+        track = transaction.catalog.tracks[row.track]
+        record = record_of(row, track)
         assert record == admit(task, chosen, NOW)
     connection.close()

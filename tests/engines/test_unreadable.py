@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from dibs.core.graph import ERRAND_BUDGET, Edge
+from dibs.core.graph import FOLLOW_UP_BUDGET, Edge
 from dibs.core.ids import uuid7
 from dibs.core.lease import RESCUE_BATCH
-from dibs.core.rhythm import Rhythm
+from dibs.core.recurrence import Recurrence
 from dibs.core.settings import Limit, QueueSettings
 from dibs.core.states import State
 from dibs.core.task import Edit, Lease, LeasedTask, NewTask, Outcome, Settlement, TaskRecord
@@ -23,9 +23,9 @@ from dibs.engines import unreadable
 from dibs.engines.base import Engine
 from dibs.engines.open import open_engine
 from dibs.engines.postgres.engine import PostgresEngine
-from dibs.engines.sqlite import pruning, tidying
+from dibs.engines.sqlite import retention, tidying
 from dibs.engines.sqlite.engine import SqliteEngine
-from dibs.engines.sqlite.working import bury_workers
+from dibs.engines.sqlite.workers import bury_workers
 from dibs.engines.values import (
     Beat,
     CancelOutcome,
@@ -452,7 +452,7 @@ def test_shares_and_turns_behind_a_damaged_one(run: Run) -> None:
         assert store.rows.set("shares", "share = 't007'", pending="many") == 1
         assert len(await store.engine.tenants("default", 1000)) == 149
         for number in range(5):
-            assert store.rows.set("turns", f"share = 't{number:03}'", tag=-0.5 - number / 100) == 1
+            assert store.rows.set("turns", f"share = 't{number:03}'", virtual_time=-0.5 - number / 100) == 1
         assert len((await claim_once(store, 9)).tasks) == 9
 
     run(test)
@@ -460,7 +460,7 @@ def test_shares_and_turns_behind_a_damaged_one(run: Run) -> None:
 
 @pytest.mark.parametrize("run", ["sqlite"], indirect=True)
 def test_chores_get_past_a_batch_of_damaged_rows(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pruning, "CHORE_BATCH", 5)
+    monkeypatch.setattr(retention, "CHORE_BATCH", 5)
     monkeypatch.setattr(tidying, "CHORE_BATCH", 5)
 
     async def test(store: Store) -> None:
@@ -576,7 +576,7 @@ def test_streams(run: Run) -> None:
 def test_more_missing_streams_than_a_verb_is_repeated(run: Run) -> None:
     async def test(store: Store) -> None:
         for number, task_id in enumerate(await store.add(30)):
-            await store.spoil(task_id, stream=99_000 + number)
+            await store.spoil(task_id, track=99_000 + number)
         found = await store.engine.search(Query(limit=100))
         assert [type(task) for task in found.tasks] == [UnreadableTask] * 30
 
@@ -587,7 +587,7 @@ def test_schedules(run: Run) -> None:
     async def test(store: Store) -> None:
         engine = store.engine
         for name in ("bad", "good"):
-            await engine.set_schedule(name, Rhythm(every=MINUTE), new(id=""), declared=False, now=store.now)
+            await engine.set_schedule(name, Recurrence(every=MINUTE), new(id=""), declared=False, now=store.now)
         store.rows.set("schedules", "name = 'bad'", record=store.rows.json('{"name":"bad"}'))
         before = store.rows.row("schedules", "name = 'bad'")
         store.now += 2 * MINUTE
@@ -596,7 +596,7 @@ def test_schedules(run: Run) -> None:
         assert fired.next_due_in is not None
         assert fired.next_due_in > 0
         assert [each.name for each in await engine.schedules()] == ["good"]
-        declared = await engine.set_schedule("bad", Rhythm(every=MINUTE), new(id=""), declared=True, now=store.now)
+        declared = await engine.set_schedule("bad", Recurrence(every=MINUTE), new(id=""), declared=True, now=store.now)
         assert declared is Changed.UNREADABLE
         assert await engine.pause_schedule("bad", True, now=store.now) is Changed.UNREADABLE
         assert store.rows.row("schedules", "name = 'bad'") == before
@@ -633,12 +633,12 @@ def test_errands(run: Run) -> None:
         (first,) = await store.add()
         await store.add(1500, after=(Edge(first),))
         await store.settle(await store.claim(1))
-        assert store.rows.set("errands", "true", errand=store.rows.json('{"what":"moonwalk","about":"x"}')) == 1
+        assert store.rows.set("errands", "true", follow_up=store.rows.json('{"what":"moonwalk","about":"x"}')) == 1
         given = await store.claim(1)
         await store.do_everything()
         await store.look_at_everything()
         assert any("errand" in each for each in await store.problems())
-        store.rows.set("errands", "true", errand=store.rows.json(f'{{"what":"ended","about":"{first}"}}'))
+        store.rows.set("errands", "true", follow_up=store.rows.json(f'{{"what":"ended","about":"{first}"}}'))
         assert len(given) + len(await store.claim(2000)) == 1500
 
     run(test)
@@ -670,10 +670,10 @@ def test_an_edge_in_a_full_batch_does_not_end_an_errand(run: Run) -> None:
     async def test(store: Store) -> None:
         first, second = await store.add(2)
         (bad,) = await store.add(after=(Edge(first),))
-        good = await store.add(ERRAND_BUDGET + 5, after=(Edge(second),))
+        good = await store.add(FOLLOW_UP_BUDGET + 5, after=(Edge(second),))
         store.rows.set("edges", f"dependent = '{bad}'", rule="moonrise")
         await store.settle(await store.claim(2))
-        assert {task.id for task in await store.claim(ERRAND_BUDGET + 10)} == set(good)
+        assert {task.id for task in await store.claim(FOLLOW_UP_BUDGET + 10)} == set(good)
 
     run(test)
 
@@ -721,7 +721,7 @@ def test_a_due_task_of_no_stream(run: Run, damage: str) -> None:
         (bad,) = await store.add(name="odd", delay=MINUTE)
         (good,) = await store.add(delay=MINUTE)
         if damage == "number":
-            store.rows.set("tasks", f"id = '{bad}'", stream=999, due_at=1)
+            store.rows.set("tasks", f"id = '{bad}'", track=999, due_at=1)
         elif damage == "share":
             store.rows.set("tasks", f"id = '{bad}'", share=b"\xff")
         elif damage == "gone":

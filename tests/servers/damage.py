@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import asyncpg
 
-from servers.postgres import Shelf, server_url
+from servers.postgres import PendingIndex, server_url
 
 __all__ = ["ENGINES", "Damaged", "OnSqlite", "damaged"]
 
@@ -95,11 +95,11 @@ def damaged(engine: str, folder: Path) -> Iterator[Damaged]:
     if engine == "sqlite":
         yield OnSqlite(folder / "tasks.db")
         return
-    schema = shelf().take()
+    schema = pending_index().take()
     yield OnPostgres(schema)
-    shelf().put_back(schema)
+    pending_index().put_back(schema)
 
 
 @cache
-def shelf() -> Shelf:
-    return Shelf(server_url())
+def pending_index() -> PendingIndex:
+    return PendingIndex(server_url())

@@ -76,7 +76,7 @@ def test_a_connection_that_a_failing_task_leaves_open_keeps_nobody_waiting() -> 
     with Dibs(new_url()) as app:
 
         @app.task(retries=0)
-        def careless(ctx: Context) -> None:
+        def skip_upkeep(ctx: Context) -> None:
             connection = psycopg.connect(server_url())
             ctx.complete_in(connection)
             raise ValueError("with its transaction still open")
@@ -88,7 +88,7 @@ def test_a_connection_that_a_failing_task_leaves_open_keeps_nobody_waiting() -> 
         gc.disable()  # what goes with the task goes at once, not when somebody looks for cycles
         try:
             with app.worker():
-                failing = careless.enqueue()
+                failing = skip_upkeep.enqueue()
                 assert other.enqueue().result(PATIENCE) == "done"
                 with pytest.raises(TaskFailed, match="with its transaction still open"):
                     failing.result(PATIENCE)

@@ -103,7 +103,7 @@ def test_a_worker_declares_what_its_code_has(app: Dibs) -> None:
         record = stored(app)
     assert record is not None
     assert record.declared
-    assert (record.rhythm.every, record.task.name) == (60 * SECOND, "tick")
+    assert (record.recurrence.every, record.task.name) == (60 * SECOND, "tick")
     assert [entry.act for entry in run(app, app.hub.engine.audit())].count("set schedule") == 1
 
 
@@ -139,14 +139,14 @@ def test_a_later_change_is_left_alone_until_a_worker_starts(still: Dibs, clock: 
     part.confirm()
     record = stored(still)
     assert record is not None
-    assert record.rhythm.every == 5 * SECOND
+    assert record.recurrence.every == 5 * SECOND
     still.schedules.delete("tick")
     part.confirm()
     assert stored(still) is None
     Part(still, leads=False).turn()
     record = stored(still)
     assert record is not None
-    assert record.rhythm.every == 60 * SECOND
+    assert record.recurrence.every == 60 * SECOND
 
 
 def test_a_pause_survives_workers(still: Dibs, clock: ManualClock) -> None:
@@ -349,8 +349,8 @@ def test_a_schedule_that_this_machine_cannot_work_out_holds_up_no_other(
     part.turn()
     record = stored(still)
     assert record is not None
-    there = structs.replace(record.rhythm, cron="0 9 * * *", every=None, tz="Mars/Olympus_Mons")
-    bad = structs.replace(record, name="bad", rhythm=there, next_fire_at=clock.now())
+    there = structs.replace(record.recurrence, cron="0 9 * * *", every=None, tz="Mars/Olympus_Mons")
+    bad = structs.replace(record, name="bad", recurrence=there, next_fire_at=clock.now())
     still.hub.engine._store.schedules["bad"] = bad  # type: ignore[attr-defined]
     for _ in range(2):
         clock.advance(60)

@@ -158,12 +158,12 @@ def test_a_thread_that_completes_first_wins_over_its_cancellation(app: Dibs) -> 
     started, go_on = threading.Event(), threading.Event()
 
     @app.task
-    def careless(ctx: Context) -> str:
+    def skip_upkeep(ctx: Context) -> str:
         started.set()
         go_on.wait(PATIENCE)
         return "done anyway"
 
-    handle = careless.enqueue()
+    handle = skip_upkeep.enqueue()
     with app.worker():
         assert started.wait(PATIENCE)
         handle.cancel("too late")

@@ -17,7 +17,7 @@ from dibs.client.app import Dibs
 from dibs.client.options import Options, make_options
 from dibs.client.schedules import ScheduleInfo
 from dibs.client.template import as_template, template_of
-from dibs.core.schedules import CatchUp, Overlap, check_rhythm
+from dibs.core.schedules import CatchUp, Overlap, check_recurrence
 from dibs.errors import InvalidOption
 
 __all__ = ["due_text", "schedules"]
@@ -178,7 +178,7 @@ def add(
     own queue and options apply; without it, --queue is needed and nothing is checked.
     """
     times = {option: given.pop(option) for option in ("cron", "tz", "every", "jitter", "catch_up", "overlap")}
-    rhythm = check_rhythm(**times, catch_up_limit=given.pop("catch_up_limit"))
+    recurrence = check_recurrence(**times, catch_up_limit=given.pop("catch_up_limit"))
     options = wanted(given)
     with open_store(url, app_spec, create=True) as app:
         there = {info.name: info for info in app.schedules.list()}.get(name)
@@ -192,7 +192,7 @@ def add(
             chosen = make_options(Options(), options)
             new = plain_task(app.hub, task, arguments_of(pairs, arguments, None), chosen)
             template = as_template(app.hub, new, chosen)
-        info = app.schedules.put(name, rhythm, template)
+        info = app.schedules.put(name, recurrence, template)
         if as_json:
             emit(info)
             return

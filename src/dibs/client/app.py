@@ -47,7 +47,7 @@ from dibs.core.options import (
 )
 from dibs.core.priority import Bound
 from dibs.core.retry import ExceptionTypes
-from dibs.core.schedules import check_rhythm
+from dibs.core.schedules import check_recurrence
 from dibs.core.settings import Defaults, check_defaults
 from dibs.core.times import patience, when
 from dibs.engines.base import Engine
@@ -254,7 +254,7 @@ class Dibs:
         of them, or "all", the newest `catch_up_limit`. `overlap="skip"` leaves out fires while the last task is
         unfinished. A second schedule of a task needs a `name`; the first has the task's.
         """
-        rhythm = check_rhythm(
+        recurrence = check_recurrence(
             cron=cron,
             every=every,
             tz=tz,
@@ -266,7 +266,7 @@ class Dibs:
 
         def decorate(function: Any, /) -> Any:
             task = function if isinstance(function, Task) else self.task(function)
-            declare(self.hub, task, name, rhythm, args, kwargs)
+            declare(self.hub, task, name, recurrence, args, kwargs)
             return task
 
         return decorate

@@ -55,7 +55,7 @@ class Options(Struct, frozen=True, kw_only=True):
     partition: str | None = None
     tenant: str = ""
     replace: bool = False
-    put_off: Duration | None = None
+    debounce_limit: Duration | None = None
     options: Defaults = Defaults()
     key: str | None = None
     window: Duration = DAY
@@ -98,10 +98,10 @@ def check_together(options: Options) -> None:
     """Refuse what contradicts itself. That replacing needs a key is said at the enqueue: it may be added later."""
     if options.replace and options.after:
         raise InvalidOption("a task that replaces another (replace, debounce) can't wait for others: leave after out.")
-    if options.put_off is not None:
+    if options.debounce_limit is not None:
         if not options.replace or options.at is not None:
             raise InvalidOption("debounce_limit needs debounce: it says how long a task can be put off in all.")
-        if options.put_off < options.delay:
+        if options.debounce_limit < options.delay:
             raise InvalidOption("debounce_limit can't be shorter than debounce.")
     relative = options.expires_in is not None and options.at is None and options.expires_in <= options.delay
     absolute = options.expires_at is not None and options.at is not None and options.expires_at <= options.at
@@ -180,7 +180,7 @@ CONVERT: dict[str, Callable[[Any], dict[str, Any]]] = {
     "per": lambda value: {"partition": label_of(value, "per")},
     "tenant": lambda value: {"tenant": label_of(value, "tenant")},
     "debounce": check_debounce,
-    "debounce_limit": lambda value: {"put_off": duration(value, "debounce_limit")},
+    "debounce_limit": lambda value: {"debounce_limit": duration(value, "debounce_limit")},
     "replace": lambda value: {"replace": check_flag(value, "replace")},
     "key": lambda value: {"key": check_text(value, "key", KEY_LIMIT, 1)},
     "window": lambda value: {"window": duration(value, "window")},

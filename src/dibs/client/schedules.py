@@ -22,9 +22,9 @@ from dibs.core.schedules import (
     UNPLANNABLE,
     CatchUp,
     Overlap,
-    Rhythm,
+    Recurrence,
     ScheduleRecord,
-    check_rhythm,
+    check_recurrence,
     describe,
     task_of,
     upcoming,
@@ -141,7 +141,7 @@ class Schedules:
         kwargs: Mapping[str, Any] | None = None,
     ) -> ScheduleInfo:
         """Create a schedule, or replace it. Options of its tasks come with the task: ``report.using(priority=70)``."""
-        rhythm = check_rhythm(
+        recurrence = check_recurrence(
             cron=cron,
             every=every,
             tz=tz,
@@ -150,18 +150,18 @@ class Schedules:
             catch_up_limit=catch_up_limit,
             overlap=overlap,
         )
-        return await self.aput(name, rhythm, template_of(self.hub, self._task(task), args, kwargs))
+        return await self.aput(name, recurrence, template_of(self.hub, self._task(task), args, kwargs))
 
     set = blocking(aset)
 
-    async def aput(self, name: str, rhythm: Rhythm, template: NewTask) -> ScheduleInfo:
+    async def aput(self, name: str, recurrence: Recurrence, template: NewTask) -> ScheduleInfo:
         """`aset` with a rhythm and a template that are made already."""
         check_name(name, SCHEDULE)
-        check_kind(rhythm, "rhythm", Rhythm)
+        check_kind(recurrence, "rhythm", Recurrence)
         check_kind(template, "template", NewTask)
         hub = self.hub
         answer = await hub.runner.arun(
-            hub.engine.set_schedule(name, rhythm, template, declared=False, actor=actor(), now=self._now)
+            hub.engine.set_schedule(name, recurrence, template, declared=False, actor=actor(), now=self._now)
         )
         check_readable(answer, name)
         return await self.aget(name)
@@ -202,7 +202,7 @@ class Schedules:
     async def arun_now(self, name: str) -> Handle[Any]:
         """Enqueue its task now, besides its fires, also if it is paused."""
         record = await self._record(name)
-        at_once = structs.replace(record, rhythm=structs.replace(record.rhythm, jitter=0))
+        at_once = structs.replace(record, recurrence=structs.replace(record.recurrence, jitter=0))
         new = task_of(at_once, self.hub.clock.now(), self.hub.new_id())
         new = structs.replace(new, at=None, client=self.hub.client)
         answer = await aenqueue(self.hub, new, Options())
@@ -217,8 +217,8 @@ class Schedules:
         if record.paused:
             return []
         try:
-            zone = ZoneInfo(record.rhythm.tz)
-            fires = [record.next_fire_at, *upcoming(record.rhythm, record.next_fire_at, count - 1)]
+            zone = ZoneInfo(record.recurrence.tz)
+            fires = [record.next_fire_at, *upcoming(record.recurrence, record.next_fire_at, count - 1)]
         except UNPLANNABLE as error:
             raise InvalidOption(f"schedule {name!r} can't be worked out on this machine: {error}.") from error
         return [moment.astimezone(zone) for fire in fires if (moment := when(fire)) is not None]
@@ -238,21 +238,21 @@ def check_readable(answer: Changed, name: str) -> None:
 
 
 def schedule_info(record: ScheduleRecord, codec: Codec, now: Instant) -> ScheduleInfo:
-    rhythm, task = record.rhythm, record.task
+    recurrence, task = record.recurrence, record.task
     return ScheduleInfo(
         name=record.name,
-        words=describe(rhythm),
+        words=describe(recurrence),
         task=task.name,
         queue=task.queue,
         priority=task.priority,
         args=readable(task.args, codec),
-        cron=rhythm.cron,
-        every=None if rhythm.every is None else rhythm.every / SECOND,
-        tz=rhythm.tz,
-        jitter=rhythm.jitter / SECOND,
-        catch_up=rhythm.catch_up,
-        catch_up_limit=rhythm.catch_up_limit,
-        overlap=rhythm.overlap,
+        cron=recurrence.cron,
+        every=None if recurrence.every is None else recurrence.every / SECOND,
+        tz=recurrence.tz,
+        jitter=recurrence.jitter / SECOND,
+        catch_up=recurrence.catch_up,
+        catch_up_limit=recurrence.catch_up_limit,
+        overlap=recurrence.overlap,
         paused=record.paused,
         next_fire_at=None if record.paused else when(record.next_fire_at),
         last_fire_at=when(record.last_fire_at),

@@ -214,7 +214,7 @@ class Task(Generic[P, R]):
             expires_at=options.expires_at,
             after=options.after,
             replace=options.replace,
-            put_off=options.put_off,
+            debounce_limit=options.debounce_limit,
         )
 
     def _payload(self, bound: Mapping[str, Any]) -> tuple[bytes, Placed | None]:

@@ -11,7 +11,7 @@ from msgspec import structs
 from dibs.client.options import Options
 from dibs.client.task import Task
 from dibs.core.options import check_name, is_several
-from dibs.core.schedules import Rhythm
+from dibs.core.schedules import Recurrence
 from dibs.core.task import NewTask
 from dibs.errors import InvalidOption, PayloadTooLarge
 from dibs.runtime.definition import ScheduleDefinition
@@ -53,7 +53,7 @@ class ScheduleDecorator(Protocol):
     def __call__(self, task: Callable[P, R], /) -> Task[P, R]: ...
 
 
-def declare(hub: Hub, task: Task[..., Any], name: str | None, rhythm: Rhythm, args: Any, kwargs: Any) -> None:
+def declare(hub: Hub, task: Task[..., Any], name: str | None, recurrence: Recurrence, args: Any, kwargs: Any) -> None:
     """Write a schedule into the app: its workers will say so to the store."""
     if hub.definitions.get(task.name) is not task.definition:
         raise InvalidOption(f"the task {task.name} is another app's: a schedule belongs to the app of its task.")
@@ -64,7 +64,7 @@ def declare(hub: Hub, task: Task[..., Any], name: str | None, rhythm: Rhythm, ar
             "A schedule is called like its task unless it is given a name: give one of them name=…"
         )
     template = template_of(hub, task, args, kwargs)
-    hub.schedules[chosen] = ScheduleDefinition(name=chosen, rhythm=rhythm, task=template)
+    hub.schedules[chosen] = ScheduleDefinition(name=chosen, recurrence=recurrence, task=template)
 
 
 def template_of(hub: Hub, task: Task[..., Any], args: Any, kwargs: Any) -> NewTask:

@@ -218,6 +218,6 @@ async def explain_schedule(look: Look, schedule: ScheduleRecord) -> Why:
         return Why(f"schedule {schedule.name!r} is overdue by {span(late)}: no worker leads, so nobody fires it.")
     last = await look.task(schedule.last_task) if schedule.last_task else None
     details: tuple[str, ...] = ()
-    if schedule.rhythm.overlap is Overlap.SKIP and isinstance(last, TaskRecord) and last.state in UNFINISHED:
+    if schedule.recurrence.overlap is Overlap.SKIP and isinstance(last, TaskRecord) and last.state in UNFINISHED:
         details = (f"It will be skipped if its last task, {label(last)}, is still {last.state} then.",)
     return Why(f"schedule {schedule.name!r} fires next in {span(-late)}, at {due:%Y-%m-%d %H:%M:%S} UTC.", due, details)

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 
 from dibs.core.settings import QueueSettings
 
-__all__ = ["COST", "LATEST", "most_before", "next_tag", "start_tag", "stride"]
+__all__ = ["COST", "LATEST", "most_before", "next_virtual_time", "start_virtual_time", "stride"]
 
 COST = 1_000_000
 """What one start costs, in units of virtual time, for a tenant of weight 1."""
@@ -38,12 +38,12 @@ def stride(settings: QueueSettings, tenant: str) -> int:
     return max(1, round(COST / weight(settings, tenant)))
 
 
-def start_tag(clock: int, tag: int) -> int:
+def start_virtual_time(clock: int, virtual_time: int) -> int:
     """When the next task of a tenant starts in virtual time."""
-    return max(clock, tag)
+    return max(clock, virtual_time)
 
 
-def next_tag(settings: QueueSettings, tenant: str, start: int) -> int:
+def next_virtual_time(settings: QueueSettings, tenant: str, start: int) -> int:
     """The tenant's tag after a task that started at `start`."""
     return start + stride(settings, tenant)
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from dibs.core.states import ENDED, State
 
 __all__ = [
-    "ERRAND_BUDGET",
+    "FOLLOW_UP_BUDGET",
     "MOST_EDGES",
     "Edge",
     "Rule",
@@ -30,7 +30,7 @@ MOST_EDGES = 10_000
 """What one task may wait for."""
 
 
-ERRAND_BUDGET = 1_000
+FOLLOW_UP_BUDGET = 1_000
 """Edges or tasks that one verb follows up; the rest is left to claims."""
 
 

@@ -161,25 +161,27 @@ def settled(record: TaskRecord, settlement: Settlement, settings: QueueSettings 
     record = structs.replace(record, settled_lease=record.lease, lease_expires_at=None)
     outcome = settlement.outcome
     if outcome is Outcome.COMPLETED:
-        done = ended(record, State.COMPLETED, None, now)
+        done = end(record, State.COMPLETED, None, now)
         return structs.replace(done, result=settlement.result, failure=None), None
     if outcome is Outcome.DEAD:
-        buried = ended(record, after(State.RUNNING, Move.BURY), settlement.reason or Reason.PERMANENT, now)
+        buried = end(record, after(State.RUNNING, Move.BURY), settlement.reason or Reason.PERMANENT, now)
         buried = structs.replace(buried, attempts=record.attempts + 1, failure=settlement.failure, note=settlement.note)
         return buried, entry(record, HistoryEvent.DEAD, now, settlement)
     if outcome is Outcome.CANCELLED or record.cancel_reason is not None:
         note = record.cancel_reason or settlement.note
-        stopped = ended(record, after(State.RUNNING, Move.CANCEL), Reason.USER, now)
+        stopped = end(record, after(State.RUNNING, Move.CANCEL), Reason.USER, now)
         stopped = structs.replace(stopped, note=note, failure=settlement.failure)
         return stopped, entry(record, HistoryEvent.CANCELLED, now, settlement, note)
     if outcome is Outcome.RETRY:
         record = structs.replace(record, attempts=record.attempts + 1, failure=settlement.failure)
         event = HistoryEvent.TIMED_OUT if settlement.timed_out else HistoryEvent.FAILED
-        return waits(record, Move.RETRY, settings, settlement.delay, now), entry(record, event, now, settlement)
+        return back_to_waiting(record, Move.RETRY, settings, settlement.delay, now), entry(
+            record, event, now, settlement
+        )
     if outcome is Outcome.SNOOZED:
-        back = waits(record, Move.SNOOZE, settings, settlement.delay, now)
+        back = back_to_waiting(record, Move.SNOOZE, settings, settlement.delay, now)
         return back, entry(record, HistoryEvent.SNOOZED, now, settlement)
-    back = waits(record, Move.RELEASE, settings, 0, now)
+    back = back_to_waiting(record, Move.RELEASE, settings, 0, now)
     return back, entry(record, HistoryEvent.RELEASED, now, settlement)
 
 
@@ -190,12 +192,12 @@ def lost(record: TaskRecord, settings: QueueSettings | None, now: Instant) -> Ch
     note = f"loss {losses}: the worker stopped without a word"
     history = HistoryEntry(at=now, event=HistoryEvent.LOST, lease=record.lease, worker=record.worker, note=note)
     if record.cancel_reason is not None:
-        stopped = ended(record, after(State.RUNNING, Move.CANCEL), Reason.USER, now)
+        stopped = end(record, after(State.RUNNING, Move.CANCEL), Reason.USER, now)
         return structs.replace(stopped, note=record.cancel_reason), history
     delay = loss_delay(record.options, losses, jitter(record.id, record.lease))
     if delay is None:
-        return ended(record, after(State.RUNNING, Move.BURY), Reason.LOST, now), history
-    return waits(record, Move.LOSE_AGAIN if delay else Move.LOSE, settings, delay, now), history
+        return end(record, after(State.RUNNING, Move.BURY), Reason.LOST, now), history
+    return back_to_waiting(record, Move.LOSE_AGAIN if delay else Move.LOSE, settings, delay, now), history
 
 
 def cancelled(record: TaskRecord, note: str, actor: str, now: Instant, reason: Reason = Reason.USER) -> Change:
@@ -204,7 +206,7 @@ def cancelled(record: TaskRecord, note: str, actor: str, now: Instant, reason: R
         asked = structs.replace(record, cancel_reason=note)
         event = HistoryEvent.CANCEL_REQUESTED
         return asked, HistoryEntry(at=now, event=event, lease=record.lease, actor=actor, note=note)
-    stopped = structs.replace(ended(record, after(record.state, Move.CANCEL), reason, now), note=note)
+    stopped = structs.replace(end(record, after(record.state, Move.CANCEL), reason, now), note=note)
     return stopped, HistoryEntry(at=now, event=HistoryEvent.CANCELLED, lease=record.lease, actor=actor, note=note)
 
 
@@ -215,7 +217,7 @@ def expired(record: TaskRecord, now: Instant) -> Change:
 
 def buried(record: TaskRecord, reason: Reason, actor: str, now: Instant, note: str = "") -> Change:
     """A waiting task that becomes dead because its queue was deleted or what it waited for failed."""
-    dead = structs.replace(ended(record, after(record.state, Move.BURY), reason, now), note=note)
+    dead = structs.replace(end(record, after(record.state, Move.BURY), reason, now), note=note)
     entry = HistoryEntry(at=now, event=HistoryEvent.DEAD, lease=record.lease, actor=actor, note=note or str(reason))
     return dead, entry
 
@@ -232,7 +234,7 @@ def edited(record: TaskRecord, edit: Edit, settings: QueueSettings, actor: str, 
     if edit.metadata is not None and edit.metadata != record.metadata:
         facts["metadata"] = edit.metadata
     if edit.due_at is not None:
-        facts |= moved(record, max(edit.due_at, now), now)
+        facts |= reschedule(record, max(edit.due_at, now), now)
     if not facts:
         return record, None
     note = ", ".join(f"{name}={value}" for name, value in facts.items() if name in EDIT_NOTES)
@@ -240,7 +242,7 @@ def edited(record: TaskRecord, edit: Edit, settings: QueueSettings, actor: str, 
     return changed, HistoryEntry(at=now, event=HistoryEvent.EDITED, actor=actor, note=note or "metadata")
 
 
-def moved(record: TaskRecord, due_at: Instant, now: Instant) -> dict[str, object]:
+def reschedule(record: TaskRecord, due_at: Instant, now: Instant) -> dict[str, object]:
     """The facts of a waiting task that gets another due time; what it has waited so far is kept."""
     if record.state is State.BLOCKED:
         kept = due_at if due_at > now else None
@@ -256,8 +258,8 @@ def moved(record: TaskRecord, due_at: Instant, now: Instant) -> dict[str, object
 def replaced(record: TaskRecord, new: NewTask, settings: QueueSettings, now: Instant) -> Change:
     """A waiting task that gets the content of a newer one with the same key; it keeps its place if it had one."""
     due_at = new.at if new.at is not None else now + new.delay
-    if new.put_off is not None:
-        due_at = min(due_at, record.created_at + new.put_off)
+    if new.debounce_limit is not None:
+        due_at = min(due_at, record.created_at + new.debounce_limit)
     fresh = structs.replace(
         record,
         args=new.args,
@@ -274,12 +276,12 @@ def replaced(record: TaskRecord, new: NewTask, settings: QueueSettings, now: Ins
         attempts=0,
         losses=0,
         failure=None,
-        **put_off(record, due_at, now),
+        **postpone(record, due_at, now),
     )
     return reranked(fresh, settings, now), HistoryEntry(at=now, event=HistoryEvent.REPLACED)
 
 
-def put_off(record: TaskRecord, due_at: Instant, now: Instant) -> dict[str, Any]:
+def postpone(record: TaskRecord, due_at: Instant, now: Instant) -> dict[str, Any]:
     """The facts of a waiting task that is now due at `due_at`."""
     if record.state is State.BLOCKED:
         return {"due_at": due_at if due_at > now else None}
@@ -296,7 +298,7 @@ def replayed(
 ) -> Change:
     """A dead task that starts again, as if it were new."""
     fresh = structs.replace(
-        afresh(record, now, reset),
+        reset_life(record, now, reset),
         queue=queue or record.queue,
         state=after(record.state, Move.REPLAY),
         ready_at=now,
@@ -307,11 +309,13 @@ def replayed(
 
 def reblocked(record: TaskRecord, settings: QueueSettings, actor: str, now: Instant) -> Change:
     """A task that ended because of a dependency and waits for it again, since its workflow is replayed."""
-    waiting = structs.replace(afresh(record, now, reset=True), state=after(record.state, Move.REBLOCK), ready_at=None)
+    waiting = structs.replace(
+        reset_life(record, now, reset=True), state=after(record.state, Move.REBLOCK), ready_at=None
+    )
     return reranked(waiting, settings, now), HistoryEntry(at=now, event=HistoryEvent.REPLAYED, actor=actor)
 
 
-def afresh(record: TaskRecord, now: Instant, reset: bool) -> TaskRecord:
+def reset_life(record: TaskRecord, now: Instant, reset: bool) -> TaskRecord:
     """A task without what its earlier life left; an expiry that has passed no longer counts."""
     return structs.replace(
         record,
@@ -354,13 +358,15 @@ def reranked(record: TaskRecord, settings: QueueSettings, now: Instant) -> TaskR
     )
 
 
-def waits(record: TaskRecord, move: Move, settings: QueueSettings | None, delay: Duration, now: Instant) -> TaskRecord:
+def back_to_waiting(
+    record: TaskRecord, move: Move, settings: QueueSettings | None, delay: Duration, now: Instant
+) -> TaskRecord:
     """A running task that goes back to waiting, due `delay` from now; the time it ran does not age it.
 
     With no queue left to wait in it becomes dead, to be replayed elsewhere.
     """
     if settings is None:
-        return ended(record, after(State.RUNNING, Move.BURY), Reason.QUEUE, now)
+        return end(record, after(State.RUNNING, Move.BURY), Reason.QUEUE, now)
     assert record.started_at is not None
     assert record.ready_at is not None
     state = after(State.RUNNING, move)
@@ -378,7 +384,7 @@ def waits(record: TaskRecord, move: Move, settings: QueueSettings | None, delay:
     return reranked(waiting, settings, now)
 
 
-def ended(record: TaskRecord, state: State, reason: Reason | None, now: Instant) -> TaskRecord:
+def end(record: TaskRecord, state: State, reason: Reason | None, now: Instant) -> TaskRecord:
     return structs.replace(
         record, state=state, reason=reason, finished_at=now, due_at=None, rerank_at=None, lease_expires_at=None
     )

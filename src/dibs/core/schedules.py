@@ -12,11 +12,11 @@ from zoneinfo import ZoneInfoNotFoundError
 from msgspec import Struct, structs
 
 from dibs.core.ids import uuid7
-from dibs.core.rhythm import (
+from dibs.core.recurrence import (
     CatchUp,
     Overlap,
-    Rhythm,
-    check_rhythm,
+    Recurrence,
+    check_recurrence,
     count_fires,
     describe,
     first_fire,
@@ -34,9 +34,9 @@ __all__ = [
     "CatchUp",
     "Overlap",
     "Plan",
-    "Rhythm",
+    "Recurrence",
     "ScheduleRecord",
-    "check_rhythm",
+    "check_recurrence",
     "describe",
     "fire_id",
     "first_fire",
@@ -63,7 +63,7 @@ class ScheduleRecord(Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     """
 
     name: str
-    rhythm: Rhythm
+    recurrence: Recurrence
     task: NewTask
     next_fire_at: Instant
     paused: bool = False
@@ -94,22 +94,22 @@ def plan(record: ScheduleRecord, now: Instant) -> Plan:
     due = record.next_fire_at
     if record.paused or due > now:
         return Plan((), due, 0)
-    rhythm = record.rhythm
-    limit = rhythm.catch_up_limit if rhythm.catch_up is CatchUp.ALL else 1
-    total = 1 + count_fires(rhythm, due, now)
-    fires = newest_fires(rhythm, due, now, limit)
+    recurrence = record.recurrence
+    limit = recurrence.catch_up_limit if recurrence.catch_up is CatchUp.ALL else 1
+    total = 1 + count_fires(recurrence, due, now)
+    fires = newest_fires(recurrence, due, now, limit)
     if len(fires) < limit:
         fires.insert(0, due)
     newest = fires[-1]
-    if rhythm.catch_up is CatchUp.SKIP and now - newest >= GRACE:
+    if recurrence.catch_up is CatchUp.SKIP and now - newest >= GRACE:
         fires = []
-    return Plan(tuple(fires), next_fire(rhythm, newest), total - len(fires))
+    return Plan(tuple(fires), next_fire(recurrence, newest), total - len(fires))
 
 
 def task_of(record: ScheduleRecord, fire: Instant, task_id: str) -> NewTask:
     """The task of one fire. It knows its schedule and its nominal time by its headers."""
     task = record.task
-    at = fire + jitter_of(record.rhythm, record.name, fire)
+    at = fire + jitter_of(record.recurrence, record.name, fire)
     return structs.replace(
         task,
         id=task_id,
@@ -126,9 +126,9 @@ def fire_id(name: str, fire: Instant) -> str:
     return uuid7(fire // MS, digest, digest >> 12)
 
 
-def jitter_of(rhythm: Rhythm, name: str, fire: Instant) -> Duration:
+def jitter_of(recurrence: Recurrence, name: str, fire: Instant) -> Duration:
     """How much later than its nominal time the task of a fire starts: always the same, from 0 to `jitter`."""
-    return (digest_of(name, fire) >> 128) % (rhythm.jitter + 1)
+    return (digest_of(name, fire) >> 128) % (recurrence.jitter + 1)
 
 
 def digest_of(name: str, fire: Instant) -> int:

@@ -65,8 +65,8 @@ class Kind(Struct, frozen=True, order=True):
 class NewTask(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A task as its producer hands it over. `args` is a JSON object: arguments by name.
 
-    `replace`: a waiting task that holds the key gets this one's content instead, and is put off no further than
-    `put_off` after it was enqueued. `takes`: some arguments are to be filled in with the results of prerequisites.
+    `replace`: a waiting task that holds the key gets this one's content instead, and is postponed by no more than
+    `debounce_limit` since it was enqueued. `takes`: some arguments are filled in with the results of prerequisites.
     """
 
     id: str
@@ -94,7 +94,7 @@ class NewTask(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True, f
     workflow: str | None = None
     takes: bool = False
     replace: bool = False
-    put_off: Duration | None = None
+    debounce_limit: Duration | None = None
 
 
 class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dibs.core.limits import LimitState
-from dibs.core.schedules import Rhythm, ScheduleRecord
+from dibs.core.schedules import Recurrence, ScheduleRecord
 from dibs.core.settings import QueueSettings
 from dibs.core.states import State
 from dibs.core.task import (
@@ -254,7 +254,14 @@ class Engine(Protocol):
         ...
 
     async def set_schedule(
-        self, name: str, rhythm: Rhythm, task: NewTask, *, declared: bool, actor: str = "", now: Instant | None = None
+        self,
+        name: str,
+        recurrence: Recurrence,
+        task: NewTask,
+        *,
+        declared: bool,
+        actor: str = "",
+        now: Instant | None = None,
     ) -> Changed:
         """Create or replace a schedule. With the same rhythm it keeps its next fire; with another it starts anew.
 
@@ -383,7 +390,7 @@ class Engine(Protocol):
         """Listen from now on."""
         ...
 
-    async def ring(self, topics: Collection[str]) -> None:
+    async def notify(self, topics: Collection[str]) -> None:
         """Wake waiters, here and in other processes. Verbs that make work or end tasks ring by themselves."""
         ...
 

@@ -17,7 +17,7 @@ import msgspec
 
 from dibs.core.states import State
 from dibs.core.times import SECOND, Duration, Instant
-from dibs.engines.deciding.facts import Stream
+from dibs.engines.decisions.facts import Track
 from dibs.engines.values import Claimed, Finding, Level, UnreadableTask
 from dibs.errors import Unreadable
 
@@ -72,13 +72,13 @@ class UnreadableRows:
     def __init__(self) -> None:
         self.tasks: dict[str, None] = {}
         """Ids that claims, rescue and chores pass over."""
-        self.errands: dict[int, None] = {}
+        self.follow_ups: dict[int, None] = {}
         """Errands that are left to others."""
         self.crowded: set[int] = set()
         """Streams with tasks that could not be added any more: claims pass them over altogether."""
         self.is_helpless = False
         """Tasks were met whose ids are no text: nothing can pass them over."""
-        self.streams: set[int] = set()
+        self.tracks: set[int] = set()
         """Streams that tasks name, and that are not there."""
         self.rechecked_at = 0.0
         self._logged: set[tuple[str, str]] = set()
@@ -97,26 +97,26 @@ class UnreadableRows:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to pass over."""
-        return not self.tasks and not self.errands and not self.crowded and not self.is_helpless
+        return not self.tasks and not self.follow_ups and not self.crowded and not self.is_helpless
 
     @property
     def is_full(self) -> bool:
         """Whether there is more to pass over than is kept, or can be."""
-        return self.is_helpless or len(self.tasks) >= MAX_ROWS or len(self.errands) >= MAX_ROWS
+        return self.is_helpless or len(self.tasks) >= MAX_ROWS or len(self.follow_ups) >= MAX_ROWS
 
     @property
     def size(self) -> int:
         """Grows with everything that claims pass over from now on."""
         return len(self.tasks) + len(self.crowded)
 
-    def skip_task(self, task_id: str, stream: object = None) -> None:
+    def skip_task(self, task_id: str, track: object = None) -> None:
         """Pass a task over from now on; if there are too many of them, all of its stream."""
         if self.is_empty:
             self.rechecked_at = time.monotonic()
         if len(self.tasks) < MAX_ROWS or task_id in self.tasks:
             self.tasks[task_id] = None
-        elif isinstance(stream, int):
-            self.crowded.add(stream)
+        elif isinstance(track, int):
+            self.crowded.add(track)
 
     def skip_nameless(self) -> None:
         """A task was met that nothing can pass over: claims that give nothing wait a little."""
@@ -124,12 +124,12 @@ class UnreadableRows:
             self.rechecked_at = time.monotonic()
         self.is_helpless = True
 
-    def skip_errand(self, errand: int) -> None:
+    def skip_follow_up(self, follow_up: int) -> None:
         """Leave an errand to others."""
         if self.is_empty:
             self.rechecked_at = time.monotonic()
-        if len(self.errands) < MAX_ROWS:
-            self.errands[errand] = None
+        if len(self.follow_ups) < MAX_ROWS:
+            self.follow_ups[follow_up] = None
 
     def paced(self, claimed: Claimed) -> Claimed:
         """Where not all can be passed over, a claim that gives nothing is repeated neither at once nor never."""
@@ -144,8 +144,8 @@ class UnreadableRows:
         if (self.is_empty and not is_needed) or time.monotonic() < self.rechecked_at + LOOK_AGAIN:
             return False
         self.rechecked_at = time.monotonic()
-        self.errands.clear()
-        self.streams.clear()
+        self.follow_ups.clear()
+        self.tracks.clear()
         self.crowded.clear()
         self.is_helpless = False
         return True
@@ -186,7 +186,7 @@ def state_or(stored: object, otherwise: State) -> State:
 
 
 def unreadable_task(
-    task_id: object, stream: Stream | None, state: object, ended: bool, worker: object, problem: str
+    task_id: object, track: Track | None, state: object, ended: bool, worker: object, problem: str
 ) -> UnreadableTask:
     """What the columns of a row tell, as far as they can be read."""
     return UnreadableTask(
@@ -194,8 +194,8 @@ def unreadable_task(
         problem=problem,
         state=state_or(state, State.DEAD if ended else State.PENDING),
         created_at=made_at(str(task_id)),
-        queue="" if stream is None else stream.queue,
-        name="" if stream is None else stream.name,
+        queue="" if track is None else track.queue,
+        name="" if track is None else track.name,
         worker=worker if isinstance(worker, str) else None,
     )
 

@@ -153,7 +153,7 @@ class TenantRecord(Struct, frozen=True, kw_only=True):
 
     tenant: str
     pending: int
-    tag: int
+    virtual_time: int
 
 
 class Fired(Struct, frozen=True):

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from dibs.core.codec import Signature
 from dibs.core.retry import ExceptionTypes
-from dibs.core.schedules import Rhythm
+from dibs.core.schedules import Recurrence
 from dibs.core.settings import Defaults
 from dibs.core.task import NewTask
 
@@ -53,5 +53,5 @@ class ScheduleDefinition(Struct, frozen=True, kw_only=True):
     """What an app knows of one schedule that its code declares; `task` is the template of its tasks."""
 
     name: str
-    rhythm: Rhythm
+    recurrence: Recurrence
     task: NewTask

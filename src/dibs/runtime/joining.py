@@ -43,7 +43,7 @@ def inside(hub: Hub, connection: Any, act: Act[Answer]) -> Answer:
             return at_once(act(joined))
         except Unready as unready:
             hub.runner.run(hub.engine.ready(unready.needs))
-    raise restless()
+    raise too_many_retries()
 
 
 async def ainside(hub: Hub, connection: Any, act: Act[Answer]) -> Answer:
@@ -61,7 +61,7 @@ async def ainside(hub: Hub, connection: Any, act: Act[Answer]) -> Answer:
             return await act(joined)
         except Unready as unready:
             await hub.runner.arun(hub.engine.ready(unready.needs))
-    raise restless()
+    raise too_many_retries()
 
 
 def check(hub: Hub) -> None:
@@ -83,5 +83,5 @@ def at_once(work: Coroutine[Any, Any, Answer]) -> Answer:
     raise RuntimeError("a blocking connection made a coroutine wait")
 
 
-def restless() -> StoreBusy:
+def too_many_retries() -> StoreBusy:
     return StoreBusy("queues change faster than this can be done. Nothing was written; try again.")

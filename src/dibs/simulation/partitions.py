@@ -8,7 +8,7 @@ from dibs.core.settings import Limit
 from dibs.core.times import Instant
 from dibs.simulation.gates import Gate
 from dibs.simulation.lanes import Entry, Places, is_stale
-from dibs.simulation.turns import Share, Turns
+from dibs.simulation.turns import Share, TurnOrder
 
 __all__ = ["PartitionedLane", "Partitions"]
 
@@ -79,7 +79,7 @@ class PartitionedLane:
 
     __slots__ = ("_heads", "_number", "_partitions", "_places", "_share", "_streams", "_turns")
 
-    def __init__(self, number: int, places: Places, partitions: Partitions, share: Share, turns: Turns) -> None:
+    def __init__(self, number: int, places: Places, partitions: Partitions, share: Share, turns: TurnOrder) -> None:
         self._number = number
         self._places = places
         self._partitions = partitions

@@ -13,7 +13,7 @@ from dibs.core.settings import Limit, QueueSettings
 from dibs.core.times import Instant
 from dibs.simulation.gates import Gate
 from dibs.simulation.lanes import Lane
-from dibs.simulation.turns import Share, Tags, Turns
+from dibs.simulation.turns import Share, Tags, TurnOrder
 
 __all__ = ["Section", "foremost", "whose_turn"]
 
@@ -23,7 +23,7 @@ class Section:
 
     def __init__(self, limit: Limit | None, tags: Tags) -> None:
         self.gate = None if limit is None else Gate(limit)
-        self.turns = Turns(tags)
+        self.turns = TurnOrder(tags)
         self.shares: dict[str, Share] = {}
         self.count = 0
 

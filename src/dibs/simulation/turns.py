@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from dibs.core.fairness import next_tag, start_tag
+from dibs.core.fairness import next_virtual_time, start_virtual_time
 from dibs.core.settings import QueueSettings
 from dibs.core.times import Instant
 from dibs.simulation.lanes import Lane
 
-__all__ = ["Share", "Tags", "Turns"]
+__all__ = ["Share", "Tags", "TurnOrder"]
 
 
 class Share:
@@ -40,24 +40,24 @@ class Tags:
 
     def start(self, tenant: str) -> int:
         """When the tenant's next task starts in virtual time."""
-        return start_tag(self.clock, self._tags.get(tenant, 0))
+        return start_virtual_time(self.clock, self._tags.get(tenant, 0))
 
     def serve(self, tenant: str) -> None:
         """A task of this tenant starts."""
         if self._settings.fair:
             self.clock = self.start(tenant)
-            self._tags[tenant] = next_tag(self._settings, tenant, self.clock)
+            self._tags[tenant] = next_virtual_time(self._settings, tenant, self.clock)
 
 
-class Turns:
+class TurnOrder:
     """Shares that may have something to give, in the order of their turns.
 
     Tags at or below the clock count as equal, so these shares stand in one heap by name, the others in one by tag and
     name. Tags and clock only ever grow: a share whose tag has changed is moved when it comes up.
     """
 
-    def __init__(self, tags: Tags) -> None:
-        self._tags = tags
+    def __init__(self, virtual_times: Tags) -> None:
+        self._tags = virtual_times
         self._level: list[tuple[str, Share]] = []
         self._ahead: list[tuple[int, str, Share]] = []
 
@@ -68,18 +68,18 @@ class Turns:
             self._place(share)
 
     def _place(self, share: Share) -> None:
-        tag = self._tags.of(share.tenant)
-        if tag <= self._tags.clock:
+        virtual_time = self._tags.of(share.tenant)
+        if virtual_time <= self._tags.clock:
             heappush(self._level, (share.tenant, share))
         else:
-            heappush(self._ahead, (tag, share.tenant, share))
+            heappush(self._ahead, (virtual_time, share.tenant, share))
 
     def first(self) -> Share | None:
         """Whose turn it is now."""
-        tags, level, ahead = self._tags, self._level, self._ahead
-        while ahead and (ahead[0][0] <= tags.clock or ahead[0][0] != tags.of(ahead[0][1])):
+        virtual_times, level, ahead = self._tags, self._level, self._ahead
+        while ahead and (ahead[0][0] <= virtual_times.clock or ahead[0][0] != virtual_times.of(ahead[0][1])):
             self._place(heappop(ahead)[2])
-        while level and tags.of(level[0][0]) > tags.clock:
+        while level and virtual_times.of(level[0][0]) > virtual_times.clock:
             self._place(heappop(level)[1])
         if level:
             return level[0][1]

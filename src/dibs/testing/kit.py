@@ -183,7 +183,7 @@ class Kit:
         until = check_number(self.clock.now() + span, "the time to move to", 0, LATEST)
         for name in self._hub.schedules.keys() - self._declared:
             each = self._hub.schedules[name]
-            await self._engine.set_schedule(name, each.rhythm, each.task, declared=True, now=self._opened_at)
+            await self._engine.set_schedule(name, each.recurrence, each.task, declared=True, now=self._opened_at)
             self._declared.add(name)
         for _ in range(MOST_MOVES):
             now = self.clock.now()

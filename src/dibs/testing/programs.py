@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from dibs.core.graph import Rule
-from dibs.core.rhythm import CatchUp, Overlap, Rhythm
+from dibs.core.recurrence import CatchUp, Overlap, Recurrence
 from dibs.core.settings import Defaults
 from dibs.core.states import State
 from dibs.core.task import Failure, NewTask, Outcome, QueueState
@@ -76,8 +76,8 @@ HELD: tuple[Facts, ...] = tuple(
     for key, window, fingerprint in product(("k1", "k2"), (0, MINUTE, DAY), ("same", "same", "other"))
 )
 REPLACING: tuple[Facts, ...] = tuple(
-    {"key": "k1", "window": window, "fingerprint": "new", "replace": True, "put_off": put_off}
-    for window, put_off in product((0, DAY), (None, None, MINUTE))
+    {"key": "k1", "window": window, "fingerprint": "new", "replace": True, "debounce_limit": debounce_limit}
+    for window, debounce_limit in product((0, DAY), (None, None, MINUTE))
 )
 KEYS: tuple[Facts, ...] = (*[{}] * 24, *HELD, *REPLACING)
 """The keys that a task may have; those that replace come without prerequisites."""
@@ -95,11 +95,11 @@ NEEDS: tuple[tuple[tuple[int, Rule], ...], ...] = (
 )
 """How many places before it a task's prerequisites were enqueued; 0 is a task that nobody knows."""
 RHYTHMS = (
-    Rhythm(every=MINUTE),
-    Rhythm(every=HOUR, jitter=MINUTE, catch_up=CatchUp.SKIP),
-    Rhythm(every=10 * SECOND, catch_up=CatchUp.ALL, catch_up_limit=3),
-    Rhythm(every=MINUTE, overlap=Overlap.SKIP),
-    Rhythm(cron="*/7 * * * *", tz="Europe/Zurich"),
+    Recurrence(every=MINUTE),
+    Recurrence(every=HOUR, jitter=MINUTE, catch_up=CatchUp.SKIP),
+    Recurrence(every=10 * SECOND, catch_up=CatchUp.ALL, catch_up_limit=3),
+    Recurrence(every=MINUTE, overlap=Overlap.SKIP),
+    Recurrence(cron="*/7 * * * *", tz="Europe/Zurich"),
 )
 SCHEDULED = (
     NewTask(id="", queue="plain", name="mail"),

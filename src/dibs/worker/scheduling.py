@@ -135,7 +135,7 @@ class Scheduler:
     async def _set(self, mine: ScheduleDefinition) -> None:
         with self._health.asking("declare schedules"):
             await self._engine.set_schedule(
-                mine.name, mine.rhythm, mine.task, declared=True, actor=actor(), now=self._hub.clock.store_now()
+                mine.name, mine.recurrence, mine.task, declared=True, actor=actor(), now=self._hub.clock.store_now()
             )
 
     async def _listen(self) -> None:
@@ -158,7 +158,9 @@ class Scheduler:
 
 def is_declared_as(record: ScheduleRecord, mine: ScheduleDefinition, codec: Codec) -> bool:
     """Whether the store has what the code declares. Payloads are compared by content: a codec may encrypt."""
-    if record.rhythm != mine.rhythm or structs.replace(record.task, args=b"") != structs.replace(mine.task, args=b""):
+    if record.recurrence != mine.recurrence or structs.replace(record.task, args=b"") != structs.replace(
+        mine.task, args=b""
+    ):
         return False
     return record.declared and (record.task.args == mine.task.args or content(record, codec) == content(mine, codec))
 

@@ -8,17 +8,17 @@ from itertools import islice
 
 from msgspec import structs
 
-from dibs.core.fairness import start_tag
+from dibs.core.fairness import start_virtual_time
 from dibs.core.limits import Scope, limit_of, refill
 from dibs.core.moves import buried, cancelled, edited, replayed, reranked
 from dibs.core.settings import QueueSettings, reranks
 from dibs.core.states import ENDED, UNFINISHED, WAITING, Reason, State
 from dibs.core.task import Edit, QueueRecord, QueueState, TaskRecord, WorkerState
 from dibs.core.times import DAY, Duration, Instant, day_of
-from dibs.engines.deciding.admin import changes_text, done, target
-from dibs.engines.deciding.searching import matches, may_match
+from dibs.engines.decisions.admin import changes_text, ids_done, target
+from dibs.engines.decisions.searching import matches, may_match
 from dibs.engines.memory.claiming import in_claim_order
-from dibs.engines.memory.errands import recompute
+from dibs.engines.memory.follow_ups import recompute
 from dibs.engines.memory.store import Queue, Store, detached
 from dibs.engines.memory.workflows import prune_workflows
 from dibs.engines.values import (
@@ -70,7 +70,7 @@ def cancel_one(store: Store, task_id: str, note: str, actor: str, now: Instant) 
 
 def edit(store: Store, edits: Sequence[Edit], actor: str, now: Instant) -> list[Changed]:
     answers = [edit_one(store, each, actor, now) for each in edits]
-    remember_many(store, actor, "edit", done([each.id for each in edits], answers), "", now)
+    remember_many(store, actor, "edit", ids_done([each.id for each in edits], answers), "", now)
     return answers
 
 
@@ -90,7 +90,7 @@ def edit_one(store: Store, change: Edit, actor: str, now: Instant) -> Changed:
 
 def replay(store: Store, ids: Sequence[str], queue: str | None, reset: bool, actor: str, now: Instant) -> list[Changed]:
     answers = [replay_one(store, task_id, queue, reset, actor, now) for task_id in ids]
-    remember_many(store, actor, "replay", done(ids, answers), queue or "", now)
+    remember_many(store, actor, "replay", ids_done(ids, answers), queue or "", now)
     return answers
 
 
@@ -122,7 +122,7 @@ def purge(store: Store, ids: Sequence[str], actor: str, now: Instant) -> list[Ch
             store.remove(record)
             free_key(store, record)
             answers.append(Changed.DONE)
-    remember_many(store, actor, "purge", done(ids, answers), "", now)
+    remember_many(store, actor, "purge", ids_done(ids, answers), "", now)
     return answers
 
 
@@ -219,13 +219,17 @@ def tenants(store: Store, queue_name: str, limit: int) -> list[TenantRecord]:
     queue = store.queues.get(queue_name)
     if queue is None or not queue.settings.fair:
         return []
-    shelf = queue.shelf
+    pending_index = queue.pending_index
     found = [
-        TenantRecord(tenant=share, pending=count, tag=start_tag(shelf.clock, shelf.tags.get(share, 0)))
-        for share, count in shelf.pending.items()
+        TenantRecord(
+            tenant=share,
+            pending=count,
+            virtual_time=start_virtual_time(pending_index.clock, pending_index.virtual_times.get(share, 0)),
+        )
+        for share, count in pending_index.pending.items()
         if count
     ]
-    return sorted(found, key=lambda each: (each.tag, each.tenant))[:limit]
+    return sorted(found, key=lambda each: (each.virtual_time, each.tenant))[:limit]
 
 
 def beat(store: Store, sign: Beat, now: Instant) -> WorkerState:

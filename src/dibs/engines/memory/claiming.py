@@ -9,7 +9,7 @@ from itertools import takewhile
 
 from msgspec import Struct
 
-from dibs.core.fairness import next_tag, start_tag
+from dibs.core.fairness import next_virtual_time, start_virtual_time
 from dibs.core.lease import EXPIRE_BATCH, PROMOTE_BATCH
 from dibs.core.limits import Scope, tokens, until_token
 from dibs.core.moves import claimed, expired, leased, promoted
@@ -17,9 +17,9 @@ from dibs.core.priority import effective, merge_key
 from dibs.core.states import State
 from dibs.core.task import Kind, LeasedTask, QueueState, TaskRecord
 from dibs.core.times import Instant
-from dibs.engines.memory.errands import run_errands
-from dibs.engines.memory.rooms import Rooms, bucket_of
-from dibs.engines.memory.shelf import Entry
+from dibs.engines.memory.follow_ups import run_follow_ups
+from dibs.engines.memory.headroom import Headrooms, bucket_of
+from dibs.engines.memory.pending_index import Entry
 from dibs.engines.memory.store import Queue, Store, detached
 from dibs.engines.values import Claimed, ClaimRequest, Counter, ended_topic
 
@@ -32,7 +32,7 @@ def claim(store: Store, request: ClaimRequest, now: Instant) -> Claimed:
         return Claimed(again, next_due_in(store, request, now))
     expire(store, now)
     promote(store, now)
-    run_errands(store, now)
+    run_follow_ups(store, now)
     tasks = [leased(detached(record), store.settings(record.queue)) for record in choose(store, request, now)]
     return Claimed(tasks, next_due_in(store, request, now))
 
@@ -92,13 +92,13 @@ class Lane(Struct):
         return self.head is not None
 
 
-class Front:
+class QueueCursor:
     """The queue's next task for one worker: from the share whose turn it is, among those that have something for it."""
 
-    def __init__(self, queue: Queue, order: int, request: ClaimRequest, rooms: Rooms, stack: ExitStack) -> None:
+    def __init__(self, queue: Queue, order: int, request: ClaimRequest, headrooms: Headrooms, stack: ExitStack) -> None:
         self.queue = queue
         self.order = order
-        self.rooms = rooms
+        self.headrooms = headrooms
         self.names = None if request.names is None else frozenset(request.names)
         self.offered = frozenset(request.capabilities)
         self.stack = stack
@@ -111,37 +111,37 @@ class Front:
 
     def lane(self, now: Instant) -> Lane | None:
         """The lane that gives next."""
-        while (share := self.queue.shelf.next_share()) is not None:
+        while (share := self.queue.pending_index.next_share()) is not None:
             if share not in self.lanes:
                 self.lanes[share] = self.open_lanes(share)
             self.lanes[share] = [lane for lane in self.lanes[share] if self.has_next(lane)]
             if self.lanes[share]:
                 return min(self.lanes[share], key=lambda each: each.key(now, in_order=False))
-            self.aside.append(self.queue.shelf.set_aside())
+            self.aside.append(self.queue.pending_index.set_aside())
         return None
 
     def has_next(self, lane: Lane) -> bool:
         """Go on to the first task of a lane that may start; False if there is none."""
-        while lane.head is not None and not self.rooms.allows(lane.head):
+        while lane.head is not None and not self.headrooms.allows(lane.head):
             lane.advance()
         return lane.head is not None
 
     def open_lanes(self, share: str) -> list[Lane]:
         by_number: dict[int, list[Kind]] = {}
-        for number, kind in self.queue.shelf.heaps.get(share, {}):
+        for number, kind in self.queue.pending_index.heaps.get(share, {}):
             if self.can_run(kind):
                 by_number.setdefault(number, []).append(kind)
         lanes = []
         for number, kinds in by_number.items():
-            streams = [self.of_kind(share, number, kind) for kind in kinds]
-            tasks = merge(*streams, key=lambda record: (record.rank, record.id))
+            tracks = [self.of_kind(share, number, kind) for kind in kinds]
+            tasks = merge(*tracks, key=lambda record: (record.rank, record.id))
             lanes.append(Lane(self.queue, share, number, self.order, tasks, next(tasks, None)))
         return lanes
 
     def of_kind(self, share: str, number: int, kind: Kind) -> Iterator[TaskRecord]:
         """The tasks of one kind, while its name has room."""
-        tasks = self.stack.enter_context(closing(self.queue.shelf.in_order(share, number, kind)))  # type: ignore[type-var]
-        return takewhile(lambda _: not self.rooms.is_full(self.queue.name, Scope.TASK, kind.name), tasks)
+        tasks = self.stack.enter_context(closing(self.queue.pending_index.in_order(share, number, kind)))  # type: ignore[type-var]
+        return takewhile(lambda _: not self.headrooms.is_full(self.queue.name, Scope.TASK, kind.name), tasks)
 
     def end(self, lane: Lane) -> None:
         """Nothing more from this lane in this claim."""
@@ -149,16 +149,16 @@ class Front:
 
     def put_back(self) -> None:
         for entry in self.aside:
-            heappush(self.queue.shelf.turns, entry)
+            heappush(self.queue.pending_index.turns, entry)
 
 
 def choose(store: Store, request: ClaimRequest, now: Instant) -> list[TaskRecord]:
     """Lease the tasks to give, most urgent first."""
-    rooms = Rooms(store, now)
+    headrooms = Headrooms(store, now)
     below = [0] * len(request.floors)
     chosen: list[TaskRecord] = []
     with ExitStack() as stack:
-        fronts = open_fronts(store, request, rooms, stack)
+        fronts = open_fronts(store, request, headrooms, stack)
         while len(chosen) < request.limit + request.prefetch:
             found = [(lane, front) for front in fronts if (lane := front.lane(now)) is not None]
             if not found:
@@ -167,7 +167,7 @@ def choose(store: Store, request: ClaimRequest, now: Instant) -> list[TaskRecord
             record, settings = lane.head, lane.queue.settings
             assert record is not None
             under = [i for i, floor in enumerate(request.floors) if lane.effective(now) < floor.effective]
-            if rooms.is_full(record.queue, Scope.QUEUE, "") or (
+            if headrooms.is_full(record.queue, Scope.QUEUE, "") or (
                 settings.limits_starts and len(chosen) >= request.limit
             ):
                 fronts.remove(front)
@@ -177,8 +177,8 @@ def choose(store: Store, request: ClaimRequest, now: Instant) -> list[TaskRecord
                 taken = claimed(record, request.worker, request.sequence, request.lease, now)
                 store.put(taken)
                 store.counters[taken.queue][Counter.CLAIMED] += 1
-                rooms.take(record)
-                lane.queue.shelf.served(record.share, settings)
+                headrooms.take(record)
+                lane.queue.pending_index.served(record.share, settings)
                 chosen.append(taken)
                 for i in under:
                     below[i] += 1
@@ -186,35 +186,35 @@ def choose(store: Store, request: ClaimRequest, now: Instant) -> list[TaskRecord
     return chosen
 
 
-def open_fronts(store: Store, request: ClaimRequest, rooms: Rooms, stack: ExitStack) -> list[Front]:
+def open_fronts(store: Store, request: ClaimRequest, headrooms: Headrooms, stack: ExitStack) -> list[QueueCursor]:
     served = [
         (order, store.queues[name])
         for order, name in enumerate(dict.fromkeys(request.queues))
         if name in store.queues and store.queues[name].state is not QueueState.PAUSED
     ]
-    return [Front(queue, order, request, rooms, stack) for order, queue in served]
+    return [QueueCursor(queue, order, request, headrooms, stack) for order, queue in served]
 
 
 def in_claim_order(store: Store, queue_name: str, now: Instant) -> Iterator[TaskRecord]:
     """All pending tasks of a queue as claims would give them if nothing else limited them."""
     queue = store.queue(queue_name)
-    settings, clock = queue.settings, queue.shelf.clock
+    settings, clock = queue.settings, queue.pending_index.clock
     shares: dict[str, dict[int, list[TaskRecord]]] = {}
     for record in store.tasks.values():
         if record.queue == queue_name and record.state is State.PENDING:
             shares.setdefault(record.share, {}).setdefault(record.lane, []).append(record)
-    tags = {share: queue.shelf.tags.get(share, 0) for share in shares}
+    virtual_times = {share: queue.pending_index.virtual_times.get(share, 0) for share in shares}
     orders = {share: merged_lanes(queue, share, lanes, now) for share, lanes in shares.items()}
     while orders:
-        share = min(orders, key=lambda each: (start_tag(clock, tags[each]), each))
+        share = min(orders, key=lambda each: (start_virtual_time(clock, virtual_times[each]), each))
         best = next(orders[share], None)
         if best is None:
             del orders[share]
             continue
         yield best
         if settings.fair:
-            clock = start_tag(clock, tags[share])
-            tags[share] = next_tag(settings, share, clock)
+            clock = start_virtual_time(clock, virtual_times[share])
+            virtual_times[share] = next_virtual_time(settings, share, clock)
 
 
 def merged_lanes(queue: Queue, share: str, records: dict[int, list[TaskRecord]], now: Instant) -> Iterator[TaskRecord]:
@@ -235,7 +235,7 @@ def merged_lanes(queue: Queue, share: str, records: dict[int, list[TaskRecord]],
 
 def next_due_in(store: Store, request: ClaimRequest, now: Instant) -> int | None:
     """In how long a waiting task, an expiry or a start token falls due; at once if errands are left."""
-    if store.edges.errands:
+    if store.edges.follow_ups:
         return 0
     instants = [at for at in (store.next_due(), store.next_expiry()) if at is not None]
     waits = [max(0, at - now) for at in instants]
@@ -249,7 +249,7 @@ def next_due_in(store: Store, request: ClaimRequest, now: Instant) -> int | None
 def token_waits(store: Store, queue: Queue, now: Instant) -> Iterator[int]:
     """How long the limits of a queue that have no token, and pending tasks under them, will have none."""
     scopes = [(Scope.QUEUE, ""), *((Scope.TASK, name) for name in queue.settings.per_task)]
-    scopes += [(Scope.PARTITION, partition) for partition in queue.shelf.without_tokens]
+    scopes += [(Scope.PARTITION, partition) for partition in queue.pending_index.without_tokens]
     for scope, whose in scopes:
         if store.load[State.PENDING, queue.name, scope, whose]:
             limit, bucket = bucket_of(store, queue, scope, whose, now)

@@ -14,26 +14,26 @@ from dibs.core.states import ENDED, State
 from dibs.core.task import TaskRecord
 from dibs.engines.values import Need
 
-__all__ = ["Edges", "Errand", "Followed", "What"]
+__all__ = ["Edges", "FollowUp", "FollowUpKind", "Followed"]
 
 Link = tuple[str, int]
 """A dependent, and the position of the edge among its own."""
 
 
-class What(StrEnum):
+class FollowUpKind(StrEnum):
     """What is left to be followed up."""
 
-    ENDED = "ended"  # the open edges that lead to a task that has ended
-    LEFT = "left"  # the open edges of a task that has ended while it waited
-    WEIGHED = "weighed"  # the open edges of a task whose urgency has changed
+    RELEASE_DEPENDENTS = "release dependents"  # the open edges that lead to a task that has ended
+    CLOSE_EDGES = "close edges"  # the open edges of a task that has ended while it waited
+    INHERIT_URGENCY = "inherit urgency"  # the open edges of a task whose urgency has changed
     CANCEL = "cancel"  # the members of a workflow
     REPLAY = "replay"
 
 
-class Errand(Struct):
+class FollowUp(Struct):
     """Something to go on with. `at` is how far it has come."""
 
-    what: What
+    what: FollowUpKind
     id: str
     state: State = State.COMPLETED
     at: int = 0
@@ -55,7 +55,7 @@ class Edges:
         self.needs: dict[str, list[Need]] = {}
         self.open_needs: Tally[str] = Tally()
         self.followed: dict[str, Followed] = {}
-        self.errands: deque[Errand] = deque()
+        self.follow_ups: deque[FollowUp] = deque()
 
     def add(self, dependent: str, needs: list[Need], urgency: int) -> None:
         """The edges of a new dependent."""
@@ -85,7 +85,7 @@ class Edges:
             self.open_needs[dependent] -= 1
             del self.followed[need.id].links[dependent, position]
 
-    def weigh(self, dependent: str, position: int, urgency: int) -> None:
+    def pass_on_urgency(self, dependent: str, position: int, urgency: int) -> None:
         """The dependent has another urgency."""
         need = self.needs[dependent][position]
         if need.is_open:
@@ -108,13 +108,13 @@ class Edges:
         """A task has changed: note what has to be followed up."""
         ends = new.state in ENDED and (old is None or old.state not in ENDED)
         if ends and new.id in self.followed:
-            self.errands.append(Errand(What.ENDED, new.id, new.state))
+            self.follow_ups.append(FollowUp(FollowUpKind.RELEASE_DEPENDENTS, new.id, new.state))
         if not self.open_needs.get(new.id):
             return
         if ends:
-            self.errands.append(Errand(What.LEFT, new.id))
+            self.follow_ups.append(FollowUp(FollowUpKind.CLOSE_EDGES, new.id))
         elif old is not None and old.urgency != new.urgency:
-            self.errands.append(Errand(What.WEIGHED, new.id))
+            self.follow_ups.append(FollowUp(FollowUpKind.INHERIT_URGENCY, new.id))
 
     def forget(self, task_id: str) -> None:
         """The task is gone for good, and its own edges with it."""

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from dibs.core.lease import TERM
 from dibs.core.limits import LimitState
-from dibs.core.schedules import Rhythm, ScheduleRecord
+from dibs.core.schedules import Recurrence, ScheduleRecord
 from dibs.core.settings import QueueSettings
 from dibs.core.states import State
 from dibs.core.task import (
@@ -26,10 +26,9 @@ from dibs.core.task import (
 )
 from dibs.core.times import Instant
 from dibs.engines.base import Engine, Joined, Subscription
-from dibs.engines.bell import Bell
-from dibs.engines.memory import admin, claiming, reporting, rooms, scheduling, workflows
+from dibs.engines.memory import admin, claiming, headroom, reporting, schedules, workflows
 from dibs.engines.memory.enqueueing import enqueue
-from dibs.engines.memory.errands import run_errands
+from dibs.engines.memory.follow_ups import run_follow_ups
 from dibs.engines.memory.store import Store, detached
 from dibs.engines.values import (
     AuditEntry,
@@ -61,6 +60,7 @@ from dibs.engines.values import (
     WorkerRecord,
     WorkflowRecord,
 )
+from dibs.engines.wake import LocalNotifier
 from dibs.errors import UsageError
 
 __all__ = ["MemoryEngine"]
@@ -75,9 +75,9 @@ class MemoryEngine:
     durability = "Acknowledged tasks live in this process's memory and are gone when it ends."
     chore_names = tuple(admin.CHORES)
 
-    def __init__(self, store: Store | None = None, bell: Bell | None = None) -> None:
+    def __init__(self, store: Store | None = None, local_notifier: LocalNotifier | None = None) -> None:
         self._store = store or Store()
-        self._bell = bell or Bell()
+        self._local_notifier = local_notifier or LocalNotifier()
 
     async def open(self) -> None:
         """Nothing to connect to."""
@@ -88,10 +88,10 @@ class MemoryEngine:
     def forget(self) -> None:
         """A forked child starts empty: what the parent holds is the parent's."""
         self._store = Store()
-        self._bell = Bell()
+        self._local_notifier = LocalNotifier()
 
     def sibling(self) -> Engine:
-        return MemoryEngine(self._store, self._bell)
+        return MemoryEngine(self._store, self._local_notifier)
 
     async def identity(self) -> str:
         return self._store.identity
@@ -102,10 +102,10 @@ class MemoryEngine:
         with store.lock:
             at = time.time_ns() // 1000 if now is None else now
             answer = verb(store, *arguments, at)
-            if store.edges.errands and verb is not claiming.claim:  # a claim has done its part of them
-                run_errands(store, at)
+            if store.edges.follow_ups and verb is not claiming.claim:  # a claim has done its part of them
+                run_follow_ups(store, at)
             topics, store.topics = store.topics, set()
-        self._bell.ring(topics)
+        self._local_notifier.notify(topics)
         return answer
 
     async def enqueue(
@@ -194,21 +194,28 @@ class MemoryEngine:
             return [record for _, record in sorted(self._store.schedules.items())]
 
     async def set_schedule(
-        self, name: str, rhythm: Rhythm, task: NewTask, *, declared: bool, actor: str = "", now: Instant | None = None
+        self,
+        name: str,
+        recurrence: Recurrence,
+        task: NewTask,
+        *,
+        declared: bool,
+        actor: str = "",
+        now: Instant | None = None,
     ) -> Changed:
-        return self._do(scheduling.set_schedule, name, rhythm, task, declared, actor, now=now)
+        return self._do(schedules.set_schedule, name, recurrence, task, declared, actor, now=now)
 
     async def pause_schedule(self, name: str, paused: bool, *, actor: str = "", now: Instant | None = None) -> Changed:
-        return self._do(scheduling.pause_schedule, name, paused, actor, now=now)
+        return self._do(schedules.pause_schedule, name, paused, actor, now=now)
 
     async def delete_schedule(self, name: str, *, actor: str = "", now: Instant | None = None) -> Changed:
-        return self._do(scheduling.delete_schedule, name, actor, now=now)
+        return self._do(schedules.delete_schedule, name, actor, now=now)
 
     async def fire(self, *, now: Instant | None = None) -> Fired:
-        return self._do(scheduling.fire, now=now)
+        return self._do(schedules.fire, now=now)
 
     async def limits(self, task_id: str, *, now: Instant | None = None) -> list[LimitState]:
-        return self._do(rooms.limits, task_id, now=now)
+        return self._do(headroom.limits, task_id, now=now)
 
     async def tenants(self, queue: str, limit: int = 100) -> list[TenantRecord]:
         with self._store.lock:
@@ -235,12 +242,14 @@ class MemoryEngine:
 
     async def counts(self) -> dict[str, dict[State, int]]:
         with self._store.lock:
-            names = {*self._store.queues, *(name for name, tally in self._store.counts.items() if +tally)}
+            names = {*self._store.queues, *(name for name, count_event in self._store.counts.items() if +count_event)}
             return {name: {state: self._store.counts[name][state] for state in State} for name in sorted(names)}
 
     async def counters(self) -> dict[str, dict[Counter, int]]:
         with self._store.lock:
-            return {name: dict(+tally) for name, tally in sorted(self._store.counters.items()) if +tally}
+            return {
+                name: dict(+count_event) for name, count_event in sorted(self._store.counters.items()) if +count_event
+            }
 
     async def stats(self, queue: str | None, since: int, until: int) -> list[Minute]:
         with self._store.lock:
@@ -306,10 +315,10 @@ class MemoryEngine:
             return list(self._store.audit)[: -limit - 1 : -1]
 
     def subscribe(self, topics: Collection[str]) -> Subscription:
-        return self._bell.subscribe(topics, asyncio.get_running_loop())
+        return self._local_notifier.subscribe(topics, asyncio.get_running_loop())
 
-    async def ring(self, topics: Collection[str]) -> None:
-        self._bell.ring(topics)
+    async def notify(self, topics: Collection[str]) -> None:
+        self._local_notifier.notify(topics)
 
     async def check(self, *, full: bool = False) -> list[Finding]:
         return [Finding(Level.WARNING, "memory", self.durability)]

@@ -13,8 +13,8 @@ from dibs.core.moves import admit, buried, cancelled, replaced
 from dibs.core.states import ENDED, UNFINISHED, WAITING, Reason, State
 from dibs.core.task import NewTask, QueueState, TaskRecord
 from dibs.core.times import Instant
-from dibs.engines.deciding.scheduling import SCHEDULER
-from dibs.engines.memory.errands import recompute
+from dibs.engines.decisions.schedules import SCHEDULER
+from dibs.engines.memory.follow_ups import recompute
 from dibs.engines.memory.store import HeldKey, Store, Workflow, detached
 from dibs.engines.values import (
     ACCEPTED,

@@ -64,7 +64,7 @@ def settle_one(store: Store, settlement: Settlement, now: Instant) -> SettleOutc
             return SettleOutcome.ALREADY
         return refuse(store, settlement, now)
     assert record is not None
-    after, entry = settled(record, settlement, store.standing(record.queue), now)
+    after, entry = settled(record, settlement, store.settings_if_exists(record.queue), now)
     store.put(after, entry)
     if settlement.outcome is Outcome.RETRY and after.state is State.RETRYING:
         store.counters[after.queue][Counter.RETRIES] += 1
@@ -91,7 +91,7 @@ def rescue(store: Store, ended_by: Instant | None, not_after: Instant | None, no
         return Rescued(at=now, stalled=True)
     found: list[str] = []
     while len(found) < RESCUE_BATCH and (record := store.pop_expired(until)) is not None:
-        after, entry = lost(record, store.standing(record.queue), now)
+        after, entry = lost(record, store.settings_if_exists(record.queue), now)
         store.put(after, entry)
         store.counters[record.queue][Counter.LOSSES] += 1
         tell(store, record.queue, after.state)

@@ -22,7 +22,7 @@ from dibs.core.states import WAITING, State
 from dibs.core.task import HISTORY_LIMIT, HistoryEntry, QueueRecord, QueueState, TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.memory.edges import Edges
-from dibs.engines.memory.shelf import Entry, Shelf
+from dibs.engines.memory.pending_index import Entry, PendingIndex
 from dibs.engines.values import AuditEntry, ChoreRecord, Counter, Minute, NewWorkflow, Term, WorkerRecord
 
 __all__ = ["HeldKey", "Queue", "Store", "Workflow", "detached"]
@@ -32,7 +32,7 @@ class Queue(Struct):
     """One queue: its settings, its pending tasks, and what a change of settings left to be ranked again."""
 
     name: str
-    shelf: Shelf
+    pending_index: PendingIndex
     state: QueueState = QueueState.ACTIVE
     settings: QueueSettings = QueueSettings()
     stale: deque[str] = deque()
@@ -95,7 +95,7 @@ class Store:
     def queue(self, name: str) -> Queue:
         """The queue of this name, made now if there was none."""
         if name not in self.queues:
-            self.queues[name] = Queue(name, Shelf(name, self.tasks), stale=deque())
+            self.queues[name] = Queue(name, PendingIndex(name, self.tasks), stale=deque())
         return self.queues[name]
 
     def settings(self, name: str) -> QueueSettings:
@@ -103,7 +103,7 @@ class Store:
         queue = self.queues.get(name)
         return QueueSettings() if queue is None else queue.settings
 
-    def standing(self, name: str) -> QueueSettings | None:
+    def settings_if_exists(self, name: str) -> QueueSettings | None:
         """The settings of a queue that exists."""
         queue = self.queues.get(name)
         return None if queue is None else queue.settings
@@ -119,7 +119,7 @@ class Store:
             heappush(self.leases, (record.lease_expires_at or 0, record.id))
         elif record.state is State.PENDING:
             queue = self.queue(record.queue)
-            queue.shelf.add(record, queue.settings.per_partition is not None)
+            queue.pending_index.add(record, queue.settings.per_partition is not None)
         elif record.due_at is not None and record.state is not State.BLOCKED:
             heappush(self.due, (record.due_at, record.id))
         if record.rerank_at is not None and record.state is not State.RUNNING:
@@ -149,13 +149,13 @@ class Store:
         self.load[state, queue, Scope.TASK, record.name] += by
         if record.partition is not None:
             self.load[state, queue, Scope.PARTITION, record.partition] += by
-        shelf = self.queues[queue].shelf if queue in self.queues else None
-        if shelf is not None and state is State.PENDING:
-            shelf.count(record, by)
+        pending_index = self.queues[queue].pending_index if queue in self.queues else None
+        if pending_index is not None and state is State.PENDING:
+            pending_index.count(record, by)
             if by < 0:
-                shelf.leave(record)
-        elif shelf is not None and by < 0 and record.partition is not None:
-            shelf.open(record.partition)
+                pending_index.leave(record)
+        elif pending_index is not None and by < 0 and record.partition is not None:
+            pending_index.open(record.partition)
 
     def forget_run(self, task_id: str) -> None:
         """A task no longer runs, unless a newer record says that it does."""
@@ -165,13 +165,13 @@ class Store:
 
     def restock(self, queue: Queue) -> None:
         """Put a queue's pending tasks where its settings now want them."""
-        old, queue.shelf = queue.shelf, Shelf(queue.name, self.tasks)
-        queue.shelf.tags, queue.shelf.clock = old.tags, old.clock
-        queue.shelf.without_tokens = old.without_tokens
+        old, queue.pending_index = queue.pending_index, PendingIndex(queue.name, self.tasks)
+        queue.pending_index.virtual_times, queue.pending_index.clock = old.virtual_times, old.clock
+        queue.pending_index.without_tokens = old.without_tokens
         for record in self.tasks.values():
             if record.queue == queue.name and record.state is State.PENDING:
-                queue.shelf.count(record, +1)
-                queue.shelf.add(record, queue.settings.per_partition is not None)
+                queue.pending_index.count(record, +1)
+                queue.pending_index.add(record, queue.settings.per_partition is not None)
 
     def next_due(self) -> Instant | None:
         """When the next waiting task falls due."""

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dibs.core.states import WAITING, State
 from dibs.core.task import TaskRecord
 from dibs.core.times import Instant
-from dibs.engines.memory.edges import Errand, What
-from dibs.engines.memory.errands import is_replayable
+from dibs.engines.memory.edges import FollowUp, FollowUpKind
+from dibs.engines.memory.follow_ups import is_replayable
 from dibs.engines.memory.store import Store, Workflow
 from dibs.engines.values import Changed, WorkflowRecord
 
@@ -45,24 +45,24 @@ def cancel_workflow(store: Store, workflow_id: str, note: str, actor: str, now: 
     def wanted(record: TaskRecord) -> bool:
         return record.state in WAITING or (record.state is State.RUNNING and record.cancel_reason is None)
 
-    errand = Errand(What.CANCEL, workflow_id, note=note, actor=actor)
-    return begin(store, errand, wanted, "cancel workflow", now)
+    follow_up = FollowUp(FollowUpKind.CANCEL, workflow_id, note=note, actor=actor)
+    return begin(store, follow_up, wanted, "cancel workflow", now)
 
 
 def replay_workflow(store: Store, workflow_id: str, actor: str, now: Instant) -> Changed:
-    return begin(store, Errand(What.REPLAY, workflow_id, actor=actor), is_replayable, "replay workflow", now)
+    return begin(store, FollowUp(FollowUpKind.REPLAY, workflow_id, actor=actor), is_replayable, "replay workflow", now)
 
 
-def begin(store: Store, errand: Errand, wanted: Callable[[TaskRecord], bool], act: str, now: Instant) -> Changed:
+def begin(store: Store, follow_up: FollowUp, wanted: Callable[[TaskRecord], bool], act: str, now: Instant) -> Changed:
     """Note an errand about the members of a workflow, if it concerns any of them."""
-    workflow = store.workflows.get(errand.id)
+    workflow = store.workflows.get(follow_up.id)
     if workflow is None:
         return Changed.UNKNOWN
     if not any(wanted(record) for record in members_of(store, workflow)):
         return Changed.UNCHANGED
     workflow.members.sort()
-    store.edges.errands.append(errand)
-    store.remember(errand.actor, act, errand.id, errand.note, now)
+    store.edges.follow_ups.append(follow_up)
+    store.remember(follow_up.actor, act, follow_up.id, follow_up.note, now)
     return Changed.DONE
 
 

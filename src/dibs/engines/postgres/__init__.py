@@ -3,7 +3,7 @@
 `engine` is the async face; the verbs are coroutines on a `Transaction`, one module per concern (`enqueueing`,
 `claiming`, `settling`, `waiting`, `workflows`, `admin`, `reading`, `queueing`, `working`, `housekeeping`,
 `scheduling`, `care`). They read and write; what is not this engine's own to decide is decided in
-`dibs.engines.deciding`. Statements are files in `sql/`; what one statement can't do right is a function in
+`dibs.engines.decisions`. Statements are files in `sql/`; what one statement can't do right is a function in
 `functions/`; the layout is the sum of `migrations/`. Invariants:
 
 - The hot verbs (enqueue, claim, complete, extend) are one round trip. All else locks the rows it changes in order of
@@ -14,7 +14,7 @@
 - Counts are appended with every move and folded by a chore; nothing counts by scanning, no row is hot.
 """
 
-from dibs.engines.postgres.address import from_url
 from dibs.engines.postgres.engine import PostgresEngine
+from dibs.engines.postgres.url import from_url
 
 __all__ = ["PostgresEngine", "from_url"]

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from dibs.core.states import State
 from dibs.core.task import Edit
-from dibs.engines.deciding.admin import PurgeRow, cancel_all, done, edit_one, purge_all, replay_one, target
-from dibs.engines.deciding.encoding import to_json
-from dibs.engines.deciding.records import Place
+from dibs.engines.decisions.admin import PurgeRow, cancel_all, edit_one, ids_done, purge_all, replay_one, target
+from dibs.engines.decisions.encoding import to_json
+from dibs.engines.decisions.records import Place
+from dibs.engines.postgres.dependencies import inherit_again
 from dibs.engines.postgres.records import Records
 from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.transaction import Transaction
-from dibs.engines.postgres.waiting import inherit_anew
 from dibs.engines.values import CancelOutcome, Changed
 
 __all__ = ["cancel", "edit", "purge", "replay"]
@@ -35,7 +35,7 @@ async def edit(transaction: Transaction, edits: Sequence[Edit], actor: str) -> l
     await records.load(ids)
     answers = [edit_one(transaction, records, each, actor) for each in edits]
     await records.flush()
-    await remember(transaction, actor, "edit", done(ids, answers), "")
+    await remember(transaction, actor, "edit", ids_done(ids, answers), "")
     return answers
 
 
@@ -46,8 +46,8 @@ async def replay(
     await records.load(ids)
     answers = [replay_one(transaction, records, task_id, queue, reset, actor) for task_id in ids]
     await records.flush()
-    await inherit_anew(transaction, done(ids, answers))
-    await remember(transaction, actor, "replay", done(ids, answers), queue or "")
+    await inherit_again(transaction, ids_done(ids, answers))
+    await remember(transaction, actor, "replay", ids_done(ids, answers), queue or "")
     return answers
 
 
@@ -62,15 +62,15 @@ async def purge(transaction: Transaction, ids: Sequence[str], actor: str) -> lis
     if holders:
         keys = sorted((queue, to_json(key), held) for queue, key, held in holders)
         await transaction.write("purge_keys", *columns(keys, 3))
-    await remember(transaction, actor, "purge", done(ids, answers), "")
+    await remember(transaction, actor, "purge", ids_done(ids, answers), "")
     return answers
 
 
 async def purge_unreadable(transaction: Transaction, ids: list[str]) -> dict[str, Changed]:
     """Delete rows that can't be read, unless somebody who can may be running them. Counts follow as far as is known."""
     answers = {}
-    for task_id, place, state, stream, *others in await transaction.rows("purge_row", ids):
-        known = stream if stream in transaction.catalog.streams else None
+    for task_id, place, state, track, *others in await transaction.rows("purge_row", ids):
+        known = track if track in transaction.catalog.tracks else None
         left = PurgeRow(str(task_id), Place(place), state, known, *others)
         if left.may_go(transaction.now):
             await delete(transaction, left)
@@ -87,14 +87,14 @@ async def delete(transaction: Transaction, left: PurgeRow) -> None:
         await transaction.write(f"delete_{left.place}", [left.id])
     await transaction.write("delete_history", [left.id])
     await transaction.write("purge_keys_of", left.id)
-    if left.stream is not None and left.state == State.PENDING:
-        transaction.count_pending(left.stream, left.share, -1)
-    elif left.stream is not None and isinstance(left.state, str) and left.state in STATES:
+    if left.track is not None and left.state == State.PENDING:
+        transaction.count_pending(left.track, left.share, -1)
+    elif left.track is not None and isinstance(left.state, str) and left.state in STATES:
         day = left.day if left.place is Place.FINISHED else 0
-        transaction.count(State(left.state), left.stream, -1, day)
-    if left.stream is not None and left.partition is not None:
-        transaction.touch(transaction.catalog.stream(left.stream).queue, left.partition)
-    transaction.errands.extend(left.errands())
+        transaction.count(State(left.state), left.track, -1, day)
+    if left.track is not None and left.partition is not None:
+        transaction.mark_changed(transaction.catalog.track(left.track).queue, left.partition)
+    transaction.follow_ups.extend(left.follow_ups())
     transaction.aside.forget([left.id])
 
 

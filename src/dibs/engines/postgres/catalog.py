@@ -19,14 +19,14 @@ from dibs.core.task import NewTask, QueueState, TaskRecord
 from dibs.engines.postgres.pool import Connection
 from dibs.engines.unreadable import UNREADABLE, UnreadableRows, problem_of
 
-__all__ = ["MIXED", "Catalog", "Missing", "Queue", "Stale", "Stream", "StreamKey", "band_of", "band_of_record"]
+__all__ = ["MIXED", "Catalog", "Missing", "Queue", "Stale", "Track", "TrackKey", "band_of", "band_of_record"]
 
 FIRST_EPOCH = 1
 BANDS = frozenset({30, 50, 70, 90})
 """The priorities that have names: tasks of each come in the order of their ranks, so they have streams of their own."""
 MIXED = -1
 
-StreamKey = tuple[str, str, tuple[str, ...], int, int, bool, int]
+TrackKey = tuple[str, str, tuple[str, ...], int, int, bool, int]
 """Queue, name, requires, lane, epoch, fair, band."""
 
 
@@ -44,7 +44,7 @@ class Queue(Struct, frozen=True):
         return self.settings.per_partition is not None or self.settings.fair
 
 
-class Stream(Struct, frozen=True):
+class Track(Struct, frozen=True):
     """A stream's row: tasks of one kind in one lane of one queue, ranked under one epoch. `fair`: by their tenants."""
 
     number: int
@@ -61,18 +61,18 @@ class Stream(Struct, frozen=True):
 class Stale(Exception):  # not an error: the transaction is repeated with what is known then
     """The store has queues or streams that this copy does not know; `streams` are some of which there are tasks."""
 
-    def __init__(self, *streams: int) -> None:
-        super().__init__(*streams)
-        self.streams = streams
+    def __init__(self, *tracks: int) -> None:
+        super().__init__(*tracks)
+        self.tracks = tracks
 
 
 class Missing(Exception):
     """A queue or streams have to be made before the transaction is repeated."""
 
-    def __init__(self, queues: list[str], streams: list[StreamKey]) -> None:
-        super().__init__(queues, streams)
+    def __init__(self, queues: list[str], tracks: list[TrackKey]) -> None:
+        super().__init__(queues, tracks)
         self.queues = queues
-        self.streams = streams
+        self.tracks = tracks
 
 
 def band_of(new: NewTask, lane: int) -> int:
@@ -99,9 +99,9 @@ class Catalog:
         self.queues: dict[str, Queue] = {}
         self.unreadable: dict[str, str] = {}
         """Queues whose settings can't be read, and what is wrong with them."""
-        self.streams: dict[int, Stream] = {}
-        self.by_queue: dict[str, list[Stream]] = defaultdict(list)
-        self.numbers: dict[StreamKey, int] = {}
+        self.tracks: dict[int, Track] = {}
+        self.by_queue: dict[str, list[Track]] = defaultdict(list)
+        self.numbers: dict[TrackKey, int] = {}
         self.rankings: dict[tuple[str, int], Ranking] = {}
         self.guarded: list[str] = []
 
@@ -116,34 +116,34 @@ class Catalog:
                 found.unreadable[name] = problem_of(error)
                 aside.log_once("queue", name, found.unreadable[name])
         for number, queue, name, requires, lane, epoch, fair, band, retired in row["streams"] or ():
-            found.add(Stream(number, queue, name, tuple(requires), lane, epoch, fair, band, retired))
+            found.add(Track(number, queue, name, tuple(requires), lane, epoch, fair, band, retired))
         guarded = {queue.name for queue in found.queues.values() if queue.is_guarded}
-        guarded |= {stream.queue for stream in found.streams.values() if stream.fair and not stream.retired}
+        guarded |= {track.queue for track in found.tracks.values() if track.fair and not track.retired}
         found.guarded = sorted(guarded)
         return found
 
-    def add(self, stream: Stream) -> None:
-        self.streams[stream.number] = stream
-        self.by_queue[stream.queue].append(stream)
-        if not stream.retired:  # one that is needed again is brought back as if it were missing
-            key = (stream.queue, stream.name, stream.requires, stream.lane, stream.epoch, stream.fair, stream.band)
-            self.numbers[key] = stream.number
+    def add(self, track: Track) -> None:
+        self.tracks[track.number] = track
+        self.by_queue[track.queue].append(track)
+        if not track.retired:  # one that is needed again is brought back as if it were missing
+            key = (track.queue, track.name, track.requires, track.lane, track.epoch, track.fair, track.band)
+            self.numbers[key] = track.number
 
-    def stream(self, number: int) -> Stream:
-        found = self.streams.get(number)
+    def track(self, number: int) -> Track:
+        found = self.tracks.get(number)
         if found is None:
-            if number in self.aside.streams:
+            if number in self.aside.tracks:
                 raise LookupError(f"it is in stream {number}, which is not there")
             raise Stale(number)
         return found
 
     def expect(self, numbers: Iterable[int]) -> None:
         """`Stale` if some of these streams may only be new, so that all of them are looked for at once."""
-        unknown = set(numbers) - self.streams.keys() - self.aside.streams
+        unknown = set(numbers) - self.tracks.keys() - self.aside.tracks
         if unknown:
             raise Stale(*sorted(unknown))
 
-    def of_queue(self, queue: str) -> list[Stream]:
+    def of_queue(self, queue: str) -> list[Track]:
         """The streams of a queue, retired ones included."""
         return self.by_queue.get(queue, [])
 
@@ -160,7 +160,7 @@ class Catalog:
         queue = self.queues.get(name)
         return NO_QUEUE if queue is None else queue.settings
 
-    def standing(self, name: str) -> QueueSettings | None:
+    def settings_if_exists(self, name: str) -> QueueSettings | None:
         """The settings of a queue that exists."""
         queue = self.queues.get(name)
         return None if queue is None else queue.settings
@@ -169,6 +169,6 @@ class Catalog:
         queue = self.queues.get(name)
         return FIRST_EPOCH if queue is None else queue.epoch
 
-    def is_stale(self, stream: Stream) -> bool:
+    def is_stale(self, track: Track) -> bool:
         """Whether waiting tasks of this stream are ranked by earlier settings."""
-        return stream.epoch != self.epoch(stream.queue)
+        return track.epoch != self.epoch(track.queue)

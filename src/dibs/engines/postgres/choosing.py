@@ -11,19 +11,19 @@ from heapq import heapify, heappop, heappush, heapreplace
 
 from msgspec import Struct
 
-from dibs.core.fairness import next_tag, start_tag
+from dibs.core.fairness import next_virtual_time, start_virtual_time
 from dibs.core.limits import Scope
 from dibs.core.priority import effective, merge_key
 from dibs.core.times import Instant
-from dibs.engines.deciding.rooms import Room, Whose
-from dibs.engines.postgres.catalog import Queue, Stream
-from dibs.engines.postgres.pages import Head, Pages, Short
-from dibs.engines.postgres.rooms import Rooms
+from dibs.engines.decisions.headroom import Headroom, Whose
+from dibs.engines.postgres.catalog import Queue, Track
+from dibs.engines.postgres.head_pages import Head, NeedMore, Pages
+from dibs.engines.postgres.headroom import Headrooms
 from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.values import ClaimRequest
 
-__all__ = ["Chosen", "Front", "Lane", "choose", "in_claim_order"]
+__all__ = ["Chosen", "Lane", "QueueCursor", "choose", "in_claim_order"]
 
 
 class Chosen(Struct, frozen=True):
@@ -31,7 +31,7 @@ class Chosen(Struct, frozen=True):
 
     head: Head
     share: str
-    rooms: list[tuple[Whose, Room]]
+    headrooms: list[tuple[Whose, Headroom]]
 
 
 class Lane:
@@ -73,43 +73,49 @@ class Lane:
             heapreplace(self.heap, (following, number, source))
 
 
-class Front:
+class QueueCursor:
     """The next task of one queue for one worker: from the share whose turn it is, among those that have something."""
 
-    def __init__(self, pages: Pages, queue: Queue, order: int, streams: list[Stream], rooms: Rooms | None) -> None:
+    def __init__(
+        self, pages: Pages, queue: Queue, order: int, tracks: list[Track], headrooms: Headrooms | None
+    ) -> None:
         self.pages = pages
         self.queue = queue
         self.order = order
-        self.streams = streams
-        self.names = {stream.number: stream.name for stream in streams}
-        self.rooms = rooms
+        self.tracks = tracks
+        self.names = {track.number: track.name for track in tracks}
+        self.headrooms = headrooms
         self.lanes: dict[str, list[Lane]] = {}
         self.taken: set[str] = set()
         self.groups: set[tuple[int, str, str | None]] = set()
-        self.in_vain: dict[str, None] = {}
+        self.blocked: dict[str, None] = {}
         self.served: dict[str, int] = {}
         turns = pages.turns.get(queue.name)
         self.turns = turns
         self.clock = turns.clock if turns is not None else 0
-        self.tags = {share: tag for tag, share in turns.tags} if turns is not None else {}
-        if turns is None or any(not stream.fair for stream in streams):
-            self.tags.setdefault("", 0)
-        self.heap = [(start_tag(self.clock, tag), share) for share, tag in self.tags.items()]
+        self.virtual_times = (
+            {share: virtual_time for virtual_time, share in turns.virtual_times} if turns is not None else {}
+        )
+        if turns is None or any(not track.fair for track in tracks):
+            self.virtual_times.setdefault("", 0)
+        self.heap = [
+            (start_virtual_time(self.clock, virtual_time), share) for share, virtual_time in self.virtual_times.items()
+        ]
         heapify(self.heap)
 
     def next_share(self) -> str | None:
         """The share whose turn it is."""
         while self.heap:
             recorded, share = self.heap[0]
-            start = start_tag(self.clock, self.tags[share])
+            start = start_virtual_time(self.clock, self.virtual_times[share])
             if start != recorded:
                 heapreplace(self.heap, (start, share))
             elif self.turns is not None and not self.turns.is_known(start, share, self.clock):
-                raise Short(queue=self.queue.name)
+                raise NeedMore(queue=self.queue.name)
             else:
                 return share
         if self.turns is not None and not self.turns.is_complete:
-            raise Short(queue=self.queue.name)
+            raise NeedMore(queue=self.queue.name)
         return None
 
     def lane(self, now: Instant) -> Lane | None:
@@ -125,53 +131,53 @@ class Front:
 
     def open_lanes(self, share: str) -> list[Lane]:
         by_number: dict[int, list[Iterator[Head]]] = {}
-        for stream in self.streams:
-            if stream.fair or share == "":
-                source = self.pages.of((stream.number, share, None))
-                by_number.setdefault(stream.lane, []).append(source)
+        for track in self.tracks:
+            if track.fair or share == "":
+                source = self.pages.of((track.number, share, None))
+                by_number.setdefault(track.lane, []).append(source)
         return [Lane(self.queue, number, self.order, sources) for number, sources in sorted(by_number.items())]
 
     def goes_on(self, lane: Lane) -> bool:
         """Bring a task to the front that may start; False if there is none."""
         while lane.heap:
-            if self.rooms is None or self.may_start(lane.head):
+            if self.headrooms is None or self.may_start(lane.head):
                 return True
             lane.advance()
         return False
 
     def may_start(self, head: Head) -> bool:
         """Whether the name and the partition of a task have room."""
-        assert self.rooms is not None
+        assert self.headrooms is not None
         if head.id in self.taken:
             return False
-        if self.rooms.is_full(self.queue, Scope.TASK, self.names[head.stream]):
+        if self.headrooms.is_full(self.queue, Scope.TASK, self.names[head.track]):
             return False
-        if head.partition is not None and self.rooms.is_full(self.queue, Scope.PARTITION, head.partition):
-            self.in_vain[head.partition] = None
+        if head.partition is not None and self.headrooms.is_full(self.queue, Scope.PARTITION, head.partition):
+            self.blocked[head.partition] = None
             return False
         return True
 
     def take(self, lane: Lane) -> Chosen:
         """Give the foremost task of a lane, and go on to the next."""
         head, share = lane.head, self.heap[0][1]
-        counted: list[tuple[Whose, Room]] = []
-        if self.rooms is not None:
-            counted = self.rooms.take(self.queue, self.names[head.stream], head.partition)
+        counted: list[tuple[Whose, Headroom]] = []
+        if self.headrooms is not None:
+            counted = self.headrooms.take(self.queue, self.names[head.track], head.partition)
             self.follow(lane, head, share)
         lane.advance()
         if self.queue.settings.fair:
-            self.clock = start_tag(self.clock, self.tags[share])
-            self.tags[share] = self.served[share] = next_tag(self.queue.settings, share, self.clock)
+            self.clock = start_virtual_time(self.clock, self.virtual_times[share])
+            self.virtual_times[share] = self.served[share] = next_virtual_time(self.queue.settings, share, self.clock)
         return Chosen(head, share, counted)
 
     def follow(self, lane: Lane, head: Head, share: str) -> None:
         """If the partition of a task that is given has room left, the ones behind it may start too."""
-        assert self.rooms is not None
+        assert self.headrooms is not None
         if head.partition is None or self.queue.settings.per_partition is None:
             return
         self.taken.add(head.id)
-        group = (head.stream, share, head.partition)
-        if group not in self.groups and not self.rooms.is_full(self.queue, Scope.PARTITION, head.partition):
+        group = (head.track, share, head.partition)
+        if group not in self.groups and not self.headrooms.is_full(self.queue, Scope.PARTITION, head.partition):
             self.groups.add(group)
             lane.add(self.pages.of(group, head))
 
@@ -183,15 +189,15 @@ class Front:
         """Write what has been found out on the way."""
         transaction = self.pages.snapshot
         assert isinstance(transaction, Transaction)
-        for partition in self.in_vain:
-            transaction.touch(self.queue.name, partition)
+        for partition in self.blocked:
+            transaction.mark_changed(self.queue.name, partition)
         if self.served:
             await transaction.write("save_clock", self.queue.name, self.clock)
-            tags = [(self.queue.name, share, tag) for share, tag in self.served.items()]
-            await transaction.write("save_tags", *columns(tags, 3))
+            virtual_times = [(self.queue.name, share, virtual_time) for share, virtual_time in self.served.items()]
+            await transaction.write("save_tags", *columns(virtual_times, 3))
 
 
-def choose(fronts: list[Front], request: ClaimRequest, rooms: Rooms, now: Instant) -> list[Chosen]:
+def choose(fronts: list[QueueCursor], request: ClaimRequest, headrooms: Headrooms, now: Instant) -> list[Chosen]:
     """The tasks to give, most urgent first."""
     below = [0] * len(request.floors)
     chosen: list[Chosen] = []
@@ -203,7 +209,7 @@ def choose(fronts: list[Front], request: ClaimRequest, rooms: Rooms, now: Instan
         lane, front = min(found, key=lambda each: each[0].key(now, request.in_order))
         under = [i for i, floor in enumerate(request.floors) if lane.effective(now) < floor.effective]
         limited = front.queue.settings.limits_starts
-        if rooms.is_full(front.queue, Scope.QUEUE, "") or (limited and len(chosen) >= request.limit):
+        if headrooms.is_full(front.queue, Scope.QUEUE, "") or (limited and len(chosen) >= request.limit):
             fronts.remove(front)
         elif any(below[i] >= request.floors[i].below for i in under):
             front.end(lane)
@@ -214,7 +220,7 @@ def choose(fronts: list[Front], request: ClaimRequest, rooms: Rooms, now: Instan
     return chosen
 
 
-def in_claim_order(front: Front, now: Instant) -> Iterator[Head]:
+def in_claim_order(front: QueueCursor, now: Instant) -> Iterator[Head]:
     """Pending tasks of a queue as claims would give them if nothing else limited them."""
     while (lane := front.lane(now)) is not None:
         yield front.take(lane).head

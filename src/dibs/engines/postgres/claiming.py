@@ -15,24 +15,24 @@ from dibs.core.lease import EXPIRE_BATCH, LONGEST_RUN, PROMOTE_BATCH
 from dibs.core.moves import expired
 from dibs.core.priority import scale
 from dibs.core.times import SECOND, Duration, Instant
-from dibs.engines.deciding.encoding import to_json
-from dibs.engines.postgres.aftermath import resume
-from dibs.engines.postgres.catalog import Stale, Stream
-from dibs.engines.postgres.cursors import BEGINNING, LAG, Cursors, Window
-from dibs.engines.postgres.gating import let_forward
-from dibs.engines.postgres.looking import arrivals
-from dibs.engines.postgres.records import Records
-from dibs.engines.postgres.serving import (
+from dibs.engines.decisions.encoding import to_json
+from dibs.engines.postgres.catalog import Stale, Track
+from dibs.engines.postgres.claim_limited import (
     MOMENT,
-    Care,
+    NeedsUpkeep,
     Unread,
     given_before,
     is_chosen_from,
     leased_tasks,
     serve,
     served_queues,
-    streams_for,
+    tracks_for,
 )
+from dibs.engines.postgres.floor_probe import arrivals
+from dibs.engines.postgres.follow_ups import resume
+from dibs.engines.postgres.partitions import promote_heads
+from dibs.engines.postgres.read_floors import LAG, START, ReadFloors, Window
+from dibs.engines.postgres.records import Records
 from dibs.engines.postgres.store import NOTHING, ONCE, TASKS, Store
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.unreadable import MAX_ROWS
@@ -85,7 +85,7 @@ async def claim_readable(store: Store, request: ClaimRequest, now: Instant | Non
     """`Unread` if all that was chosen can't be read."""
     try:
         return await store.persist(lambda: claim_once(store, request, now, False), ONCE)
-    except Care:
+    except NeedsUpkeep:
         more = await store.write(bring_up_to_date, now, TASKS, window_for(store, now).bounds[0])
         found = await store.persist(lambda: claim_once(store, request, now, True), ONCE)
         if more:
@@ -93,31 +93,31 @@ async def claim_readable(store: Store, request: ClaimRequest, now: Instant | Non
         return Claimed(found.tasks, MOMENT) if found.next_due_in == 0 else found
 
 
-async def claim_once(store: Store, request: ClaimRequest, now: Instant | None, careless: bool) -> Claimed:
+async def claim_once(store: Store, request: ClaimRequest, now: Instant | None, skip_upkeep: bool) -> Claimed:
     """`Care` if something has to be done first, unless it is known to have been done (`careless`)."""
     queues = served_queues(store.catalog, request)
     if request.floors or any(is_chosen_from(store.catalog, queue) for _, queue in queues):
-        found = await store.write(serve, now, ONCE, request, careless, window_for(store, now), now)
+        found = await store.write(serve, now, ONCE, request, skip_upkeep, window_for(store, now), now)
         if now is None:
-            store.lookout.look(store.catalog)
+            store.floor_probe.look(store.catalog)
         return found
-    return await claim_plainly(store, request, now, careless)
+    return await claim_plainly(store, request, now, skip_upkeep)
 
 
-async def claim_plainly(store: Store, request: ClaimRequest, now: Instant | None, careless: bool) -> Claimed:
+async def claim_plainly(store: Store, request: ClaimRequest, now: Instant | None, skip_upkeep: bool) -> Claimed:
     """One statement. `Stale` if it was asked with what is no longer so."""
     catalog = store.catalog
     lines = [
-        (stream, order, scale(queue.settings, stream.lane))
+        (track, order, scale(queue.settings, track.lane))
         for order, queue in served_queues(catalog, request)
-        for stream in streams_for(catalog, queue, request)
+        for track in tracks_for(catalog, queue, request)
     ]
-    streams = [line[0] for line in lines]
+    tracks = [line[0] for line in lines]
     wanted = request.limit + request.prefetch
-    cursors = store.lookout.cursors if now is None else Cursors()
+    cursors = store.floor_probe.cursors if now is None else ReadFloors()
     window = window_for(store, now)
-    numbers = [stream.number for stream in streams]
-    lows, bounds, at = cursors.lows(streams), window.bounds, time.monotonic()
+    numbers = [track.number for track in tracks]
+    lows, bounds, at = cursors.lows(tracks), window.bounds, time.monotonic()
     began = dict(zip(numbers, lows, strict=True))
     try:
         rows = await store.rows_once(
@@ -130,34 +130,34 @@ async def claim_plainly(store: Store, request: ClaimRequest, now: Instant | None
             wanted,
             numbers,
             [line[1] for line in lines],
-            [stream.lane for stream in streams],
+            [track.lane for track in tracks],
             [line[2] for line in lines],
             lows,
             request.in_order,
-            careless,
+            skip_upkeep,
             *bounds,
             to_json(store.aside.tasks),
-            list(store.aside.errands),
+            list(store.aside.follow_ups),
         )
     except StoreBusy as error:
         if now is None and isinstance(error.__cause__, QueryCanceledError):
-            await begin_later(store, streams, began, bounds[0], at)
+            await begin_later(store, tracks, began, bounds[0], at)
         raise
     last = rows.pop()
     if last["status"] == "stale":
         raise Stale
     if last["status"] == "care":
-        raise Care
+        raise NeedsUpkeep
     instant: Instant = last["now"]
     next_at: Instant | None = last["next_at"]
     window.learn(bounds[0], instant, last["looked"], due=next_at is not None and next_at <= instant)
     if wanted > 0:
         cursors.claimed(max(0, last["took"] - EACH * len(rows)))  # what was given had to be read and locked anyway
     if wanted > 0 and cursors.is_slow:
-        cursors.know(streams)
+        cursors.know(tracks)
         cursors.raise_to({row["stream"]: row["rank"] - LAG for row in rows}, began)
     if now is None:
-        store.lookout.look(catalog)
+        store.floor_probe.look(catalog)
     tasks, unreadable = leased_tasks(rows, catalog, instant)
     if unreadable:
         await store.rows("unlease", [row["id"] for row in unreadable], [row["lease"] for row in unreadable])
@@ -167,27 +167,27 @@ async def claim_plainly(store: Store, request: ClaimRequest, now: Instant | None
     return Claimed(tasks, None if next_at is None else max(0, next_at - instant))
 
 
-async def begin_later(store: Store, streams: list[Stream], began: Mapping[int, int], low: Instant, at: float) -> None:
+async def begin_later(store: Store, tracks: list[Track], began: Mapping[int, int], low: Instant, at: float) -> None:
     """A claim was too slow to end: what it read from the beginning, the next ones begin with what arrives now.
 
     `began`, `low`: where it began to read the streams, and what falls due. `at`: when. Looks see to what is passed
     over.
     """
-    cursors, window = store.lookout.cursors, store.lookout.window
+    cursors, window = store.floor_probe.cursors, store.floor_probe.window
     ((_, instant),) = await store.rows("look", None)
     took = round((time.monotonic() - at) * SECOND)
-    if low == BEGINNING:
+    if low == START:
         window.learn(low, instant, took, due=False)
     cursors.claimed(took)
-    cursors.know(streams)
-    ranks = arrivals(store.catalog, streams, window)
-    cursors.raise_to({stream: rank for stream, rank in ranks.items() if began[stream] == BEGINNING}, began)
-    store.lookout.look(store.catalog)
+    cursors.know(tracks)
+    ranks = arrivals(store.catalog, tracks, window)
+    cursors.raise_to({track: rank for track, rank in ranks.items() if began[track] == START}, began)
+    store.floor_probe.look(store.catalog)
 
 
 def window_for(store: Store, now: Instant | None) -> Window:
     """Whoever gives the instant himself gets everything in its exact order, whatever it takes."""
-    return store.lookout.window if now is None else Window()
+    return store.floor_probe.window if now is None else Window()
 
 
 async def bring_up_to_date(transaction: Transaction, low: Instant) -> bool:
@@ -198,18 +198,18 @@ async def bring_up_to_date(transaction: Transaction, low: Instant) -> bool:
     records = Records(transaction)
     passed = transaction.passed_over
     late = await transaction.rows("too_late", transaction.now, EXPIRE_BATCH, low, passed)
-    for record in records.see(late):
+    for record in records.adopt(late):
         after, entry = expired(record, transaction.now)
         records.put(after, entry)
         transaction.tell(record.queue, after.state)
     await records.flush()
     records = Records(transaction)
     due = await transaction.rows("due_guarded", transaction.now, PROMOTE_BATCH, low, passed)
-    for record in records.see(due):
+    for record in records.adopt(due):
         records.promote(record)
     await records.flush()
     promoted = await transaction.value("promote", transaction.now, PROMOTE_BATCH, low)
     errands_left = await resume(transaction)
     if transaction.partitions:
-        await let_forward(transaction)
+        await promote_heads(transaction)
     return errands_left or len(late) == EXPIRE_BATCH or PROMOTE_BATCH in (len(due), promoted)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dibs.core.limits import LimitState
-from dibs.core.schedules import Rhythm, ScheduleRecord
+from dibs.core.schedules import Recurrence, ScheduleRecord
 from dibs.core.settings import QueueSettings
 from dibs.core.states import State
 from dibs.core.task import (
@@ -26,22 +26,22 @@ from dibs.core.times import Instant
 from dibs.engines.base import Engine, Joined, Subscription
 from dibs.engines.postgres import (
     admin,
-    care,
+    chores,
     claiming,
-    entry,
-    housekeeping,
-    pooling,
-    queueing,
+    dependencies,
+    doctor,
+    enqueue_fast,
+    headroom,
+    pgbouncer,
+    queues,
     reading,
-    rooms,
-    scheduling,
+    schedules,
     searching,
     settling,
-    waiting,
+    workers,
     workflows,
-    working,
 )
-from dibs.engines.postgres.faults import DRIVER_ERRORS, translation
+from dibs.engines.postgres.errors import DRIVER_ERRORS, translation
 from dibs.engines.postgres.joining import Joiner
 from dibs.engines.postgres.layout import pending_migrations, pending_script
 from dibs.engines.postgres.pool import Address, Pool
@@ -88,8 +88,8 @@ class PostgresEngine:
     """Tasks in a schema of a PostgreSQL database."""
 
     features = frozenset({Feature.DURABLE, Feature.SHARED, Feature.LEAD, Feature.TRANSACTIONS, Feature.PRESENCE})
-    durability = care.DURABILITY
-    chore_names = tuple(housekeeping.CHORES)
+    durability = doctor.DURABILITY
+    chore_names = tuple(chores.CHORES)
 
     def __init__(self, address: Address, aside: UnreadableRows | None = None) -> None:
         self.address = address
@@ -148,7 +148,7 @@ class PostgresEngine:
         workflow: NewWorkflow | None = None,
         now: Instant | None = None,
     ) -> list[EnqueueAnswer]:
-        return await entry.enqueue(self._opened(), tasks, atomic, workflow, now)
+        return await enqueue_fast.enqueue(self._opened(), tasks, atomic, workflow, now)
 
     def enqueue_now(self, task: NewTask, *, now: Instant | None = None) -> EnqueueAnswer:
         raise UsageError("the PostgreSQL engine can't enqueue without its event loop.")
@@ -214,34 +214,41 @@ class PostgresEngine:
         return await self._opened().write(workflows.replay_workflow, now, TASKS, workflow_id, actor)
 
     async def needs(self, ids: Sequence[str]) -> list[list[Need]]:
-        return await self._opened().read(waiting.needs, None, ids)
+        return await self._opened().read(dependencies.needs, None, ids)
 
     async def followers(self, task_id: str, limit: int = 100) -> list[str]:
-        return await self._opened().read(waiting.followers, None, task_id, limit)
+        return await self._opened().read(dependencies.followers, None, task_id, limit)
 
     # Schedules.
 
     async def schedules(self) -> list[ScheduleRecord]:
-        return await self._opened().read(scheduling.schedules, None)
+        return await self._opened().read(schedules.schedules, None)
 
     async def set_schedule(
-        self, name: str, rhythm: Rhythm, task: NewTask, *, declared: bool, actor: str = "", now: Instant | None = None
+        self,
+        name: str,
+        recurrence: Recurrence,
+        task: NewTask,
+        *,
+        declared: bool,
+        actor: str = "",
+        now: Instant | None = None,
     ) -> Changed:
-        return await self._opened().write(scheduling.set_schedule, now, NOTHING, name, rhythm, task, declared, actor)
+        return await self._opened().write(schedules.set_schedule, now, NOTHING, name, recurrence, task, declared, actor)
 
     async def pause_schedule(self, name: str, paused: bool, *, actor: str = "", now: Instant | None = None) -> Changed:
-        return await self._opened().write(scheduling.pause_schedule, now, NOTHING, name, paused, actor)
+        return await self._opened().write(schedules.pause_schedule, now, NOTHING, name, paused, actor)
 
     async def delete_schedule(self, name: str, *, actor: str = "", now: Instant | None = None) -> Changed:
-        return await self._opened().write(scheduling.delete_schedule, now, NOTHING, name, actor)
+        return await self._opened().write(schedules.delete_schedule, now, NOTHING, name, actor)
 
     async def fire(self, *, now: Instant | None = None) -> Fired:
-        return await self._opened().write(scheduling.fire, now, TASKS)
+        return await self._opened().write(schedules.fire, now, TASKS)
 
     # Limits and shares.
 
     async def limits(self, task_id: str, *, now: Instant | None = None) -> list[LimitState]:
-        return await self._opened().read(rooms.limits, now, task_id)
+        return await self._opened().read(headroom.limits, now, task_id)
 
     async def tenants(self, queue: str, limit: int = 100) -> list[TenantRecord]:
         return await self._opened().consult(reading.tenants, None, queue, limit)
@@ -249,7 +256,7 @@ class PostgresEngine:
     # Reading.
 
     async def get(self, ids: Sequence[str]) -> list[TaskRecord | UnreadableTask | None]:
-        return await entry.get(self._opened(), ids)
+        return await enqueue_fast.get(self._opened(), ids)
 
     async def history(self, task_id: str) -> list[HistoryEntry]:
         return await self._opened().read(reading.history, None, task_id)
@@ -271,7 +278,7 @@ class PostgresEngine:
         found = await store.read(reading.counts, None)
         if await store.read(reading.has_long_tail, None):  # nobody leads, it seems
             with suppress(StoreError):  # on a server that is read-only, say: the answer is as good
-                await store.write(housekeeping.fold_counts, None, NOTHING)
+                await store.write(chores.fold_counts, None, NOTHING)
         return found
 
     async def counters(self) -> dict[str, dict[Counter, int]]:
@@ -283,61 +290,61 @@ class PostgresEngine:
     # Queues.
 
     async def queues(self) -> list[QueueRecord]:
-        return await self._opened().read(queueing.queues, None)
+        return await self._opened().read(queues.queues, None)
 
     async def set_queue(
         self, name: str, settings: QueueSettings, *, expected: int, actor: str = "", now: Instant | None = None
     ) -> QueueRecord | None:
-        return await self._opened().write(queueing.set_queue, now, SETTINGS, name, settings, expected, actor)
+        return await self._opened().write(queues.set_queue, now, SETTINGS, name, settings, expected, actor)
 
     async def set_queue_state(
         self, name: str, state: QueueState, *, actor: str = "", now: Instant | None = None
     ) -> Changed:
-        return await self._opened().write(queueing.set_queue_state, now, SETTINGS, name, state, actor)
+        return await self._opened().write(queues.set_queue_state, now, SETTINGS, name, state, actor)
 
     async def delete_queue(
         self, name: str, *, force: bool = False, actor: str = "", now: Instant | None = None
     ) -> Changed:
         store = self._opened()
-        allowed = await store.write(queueing.is_deletable, now, SETTINGS, name, force)
+        allowed = await store.write(queues.is_deletable, now, SETTINGS, name, force)
         if allowed is not Changed.DONE:
             return allowed
-        while force and await store.write(queueing.bury_some, now, TASKS, name, actor):
+        while force and await store.write(queues.bury_some, now, TASKS, name, actor):
             pass
-        return await store.write(queueing.delete_queue, now, SETTINGS, name, force, actor)
+        return await store.write(queues.delete_queue, now, SETTINGS, name, force, actor)
 
     # Workers.
 
     async def beat(self, beat: Beat, *, now: Instant | None = None) -> WorkerState:
         store = self._opened()
-        return await store.write(working.beat, now, NOTHING, beat, await store.presence.show(beat))
+        return await store.write(workers.beat, now, NOTHING, beat, await store.presence.show(beat))
 
     async def leave(self, worker: str, *, now: Instant | None = None) -> None:
         store = self._opened()
-        await store.write(working.leave, now, NOTHING, worker)
+        await store.write(workers.leave, now, NOTHING, worker)
         await store.presence.leave(worker)
 
     async def workers(self) -> list[WorkerRecord]:
-        return await self._opened().read(working.workers, None)
+        return await self._opened().read(workers.workers, None)
 
     async def set_worker_state(
         self, worker: str, state: WorkerState, *, actor: str = "", now: Instant | None = None
     ) -> Changed:
-        return await self._opened().write(working.set_worker_state, now, NOTHING, worker, state, actor)
+        return await self._opened().write(workers.set_worker_state, now, NOTHING, worker, state, actor)
 
     # Maintenance.
 
     async def lead(self, worker: str, *, now: Instant | None = None) -> Term | None:
-        return await self._opened().write(housekeeping.lead, now, NOTHING, worker)
+        return await self._opened().write(chores.lead, now, NOTHING, worker)
 
     async def resign(self, term: Term) -> None:
-        await self._opened().write(housekeeping.resign, None, NOTHING, term)
+        await self._opened().write(chores.resign, None, NOTHING, term)
 
     async def chore(self, name: str, term: Term, *, now: Instant | None = None) -> ChoreRecord:
-        return await self._opened().write(housekeeping.do_chore, now, TASKS, name, term)
+        return await self._opened().write(chores.do_chore, now, TASKS, name, term)
 
     async def chores(self) -> list[ChoreRecord]:
-        return await self._opened().read(housekeeping.chores, None)
+        return await self._opened().read(chores.chores, None)
 
     async def audit(self, limit: int = 100) -> list[AuditEntry]:
         return await self._opened().consult(reading.audit, None, limit)
@@ -345,17 +352,17 @@ class PostgresEngine:
     # Waking.
 
     def subscribe(self, topics: Collection[str]) -> Subscription:
-        return self._opened().bells.subscribe(topics, asyncio.get_running_loop())
+        return self._opened().notifier.subscribe(topics, asyncio.get_running_loop())
 
-    async def ring(self, topics: Collection[str]) -> None:
-        await self._opened().bells.ring(topics)
+    async def notify(self, topics: Collection[str]) -> None:
+        await self._opened().notifier.notify(topics)
 
     # Care.
 
     async def check(self, *, full: bool = False) -> list[Finding]:
         store = self._opened()
-        found = await store.read(care.check, None, full)
-        return [*found, *pooling.findings(self.address), *await store.look_at_reader()]
+        found = await store.read(doctor.check, None, full)
+        return [*found, *pgbouncer.findings(self.address), *await store.look_at_reader()]
 
     async def backup(self, target: Path) -> None:
         raise UsageError("a PostgreSQL store is backed up with its database: use pg_dump or your provider's backups.")

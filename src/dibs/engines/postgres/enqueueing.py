@@ -14,15 +14,15 @@ from msgspec import structs
 from dibs.core.limits import Bucket, Scope
 from dibs.core.states import ENDED, State
 from dibs.core.task import NewTask, TaskRecord
-from dibs.engines.deciding.encoding import to_json
-from dibs.engines.deciding.enqueueing import HeldKey, Known, answer_all, replace_all
-from dibs.engines.deciding.facts import partition_key
-from dibs.engines.deciding.waiting import end
+from dibs.engines.decisions.dependencies import end
+from dibs.engines.decisions.encoding import to_json
+from dibs.engines.decisions.enqueueing import HeldKey, Known, answer_all, replace_all
+from dibs.engines.decisions.facts import partition_key
 from dibs.engines.postgres.catalog import Missing, Stale
+from dibs.engines.postgres.dependencies import inherit_again
 from dibs.engines.postgres.records import TASK_WIDTH, Records, gate_of
 from dibs.engines.postgres.rows import columns, task_columns
 from dibs.engines.postgres.transaction import Transaction
-from dibs.engines.postgres.waiting import inherit_anew
 from dibs.engines.unreadable import state_or
 from dibs.engines.values import Counter, EnqueueAnswer, NewWorkflow
 
@@ -65,8 +65,8 @@ async def known_about(transaction: Transaction, tasks: Sequence[NewTask]) -> Kno
     found = await transaction.find([new.id for new in tasks])
     known.know(transaction.read(row) for row in found.values())
     for queue in known.bounded():
-        streams = [stream.number for stream in transaction.catalog.of_queue(queue)]
-        known.depths[queue] = await transaction.value("depth", streams)
+        tracks = [track.number for track in transaction.catalog.of_queue(queue)]
+        known.depths[queue] = await transaction.value("depth", tracks)
     for queue, client, limit in known.limited_clients():
         await transaction.write("make_bucket", queue, Scope.CLIENT, client)
         level, at = await transaction.row("lock_bucket", queue, Scope.CLIENT, client)
@@ -110,34 +110,34 @@ async def store(transaction: Transaction, known: Known) -> None:
         await transaction.write("save_buckets", *columns(spent, 6))
     # Ended ones are left out: two who share the lock on one would each wait for the other to have it alone.
     if needed := known.needed():
-        await inherit_anew(transaction, needed)
+        await inherit_again(transaction, needed)
 
 
 async def write_new(transaction: Transaction, known: Known, records: list[TaskRecord]) -> None:
     """Store new tasks; those whose edges end them at once go on to where ended ones are kept."""
     doomed = Records(transaction)
-    numbers = transaction.streams_of(records)
+    numbers = transaction.tracks_of(records)
     followed = {edge.id for new in known.staged.values() for edge in new.after}
     rows: list[tuple[object, ...]] = []
     members: Tally[str] = Tally()
     for record in records:
         new = known.staged[record.id]
-        transaction.tally(Counter.ENQUEUED, new.queue)
+        transaction.count_event(Counter.ENQUEUED, new.queue)
         transaction.tell(new.queue, known.states[new.id])
         if new.workflow is not None:
             members[new.workflow] += 1
         if known.states[new.id] in ENDED:
             end(doomed, record, *known.worst_verdict(new), transaction.now)
             continue
-        stream = numbers[transaction.key_of(record)]
-        gate = gate_of(transaction, record, stream)
-        rows.append((*task_columns(record, stream, gate), record.id in followed))
+        track = numbers[transaction.key_of(record)]
+        gate = gate_of(transaction, record, track)
+        rows.append((*task_columns(record, track, gate), record.id in followed))
         if record.state is State.PENDING:
-            transaction.count_pending(stream, record.share, 1)
+            transaction.count_pending(track, record.share, 1)
         else:
-            transaction.count(record.state, stream, 1)
+            transaction.count(record.state, track, 1)
         if gate == 2 and record.partition is not None:
-            transaction.touch(record.queue, partition_key(record.queue, record.partition))
+            transaction.mark_changed(record.queue, partition_key(record.queue, record.partition))
     if rows and await transaction.write("insert_tasks", *columns(rows, TASK_WIDTH + 1)) != len(rows):
         raise Stale  # somebody has stored the same task since we looked
     await doomed.flush()

@@ -21,20 +21,20 @@ from msgspec import structs
 from dibs.core.states import State
 from dibs.core.task import NewTask, Settlement
 from dibs.core.times import Instant
-from dibs.engines.deciding.enqueueing import Known
+from dibs.engines.decisions.enqueueing import Known
 from dibs.engines.postgres import reading
-from dibs.engines.postgres.aftermath import defer
-from dibs.engines.postgres.bells import channel_of, payloads
 from dibs.engines.postgres.catalog import Missing, Stale
-from dibs.engines.postgres.drafting import draft, first_day, is_plain
+from dibs.engines.postgres.enqueue_fast import stored_answer
+from dibs.engines.postgres.enqueue_rows import draft, first_day, is_plain
 from dibs.engines.postgres.enqueueing import decide, store
-from dibs.engines.postgres.entry import stored_answer
-from dibs.engines.postgres.guests import Face, Guest, guest_of
-from dibs.engines.postgres.guests.base import FAILED
+from dibs.engines.postgres.follow_ups import defer
+from dibs.engines.postgres.notifier import channel_of, payloads
 from dibs.engines.postgres.settling import settle_records
 from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.store import Store
 from dibs.engines.postgres.transaction import Transaction
+from dibs.engines.postgres.user_connections import DriverConnection, UserConnection, unwrap
+from dibs.engines.postgres.user_connections.base import FAILED
 from dibs.engines.values import EnqueueAnswer, SettleOutcome, Unready, work_topic
 from dibs.errors import DibsError, StoreBusy, StoreError, StoreMismatch, StoreUnavailable, UsageError
 
@@ -66,7 +66,7 @@ class Joiner:
         """Connections that lead to this store."""
 
     def join(self, connection: Any) -> Joined:
-        return Joined(self, guest_of(connection))
+        return Joined(self, unwrap(connection))
 
     async def ready(self, needs: object) -> None:
         """On the engine's own loop and connections: make what is missing, and know what is there."""
@@ -83,7 +83,7 @@ class Joiner:
 class Joined:
     """A transaction of the user's own."""
 
-    def __init__(self, joiner: Joiner, guest: Guest) -> None:
+    def __init__(self, joiner: Joiner, guest: UserConnection) -> None:
         self.joiner = joiner
         self.store = joiner.store
         self.schema = joiner.store.schema
@@ -101,7 +101,7 @@ class Joined:
 
     # The door.
 
-    async def inside(self, act: Callable[[Face], Awaitable[Answer]]) -> Answer:
+    async def inside(self, act: Callable[[DriverConnection], Awaitable[Answer]]) -> Answer:
         """Do something on the user's connection, once it is known to be one that can be joined."""
         if self.joiner.identity is None:
             raise Unready
@@ -118,7 +118,7 @@ class Joined:
         except face.errors as error:
             raise complaint(str(getattr(error, "sqlstate", None) or ""), str(error)) from error
 
-    async def recognise(self, face: Face) -> None:
+    async def recognise(self, face: DriverConnection) -> None:
         """Whether the connection leads to the store of this engine."""
         own = str(self.store.address)
         try:
@@ -140,7 +140,9 @@ class Joined:
 
     # enqueue.
 
-    async def enqueue_on(self, face: Face, tasks: Sequence[NewTask], now: Instant | None) -> list[EnqueueAnswer]:
+    async def enqueue_on(
+        self, face: DriverConnection, tasks: Sequence[NewTask], now: Instant | None
+    ) -> list[EnqueueAnswer]:
         catalog = self.store.catalog
         if all(is_plain(catalog, new) for new in tasks):
             answers = await self.enqueue_plainly(face, tasks, now)
@@ -149,7 +151,7 @@ class Joined:
         return await self.with_care(face, now, lambda transaction: enqueue_with_care(transaction, tasks))
 
     async def enqueue_plainly(
-        self, face: Face, tasks: Sequence[NewTask], now: Instant | None
+        self, face: DriverConnection, tasks: Sequence[NewTask], now: Instant | None
     ) -> list[EnqueueAnswer] | None:
         """One statement, which takes nothing else along if it fails; None if some of the tasks are known."""
         catalog = self.store.catalog
@@ -176,7 +178,7 @@ class Joined:
 
     # complete.
 
-    async def complete_on(self, face: Face, settlement: Settlement, now: Instant | None) -> SettleOutcome:
+    async def complete_on(self, face: DriverConnection, settlement: Settlement, now: Instant | None) -> SettleOutcome:
         try:
             return await self.with_care(face, now, lambda transaction: complete(transaction, settlement))
         except NotCurrent:
@@ -185,7 +187,7 @@ class Joined:
     # Anything that takes several statements.
 
     async def with_care(
-        self, face: Face, now: Instant | None, verb: Callable[[Transaction], Awaitable[Answer]]
+        self, face: DriverConnection, now: Instant | None, verb: Callable[[Transaction], Awaitable[Answer]]
     ) -> Answer:
         """Run a verb as part of the user's transaction: as a whole, or as if it had not been tried.
 
@@ -200,7 +202,7 @@ class Joined:
         return await self.try_with_care(face, now, verb)
 
     async def try_with_care(
-        self, face: Face, now: Instant | None, verb: Callable[[Transaction], Awaitable[Answer]]
+        self, face: DriverConnection, now: Instant | None, verb: Callable[[Transaction], Awaitable[Answer]]
     ) -> Answer:
         async with savepoint(face):
             row = await face.fetchrow(statement("join", self.schema), now)
@@ -212,10 +214,10 @@ class Joined:
             transaction = Transaction(face, self.schema, catalog, row["now"])
             answer = await verb(transaction)
             left = await defer(transaction)
-            await self.ring(transaction, left)
+            await self.notify(transaction, left)
             return answer
 
-    async def ring(self, transaction: Transaction, left: bool) -> None:
+    async def notify(self, transaction: Transaction, left: bool) -> None:
         """Wake whom it concerns, when the transaction commits; and somebody who claims, if something is left to do."""
         topics = transaction.topics
         if left:
@@ -225,7 +227,7 @@ class Joined:
 
 
 @asynccontextmanager
-async def savepoint(face: Face) -> AsyncIterator[None]:
+async def savepoint(face: DriverConnection) -> AsyncIterator[None]:
     """Whatever fails inside leaves the transaction as it was."""
     await face.execute("SAVEPOINT dibs_join")
     try:
@@ -266,7 +268,7 @@ async def complete(transaction: Transaction, settlement: Settlement) -> SettleOu
     lease = settlement.lease
     row = await transaction.row("complete", transaction.now, [lease.id], [lease.number], [settlement.result])
     if row["streams"]:
-        transaction.tell(transaction.catalog.stream(row["streams"][0]).queue, State.COMPLETED)
+        transaction.tell(transaction.catalog.track(row["streams"][0]).queue, State.COMPLETED)
         return SettleOutcome.DONE
     (outcome,) = await settle_records(transaction, [settlement])
     if outcome is SettleOutcome.DONE:

@@ -105,7 +105,7 @@ async def prepare(connection: Connection, address: Address) -> None:
 async def migrate(connection: Connection, address: Address) -> None:
     """Apply what is missing, all or none."""
     async with connection.transaction():
-        for script in opening(address.schema):
+        for script in refill_due(address.schema):
             await connection.execute(script)
         condition = await stored(connection, address)  # somebody else may have been faster
         for _, script in missing(address.schema, condition):
@@ -119,7 +119,7 @@ def not_allowed(address: Address, told: str) -> StoreMismatch:
     )
 
 
-def opening(schema: str) -> list[str]:
+def refill_due(schema: str) -> list[str]:
     """What a migration begins with: short waits, and one at a time."""
     key = f"dibs migrate {schema}".replace("'", "''")
     return [
@@ -169,7 +169,7 @@ async def pending_script(connection: Connection, address: Address) -> list[str]:
     return [
         "\\set ON_ERROR_STOP on",
         "BEGIN;",
-        *opening(address.schema),
+        *refill_due(address.schema),
         *unchanged(address, condition),
         *told,
         "COMMIT;",

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dibs.core.options import shown
-from dibs.engines.postgres.faults import CROWDED, DRIVER_ERRORS, leaves_doubt, translation, words_of
+from dibs.engines.postgres.errors import CROWDED, DRIVER_ERRORS, leaves_doubt, translation, words_of
 from dibs.errors import Closed, DibsError, InvalidOption, StoreBusy, StoreUnavailable
 
 __all__ = [
@@ -176,7 +176,7 @@ class Pool:
         self.address = address
         self.idle: list[Connection] = []
         self.lent: set[Connection] = set()
-        self.room = asyncio.Semaphore(address.pool_size)
+        self.headroom = asyncio.Semaphore(address.pool_size)
         self.connecting = 0
         self.given_back = asyncio.Event()
         self.hosts = hosts_of(address.dsn)
@@ -245,15 +245,15 @@ class Pool:
             finally:
                 self.give_back(connection)
         finally:
-            self.room.release()
+            self.headroom.release()
 
     async def wait_for_room(self) -> None:
-        if not self.room.locked():
-            await self.room.acquire()
+        if not self.headroom.locked():
+            await self.headroom.acquire()
             return
         try:
             async with asyncio.timeout(self.address.timeout):
-                await self.room.acquire()
+                await self.headroom.acquire()
         except TimeoutError:
             raise StoreBusy(
                 f"all {self.address.pool_size} connections to {self.address} were in use for "

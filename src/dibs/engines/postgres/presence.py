@@ -19,8 +19,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from dibs.engines.postgres.bells import ANSWER_SECONDS, until_deaf
-from dibs.engines.postgres.faults import DRIVER_ERRORS
+from dibs.engines.postgres.errors import DRIVER_ERRORS
+from dibs.engines.postgres.notifier import ANSWER_SECONDS, until_deaf
 from dibs.engines.postgres.pool import Address, Connection, Pool
 from dibs.engines.postgres.statements import statement
 from dibs.engines.values import Beat

@@ -6,12 +6,12 @@ from itertools import islice
 
 import msgspec
 
-from dibs.core.fairness import start_tag
+from dibs.core.fairness import start_virtual_time
 from dibs.core.states import State
 from dibs.core.task import HistoryEntry, TaskRecord
 from dibs.engines.postgres.catalog import Queue
-from dibs.engines.postgres.choosing import Front, in_claim_order
-from dibs.engines.postgres.pages import Pages, Short
+from dibs.engines.postgres.choosing import QueueCursor, in_claim_order
+from dibs.engines.postgres.head_pages import NeedMore, Pages
 from dibs.engines.postgres.transaction import Snapshot
 from dibs.engines.unreadable import readable
 from dibs.engines.values import COUNT_LIMIT, AuditEntry, Counter, Minute, Position, TenantRecord
@@ -48,14 +48,14 @@ async def history(snapshot: Snapshot, task_id: str) -> list[HistoryEntry]:
 
 async def next_ids(snapshot: Snapshot, queue: Queue, most: int) -> list[str]:
     """The next tasks of a queue in claim order, gated ones included."""
-    streams = [stream for stream in snapshot.catalog.of_queue(queue.name) if not stream.retired]
+    tracks = [track for track in snapshot.catalog.of_queue(queue.name) if not track.retired]
     pages = Pages(snapshot, most, with_gated=True)
-    await pages.open([(0, queue)], {queue.name: streams})
+    await pages.open([(0, queue)], {queue.name: tracks})
     while True:
-        front = Front(pages, queue, 0, streams, None)
+        front = QueueCursor(pages, queue, 0, tracks, None)
         try:
             return [head.id for head in islice(in_claim_order(front, snapshot.now), most)]
-        except Short as short:
+        except NeedMore as short:
             await pages.read_more(short)
 
 
@@ -85,18 +85,18 @@ async def position(snapshot: Snapshot, task_id: str) -> Position | None:
 
 async def counts(snapshot: Snapshot) -> dict[str, dict[State, int]]:
     found = {name: dict.fromkeys(State, 0) for name in snapshot.catalog.queues}
-    for what, stream, _, n in await snapshot.tallies():
+    for what, track, _, n in await snapshot.all_counts():
         if what in STATES:
-            queue = snapshot.catalog.stream(stream).queue
+            queue = snapshot.catalog.track(track).queue
             found.setdefault(queue, dict.fromkeys(State, 0))[State(what)] += n
     return dict(sorted(found.items()))
 
 
 async def counters(snapshot: Snapshot) -> dict[str, dict[Counter, int]]:
     found: dict[str, dict[Counter, int]] = {}
-    for what, stream, queue, n in await snapshot.tallies():
+    for what, track, queue, n in await snapshot.all_counts():
         if what in COUNTERS:
-            of_queue = found.setdefault(snapshot.catalog.stream(stream).queue if stream else queue, {})
+            of_queue = found.setdefault(snapshot.catalog.track(track).queue if track else queue, {})
             of_queue[Counter(what)] = of_queue.get(Counter(what), 0) + n
     return dict(sorted(found.items()))
 
@@ -122,18 +122,19 @@ async def tenants(snapshot: Snapshot, queue_name: str, limit: int) -> list[Tenan
     if queue is None or not queue.settings.fair:
         return []
     clock = await snapshot.value("clock", queue_name) or 0
-    unfair = [stream.number for stream in snapshot.catalog.of_queue(queue_name) if not stream.fair]
+    unfair = [track.number for track in snapshot.catalog.of_queue(queue_name) if not track.fair]
     others: int = await snapshot.value("depth", unfair) if unfair else 0
     rows = {
         row["share"]: (row["tag"], row["pending"]) for row in await snapshot.rows("tenants", queue_name, clock, limit)
     }
     if others:  # ranked before the queue was fair: they belong to the tenant without a name
-        tag, pending = rows.get("", (0, 0))
-        rows[""] = (tag, pending + others)
+        virtual_time, pending = rows.get("", (0, 0))
+        rows[""] = (virtual_time, pending + others)
     found = [
-        TenantRecord(tenant=share, pending=pending, tag=start_tag(clock, tag)) for share, (tag, pending) in rows.items()
+        TenantRecord(tenant=share, pending=pending, virtual_time=start_virtual_time(clock, virtual_time))
+        for share, (virtual_time, pending) in rows.items()
     ]
-    return sorted(found, key=lambda each: (each.tag, each.tenant))[:limit]
+    return sorted(found, key=lambda each: (each.virtual_time, each.tenant))[:limit]
 
 
 async def identity(snapshot: Snapshot) -> str:

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dibs.core.states import State
 from dibs.core.task import HISTORY_LIMIT, TaskRecord
 from dibs.core.times import day_of
-from dibs.engines.deciding.encoding import encode
-from dibs.engines.deciding.facts import partition_key
-from dibs.engines.deciding.records import Changes, Ledger, Place, place_of
+from dibs.engines.decisions.encoding import encode
+from dibs.engines.decisions.facts import partition_key
+from dibs.engines.decisions.records import Changes, Ledger, Place, place_of
 from dibs.engines.postgres.catalog import Stale
 from dibs.engines.postgres.rows import Row, columns, ended_columns, real_ids, task_columns
 from dibs.engines.postgres.transaction import Transaction
@@ -36,49 +36,49 @@ class Records(Ledger):
         wanted = sorted(real_ids(set(ids)))
         if not wanted:
             return
-        self.see(await self.transaction.rows("lock", wanted))
+        self.adopt(await self.transaction.rows("lock", wanted))
         missed = [task_id for task_id in wanted if task_id not in self.stored and task_id not in self.unreadable]
         if missed and await self.transaction.find(missed):  # it went from one place to another meanwhile
             raise Stale
 
-    def see(self, rows: Sequence[Row]) -> list[TaskRecord]:
+    def adopt(self, rows: Sequence[Row]) -> list[TaskRecord]:
         """The records of rows that have been read, and locked, already, but for those that can't be read."""
         self.transaction.catalog.expect(row["stream"] for row in rows)
         return self.know_all((self.transaction.read(row), row["stream"]) for row in rows)
 
     async def flush(self) -> None:
         """Write what has changed, and note what has to be followed up."""
-        streams, moving = self.streams()
+        tracks, moving = self.tracks()
         if moving:
-            numbers = self.transaction.streams_of(moving)
-            streams.update((record.id, numbers[self.transaction.key_of(record)]) for record in moving)
-        changes = self.take_changes(streams)
+            numbers = self.transaction.tracks_of(moving)
+            tracks.update((record.id, numbers[self.transaction.key_of(record)]) for record in moving)
+        changes = self.take_changes(tracks)
         for counted in changes.counts:
             self.count(*counted)
-        await self.leave(changes.leaving)
-        await self.come(changes.coming)
+        await self.delete(changes.leaving)
+        await self.insert(changes.coming)
         await self.write_histories(changes.gone)
         await self.follow_up(changes)
 
-    def count(self, record: TaskRecord, stream: int, change: int) -> None:
+    def count(self, record: TaskRecord, track: int, change: int) -> None:
         if record.state is State.PENDING:
-            self.transaction.count_pending(stream, record.share, change)
+            self.transaction.count_pending(track, record.share, change)
         else:
             day = day_of(record.finished_at or 0) if place_of(record.state) is Place.FINISHED else 0
-            self.transaction.count(record.state, stream, change, day)
+            self.transaction.count(record.state, track, change, day)
         if record.partition is not None and record.state in (State.PENDING, State.RUNNING):
-            self.transaction.touch(record.queue, partition_key(record.queue, record.partition))
+            self.transaction.mark_changed(record.queue, partition_key(record.queue, record.partition))
 
     async def follow_up(self, changes: Changes) -> None:
         """Errands for those that others wait for, and for what they wait for themselves."""
-        followed = await self.those("followed", changes.ended)
-        needing = await self.those("needing", changes.were_blocked)
-        self.transaction.errands.extend(changes.errands(followed, needing))
+        followed = await self.ids_where("followed", changes.ended)
+        needing = await self.ids_where("needing", changes.were_blocked)
+        self.transaction.follow_ups.extend(changes.follow_ups(followed, needing))
 
-    async def those(self, name: str, ids: list[str]) -> set[str]:
+    async def ids_where(self, name: str, ids: list[str]) -> set[str]:
         return {str(row[0]) for row in await self.transaction.rows(name, ids)} if ids else set()
 
-    async def leave(self, leaving: dict[Place, list[TaskRecord]]) -> None:
+    async def delete(self, leaving: dict[Place, list[TaskRecord]]) -> None:
         for place, records in leaving.items():
             if records and place is Place.FINISHED:
                 days = [(day_of(record.finished_at or 0), record.id) for record in records]
@@ -86,11 +86,11 @@ class Records(Ledger):
             elif records:
                 await self.transaction.write(f"delete_{place}", [record.id for record in records])
 
-    async def come(self, coming: dict[Place, list[tuple[TaskRecord, int]]]) -> None:
+    async def insert(self, coming: dict[Place, list[tuple[TaskRecord, int]]]) -> None:
         if coming[Place.TASKS]:
             rows = [
-                task_columns(record, stream, gate_of(self.transaction, record, stream))
-                for record, stream in coming[Place.TASKS]
+                task_columns(record, track, gate_of(self.transaction, record, track))
+                for record, track in coming[Place.TASKS]
             ]
             await self.transaction.write("save_tasks", *columns(rows, TASK_WIDTH))
         for place in (Place.DEAD, Place.FINISHED):
@@ -109,8 +109,8 @@ class Records(Ledger):
             await self.transaction.write("delete_history", gone)
 
 
-def gate_of(transaction: Transaction, record: TaskRecord, stream: int) -> int:
+def gate_of(transaction: Transaction, record: TaskRecord, track: int) -> int:
     """Where partitions are limited, pending tasks come in behind the gate; `gating` then lets the best ones out."""
     if record.partition is not None and transaction.settings(record.queue).per_partition is not None:
         return 2 if record.state is State.PENDING else 1
-    return 1 if transaction.catalog.stream(stream).fair else 0
+    return 1 if transaction.catalog.track(track).fair else 0

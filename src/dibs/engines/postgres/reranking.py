@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dibs.core.moves import reranked
 from dibs.core.states import WAITING
-from dibs.engines.postgres.pruning import CHORE_BATCH, Step
 from dibs.engines.postgres.records import Records
+from dibs.engines.postgres.retention import CHORE_BATCH, Step
 from dibs.engines.postgres.rows import Row
 from dibs.engines.postgres.transaction import Transaction
 
@@ -14,30 +14,30 @@ __all__ = ["rerank"]
 
 async def rerank(transaction: Transaction) -> Step:
     due = await transaction.rows("reranks_due", transaction.now, CHORE_BATCH, transaction.passed_over)
-    await rank_anew(transaction, due)
+    await rank_again(transaction, due)
     stale = [
-        stream.number
-        for stream in transaction.catalog.streams.values()
-        if not stream.retired and stream.queue in transaction.catalog.queues and transaction.catalog.is_stale(stream)
+        track.number
+        for track in transaction.catalog.tracks.values()
+        if not track.retired and track.queue in transaction.catalog.queues and transaction.catalog.is_stale(track)
     ]
     rows = await transaction.rows("some_waiting", stale, CHORE_BATCH, transaction.passed_over) if stale else []
-    await rank_anew(transaction, rows)
+    await rank_again(transaction, rows)
     await transaction.flush()
     if stale and len(rows) < CHORE_BATCH:
         await retire(transaction, stale)
     return Step(len(due) + len(rows), len(due) == CHORE_BATCH or len(rows) == CHORE_BATCH)
 
 
-async def rank_anew(transaction: Transaction, rows: list[Row]) -> None:
+async def rank_again(transaction: Transaction, rows: list[Row]) -> None:
     records = Records(transaction)
-    for record in records.see(rows):
+    for record in records.adopt(rows):
         records.put(reranked(record, transaction.settings(record.queue), transaction.now))
     await records.flush()
 
 
 async def retire(transaction: Transaction, stale: list[int]) -> None:
     """Streams of earlier settings in which nothing waits any more: claims need not look at them again."""
-    occupied = {stream for what, stream, _, _ in await transaction.tallies() if what in WAITING}
+    occupied = {track for what, track, _, _ in await transaction.all_counts() if what in WAITING}
     empty = [number for number in stale if number not in occupied]
     if empty:
         await transaction.write("retire", empty)

@@ -12,10 +12,10 @@ from typing import Any
 
 from dibs.core.states import State
 from dibs.core.task import TaskRecord
-from dibs.engines.deciding import facts as shared
-from dibs.engines.deciding.encoding import encode
-from dibs.engines.deciding.facts import Columns, decode_facts, facts_of, record_from
-from dibs.engines.postgres.catalog import Stream
+from dibs.engines.decisions import facts as shared
+from dibs.engines.decisions.encoding import encode
+from dibs.engines.decisions.facts import Columns, decode_facts, facts_of, record_from
+from dibs.engines.postgres.catalog import Track
 
 __all__ = ["Row", "columns", "ended_columns", "real_ids", "record_of", "task_columns"]
 
@@ -36,7 +36,7 @@ def columns(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
 
 
-def record_of(row: Row, stream: Stream) -> TaskRecord:
+def record_of(row: Row, track: Track) -> TaskRecord:
     """The record that a row and its stream tell of."""
     columns = Columns(
         str(row["id"]),
@@ -54,13 +54,13 @@ def record_of(row: Row, stream: Stream) -> TaskRecord:
     )
     facts = decode_facts(row["facts"])
     created_at, finished_at = row["created_at"], row["finished_at"]
-    return record_from(columns, facts, stream, created_at, finished_at, row["progress"], row["result"], row["args"])
+    return record_from(columns, facts, track, created_at, finished_at, row["progress"], row["result"], row["args"])
 
 
-def task_columns(record: TaskRecord, stream: int, gate: int) -> tuple[object, ...]:
+def task_columns(record: TaskRecord, track: int, gate: int) -> tuple[object, ...]:
     """An unfinished task, as `save_tasks.sql` takes it."""
     return (
-        *shared.task_columns(record, stream, gate),
+        *shared.task_columns(record, track, gate),
         progress_of(record),
         record.args,
         encode(facts_of(record)),
@@ -68,10 +68,10 @@ def task_columns(record: TaskRecord, stream: int, gate: int) -> tuple[object, ..
     )
 
 
-def ended_columns(record: TaskRecord, stream: int) -> tuple[object, ...]:
+def ended_columns(record: TaskRecord, track: int) -> tuple[object, ...]:
     """An ended task, as `save_dead.sql` and `save_finished.sql` take it."""
     return (
-        *shared.ended_columns(record, stream),
+        *shared.ended_columns(record, track),
         progress_of(record),
         record.result,
         record.args,

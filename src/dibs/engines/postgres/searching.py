@@ -6,8 +6,8 @@ from uuid import UUID
 
 from dibs.core.states import State
 from dibs.core.task import TaskRecord
-from dibs.engines.deciding.records import Place, place_of
-from dibs.engines.deciding.searching import matches, may_match
+from dibs.engines.decisions.records import Place, place_of
+from dibs.engines.decisions.searching import matches, may_match
 from dibs.engines.postgres.rows import Row
 from dibs.engines.postgres.transaction import Snapshot
 from dibs.engines.values import VISIT_LIMIT, Page, Query, UnreadableTask
@@ -45,10 +45,10 @@ async def search(snapshot: Snapshot, query: Query) -> Page:
 
 def is_candidate(snapshot: Snapshot, query: Query, row: Row) -> bool:
     """What can be said without decoding the rest of a row."""
-    stream = snapshot.catalog.streams.get(row["stream"])
-    if stream is None or row["state"] not in STATES:
+    track = snapshot.catalog.tracks.get(row["stream"])
+    if track is None or row["state"] not in STATES:
         return True
-    return may_match(query, row["state"], stream.queue, stream.name, row["worker"])
+    return may_match(query, row["state"], track.queue, track.name, row["worker"])
 
 
 def below(task_id: str) -> UUID:

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dibs.core.lease import RESCUE_BATCH, span_left, taken_until
 from dibs.core.task import Lease, Outcome, Settlement
 from dibs.core.times import Instant
-from dibs.engines.deciding.encoding import encode
-from dibs.engines.deciding.settling import Part, held_answer, lose_all, settle_one, without_repeats
-from dibs.engines.postgres.cursors import BEGINNING
+from dibs.engines.decisions.encoding import encode
+from dibs.engines.decisions.settling import Part, held_answer, lose_all, settle_one, without_repeats
+from dibs.engines.postgres.read_floors import START
 from dibs.engines.postgres.records import Records
 from dibs.engines.postgres.rows import Row, columns
 from dibs.engines.postgres.store import TASKS, Store
 from dibs.engines.postgres.transaction import Transaction
-from dibs.engines.postgres.working import bury
+from dibs.engines.postgres.workers import bury
 from dibs.engines.values import ExtendAnswer, ExtendOutcome, Extension, Rescued, SettleOutcome, ended_topic
 from dibs.errors import StoreError
 
@@ -49,19 +49,19 @@ async def complete(store: Store, part: Part, answers: dict[int, SettleOutcome], 
     """`moves.settled` for completions: rows move to where finished tasks are kept, in one statement."""
     runs = sorted((each.lease.id, each.lease.number, each.result, position) for position, each in part)
     ids, numbers, results, positions = zip(*runs, strict=True)
-    ((done, streams),) = await store.rows("complete", now, ids, numbers, results)
+    ((done, tracks),) = await store.rows("complete", now, ids, numbers, results)
     if done is not None:  # not all of them
         places = dict(zip(ids, positions, strict=True))
         positions = tuple(places[str(task_id)] for task_id in done)
     answers.update(dict.fromkeys(positions, SettleOutcome.DONE))
-    await store.bells.ring(await ended_topics(store, {*(streams or ())}))
+    await store.notifier.notify(await ended_topics(store, {*(tracks or ())}))
 
 
-async def ended_topics(store: Store, streams: set[int]) -> set[str]:
-    if not streams.issubset(store.catalog.streams):
+async def ended_topics(store: Store, tracks: set[int]) -> set[str]:
+    if not tracks.issubset(store.catalog.tracks):
         await store.refresh()
     catalog, topics = store.catalog, set()
-    for queue in {catalog.streams[number].queue for number in streams if number in catalog.streams}:
+    for queue in {catalog.tracks[number].queue for number in tracks if number in catalog.tracks}:
         topics.add(ended_topic(queue))
         if catalog.settings(queue).limits_starts:  # a slot has come free
             topics.add(f"work:{queue}")
@@ -100,7 +100,7 @@ async def extend(store: Store, extensions: Sequence[Extension], now: Instant | N
 async def rescue(store: Store, ended_by: Instant | None, not_after: Instant | None, now: Instant | None) -> Rescued:
     """Take back what expired leases and lost workers held, but for rows that somebody is at; mark dead workers."""
     cursor, at = store.rescue_cursor, time.monotonic()
-    low = cursor.low(at) if now is None else BEGINNING
+    low = cursor.low(at) if now is None else START
     if now is None and at - store.opened_at < NEWCOMER_SECONDS:
         low = END  # no lease has ended after that
     await store.look_again()
@@ -108,7 +108,7 @@ async def rescue(store: Store, ended_by: Instant | None, not_after: Instant | No
     try:
         rescued = await store.write(take_back, now, TASKS, low, absent, ended_by, not_after)
     except StoreError as error:
-        if now is not None or low != BEGINNING:
+        if now is not None or low != START:
             raise
         ((_, instant),) = await store.rows("look", None)
         cursor.put_off(instant, at)
@@ -117,7 +117,7 @@ async def rescue(store: Store, ended_by: Instant | None, not_after: Instant | No
         rescued = await store.write(take_back, now, TASKS, low, absent, ended_by, not_after)
     until = taken_until(rescued.at, ended_by, not_after)
     if now is None and low != END and until is not None:
-        cursor.learn(until, at, ended=not rescued.more, full=low == BEGINNING)
+        cursor.learn(until, at, ended=not rescued.more, full=low == START)
     return rescued
 
 
@@ -130,17 +130,17 @@ async def take_back(
     if until is None:
         return Rescued(at=transaction.now, stalled=True)
     catalog = transaction.catalog
-    streams = [number for number, stream in catalog.streams.items() if stream.queue not in catalog.unreadable]
-    asked = (until, RESCUE_BATCH, streams, low, transaction.passed_over)
+    tracks = [number for number, track in catalog.tracks.items() if track.queue not in catalog.unreadable]
+    asked = (until, RESCUE_BATCH, tracks, low, transaction.passed_over)
     expired, more = await lose(transaction, await transaction.rows("expired", *asked))
     held: list[str] = []
     if absent:
         absent = [row["id"] for row in await transaction.rows("still_absent", absent)]
         passed = transaction.passed_over
-        rows = await transaction.rows("running_of", absent, RESCUE_BATCH, streams, passed)
+        rows = await transaction.rows("running_of", absent, RESCUE_BATCH, tracks, passed)
         held, more_held = await lose(transaction, rows)
         more = more or more_held
-        busy = {row["worker"] for row in await transaction.rows("has_running", absent, streams, passed)}
+        busy = {row["worker"] for row in await transaction.rows("has_running", absent, tracks, passed)}
         absent = [worker for worker in absent if worker not in busy]  # the others stay on the list for the rest
     dead = await bury(transaction, absent, until)
     return Rescued(expired + held, dead, more, transaction.now)
@@ -152,6 +152,6 @@ async def lose(transaction: Transaction, rows: list[Row]) -> tuple[list[str], bo
     Those that can't be read stay as they are, but count for the batch.
     """
     records = Records(transaction)
-    lost = lose_all(transaction, records, records.see(rows))
+    lost = lose_all(transaction, records, records.adopt(rows))
     await records.flush()
     return lost, len(rows) == RESCUE_BATCH

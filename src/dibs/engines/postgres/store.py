@@ -13,18 +13,18 @@ from msgspec import Struct
 
 from dibs.core.settings import QueueSettings
 from dibs.core.times import Instant
-from dibs.engines.deciding.encoding import encode
-from dibs.engines.postgres.aftermath import conclude
-from dibs.engines.postgres.bells import Bells
+from dibs.engines.decisions.encoding import encode
 from dibs.engines.postgres.catalog import Catalog, Missing, Stale
-from dibs.engines.postgres.cursors import RescueCursor
-from dibs.engines.postgres.faults import DRIVER_ERRORS, LOST, OCCUPIED, READ_ONLY, REPEATABLE, translation
+from dibs.engines.postgres.errors import DRIVER_ERRORS, LOST, OCCUPIED, READ_ONLY, REPEATABLE, translation
+from dibs.engines.postgres.floor_probe import FloorProbe
+from dibs.engines.postgres.follow_ups import conclude
 from dibs.engines.postgres.layout import prepare
-from dibs.engines.postgres.looking import Lookout
+from dibs.engines.postgres.notifier import Notifier
+from dibs.engines.postgres.pgbouncer import check_direct_way, check_way
 from dibs.engines.postgres.pool import LONGEST_SILENCE, LOOK, WRITE, Address, Connection, Pool, transaction
-from dibs.engines.postgres.pooling import check_direct_way, check_way
 from dibs.engines.postgres.presence import Presence
-from dibs.engines.postgres.readers import Readiness, lag_finding, out_of_reach
+from dibs.engines.postgres.read_floors import RescueFloor
+from dibs.engines.postgres.replica import Readiness, lag_finding, out_of_reach
 from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.transaction import Snapshot, Transaction
@@ -83,9 +83,9 @@ class Store:
         self.opened_at = time.monotonic()
         self.pool = Pool(address)
         self.catalog = Catalog(aside)
-        self.rescue_cursor = RescueCursor()
-        self.bells = Bells(self.pool, asyncio.get_running_loop())
-        self.lookout = Lookout(self.rows, self.bells.bell.ring_all)
+        self.rescue_cursor = RescueFloor()
+        self.notifier = Notifier(self.pool, asyncio.get_running_loop())
+        self.floor_probe = FloorProbe(self.rows, self.notifier.local_notifier.notify_all)
         self.presence = Presence(address, self.rows)
         reading = address.reading()
         self.reader = None if reading is None else Store(reading, aside)
@@ -101,9 +101,9 @@ class Store:
         await self.persist(attempt)
 
     async def close(self) -> None:
-        await self.lookout.close()
+        await self.floor_probe.close()
         await self.presence.close()
-        await self.bells.close()
+        await self.notifier.close()
         await self.pool.close()
         if self.reader is not None:
             await self.reader.close()
@@ -152,7 +152,7 @@ class Store:
     async def catch_up(self, stale: Stale) -> None:
         """Know what is there now; streams that still are not never will be."""
         await self.refresh()
-        self.aside.streams.update(stream for stream in stale.streams if stream not in self.catalog.streams)
+        self.aside.tracks.update(track for track in stale.tracks if track not in self.catalog.tracks)
 
     async def read_catalog(self, connection: Connection) -> Catalog:
         found = await Catalog.read(connection, statement("catalog", self.schema), self.aside)
@@ -205,7 +205,7 @@ class Store:
                 return answer, begun.topics
 
         answer, topics = await self.persist(attempt, reach)
-        await self.bells.ring(topics)
+        await self.notifier.notify(topics)
         return answer
 
     async def begin(self, connection: Connection, now: Instant | None, reach: Reach) -> Transaction:
@@ -285,7 +285,7 @@ class Store:
 
     async def add(self, missing: Missing) -> None:
         """Make queues and streams, in a transaction of their own: nobody waits for others with one of these in hand."""
-        streams = [(*key[:2], " ".join(key[2]), *key[3:]) for key in missing.streams]
-        parameters = (sorted(missing.queues), encode(QueueSettings()), *columns(streams, 7))
+        tracks = [(*key[:2], " ".join(key[2]), *key[3:]) for key in missing.tracks]
+        parameters = (sorted(missing.queues), encode(QueueSettings()), *columns(tracks, 7))
         await self.rows("add_streams", *parameters)
         await self.refresh()

@@ -10,10 +10,10 @@ from dibs.core.settings import QueueSettings
 from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.core.times import Instant
-from dibs.engines.deciding.encoding import encode
-from dibs.engines.deciding.errands import Errand
-from dibs.engines.deciding.transaction import topics_of
-from dibs.engines.postgres.catalog import Catalog, Missing, Queue, StreamKey, band_of_record
+from dibs.engines.decisions.encoding import encode
+from dibs.engines.decisions.follow_ups import FollowUp
+from dibs.engines.decisions.transaction import topics_of
+from dibs.engines.postgres.catalog import Catalog, Missing, Queue, TrackKey, band_of_record
 from dibs.engines.postgres.pool import Connection
 from dibs.engines.postgres.rows import Row, columns, real_ids, record_of
 from dibs.engines.postgres.statements import statement
@@ -25,13 +25,13 @@ __all__ = ["Snapshot", "Transaction", "set_aside"]
 
 def set_aside(catalog: Catalog, row: Row, error: Exception) -> UnreadableTask:
     """A task that can't be read is told of, and passed over from now on unless it has ended."""
-    stream, problem = catalog.streams.get(row["stream"]), problem_of(error)
-    if stream is None or stream.queue not in catalog.unreadable:  # which has been told of
+    track, problem = catalog.tracks.get(row["stream"]), problem_of(error)
+    if track is None or track.queue not in catalog.unreadable:  # which has been told of
         catalog.aside.log_once("task", row["id"], problem)
     ended = row["finished_at"] is not None
     if not ended:
         catalog.aside.skip_task(str(row["id"]), row["stream"])
-    return unreadable_task(row["id"], stream, row["state"], ended, row["worker"], problem)
+    return unreadable_task(row["id"], track, row["state"], ended, row["worker"], problem)
 
 
 class Snapshot:
@@ -67,7 +67,7 @@ class Snapshot:
         return list(self.aside.tasks)
 
     def record(self, row: Row) -> TaskRecord:
-        return record_of(row, self.catalog.stream(row["stream"]))
+        return record_of(row, self.catalog.track(row["stream"]))
 
     def read(self, row: Row) -> TaskRecord | UnreadableTask:
         """The record of a row, if it can be read; otherwise it is told of, and passed over from now on."""
@@ -95,21 +95,21 @@ class Snapshot:
         self.catalog.expect(row["stream"] for row in rows)
         return {str(row["id"]): row for row in rows}
 
-    async def tallies(self) -> list[tuple[str, int, str, int]]:
+    async def all_counts(self) -> list[tuple[str, int, str, int]]:
         """Every count that is not zero: what, stream, queue, n."""
         rows = await self.rows("tallies")
         self.catalog.expect(row["stream"] for row in rows if row["stream"])
         return [tuple(row) for row in rows if not row["stream"] or self.knows(row["stream"])]
 
-    def knows(self, stream: int) -> bool:
+    def knows(self, track: int) -> bool:
         """Whether a stream is there; `Stale` if it may only be new."""
-        return stream not in self.aside.streams and self.catalog.stream(stream) is not None
+        return track not in self.aside.tracks and self.catalog.track(track) is not None
 
     def settings(self, queue: str) -> QueueSettings:
         return self.catalog.settings(queue)
 
-    def standing(self, queue: str) -> QueueSettings | None:
-        return self.catalog.standing(queue)
+    def settings_if_exists(self, queue: str) -> QueueSettings | None:
+        return self.catalog.settings_if_exists(queue)
 
 
 class Transaction(Snapshot):
@@ -122,8 +122,8 @@ class Transaction(Snapshot):
         super().__init__(connection, schema, catalog, now)
         self.changes: dict[tuple[str, int, str, int], int] = defaultdict(int)
         self.shares: dict[tuple[str, str], int] = defaultdict(int)
-        self.errands: deque[Errand] = deque()
-        self.stuck: list[Errand] = []
+        self.follow_ups: deque[FollowUp] = deque()
+        self.stuck: list[FollowUp] = []
         """Errands that lead to what can't be read here: they are left to others."""
         self.partitions: dict[str, dict[str, None]] = {}
         self.topics: set[str] = set()
@@ -133,22 +133,22 @@ class Transaction(Snapshot):
         status: str = await self.connection.execute(statement(name, self.schema), *parameters)
         return int(status.rpartition(" ")[2])
 
-    def count(self, what: State, stream: int, change: int, day: int = 0) -> None:
+    def count(self, what: State, track: int, change: int, day: int = 0) -> None:
         """Count tasks of a stream by state; finished ones also by the day of their end."""
-        self.changes[what, stream, "", day] += change
+        self.changes[what, track, "", day] += change
 
-    def tally(self, what: Counter, queue: str, change: int = 1) -> None:
+    def count_event(self, what: Counter, queue: str, change: int = 1) -> None:
         """Count what happened in a queue."""
         self.changes[what, 0, queue, 0] += change
 
     def count_pending(self, number: int, share: str, change: int) -> None:
         """Count pending tasks of one share of a stream."""
         self.changes[State.PENDING, number, "", 0] += change
-        stream = self.catalog.stream(number)
-        if stream.fair:
-            self.shares[stream.queue, share] += change
+        track = self.catalog.track(number)
+        if track.fair:
+            self.shares[track.queue, share] += change
 
-    def touch(self, queue: str, partition: str) -> None:
+    def mark_changed(self, queue: str, partition: str) -> None:
         """Note a partition in which a pending task has come or gone, or a slot come free: who is next may change."""
         if self.settings(queue).per_partition is not None:
             self.partitions.setdefault(queue, {})[partition] = None
@@ -192,13 +192,13 @@ class Transaction(Snapshot):
             raise Missing([name], [])
         return queue
 
-    def key_of(self, record: TaskRecord) -> StreamKey:
+    def key_of(self, record: TaskRecord) -> TrackKey:
         """Which stream a task belongs to as it is ranked now."""
         epoch, fair = self.catalog.epoch(record.queue), self.settings(record.queue).fair
         band = band_of_record(record)
         return (record.queue, record.name, record.requires, record.lane, epoch, fair, band)
 
-    def streams_of(self, records: Iterable[TaskRecord]) -> dict[StreamKey, int]:
+    def tracks_of(self, records: Iterable[TaskRecord]) -> dict[TrackKey, int]:
         """The numbers of the streams of some tasks; those that are missing are made, and the transaction repeated."""
         keys = {self.key_of(record): None for record in records}
         numbers = self.catalog.numbers

@@ -6,13 +6,13 @@ from typing import Any
 
 from dibs.core.graph import Rule
 from dibs.core.states import State
-from dibs.engines.deciding.admin import cancel_one
-from dibs.engines.deciding.errands import Done, Errand, What, gone_on
-from dibs.engines.deciding.workflows import REPLAY_BATCH, Outgoing, Replay, first_members
+from dibs.engines.decisions.admin import cancel_one
+from dibs.engines.decisions.follow_ups import Done, FollowUp, FollowUpKind, gone_on
+from dibs.engines.decisions.workflows import REPLAY_BATCH, Outgoing, Replay, first_members
+from dibs.engines.postgres.dependencies import inherit_again, known_rule
 from dibs.engines.postgres.records import Records
 from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.transaction import Snapshot, Transaction
-from dibs.engines.postgres.waiting import inherit_anew, known_rule
 from dibs.engines.values import Changed, WorkflowRecord
 
 __all__ = ["cancel_members", "cancel_workflow", "replay_members", "replay_workflow", "workflow", "workflows"]
@@ -49,39 +49,41 @@ async def with_counts(snapshot: Snapshot, rows: list[Any]) -> list[WorkflowRecor
 
 
 async def cancel_workflow(transaction: Transaction, workflow_id: str, note: str, actor: str) -> Changed:
-    errand = Errand(What.CANCEL, workflow_id, note=note, actor=actor)
-    return await begin(transaction, errand, "cancel workflow", "has_cancellable")
+    follow_up = FollowUp(FollowUpKind.CANCEL, workflow_id, note=note, actor=actor)
+    return await begin(transaction, follow_up, "cancel workflow", "has_cancellable")
 
 
 async def replay_workflow(transaction: Transaction, workflow_id: str, actor: str) -> Changed:
-    return await begin(transaction, Errand(What.REPLAY, workflow_id, actor=actor), "replay workflow", "has_replayable")
+    return await begin(
+        transaction, FollowUp(FollowUpKind.REPLAY, workflow_id, actor=actor), "replay workflow", "has_replayable"
+    )
 
 
-async def begin(transaction: Transaction, errand: Errand, act: str, look: str) -> Changed:
-    if not await transaction.rows("workflow", errand.about):
+async def begin(transaction: Transaction, follow_up: FollowUp, act: str, look: str) -> Changed:
+    if not await transaction.rows("workflow", follow_up.about):
         return Changed.UNKNOWN
-    if not await transaction.value(look, errand.about):
+    if not await transaction.value(look, follow_up.about):
         return Changed.UNCHANGED
-    transaction.errands.append(errand)
-    await transaction.remember(errand.actor, act, errand.about, errand.note)
+    transaction.follow_ups.append(follow_up)
+    await transaction.remember(follow_up.actor, act, follow_up.about, follow_up.note)
     return Changed.DONE
 
 
-async def cancel_members(transaction: Transaction, errands: list[Errand], most: int) -> Done:
+async def cancel_members(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> Done:
     """Cancel the unfinished members of a workflow, by id."""
-    errand = errands[0]
-    rows = await transaction.rows("members", errand.about, errand.after or LOWEST, most)
+    follow_up = follow_ups[0]
+    rows = await transaction.rows("members", follow_up.about, follow_up.after or LOWEST, most)
     records = Records(transaction)
-    for record in records.see(rows):
-        cancel_one(transaction, records, record.id, errand.note, errand.actor)
+    for record in records.adopt(rows):
+        cancel_one(transaction, records, record.id, follow_up.note, follow_up.actor)
     await records.flush()
-    return gone_on(errands, [str(row["id"]) for row in rows], most)
+    return gone_on(follow_ups, [str(row["id"]) for row in rows], most)
 
 
-async def replay_members(transaction: Transaction, errands: list[Errand], most: int) -> Done:
+async def replay_members(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> Done:
     """Run the dead members of a workflow again, and let those wait again that ended because of a dependency."""
-    errand, most = errands[0], min(most, REPLAY_BATCH)
-    asked = (errand.about, errand.after or LOWEST, most)
+    follow_up, most = follow_ups[0], min(most, REPLAY_BATCH)
+    asked = (follow_up.about, follow_up.after or LOWEST, most)
     dead = [str(row["id"]) for row in await transaction.rows("dead_members", *asked)]
     stopped = [str(row["id"]) for row in await transaction.rows("cancelled_members", *asked)]
     ids = first_members(dead, stopped, most)
@@ -92,7 +94,7 @@ async def replay_members(transaction: Transaction, errands: list[Errand], most: 
     ]
     records = Records(transaction)
     await records.load([*ids, *(edge.prerequisite for edge in edges)])
-    replay = Replay(transaction, records, edges, errand.actor)
+    replay = Replay(transaction, records, edges, follow_up.actor)
     for task_id in ids:
         replay.one(task_id)
     await records.flush()
@@ -101,5 +103,5 @@ async def replay_members(transaction: Transaction, errands: list[Errand], most: 
         await transaction.write("open_edges", *columns(opened, 3))
         await transaction.write("follow", sorted({edge.prerequisite for edge, _ in replay.opened}))
     if replay.heirs:
-        await inherit_anew(transaction, replay.heirs)
-    return gone_on(errands, ids, most)
+        await inherit_again(transaction, replay.heirs)
+    return gone_on(follow_ups, ids, most)

@@ -4,7 +4,7 @@
 module per concern (`enqueueing`, `claiming`, `settling`, `admin`, `workflows`, `scheduling`, `reading`, `queueing`,
 `working`, `housekeeping`, `care`). Behind them: `choosing` (claims), `ordering`, `heads` and `shares` (who is next),
 `rooms` and `gating` (limits), `waiting` (edges), and `aftermath`, with which every write ends. They read and write;
-what is not this engine's own to decide is decided in `dibs.engines.deciding`. Statements are files in `sql/`, the
+what is not this engine's own to decide is decided in `dibs.engines.decisions`. Statements are files in `sql/`, the
 layout is the sum of `migrations/`. Invariants:
 
 - One writer connection per process and file, under a lock; every write is one `BEGIN IMMEDIATE` transaction.
@@ -14,7 +14,7 @@ layout is the sum of `migrations/`. Invariants:
 - What may be long is cut off at a bound and goes on as an errand, or with the next claim, which then says so.
 """
 
-from dibs.engines.sqlite.address import from_url
 from dibs.engines.sqlite.engine import SqliteEngine
+from dibs.engines.sqlite.url import from_url
 
 __all__ = ["SqliteEngine", "from_url"]

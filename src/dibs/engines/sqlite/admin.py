@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from dibs.core.states import State
 from dibs.core.task import Edit
-from dibs.engines.deciding.admin import PurgeRow, cancel_all, done, edit_one, purge_all, replay_one, target
-from dibs.engines.deciding.encoding import to_json
-from dibs.engines.deciding.records import Place
+from dibs.engines.decisions.admin import PurgeRow, cancel_all, edit_one, ids_done, purge_all, replay_one, target
+from dibs.engines.decisions.encoding import to_json
+from dibs.engines.decisions.records import Place
+from dibs.engines.sqlite.dependencies import inherit_again
 from dibs.engines.sqlite.records import Records
 from dibs.engines.sqlite.statements import statement
 from dibs.engines.sqlite.transaction import Transaction
-from dibs.engines.sqlite.waiting import inherit_anew
 from dibs.engines.values import CancelOutcome, Changed
 
 __all__ = ["cancel", "edit", "purge", "replay"]
@@ -35,7 +35,7 @@ def edit(transaction: Transaction, edits: Sequence[Edit], actor: str) -> list[Ch
     records = Records(transaction, ids)
     answers = [edit_one(transaction, records, each, actor) for each in edits]
     records.flush()
-    remember(transaction, actor, "edit", done(ids, answers), "")
+    remember(transaction, actor, "edit", ids_done(ids, answers), "")
     return answers
 
 
@@ -45,8 +45,8 @@ def replay(transaction: Transaction, ids: Sequence[str], queue: str | None, rese
     answers = [replay_one(transaction, records, task_id, queue, reset, actor) for task_id in ids]
     records.flush()
     if Changed.DONE in answers:
-        inherit_anew(transaction, done(ids, answers))
-    remember(transaction, actor, "replay", done(ids, answers), queue or "")
+        inherit_again(transaction, ids_done(ids, answers))
+    remember(transaction, actor, "replay", ids_done(ids, answers), queue or "")
     return answers
 
 
@@ -60,7 +60,7 @@ def purge(transaction: Transaction, ids: Sequence[str], actor: str) -> list[Chan
         answers = [gone.get(each, answer) for each, answer in zip(ids, answers, strict=True)]
     if holders:
         transaction.write("purge_keys", to_json([(queue, to_json(key), held) for queue, key, held in holders]))
-    remember(transaction, actor, "purge", done(ids, answers), "")
+    remember(transaction, actor, "purge", ids_done(ids, answers), "")
     return answers
 
 
@@ -68,8 +68,8 @@ def purge_unreadable(transaction: Transaction, ids: list[str]) -> dict[str, Chan
     """Delete rows that can't be read, unless somebody who can may be running them. Counts follow as far as is known."""
     answers = {}
     asked = to_json(ids)
-    for task_id, place, state, stream, *others in transaction.each(statement("purge_row"), (asked,)):
-        known = stream if stream in transaction.catalog.streams else None
+    for task_id, place, state, track, *others in transaction.each(statement("purge_row"), (asked,)):
+        known = track if track in transaction.catalog.tracks else None
         left = PurgeRow(str(task_id), Place(place), state, known, *others)
         if left.may_go(transaction.now):
             delete(transaction, left)
@@ -87,13 +87,13 @@ def delete(transaction: Transaction, left: PurgeRow) -> None:
         transaction.write(f"delete_{left.place}", only)
     transaction.write("delete_history", only)
     transaction.write("purge_keys_of", left.id)
-    if left.stream is not None and left.state == State.PENDING:
-        transaction.count_pending(left.stream, left.share, -1)
-    elif left.stream is not None and isinstance(left.state, str) and left.state in STATES:
-        transaction.count(State(left.state), left.stream, -1)
-    if left.stream is not None and isinstance(left.partition, str):
-        transaction.touch(transaction.catalog.streams[left.stream].queue, left.partition)
-    transaction.errands.extend(left.errands())
+    if left.track is not None and left.state == State.PENDING:
+        transaction.count_pending(left.track, left.share, -1)
+    elif left.track is not None and isinstance(left.state, str) and left.state in STATES:
+        transaction.count(State(left.state), left.track, -1)
+    if left.track is not None and isinstance(left.partition, str):
+        transaction.mark_changed(transaction.catalog.tracks[left.track].queue, left.partition)
+    transaction.follow_ups.extend(left.follow_ups())
     transaction.aside.forget([left.id])
 
 

@@ -18,13 +18,13 @@ from dibs.core.priority import Ranking, rank
 from dibs.core.settings import QueueSettings
 from dibs.core.task import QueueState
 from dibs.core.times import Instant
-from dibs.engines.sqlite.shapes import RowDecoder
+from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.unreadable import UNREADABLE, UnreadableRows, next_look, problem_of
 
 if TYPE_CHECKING:
     from dibs.engines.sqlite.transaction import Snapshot
 
-__all__ = ["Catalog", "Queue", "Stream", "StreamKey"]
+__all__ = ["Catalog", "Queue", "Track", "TrackKey"]
 
 FIRST_EPOCH = 1
 
@@ -38,7 +38,7 @@ class Queue(Struct, frozen=True):
     epoch: int = FIRST_EPOCH
 
 
-class Stream(Struct, frozen=True):
+class Track(Struct, frozen=True):
     """A stream's row: tasks of one kind in one lane of one queue, ranked under one epoch. `fair`: by their tenants."""
 
     number: int
@@ -59,7 +59,7 @@ class StoredQueue(Struct, array_like=True):
     epoch: object
 
 
-class StoredStream(Struct, array_like=True):
+class StoredTrack(Struct, array_like=True):
     """A stream's row as far as it can always be told."""
 
     number: int
@@ -71,11 +71,11 @@ class StoredStream(Struct, array_like=True):
     fair: object
 
 
-StreamKey = tuple[str, str, tuple[str, ...], int, int, bool]
+TrackKey = tuple[str, str, tuple[str, ...], int, int, bool]
 """Queue, name, requires, lane, epoch, fair."""
 
 QUEUES = RowDecoder(StoredQueue, "queue")
-STREAMS = RowDecoder(StoredStream, "stream")
+TRACKS = RowDecoder(StoredTrack, "stream")
 settings_decoder = msgspec.json.Decoder(QueueSettings)
 names_decoder = msgspec.json.Decoder(tuple[str, ...])
 
@@ -87,8 +87,8 @@ def queue_from(stored: StoredQueue) -> Queue:
     return Queue(stored.name, msgspec.convert(stored.state, QueueState), settings, msgspec.convert(stored.epoch, int))
 
 
-def stream_from(stored: StoredStream) -> Stream:
-    return Stream(
+def track_from(stored: StoredTrack) -> Track:
+    return Track(
         stored.number,
         msgspec.convert(stored.queue, str),
         msgspec.convert(stored.name, str),
@@ -114,9 +114,9 @@ class Catalog:
         self.queues: dict[str, Queue] = {}
         self.unreadable: dict[str, str] = {}
         """Queues whose settings can't be read, and what is wrong with them."""
-        self.streams: dict[int, Stream] = {}
-        self.by_queue: dict[str, list[Stream]] = defaultdict(list)
-        self.numbers: dict[StreamKey, int] = {}
+        self.tracks: dict[int, Track] = {}
+        self.by_queue: dict[str, list[Track]] = defaultdict(list)
+        self.numbers: dict[TrackKey, int] = {}
         self.rankings: dict[tuple[str, int], Ranking] = {}
 
     def refresh(self, snapshot: Snapshot, generation: int) -> None:
@@ -131,19 +131,19 @@ class Catalog:
                 self.read_again_at = next_look()
                 self.unreadable[queue.name] = problem_of(error)
                 self.aside.log_once("queue", queue.name, self.unreadable[queue.name])
-        for stream in snapshot.many(STREAMS, "streams"):
+        for track in snapshot.many(TRACKS, "streams"):
             try:
-                self.add(stream_from(stream))
+                self.add(track_from(track))
             except UNREADABLE as error:
                 self.read_again_at = next_look()
-                self.aside.log_once("stream", stream.number, problem_of(error))
+                self.aside.log_once("stream", track.number, problem_of(error))
         self.generation = generation
 
-    def add(self, stream: Stream) -> None:
-        self.streams[stream.number] = stream
-        self.by_queue[stream.queue].append(stream)
-        key = (stream.queue, stream.name, stream.requires, stream.lane, stream.epoch, stream.fair)
-        self.numbers[key] = stream.number
+    def add(self, track: Track) -> None:
+        self.tracks[track.number] = track
+        self.by_queue[track.queue].append(track)
+        key = (track.queue, track.name, track.requires, track.lane, track.epoch, track.fair)
+        self.numbers[key] = track.number
 
     def put(self, queue: Queue) -> None:
         """A queue that has been made or changed."""
@@ -167,6 +167,6 @@ class Catalog:
         queue = self.queues.get(name)
         return FIRST_EPOCH if queue is None else queue.epoch
 
-    def is_stale(self, stream: Stream) -> bool:
+    def is_stale(self, track: Track) -> bool:
         """Whether waiting tasks of this stream are ranked by earlier settings."""
-        return stream.epoch != self.epoch(stream.queue)
+        return track.epoch != self.epoch(track.queue)

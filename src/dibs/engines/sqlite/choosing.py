@@ -8,35 +8,35 @@ from itertools import chain, groupby
 
 from dibs.core.limits import Scope
 from dibs.core.times import Instant
-from dibs.engines.deciding.encoding import to_json
-from dibs.engines.sqlite.catalog import Queue, Stream
-from dibs.engines.sqlite.gating import GATE_BUDGET, gate
-from dibs.engines.sqlite.heads import Head, read_group, read_stream, read_turns
+from dibs.engines.decisions.encoding import to_json
+from dibs.engines.sqlite.catalog import Queue, Track
+from dibs.engines.sqlite.fairness import TurnOrder, clock_of, save_turns
+from dibs.engines.sqlite.headroom import Headrooms
+from dibs.engines.sqlite.heads import Head, read_group, read_track, read_turns
 from dibs.engines.sqlite.ordering import SMALLEST_CHUNK, Lane, chunk_for, lanes_of
-from dibs.engines.sqlite.rooms import Rooms
-from dibs.engines.sqlite.shares import Turns, clock_of, save_turns
+from dibs.engines.sqlite.partitions import GATE_BUDGET, gate
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.values import COUNT_LIMIT, ClaimRequest
 
-__all__ = ["Front", "choose"]
+__all__ = ["QueueCursor", "choose"]
 
 
-class Front:
+class QueueCursor:
     """The next task of one queue for one worker: from the share whose turn it is, among those that have something."""
 
     def __init__(
-        self, transaction: Transaction, queue: Queue, order: int, streams: list[Stream], rooms: Rooms, wanted: int
+        self, transaction: Transaction, queue: Queue, order: int, tracks: list[Track], headrooms: Headrooms, wanted: int
     ) -> None:
         self.transaction = transaction
         self.queue = queue
         self.order = order
-        self.rooms = rooms
+        self.headrooms = headrooms
         self.limited = queue.settings.limits_starts
-        self.room = rooms.of(queue.name, Scope.QUEUE, "")
+        self.headroom = headrooms.of(queue.name, Scope.QUEUE, "")
         self.names = queue.settings.per_task
-        self.streams = [stream for stream in streams if self.has_room(stream.name)]
+        self.tracks = [track for track in tracks if self.has_headroom(track.name)]
         self.wanted = wanted
-        self.chunk = chunk_for(wanted, len(self.streams))
+        self.chunk = chunk_for(wanted, len(self.tracks))
         self.lanes: dict[str, list[Lane]] = {}
         self.firsts: dict[str, list[Head]] = {}
         self.idle: dict[int, list[str]] = {}
@@ -44,9 +44,9 @@ class Front:
         """The shares of what was taken, by id, but for those without a name."""
         self.taken: set[str] = set()
         self.groups: set[tuple[str, int, str]] = set()
-        self.in_vain: dict[str, None] = {}
+        self.blocked: dict[str, None] = {}
         self.passed = 0
-        self.is_cut = False
+        self.is_truncated = False
         """So many turns had nothing to give that those after them are left to the next claim."""
         self.stopped = False
         """So many tasks had to be passed over that all else is left to the next claim."""
@@ -55,46 +55,50 @@ class Front:
     @property
     def is_over(self) -> bool:
         """Whether it gives nothing more. Nobody gets a second turn before those that were cut off."""
-        return self.stopped or self.passed >= COUNT_LIMIT or (self.is_cut and self.turns.share in self.turns.tags)
+        return (
+            self.stopped
+            or self.passed >= COUNT_LIMIT
+            or (self.is_truncated and self.turns.share in self.turns.virtual_times)
+        )
 
     @property
     def is_full(self) -> bool:
-        return self.room is not None and self.room.is_full
+        return self.headroom is not None and self.headroom.is_full
 
-    def has_room(self, name: str) -> bool:
-        room = self.rooms.of(self.queue.name, Scope.TASK, name) if self.names else None
-        return room is None or not room.is_full
+    def has_headroom(self, name: str) -> bool:
+        headroom = self.headrooms.of(self.queue.name, Scope.TASK, name) if self.names else None
+        return headroom is None or not headroom.is_full
 
     def foretell(self, heads: list[Head]) -> None:
         """These tasks are about to be looked at: find out about their partitions together."""
-        self.rooms.know(self.queue, {head.partition: None for head in heads if head.partition is not None})
+        self.headrooms.know(self.queue, {head.partition: None for head in heads if head.partition is not None})
 
-    def open_turns(self) -> Turns:
-        fair = [stream.number for stream in self.streams if stream.fair]
+    def open_turns(self) -> TurnOrder:
+        fair = [track.number for track in self.tracks if track.fair]
         if not fair and not self.queue.settings.fair:
-            return Turns(self.queue)
-        clock, tag = clock_of(self.transaction, self.queue.name)
+            return TurnOrder(self.queue)
+        clock, virtual_time = clock_of(self.transaction, self.queue.name)
         if fair:
             self.transaction.write("pass_turns", to_json(fair), clock)
-        sources = [self.turns_of(stream) for stream in fair]
-        if len(fair) < len(self.streams):
-            sources.append(iter([(tag if tag > clock else 0, "")]))
-        return Turns(self.queue, clock, (turn for turn, _ in groupby(merge(*sources))))
+        sources = [self.turns_of(track) for track in fair]
+        if len(fair) < len(self.tracks):
+            sources.append(iter([(virtual_time if virtual_time > clock else 0, "")]))
+        return TurnOrder(self.queue, clock, (turn for turn, _ in groupby(merge(*sources))))
 
-    def turns_of(self, stream: int) -> Iterator[tuple[int, str]]:
+    def turns_of(self, track: int) -> Iterator[tuple[int, str]]:
         """The turns of a stream, whose first tasks are kept; those that have none are noted."""
-        for turns in read_turns(self.transaction, stream, self.chunk + 2):
+        for turns in read_turns(self.transaction, track, self.chunk + 2):
             if self.limited:
                 self.foretell([turn.head for turn in turns if turn.head is not None])
-            idle = self.idle.setdefault(stream, [])
+            idle = self.idle.setdefault(track, [])
             for turn in turns:
                 if turn.head is None:
                     idle += [] if turn.is_kept else [turn.share]
                 else:
                     self.firsts.setdefault(turn.share, []).append(turn.head)
-                    yield turn.tag, turn.share
+                    yield turn.virtual_time, turn.share
             if len(idle) >= GATE_BUDGET:
-                self.is_cut = True
+                self.is_truncated = True
                 return
 
     def lane(self, now: Instant) -> Lane | None:
@@ -111,20 +115,20 @@ class Front:
         return None
 
     def open_lanes(self, share: str) -> list[Lane]:
-        streams = self.transaction.catalog.streams
-        sources: list[tuple[Stream, Iterator[Head]]] = [
-            (streams[first.stream], chain([first], self.read(first.stream, share, SMALLEST_CHUNK, first)))
+        tracks = self.transaction.catalog.tracks
+        sources: list[tuple[Track, Iterator[Head]]] = [
+            (tracks[first.track], chain([first], self.read(first.track, share, SMALLEST_CHUNK, first)))
             for first in self.firsts.pop(share, ())
         ]
         if share == "":
-            plain = [stream for stream in self.streams if not stream.fair]
-            sources += [(stream, self.read(stream.number, share, self.chunk)) for stream in plain]
+            plain = [track for track in self.tracks if not track.fair]
+            sources += [(track, self.read(track.number, share, self.chunk)) for track in plain]
         return lanes_of(self.queue, self.order, sources)
 
-    def read(self, stream: int, share: str, chunk: int, after: Head | None = None) -> Iterator[Head]:
+    def read(self, track: int, share: str, chunk: int, after: Head | None = None) -> Iterator[Head]:
         if self.limited:
-            return read_stream(self.transaction, stream, share, False, chunk, after, self.foretell)
-        return read_stream(self.transaction, stream, share, False, chunk, after)
+            return read_track(self.transaction, track, share, False, chunk, after, self.foretell)
+        return read_track(self.transaction, track, share, False, chunk, after)
 
     def goes_on(self, lane: Lane) -> bool:
         """Bring a task to the front that may start; False if there is none, or the bound is reached."""
@@ -133,10 +137,10 @@ class Front:
             lane.advance()
         if not self.limited:
             return bool(lane.heap)
-        streams = self.transaction.catalog.streams
+        tracks = self.transaction.catalog.tracks
         while lane.heap and not self.stopped:
             head = lane.head
-            if self.names and not self.has_room(streams[head.stream].name):
+            if self.names and not self.has_headroom(tracks[head.track].name):
                 lane.drop()
             elif head.partition is None or self.may_start(head):
                 return True
@@ -146,15 +150,15 @@ class Front:
 
     def may_start(self, head: Head) -> bool:
         """Whether a task's partition has room. If not, it need not be looked at again until it has."""
-        if head.id in self.taken or head.id in self.in_vain:  # both in front and after another of its partition
+        if head.id in self.taken or head.id in self.blocked:  # both in front and after another of its partition
             return False
-        room = self.rooms.of(self.queue.name, Scope.PARTITION, head.partition or "")
-        if room is None or not room.is_full:
+        headroom = self.headrooms.of(self.queue.name, Scope.PARTITION, head.partition or "")
+        if headroom is None or not headroom.is_full:
             return True
-        self.in_vain[head.id] = None
-        if room.has_no_token:
-            self.transaction.touch(self.queue.name, head.partition or "")
-        self.stopped = len(self.in_vain) >= GATE_BUDGET
+        self.blocked[head.id] = None
+        if headroom.has_no_token:
+            self.transaction.mark_changed(self.queue.name, head.partition or "")
+        self.stopped = len(self.blocked) >= GATE_BUDGET
         return False
 
     def take(self, lane: Lane) -> Head:
@@ -170,17 +174,19 @@ class Front:
 
     def start(self, lane: Lane, head: Head, share: str) -> None:
         """A task takes its slots and tokens. If its partition has room left, the next one behind it may start too."""
-        name = self.transaction.catalog.streams[head.stream].name
-        for room in self.rooms.of_task(self.queue.name, name, head.partition):
-            room.started += 1
-        partition = None if head.partition is None else self.rooms.of(self.queue.name, Scope.PARTITION, head.partition)
+        name = self.transaction.catalog.tracks[head.track].name
+        for headroom in self.headrooms.of_task(self.queue.name, name, head.partition):
+            headroom.started += 1
+        partition = (
+            None if head.partition is None else self.headrooms.of(self.queue.name, Scope.PARTITION, head.partition)
+        )
         if head.partition is None or partition is None:
             return
         self.taken.add(head.id)
         if partition.is_full:
             return
-        self.transaction.touch(self.queue.name, head.partition)
-        group = (head.partition, head.stream, share)
+        self.transaction.mark_changed(self.queue.name, head.partition)
+        group = (head.partition, head.track, share)
         if group not in self.groups:
             self.groups.add(group)
             chunk = min(self.wanted, partition.left or self.wanted)
@@ -190,17 +196,17 @@ class Front:
         """Nothing more from this lane in this claim."""
         self.lanes[self.turns.share or ""].remove(lane)
 
-    def finish(self, streams: list[int]) -> None:
+    def finish(self, tracks: list[int]) -> None:
         """Write what has been found out on the way. `streams`: all fair ones of the queue that have pending tasks."""
-        if self.in_vain:
-            gate(self.transaction, self.in_vain)
-        for stream, shares in self.idle.items():
+        if self.blocked:
+            gate(self.transaction, self.blocked)
+        for track, shares in self.idle.items():
             if shares:
-                self.transaction.write("delete_turns", stream, to_json(shares))
-        save_turns(self.transaction, self.queue.name, self.turns, streams)
+                self.transaction.write("delete_turns", track, to_json(shares))
+        save_turns(self.transaction, self.queue.name, self.turns, tracks)
 
 
-def choose(fronts: list[Front], request: ClaimRequest, now: Instant) -> list[Head]:
+def choose(fronts: list[QueueCursor], request: ClaimRequest, now: Instant) -> list[Head]:
     """The tasks to give, most urgent first."""
     wanted = request.limit + request.prefetch
     if len(fronts) == 1 and not request.floors and (lane := only_lane(fronts[0], now)) is not None:
@@ -226,9 +232,9 @@ def choose(fronts: list[Front], request: ClaimRequest, now: Instant) -> list[Hea
     return chosen
 
 
-def only_lane(front: Front, now: Instant) -> Lane | None:
+def only_lane(front: QueueCursor, now: Instant) -> Lane | None:
     """The lane of a queue that has no other, no limits and no shares: nothing has to be compared."""
-    if front.limited or front.queue.settings.fair or any(stream.fair for stream in front.streams):
+    if front.limited or front.queue.settings.fair or any(track.fair for track in front.tracks):
         return None
     lane = front.lane(now)
     return lane if lane is not None and len(front.lanes[""]) == 1 else None

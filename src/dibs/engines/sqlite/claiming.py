@@ -15,16 +15,16 @@ from dibs.core.settings import FALLBACK, QueueSettings
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, QueueState
 from dibs.core.times import Duration, Instant
-from dibs.engines.deciding.encoding import to_json
-from dibs.engines.deciding.facts import decode_facts
-from dibs.engines.sqlite.aftermath import resume
-from dibs.engines.sqlite.catalog import Stream
-from dibs.engines.sqlite.choosing import Front, choose
-from dibs.engines.sqlite.gating import let_forward, next_opening, open_refilled
+from dibs.engines.decisions.encoding import to_json
+from dibs.engines.decisions.facts import decode_facts
+from dibs.engines.sqlite.catalog import Track
+from dibs.engines.sqlite.choosing import QueueCursor, choose
+from dibs.engines.sqlite.follow_ups import resume
+from dibs.engines.sqlite.headroom import Headrooms
 from dibs.engines.sqlite.heads import Head
+from dibs.engines.sqlite.partitions import next_refill, open_refilled, promote_heads
 from dibs.engines.sqlite.records import Records
-from dibs.engines.sqlite.rooms import Rooms
-from dibs.engines.sqlite.shapes import RowDecoder, TaskDecoder
+from dibs.engines.sqlite.row_decoder import RowDecoder, TaskDecoder
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.unreadable import UNREADABLE, problem_of
 from dibs.engines.values import Claimed, ClaimRequest, Counter
@@ -36,7 +36,7 @@ class Due(Struct, array_like=True, frozen=True):
     """A task whose time has come."""
 
     id: str
-    stream: int
+    track: int
     state: State
     share: str
     partition: str | None
@@ -64,7 +64,7 @@ PARTITIONS = RowDecoder(str, "partition")
 pending_decoder = msgspec.json.Decoder(list[tuple[int, int]])
 
 
-class Desk:
+class ClaimInProgress:
     """One claim at work."""
 
     def __init__(self, transaction: Transaction, request: ClaimRequest) -> None:
@@ -88,8 +88,8 @@ class Desk:
         if transaction.aside.is_empty:
             found = transaction.row("claim_look")
         else:
-            errands = to_json(list(transaction.aside.errands))
-            found = transaction.row("claim_look_past", transaction.passed_over(), errands)
+            follow_ups = to_json(list(transaction.aside.follow_ups))
+            found = transaction.row("claim_look_past", transaction.passed_over(), follow_ups)
         generation, due, expiry, self.has_errands, pending = found
         self.next_due, self.next_expiry = instant_or_none(due), instant_or_none(expiry)
         self.pending = dict(pending_decoder.decode(pending))
@@ -103,7 +103,7 @@ class Desk:
             for partition in transaction.many(PARTITIONS, "partitions_of", transaction.passed_over()):
                 queue = partition.partition(" ")[0]
                 if queue in limited:
-                    transaction.touch(queue, partition)
+                    transaction.mark_changed(queue, partition)
 
     def is_due(self, at: Instant | None) -> bool:
         return at is not None and at <= self.now
@@ -116,12 +116,12 @@ class Desk:
             self.expire()
         if promotes:
             self.promote()
-        if transaction.errands or self.has_errands:
+        if transaction.follow_ups or self.has_errands:
             resume(transaction)
         elif not expires and not promotes and not transaction.partitions:
             return
         if transaction.partitions:
-            let_forward(transaction)
+            promote_heads(transaction)
         transaction.flush()
         self.look()
 
@@ -129,113 +129,113 @@ class Desk:
         """A bounded number of waiting tasks end because they are too late."""
         records = Records(self.transaction)
         rows = self.transaction.tasks("too_late", self.now, EXPIRE_BATCH, self.transaction.passed_over())
-        for record in records.see(rows):
+        for record in records.adopt(rows):
             records.put(*expired(record, self.now))
             self.transaction.tell(record.queue, State.CANCELLED)
         records.flush()
 
     def promote(self) -> None:
         """A bounded number of due tasks become pending. Their ranks were computed for this moment."""
-        transaction, streams = self.transaction, self.transaction.catalog.streams
+        transaction, tracks = self.transaction, self.transaction.catalog.tracks
         found = transaction.many(DUE, "promote_look", self.now, PROMOTE_BATCH, transaction.passed_over())
         due = [each for each in found if self.can_be_promoted(each)]
         if not due:
             return
         limited = {name for name, queue in transaction.catalog.queues.items() if queue.settings.per_partition}
-        gated = [number for number, stream in streams.items() if stream.queue in limited] if limited else []
+        gated = [number for number, track in tracks.items() if track.queue in limited] if limited else []
         transaction.write("promote", to_json([each.id for each in due]), to_json(gated))
-        for (stream, state, share), n in Tally((each.stream, each.state, each.share) for each in due).items():
-            transaction.count(state, stream, -n)
-            transaction.count_pending(stream, share, n)
+        for (track, state, share), n in Tally((each.track, each.state, each.share) for each in due).items():
+            transaction.count(state, track, -n)
+            transaction.count_pending(track, share, n)
         for each in due:
             if each.partition is not None:
-                transaction.touch(streams[each.stream].queue, each.partition)
+                transaction.mark_changed(tracks[each.track].queue, each.partition)
 
     def can_be_promoted(self, due: Due) -> bool:
         """Whether a due task is one that can become pending; if not, it is set aside."""
-        if due.stream not in self.transaction.catalog.streams:
-            problem = f"it is in stream {due.stream}, which is not there"
+        if due.track not in self.transaction.catalog.tracks:
+            problem = f"it is in stream {due.track}, which is not there"
         elif due.state not in PROMOTED:
             problem = "it is due, but in no state that can be"
         else:
             return True
-        self.transaction.set_aside(due.id, due.stream, due.state, False, None, problem)
+        self.transaction.set_aside(due.id, due.track, due.state, False, None, problem)
         return False
 
-    def fronts(self, rooms: Rooms) -> list[Front]:
+    def fronts(self, headrooms: Headrooms) -> list[QueueCursor]:
         """The queues that have something for this worker."""
         request = self.request
         names = None if request.names is None else frozenset(request.names)
         offered = frozenset(request.capabilities)
         crowded = self.transaction.aside.crowded
 
-        def fits(stream: Stream) -> bool:
+        def fits(track: Track) -> bool:
             return (
-                stream.number in self.pending
-                and stream.number not in crowded
-                and (names is None or stream.name in names)
-                and offered.issuperset(stream.requires)
+                track.number in self.pending
+                and track.number not in crowded
+                and (names is None or track.name in names)
+                and offered.issuperset(track.requires)
             )
 
         wanted = request.limit + request.prefetch
         by_queue = self.transaction.catalog.by_queue
         found = []
         for order, queue in self.queues:
-            streams = [stream for stream in by_queue[queue.name] if fits(stream)]
-            if streams:
-                found.append(Front(self.transaction, queue, order, streams, rooms, wanted))
+            tracks = [track for track in by_queue[queue.name] if fits(track)]
+            if tracks:
+                found.append(QueueCursor(self.transaction, queue, order, tracks, headrooms, wanted))
         return found
 
-    def give(self) -> tuple[list[LeasedTask], Rooms]:
+    def give(self) -> tuple[list[LeasedTask], Headrooms]:
         """Choose, and lease what was chosen. If some of it can't be read it is set aside, and others are chosen."""
         queues = [queue for _, queue in self.queues]
         if self.request.limit + self.request.prefetch <= 0:
-            return [], Rooms(self.transaction, queues)
+            return [], Headrooms(self.transaction, queues)
         aside = self.transaction.aside
         for _ in range(TRIES):
             size, number = aside.size, len(aside.tasks)
-            rooms = Rooms(self.transaction, queues)
-            fronts = self.fronts(rooms)
+            headrooms = Headrooms(self.transaction, queues)
+            fronts = self.fronts(headrooms)
             chosen = choose(fronts, self.request, self.now)
             tasks = self.read(chosen)
             if len(tasks) == len(chosen):
                 self.finish(fronts)
                 self.lease(chosen)
-                return tasks, rooms
+                return tasks, headrooms
             if aside.size == size:
                 break  # there is no room to pass over anything else
             self.more = self.more or len(aside.tasks) > number  # others may be behind them
-        return [], Rooms(self.transaction, queues)
+        return [], Headrooms(self.transaction, queues)
 
-    def finish(self, fronts: list[Front]) -> None:
+    def finish(self, fronts: list[QueueCursor]) -> None:
         by_queue = self.transaction.catalog.by_queue
         for front in fronts:
             fair = [each.number for each in by_queue[front.queue.name] if each.fair and each.number in self.pending]
             front.finish(fair)
             self.shares |= front.shares
-            self.more = self.more or front.stopped or front.is_cut
+            self.more = self.more or front.stopped or front.is_truncated
 
     def read(self, chosen: list[Head]) -> list[LeasedTask]:
         """The chosen tasks as the worker will be told of them, but for those that can't be read."""
         if not chosen:
             return []
-        transaction, streams = self.transaction, self.transaction.catalog.streams
+        transaction, tracks = self.transaction, self.transaction.catalog.tracks
         given = transaction.many(GIVEN, "claim_read", to_json([head.id for head in chosen]))
         if len(given) < len(chosen):
             known = {row.id for row in given}
             for head in chosen:
                 if head.id not in known:
-                    transaction.aside.skip_task(head.id, head.stream)
+                    transaction.aside.skip_task(head.id, head.track)
             return []
         settings = {queue.name: queue.settings for _, queue in self.queues}
         tasks = []
         for head, row in zip(chosen, given, strict=True):
-            stream = streams[head.stream]
+            track = tracks[head.track]
             expires_at = self.now + (row.lease_for if self.request.lease is None else self.request.lease)
             try:
-                tasks.append(leased_task(head, row, stream, settings[stream.queue], expires_at, self.now))
+                tasks.append(leased_task(head, row, track, settings[track.queue], expires_at, self.now))
             except UNREADABLE as error:
-                transaction.set_aside(head.id, head.stream, State.PENDING, False, None, problem_of(error))
+                transaction.set_aside(head.id, head.track, State.PENDING, False, None, problem_of(error))
         return tasks
 
     def lease(self, chosen: list[Head]) -> None:
@@ -246,11 +246,11 @@ class Desk:
         ids = to_json([head.id for head in chosen])
         taken = transaction.write("claim", self.now, request.worker, request.sequence, request.lease, ids)
         assert taken == len(chosen), "the pending index names tasks that are not pending"
-        streams = transaction.catalog.streams
+        tracks = transaction.catalog.tracks
         for (number, share), count in self.groups(chosen).items():
             transaction.count_pending(number, share, -count)
             transaction.count(State.RUNNING, number, count)
-            transaction.tally(Counter.CLAIMED, streams[number].queue, count)
+            transaction.count_event(Counter.CLAIMED, tracks[number].queue, count)
             self.pending[number] -= count
         if self.next_expiry is not None:  # it may have been claimed just now
             self.next_expiry = instant_or_none(transaction.value("next_expiry", transaction.passed_over()))
@@ -258,10 +258,10 @@ class Desk:
     def groups(self, chosen: list[Head]) -> dict[tuple[int, str], int]:
         """How many tasks were chosen, by stream and share."""
         if self.shares:
-            return Tally((head.stream, self.shares.get(head.id, "")) for head in chosen)
-        return {(number, ""): count for number, count in Tally(head.stream for head in chosen).items()}
+            return Tally((head.track, self.shares.get(head.id, "")) for head in chosen)
+        return {(number, ""): count for number, count in Tally(head.track for head in chosen).items()}
 
-    def next_due_in(self, rooms: Rooms) -> Duration | None:
+    def next_due_in(self, headrooms: Headrooms) -> Duration | None:
         """In how long a waiting task, an expiry or a start token falls due; at once if something is left to be done."""
         if self.has_errands or self.more:
             return 0
@@ -270,31 +270,33 @@ class Desk:
             settings, by_name = queue.settings, self.pending_by_name(queue.name)
             if not settings.limits_starts or not by_name:
                 continue
-            under = [rooms.of(queue.name, Scope.QUEUE, "")]
-            under += [rooms.of(queue.name, Scope.TASK, name) for name in settings.per_task if by_name[name]]
-            waits += [room.opens_in for room in under if room is not None and room.opens_in is not None]
+            under = [headrooms.of(queue.name, Scope.QUEUE, "")]
+            under += [headrooms.of(queue.name, Scope.TASK, name) for name in settings.per_task if by_name[name]]
+            waits += [
+                headroom.refills_in for headroom in under if headroom is not None and headroom.refills_in is not None
+            ]
             if settings.per_partition is not None and settings.per_partition.rate is not None:
-                opens_in = next_opening(self.transaction, queue.name, settings.per_partition)
-                waits += [] if opens_in is None else [opens_in]
+                refills_in = next_refill(self.transaction, queue.name, settings.per_partition)
+                waits += [] if refills_in is None else [refills_in]
         return min(waits, default=None)
 
     def pending_by_name(self, queue: str) -> Tally[str]:
         found: Tally[str] = Tally()
-        for stream in self.transaction.catalog.by_queue[queue]:
-            if self.pending.get(stream.number):
-                found[stream.name] += self.pending[stream.number]
+        for track in self.transaction.catalog.by_queue[queue]:
+            if self.pending.get(track.number):
+                found[track.name] += self.pending[track.number]
         return found
 
 
 def claim(transaction: Transaction, request: ClaimRequest) -> Claimed:
-    desk = Desk(transaction, request)
+    desk = ClaimInProgress(transaction, request)
     queues = [queue for _, queue in desk.queues]
     if request.repeat and (again := given_before(transaction, request)):
-        return Claimed(again, desk.next_due_in(Rooms(transaction, queues)))
+        return Claimed(again, desk.next_due_in(Headrooms(transaction, queues)))
     desk.bring_up_to_date()
-    tasks, rooms = desk.give()
-    rooms.save()
-    return transaction.aside.paced(Claimed(tasks, desk.next_due_in(rooms)))
+    tasks, headrooms = desk.give()
+    headrooms.save()
+    return transaction.aside.paced(Claimed(tasks, desk.next_due_in(headrooms)))
 
 
 def given_before(transaction: Transaction, request: ClaimRequest) -> list[LeasedTask]:
@@ -309,7 +311,7 @@ def instant_or_none(stored: object) -> Instant | None:
 
 
 def leased_task(
-    head: Head, given: Given, stream: Stream, settings: QueueSettings, expires_at: Instant, now: Instant
+    head: Head, given: Given, track: Track, settings: QueueSettings, expires_at: Instant, now: Instant
 ) -> LeasedTask:
     """`moves.leased`, straight from the row as it was before."""
     facts = decode_facts(given.facts)
@@ -319,12 +321,12 @@ def leased_task(
         lease_expires_at=expires_at,
         claimed_at=now,
         ready_at=head.ready_at,
-        queue=stream.queue,
-        name=stream.name,
+        queue=track.queue,
+        name=track.name,
         args=given.args.encode(),
         priority=facts.priority,
         rank=head.rank,
-        scale=scale(settings, stream.lane),
+        scale=scale(settings, track.lane),
         options=facts.options or FALLBACK,
         attempts=facts.attempts,
         losses=facts.losses,

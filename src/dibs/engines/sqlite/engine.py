@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from dibs.core.limits import LimitState
 from dibs.core.options import shown
-from dibs.core.schedules import Rhythm, ScheduleRecord
+from dibs.core.schedules import Recurrence, ScheduleRecord
 from dibs.core.settings import QueueSettings
 from dibs.core.states import State
 from dibs.core.task import (
@@ -28,27 +28,27 @@ from dibs.core.times import Instant
 from dibs.engines.base import Engine, Joined, Subscription
 from dibs.engines.sqlite import (
     admin,
-    care,
+    chores,
     claiming,
+    dependencies,
+    doctor,
     enqueueing,
-    housekeeping,
+    fairness,
+    headroom,
     joining,
     presence,
-    queueing,
+    queues,
     reading,
-    rescuing,
-    rooms,
-    scheduling,
+    rescue,
+    schedules,
     searching,
     settling,
-    shares,
-    waiting,
+    workers,
     workflows,
-    working,
 )
 from dibs.engines.sqlite.layout import pending_migrations, pending_script
-from dibs.engines.sqlite.pruning import Step
-from dibs.engines.sqlite.stores import Reader, Store, Synchronous, registry
+from dibs.engines.sqlite.retention import Step
+from dibs.engines.sqlite.store import Reader, Store, Synchronous, registry
 from dibs.engines.values import (
     AuditEntry,
     Beat,
@@ -93,7 +93,7 @@ DURABILITY = {
 class SqliteEngine:
     """Tasks in a SQLite file. Siblings and other engines of this process share one writer connection."""
 
-    chore_names = tuple(housekeeping.CHORES)
+    chore_names = tuple(chores.CHORES)
 
     def __init__(
         self, path: Path, synchronous: Synchronous = "full", busy_timeout: float = 5.0, adopt: bool = False
@@ -215,7 +215,7 @@ class SqliteEngine:
     async def rescue(
         self, *, ended_by: Instant | None = None, not_after: Instant | None = None, now: Instant | None = None
     ) -> Rescued:
-        return await self._write(rescuing.rescue, self._opened().presence, ended_by, not_after, now=now)
+        return await self._write(rescue.rescue, self._opened().presence, ended_by, not_after, now=now)
 
     # Tasks: the admin verbs.
 
@@ -258,37 +258,44 @@ class SqliteEngine:
         return await self._write(workflows.replay_workflow, workflow_id, actor, now=now)
 
     async def needs(self, ids: Sequence[str]) -> list[list[Need]]:
-        return await self._read(waiting.needs, ids)
+        return await self._read(dependencies.needs, ids)
 
     async def followers(self, task_id: str, limit: int = 100) -> list[str]:
-        return await self._read(waiting.followers, task_id, limit)
+        return await self._read(dependencies.followers, task_id, limit)
 
     # Schedules.
 
     async def schedules(self) -> list[ScheduleRecord]:
-        return await self._read(scheduling.schedules)
+        return await self._read(schedules.schedules)
 
     async def set_schedule(
-        self, name: str, rhythm: Rhythm, task: NewTask, *, declared: bool, actor: str = "", now: Instant | None = None
+        self,
+        name: str,
+        recurrence: Recurrence,
+        task: NewTask,
+        *,
+        declared: bool,
+        actor: str = "",
+        now: Instant | None = None,
     ) -> Changed:
-        return await self._write(scheduling.set_schedule, name, rhythm, task, declared, actor, now=now)
+        return await self._write(schedules.set_schedule, name, recurrence, task, declared, actor, now=now)
 
     async def pause_schedule(self, name: str, paused: bool, *, actor: str = "", now: Instant | None = None) -> Changed:
-        return await self._write(scheduling.pause_schedule, name, paused, actor, now=now)
+        return await self._write(schedules.pause_schedule, name, paused, actor, now=now)
 
     async def delete_schedule(self, name: str, *, actor: str = "", now: Instant | None = None) -> Changed:
-        return await self._write(scheduling.delete_schedule, name, actor, now=now)
+        return await self._write(schedules.delete_schedule, name, actor, now=now)
 
     async def fire(self, *, now: Instant | None = None) -> Fired:
-        return await self._write(scheduling.fire, now=now)
+        return await self._write(schedules.fire, now=now)
 
     # Limits and shares.
 
     async def limits(self, task_id: str, *, now: Instant | None = None) -> list[LimitState]:
-        return await self._read(rooms.limits, task_id, now=now)
+        return await self._read(headroom.limits, task_id, now=now)
 
     async def tenants(self, queue: str, limit: int = 100) -> list[TenantRecord]:
-        return await self._read(shares.tenants, queue, limit)
+        return await self._read(fairness.tenants, queue, limit)
 
     # Reading.
 
@@ -319,72 +326,72 @@ class SqliteEngine:
     # Queues.
 
     async def queues(self) -> list[QueueRecord]:
-        return await self._read(queueing.queues)
+        return await self._read(queues.queues)
 
     async def set_queue(
         self, name: str, settings: QueueSettings, *, expected: int, actor: str = "", now: Instant | None = None
     ) -> QueueRecord | None:
-        return await self._write(queueing.set_queue, name, settings, expected, actor, now=now)
+        return await self._write(queues.set_queue, name, settings, expected, actor, now=now)
 
     async def set_queue_state(
         self, name: str, state: QueueState, *, actor: str = "", now: Instant | None = None
     ) -> Changed:
-        return await self._write(queueing.set_queue_state, name, state, actor, now=now)
+        return await self._write(queues.set_queue_state, name, state, actor, now=now)
 
     async def delete_queue(
         self, name: str, *, force: bool = False, actor: str = "", now: Instant | None = None
     ) -> Changed:
-        allowed = await self._write(queueing.is_deletable, name, force, now=now)
+        allowed = await self._write(queues.is_deletable, name, force, now=now)
         if allowed is not Changed.DONE:
             return allowed
-        while force and await self._write(queueing.bury_some, name, actor, now=now):
+        while force and await self._write(queues.bury_some, name, actor, now=now):
             pass
-        while await self._write(queueing.forget_some, name, now=now):
+        while await self._write(queues.forget_some, name, now=now):
             pass
-        return await self._write(queueing.delete_queue, name, force, actor, now=now)
+        return await self._write(queues.delete_queue, name, force, actor, now=now)
 
     # Workers.
 
     async def beat(self, beat: Beat, *, now: Instant | None = None) -> WorkerState:
-        return await self._write(working.beat, beat, self._opened().presence, now=now)
+        return await self._write(workers.beat, beat, self._opened().presence, now=now)
 
     async def leave(self, worker: str, *, now: Instant | None = None) -> None:
-        await self._write(working.leave, worker, now=now)
+        await self._write(workers.leave, worker, now=now)
         self._opened().presence.drop(worker)
 
     async def workers(self) -> list[WorkerRecord]:
-        return await self._read(working.workers)
+        return await self._read(workers.workers)
 
     async def set_worker_state(
         self, worker: str, state: WorkerState, *, actor: str = "", now: Instant | None = None
     ) -> Changed:
-        return await self._write(working.set_worker_state, worker, state, actor, now=now)
+        return await self._write(workers.set_worker_state, worker, state, actor, now=now)
 
     # Maintenance.
 
     async def lead(self, worker: str, *, now: Instant | None = None) -> Term | None:
-        return await self._write(housekeeping.lead, worker, now=now)
+        return await self._write(chores.lead, worker, now=now)
 
     async def resign(self, term: Term) -> None:
-        await self._write(housekeeping.resign, term)
+        await self._write(chores.resign, term)
 
     async def chore(self, name: str, term: Term, *, now: Instant | None = None) -> ChoreRecord:
         if name == "checkpoint":
             return await self._checkpoint(term, now)
-        return await self._write(housekeeping.do_chore, name, term, now=now)
+        return await self._write(chores.do_chore, name, term, now=now)
 
     async def _checkpoint(self, term: Term, now: Instant | None) -> ChoreRecord:
         """The one chore that can't be done inside a transaction. It is harmless whoever does it."""
-        if not await self._read(housekeeping.is_current, term):
+        if not await self._read(chores.is_current, term):
             return ChoreRecord(name="checkpoint", refused=True)
         began = time.perf_counter_ns()
         copied = await self._run(self._opened().checkpoint)
         step = Step(copied, False)
         took = time.perf_counter_ns() - began
-        return await self._write(housekeeping.record_chore, "checkpoint", step, took, now=now)
+        return await self._write(chores.record_chore, "checkpoint", step, took, now=now)
 
     async def chores(self) -> list[ChoreRecord]:
-        return await self._read(housekeeping.chores)
+        return await self._read(chores.chores)
 
     async def audit(self, limit: int = 100) -> list[AuditEntry]:
         return await self._read(reading.audit, limit)
@@ -392,20 +399,20 @@ class SqliteEngine:
     # Waking.
 
     def subscribe(self, topics: Collection[str]) -> Subscription:
-        return self._opened().bells.subscribe(topics, asyncio.get_running_loop())
+        return self._opened().notifier.subscribe(topics, asyncio.get_running_loop())
 
-    async def ring(self, topics: Collection[str]) -> None:
-        self._opened().bells.ring(topics)
+    async def notify(self, topics: Collection[str]) -> None:
+        self._opened().notifier.notify(topics)
 
     # Care.
 
     async def check(self, *, full: bool = False) -> list[Finding]:
-        findings = await self._read(care.check, self.path, self._opened().synchronous, self.durability, full)
-        return [*findings, *care.writable(self._opened().read_only)]
+        findings = await self._read(doctor.check, self.path, self._opened().synchronous, self.durability, full)
+        return [*findings, *doctor.writable(self._opened().read_only)]
 
     async def backup(self, target: Path) -> None:
         self._opened()
-        await self._run(care.backup, self.path, target, self.busy_timeout)
+        await self._run(doctor.backup, self.path, target, self.busy_timeout)
 
     async def identity(self) -> str:
         return await self._read(reading.identity)

@@ -16,8 +16,9 @@ from dibs.core.settings import resolve
 from dibs.core.states import ENDED, State
 from dibs.core.task import NewTask, QueueState
 from dibs.core.times import Instant
-from dibs.engines.deciding.encoding import to_json
-from dibs.engines.deciding.enqueueing import (
+from dibs.engines.decisions.dependencies import end
+from dibs.engines.decisions.encoding import to_json
+from dibs.engines.decisions.enqueueing import (
     HeldKey,
     Known,
     answer_all,
@@ -25,16 +26,15 @@ from dibs.engines.deciding.enqueueing import (
     replace_all,
     unreadable_key,
 )
-from dibs.engines.deciding.facts import facts_for, partition_key
-from dibs.engines.deciding.waiting import end
+from dibs.engines.decisions.facts import facts_for, partition_key
 from dibs.engines.sqlite.catalog import Queue
+from dibs.engines.sqlite.dependencies import inherit_again
+from dibs.engines.sqlite.headroom import find_buckets
 from dibs.engines.sqlite.records import Records
-from dibs.engines.sqlite.rooms import find_buckets
+from dibs.engines.sqlite.row_decoder import BATCH_ERRORS, RowDecoder, is_spoiled
 from dibs.engines.sqlite.searching import BEYOND
-from dibs.engines.sqlite.shapes import BATCH_ERRORS, RowDecoder, is_spoiled
 from dibs.engines.sqlite.statements import statement
 from dibs.engines.sqlite.transaction import ROWS, Transaction
-from dibs.engines.sqlite.waiting import inherit_anew
 from dibs.engines.unreadable import state_or
 from dibs.engines.values import Counter, EnqueueAnswer, EnqueueOutcome, NewWorkflow, work_topic
 
@@ -130,10 +130,10 @@ def known_about(transaction: Transaction, tasks: Sequence[NewTask], highest: str
         for place, otherwise in zip(places, (State.PENDING, State.DEAD, State.COMPLETED), strict=True):
             known.states |= {task_id: state_or(state, otherwise) for task_id, state in states_decoder.decode(place)}
     if bounded := known.bounded():
-        pending = transaction.pending_by_stream()
+        pending = transaction.pending_by_track()
         for queue in bounded:
-            streams = transaction.catalog.by_queue[queue]
-            known.depths[queue] = sum(pending.get(stream.number, 0) for stream in streams)
+            tracks = transaction.catalog.by_queue[queue]
+            known.depths[queue] = sum(pending.get(track.number, 0) for track in tracks)
     for queue, client, limit in known.limited_clients():
         key = (queue, Scope.CLIENT, client)
         known.know_bucket(queue, client, limit, find_buckets(transaction, [key]).get(key))
@@ -181,7 +181,7 @@ def store(transaction: Transaction, known: Known) -> None:
     if spent := known.spent_buckets():
         transaction.write("save_buckets", to_json(spent))
     if needed := known.needed():
-        inherit_anew(transaction, needed)
+        inherit_again(transaction, needed)
 
 
 def write_plain(transaction: Transaction, tasks: Sequence[NewTask]) -> list[tuple[object, ...]]:
@@ -228,17 +228,17 @@ def admitted(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
         ranking = catalog.ranking(queue, new.priority, now)
     else:
         ranking = rank(settings, priority=new.priority, deadline=new.deadline, ready_at=ready_at, now=now)
-    stream = transaction.stream(new.queue, new.name, new.requires, ranking.lane, queue.epoch, settings.fair)
+    track = transaction.track(new.queue, new.name, new.requires, ranking.lane, queue.epoch, settings.fair)
     options = resolve(new.options, new.app_options, settings, new.priority)
     if settings.fair and state is State.PENDING:
-        transaction.count_pending(stream, new.tenant, 1)
+        transaction.count_pending(track, new.tenant, 1)
     else:
-        transaction.changes[state, stream] += 1
+        transaction.changes[state, track] += 1
     transaction.changes[Counter.ENQUEUED, new.queue] += 1
     transaction.topics.add(work_topic(new.queue))
     return (
         new.id,
-        stream,
+        track,
         state,
         ready_at + ranking.offset,
         ready_at,
@@ -252,15 +252,15 @@ def admitted(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
 
 def widened(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
     """The row of a new task with all columns, as `save_tasks` takes it."""
-    task_id, stream, state, rank, ready_at, due_at, rerank_at, lease_for, args, facts = admitted(transaction, new)
+    task_id, track, state, rank, ready_at, due_at, rerank_at, lease_for, args, facts = admitted(transaction, new)
     settings = transaction.settings(new.queue)
     partition = None if new.partition is None else partition_key(new.queue, new.partition)
     gated = partition is not None and state is State.PENDING and settings.per_partition is not None
     if partition is not None and gated:
-        transaction.touch(new.queue, partition)
+        transaction.mark_changed(new.queue, partition)
     share = new.tenant if settings.fair else ""
     return (
-        task_id, stream, state, rank, ready_at, due_at, rerank_at, 0, lease_for, None, None, None, 0, 0,
+        task_id, track, state, rank, ready_at, due_at, rerank_at, 0, lease_for, None, None, None, 0, 0,
         share, int(gated), partition, new.expires_at, new.workflow, None, args, facts,
     )  # fmt: skip
 
@@ -275,7 +275,7 @@ def write_linked(transaction: Transaction, known: Known, tasks: list[NewTask], h
             end(records, record, *known.worst_verdict(new), transaction.now)
         else:
             records.put(record)
-        transaction.tally(Counter.ENQUEUED, new.queue)
+        transaction.count_event(Counter.ENQUEUED, new.queue)
         transaction.tell(new.queue, known.states[new.id])
     edges = known.edges(tasks, {new.id: records.current[new.id].urgency for new in tasks})
     records.flush()

@@ -9,11 +9,11 @@ import msgspec
 from msgspec import Struct
 
 from dibs.core.times import Instant
-from dibs.engines.sqlite.shapes import BATCH_ERRORS, RowDecoder, TaskDecoder, is_spoiled
+from dibs.engines.sqlite.row_decoder import BATCH_ERRORS, RowDecoder, TaskDecoder, is_spoiled
 from dibs.engines.sqlite.statements import row_by_row
 from dibs.engines.sqlite.transaction import Snapshot
 
-__all__ = ["Head", "Turn", "read_group", "read_stream", "read_turns"]
+__all__ = ["Head", "Turn", "read_group", "read_track", "read_turns"]
 
 LARGEST_CHUNK = 1000
 LOWEST = -(2**62)
@@ -26,7 +26,7 @@ class Head(Struct, array_like=True, frozen=True, order=True):
     rank: int
     id: str
     ready_at: Instant
-    stream: int
+    track: int
     partition: str | None = None
     """With the queue's name in front."""
 
@@ -34,7 +34,7 @@ class Head(Struct, array_like=True, frozen=True, order=True):
 class Turn(Struct, array_like=True, frozen=True):
     """A row of dibs_turns, and the best task that it stands for, if there is any."""
 
-    tag: int
+    virtual_time: int
     share: str
     head: Head | None
     is_kept: bool = False
@@ -42,7 +42,7 @@ class Turn(Struct, array_like=True, frozen=True):
 
 
 HEADS = TaskDecoder(Head, "task", 1)
-TAGS = RowDecoder(tuple[int, str], "turn of tag")
+VIRTUAL_TIMES = RowDecoder(tuple[int, str], "turn of tag")
 turns_decoder = msgspec.json.Decoder(list[Turn])
 
 SMALL_CHUNK = 8
@@ -52,9 +52,9 @@ def ignore(_: list[Head]) -> None:
     """Nobody wants to know what is about to come."""
 
 
-def read_stream(
+def read_track(
     snapshot: Snapshot,
-    stream: int,
+    track: int,
     share: str,
     gated: bool,
     chunk: int,
@@ -64,7 +64,7 @@ def read_stream(
     """The entries of one share of one stream in order; `foretell` is told of each chunk before."""
     rank, task_id = (LOWEST, "") if after is None else (after.rank, after.id)
     while True:
-        heads, last = read_chunk(snapshot, chunk, "read_stream", stream, int(gated), share, rank, task_id)
+        heads, last = read_chunk(snapshot, chunk, "read_stream", track, int(gated), share, rank, task_id)
         foretell(heads)
         yield from heads
         if last is None:
@@ -77,7 +77,7 @@ def read_group(snapshot: Snapshot, after: Head, share: str, chunk: int) -> Itera
     """What comes after a task in its partition, of the same stream and share, gated or not."""
     rank, task_id = after.rank, after.id
     while True:
-        heads, last = read_chunk(snapshot, chunk, "read_group", after.partition, after.stream, share, rank, task_id)
+        heads, last = read_chunk(snapshot, chunk, "read_group", after.partition, after.track, share, rank, task_id)
         yield from heads
         if last is None:
             return
@@ -94,26 +94,26 @@ def read_chunk(
     return heads, None if last is None else (last[0], last[1])
 
 
-def read_turns(snapshot: Snapshot, stream: int, chunk: int) -> Iterator[list[Turn]]:
+def read_turns(snapshot: Snapshot, track: int, chunk: int) -> Iterator[list[Turn]]:
     """The turns of a stream in order, in chunks."""
-    tag, share = -1, ""
+    virtual_time, share = -1, ""
     while True:
-        turns, last = read_some_turns(snapshot, stream, tag, share, chunk)
+        turns, last = read_some_turns(snapshot, track, virtual_time, share, chunk)
         yield turns
         if last is None:
             return
-        tag, share = last[:2]
+        virtual_time, share = last[:2]
         chunk = min(2 * chunk, LARGEST_CHUNK)
 
 
 def read_some_turns(
-    snapshot: Snapshot, stream: int, tag: int, share: str, chunk: int
+    snapshot: Snapshot, track: int, virtual_time: int, share: str, chunk: int
 ) -> tuple[list[Turn], tuple[Any, ...] | None]:
     """Some turns, and where to go on, if there may be more.
 
     The best task of each is found on the way, unless some of them may be set aside.
     """
-    asked = (stream, tag, share, chunk)
+    asked = (track, virtual_time, share, chunk)
     if not snapshot.aside.tasks:
         try:
             turns = turns_decoder.decode(snapshot.value("read_turns", *asked))
@@ -121,12 +121,14 @@ def read_some_turns(
             if not is_spoiled(error):
                 raise
         else:
-            return turns, (turns[-1].tag, turns[-1].share) if len(turns) == chunk else None
-    tags, last = snapshot.page(TAGS, "turn_tags", *asked)
-    return [turn_of(snapshot, stream, *each) for each in tags], last
+            return turns, (turns[-1].virtual_time, turns[-1].share) if len(turns) == chunk else None
+    virtual_times, last = snapshot.page(VIRTUAL_TIMES, "turn_tags", *asked)
+    return [turn_of(snapshot, track, *each) for each in virtual_times], last
 
 
-def turn_of(snapshot: Snapshot, stream: int, tag: int, share: str) -> Turn:
-    head = next(read_stream(snapshot, stream, share, False, SMALL_CHUNK), None)
-    first = (stream, 0, share, LOWEST, "", 1)
-    return Turn(tag, share, head, is_kept=head is None and bool(snapshot.each(row_by_row("read_stream"), first)))
+def turn_of(snapshot: Snapshot, track: int, virtual_time: int, share: str) -> Turn:
+    head = next(read_track(snapshot, track, share, False, SMALL_CHUNK), None)
+    first = (track, 0, share, LOWEST, "", 1)
+    return Turn(
+        virtual_time, share, head, is_kept=head is None and bool(snapshot.each(row_by_row("read_stream"), first))
+    )

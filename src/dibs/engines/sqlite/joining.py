@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 from dibs.core.states import State
 from dibs.core.task import NewTask, Settlement
 from dibs.core.times import Instant
-from dibs.engines.sqlite.aftermath import conclude
 from dibs.engines.sqlite.catalog import Catalog
 from dibs.engines.sqlite.enqueueing import enqueue
-from dibs.engines.sqlite.faults import translated
+from dibs.engines.sqlite.errors import translated
 from dibs.engines.sqlite.files import StoreFiles
+from dibs.engines.sqlite.follow_ups import conclude
 from dibs.engines.sqlite.settling import settle
-from dibs.engines.sqlite.stores import clock
+from dibs.engines.sqlite.store import clock
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.values import EnqueueAnswer, SettleOutcome
 from dibs.errors import UsageError

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from dibs.engines.sqlite.connections import connect_to_read
-from dibs.engines.sqlite.faults import translated
+from dibs.engines.sqlite.errors import translated
 from dibs.engines.sqlite.statements import migration_scripts
 from dibs.errors import StoreMismatch, StoreUnavailable
 

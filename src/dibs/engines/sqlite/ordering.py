@@ -12,9 +12,9 @@ from itertools import islice
 
 from dibs.core.priority import effective, merge_key
 from dibs.core.times import Instant
-from dibs.engines.sqlite.catalog import Queue, Stream
-from dibs.engines.sqlite.heads import LARGEST_CHUNK, Head, read_stream
-from dibs.engines.sqlite.shares import Turns, all_shares
+from dibs.engines.sqlite.catalog import Queue, Track
+from dibs.engines.sqlite.fairness import TurnOrder, all_shares
+from dibs.engines.sqlite.heads import LARGEST_CHUNK, Head, read_track
 from dibs.engines.sqlite.transaction import Snapshot
 
 __all__ = ["Lane", "chunk_for", "in_claim_order", "lanes_of"]
@@ -80,34 +80,34 @@ class Lane:
         return found
 
 
-def chunk_for(wanted: int, streams: int) -> int:
+def chunk_for(wanted: int, tracks: int) -> int:
     """A stream seldom gives much more than its share: ask for that first, and for more when it runs out."""
-    return min(max(SMALLEST_CHUNK, wanted // max(streams, 1)), LARGEST_CHUNK)
+    return min(max(SMALLEST_CHUNK, wanted // max(tracks, 1)), LARGEST_CHUNK)
 
 
-def lanes_of(queue: Queue, order: int, sources: list[tuple[Stream, Iterator[Head]]]) -> list[Lane]:
+def lanes_of(queue: Queue, order: int, sources: list[tuple[Track, Iterator[Head]]]) -> list[Lane]:
     """The lanes that these streams of one queue form, empty ones left out."""
     by_number: dict[int, list[Iterator[Head]]] = {}
-    for stream, source in sources:
-        by_number.setdefault(stream.lane, []).append(source)
+    for track, source in sources:
+        by_number.setdefault(track.lane, []).append(source)
     lanes = [Lane(queue, number, order, members) for number, members in sorted(by_number.items())]
     return [lane for lane in lanes if lane.heap]
 
 
 def in_claim_order(snapshot: Snapshot, queue: Queue, wanted: int) -> Iterator[Head]:
     """Pending tasks of a queue as claims would give them to a worker that can run everything, were there no limits."""
-    pending = snapshot.pending_by_stream()
-    streams = [stream for stream in snapshot.catalog.by_queue[queue.name] if stream.number in pending]
-    chunk = chunk_for(wanted, len(streams))
+    pending = snapshot.pending_by_track()
+    tracks = [track for track in snapshot.catalog.by_queue[queue.name] if track.number in pending]
+    chunk = chunk_for(wanted, len(tracks))
     lanes: dict[str, list[Lane]] = {}
-    turns = all_shares(snapshot, queue, streams) if any(stream.fair for stream in streams) else Turns(queue)
+    turns = all_shares(snapshot, queue, tracks) if any(track.fair for track in tracks) else TurnOrder(queue)
     while (share := turns.share) is not None:
         if share not in lanes:
             sources = [
-                (stream, read_stream(snapshot, stream.number, share, gated, chunk))
-                for stream in streams
+                (track, read_track(snapshot, track.number, share, gated, chunk))
+                for track in tracks
                 for gated in (False, True)
-                if stream.fair or share == ""
+                if track.fair or share == ""
             ]
             lanes[share] = lanes_of(queue, 0, sources)
         if not lanes[share]:

@@ -72,16 +72,16 @@ def position(snapshot: Snapshot, task_id: str) -> Position | None:
 def counts(snapshot: Snapshot) -> dict[str, dict[State, int]]:
     snapshot.refresh()
     found = {name: dict.fromkeys(State, 0) for name in snapshot.catalog.queues}
-    for what, whose, n in snapshot.tallies():
+    for what, whose, n in snapshot.all_counts():
         if what in STATES:
-            queue = snapshot.catalog.streams[int(whose)].queue
+            queue = snapshot.catalog.tracks[int(whose)].queue
             found.setdefault(queue, dict.fromkeys(State, 0))[State(what)] += n
     return dict(sorted(found.items()))
 
 
 def counters(snapshot: Snapshot) -> dict[str, dict[Counter, int]]:
     found: dict[str, dict[Counter, int]] = {}
-    for what, whose, n in snapshot.tallies():
+    for what, whose, n in snapshot.all_counts():
         if what in COUNTERS:
             found.setdefault(str(whose), {})[Counter(what)] = n
     return dict(sorted(found.items()))

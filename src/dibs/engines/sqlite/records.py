@@ -13,9 +13,9 @@ import msgspec
 from dibs.core.states import State
 from dibs.core.task import HISTORY_LIMIT, TaskRecord
 from dibs.core.times import day_of
-from dibs.engines.deciding.encoding import to_json
-from dibs.engines.deciding.facts import partition_key
-from dibs.engines.deciding.records import Changes, Ledger, Place
+from dibs.engines.decisions.encoding import to_json
+from dibs.engines.decisions.facts import partition_key
+from dibs.engines.decisions.records import Changes, Ledger, Place
 from dibs.engines.sqlite.rows import Row, ended_columns, task_columns
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.values import UnreadableTask
@@ -37,42 +37,42 @@ class Records(Ledger):
         wanted = list(dict.fromkeys(ids))
         if not wanted:
             return
-        self.see(self.transaction.find(wanted).values())
+        self.adopt(self.transaction.find(wanted).values())
 
-    def see(self, rows: Iterable[Row | UnreadableTask]) -> list[TaskRecord]:
+    def adopt(self, rows: Iterable[Row | UnreadableTask]) -> list[TaskRecord]:
         """The records of rows that have been read already, but for those that can't be."""
         read = self.transaction.read
-        return self.know_all((read(row), 0 if isinstance(row, UnreadableTask) else row.stream) for row in rows)
+        return self.know_all((read(row), 0 if isinstance(row, UnreadableTask) else row.track) for row in rows)
 
     def flush(self) -> None:
         """Write what has changed, and note what has to be followed up."""
-        streams, moving = self.streams()
-        streams.update((record.id, self.transaction.stream_of(record)) for record in moving)
-        changes = self.take_changes(streams)
+        tracks, moving = self.tracks()
+        tracks.update((record.id, self.transaction.track_of(record)) for record in moving)
+        changes = self.take_changes(tracks)
         for counted in changes.counts:
             self.count(*counted)
-        self.leave(changes.leaving)
-        self.come(changes.coming)
+        self.delete(changes.leaving)
+        self.insert(changes.coming)
         self.write_histories(changes.gone)
         self.follow_up(changes)
 
-    def count(self, record: TaskRecord, stream: int, change: int) -> None:
+    def count(self, record: TaskRecord, track: int, change: int) -> None:
         if record.state is State.PENDING:
-            self.transaction.count_pending(stream, record.share, change)
+            self.transaction.count_pending(track, record.share, change)
         else:
-            self.transaction.count(record.state, stream, change)
+            self.transaction.count(record.state, track, change)
         if record.partition is not None and record.state in (State.PENDING, State.RUNNING):
-            self.transaction.touch(record.queue, partition_key(record.queue, record.partition))
+            self.transaction.mark_changed(record.queue, partition_key(record.queue, record.partition))
 
     def follow_up(self, changes: Changes) -> None:
         """Errands for those that others wait for, and for what they wait for themselves."""
-        followed, needing = self.those("followed", changes.ended), self.those("needing", changes.were_blocked)
-        self.transaction.errands.extend(changes.errands(followed, needing))
+        followed, needing = self.ids_where("followed", changes.ended), self.ids_where("needing", changes.were_blocked)
+        self.transaction.follow_ups.extend(changes.follow_ups(followed, needing))
 
-    def those(self, statement: str, ids: list[str]) -> set[str]:
+    def ids_where(self, statement: str, ids: list[str]) -> set[str]:
         return set(texts_decoder.decode(self.transaction.value(statement, to_json(ids)))) if ids else set()
 
-    def leave(self, leaving: dict[Place, list[TaskRecord]]) -> None:
+    def delete(self, leaving: dict[Place, list[TaskRecord]]) -> None:
         write = self.transaction.write
         if leaving[Place.TASKS]:
             write("delete_tasks", to_json([record.id for record in leaving[Place.TASKS]]))
@@ -82,7 +82,7 @@ class Records(Ledger):
             days = [(day_of(record.finished_at or 0), record.id) for record in leaving[Place.FINISHED]]
             write("delete_finished", to_json(days))
 
-    def come(self, coming: dict[Place, list[tuple[TaskRecord, int]]]) -> None:
+    def insert(self, coming: dict[Place, list[tuple[TaskRecord, int]]]) -> None:
         write = self.transaction.write
         if coming[Place.TASKS]:
             transaction = self.transaction

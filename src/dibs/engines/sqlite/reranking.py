@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dibs.core.moves import reranked
 from dibs.core.states import WAITING
 from dibs.core.times import Instant
-from dibs.engines.deciding.encoding import to_json
+from dibs.engines.decisions.encoding import to_json
 from dibs.engines.sqlite.catalog import Queue
-from dibs.engines.sqlite.pruning import CHORE_BATCH, Step
 from dibs.engines.sqlite.records import Records
+from dibs.engines.sqlite.retention import CHORE_BATCH, Step
 from dibs.engines.sqlite.rows import Row
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.values import UnreadableTask
@@ -20,9 +20,9 @@ __all__ = ["rerank"]
 
 def rerank(transaction: Transaction) -> Step:
     due = transaction.tasks("reranks_due", transaction.now, CHORE_BATCH, transaction.passed_over())
-    rank_anew(transaction, due)
+    rank_again(transaction, due)
     transaction.flush()  # what follows reads the counts
-    stale = stale_streams(transaction)
+    stale = stale_tracks(transaction)
     left = CHORE_BATCH
     done = len(due)
     for name in sorted(stale):
@@ -34,45 +34,45 @@ def rerank(transaction: Transaction) -> Step:
         done += taken
     transaction.flush()
     is_stuck = not done and bool(transaction.aside.tasks)  # what is left may be what nobody can read
-    return Step(done, len(due) == CHORE_BATCH or (bool(stale_streams(transaction)) and not is_stuck))
+    return Step(done, len(due) == CHORE_BATCH or (bool(stale_tracks(transaction)) and not is_stuck))
 
 
-def stale_streams(transaction: Transaction) -> dict[str, list[int]]:
+def stale_tracks(transaction: Transaction) -> dict[str, list[int]]:
     """By queue, the streams of an earlier epoch in which something waits."""
     found: dict[str, list[int]] = {}
-    for what, whose, _ in transaction.tallies():
-        stream = transaction.catalog.streams[int(whose)] if what in WAITING else None
-        if stream is not None and stream.queue in transaction.catalog.queues and transaction.catalog.is_stale(stream):
-            found.setdefault(stream.queue, []).append(stream.number)
+    for what, whose, _ in transaction.all_counts():
+        track = transaction.catalog.tracks[int(whose)] if what in WAITING else None
+        if track is not None and track.queue in transaction.catalog.queues and transaction.catalog.is_stale(track):
+            found.setdefault(track.queue, []).append(track.number)
     return found
 
 
-def rerank_pending(transaction: Transaction, streams: list[int], most: int) -> int:
+def rerank_pending(transaction: Transaction, tracks: list[int], most: int) -> int:
     taken = 0
-    for stream in streams:
-        rows = transaction.tasks("pending_of", stream, most - taken, transaction.passed_over())
-        rank_anew(transaction, rows)
+    for track in tracks:
+        rows = transaction.tasks("pending_of", track, most - taken, transaction.passed_over())
+        rank_again(transaction, rows)
         taken += len(rows)
     return taken
 
 
-def rerank_blocked(transaction: Transaction, streams: list[int], most: int) -> int:
+def rerank_blocked(transaction: Transaction, tracks: list[int], most: int) -> int:
     if most <= 0:
         return 0
-    rows = transaction.tasks("blocked_of", to_json(streams), most, transaction.passed_over())
-    rank_anew(transaction, rows)
+    rows = transaction.tasks("blocked_of", to_json(tracks), most, transaction.passed_over())
+    rank_again(transaction, rows)
     return len(rows)
 
 
-def rerank_waiting(transaction: Transaction, queue: Queue, streams: list[int], most: int) -> int:
+def rerank_waiting(transaction: Transaction, queue: Queue, tracks: list[int], most: int) -> int:
     """Tasks that wait for their time: looks at a bounded number, from where the last step stopped."""
     if most <= 0:
         return 0
     after_due, after_id = transaction.row("rerank_cursor", queue.name)
     found = transaction.tasks("due_after", after_due or -1, after_id or "", most, transaction.passed_over())
     rows = [row for row in found if isinstance(row, Row)]
-    stale = [row for row in rows if row.stream in streams]
-    rank_anew(transaction, stale)
+    stale = [row for row in rows if row.track in tracks]
+    rank_again(transaction, stale)
     last: tuple[Instant | None, str | None] = (None, None)
     if len(found) == most:  # those that can't be read have been set aside: the next step passes them over
         last = (rows[-1].due_at, rows[-1].id) if rows else (after_due, after_id)
@@ -80,8 +80,8 @@ def rerank_waiting(transaction: Transaction, queue: Queue, streams: list[int], m
     return len(stale)
 
 
-def rank_anew(transaction: Transaction, rows: Sequence[Row | UnreadableTask]) -> None:
+def rank_again(transaction: Transaction, rows: Sequence[Row | UnreadableTask]) -> None:
     records = Records(transaction)
-    for record in records.see(rows):
+    for record in records.adopt(rows):
         records.put(reranked(record, transaction.settings(record.queue), transaction.now))
     records.flush()

@@ -11,10 +11,10 @@ import msgspec
 
 from dibs.core.task import TaskRecord
 from dibs.core.times import Instant
-from dibs.engines.deciding import facts as shared
-from dibs.engines.deciding.encoding import to_json
-from dibs.engines.deciding.facts import Columns, decode_facts, facts_of, record_from
-from dibs.engines.sqlite.catalog import Stream
+from dibs.engines.decisions import facts as shared
+from dibs.engines.decisions.encoding import to_json
+from dibs.engines.decisions.facts import Columns, decode_facts, facts_of, record_from
+from dibs.engines.sqlite.catalog import Track
 
 __all__ = ["Row", "decode_rows", "ended_columns", "record_of", "row_from", "task_columns"]
 
@@ -37,27 +37,27 @@ def row_from(columns: tuple[object, ...]) -> Row:
     return msgspec.convert(columns, Row)
 
 
-def record_of(row: Row, stream: Stream) -> TaskRecord:
+def record_of(row: Row, track: Track) -> TaskRecord:
     """The record that a row and its stream tell of."""
     facts = decode_facts(row.facts)
     result = None if row.result is None else row.result.encode()
-    return record_from(row, facts, stream, facts.created_at, row.finished_at, row.progress, result, row.args.encode())
+    return record_from(row, facts, track, facts.created_at, row.finished_at, row.progress, result, row.args.encode())
 
 
-def task_columns(record: TaskRecord, stream: int, gated: bool) -> tuple[object, ...]:
+def task_columns(record: TaskRecord, track: int, gated: bool) -> tuple[object, ...]:
     """An unfinished task, as `save_tasks.sql` takes it."""
     return (
-        *shared.task_columns(record, stream, gated),
+        *shared.task_columns(record, track, gated),
         progress_text(record),
         record.args.decode(),
         to_json(facts_of(record, record.created_at)),
     )
 
 
-def ended_columns(record: TaskRecord, stream: int) -> tuple[object, ...]:
+def ended_columns(record: TaskRecord, track: int) -> tuple[object, ...]:
     """An ended task, as `save_dead.sql` and `save_finished.sql` take it."""
     return (
-        *shared.ended_columns(record, stream),
+        *shared.ended_columns(record, track),
         progress_text(record),
         None if record.result is None else record.result.decode(),
         record.args.decode(),

@@ -12,8 +12,8 @@ import msgspec
 
 from dibs.core.states import State
 from dibs.core.task import TaskRecord
-from dibs.engines.deciding.records import Place, place_of
-from dibs.engines.deciding.searching import matches, may_match
+from dibs.engines.decisions.records import Place, place_of
+from dibs.engines.decisions.searching import matches, may_match
 from dibs.engines.sqlite.rows import Row
 from dibs.engines.sqlite.transaction import Snapshot
 from dibs.engines.values import VISIT_LIMIT, Page, Query, UnreadableTask
@@ -48,8 +48,8 @@ def is_candidate(snapshot: Snapshot, query: Query, row: Row | UnreadableTask) ->
     """What can be said without decoding the rest of a row."""
     if isinstance(row, UnreadableTask):
         return True
-    stream = snapshot.catalog.streams.get(row.stream)
-    return stream is None or may_match(query, row.state, stream.queue, stream.name, row.worker)
+    track = snapshot.catalog.tracks.get(row.track)
+    return track is None or may_match(query, row.state, track.queue, track.name, row.worker)
 
 
 def newest_first(snapshot: Snapshot, query: Query) -> Iterator[Row | UnreadableTask]:

@@ -13,12 +13,12 @@ from dibs.core.lease import RESCUE_BATCH
 from dibs.core.states import State
 from dibs.core.task import Outcome, Settlement
 from dibs.core.times import Instant, day_of
-from dibs.engines.deciding.encoding import to_json
-from dibs.engines.deciding.errands import Errand, What
-from dibs.engines.deciding.settling import Part, held_answer, lose_all, settle_one, without_repeats
+from dibs.engines.decisions.encoding import to_json
+from dibs.engines.decisions.follow_ups import FollowUp, FollowUpKind
+from dibs.engines.decisions.settling import Part, held_answer, lose_all, settle_one, without_repeats
 from dibs.engines.sqlite.records import Records
+from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.sqlite.rows import Row
-from dibs.engines.sqlite.shapes import RowDecoder
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.values import ExtendAnswer, ExtendOutcome, Extension, SettleOutcome, UnreadableTask
 
@@ -29,7 +29,7 @@ class Fenced(Struct, array_like=True, frozen=True):
     """A run whose lease is current."""
 
     key: int
-    stream: int
+    track: int
     partition: str | None
     id: str
 
@@ -53,9 +53,11 @@ def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> list[
     answers: dict[int, SettleOutcome] = {}
     for part in without_repeats(settlements):
         settle_part(transaction, part, answers, bool(has_edges))
-    if len(transaction.errands) > 1:  # tasks ended in the order in which they were reported
+    if len(transaction.follow_ups) > 1:  # tasks ended in the order in which they were reported
         places = {settlement.lease.id: i for i, settlement in enumerate(settlements)}
-        transaction.errands = deque(sorted(transaction.errands, key=lambda errand: places.get(errand.about, 0)))
+        transaction.follow_ups = deque(
+            sorted(transaction.follow_ups, key=lambda follow_up: places.get(follow_up.about, 0))
+        )
     return [answers[i] for i in range(len(settlements))]
 
 
@@ -66,10 +68,10 @@ def settle_part(transaction: Transaction, part: Part, answers: dict[int, SettleO
     runs = [run for run in fenced if part[run.key][1].outcome is Outcome.COMPLETED]
     if runs:
         completions = [part[run.key][1] for run in runs]
-        complete(transaction, completions, Tally(run.stream for run in runs))
-        for stream, partition in {(run.stream, run.partition) for run in runs}:
+        complete(transaction, completions, Tally(run.track for run in runs))
+        for track, partition in {(run.track, run.partition) for run in runs}:
             if partition is not None:
-                transaction.touch(transaction.catalog.streams[stream].queue, partition)
+                transaction.mark_changed(transaction.catalog.tracks[track].queue, partition)
         if has_edges:
             follow_up(transaction, [settlement.lease.id for settlement in completions])
         answers.update((part[run.key][0], SettleOutcome.DONE) for run in runs)
@@ -82,10 +84,10 @@ def settle_part(transaction: Transaction, part: Part, answers: dict[int, SettleO
 def follow_up(transaction: Transaction, completed: list[str]) -> None:
     """What `Records.flush` does for tasks that end one by one."""
     for task_id in texts_decoder.decode(transaction.value("followed", to_json(completed))):
-        transaction.errands.append(Errand(What.ENDED, task_id, State.COMPLETED))
+        transaction.follow_ups.append(FollowUp(FollowUpKind.RELEASE_DEPENDENTS, task_id, State.COMPLETED))
 
 
-def complete(transaction: Transaction, settlements: list[Settlement], streams: Tally[int]) -> None:
+def complete(transaction: Transaction, settlements: list[Settlement], tracks: Tally[int]) -> None:
     """`moves.settled` for completions: rows move to where finished tasks are kept."""
     results = [None if s.result is None else s.result.decode() for s in settlements]
     runs = to_json([(s.lease.id, s.lease.number, r) for s, r in zip(settlements, results, strict=True)])
@@ -96,10 +98,10 @@ def complete(transaction: Transaction, settlements: list[Settlement], streams: T
     assert deleted == len(settlements), "a completed task stayed behind"
     ids = [settlement.lease.id for settlement in settlements]
     transaction.write("save_day", day, min(ids), max(ids))
-    for stream, count in streams.items():
-        transaction.count(State.RUNNING, stream, -count)
-        transaction.count(State.COMPLETED, stream, count)
-        transaction.tell(transaction.catalog.streams[stream].queue, State.COMPLETED)
+    for track, count in tracks.items():
+        transaction.count(State.RUNNING, track, -count)
+        transaction.count(State.COMPLETED, track, count)
+        transaction.tell(transaction.catalog.tracks[track].queue, State.COMPLETED)
 
 
 def settle_records(transaction: Transaction, part: Part, answers: dict[int, SettleOutcome]) -> None:
@@ -138,6 +140,6 @@ def lose(transaction: Transaction, rows: list[Row | UnreadableTask]) -> tuple[li
     Those that can't be read keep their lease, which has ended. They count for the batch, too.
     """
     records = Records(transaction)
-    lost = lose_all(transaction, records, records.see(rows))
+    lost = lose_all(transaction, records, records.adopt(rows))
     records.flush()
     return lost, len(rows) == RESCUE_BATCH

@@ -6,9 +6,9 @@ from msgspec import Struct
 
 from dibs.core.limits import Bucket, Scope, limit_of, refill
 from dibs.core.times import Instant
-from dibs.engines.deciding.encoding import to_json
-from dibs.engines.sqlite.pruning import CHORE_BATCH, Step, cursor_of, save_last
-from dibs.engines.sqlite.shapes import RowDecoder
+from dibs.engines.decisions.encoding import to_json
+from dibs.engines.sqlite.retention import CHORE_BATCH, Step, cursor_of, save_last
+from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.sqlite.statements import row_by_row
 from dibs.engines.sqlite.transaction import Transaction
 
@@ -23,7 +23,7 @@ class StoredBucket(Struct, array_like=True, frozen=True):
     whose: str
     level: int
     at: Instant
-    opens_at: Instant | None
+    refill_at: Instant | None
 
 
 class StoredShare(Struct, array_like=True, frozen=True):
@@ -55,7 +55,7 @@ def is_full(transaction: Transaction, stored: StoredBucket) -> bool:
     limit = limit_of(transaction.settings(stored.queue), stored.scope, stored.whose)
     if limit is None or limit.rate is None:
         return True
-    if stored.opens_at is not None:  # tasks wait for it, and a claim has yet to let them forward
+    if stored.refill_at is not None:  # tasks wait for it, and a claim has yet to let them forward
         return False
     return refill(Bucket(stored.level, stored.at), limit, transaction.now) == refill(None, limit, transaction.now)
 
@@ -69,7 +69,7 @@ def prune_shares(transaction: Transaction) -> Step:
     if idle:
         transaction.write("delete_shares", to_json(idle))
     more = save_last(transaction, "prune_shares", rows, tuple[str, str])
-    pending = transaction.pending_by_stream()
-    empty = [each.number for each in transaction.catalog.streams.values() if each.fair and each.number not in pending]
+    pending = transaction.pending_by_track()
+    empty = [each.number for each in transaction.catalog.tracks.values() if each.fair and each.number not in pending]
     turns = [transaction.write("forget_turns", number, CHORE_BATCH) for number in empty]
     return Step(len(idle) + sum(turns), more or CHORE_BATCH in turns)

@@ -13,12 +13,12 @@ from dibs.core.settings import QueueSettings
 from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.core.times import Instant
-from dibs.engines.deciding.encoding import to_json
-from dibs.engines.deciding.errands import Errand
-from dibs.engines.deciding.transaction import topics_of
-from dibs.engines.sqlite.catalog import Catalog, Queue, Stream, StreamKey
+from dibs.engines.decisions.encoding import to_json
+from dibs.engines.decisions.follow_ups import FollowUp
+from dibs.engines.decisions.transaction import topics_of
+from dibs.engines.sqlite.catalog import Catalog, Queue, Track, TrackKey
+from dibs.engines.sqlite.row_decoder import BATCH_ERRORS, RowDecoder, columns_of, is_spoiled, text_or_bytes
 from dibs.engines.sqlite.rows import Row, decode_rows, record_of, row_from
-from dibs.engines.sqlite.shapes import BATCH_ERRORS, RowDecoder, columns_of, is_spoiled, text_or_bytes
 from dibs.engines.sqlite.statements import row_by_row, statement
 from dibs.engines.unreadable import (
     UNREADABLE,
@@ -35,7 +35,7 @@ __all__ = ["ROWS", "Snapshot", "Transaction"]
 ROWS = 20
 """Tasks that `enqueue_many.sql` and `save_many.sql` take. More at once gain nothing."""
 
-SAME_TAG = -1
+SAME_VIRTUAL_TIME = -1
 """The tag of a share that has only got other tasks."""
 
 STATES = frozenset(State)
@@ -44,7 +44,7 @@ Value = TypeVar("Value")
 Key = int | str
 Stored = list[tuple[Any, ...]]
 
-TALLIES = RowDecoder(tuple[str, int | str, int], "count of", 0, 1)
+COUNTS = RowDecoder(tuple[str, int | str, int], "count of", 0, 1)
 PENDING = RowDecoder(tuple[int, int], "count of pending tasks in stream")
 DOCUMENTS = RowDecoder(tuple[int | str, str], "")
 """Names, and what is kept under them as JSON."""
@@ -142,18 +142,16 @@ class Snapshot:
         try:
             return row_from(columns)
         except UNREADABLE as error:
-            task_id, stream, state, worker, finished_at = (columns[each] for each in (0, 1, 2, 10, 13))
-            return self.set_aside(task_id, stream, state, finished_at is not None, worker, problem_of(error))
+            task_id, track, state, worker, finished_at = (columns[each] for each in (0, 1, 2, 10, 13))
+            return self.set_aside(task_id, track, state, finished_at is not None, worker, problem_of(error))
 
-    def set_aside(
-        self, task_id: Any, stream: Any, state: Any, ended: bool, worker: Any, problem: str
-    ) -> UnreadableTask:
+    def set_aside(self, task_id: Any, track: Any, state: Any, ended: bool, worker: Any, problem: str) -> UnreadableTask:
         """A task that can't be read is told of, and passed over from now on unless it has ended."""
-        found = self.catalog.streams.get(stream) if isinstance(stream, int) else None
+        found = self.catalog.tracks.get(track) if isinstance(track, int) else None
         if found is None or found.queue not in self.catalog.unreadable:  # which has been told of
             self.aside.log_once("task", task_id, problem)
         if isinstance(task_id, str) and not ended:
-            self.aside.skip_task(task_id, stream)
+            self.aside.skip_task(task_id, track)
         return unreadable_task(task_id, found, state, ended, worker, problem)
 
     def read(self, row: Row | UnreadableTask) -> TaskRecord | UnreadableTask:
@@ -164,17 +162,17 @@ class Snapshot:
             return self.record(row)
         except UNREADABLE as error:
             ended = row.finished_at is not None
-            return self.set_aside(row.id, row.stream, row.state, ended, row.worker, problem_of(error))
+            return self.set_aside(row.id, row.track, row.state, ended, row.worker, problem_of(error))
 
     def records(self, rows: Iterable[Row | UnreadableTask]) -> list[TaskRecord]:
         """The records of those that can be read."""
         return [record for row in rows if isinstance(record := self.read(row), TaskRecord)]
 
     def record(self, row: Row) -> TaskRecord:
-        stream = self.catalog.streams.get(row.stream)
-        if stream is None:
-            raise LookupError(f"it is in stream {row.stream}, which is not there")
-        return record_of(row, stream)
+        track = self.catalog.tracks.get(row.track)
+        if track is None:
+            raise LookupError(f"it is in stream {row.track}, which is not there")
+        return record_of(row, track)
 
     def find(self, ids: list[str]) -> dict[str, Row | UnreadableTask]:
         """The rows of those tasks that exist, wherever they are."""
@@ -198,24 +196,24 @@ class Snapshot:
             self.aside.forget(ids)
             self.records(self.find(ids).values())  # sets those aside that still can't be read
 
-    def pending_by_stream(self) -> dict[int, int]:
+    def pending_by_track(self) -> dict[int, int]:
         """How many pending tasks each stream has, empty ones left out."""
         return dict(self.many(PENDING, "pending_by_stream"))
 
-    def tallies(self) -> list[tuple[str, int | str, int]]:
+    def all_counts(self) -> list[tuple[str, int | str, int]]:
         """Every count, but for those of streams that are not there. A broken number is rounded."""
-        streams = self.catalog.streams
+        tracks = self.catalog.tracks
 
         def one_by_one(rows: Stored) -> list[tuple[str, int | str, int]]:
             broken = [row for row in rows if isinstance(row[2], float) and isfinite(row[2]) and row[2] % 1]
             rounded = [(what, whose, round(n)) for what, whose, n in broken]
-            return TALLIES.one_by_one([*rows, *rounded], self.aside)
+            return COUNTS.one_by_one([*rows, *rounded], self.aside)
 
         found = []
-        for what, whose, n in self.together_or_each(TALLIES.decode, one_by_one, "tallies"):
+        for what, whose, n in self.together_or_each(COUNTS.decode, one_by_one, "tallies"):
             if what in STATES and isinstance(whose, str):
                 self.aside.log_once("count of", f"{what} {whose!r}", "that is not a stream")
-            elif isinstance(whose, str) or whose in streams:
+            elif isinstance(whose, str) or whose in tracks:
                 found.append((what, whose, n))
         return found
 
@@ -230,11 +228,11 @@ class Transaction(Snapshot):
         super().__init__(connection, catalog, now)
         self.changes: dict[tuple[str, int | str], int] = defaultdict(int)
         self.shares: dict[tuple[str, str], int] = {}
-        self.tags: dict[tuple[str, str], int] = {}
+        self.virtual_times: dict[tuple[str, str], int] = {}
         self.turns: dict[tuple[int, str], None] = {}
-        self.stuck: list[Errand] = []
+        self.stuck: list[FollowUp] = []
         """Errands that lead to what can't be read here: they are left to others."""
-        self.errands: deque[Errand] = deque()
+        self.follow_ups: deque[FollowUp] = deque()
         self.partitions: dict[str, dict[str, None]] = {}
         self.topics: set[str] = set()
 
@@ -250,25 +248,25 @@ class Transaction(Snapshot):
         if whole < len(rows):
             self.write("save_tasks", to_json(rows[whole:]))
 
-    def count(self, what: State, stream: int, change: int) -> None:
+    def count(self, what: State, track: int, change: int) -> None:
         """Count tasks of a stream by state."""
-        self.changes[what, stream] += change
+        self.changes[what, track] += change
 
-    def tally(self, what: Counter, queue: str, change: int = 1) -> None:
+    def count_event(self, what: Counter, queue: str, change: int = 1) -> None:
         """Count what happened in a queue."""
         self.changes[what, queue] += change
 
     def count_pending(self, number: int, share: str, change: int) -> None:
         """Count pending tasks of one share of a stream. Where tenants take turns, those that come get one."""
         self.changes[State.PENDING, number] += change
-        stream = self.catalog.streams[number]
-        if stream.fair:
-            key = (stream.queue, share)
+        track = self.catalog.tracks[number]
+        if track.fair:
+            key = (track.queue, share)
             self.shares[key] = self.shares.get(key, 0) + change
             if change > 0:
                 self.turns[number, share] = None
 
-    def touch(self, queue: str, partition: str) -> None:
+    def mark_changed(self, queue: str, partition: str) -> None:
         """Note a partition in which a pending task has come or gone, or a slot come free: who is next may change."""
         if self.settings(queue).per_partition is not None:
             self.partitions.setdefault(queue, {})[partition] = None
@@ -281,14 +279,14 @@ class Transaction(Snapshot):
         elif changes:
             self.write("tally", to_json(changes))
         self.changes.clear()
-        if self.shares or self.tags:
-            keys = {**self.shares, **self.tags}
-            rows = [(*key, self.tags.get(key, SAME_TAG), self.shares.get(key, 0)) for key in keys]
+        if self.shares or self.virtual_times:
+            keys = {**self.shares, **self.virtual_times}
+            rows = [(*key, self.virtual_times.get(key, SAME_VIRTUAL_TIME), self.shares.get(key, 0)) for key in keys]
             self.write("save_shares", to_json(rows))
             self.shares.clear()
-            self.tags.clear()
+            self.virtual_times.clear()
         if self.turns:
-            self.write("add_turns", to_json([(n, share, self.catalog.streams[n].queue) for n, share in self.turns]))
+            self.write("add_turns", to_json([(n, share, self.catalog.tracks[n].queue) for n, share in self.turns]))
             self.turns.clear()
 
     def record(self, row: Row) -> TaskRecord:
@@ -298,7 +296,7 @@ class Transaction(Snapshot):
             raise ValueError("the settings of its queue can't be read")
         return record
 
-    def standing(self, queue: str) -> QueueSettings | None:
+    def settings_if_exists(self, queue: str) -> QueueSettings | None:
         """The settings of a queue that exists."""
         found = self.catalog.queues.get(queue)
         return None if found is None else found.settings
@@ -324,19 +322,19 @@ class Transaction(Snapshot):
         self.write("next_generation")
         self.catalog.generation += 1
 
-    def stream_of(self, record: TaskRecord) -> int:
+    def track_of(self, record: TaskRecord) -> int:
         """The number of the stream that a task belongs to as it is ranked now."""
         epoch, fair = self.catalog.epoch(record.queue), self.settings(record.queue).fair
-        return self.stream(record.queue, record.name, record.requires, record.lane, epoch, fair)
+        return self.track(record.queue, record.name, record.requires, record.lane, epoch, fair)
 
-    def stream(self, *key: *StreamKey) -> int:
+    def track(self, *key: *TrackKey) -> int:
         """The number of a stream, made now if there was none."""
         number = self.catalog.numbers.get(key)
-        return self.add_stream(*key) if number is None else number
+        return self.add_track(*key) if number is None else number
 
-    def add_stream(self, queue: str, name: str, requires: tuple[str, ...], lane: int, epoch: int, fair: bool) -> int:
+    def add_track(self, queue: str, name: str, requires: tuple[str, ...], lane: int, epoch: int, fair: bool) -> int:
         number: int = self.value("add_stream", queue, name, to_json(requires), lane, epoch, int(fair))
-        self.catalog.add(Stream(number, queue, name, requires, lane, epoch, fair))
+        self.catalog.add(Track(number, queue, name, requires, lane, epoch, fair))
         self.next_generation()
         return number
 

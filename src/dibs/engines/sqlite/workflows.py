@@ -10,15 +10,15 @@ from msgspec.json import decode
 
 from dibs.core.states import State
 from dibs.core.times import Instant
-from dibs.engines.deciding.admin import cancel_one
-from dibs.engines.deciding.encoding import to_json
-from dibs.engines.deciding.errands import Done, Errand, What, gone_on
-from dibs.engines.deciding.workflows import REPLAY_BATCH, Outgoing, Replay, first_members
-from dibs.engines.sqlite.pruning import CHORE_BATCH, Step
+from dibs.engines.decisions.admin import cancel_one
+from dibs.engines.decisions.encoding import to_json
+from dibs.engines.decisions.follow_ups import Done, FollowUp, FollowUpKind, gone_on
+from dibs.engines.decisions.workflows import REPLAY_BATCH, Outgoing, Replay, first_members
+from dibs.engines.sqlite.dependencies import inherit_again
 from dibs.engines.sqlite.records import Records
-from dibs.engines.sqlite.shapes import RowDecoder
+from dibs.engines.sqlite.retention import CHORE_BATCH, Step
+from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
-from dibs.engines.sqlite.waiting import inherit_anew
 from dibs.engines.values import Changed, WorkflowRecord
 
 __all__ = [
@@ -83,47 +83,47 @@ def as_record(stored: StoredWorkflow) -> WorkflowRecord:
 
 
 def cancel_workflow(transaction: Transaction, workflow_id: str, note: str, actor: str) -> Changed:
-    errand = Errand(What.CANCEL, workflow_id, note=note, actor=actor)
-    return begin(transaction, errand, "cancel workflow", transaction.value("has_cancellable", workflow_id))
+    follow_up = FollowUp(FollowUpKind.CANCEL, workflow_id, note=note, actor=actor)
+    return begin(transaction, follow_up, "cancel workflow", transaction.value("has_cancellable", workflow_id))
 
 
 def replay_workflow(transaction: Transaction, workflow_id: str, actor: str) -> Changed:
-    errand = Errand(What.REPLAY, workflow_id, actor=actor)
-    return begin(transaction, errand, "replay workflow", transaction.value("has_replayable", workflow_id))
+    follow_up = FollowUp(FollowUpKind.REPLAY, workflow_id, actor=actor)
+    return begin(transaction, follow_up, "replay workflow", transaction.value("has_replayable", workflow_id))
 
 
-def begin(transaction: Transaction, errand: Errand, act: str, concerns_any: int) -> Changed:
+def begin(transaction: Transaction, follow_up: FollowUp, act: str, concerns_any: int) -> Changed:
     transaction.refresh()
-    if transaction.row("has_workflow", errand.about) is None:
+    if transaction.row("has_workflow", follow_up.about) is None:
         return Changed.UNKNOWN
     if not concerns_any:
         return Changed.UNCHANGED
-    transaction.errands.append(errand)
-    transaction.remember(errand.actor, act, errand.about, errand.note)
+    transaction.follow_ups.append(follow_up)
+    transaction.remember(follow_up.actor, act, follow_up.about, follow_up.note)
     return Changed.DONE
 
 
-def cancel_members(transaction: Transaction, errands: list[Errand], most: int) -> Done:
+def cancel_members(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> Done:
     """Cancel the unfinished members of a workflow, by id."""
-    errand = errands[0]
-    rows = transaction.tasks("members", errand.about, errand.after, most)
+    follow_up = follow_ups[0]
+    rows = transaction.tasks("members", follow_up.about, follow_up.after, most)
     records = Records(transaction)
-    for record in records.see(rows):
-        cancel_one(transaction, records, record.id, errand.note, errand.actor)
+    for record in records.adopt(rows):
+        cancel_one(transaction, records, record.id, follow_up.note, follow_up.actor)
     records.flush()
-    return gone_on(errands, [row.id for row in rows], most)
+    return gone_on(follow_ups, [row.id for row in rows], most)
 
 
-def replay_members(transaction: Transaction, errands: list[Errand], most: int) -> Done:
+def replay_members(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> Done:
     """Run the dead members of a workflow again, and let those wait again that ended because of a dependency."""
-    errand, most = errands[0], min(most, REPLAY_BATCH)
-    asked = (errand.about, errand.after, most)
+    follow_up, most = follow_ups[0], min(most, REPLAY_BATCH)
+    asked = (follow_up.about, follow_up.after, most)
     dead = texts_decoder.decode(transaction.value("dead_members", *asked))
     stopped = texts_decoder.decode(transaction.value("cancelled_members", *asked))
     ids = first_members(dead, stopped, most)
     edges = transaction.many(OUTGOING, "edges_of", to_json(ids))
     records = Records(transaction, [*ids, *(edge.prerequisite for edge in edges)])
-    replay = Replay(transaction, records, edges, errand.actor)
+    replay = Replay(transaction, records, edges, follow_up.actor)
     for task_id in ids:
         replay.one(task_id)
     records.flush()
@@ -131,8 +131,8 @@ def replay_members(transaction: Transaction, errands: list[Errand], most: int) -
         opened = [(edge.dependent, edge.slot, weight) for edge, weight in replay.opened]
         transaction.write("open_edges", to_json(opened))
     if replay.heirs:
-        inherit_anew(transaction, replay.heirs)
-    return gone_on(errands, ids, most)
+        inherit_again(transaction, replay.heirs)
+    return gone_on(follow_ups, ids, most)
 
 
 def prune_workflows(transaction: Transaction) -> Step:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.core.graph import ERRAND_BUDGET, Rule
+from dibs.core.graph import FOLLOW_UP_BUDGET, Rule
 from dibs.core.states import State
 from dibs.core.task import Edit, Outcome, Settlement
 from dibs.core.times import HOUR
@@ -12,8 +12,8 @@ from dibs.testing.conformance.harness import QUEUE, Harness, edges, lease_of
 BLOCKED, PENDING = State.BLOCKED, State.PENDING
 COMPLETED, CANCELLED, DEAD = State.COMPLETED, State.CANCELLED, State.DEAD
 
-MANY = 2 * ERRAND_BUDGET + 500
-LINKS = ERRAND_BUDGET + 100
+MANY = 2 * FOLLOW_UP_BUDGET + 500
+LINKS = FOLLOW_UP_BUDGET + 100
 """A chain that one verb can't follow to its end. Engines go link by link, so a longer one would only take longer."""
 
 STEPS = 10
@@ -30,7 +30,7 @@ async def test_a_wide_fan_out_is_unblocked_in_bounded_steps(harness: Harness) ->
     need, followers = await fan_out(harness)
     await harness.finish(need)
     counts = await harness.counts()
-    assert counts[BLOCKED] >= MANY - ERRAND_BUDGET
+    assert counts[BLOCKED] >= MANY - FOLLOW_UP_BUDGET
     assert counts[BLOCKED] + counts.get(PENDING, 0) == MANY
     assert await harness.run_errands(STEPS) >= 1
     assert await harness.counts() == {PENDING: MANY}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from dibs.core.rhythm import CatchUp, Overlap, Rhythm
+from dibs.core.recurrence import CatchUp, Overlap, Recurrence
 from dibs.core.schedules import GRACE, fire_id, jitter_of, upcoming
 from dibs.core.states import State
 from dibs.core.task import Outcome, QueueState
@@ -22,7 +22,7 @@ async def fire(harness: Harness) -> Fired:
 async def test_nothing_is_due(harness: Harness) -> None:
     assert await fire(harness) == Fired([], 0, None)
     await put(harness)
-    await put(harness, "later", Rhythm(every=DAY))
+    await put(harness, "later", Recurrence(every=DAY))
     assert await fire(harness) == Fired([], 0, HOUR)
     harness.later(HOUR - 1)
     assert await fire(harness) == Fired([], 0, 1)
@@ -85,7 +85,7 @@ async def test_a_fire_keeps_to_its_nominal_times(harness: Harness) -> None:
 
 
 async def test_due_ones_in_order_of_their_time_then_of_their_name(harness: Harness) -> None:
-    await put(harness, "late", Rhythm(every=2 * HOUR))
+    await put(harness, "late", Recurrence(every=2 * HOUR))
     for name in ("b", "a"):
         await put(harness, name)
     start = harness.now
@@ -109,24 +109,24 @@ async def test_so_many_at_a_time(harness: Harness) -> None:
 
 
 async def test_jitter_comes_on_top(harness: Harness) -> None:
-    rhythm = Rhythm(every=HOUR, jitter=30 * MINUTE)
-    await put(harness, rhythm=rhythm)
+    recurrence = Recurrence(every=HOUR, jitter=30 * MINUTE)
+    await put(harness, recurrence=recurrence)
     harness.later(HOUR)
     (task_id,) = (await fire(harness)).tasks
     record = await harness.record(task_id)
-    wait = jitter_of(rhythm, "s", harness.now)
+    wait = jitter_of(recurrence, "s", harness.now)
     assert 0 < wait <= 30 * MINUTE
     assert (record.state, record.due_at) == (State.SCHEDULED, harness.now + wait)
     assert (await schedule(harness)).next_fire_at == harness.now + HOUR
 
 
 async def test_deadline_and_expiry_count_from_when_a_task_may_start(harness: Harness) -> None:
-    rhythm = Rhythm(every=HOUR, jitter=30 * MINUTE)
-    await put(harness, rhythm=rhythm, task=structs.replace(TEMPLATE, deadline=HOUR, expires_at=MINUTE))
+    recurrence = Recurrence(every=HOUR, jitter=30 * MINUTE)
+    await put(harness, recurrence=recurrence, task=structs.replace(TEMPLATE, deadline=HOUR, expires_at=MINUTE))
     nominal = harness.now + HOUR
     harness.later(HOUR + SECOND)
     (task_id,) = (await fire(harness)).tasks
-    start = nominal + jitter_of(rhythm, "s", nominal)
+    start = nominal + jitter_of(recurrence, "s", nominal)
     record = await harness.record(task_id)
     assert (record.due_at, record.deadline, record.expires_at) == (start, start + HOUR, start + MINUTE)
 
@@ -141,7 +141,7 @@ async def test_missed_fires_become_one(harness: Harness) -> None:
 
 
 async def test_missed_fires_are_skipped(harness: Harness) -> None:
-    await put(harness, rhythm=Rhythm(every=HOUR, catch_up=CatchUp.SKIP))
+    await put(harness, recurrence=Recurrence(every=HOUR, catch_up=CatchUp.SKIP))
     start = harness.now
     harness.later(5 * HOUR + GRACE)
     assert await fire(harness) == Fired([], 5, HOUR - GRACE)
@@ -153,7 +153,7 @@ async def test_missed_fires_are_skipped(harness: Harness) -> None:
 
 
 async def test_missed_fires_are_all_caught_up(harness: Harness) -> None:
-    await put(harness, rhythm=Rhythm(every=HOUR, catch_up=CatchUp.ALL, catch_up_limit=3))
+    await put(harness, recurrence=Recurrence(every=HOUR, catch_up=CatchUp.ALL, catch_up_limit=3))
     start = harness.now
     harness.later(5 * HOUR)
     fires = [start + turn * HOUR for turn in (3, 4, 5)]
@@ -164,7 +164,7 @@ async def test_missed_fires_are_all_caught_up(harness: Harness) -> None:
 
 
 async def test_overlap_is_skipped_while_the_last_task_is_unfinished(harness: Harness) -> None:
-    await put(harness, rhythm=Rhythm(every=HOUR, overlap=Overlap.SKIP))
+    await put(harness, recurrence=Recurrence(every=HOUR, overlap=Overlap.SKIP))
     harness.later(HOUR)
     (first,) = (await fire(harness)).tasks
     for _ in range(2):
@@ -224,7 +224,7 @@ async def test_draining_queue_makes_it_wait(harness: Harness) -> None:
 async def test_full_queue_makes_it_wait(harness: Harness) -> None:
     await harness.set_queue(max_depth=2)
     blocker = await harness.add()
-    await put(harness, rhythm=Rhythm(every=HOUR, catch_up=CatchUp.ALL))
+    await put(harness, recurrence=Recurrence(every=HOUR, catch_up=CatchUp.ALL))
     before = await schedule(harness)
     harness.later(2 * HOUR)
     assert (await fire(harness)).tasks == [], "two are due, and there is room for one: none"
@@ -243,7 +243,7 @@ async def test_paused_queue_takes_it(harness: Harness) -> None:
 
 async def test_schedules_are_no_client_that_could_be_too_fast(harness: Harness) -> None:
     await harness.set_queue(enqueue_rate=0.001, enqueue_burst=1)
-    await put(harness, rhythm=Rhythm(every=MINUTE, catch_up=CatchUp.ALL))
+    await put(harness, recurrence=Recurrence(every=MINUTE, catch_up=CatchUp.ALL))
     harness.later(10 * MINUTE)
     assert len((await fire(harness)).tasks) == 10
 
@@ -270,7 +270,7 @@ async def test_it_rings(harness: Harness) -> None:
 
 
 async def test_a_new_rhythm_catches_up_nothing(harness: Harness) -> None:
-    await put(harness, rhythm=HOURLY)
+    await put(harness, recurrence=HOURLY)
     harness.later(5 * HOUR)
-    await put(harness, rhythm=Rhythm(every=2 * HOUR))
+    await put(harness, recurrence=Recurrence(every=2 * HOUR))
     assert await fire(harness) == Fired([], 0, 2 * HOUR)

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from dibs.core.fairness import next_tag, start_tag
+from dibs.core.fairness import next_virtual_time, start_virtual_time
 from dibs.core.limits import Scope, free_slots, limits_for
 from dibs.core.priority import HIGHEST, rank, scale
 from dibs.core.settings import QueueSettings, change_settings
@@ -181,7 +181,7 @@ class Oracle:
         self.scenario = scenario
         pairs = zip(QUEUES, scenario.policies, strict=True)
         self.settings = {queue: change_settings(QueueSettings(), policy) for queue, policy in pairs}
-        self.tags: dict[tuple[str, str], int] = defaultdict(int)
+        self.virtual_times: dict[tuple[str, str], int] = defaultdict(int)
         self.clocks: dict[str, int] = dict.fromkeys(QUEUES, 0)
         self.running: Counter[tuple[str, Scope, str]] = Counter()
         self.waiting = [
@@ -215,7 +215,7 @@ class Oracle:
         return task.tenant if self.settings[task.queue].fair else ""
 
     def turn(self, task: Waiting) -> int:
-        return start_tag(self.clocks[task.queue], self.tags[task.queue, self.share(task)])
+        return start_virtual_time(self.clocks[task.queue], self.virtual_times[task.queue, self.share(task)])
 
     def has_room(self, task: Waiting) -> bool:
         limits = limits_for(self.settings[task.queue], task.name, task.partition)
@@ -226,7 +226,9 @@ class Oracle:
             self.running[task.queue, scope, whose] += 1
         if self.settings[task.queue].fair:
             start = self.clocks[task.queue] = self.turn(task)
-            self.tags[task.queue, task.tenant] = next_tag(self.settings[task.queue], task.tenant, start)
+            self.virtual_times[task.queue, task.tenant] = next_virtual_time(
+                self.settings[task.queue], task.tenant, start
+            )
 
 
 def can_run(scenario: Scenario, task: Waiting) -> bool:

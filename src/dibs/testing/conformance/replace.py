@@ -97,11 +97,11 @@ async def test_putting_off_again_and_again(harness: Harness) -> None:
 
 
 async def test_but_not_for_ever(harness: Harness) -> None:
-    answer = await replace(harness, delay=MINUTE, put_off=2 * MINUTE)
+    answer = await replace(harness, delay=MINUTE, debounce_limit=2 * MINUTE)
     first = harness.now
     for _ in range(3):
         harness.later(50 * SECOND)
-        await replace(harness, delay=MINUTE, put_off=2 * MINUTE)
+        await replace(harness, delay=MINUTE, debounce_limit=2 * MINUTE)
     record = await harness.record(answer.id)
     assert harness.now > first + 2 * MINUTE
     assert (record.state, record.due_at) == (PENDING, None)

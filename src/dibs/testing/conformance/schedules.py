@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from dibs.core.schedules import CatchUp, Overlap, Rhythm, ScheduleRecord, first_fire
+from dibs.core.schedules import CatchUp, Overlap, Recurrence, ScheduleRecord, first_fire
 from dibs.core.settings import Defaults
 from dibs.core.task import NewTask
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
@@ -12,15 +12,20 @@ from dibs.engines.values import SCHEDULES, Changed
 from dibs.testing.conformance.harness import QUEUE, Harness
 from dibs.testing.conformance.subscribe import rings
 
-HOURLY = Rhythm(every=HOUR)
-NIGHTLY = Rhythm(cron="30 2 * * *", tz="Europe/Zurich")
+HOURLY = Recurrence(every=HOUR)
+NIGHTLY = Recurrence(cron="30 2 * * *", tz="Europe/Zurich")
 TEMPLATE = NewTask(id="", queue=QUEUE, name="report")
 
 
 async def put(
-    harness: Harness, name: str = "s", rhythm: Rhythm = HOURLY, task: NewTask = TEMPLATE, *, declared: bool = False
+    harness: Harness,
+    name: str = "s",
+    recurrence: Recurrence = HOURLY,
+    task: NewTask = TEMPLATE,
+    *,
+    declared: bool = False,
 ) -> Changed:
-    return await harness.engine.set_schedule(name, rhythm, task, declared=declared, actor="ada", now=harness.now)
+    return await harness.engine.set_schedule(name, recurrence, task, declared=declared, actor="ada", now=harness.now)
 
 
 async def schedule(harness: Harness, name: str = "s") -> ScheduleRecord:
@@ -44,14 +49,16 @@ async def acts(harness: Harness) -> list[tuple[str, str, str]]:
 async def test_a_new_one_waits_for_its_first_fire(harness: Harness) -> None:
     assert await put(harness) is Changed.DONE
     assert await harness.engine.schedules() == [
-        ScheduleRecord(name="s", rhythm=HOURLY, task=TEMPLATE, next_fire_at=harness.now + HOUR, created_at=harness.now)
+        ScheduleRecord(
+            name="s", recurrence=HOURLY, task=TEMPLATE, next_fire_at=harness.now + HOUR, created_at=harness.now
+        )
     ]
     assert await put(harness, "nightly", NIGHTLY) is Changed.DONE
     assert (await schedule(harness, "nightly")).next_fire_at == first_fire(NIGHTLY, harness.now)
 
 
 async def test_everything_given_comes_back(harness: Harness) -> None:
-    rhythm = Rhythm(
+    recurrence = Recurrence(
         cron="*/5 * * * *",
         tz="America/New_York",
         jitter=SECOND,
@@ -70,9 +77,9 @@ async def test_everything_given_comes_back(harness: Harness) -> None:
         partition="p",
         requires=("gpu",),
     )
-    await put(harness, rhythm=rhythm, task=task)
+    await put(harness, recurrence=recurrence, task=task)
     record = await schedule(harness)
-    assert (record.rhythm, record.task) == (rhythm, task)
+    assert (record.recurrence, record.task) == (recurrence, task)
 
 
 async def test_by_name(harness: Harness) -> None:
@@ -104,7 +111,7 @@ async def test_another_rhythm_starts_anew(harness: Harness) -> None:
     await put(harness)
     created = harness.now
     harness.later(MINUTE)
-    assert await put(harness, rhythm=Rhythm(every=DAY)) is Changed.DONE
+    assert await put(harness, recurrence=Recurrence(every=DAY)) is Changed.DONE
     record = await schedule(harness)
     assert (record.next_fire_at, record.created_at) == (harness.now + DAY, created)
 
@@ -147,7 +154,7 @@ async def test_a_new_task_does_not_resume_it(harness: Harness) -> None:
     await put(harness, declared=True)
     await pause(harness)
     await put(harness, task=structs.replace(TEMPLATE, priority=90), declared=True)
-    await put(harness, rhythm=Rhythm(every=DAY), declared=True)
+    await put(harness, recurrence=Recurrence(every=DAY), declared=True)
     assert (await schedule(harness)).paused
 
 
@@ -167,7 +174,7 @@ async def test_unknown_ones(harness: Harness) -> None:
 
 async def test_every_change_rings(harness: Harness) -> None:
     assert await rings(harness, SCHEDULES, put(harness))
-    assert await rings(harness, SCHEDULES, put(harness, rhythm=Rhythm(every=MINUTE)))
+    assert await rings(harness, SCHEDULES, put(harness, recurrence=Recurrence(every=MINUTE)))
     assert await rings(harness, SCHEDULES, pause(harness))
     assert await rings(harness, SCHEDULES, pause(harness, False))
     assert await rings(harness, SCHEDULES, delete(harness))

@@ -21,8 +21,8 @@ async def served(harness: Harness, limit: int, **facts: object) -> str:
     return "".join(task.tenant for task in await harness.claim(limit, **facts))
 
 
-async def tags(harness: Harness) -> dict[str, int]:
-    return {record.tenant: record.tag for record in await harness.engine.tenants(QUEUE)}
+async def virtual_times(harness: Harness) -> dict[str, int]:
+    return {record.tenant: record.virtual_time for record in await harness.engine.tenants(QUEUE)}
 
 
 async def test_tenants_take_turns(harness: Harness) -> None:
@@ -138,13 +138,13 @@ async def test_peek_and_position_follow_the_turns(harness: Harness) -> None:
     for letters, priority in (("aaab", 50), ("bbc", 70), ("ca", 10)):
         await add_for(harness, letters, priority=priority)
     await harness.claim(2)
-    before = await tags(harness)
+    before = await virtual_times(harness)
     expected = await harness.peek()
     assert len(expected) == 7
     assert await harness.peek(limit=3) == expected[:3]
     for ahead, task_id in enumerate(expected):
         assert await harness.engine.position(task_id, now=harness.now) == Position(ahead)
-    assert await tags(harness) == before, "looking costs nothing"
+    assert await virtual_times(harness) == before, "looking costs nothing"
     assert await harness.claim_ids(9) == expected
 
 
@@ -152,14 +152,14 @@ async def test_tenants_are_told_in_the_order_of_their_turns(harness: Harness) ->
     await harness.set_queue(fair=True, weights={"a": 2})
     await add_for(harness, "aaabcc")
     assert await harness.engine.tenants(QUEUE) == [
-        TenantRecord(tenant="a", pending=3, tag=0),
-        TenantRecord(tenant="b", pending=1, tag=0),
-        TenantRecord(tenant="c", pending=2, tag=0),
+        TenantRecord(tenant="a", pending=3, virtual_time=0),
+        TenantRecord(tenant="b", pending=1, virtual_time=0),
+        TenantRecord(tenant="c", pending=2, virtual_time=0),
     ]
     assert await served(harness, 4) == "abca"
     assert await harness.engine.tenants(QUEUE) == [
-        TenantRecord(tenant="a", pending=1, tag=COST),
-        TenantRecord(tenant="c", pending=1, tag=COST),
+        TenantRecord(tenant="a", pending=1, virtual_time=COST),
+        TenantRecord(tenant="c", pending=1, virtual_time=COST),
     ]
     assert [record.tenant for record in await harness.engine.tenants(QUEUE, limit=1)] == ["a"]
     assert await harness.engine.tenants("nowhere") == []
@@ -170,7 +170,7 @@ async def test_a_tag_never_lies_before_the_clock(harness: Harness) -> None:
     await add_for(harness, "a" * 6)
     await harness.claim(5)
     await add_for(harness, "b")
-    assert await tags(harness) == {"b": 4 * COST, "a": 5 * COST}
+    assert await virtual_times(harness) == {"b": 4 * COST, "a": 5 * COST}
 
 
 async def test_every_start_costs(harness: Harness) -> None:
@@ -197,7 +197,7 @@ async def test_who_has_nothing_for_this_worker_is_passed_over_and_pays_nothing(h
     await add_for(harness, "aa", name="strange")
     await add_for(harness, "bbc")
     assert await served(harness, 2, names=("work",)) == "bc"
-    before = await tags(harness)
+    before = await virtual_times(harness)
     assert before["a"] <= before["b"]
     assert await served(harness, 1) == "a"
 
@@ -271,7 +271,7 @@ async def test_a_deleted_queue_forgets_its_turns(harness: Harness) -> None:
     assert await harness.engine.delete_queue(QUEUE, force=True, now=harness.now) is Changed.DONE
     await harness.set_queue(fair=True)
     await add_for(harness, "ab")
-    assert await tags(harness) == {"a": 0, "b": 0}
+    assert await virtual_times(harness) == {"a": 0, "b": 0}
 
 
 async def test_whatever_leaves_the_line_is_no_longer_counted(harness: Harness) -> None:

@@ -25,14 +25,14 @@ async def rings(harness: Harness, topic: str, act: Awaitable[object]) -> bool:
 
 
 async def test_ring_wakes(harness: Harness) -> None:
-    assert await rings(harness, work_topic("a"), harness.engine.ring([work_topic("a")]))
+    assert await rings(harness, work_topic("a"), harness.engine.notify([work_topic("a")]))
 
 
 async def test_ring_wakes_who_already_waits(harness: Harness) -> None:
     subscription = harness.engine.subscribe([work_topic("a"), work_topic("b")])
     waiting = asyncio.create_task(subscription.wait(PATIENCE))
     await asyncio.sleep(0)
-    await harness.engine.ring([work_topic("b")])
+    await harness.engine.notify([work_topic("b")])
     assert await waiting
     subscription.close()
 
@@ -40,14 +40,14 @@ async def test_ring_wakes_who_already_waits(harness: Harness) -> None:
 async def test_rings_are_remembered_until_heard(harness: Harness) -> None:
     subscription = harness.engine.subscribe([work_topic("a")])
     for _ in range(3):
-        await harness.engine.ring([work_topic("a")])
+        await harness.engine.notify([work_topic("a")])
         assert await subscription.wait(PATIENCE)
     subscription.close()
 
 
 async def test_every_listener_hears(harness: Harness) -> None:
     subscriptions = [harness.engine.subscribe([work_topic("a")]) for _ in range(3)]
-    await harness.engine.ring([work_topic("a")])
+    await harness.engine.notify([work_topic("a")])
     for subscription in subscriptions:
         assert await subscription.wait(PATIENCE)
         subscription.close()
@@ -65,7 +65,7 @@ async def test_a_closed_subscription_may_be_closed_again(harness: Harness) -> No
     subscription = harness.engine.subscribe([work_topic("a")])
     subscription.close()
     subscription.close()
-    await harness.engine.ring([work_topic("a")])
+    await harness.engine.notify([work_topic("a")])
 
 
 async def test_sibling_hears(harness: Harness) -> None:

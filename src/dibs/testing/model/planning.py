@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from dibs.core.rhythm import Rhythm
+from dibs.core.recurrence import Recurrence
 from dibs.core.task import NewTask
 from dibs.core.times import Duration
 from dibs.engines.base import Engine
@@ -26,13 +26,15 @@ class Planning(Changing):
 
     @rule(
         name=schedule_names,
-        rhythm=st.sampled_from(RHYTHMS),
+        recurrence=st.sampled_from(RHYTHMS),
         task=st.sampled_from(SCHEDULED),
         declared=st.booleans(),
     )
-    def set_schedule(self, name: str, rhythm: Rhythm, task: NewTask, declared: bool) -> None:
+    def set_schedule(self, name: str, recurrence: Recurrence, task: NewTask, declared: bool) -> None:
         self.has_schedules = True
-        self.both(lambda engine: engine.set_schedule(name, rhythm, task, declared=declared, actor="ada", now=self.now))
+        self.both(
+            lambda engine: engine.set_schedule(name, recurrence, task, declared=declared, actor="ada", now=self.now)
+        )
 
     @precondition(lambda self: self.has_schedules)
     @rule(name=schedule_names, act=st.sampled_from(("pause", "resume", "resume", "delete")))

@@ -1,0 +1,161 @@
+"""cancel, edit, replay and purge: what people do to tasks; and what the audit log says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from dibs.core.moves import cancelled, edited, replayed
+from dibs.core.settings import QueueSettings
+from dibs.core.states import ENDED, WAITING, State
+from dibs.core.task import Edit, QueueState
+from dibs.core.times import Instant
+from dibs.engines.decisions.encoding import to_json
+from dibs.engines.decisions.follow_ups import FollowUp, FollowUpKind
+from dibs.engines.decisions.records import Ledger, Place
+from dibs.engines.decisions.transaction import Transaction
+from dibs.engines.values import CancelOutcome, Changed, Counter, work_topic, worker_topic
+
+__all__ = [
+    "PurgeRow",
+    "cancel_all",
+    "cancel_one",
+    "changes_text",
+    "edit_one",
+    "ids_done",
+    "purge_all",
+    "replay_one",
+    "target",
+]
+
+
+def cancel_all(
+    transaction: Transaction, records: Ledger, ids: Sequence[str], note: str, actor: str
+) -> tuple[list[CancelOutcome], list[str]]:
+    """The answers, and who has changed: a repeat changes nothing."""
+    changed: list[str] = []
+    answers = []
+    for task_id in ids:
+        before = records.get(task_id)
+        answers.append(cancel_one(transaction, records, task_id, note, actor))
+        if records.get(task_id) is not before:
+            changed.append(task_id)
+    return answers, changed
+
+
+def cancel_one(transaction: Transaction, records: Ledger, task_id: str, note: str, actor: str) -> CancelOutcome:
+    record = records.get(task_id)
+    if record is None:
+        return CancelOutcome.UNREADABLE if task_id in records.unreadable else CancelOutcome.UNKNOWN
+    if record.state in ENDED:
+        return CancelOutcome.ENDED
+    if record.state is State.RUNNING:
+        if record.cancel_reason is None:
+            records.put(*cancelled(record, note, actor, transaction.now))
+        transaction.topics.add(worker_topic(record.worker or ""))
+        return CancelOutcome.REQUESTED
+    after, entry = cancelled(record, note, actor, transaction.now)
+    records.put(after, entry)
+    transaction.tell(record.queue, after.state)
+    return CancelOutcome.CANCELLED
+
+
+def edit_one(transaction: Transaction, records: Ledger, change: Edit, actor: str) -> Changed:
+    record = records.get(change.id)
+    if record is None:
+        return missing(records, change.id)
+    if record.state not in WAITING:
+        return Changed.WRONG_STATE
+    after, entry = edited(record, change, transaction.settings(record.queue), actor, transaction.now)
+    if entry is None:
+        return Changed.UNCHANGED
+    records.put(after, entry)
+    transaction.topics.add(work_topic(record.queue))
+    return Changed.DONE
+
+
+def replay_one(
+    transaction: Transaction, records: Ledger, task_id: str, queue: str | None, reset: bool, actor: str
+) -> Changed:
+    record = records.get(task_id)
+    if record is None:
+        return missing(records, task_id)
+    if record.state is not State.DEAD:
+        return Changed.WRONG_STATE
+    target = transaction.make_queue(queue or record.queue)
+    if target.state is QueueState.DRAINING:
+        return Changed.DRAINING
+    records.put(*replayed(record, target.settings, queue, reset, actor, transaction.now))
+    transaction.count_event(Counter.REPLAYED, target.name)
+    transaction.topics.add(work_topic(target.name))
+    return Changed.DONE
+
+
+def purge_all(records: Ledger, ids: Sequence[str]) -> tuple[list[Changed], list[tuple[str, str, str]]]:
+    """The answers, and what held a key: queue, key and id of each."""
+    holders = []
+    answers = []
+    for task_id in ids:
+        record = records.get(task_id)
+        answers.append(purge_one(records, task_id))
+        if record is not None and record.key is not None and answers[-1] is Changed.DONE:
+            holders.append((record.queue, record.key, task_id))
+    return answers, holders
+
+
+def purge_one(records: Ledger, task_id: str) -> Changed:
+    record = records.get(task_id)
+    if record is None:
+        return missing(records, task_id)
+    if record.state not in ENDED:
+        return Changed.WRONG_STATE
+    records.remove(task_id)
+    return Changed.DONE
+
+
+def missing(records: Ledger, task_id: str) -> Changed:
+    """The answer about a task of which there is no record."""
+    return Changed.UNREADABLE if task_id in records.unreadable else Changed.UNKNOWN
+
+
+def ids_done(ids: Sequence[str], answers: Sequence[Changed]) -> list[str]:
+    return [task_id for task_id, answer in zip(ids, answers, strict=True) if answer is Changed.DONE]
+
+
+def target(ids: Sequence[str]) -> str:
+    """What the audit log calls some tasks."""
+    return ids[0] if len(ids) == 1 else f"{len(ids)} tasks"
+
+
+def changes_text(old: QueueSettings, new: QueueSettings) -> str:
+    """What it says of a queue whose settings have changed."""
+    names = [name for name in QueueSettings.__struct_fields__ if name != "version"]
+    return ", ".join(f"{n}={getattr(new, n)}" for n in names if getattr(new, n) != getattr(old, n))
+
+
+class PurgeRow(Struct, frozen=True):
+    """What the columns tell of a task that is to be purged although it can't be read."""
+
+    id: str
+    place: Place
+    state: object
+    track: int | None
+    share: str = ""
+    partition: str | None = None
+    day: int = 0
+    lease_expires_at: object = None
+
+    def may_go(self, now: Instant) -> bool:
+        """Not while somebody may be running it who can read it."""
+        held = self.lease_expires_at
+        return not (self.state == State.RUNNING and isinstance(held, int) and held > now)
+
+    def follow_ups(self) -> list[FollowUp]:
+        """Whoever waits for it goes on as if it had been cancelled."""
+        left = [FollowUp(FollowUpKind.DELETE_EDGES, to_json([self.id]))]
+        return (
+            left
+            if self.place is not Place.TASKS
+            else [FollowUp(FollowUpKind.RELEASE_DEPENDENTS, self.id, State.CANCELLED), *left]
+        )

@@ -1,0 +1,297 @@
+"""What becomes of each new task of a batch, decided in order, each seeing the ones before it."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from dibs.core.graph import Verdict, inherited_within, judge
+from dibs.core.limits import Bucket, Scope, client_limit, refill, spend, tokens, until_token
+from dibs.core.moves import admit, replaced
+from dibs.core.settings import Limit, QueueSettings
+from dibs.core.states import ENDED, UNFINISHED, WAITING, State
+from dibs.core.task import NewTask, QueueState, TaskRecord
+from dibs.core.times import Instant
+from dibs.engines.decisions.records import Ledger
+from dibs.engines.decisions.schedules import SCHEDULER
+from dibs.engines.decisions.transaction import Queue, Transaction
+from dibs.engines.values import ACCEPTED, REJECTED, Counter, EnqueueAnswer, EnqueueOutcome, UnreadableTask
+
+__all__ = ["HeldKey", "Known", "answer_all", "due_at_first", "replace_all", "unreadable_key"]
+
+STATE_AFTER = {Verdict.WAIT: State.BLOCKED, Verdict.CANCEL: State.CANCELLED, Verdict.BURY: State.DEAD}
+NO_QUEUE = QueueSettings()
+MAX_INSTANT: Instant = 2**62
+
+
+class HeldKey(Struct, frozen=True):
+    """What an idempotency key stands for."""
+
+    task: str
+    fingerprint: str
+    held_until: Instant
+
+
+def unreadable_key(task_id: str) -> HeldKey:
+    """What stands for a key that can't be read: nobody gets it, or there might be two tasks for one."""
+    return HeldKey(task_id, "?", MAX_INSTANT)
+
+
+class Known:
+    """What the store knows that matters to these new tasks, and what has been decided about them.
+
+    The engine fills in `keys`, `records`, `states`, `depths` and `buckets` before anything is decided.
+    """
+
+    def __init__(self, tasks: Sequence[NewTask], queues: Mapping[str, Queue], now: Instant) -> None:
+        self.tasks = tasks
+        self.queues = queues
+        self.now = now
+        self.keys: dict[tuple[str, str], HeldKey] = {}
+        self.records: dict[str, TaskRecord] = {}
+        """Those of the same ids, and those that hold the keys."""
+        self.unreadable: dict[str, UnreadableTask] = {}
+        """Those of them that can't be read."""
+        self.states: dict[str, State] = {}
+        """States of prerequisites, and of what has been staged."""
+        self.depths: dict[str, int] = {}
+        """How many pending tasks each queue of `bounded` has, and will have."""
+        self.buckets: dict[tuple[str, str], Bucket] = {}
+        """By queue and client, as they are now, for each of `limited_clients`."""
+        self.staged: dict[str, NewTask] = {}
+        self.staged_keys: dict[tuple[str, str], tuple[TaskRecord, str]] = {}
+        """Who will hold a key, as it will be then, and the fingerprint."""
+        self.replacements: list[tuple[NewTask, str]] = []
+        self.spent: Tally[tuple[str, str]] = Tally()
+        self.refused = False
+        """None of them is to be stored."""
+
+    def settings(self, name: str) -> QueueSettings:
+        queue = self.queues.get(name)
+        return NO_QUEUE if queue is None else queue.settings
+
+    def know(self, found: Iterable[TaskRecord | UnreadableTask]) -> None:
+        """Tasks of the same ids, or that hold the keys."""
+        for record in found:
+            if isinstance(record, UnreadableTask):
+                self.unreadable[record.id] = record
+            else:
+                self.records[record.id] = record
+
+    # What the engine has to ask for.
+
+    def wanted_keys(self) -> set[tuple[str, str]]:
+        return {(new.queue, new.key) for new in self.tasks if new.key is not None}
+
+    def bounded(self) -> list[str]:
+        """Queues that may be full."""
+        return [queue for queue in {new.queue for new in self.tasks} if self.settings(queue).max_depth is not None]
+
+    def limited_clients(self) -> list[tuple[str, str, Limit]]:
+        """Queue, client and limit of those that may enqueue too fast, in order."""
+        limits = {queue: client_limit(self.settings(queue)) for queue in {new.queue for new in self.tasks}}
+        if not any(limits.values()):
+            return []
+        clients = sorted({(new.queue, new.client) for new in self.tasks if new.client != SCHEDULER})
+        return [(queue, client, limit) for queue, client in clients if (limit := limits[queue]) is not None]
+
+    def know_bucket(self, queue: str, client: str, limit: Limit, stored: Bucket | None) -> None:
+        self.buckets[queue, client] = refill(stored, limit, self.now)
+
+    # What has been decided.
+
+    def stage(self, new: NewTask, state: State) -> None:
+        """Later items see that this one will be stored."""
+        self.staged[new.id] = new
+        self.states[new.id] = state
+        self.spent[new.queue, new.client] += 1
+        if state is State.PENDING and new.queue in self.depths:
+            self.depths[new.queue] += 1
+        if new.key is not None:
+            record = admit(new, self.settings(new.queue), self.now, blocked=state is State.BLOCKED)
+            record.state = state
+            self.staged_keys[new.queue, new.key] = record, new.fingerprint
+
+    def admit(self, new: NewTask, heirs: Mapping[str, int]) -> TaskRecord:
+        """The record of a staged task; one that ends at once is blocked first."""
+        blocked = self.states[new.id] is State.BLOCKED or self.states[new.id] in ENDED
+        return admit(new, self.settings(new.queue), self.now, blocked=blocked, inherited=heirs.get(new.id, 0))
+
+    def worst_verdict(self, new: NewTask) -> tuple[Verdict, str]:
+        """What the edges of a new task say together, and why: the first that ends it, else any that makes it wait."""
+        found = Verdict.GO
+        for edge in new.after:
+            state = self.states[edge.id]
+            verdict = judge(edge.rule, state)
+            if verdict in (Verdict.CANCEL, Verdict.BURY):
+                return verdict, f"{edge.id} is {state}"
+            if verdict is Verdict.WAIT:
+                found = verdict
+        return found, ""
+
+    def heirs(self) -> dict[str, int]:
+        """What new tasks inherit from each other."""
+        staged, states = self.staged, self.states
+        edges = {new.id: [edge.id for edge in new.after] for new in staged.values() if states[new.id] is State.BLOCKED}
+        if not edges:
+            return {}
+        priorities = {new.id: new.priority for new in staged.values() if states[new.id] not in ENDED}
+        return inherited_within(list(priorities), edges, priorities)
+
+    def edges(self, tasks: Iterable[NewTask], urgencies: Mapping[str, int]) -> list[tuple[object, ...]]:
+        """Dependent, slot, prerequisite, rule, weight, and whether it is open, of each edge of some staged tasks.
+
+        Open are those of tasks that wait, to prerequisites that have not ended.
+        """
+        states = self.states
+        return [
+            (
+                new.id, slot, edge.id, edge.rule, urgencies[new.id],
+                states[new.id] is State.BLOCKED and states[edge.id] not in ENDED,
+            )
+            for new in tasks
+            for slot, edge in enumerate(new.after)
+        ]  # fmt: skip
+
+    def needed(self) -> list[str]:
+        """Stored tasks that new ones wait for, but for those that have ended: they inherit nothing."""
+        edges = (edge for new in self.staged.values() for edge in new.after)
+        return list({e.id: None for e in edges if e.id not in self.staged and self.states[e.id] not in ENDED})
+
+    def held_keys(self) -> dict[tuple[str, str], HeldKey]:
+        """Whom keys will stand for."""
+        holders = [(new, new.id) for new in self.staged.values()] + self.replacements
+        return {
+            (new.queue, new.key): HeldKey(task_id, new.fingerprint, self.now + new.window)
+            for new, task_id in holders
+            if new.key is not None
+        }
+
+    def spent_buckets(self) -> list[tuple[str, Scope, str, int, Instant, None]]:
+        """What clients have enqueued counts against what they may: queue, scope, client, level, at."""
+        spent = [(whose, spend(full, self.spent[whose])) for whose, full in self.buckets.items() if self.spent[whose]]
+        return [(queue, Scope.CLIENT, client, bucket.level, bucket.at, None) for (queue, client), bucket in spent]
+
+
+def answer_all(transaction: Transaction, known: Known, atomic: bool) -> list[EnqueueAnswer]:
+    """Decide about each task, and count what is not simply stored. `atomic`: all or none."""
+    answers = [decide(known, new) for new in known.tasks]
+    if len(known.staged) == len(answers):
+        return answers
+    known.refused = atomic and any(answer.outcome not in ACCEPTED for answer in answers)
+    for new, answer in zip(known.tasks, answers, strict=True):
+        if answer.outcome in REJECTED:
+            transaction.count_event(Counter.REJECTED, new.queue)
+        elif answer.outcome is EnqueueOutcome.DUPLICATE and not known.refused:
+            transaction.count_event(Counter.DUPLICATES, new.queue)
+    if known.refused:
+        abandoned = EnqueueOutcome.ABANDONED
+        return [a if a.outcome not in ACCEPTED else EnqueueAnswer(abandoned, a.id) for a in answers]
+    return answers
+
+
+def decide(known: Known, new: NewTask) -> EnqueueAnswer:
+    if (there := known_id(known, new)) is not None:
+        return there
+    for edge in new.after:
+        if edge.id not in known.states:
+            return EnqueueAnswer(EnqueueOutcome.UNKNOWN, edge.id)
+    if new.key is not None and (held := held_key(known, new)) is not None:
+        return held
+    state = first_state(known, new)
+    queue = known.queues.get(new.queue)
+    if queue is not None:
+        if queue.state is QueueState.DRAINING:
+            return EnqueueAnswer(EnqueueOutcome.DRAINING, new.id)
+        if known.buckets and (answer := too_fast(known, new)) is not None:
+            return answer
+        most = queue.settings.max_depth
+        if most is not None and state is State.PENDING and known.depths[new.queue] >= most:
+            return EnqueueAnswer(EnqueueOutcome.FULL, new.id)
+    known.stage(new, state)
+    return EnqueueAnswer(EnqueueOutcome.ENQUEUED, new.id, state)
+
+
+def too_fast(known: Known, new: NewTask) -> EnqueueAnswer | None:
+    """The answer if the client has used up what it may enqueue."""
+    full, limit = known.buckets.get((new.queue, new.client)), client_limit(known.settings(new.queue))
+    if full is None or limit is None:
+        return None
+    bucket = spend(full, known.spent[new.queue, new.client])
+    if tokens(bucket) > 0:
+        return None
+    return EnqueueAnswer(EnqueueOutcome.LIMITED, new.id, retry_in=until_token(bucket, limit))
+
+
+def due_at_first(new: NewTask, now: Instant) -> Instant:
+    """When a new task is to run."""
+    return new.at if new.at is not None else now + new.delay
+
+
+def first_state(known: Known, new: NewTask) -> State:
+    """The state that a new task will be in."""
+    if new.after:
+        verdict, _ = known.worst_verdict(new)
+        if verdict is not Verdict.GO:
+            return STATE_AFTER[verdict]
+    return State.SCHEDULED if due_at_first(new, known.now) > known.now else State.PENDING
+
+
+def known_id(known: Known, new: NewTask) -> EnqueueAnswer | None:
+    """The answer if the id is taken, by a stored task or by an earlier item."""
+    if new.id in known.unreadable:
+        return EnqueueAnswer(EnqueueOutcome.TAKEN, new.id, known.unreadable[new.id].state)
+    record = known.records.get(new.id)
+    there = record or known.staged.get(new.id)
+    if there is None:
+        return None
+    same = (there.name, there.queue, there.args) == (new.name, new.queue, new.args)
+    outcome = EnqueueOutcome.EXISTS if same else EnqueueOutcome.TAKEN
+    return EnqueueAnswer(outcome, new.id, known.states.get(new.id, record.state if record else None))
+
+
+def held_key(known: Known, new: NewTask) -> EnqueueAnswer | None:
+    """The answer if the key is taken, by a stored task or by an earlier item."""
+    assert new.key is not None
+    record: TaskRecord | None
+    if (new.queue, new.key) in known.staged_keys:
+        record, fingerprint = known.staged_keys[new.queue, new.key]
+        task_id = record.id
+    elif (held := known.keys.get((new.queue, new.key))) is not None:
+        if (holder := known.unreadable.get(held.task)) is not None and holder.state in UNFINISHED:
+            return EnqueueAnswer(EnqueueOutcome.CONFLICT, holder.id, holder.state)
+        record, fingerprint, task_id = known.records.get(held.task), held.fingerprint, held.task
+        if known.now >= held.held_until and (record is None or record.state not in UNFINISHED):
+            return None
+    else:
+        return None
+    if new.replace:
+        return None if record is None else replacing(known, record, new)
+    outcome = EnqueueOutcome.DUPLICATE if fingerprint == new.fingerprint else EnqueueOutcome.CONFLICT
+    return EnqueueAnswer(outcome, task_id, record.state if record else None)
+
+
+def replacing(known: Known, record: TaskRecord, new: NewTask) -> EnqueueAnswer | None:
+    """The answer to a task that would take the place of one that still waits."""
+    if record.state not in WAITING:
+        return None
+    if record.name != new.name:
+        return EnqueueAnswer(EnqueueOutcome.CONFLICT, record.id, record.state)
+    after, _ = replaced(record, new, known.settings(record.queue), known.now)
+    known.staged_keys[new.queue, new.key or ""] = after, new.fingerprint
+    known.states[record.id] = after.state
+    known.replacements.append((new, record.id))
+    if record.queue in known.depths:
+        known.depths[record.queue] += (after.state is State.PENDING) - (record.state is State.PENDING)
+    return EnqueueAnswer(EnqueueOutcome.REPLACED, record.id, after.state)
+
+
+def replace_all(transaction: Transaction, known: Known, records: Ledger) -> None:
+    """Waiting tasks get the content of newer ones with their key."""
+    for new, task_id in known.replacements:
+        record = records.get(task_id)
+        assert record is not None
+        records.put(*replaced(record, new, transaction.settings(record.queue), transaction.now))
+        transaction.tell(record.queue, record.state)

@@ -1,0 +1,265 @@
+"""Tasks as stores keep them: columns for what statements look at, facts for all else."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Protocol
+
+import msgspec
+from msgspec import Meta, Struct
+
+from dibs.core.settings import FALLBACK, Resolved
+from dibs.core.states import Reason, State
+from dibs.core.task import Failure, NewTask, TaskRecord
+from dibs.core.times import Instant, day_of
+
+__all__ = [
+    "Columns",
+    "Facts",
+    "Track",
+    "decode_facts",
+    "ended_columns",
+    "facts_for",
+    "facts_of",
+    "partition_key",
+    "record_from",
+    "task_columns",
+]
+
+
+class Track(Protocol):
+    """What the tasks of a stream have in common."""
+
+    @property
+    def queue(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def requires(self) -> tuple[str, ...]: ...
+    @property
+    def lane(self) -> int: ...
+    @property
+    def fair(self) -> bool: ...
+
+
+Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Percent = Annotated[int, Meta(ge=0, le=100)]
+Moment = Annotated[int, Meta(ge=-(2**62), le=2**62)]
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+
+
+class Facts(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What no statement looks at. `options=None`: nobody set any. `created_at=0`: it has a column.
+
+    A field that this version does not know is not dropped: the task is left to one that does.
+    """
+
+    priority: Percent
+    created_at: Moment = 0
+    options: Resolved | None = None
+    deadline: Moment | None = None
+    attempts: Count = 0
+    losses: Count = 0
+    settled_lease: Count = 0
+    cancel_reason: str | None = None
+    reason: Reason | None = None
+    note: str = ""
+    failure: Failure | None = None
+    key: str | None = None
+    metadata: dict[str, Any] = {}
+    headers: dict[str, str] = {}
+    parent: str | None = None
+    partition: str | None = None
+    tenant: str = ""
+    expires_at: Moment | None = None
+    workflow: str | None = None
+    inherited: Percent = 0
+    takes: bool = False
+    not_before: Moment | None = None
+    """When a blocked task is due, once nothing else keeps it."""
+
+
+decode_facts = msgspec.json.Decoder(Facts).decode
+decode_progress = msgspec.json.Decoder(tuple[Fraction, str]).decode
+
+
+def facts_of(record: TaskRecord, created_at: Instant = 0) -> Facts:
+    """The part of a record that is kept as JSON."""
+    return Facts(
+        priority=record.priority,
+        created_at=created_at,
+        options=None if record.options is FALLBACK else record.options,
+        deadline=record.deadline,
+        attempts=record.attempts,
+        losses=record.losses,
+        settled_lease=record.settled_lease,
+        cancel_reason=record.cancel_reason,
+        reason=record.reason,
+        note=record.note,
+        failure=record.failure,
+        key=record.key,
+        metadata=record.metadata,
+        headers=record.headers,
+        parent=record.parent,
+        partition=record.partition,
+        tenant=record.tenant,
+        expires_at=record.expires_at,
+        workflow=record.workflow,
+        inherited=record.inherited,
+        takes=record.takes,
+        not_before=record.due_at if record.state is State.BLOCKED else None,
+    )
+
+
+def facts_for(new: NewTask, options: Resolved, created_at: Instant = 0) -> Facts:
+    """`facts_of` a new task that waits for no other, without a record in between."""
+    return Facts(
+        priority=new.priority,
+        created_at=created_at,
+        options=None if options is FALLBACK else options,
+        deadline=new.deadline,
+        key=new.key,
+        metadata=new.metadata,
+        headers=new.headers,
+        parent=new.parent,
+        partition=new.partition,
+        tenant=new.tenant,
+        expires_at=new.expires_at,
+        workflow=new.workflow,
+        takes=new.takes,
+    )
+
+
+class Columns(Struct, array_like=True, frozen=True):
+    """The columns of a task that every engine reads alike."""
+
+    id: str
+    track: int
+    state: State
+    rank: int
+    ready_at: Instant | None
+    due_at: Instant | None
+    rerank_at: Instant | None
+    lease: int
+    lease_expires_at: Instant | None
+    started_at: Instant | None
+    worker: str | None
+    sequence: int
+
+
+def check_columns(row: Columns) -> None:
+    """What a task in its state must have, or nobody could go on with it."""
+    if row.state is State.PENDING and row.ready_at is None:
+        raise ValueError("it is pending, but not since when")
+    if row.state is State.RUNNING and (
+        row.lease_expires_at is None or row.started_at is None or row.ready_at is None or row.worker is None
+    ):
+        raise ValueError("it is running, but not by whom and until when")
+
+
+def record_from(
+    row: Columns,
+    facts: Facts,
+    track: Track,
+    created_at: Instant,
+    finished_at: Instant | None,
+    progress: str | bytes | None,
+    result: bytes | None,
+    args: bytes,
+) -> TaskRecord:
+    """The record that the columns of a row, its facts and its stream tell of. ValueError: they don't go together."""
+    check_columns(row)
+    done, message = decode_progress(progress) if progress is not None else (None, "")
+    # Completions move rows in bulk and leave `facts` as they were: what `moves.settled` changes there is added here.
+    completed = row.state is State.COMPLETED
+    return TaskRecord(
+        id=row.id,
+        queue=track.queue,
+        name=track.name,
+        args=args,
+        priority=facts.priority,
+        state=row.state,
+        options=facts.options or FALLBACK,
+        created_at=created_at,
+        due_at=facts.not_before if row.state is State.BLOCKED else row.due_at,
+        ready_at=row.ready_at,
+        started_at=row.started_at,
+        finished_at=finished_at,
+        deadline=facts.deadline,
+        lane=track.lane,
+        rank_offset=row.rank - (row.ready_at or 0),
+        rerank_at=row.rerank_at,
+        attempts=facts.attempts,
+        losses=facts.losses,
+        lease=row.lease,
+        settled_lease=row.lease if completed else facts.settled_lease,
+        lease_expires_at=row.lease_expires_at,
+        worker=row.worker,
+        sequence=row.sequence,
+        cancel_reason=facts.cancel_reason,
+        progress=done,
+        progress_message=message,
+        reason=facts.reason,
+        note=facts.note,
+        result=result,
+        failure=None if completed else facts.failure,
+        key=facts.key,
+        requires=track.requires,
+        metadata=facts.metadata,
+        headers=facts.headers,
+        parent=facts.parent,
+        partition=facts.partition,
+        tenant=facts.tenant,
+        share=facts.tenant if track.fair else "",
+        expires_at=facts.expires_at,
+        workflow=facts.workflow,
+        inherited=facts.inherited,
+        takes=facts.takes,
+    )
+
+
+def partition_key(queue: str, partition: str) -> str:
+    """What partitions are told apart by in the whole store. No queue's name has a space."""
+    return f"{queue} {partition}"
+
+
+def task_columns(record: TaskRecord, track: int, gate: int) -> tuple[object, ...]:
+    """The columns of an unfinished task, up to what is kept as the engine likes: progress, arguments, facts."""
+    return (
+        record.id,
+        track,
+        record.state,
+        record.rank,
+        record.ready_at,
+        None if record.state is State.BLOCKED else record.due_at,
+        record.rerank_at,
+        record.lease,
+        record.options.lease,
+        record.lease_expires_at,
+        record.started_at,
+        record.worker,
+        record.sequence,
+        record.cancel_reason is not None,
+        record.share,
+        gate,
+        None if record.partition is None else partition_key(record.queue, record.partition),
+        record.expires_at,
+        record.workflow,
+    )
+
+
+def ended_columns(record: TaskRecord, track: int) -> tuple[object, ...]:
+    """The same of an ended task: progress, result, arguments and facts follow."""
+    assert record.finished_at is not None
+    return (
+        record.id,
+        day_of(record.finished_at),
+        track,
+        record.state,
+        record.rank,
+        record.ready_at,
+        record.lease,
+        record.started_at,
+        record.finished_at,
+        record.worker,
+        record.sequence,
+    )

@@ -1,0 +1,55 @@
+"""How much more the limits of queues, task names and partitions allow."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from dibs.core.limits import Bucket, Scope, free_slots, refill, spend, tokens, until_token
+from dibs.core.settings import Limit
+from dibs.core.times import Duration, Instant
+
+__all__ = ["Headroom", "Whose", "headroom_of"]
+
+Whose = tuple[str, Scope, str]
+"""Queue, scope, and the task name or partition that a limit is about."""
+
+
+class Headroom(Struct):
+    """What one limit still allows, after some have `started`. `full` is the bucket before that, refilled."""
+
+    limit: Limit
+    running: int
+    full: Bucket | None
+    started: int = 0
+
+    @property
+    def left(self) -> int | None:
+        """How many more may start; None: as many as there are."""
+        slots = free_slots(self.limit, self.running + self.started)
+        if self.full is None:
+            return slots
+        starts = tokens(self.full) - self.started
+        return starts if slots is None else min(slots, starts)
+
+    @property
+    def is_full(self) -> bool:
+        return self.left == 0
+
+    @property
+    def has_no_token(self) -> bool:
+        return self.full is not None and tokens(self.full) == self.started
+
+    @property
+    def refills_in(self) -> Duration | None:
+        """How long until there is a token, if there is none."""
+        return until_token(self.spent(self.started), self.limit) if self.has_no_token else None
+
+    def spent(self, starts: int) -> Bucket:
+        """The bucket after so many starts."""
+        assert self.full is not None
+        return spend(self.full, starts)
+
+
+def headroom_of(limit: Limit, running: int, bucket: Bucket | None, now: Instant) -> Headroom:
+    """The room under a limit whose bucket was stored like this; None: it was never used."""
+    return Headroom(limit, running, None if limit.rate is None else refill(bucket, limit, now))

@@ -1,0 +1,86 @@
+"""settle, extend and rescue: what is written about running tasks, each write under its lease."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from dibs.core.lease import is_exhausted, span_left
+from dibs.core.moves import lost, settled
+from dibs.core.states import UNFINISHED, State
+from dibs.core.task import HistoryEntry, HistoryEvent, Outcome, Settlement, TaskRecord
+from dibs.core.times import Instant
+from dibs.engines.decisions.facts import decode_facts
+from dibs.engines.decisions.records import Ledger
+from dibs.engines.decisions.transaction import Transaction
+from dibs.engines.values import Counter, ExtendAnswer, ExtendOutcome, Extension, SettleOutcome
+
+__all__ = ["Part", "held_answer", "lose_all", "settle_one", "without_repeats"]
+
+Part = list[tuple[int, Settlement]]
+"""Settlements, each with its place among those that were given."""
+
+
+def without_repeats(settlements: Sequence[Settlement]) -> Iterator[Part]:
+    """The settlements in parts, none of which names a task twice."""
+    left = list(enumerate(settlements))
+    while left:
+        part: dict[str, tuple[int, Settlement]] = {}
+        left = [each for each in left if part.setdefault(each[1].lease.id, each) is not each]
+        yield list(part.values())
+
+
+def settle_one(transaction: Transaction, records: Ledger, settlement: Settlement) -> SettleOutcome:
+    lease = settlement.lease
+    record = records.get(lease.id)
+    if record is None or record.state is not State.RUNNING or record.lease != lease.number:
+        if record is not None and 0 < lease.number == record.settled_lease:
+            return SettleOutcome.ALREADY
+        return refuse(transaction, records, settlement)
+    after, entry = settled(record, settlement, transaction.settings_if_exists(record.queue), transaction.now)
+    records.put(after, entry)
+    if settlement.outcome is Outcome.RETRY and after.state is State.RETRYING:
+        transaction.count_event(Counter.RETRIES, after.queue)
+    transaction.tell(record.queue, after.state)
+    return SettleOutcome.DONE
+
+
+def refuse(transaction: Transaction, records: Ledger, settlement: Settlement) -> SettleOutcome:
+    """A zombie's report: counted, and noted in the history of a task that is still unfinished."""
+    record = records.get(settlement.lease.id)
+    transaction.count_event(Counter.REFUSED, record.queue if record else "")
+    if record is not None and record.state in UNFINISHED:
+        number = settlement.lease.number
+        note = f"a late {settlement.outcome} by lease {number}"
+        entry = HistoryEntry(at=transaction.now, event=HistoryEvent.REFUSED, lease=number, note=note)
+        records.note(record.id, entry)
+    return SettleOutcome.REFUSED
+
+
+def held_answer(extension: Extension, now: Instant, facts: str | bytes | None) -> ExtendAnswer:
+    """The answer to who holds a current lease. `facts` are there only if the task has been asked to stop."""
+    expires_at = now + span_left(extension.by, extension.ran)
+    if facts is not None:
+        return ExtendAnswer(ExtendOutcome.CANCEL, expires_at, why_cancelled(facts))
+    return ExtendAnswer(ExtendOutcome.EXHAUSTED if is_exhausted(extension.ran) else ExtendOutcome.HELD, expires_at)
+
+
+def why_cancelled(facts: str | bytes) -> str:
+    """Who asked a run to stop may have said why; that it was asked is in a column."""
+    try:
+        return decode_facts(facts).cancel_reason or ""
+    except (msgspec.DecodeError, ValueError):
+        return ""
+
+
+def lose_all(transaction: Transaction, records: Ledger, running: Iterable[TaskRecord]) -> list[str]:
+    """These running tasks have lost their worker: they run again, or have run too often. Their ids."""
+    found = []
+    for record in running:
+        after, entry = lost(record, transaction.settings_if_exists(record.queue), transaction.now)
+        records.put(after, entry)
+        transaction.count_event(Counter.LOSSES, record.queue)
+        transaction.tell(record.queue, after.state)
+        found.append(record.id)
+    return found

@@ -1,0 +1,61 @@
+"""The transaction that a verb works in, as far as deciding is concerned."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+from dibs.core.settings import QueueSettings
+from dibs.core.states import WAITING, State
+from dibs.core.task import QueueState
+from dibs.core.times import Instant
+from dibs.engines.decisions.follow_ups import FollowUp
+from dibs.engines.values import Counter, ended_topic, work_topic
+
+__all__ = ["Queue", "Transaction", "topics_of"]
+
+
+class Queue(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def state(self) -> QueueState: ...
+    @property
+    def settings(self) -> QueueSettings: ...
+
+
+class Transaction(Protocol):
+    """What it knows of queues; and where counts, topics and errands gather that its end is to write and ring."""
+
+    now: Instant
+    topics: set[str]
+    follow_ups: deque[FollowUp]
+
+    def settings(self, queue: str) -> QueueSettings:
+        """A queue that does not exist has the default ones."""
+        ...
+
+    def settings_if_exists(self, queue: str) -> QueueSettings | None:
+        """The settings of a queue that exists."""
+        ...
+
+    def make_queue(self, name: str) -> Queue:
+        """The queue of this name, which there is from here on."""
+        ...
+
+    def count_event(self, what: Counter, queue: str, change: int = 1) -> None:
+        """Count what happened in a queue."""
+        ...
+
+    def tell(self, queue: str, state: State) -> None:
+        """Note whom to ring for a task that has come to `state`."""
+        ...
+
+
+def topics_of(queue: str, state: State, settings: QueueSettings) -> tuple[str, ...]:
+    """Whom to ring for a task that has come to `state`."""
+    if state in WAITING:  # for later, too: whoever sleeps until something falls due must learn of it
+        return (work_topic(queue),)
+    if settings.limits_starts:  # a slot may have come free
+        return (ended_topic(queue), work_topic(queue))
+    return (ended_topic(queue),)

@@ -1,0 +1,161 @@
+"""The pending tasks of one queue, so that a claim finds the best one it may start without looking at the others.
+
+Tasks lie in heaps by share, lane and kind. Where partitions are limited, a heap holds only the best task of each
+partition; the others wait in the partition's own heap and come forward one by one. A partition that is full is *shut*:
+none of its tasks is in the heaps until a slot or a token comes free. So neither a deep nor a full partition is in
+anybody's way.
+
+Every heap has lazy deletion: an entry counts only while it still describes its task.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterator
+from heapq import heappop, heappush, heapreplace
+
+from dibs.core.fairness import next_virtual_time, start_virtual_time
+from dibs.core.settings import QueueSettings
+from dibs.core.states import State
+from dibs.core.task import Kind, TaskRecord
+
+__all__ = ["Entry", "PendingIndex"]
+
+Entry = tuple[int, str]
+Place = tuple[str, int, Kind]
+"""A share, a lane, a kind."""
+
+
+class PendingIndex:
+    """What a claim looks through in one queue. `tasks` are all tasks of the store."""
+
+    def __init__(self, queue: str, tasks: dict[str, TaskRecord]) -> None:
+        self.queue = queue
+        self.tasks = tasks
+        self.heaps: dict[str, dict[tuple[int, Kind], list[Entry]]] = {}
+        self.lots: dict[str, dict[Place, list[Entry]]] = {}
+        self.shut: set[str] = set()
+        self.without_tokens: set[str] = set()
+        self.pending: Tally[str] = Tally()
+        self.turns: list[Entry] = []
+        self.in_turn: set[str] = set()
+        self.virtual_times: dict[str, int] = {}
+        self.clock = 0
+
+    def add(self, record: TaskRecord, partitioned: bool) -> None:
+        """A task has become pending, or is so with another rank."""
+        place = (record.share, record.lane, record.kind)
+        entry = (record.rank, record.id)
+        if partitioned and record.partition is not None:
+            lot = self.lots.setdefault(record.partition, {}).setdefault(place, [])
+            heappush(lot, entry)
+            if record.partition in self.shut or self.head(record.partition, place) != entry:
+                return
+        self.push(place, entry)
+
+    def leave(self, record: TaskRecord) -> None:
+        """A task is no longer pending, or not with this rank: the next best of its partition comes forward."""
+        place = (record.share, record.lane, record.kind)
+        if record.partition in self.lots and record.partition not in self.shut:
+            following = self.head(record.partition or "", place)
+            if following is not None:
+                self.push(place, following)
+
+    def push(self, place: Place, entry: Entry) -> None:
+        share, lane, kind = place
+        heappush(self.heaps.setdefault(share, {}).setdefault((lane, kind), []), entry)
+
+    def count(self, record: TaskRecord, by: int) -> None:
+        """Keep count of a share's pending tasks."""
+        self.pending[record.share] += by
+        if by > 0 and record.share not in self.in_turn:
+            self.in_turn.add(record.share)
+            heappush(
+                self.turns, (start_virtual_time(self.clock, self.virtual_times.get(record.share, 0)), record.share)
+            )
+
+    def head(self, partition: str, place: Place) -> Entry | None:
+        """The best task of a partition in one place."""
+        lot = self.lots.get(partition, {}).get(place, [])
+        while lot and not (self.describes(lot[0], place) and self.tasks[lot[0][1]].partition == partition):
+            heappop(lot)
+        return lot[0] if lot else None
+
+    def describes(self, entry: Entry, place: Place) -> bool:
+        """Whether an entry still says where its task stands."""
+        record = self.tasks.get(entry[1])
+        if record is None or record.state is not State.PENDING or record.rank != entry[0]:
+            return False
+        return (record.queue, record.share, record.lane, record.kind) == (self.queue, *place)
+
+    def is_current(self, entry: Entry, place: Place) -> bool:
+        """Whether a task may be given out by this entry: it stands there, and is the best of its partition."""
+        if not self.describes(entry, place):
+            return False
+        partition = self.tasks[entry[1]].partition
+        if partition is None or partition not in self.lots:
+            return True
+        return partition not in self.shut and self.head(partition, place) == entry
+
+    def close(self, partition: str) -> None:
+        """The partition is full."""
+        self.shut.add(partition)
+
+    def open(self, partition: str) -> None:
+        """The partition may have room again: its best tasks come forward."""
+        if partition not in self.shut:
+            return
+        self.shut.discard(partition)
+        lots = self.lots.get(partition, {})
+        for place in list(lots):
+            entry = self.head(partition, place)
+            if entry is None:
+                del lots[place]
+            else:
+                self.push(place, entry)
+        if not lots:
+            self.lots.pop(partition, None)
+
+    def in_order(self, share: str, lane: int, kind: Kind) -> Iterator[TaskRecord]:
+        """Tasks of one kind in claim order; those still pending are put back when iteration ends."""
+        place = (share, lane, kind)
+        heap = self.heaps.get(share, {}).get((lane, kind), [])
+        seen: dict[Entry, None] = {}
+        try:
+            while heap:
+                entry = heappop(heap)
+                if entry in seen or not self.is_current(entry, place):
+                    continue
+                seen[entry] = None
+                record = self.tasks[entry[1]]
+                yield record
+                if record.partition in self.lots and (following := self.head(record.partition or "", place)):
+                    heappush(heap, following)
+        finally:
+            for entry in seen:
+                if self.is_current(entry, place):
+                    heappush(heap, entry)
+
+    def next_share(self) -> str | None:
+        """The share whose turn it is."""
+        while self.turns:
+            virtual_time, share = self.turns[0]
+            start = start_virtual_time(self.clock, self.virtual_times.get(share, 0))
+            if not self.pending[share]:
+                heappop(self.turns)
+                self.in_turn.discard(share)
+            elif virtual_time != start:
+                heapreplace(self.turns, (start, share))
+            else:
+                return share
+        return None
+
+    def set_aside(self) -> Entry:
+        """Take the share whose turn it is out of the order for a while; `turns` gets it back."""
+        return heappop(self.turns)
+
+    def served(self, share: str, settings: QueueSettings) -> None:
+        """A task of this share has been given out."""
+        if settings.fair:
+            self.clock = start_virtual_time(self.clock, self.virtual_times.get(share, 0))
+            self.virtual_times[share] = next_virtual_time(settings, share, self.clock)

@@ -1,0 +1,279 @@
+"""Claims that more than ranks decide about: limits, shares, reserved slots.
+
+The queues concerned are locked against other claims. What may be given is read from the index in growing pages, chosen
+from (`choosing`), and leased.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterable
+
+from dibs.core.lease import PROMOTE_BATCH
+from dibs.core.limits import Scope
+from dibs.core.moves import leased
+from dibs.core.priority import scale
+from dibs.core.settings import FALLBACK
+from dibs.core.states import State
+from dibs.core.task import LeasedTask, QueueState
+from dibs.core.times import SECOND, Duration, Instant
+from dibs.engines.decisions.facts import decode_facts
+from dibs.engines.postgres.catalog import Catalog, Queue, Track
+from dibs.engines.postgres.choosing import Chosen, QueueCursor, choose
+from dibs.engines.postgres.head_pages import NeedMore, Pages
+from dibs.engines.postgres.headroom import Headrooms
+from dibs.engines.postgres.partitions import next_refill, open_refilled, promote_heads
+from dibs.engines.postgres.read_floors import Bounds, Window
+from dibs.engines.postgres.rows import Row, columns
+from dibs.engines.postgres.transaction import Transaction
+from dibs.engines.unreadable import UNREADABLE, problem_of
+from dibs.engines.values import Claimed, ClaimRequest, Counter
+
+__all__ = [
+    "MOMENT",
+    "NeedsUpkeep",
+    "Unread",
+    "given_before",
+    "is_chosen_from",
+    "leased_tasks",
+    "serve",
+    "served_queues",
+    "tracks_for",
+]
+
+MOMENT: Duration = SECOND // 10
+"""When to look again at what somebody else has locked (the same as in `functions/claim.sql`)."""
+
+
+class Unread(Exception):  # not an error: others are chosen
+    """Some of what was chosen can't be read, and is set aside. Nothing was written."""
+
+
+class NeedsUpkeep(Exception):  # not an error: something has to be done first
+    """There is something to expire, to promote with care, or to follow up."""
+
+
+def served_queues(catalog: Catalog, request: ClaimRequest) -> list[tuple[int, Queue]]:
+    """The queues that give tasks, with their place in the order given."""
+    return [
+        (order, queue)
+        for order, name in enumerate(dict.fromkeys(request.queues))
+        if (queue := catalog.queues.get(name)) is not None and queue.state is not QueueState.PAUSED
+    ]
+
+
+def is_chosen_from(catalog: Catalog, queue: Queue) -> bool:
+    """Whether more than ranks decides what a queue gives."""
+    return queue.settings.limits_starts or queue.name in catalog.guarded
+
+
+def tracks_for(catalog: Catalog, queue: Queue, request: ClaimRequest) -> list[Track]:
+    """The streams of a queue that a worker can run."""
+    names = None if request.names is None else frozenset(request.names)
+    offered = frozenset(request.capabilities)
+    return [
+        track
+        for track in catalog.of_queue(queue.name)
+        if not track.retired
+        and track.number not in catalog.aside.crowded
+        and (names is None or track.name in names)
+        and (not track.requires or offered.issuperset(track.requires))
+    ]
+
+
+def leased_task(row: Row, catalog: Catalog, now: Instant) -> LeasedTask:
+    """`moves.leased`, straight from the row."""
+    track = catalog.track(row["stream"])
+    facts, settings = decode_facts(row["facts"]), catalog.settings(track.queue)
+    if row["ready_at"] is None:
+        raise ValueError("it is pending, but not since when")
+    return LeasedTask(
+        id=str(row["id"]),
+        lease=row["lease"],
+        lease_expires_at=row["lease_expires_at"],
+        claimed_at=now,
+        ready_at=row["ready_at"],
+        queue=track.queue,
+        name=track.name,
+        args=row["args"],
+        priority=facts.priority,
+        rank=row["rank"],
+        scale=scale(settings, track.lane),
+        options=facts.options or FALLBACK,
+        attempts=facts.attempts,
+        losses=facts.losses,
+        deadline=facts.deadline,
+        metadata=facts.metadata,
+        headers=facts.headers,
+        parent=facts.parent,
+        partition=facts.partition,
+        tenant=facts.tenant,
+        workflow=facts.workflow,
+        takes=facts.takes,
+        fair=settings.fair,
+    )
+
+
+def leased_tasks(rows: Iterable[Row], catalog: Catalog, now: Instant) -> tuple[list[LeasedTask], list[Row]]:
+    """What the worker is told of claimed tasks, and the rows of those that can't be read: they are set aside."""
+    tasks, unreadable = [], []
+    for row in rows:
+        try:
+            tasks.append(leased_task(row, catalog, now))
+        except UNREADABLE as error:
+            catalog.aside.log_once("task", row["id"], problem_of(error))
+            catalog.aside.skip_task(str(row["id"]), row["stream"])
+            unreadable.append(row)
+    return tasks, unreadable
+
+
+async def given_before(transaction: Transaction, request: ClaimRequest, window: Window) -> Claimed | None:
+    """What an earlier call with the same sequence took and still holds."""
+    rows = await transaction.rows("claim_repeat", request.worker, request.sequence, list(transaction.catalog.tracks))
+    if not rows:
+        return None
+    records = transaction.records(rows)
+    tasks = [leased(record, transaction.settings(record.queue)) for record in records]
+    return Claimed(tasks, await next_due_in(transaction, request, window, window.bounds))
+
+
+async def serve(
+    transaction: Transaction, request: ClaimRequest, skip_upkeep: bool, window: Window, at: Instant | None
+) -> Claimed:
+    """`at`: now, None for the clock. It is read again after the wait for the queues that have to be locked."""
+    served = served_queues(transaction.catalog, request)
+    wanted = sorted(queue.name for _, queue in served if is_chosen_from(transaction.catalog, queue))
+    locked = wanted
+    if wanted:
+        several = len(request.queues) > 1  # whether or not the others have anything, or are there yet
+        locked, transaction.now = await transaction.row("lock_for_claim", wanted, at, several)
+    queues = [(order, queue) for order, queue in served if queue.name in locked or queue.name not in wanted]
+    bounds = low, _ = window.bounds
+    follow_ups = list(transaction.aside.follow_ups)
+    care, due = await transaction.row("care", transaction.now, low, transaction.passed_over, follow_ups)
+    if care and not skip_upkeep:
+        raise NeedsUpkeep
+    promoted = await transaction.value("promote", transaction.now, PROMOTE_BATCH, low) if due else 0
+    await open_refilled(transaction, [queue for _, queue in queues])
+    await pass_over(transaction, queues)
+    fronts, chosen = await chosen_from(transaction, request, queues)
+    tasks = await lease(transaction, request, chosen)
+    for front in fronts:
+        await front.finish()
+    if transaction.partitions:
+        await promote_heads(transaction)
+    due_in = await next_due_in(transaction, request, window, bounds)
+    if len(locked) < len(wanted):
+        due_in = MOMENT if due_in is None else min(due_in, MOMENT)
+    return Claimed(tasks, MOMENT if due_in == 0 and promoted < PROMOTE_BATCH else due_in)
+
+
+async def pass_over(transaction: Transaction, queues: list[tuple[int, Queue]]) -> None:
+    """Where partitions are limited, let those forward that are behind tasks that are set aside."""
+    limited = {queue.name for _, queue in queues if queue.settings.per_partition is not None}
+    if limited and transaction.aside.tasks:
+        for row in await transaction.rows("partitions_of", transaction.passed_over):
+            queue = row["partition"].partition(" ")[0]
+            if queue in limited:
+                transaction.mark_changed(queue, row["partition"])
+        if transaction.partitions:
+            await promote_heads(transaction)
+
+
+async def chosen_from(
+    transaction: Transaction, request: ClaimRequest, queues: list[tuple[int, Queue]]
+) -> tuple[list[QueueCursor], list[Chosen]]:
+    """Choose; where what has been read does not suffice, read more and start over."""
+    wanted = request.limit + request.prefetch
+    if wanted <= 0:
+        return [], []
+    headrooms = await Headrooms.of(transaction, [queue for _, queue in queues])
+    tracks = {queue.name: tracks_for(transaction.catalog, queue, request) for _, queue in queues}
+    pages = Pages(transaction, wanted)
+    await pages.open(queues, tracks)
+    while True:
+        left = headrooms.copy()
+        fronts = [QueueCursor(pages, queue, order, tracks[queue.name], left) for order, queue in queues]
+        try:
+            return fronts, choose(fronts, request, left, transaction.now)
+        except NeedMore as short:
+            await pages.read_more(short)
+            if short.partitions:  # the others that have been read will be asked for as well
+                await headrooms.know(headrooms.unknown(pages.partitions()))
+
+
+async def lease(transaction: Transaction, request: ClaimRequest, chosen: list[Chosen]) -> list[LeasedTask]:
+    """Give the chosen tasks to the worker, but for those that somebody else is at just now."""
+    if not chosen:
+        return []
+    ids = [each.head.id for each in chosen]
+    rows = await transaction.rows("lease", transaction.now, request.worker, request.sequence, request.lease, ids)
+    catalog = transaction.catalog
+    given = {str(row["id"]): row for row in rows}
+    taken = [each for each in chosen if each.head.id in given]
+    for each in taken:
+        transaction.count_pending(each.head.track, each.share, -1)
+        transaction.count(State.RUNNING, each.head.track, 1)
+        if each.head.partition is not None:
+            transaction.mark_changed(catalog.track(each.head.track).queue, each.head.partition)
+    for queue, n in Tally(catalog.track(each.head.track).queue for each in taken).items():
+        transaction.count_event(Counter.CLAIMED, queue, n)
+    await spend(transaction, taken)
+    tasks, unreadable = leased_tasks([given[each.head.id] for each in taken], catalog, transaction.now)
+    if unreadable:
+        raise Unread
+    return tasks
+
+
+async def spend(transaction: Transaction, taken: list[Chosen]) -> None:
+    """Take the start tokens of what is given."""
+    headrooms: dict[tuple[str, Scope, str], tuple[object, ...]] = {}
+    starts: Tally[tuple[str, Scope, str]] = Tally()
+    for each in taken:
+        for whose, headroom in each.headrooms:
+            if headroom.full is not None:
+                starts[whose] += 1
+                bucket = headroom.spent(starts[whose])
+                headrooms[whose] = (*whose, bucket.level, bucket.at, None)
+    if headrooms:
+        await transaction.write("save_buckets", *columns(list(headrooms.values()), 6))
+
+
+async def next_due_in(
+    transaction: Transaction, request: ClaimRequest, window: Window, bounds: Bounds
+) -> Duration | None:
+    """In how long a waiting task, an expiry or a start token falls due; at once if errands are left."""
+    low, ahead = bounds
+    until = None if ahead is None else transaction.now + ahead
+    follow_ups = list(transaction.aside.follow_ups)
+    next_at, errands_left, took = await transaction.row("next_due", low, until, transaction.passed_over, follow_ups)
+    window.learn(low, transaction.now, took, due=next_at is not None and next_at <= transaction.now)
+    if errands_left:
+        return 0
+    times = [each for each in (next_at, until) if each is not None]
+    waits = [max(0, each - transaction.now) for each in times]
+    for _, queue in served_queues(transaction.catalog, request):
+        if queue.settings.limits_starts:
+            waits += await token_waits(transaction, queue)
+    return min(waits, default=None)
+
+
+async def token_waits(transaction: Transaction, queue: Queue) -> list[Duration]:
+    """How long the limits of a queue that have no token, and pending tasks under them, will have none."""
+    headrooms = await Headrooms.of(transaction, [queue])
+    pending = {row[0] for row in await transaction.rows("streams_with_pending", tracks_of(transaction, queue))}
+    names = {transaction.catalog.track(number).name for number in pending}
+    waits = [
+        headroom.refills_in
+        for whose, headroom in headrooms.known.items()
+        if headroom is not None
+        and headroom.refills_in is not None
+        and (names if whose[1] is Scope.QUEUE else whose[2] in names)
+    ]
+    limit = queue.settings.per_partition
+    refill_due = None if limit is None or limit.rate is None else await next_refill(transaction, queue.name, limit)
+    return [each for each in (*waits, refill_due) if each is not None]
+
+
+def tracks_of(transaction: Transaction, queue: Queue) -> list[int]:
+    return [track.number for track in transaction.catalog.of_queue(queue.name)]

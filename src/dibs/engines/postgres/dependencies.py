@@ -1,0 +1,128 @@
+"""Tasks that wait for others: what follows when one of them ends, leaves or becomes more urgent.
+
+Each step takes errands of one kind and a bound, does as much as the bound allows with a fixed number of statements, and
+answers how much that was and which of the errands are not finished. What is done needs no note of its own: an edge that
+has been judged is closed, one that has been weighed has its weight.
+
+Two transactions may judge different edges of one dependent at the same time. Each locks the dependent first and looks
+at what is open afterwards, so the second one sees what the first has closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+import msgspec
+
+from dibs.core.graph import FOLLOW_UP_BUDGET, Rule
+from dibs.core.moves import inherits
+from dibs.core.states import UNFINISHED
+from dibs.engines.decisions.dependencies import ANY_WEIGHT, judged, release
+from dibs.engines.decisions.follow_ups import Done, FollowUp
+from dibs.engines.postgres.records import Records
+from dibs.engines.postgres.rows import Row, columns
+from dibs.engines.postgres.transaction import Snapshot, Transaction
+from dibs.engines.values import Need
+
+__all__ = ["close_edges", "follow_ends", "followers", "forget", "inherit_again", "needs", "pass_on_urgency"]
+
+Edge = tuple[str, int, str]
+"""Dependent, slot, prerequisite."""
+
+RULES = frozenset(Rule)
+texts_decoder = msgspec.json.Decoder(list[str])
+
+
+async def follow_ends(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> Done:
+    """Judge open edges that lead to tasks that have ended."""
+    found = await transaction.rows("open_edges_to", [follow_up.about for follow_up in follow_ups], most)
+    stuck = {edge["position"] for edge in found if not known_rule(transaction, edge)}
+    edges = [edge for edge in found if edge["position"] not in stuck]
+    # Errands with an unreadable edge stay stored for a process that can read it.
+    transaction.stuck += [follow_ups[place] for place in sorted(stuck)]
+    first = max(edge["position"] for edge in found) if len(found) == most else len(follow_ups)
+    unfinished = [follow_ups[place] for place in range(first, len(follow_ups)) if place not in stuck]
+    if edges:
+        asked = [(edge["position"], str(edge["dependent"]), edge["slot"], Rule(edge["rule"])) for edge in edges]
+        ends, goes = judged(follow_ups, asked)
+        records = Records(transaction)
+        await records.load([*ends, *goes])
+        await transaction.write("close_edges", [e["dependent"] for e in edges], [e["slot"] for e in edges])
+        release(transaction, records, ends, await records.ids_where("needing", goes))
+        await records.flush()
+    return max(len(edges), len(follow_ups) - len(unfinished)), unfinished
+
+
+def known_rule(snapshot: Snapshot, edge: Row) -> bool:
+    """Whether this version knows the rule of an edge."""
+    if edge["rule"] in RULES:
+        return True
+    snapshot.aside.log_once("edge of task", edge["dependent"], f"nobody here knows its rule {edge['rule']!r}")
+    return False
+
+
+async def close_edges(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> Done:
+    """Close the open edges of tasks that have ended while they waited."""
+    edges = await open_edges(transaction, {follow_up.about: ANY_WEIGHT for follow_up in follow_ups}, most)
+    if edges:
+        await transaction.write("close_edges", [edge[0] for edge in edges], [edge[1] for edge in edges])
+        await inherit_again(transaction, [edge[2] for edge in edges])
+    return max(len(edges), len(follow_ups)), follow_ups if len(edges) == most else []
+
+
+async def pass_on_urgency(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> Done:
+    """What some tasks wait for learns of their new urgency."""
+    found = await transaction.find([follow_up.about for follow_up in follow_ups])
+    urgencies = {record.id: record.urgency for record in transaction.records(found.values())}
+    edges = await open_edges(transaction, urgencies, most)
+    if edges:
+        weights = [(edge[0], edge[1], urgencies[edge[0]]) for edge in edges]
+        await transaction.write("weigh_edges", *columns(weights, 3))
+        await inherit_again(transaction, [edge[2] for edge in edges])
+    return max(len(edges), len(follow_ups)), follow_ups if len(edges) == most else []
+
+
+async def open_edges(transaction: Transaction, weights: dict[str, int], most: int) -> list[Edge]:
+    """Some open edges of tasks that weigh otherwise."""
+    rows = await transaction.rows("open_edges_of", list(weights), list(weights.values()), most)
+    return [(str(row["dependent"]), row["slot"], str(row["prerequisite"])) for row in rows]
+
+
+async def inherit_again(transaction: Transaction, ids: Sequence[str]) -> None:
+    """Unfinished tasks get the urgency of the most urgent ones that wait for them."""
+    wanted = iter(sorted(set(ids)))
+    while part := list(islice(wanted, FOLLOW_UP_BUDGET)):
+        records = Records(transaction)
+        await records.load(part)
+        unfinished = [record.id for record in records.current.values() if record.state in UNFINISHED]
+        heaviest = {str(row["id"]): row["weight"] for row in await transaction.rows("heaviest", unfinished)}
+        for record in [records.current[task_id] for task_id in unfinished]:
+            weight = heaviest.get(record.id, 0)
+            if weight != record.inherited:
+                records.put(inherits(record, weight, transaction.settings(record.queue), transaction.now))
+        await records.flush()
+
+
+async def forget(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> Done:
+    """Delete the edges of tasks that are gone."""
+    follow_up = follow_ups[0]
+    ids = texts_decoder.decode(follow_up.about)
+    if follow_up.n is not None:  # since then somebody may have enqueued a task of the same id
+        there = await transaction.find(ids)
+        ids = [each for each in ids if each not in there]
+    deleted = await transaction.write("forget_edges", ids, most)
+    return max(1, deleted), follow_ups if deleted == most else follow_ups[1:]
+
+
+async def needs(snapshot: Snapshot, ids: Sequence[str]) -> list[list[Need]]:
+    found: dict[str, list[Need]] = {task_id: [] for task_id in ids}
+    for row in await snapshot.rows("needs", list(found)):
+        if known_rule(snapshot, row):
+            found[str(row["dependent"])].append(Need(str(row["prerequisite"]), Rule(row["rule"]), row["open"]))
+    return [found[task_id] for task_id in ids]
+
+
+async def followers(snapshot: Snapshot, task_id: str, limit: int) -> list[str]:
+    edges = await snapshot.rows("open_edges_to", [task_id], limit)
+    return sorted({str(edge["dependent"]) for edge in edges})

@@ -1,0 +1,123 @@
+"""Health checks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from dibs.core.graph import Rule
+from dibs.core.states import State
+from dibs.core.times import MINUTE
+from dibs.engines.decisions.follow_ups import decode_follow_up
+from dibs.engines.postgres.catalog import Catalog
+from dibs.engines.postgres.chores import chores
+from dibs.engines.postgres.dependencies import known_rule
+from dibs.engines.postgres.reading import audit, decode_entry, stats
+from dibs.engines.postgres.rows import Row
+from dibs.engines.postgres.schedules import schedules
+from dibs.engines.postgres.server_findings import server_findings, store_findings
+from dibs.engines.postgres.statements import statement
+from dibs.engines.postgres.transaction import Snapshot
+from dibs.engines.postgres.workers import workers
+from dibs.engines.unreadable import UnreadableReport, readable
+from dibs.engines.values import Finding, Level
+
+__all__ = ["DURABILITY", "check"]
+
+SAFETY = ("fsync", "full_page_writes", "synchronous_commit")
+OLDEST = 10_000
+CHUNK = 1000
+RECENT_MINUTES = 60
+LOWEST_ID = "00000000-0000-0000-0000-000000000000"
+HIGHEST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+DURABILITY = "Acknowledged tasks are in PostgreSQL's log on disk, and survive what the server and its replicas survive."
+
+
+async def check(snapshot: Snapshot, full: bool) -> list[Finding]:
+    """How the store is. `full` counts all of it."""
+    findings = [finding async for finding in server_findings(snapshot)]
+    findings.insert(0, durability(findings))
+    findings += [finding async for finding in store_findings(snapshot)]
+    findings += await unreadable_rows(snapshot, full)
+    if full:
+        findings += [finding async for finding in counts_agree(snapshot)]
+    return findings
+
+
+async def unreadable_rows(snapshot: Snapshot, full: bool) -> list[Finding]:
+    """What can't be read, and is set aside: in small tables, and among the oldest unfinished tasks, or all of them."""
+    found = UnreadableReport()
+    catalog = await Catalog.read(snapshot.connection, statement("catalog", snapshot.schema), found)
+    look = Snapshot(snapshot.connection, snapshot.schema, catalog, snapshot.now)
+    await read_tasks(look, full)
+    await workers(look)
+    await schedules(look)
+    await chores(look)
+    await audit(look, OLDEST)
+    minute = look.now // MINUTE
+    await stats(look, None, 0 if full else minute - RECENT_MINUTES, minute)
+    for _ in readable(found, "errand", await look.rows("first_errands", OLDEST), decode_follow_up):
+        pass
+    if full:
+        await read_history(look)
+        for row in await look.rows("odd_edges", [*Rule]):
+            known_rule(look, row)
+    return [*found.findings()]
+
+
+async def read_tasks(look: Snapshot, full: bool) -> None:
+    """What nobody can read is left behind, so it is soon among the oldest."""
+    after, looked = LOWEST_ID, 0
+    while full or looked < OLDEST:
+        rows = await look.rows("oldest_tasks", after, CHUNK)
+        read(look, rows)
+        looked += len(rows)
+        if len(rows) < CHUNK:
+            break
+        after = rows[-1]["id"]
+    first = HIGHEST_ID
+    while full:
+        rows = await look.rows("search", first, CHUNK, False, True, True)
+        read(look, rows)
+        if len(rows) < CHUNK:
+            return
+        first = rows[-1]["id"]
+
+
+def read(look: Snapshot, rows: list[Row]) -> None:
+    for row in rows:
+        if row["stream"] not in look.catalog.tracks:  # all of this is one look at the store
+            look.aside.tracks.add(row["stream"])
+        look.read(row)
+
+
+async def read_history(look: Snapshot) -> None:
+    task, number = LOWEST_ID, 0
+    while rows := await look.rows("all_history", task, number, CHUNK):
+        named = [(f"{row['task']} {row['n']}", row["entry"]) for row in rows]
+        for _ in readable(look.aside, "history entry of task", named, decode_entry):
+            pass
+        task, number = rows[-1]["task"], rows[-1]["n"]
+
+
+def durability(findings: list[Finding]) -> Finding:
+    """What is promised, unless the server is set not to keep it."""
+    off = [finding.title for finding in findings if finding.title in SAFETY and finding.level is not Level.OK]
+    if not off:
+        return Finding(Level.OK, "durability", DURABILITY)
+    detail = f"{', '.join(off)} off: acknowledged tasks may be lost when the server crashes"
+    return Finding(Level.WARNING, "durability", detail)
+
+
+async def counts_agree(snapshot: Snapshot) -> AsyncIterator[Finding]:
+    """Whether the counts that are kept with each move are what counting gives."""
+    states = set(State)
+    kept = {(what, track): n for what, track, _, n in await snapshot.all_counts() if what in states}
+    counted = {(row["state"], row["stream"]): row["n"] for row in await snapshot.rows("recount")}
+    if kept == counted:
+        yield Finding(Level.OK, "counts", f"{sum(counted.values()):,} tasks, as counted")
+        return
+    for key in sorted(kept.keys() | counted.keys()):
+        if kept.get(key, 0) != counted.get(key, 0):
+            queue = snapshot.catalog.tracks[key[1]].queue if key[1] in snapshot.catalog.tracks else "an unknown queue"
+            detail = f"{queue}: {kept.get(key, 0):,} {key[0]} kept, {counted.get(key, 0):,} counted"
+            yield Finding(Level.ERROR, "counts", detail)

@@ -1,0 +1,94 @@
+"""New tasks as the arrays that the function `enqueue` takes, without a record in between.
+
+This is `moves.admit` for tasks that nothing can stand in the way of; what depends on the clock is left to the store.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from dibs.core.settings import resolve
+from dibs.core.task import NewTask, QueueState
+from dibs.core.times import DAY, MS, Instant
+from dibs.engines.decisions.encoding import encode
+from dibs.engines.decisions.facts import facts_for, partition_key
+from dibs.engines.postgres.catalog import Catalog, Missing, TrackKey, band_of
+
+__all__ = ["draft", "draft_one", "first_day", "is_plain"]
+
+VERSION_AT = 14
+"""Where an id tells its version."""
+SLACK_DAYS = 1
+"""By how much the clock of whoever made an id may be ahead."""
+
+
+Draft = tuple[int, int, int, Instant | None, int | None, int, Instant | None, str | None, bytes]
+"""What alike tasks have in common: stream, rank offset, delay, instant, rerank_in, lease, expiry, partition, facts."""
+
+
+def is_plain(catalog: Catalog, new: NewTask) -> bool:
+    """Whether nothing can stand in the way of a task. Most are of this kind."""
+    if new.key is not None or new.after or new.deadline is not None or new.workflow is not None:
+        return False
+    queue = catalog.queues.get(new.queue)
+    if queue is None:  # to be made, unless the task turns out to be known
+        return False
+    settings = queue.settings
+    return (
+        queue.state is not QueueState.DRAINING
+        and settings.max_depth is None
+        and settings.enqueue_rate is None
+        and not queue.is_guarded
+    )
+
+
+def draft(catalog: Catalog, tasks: Sequence[NewTask]) -> list[Sequence[Any]]:
+    """The columns, in the order in which the function takes them; raises `Missing` for streams that there are not.
+
+    Batches are mostly of one kind: what follows from it is worked out once for each run of tasks.
+    """
+    numbers: list[int] = []
+    drafts: list[Draft] = []
+    missing: dict[TrackKey, None] = {}
+    last: tuple[object, ...] = ()
+    for new in tasks:
+        kind = (
+            new.queue, new.name, new.requires, new.priority, new.delay, new.at, new.options, new.app_options,
+            new.parent, new.headers, new.tenant, new.takes, new.partition, new.expires_at,
+            id(new.metadata) if new.metadata else 0,  # not what it equals: True is not 1 in JSON
+        )  # fmt: skip
+        if kind != last:
+            last = kind
+            drafts.append(draft_one(catalog, new, missing))
+        numbers.append(len(drafts))
+    if missing:
+        raise Missing([], list(missing))
+    return [[new.id for new in tasks], numbers, [new.args for new in tasks], *zip(*drafts, strict=True)]
+
+
+def draft_one(catalog: Catalog, new: NewTask, missing: dict[TrackKey, None]) -> Draft:
+    """What follows from a task; its stream is added to `missing` if there is none."""
+    queue = catalog.queues[new.queue]
+    settings = queue.settings
+    ranking = catalog.ranking(queue, new.priority)
+    key = (new.queue, new.name, new.requires, ranking.lane, queue.epoch, settings.fair, band_of(new, ranking.lane))
+    track = catalog.numbers.get(key)
+    if track is None:
+        missing[key] = None
+    options = resolve(new.options, new.app_options, settings, new.priority)
+    facts = facts_for(new, options)
+    partition = None if new.partition is None else partition_key(new.queue, new.partition)
+    rerank_in, lease, expires_at = ranking.rerank_in, options.lease, new.expires_at
+    return (track or 0, ranking.offset, new.delay, new.at, rerank_in, lease, expires_at, partition, encode(facts))
+
+
+def first_day(ids: Sequence[str], now: Instant | None) -> int:
+    """The first day on which any of these tasks can have ended, were they known: their ids tell when they were made."""
+    if any(task_id[VERSION_AT] != "7" for task_id in ids):
+        return 0
+    first = min(ids)
+    made_at = int(first[:8] + first[9:13], 16) * MS
+    present = time.time_ns() // 1000 if now is None else now
+    return 0 if made_at > present + DAY else made_at // DAY - SLACK_DAYS

@@ -1,0 +1,166 @@
+"""The heads of the pending index, read in growing pages, and the order in which shares take turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from dibs.core.fairness import start_virtual_time
+from dibs.core.times import Instant
+from dibs.engines.postgres.catalog import Queue, Track
+from dibs.engines.postgres.rows import Row, columns
+from dibs.engines.postgres.transaction import Snapshot, Transaction
+
+__all__ = ["Head", "Key", "NeedMore", "Pages", "TurnOrder"]
+
+SMALLEST_PAGE = 8
+LARGEST_PAGE = 1000
+TURNS = 50
+LOWEST = -(2**62)
+"""Below every rank."""
+LOWEST_ID = "00000000-0000-0000-0000-000000000000"
+
+Key = tuple[int, str, str | None]
+"""A stream, a share, and a partition if only that is meant."""
+
+
+class Head(Struct, frozen=True, order=True):
+    """An entry of the pending index; they compare as claims order them within a lane."""
+
+    rank: int
+    id: str
+    ready_at: Instant
+    track: int
+    partition: str | None = None
+    """With the queue's name in front."""
+
+
+class TurnOrder(Struct):
+    """The shares of a queue that have pending tasks, in the order of their turns, as far as they have been read."""
+
+    clock: int
+    virtual_times: list[tuple[int, str]]
+    is_complete: bool
+
+    def is_known(self, start: int, share: str, clock: int) -> bool:
+        """Whether nobody that has not been read can come before this one."""
+        if self.is_complete:
+            return True
+        virtual_time, last = self.virtual_times[-1]
+        edge = start_virtual_time(self.clock, virtual_time)
+        return clock <= edge and (start, share) <= (edge, last)
+
+
+class NeedMore(Exception):  # not an error: more has to be read
+    """What has been read does not suffice to choose."""
+
+    def __init__(
+        self, key: Key | None = None, after: Head | None = None, queue: str = "", partitions: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(key, queue, partitions)
+        self.key = key
+        self.after = after
+        self.queue = queue
+        self.partitions = partitions
+
+
+class Pages:
+    """What has been read so far."""
+
+    def __init__(self, snapshot: Snapshot, wanted: int, with_gated: bool = False) -> None:
+        self.snapshot = snapshot
+        self.with_gated = with_gated
+        self.page = min(max(SMALLEST_PAGE, wanted), LARGEST_PAGE)
+        self.heads: dict[Key, list[Head]] = {}
+        self.complete: set[Key] = set()
+        self.turns: dict[str, TurnOrder] = {}
+        self.tracks: dict[str, list[Track]] = {}
+
+    async def open(self, queues: list[tuple[int, Queue]], tracks: dict[str, list[Track]]) -> None:
+        """Read the first page of everything that may be next."""
+        self.tracks = tracks
+        wanted: list[Key] = []
+        for _, queue in queues:
+            mine = tracks[queue.name]
+            wanted += [(track.number, "", None) for track in mine if not track.fair]
+            if queue.settings.fair or any(track.fair for track in mine):
+                await self.read_turns(queue.name, TURNS)
+                wanted += self.keys_of_turns(queue.name)
+        await self.read(wanted)
+
+    def keys_of_turns(self, queue: str) -> list[Key]:
+        fair = [track.number for track in self.tracks[queue] if track.fair]
+        return [(number, share, None) for _, share in self.turns[queue].virtual_times for number in fair]
+
+    async def read_turns(self, queue: str, most: int) -> None:
+        clock = await self.snapshot.value("clock", queue) or 0
+        if isinstance(self.snapshot, Transaction):
+            await self.snapshot.write("pass_turns", queue, clock)
+            rows = await self.snapshot.rows("turns", queue, most)
+        else:
+            rows = await self.snapshot.rows("turns_as_seen", queue, clock, most)
+        self.turns[queue] = TurnOrder(clock, [(row["tag"], row["share"]) for row in rows], len(rows) < most)
+
+    async def read(self, keys: list[Key]) -> None:
+        """The next page of each of these."""
+        keys = [key for key in dict.fromkeys(keys) if key not in self.complete]
+        if not keys:
+            return
+        asked = []
+        for track, share, _ in keys:
+            there = self.heads.setdefault((track, share, None), [])
+            asked.append((track, share, *((there[-1].rank, there[-1].id) if there else (LOWEST, LOWEST_ID))))
+        rows = await self.snapshot.rows("read_streams", *columns(asked, 4), self.page, self.with_gated)
+        found: dict[Key, int] = dict.fromkeys(keys, 0)
+        for row in rows:
+            key = (row["stream"], row["share"], None)
+            found[key] += 1
+            self.heads[key].append(self.head_of(row))
+        self.complete |= {key for key, count in found.items() if count < self.page}
+
+    async def read_group(self, key: Key, after: Head) -> None:
+        """The next page of a partition's tasks in one stream and share, from behind a task on."""
+        there = self.heads.setdefault(key, [])
+        last = there[-1] if there else after
+        rows = await self.snapshot.rows("read_group", key[2], key[0], key[1], last.rank, last.id, self.page)
+        there += [self.head_of(row) for row in rows]
+        if len(rows) < self.page:
+            self.complete.add(key)
+
+    async def read_more(self, short: NeedMore) -> None:
+        """Read what was missing."""
+        if short.queue:
+            await self.read_turns(short.queue, 4 * len(self.turns[short.queue].virtual_times))
+            await self.read([key for key in self.keys_of_turns(short.queue) if key not in self.heads])
+        elif short.key is not None:
+            self.page = min(2 * self.page, LARGEST_PAGE)
+            if short.key[2] is not None and short.after is not None:
+                await self.read_group(short.key, short.after)
+            else:
+                await self.read([short.key])
+
+    def partitions(self) -> set[str]:
+        """Those of all tasks that have been read."""
+        return {head.partition for heads in self.heads.values() for head in heads if head.partition is not None}
+
+    def of(self, key: Key, after: Head | None = None) -> Iterator[Head]:
+        """The entries in order; `Short` where they have not been read yet."""
+        position, aside = 0, self.snapshot.aside
+        while True:
+            heads = self.heads.get(key, [])
+            if position < len(heads):
+                if heads[position].id not in aside.tasks and heads[position].track not in aside.crowded:
+                    yield heads[position]
+                position += 1
+            elif key in self.complete:
+                return
+            else:
+                raise NeedMore(key, after)
+
+    def head_of(self, row: Row) -> Head:
+        head = Head(row["rank"], str(row["id"]), row["ready_at"], row["stream"], row["partition"])
+        if row["ready_at"] is None:
+            self.snapshot.aside.log_once("task", head.id, "it is pending, but not since when")
+            self.snapshot.aside.skip_task(head.id, head.track)
+        return head

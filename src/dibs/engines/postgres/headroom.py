@@ -1,0 +1,133 @@
+"""How much more the limits of queues, task names and partitions allow.
+
+Slots are running tasks, counted in the index of leases or of partitions; tokens are in `buckets`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import structs
+
+from dibs.core.limits import Bucket, LimitState, Scope, limit_of, limit_state, limits_for
+from dibs.core.settings import Limit
+from dibs.core.task import TaskRecord
+from dibs.engines.decisions.facts import partition_key
+from dibs.engines.decisions.headroom import Headroom, Whose, headroom_of
+from dibs.engines.postgres.catalog import Queue
+from dibs.engines.postgres.head_pages import NeedMore
+from dibs.engines.postgres.transaction import Snapshot
+
+__all__ = ["Headrooms", "limits"]
+
+
+class Headrooms:
+    """The limits of some queues, as far as they have been looked at. A partition is known with its queue in front."""
+
+    def __init__(self, snapshot: Snapshot, queues: Iterable[Queue]) -> None:
+        self.snapshot = snapshot
+        self.queues = {queue.name: queue for queue in queues if queue.settings.limits_starts}
+        self.known: dict[Whose, Headroom | None] = {}
+
+    @classmethod
+    async def of(cls, snapshot: Snapshot, queues: Iterable[Queue]) -> Headrooms:
+        """The limits on queues and on names. Partitions are looked at when they are met."""
+        headrooms = cls(snapshot, queues)
+        for queue in headrooms.queues.values():
+            await headrooms.read_queue(queue)
+        return headrooms
+
+    async def read_queue(self, queue: Queue) -> None:
+        whose = [(Scope.QUEUE, ""), *((Scope.TASK, name) for name in queue.settings.per_task)]
+        limited = [(scope, name, limit) for scope, name in whose if (limit := limit_of(queue.settings, scope, name))]
+        if not limited:
+            return
+        tracks = {track.number: track.name for track in self.snapshot.catalog.of_queue(queue.name)}
+        running = dict(await self.snapshot.rows("running_by_stream", list(tracks)))
+        rows = await self.snapshot.rows(
+            "buckets", queue.name, [each[0] for each in limited], [each[1] for each in limited]
+        )
+        buckets = {(row["scope"], row["whose"]): Bucket(row["level"], row["at"]) for row in rows}
+        for scope, name, limit in limited:
+            count = sum(n for track, n in running.items() if scope is Scope.QUEUE or tracks[track] == name)
+            self.add((queue.name, scope, name), limit, count, buckets.get((scope, name)))
+
+    def add(self, whose: Whose, limit: Limit, running: int, bucket: Bucket | None) -> None:
+        self.known[whose] = headroom_of(limit, running, bucket, self.snapshot.now)
+
+    async def know(self, partitions: Iterable[str]) -> None:
+        """Look at partitions."""
+        by_queue: dict[str, list[str]] = {}
+        for partition in partitions:
+            by_queue.setdefault(partition.partition(" ")[0], []).append(partition)
+        for queue, keys in by_queue.items():
+            limit = self.snapshot.settings(queue).per_partition
+            for row in await self.snapshot.rows("partition_loads", keys, queue):
+                whose = (queue, Scope.PARTITION, row["partition"])
+                bucket = None if row["level"] is None else Bucket(row["level"], row["at"])
+                if limit is None:
+                    self.known[whose] = None
+                else:
+                    self.add(whose, limit, row["running"], bucket)
+
+    def unknown(self, partitions: Iterable[str]) -> list[str]:
+        """Those that have not been looked at."""
+        return [each for each in partitions if (each.partition(" ")[0], Scope.PARTITION, each) not in self.known]
+
+    def copy(self) -> Headrooms:
+        """One to choose with: starts are counted in it."""
+        other = Headrooms(self.snapshot, self.queues.values())
+        other.known = {
+            whose: headroom and structs.replace(headroom, started=0) for whose, headroom in self.known.items()
+        }
+        return other
+
+    def headroom(self, queue: Queue, scope: Scope, whose: str) -> Headroom | None:
+        key = (queue.name, scope, whose)
+        if scope is Scope.PARTITION and key not in self.known:
+            if queue.settings.per_partition is None:
+                return None
+            raise NeedMore(partitions=(whose,))
+        return self.known.get(key)
+
+    def is_full(self, queue: Queue, scope: Scope, whose: str) -> bool:
+        if queue.name not in self.queues:
+            return False
+        headroom = self.headroom(queue, scope, whose)
+        return headroom is not None and headroom.is_full
+
+    def take(self, queue: Queue, name: str, partition: str | None) -> list[tuple[Whose, Headroom]]:
+        """A task starts: it takes a slot, and a token, of each limit it stands under."""
+        if queue.name not in self.queues:
+            return []
+        counted: list[tuple[Whose, Headroom]] = []
+        scopes = [(Scope.QUEUE, ""), (Scope.TASK, name), *([] if partition is None else [(Scope.PARTITION, partition)])]
+        for scope, whose in scopes:
+            headroom = self.headroom(queue, scope, whose)
+            if headroom is not None:
+                headroom.started += 1
+                plain = whose.partition(" ")[2] if scope is Scope.PARTITION else whose
+                counted.append(((queue.name, scope, plain), headroom))
+        return counted
+
+
+async def limits(snapshot: Snapshot, task_id: str) -> list[LimitState]:
+    """The limits that the start of a task stands under."""
+    row = (await snapshot.find([task_id])).get(task_id)
+    record = None if row is None else snapshot.read(row)
+    queue = None if record is None else snapshot.catalog.queues.get(record.queue)
+    if not isinstance(record, TaskRecord) or queue is None:
+        return []
+    tracks = {track.number: track.name for track in snapshot.catalog.of_queue(queue.name)}
+    running = dict(await snapshot.rows("running_by_stream", list(tracks)))
+    found = []
+    for scope, whose, limit in limits_for(queue.settings, record.name, record.partition):
+        if scope is Scope.PARTITION:
+            loads = await snapshot.rows("partition_loads", [partition_key(queue.name, whose)], queue.name)
+            count = loads[0]["running"]
+        else:
+            count = sum(n for track, n in running.items() if scope is Scope.QUEUE or tracks[track] == whose)
+        stored = await snapshot.rows("buckets", queue.name, [scope], [whose])
+        bucket = Bucket(stored[0]["level"], stored[0]["at"]) if stored else None
+        found.append(limit_state(scope, whose, limit, count, bucket, snapshot.now))
+    return found

@@ -1,0 +1,58 @@
+"""asyncpg: its connections have the face that verbs want already."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+
+from dibs.engines.postgres.user_connections.base import (
+    NO_TRANSACTION,
+    DriverConnection,
+    UserConnection,
+    closed,
+    unsuitable,
+)
+from dibs.errors import UsageError
+
+__all__ = ["Own", "guest"]
+
+
+class Own:
+    """A connection, or one that a pool has lent. That its transaction has failed is only known to the server."""
+
+    errors: tuple[type[BaseException], ...] = (
+        asyncpg.PostgresError,
+        asyncpg.InterfaceError,
+        asyncpg.InternalClientError,
+        OSError,
+        TimeoutError,
+    )
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+        self.key: object = getattr(connection, "_con", connection)  # a pool lends the same one behind many faces
+        self.fetch = connection.fetch
+        self.fetchrow = connection.fetchrow
+        self.fetchval = connection.fetchval
+        self.execute = connection.execute
+
+    def check(self) -> None:
+        try:
+            is_closed, has_transaction = self.connection.is_closed(), self.connection.is_in_transaction()
+        except asyncpg.InterfaceError:  # it was given back to its pool
+            raise closed() from None
+        if is_closed:
+            raise closed()
+        if not has_transaction:
+            raise UsageError(NO_TRANSACTION)
+
+
+def guest(connection: Any) -> UserConnection:
+    if not hasattr(type(connection), "is_in_transaction"):  # a pool has the other methods, too
+        raise unsuitable(connection, "give a connection, which has a transaction")
+
+    async def opened() -> DriverConnection:
+        return Own(connection)
+
+    return UserConnection(True, opened)

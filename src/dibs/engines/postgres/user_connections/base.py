@@ -1,0 +1,71 @@
+"""What guests have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from dibs.errors import UsageError
+
+__all__ = ["FAILED", "NO_TRANSACTION", "DriverConnection", "UserConnection", "closed", "unsuitable"]
+
+SUITABLE = (
+    "psycopg 3 (Connection, AsyncConnection), asyncpg (Connection), SQLAlchemy 2 (Connection, Session, "
+    "AsyncConnection, AsyncSession, on psycopg or asyncpg), or Django's connection (on psycopg)"
+)
+
+NO_TRANSACTION = (
+    "the connection is in autocommit mode and has no open transaction, so nothing would hold your writes and this one "
+    "together. Open one first: with conn.transaction() (psycopg, asyncpg), begin() (SQLAlchemy), transaction.atomic() "
+    "(Django)."
+)
+
+FAILED = (
+    "the transaction has failed already, so nothing more can be part of it: roll it back, to its beginning or to a "
+    "savepoint, before you go on."
+)
+
+
+class DriverConnection(Protocol):
+    """An open connection, inside the user's transaction. Rows can be asked by name and by place, and unpacked."""
+
+    @property
+    def errors(self) -> tuple[type[BaseException], ...]:
+        """What statements fail with."""
+        ...
+
+    @property
+    def key(self) -> object:
+        """What stands for this connection, where something is to be remembered about it."""
+        ...
+
+    def check(self) -> None:
+        """`UsageError` unless a statement would be part of a transaction that is open and sound, as far as is known."""
+        ...
+
+    async def fetch(self, sql: str, *parameters: Any) -> list[Any]: ...
+    async def fetchrow(self, sql: str, *parameters: Any) -> Any: ...
+    async def fetchval(self, sql: str, *parameters: Any) -> Any: ...
+    async def execute(self, sql: str, *parameters: Any) -> str:
+        """The status, such as "INSERT 0 5"."""
+        ...
+
+
+class UserConnection(Struct, frozen=True):
+    """A connection that was handed to us. `waits`: its face has to be awaited, on the loop it belongs to."""
+
+    waits: bool
+    open: Callable[[], Awaitable[DriverConnection]]
+
+
+def unsuitable(thing: object, why: str = "") -> UsageError:
+    """It is none of those that can be used."""
+    kind = type(thing)
+    told = f" ({why})" if why else ""
+    return UsageError(f"connection= can't be a {kind.__module__}.{kind.__qualname__}{told}. It may be of {SUITABLE}.")
+
+
+def closed() -> UsageError:
+    return UsageError("the connection is closed: give one that is open, inside the transaction that this is to join.")

@@ -1,0 +1,92 @@
+"""SQLAlchemy 2: sessions and connections, blocking and async, down to the driver's own connection.
+
+SQLAlchemy believes itself outside of a transaction until it has sent something, and would then not commit what was
+written behind its back. So, before we do, it is made to send something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import InvalidRequestError
+from sqlalchemy.orm import Session, scoped_session
+
+from dibs.engines.postgres.user_connections.base import DriverConnection, UserConnection, unsuitable
+from dibs.errors import UsageError
+
+__all__ = ["guest"]
+
+ANYTHING = "SELECT 1"
+ASYNC = "sqlalchemy.ext.asyncio"
+"""Can't be imported without greenlet, which those who block don't need."""
+
+
+def guest(connection: Any) -> UserConnection:
+    if any(kind.__module__.startswith(ASYNC) for kind in type(connection).__mro__):
+        from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+
+        if isinstance(connection, AsyncConnection):
+            return UserConnection(True, lambda: open_waiting(connection))
+        if isinstance(connection, AsyncSession | async_scoped_session):
+            return UserConnection(True, lambda: open_session(connection))
+    elif isinstance(connection, Session | scoped_session | Connection):
+        return UserConnection(False, lambda: open_blocking(connection))
+    raise unsuitable(connection, "give a session or a connection")
+
+
+@contextmanager
+def complaints() -> Iterator[None]:
+    """What SQLAlchemy says about a session or a connection that can't be used."""
+    try:
+        yield
+    except InvalidRequestError as error:
+        raise UsageError(f"SQLAlchemy can't use this connection: {error}") from error
+
+
+async def open_blocking(given: Any) -> DriverConnection:
+    with complaints():
+        connection = given if isinstance(given, Connection) else given.connection()
+        driver = connection.connection.driver_connection
+        face = driver_connection(driver, waits=False)
+        if not connection.in_transaction():
+            connection.exec_driver_sql(ANYTHING)
+    return face
+
+
+async def open_session(session: Any) -> DriverConnection:
+    with complaints():
+        return await open_waiting(await session.connection())
+
+
+async def open_waiting(connection: Any) -> DriverConnection:
+    with complaints():
+        driver = (await connection.get_raw_connection()).driver_connection
+        face = driver_connection(driver, waits=True)
+        if not connection.in_transaction() or is_idle(driver):
+            await connection.exec_driver_sql(ANYTHING)
+    return face
+
+
+def is_idle(driver: Any) -> bool:
+    """Whether this is asyncpg's, for which SQLAlchemy begins its transactions late, and that has not happened yet."""
+    asks = getattr(driver, "is_in_transaction", None)
+    return asks is not None and not asks()
+
+
+def driver_connection(driver: Any, *, waits: bool) -> DriverConnection:
+    """The face of what SQLAlchemy keeps inside."""
+    package = type(driver).__module__.partition(".")[0]
+    if package == "psycopg":
+        from dibs.engines.postgres.user_connections import psycopg
+
+        found, kind = psycopg.driver_connection(driver), psycopg.Waiting if waits else psycopg.Blocking
+        if isinstance(found, kind):
+            return found
+    elif package == "asyncpg" and waits:
+        from dibs.engines.postgres.user_connections import asyncpg
+
+        return asyncpg.Own(driver)
+    raise unsuitable(driver, "the driver of this SQLAlchemy connection")

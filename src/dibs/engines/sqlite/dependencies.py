@@ -1,0 +1,151 @@
+"""Tasks that wait for others: what follows when one of them ends, leaves or becomes more urgent.
+
+Each step takes errands of one kind and a bound, does as much as the bound allows with a fixed number of statements, and
+answers how much that was and which of the errands are not finished. What is done needs no note of its own: an edge that
+has been judged is closed, one that has been weighed has its weight.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from dibs.core.graph import FOLLOW_UP_BUDGET, Rule
+from dibs.core.moves import inherits
+from dibs.engines.decisions.dependencies import ANY_WEIGHT, judged, release
+from dibs.engines.decisions.encoding import to_json
+from dibs.engines.decisions.follow_ups import Done, FollowUp
+from dibs.engines.sqlite.records import Records
+from dibs.engines.sqlite.row_decoder import RowDecoder
+from dibs.engines.sqlite.transaction import Snapshot, Transaction
+from dibs.engines.values import Need
+
+__all__ = ["close_edges", "follow_ends", "followers", "forget", "inherit_again", "needs", "pass_on_urgency"]
+
+
+class Incoming(Struct, array_like=True, frozen=True):
+    """An open edge that leads to one of some tasks."""
+
+    position: int
+    dependent: str
+    slot: int
+    rule: Rule
+
+
+class Edge(Struct, array_like=True, frozen=True):
+    """An edge as its dependent knows it."""
+
+    dependent: str
+    slot: int
+    prerequisite: str
+
+
+INCOMING = RowDecoder(Incoming, "edge of task", 1)
+EDGES = RowDecoder(Edge, "edge of task")
+HEIRS = RowDecoder(tuple[str, int], "edge to task")
+NEEDS = RowDecoder(tuple[str, str, Rule, int], "edge of task")
+texts_decoder = msgspec.json.Decoder(list[str])
+
+
+def follow_ends(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> Done:
+    """Judge open edges that lead to tasks that have ended."""
+    asked = to_json([follow_up.about for follow_up in follow_ups])
+    found, stuck, last = incoming(transaction, asked, most)
+    edges = [edge for edge in found if edge.position not in stuck]
+    # Errands with an unreadable edge stay stored for a process that can read it.
+    transaction.stuck += [follow_ups[place] for place in sorted(stuck)]
+    first = len(follow_ups) if last is None else last
+    unfinished = [follow_ups[place] for place in range(first, len(follow_ups)) if place not in stuck]
+    if edges:
+        transaction.write("close_edges", to_json([(edge.dependent, edge.slot) for edge in edges]))
+        ends, goes = judged(follow_ups, [(edge.position, edge.dependent, edge.slot, edge.rule) for edge in edges])
+        records = Records(transaction)
+        needing = records.ids_where("needing", goes)
+        records.load([*ends, *(each for each in goes if each not in needing)])
+        release(transaction, records, ends, needing)
+        records.flush()
+    return max(len(edges), len(follow_ups) - len(unfinished)), unfinished
+
+
+def incoming(snapshot: Snapshot, asked: str, most: int) -> tuple[list[Incoming], set[int], int | None]:
+    """Open edges that lead to some tasks, and the places of those to which one leads that can't be read.
+
+    And the place of the last one, if there may be more.
+    """
+
+    def one_by_one(rows: list[tuple[Any, ...]]) -> tuple[list[Incoming], set[int], int | None]:
+        found = INCOMING.one_by_one(rows, snapshot.aside)
+        known = {(edge.position, edge.dependent, edge.slot) for edge in found}
+        stuck = {row[0] for row in rows if row[:3] not in known}
+        return found, stuck, rows[-1][0] if len(rows) == most else None
+
+    def together(text: str) -> tuple[list[Incoming], set[int], int | None]:
+        found = INCOMING.decode(text)
+        return found, set(), found[-1].position if len(found) == most else None
+
+    return snapshot.together_or_each(together, one_by_one, "open_edges_to", asked, most)
+
+
+def close_edges(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> Done:
+    """Close the open edges of tasks that have ended while they waited."""
+    edges, more = open_edges(transaction, {follow_up.about: ANY_WEIGHT for follow_up in follow_ups}, most)
+    if edges:
+        transaction.write("close_edges", to_json([(edge.dependent, edge.slot) for edge in edges]))
+        inherit_again(transaction, [edge.prerequisite for edge in edges])
+    return max(len(edges), len(follow_ups)), follow_ups if more else []
+
+
+def pass_on_urgency(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> Done:
+    """What some tasks wait for learns of their new urgency."""
+    records = Records(transaction, [follow_up.about for follow_up in follow_ups])
+    urgencies = {record.id: record.urgency for record in records.current.values()}
+    edges, more = open_edges(transaction, urgencies, most)
+    if edges:
+        weights = [(edge.dependent, edge.slot, urgencies[edge.dependent]) for edge in edges]
+        transaction.write("weigh_edges", to_json(weights))
+        inherit_again(transaction, [edge.prerequisite for edge in edges])
+    return max(len(edges), len(follow_ups)), follow_ups if more else []
+
+
+def open_edges(transaction: Transaction, weights: dict[str, int], most: int) -> tuple[list[Edge], bool]:
+    """Some open edges of tasks that weigh otherwise; and whether there may be more."""
+    edges, last = transaction.page(EDGES, "open_edges_of", to_json(list(weights.items())), most)
+    return edges, last is not None and bool(edges)  # those that can't be read stay open, and end nothing by themselves
+
+
+def inherit_again(transaction: Transaction, ids: list[str]) -> None:
+    """Unfinished tasks get the urgency of the most urgent ones that wait for them."""
+    wanted = iter(dict.fromkeys(ids))
+    while part := list(islice(wanted, FOLLOW_UP_BUDGET)):
+        changed = dict(transaction.many(HEIRS, "inherited_look", to_json(part)))
+        records = Records(transaction, changed)
+        for record in list(records.current.values()):
+            settings = transaction.settings(record.queue)
+            records.put(inherits(record, changed[record.id], settings, transaction.now))
+        records.flush()
+
+
+def forget(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> Done:
+    """Delete the edges of tasks that are gone."""
+    follow_up = follow_ups[0]
+    ids = texts_decoder.decode(follow_up.about)
+    if follow_up.n is not None:  # since then somebody may have enqueued a task of the same id
+        there = transaction.find(ids)
+        ids = [each for each in ids if each not in there]
+    deleted = transaction.write("forget_edges", to_json(ids), most)
+    return max(1, deleted), follow_ups if deleted == most else follow_ups[1:]
+
+
+def needs(snapshot: Snapshot, ids: list[str]) -> list[list[Need]]:
+    found: dict[str, list[Need]] = {task_id: [] for task_id in ids}
+    for dependent, prerequisite, rule, is_open in snapshot.many(NEEDS, "needs", to_json(list(found))):
+        found[dependent].append(Need(prerequisite, rule, bool(is_open)))
+    return [found[task_id] for task_id in ids]
+
+
+def followers(snapshot: Snapshot, task_id: str, limit: int) -> list[str]:
+    edges, *_ = incoming(snapshot, to_json([task_id]), limit)
+    return sorted({edge.dependent for edge in edges})

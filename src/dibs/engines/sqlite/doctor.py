@@ -1,0 +1,215 @@
+"""Health checks and backups."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dibs.core.states import State
+from dibs.core.times import MINUTE
+from dibs.engines.decisions.follow_ups import decode_follow_up
+from dibs.engines.sqlite.catalog import Catalog
+from dibs.engines.sqlite.chores import chores
+from dibs.engines.sqlite.connections import connect, connect_to_read, is_read_only, resting_state
+from dibs.engines.sqlite.dependencies import NEEDS
+from dibs.engines.sqlite.enqueueing import KEYS
+from dibs.engines.sqlite.errors import translated
+from dibs.engines.sqlite.fairness import clock_of
+from dibs.engines.sqlite.reading import audit, decode_entry, stats
+from dibs.engines.sqlite.retention import pruned_queues, tell_of_days
+from dibs.engines.sqlite.row_decoder import RowDecoder
+from dibs.engines.sqlite.rows import Row
+from dibs.engines.sqlite.schedules import schedules
+from dibs.engines.sqlite.searching import BEYOND, newest_first
+from dibs.engines.sqlite.statements import row_by_row
+from dibs.engines.sqlite.tidying import BUCKETS
+from dibs.engines.sqlite.transaction import Snapshot
+from dibs.engines.sqlite.workers import workers
+from dibs.engines.sqlite.workflows import workflows
+from dibs.engines.unreadable import UnreadableReport, readable
+from dibs.engines.values import Finding, Level, Query, UnreadableTask
+from dibs.errors import StoreBusy, UsageError
+
+__all__ = ["backup", "check", "writable"]
+
+BACKUP_PAGES = 1000
+BACKUP_PAUSE = 0.005
+LARGE_LOG = 64 * 1024 * 1024
+OLDEST = 10_000
+CHUNK = 1000
+RECENT_MINUTES = 60
+
+DAYS = RowDecoder(tuple[int, str, str], "day")
+
+
+def check(snapshot: Snapshot, path: Path, synchronous: str, durability: str, full: bool) -> list[Finding]:
+    """How the store is. `full` reads all of it."""
+    snapshot.refresh()
+    findings = [
+        Finding(Level.OK, "durability", durability),
+        Finding(Level.OK, "SQLite", f"{sqlite3.sqlite_version}, synchronous={synchronous}"),
+        *log_size(path),
+    ]
+    findings += unreadable_rows(snapshot, full)
+    if full:
+        findings += [*integrity(snapshot.connection), *counts_agree(snapshot), *shares_agree(snapshot)]
+    return findings
+
+
+def writable(read_only: bool) -> Iterator[Finding]:
+    if read_only:
+        yield Finding(
+            Level.WARNING, "read-only", "the file, or the directory it is in, can't be written: no task can run"
+        )
+
+
+def unreadable_rows(snapshot: Snapshot, full: bool) -> Iterator[Finding]:
+    """What can't be read, and is set aside: in small tables, and among the oldest unfinished tasks, or all of them."""
+    found = UnreadableReport()
+    look = Snapshot(snapshot.connection, Catalog(found), snapshot.now)
+    look.refresh()
+    for row in newest_first(look, Query()) if full else oldest(look):
+        look.read(row)
+    workers(look)
+    schedules(look)
+    chores(look)
+    audit(look, OLDEST)
+    minute = look.now // MINUTE
+    stats(look, None, 0 if full else minute - RECENT_MINUTES, minute)
+    workflows(look, OLDEST, None)
+    look_at_figures(look)
+    for _ in look.documents("errand", decode_follow_up, "errands", OLDEST, "[]"):
+        pass
+    if full:
+        read_tables(look)
+    yield from found.findings()
+
+
+def look_at_figures(look: Snapshot) -> None:
+    """Counts, days, and the clocks of fair queues; and ids that no search comes to."""
+    look.all_counts()
+    tell_of_days(look)
+    for day, lowest, highest, pruned in look.each(row_by_row("days"), ()):
+        DAYS.one_by_one([(day, lowest, highest)], look.aside)
+        pruned_queues(look, day, pruned)
+    for (task_id,) in look.each(row_by_row("ids_beyond"), (BEYOND, OLDEST)):
+        look.aside.log_once("id of a task", task_id, "it is not a text")
+    for queue in look.catalog.queues.values():
+        if queue.settings.fair:
+            clock_of(look, queue.name)
+
+
+def read_tables(look: Snapshot) -> None:
+    """What may be long: history, edges, keys, token buckets."""
+    for rows in all_rows(look, "all_history", "", -1):
+        entries = [(f"{task} {n}", entry) for task, n, entry in rows]
+        for _ in readable(look.aside, "history entry of task", entries, decode_entry):
+            pass
+    for rows in all_rows(look, "all_edges", "", -1):
+        NEEDS.one_by_one([(dependent, *edge) for dependent, _, *edge in rows], look.aside)
+    for rows in all_rows(look, "all_keys", "", ""):
+        KEYS.one_by_one(rows, look.aside)
+    for rows in all_rows(look, "buckets_after", "", "", ""):
+        BUCKETS.one_by_one(rows, look.aside)
+
+
+def all_rows(snapshot: Snapshot, name: str, *after: Any) -> Iterator[list[tuple[Any, ...]]]:
+    """The rows of a table as they are stored, in chunks, by the first columns of each."""
+    while rows := snapshot.each(row_by_row(name), (*after, CHUNK)):
+        yield rows
+        after = rows[-1][: len(after)]
+
+
+def oldest(snapshot: Snapshot) -> Iterator[Row | UnreadableTask]:
+    """The oldest unfinished tasks: what nobody can read is left behind, and becomes one of them."""
+    after = ""
+    for _ in range(OLDEST // CHUNK):
+        rows = snapshot.tasks("oldest_tasks", after, CHUNK)
+        yield from rows
+        if len(rows) < CHUNK:
+            return
+        after = rows[-1].id
+
+
+def log_size(path: Path) -> Iterator[Finding]:
+    log = path.with_name(path.name + "-wal")
+    size = log.stat().st_size if log.exists() else 0
+    level = Level.WARNING if size > LARGE_LOG else Level.OK
+    hint = ": a long-running reader keeps it from being checkpointed" if level is Level.WARNING else ""
+    yield Finding(level, "write-ahead log", f"{size / 2**20:.1f} MiB{hint}")
+
+
+def integrity(connection: sqlite3.Connection) -> Iterator[Finding]:
+    problems = [row[0] for row in connection.execute("PRAGMA integrity_check(20)").fetchall()]
+    if problems == ["ok"]:
+        yield Finding(Level.OK, "integrity", "the whole file was read and is sound")
+    for problem in problems:
+        if problem != "ok":
+            yield Finding(Level.ERROR, "integrity", problem)
+
+
+def counts_agree(snapshot: Snapshot) -> Iterator[Finding]:
+    """Whether the counts that are kept with each move are what counting gives."""
+    states = set(State)
+    kept = {(what, whose): n for what, whose, n in snapshot.all_counts() if what in states}
+    places = ("dibs_tasks", "dibs_dead", "dibs_finished")
+    query = " UNION ALL ".join(f"SELECT state, stream, count(*) FROM {place} GROUP BY 1, 2" for place in places)  # noqa: S608  # our own names
+    counted = {(state, track): n for state, track, n in snapshot.each(query, ())}
+    if kept == counted:
+        yield Finding(Level.OK, "counts", f"{sum(counted.values()):,} tasks, as counted")
+        return
+    for key in sorted(kept.keys() | counted.keys(), key=str):
+        if kept.get(key, 0) != counted.get(key, 0):
+            track = snapshot.catalog.tracks.get(key[1]) if isinstance(key[1], int) else None
+            queue = "an unknown queue" if track is None else track.queue
+            detail = f"{queue}: {kept.get(key, 0):,} {key[0]} kept, {counted.get(key, 0):,} counted"
+            yield Finding(Level.ERROR, "counts", detail)
+
+
+def shares_agree(snapshot: Snapshot) -> Iterator[Finding]:
+    """Whether the counts of fair queues are what counting gives; only said if they are not."""
+    query = """
+        SELECT s.queue, t.share, count(*) FROM dibs_tasks AS t JOIN dibs_streams AS s ON s.stream = t.stream
+        WHERE t.state = 'pending' AND s.fair = 1 GROUP BY 1, 2
+    """
+    counted = {(queue, share): n for queue, share, n in snapshot.each(query, ())}
+    found = snapshot.each("SELECT queue, share, pending FROM dibs_shares WHERE pending <> 0", ())
+    kept = {(queue, share): n for queue, share, n in found}
+    for key in sorted(kept.keys() | counted.keys(), key=str):
+        if kept.get(key, 0) != counted.get(key, 0):
+            detail = f"{key[0]}: {kept.get(key, 0)} pending of tenant {key[1]!r} kept, {counted.get(key, 0):,} counted"
+            yield Finding(Level.ERROR, "shares", detail)
+
+
+def backup(path: Path, target: Path, busy_timeout: float) -> None:
+    """A consistent copy, taken in chunks between which others go on writing."""
+    if target.exists() and (target.is_dir() or target.stat().st_size > 0):
+        raise UsageError(f"{target} exists already. Give the backup a name of its own.")
+    if not target.parent.is_dir():
+        raise UsageError(f"the directory {target.parent} does not exist.")
+    partial = target.with_name(target.name + ".partial")
+    partial.unlink(missing_ok=True)
+    try:
+        with translated(path):
+            copy_file(path, partial, busy_timeout)
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def copy_file(path: Path, target: Path, busy_timeout: float) -> None:
+    resting = resting_state(path) if is_read_only(path) else None
+    source = connect_to_read(path, busy_timeout)
+    copy = connect(target, busy_timeout)
+    try:
+        # One read transaction for the whole copy: it need not start over when others commit.
+        source.execute("BEGIN")
+        source.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        source.backup(copy, pages=BACKUP_PAGES, sleep=BACKUP_PAUSE)
+    finally:
+        copy.close()
+        source.close()
+    if resting is not None and resting != resting_state(path):  # it was read without locks
+        raise StoreBusy(f"{path} was written to by others while it was copied: try again.")

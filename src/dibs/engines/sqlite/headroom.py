@@ -1,0 +1,162 @@
+"""How much more the limits of queues, task names and partitions allow.
+
+Slots are running tasks: those of a queue or a name are known from the tallies, those of a partition are counted in its
+index. Tokens are in dibs_buckets.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from dibs.core.limits import Bucket, LimitState, Scope, limit_of, limit_state, limits_for
+from dibs.core.settings import Limit
+from dibs.core.states import State
+from dibs.core.task import TaskRecord
+from dibs.core.times import Instant
+from dibs.engines.decisions.encoding import to_json
+from dibs.engines.decisions.facts import partition_key
+from dibs.engines.decisions.headroom import Headroom, Whose, headroom_of
+from dibs.engines.sqlite.catalog import Queue
+from dibs.engines.sqlite.row_decoder import RowDecoder
+from dibs.engines.sqlite.transaction import Snapshot, Transaction
+
+__all__ = ["Headrooms", "find_buckets", "limits", "partition_headrooms"]
+
+
+class StoredBucket(Struct, array_like=True, frozen=True):
+    """A row of dibs_buckets."""
+
+    queue: str
+    scope: Scope
+    whose: str
+    level: int
+    at: Instant
+
+
+class PartitionLoad(Struct, array_like=True, frozen=True):
+    """What runs in a partition, and its bucket as it is stored."""
+
+    partition: str
+    running: int
+    level: object
+    at: object
+
+
+BUCKETS = RowDecoder(StoredBucket, "limit of", 0, 1, 2)
+LOADS = RowDecoder(PartitionLoad, "limit of partition")
+
+
+class Headrooms:
+    """The rooms of one claim, found when they are asked for."""
+
+    def __init__(self, transaction: Transaction, queues: Iterable[Queue]) -> None:
+        self.transaction = transaction
+        self.headrooms: dict[Whose, Headroom | None] = {}
+        limited = [queue for queue in queues if queue.settings.limits_starts]
+        if limited:
+            self.find(limited)
+
+    def find(self, queues: list[Queue]) -> None:
+        """The rooms of whole queues and of task names."""
+        wanted = [(queue, Scope.QUEUE, "") for queue in queues]
+        wanted += [(queue, Scope.TASK, name) for queue in queues for name in queue.settings.per_task]
+        limits = [(queue, scope, whose, limit_of(queue.settings, scope, whose)) for queue, scope, whose in wanted]
+        rates = [(queue.name, scope, whose) for queue, scope, whose, limit in limits if limit and limit.rate]
+        buckets = find_buckets(self.transaction, rates) if rates else {}
+        slots = any(limit and limit.max_concurrent for *_, limit in limits)
+        running = running_by_name(self.transaction) if slots else {}
+        for queue, scope, whose, limit in limits:
+            key = (queue.name, scope, whose)
+            if limit is not None:
+                self.headrooms[key] = headroom_of(limit, running.get(key, 0), buckets.get(key), self.transaction.now)
+
+    def know(self, queue: Queue, partitions: Iterable[str]) -> None:
+        """Find out about partitions that are about to be asked for. They are given with their queue's name."""
+        limit = queue.settings.per_partition
+        new = [each for each in partitions if (queue.name, Scope.PARTITION, each) not in self.headrooms]
+        if limit is not None and new:
+            for key, headroom in partition_headrooms(self.transaction, queue.name, limit, new).items():
+                self.headrooms[queue.name, Scope.PARTITION, key] = headroom
+
+    def of(self, queue: str, scope: Scope, whose: str) -> Headroom | None:
+        """None: there is no such limit."""
+        return self.headrooms.get((queue, scope, whose))
+
+    def of_task(self, queue: str, name: str, partition: str | None) -> list[Headroom]:
+        """All limits that the start of a task stands under."""
+        found = [self.of(queue, Scope.QUEUE, ""), self.of(queue, Scope.TASK, name)]
+        if partition is not None:
+            found.append(self.of(queue, Scope.PARTITION, partition))
+        return [headroom for headroom in found if headroom is not None]
+
+    def save(self) -> None:
+        """Write the tokens that have been spent."""
+        rows, partitions = [], []
+        for (queue, scope, whose), headroom in self.headrooms.items():
+            if headroom is None or headroom.full is None or not headroom.started:
+                continue
+            bucket = headroom.spent(headroom.started)
+            if scope is Scope.PARTITION:
+                refills_in = headroom.refills_in
+                refill_at = None if refills_in is None else self.transaction.now + refills_in
+                partitions.append((queue, whose, bucket.level, bucket.at, refill_at))
+            else:
+                rows.append((queue, scope, whose, bucket.level, bucket.at, None))
+        if rows:
+            self.transaction.write("save_buckets", to_json(rows))
+        if partitions:
+            self.transaction.write("save_partition_buckets", to_json(partitions))
+
+
+def partition_headrooms(snapshot: Snapshot, queue: str, limit: Limit, partitions: list[str]) -> dict[str, Headroom]:
+    """The rooms of partitions of one queue, given and answered with the queue's name in front."""
+    loads = snapshot.many(LOADS, "partition_loads", to_json(partitions), queue)
+    found = {}
+    for load in loads:
+        whose = load.partition[len(queue) + 1 :]
+        rows = [] if load.at is None else [(queue, Scope.PARTITION, whose, load.level, load.at)]
+        stored = BUCKETS.one_by_one(rows, snapshot.aside)
+        bucket = Bucket(stored[0].level, stored[0].at) if stored else None
+        found[load.partition] = headroom_of(limit, load.running, bucket, snapshot.now)
+    return found
+
+
+def find_buckets(snapshot: Snapshot, wanted: list[Whose]) -> dict[Whose, Bucket]:
+    """Token buckets, but for those that can't be read: they are as good as new."""
+    found = snapshot.many(BUCKETS, "buckets", to_json(wanted))
+    return {(each.queue, each.scope, each.whose): Bucket(each.level, each.at) for each in found}
+
+
+def running_by_name(snapshot: Snapshot) -> Tally[Whose]:
+    """How many tasks run, by queue and by task name."""
+    found: Tally[Whose] = Tally()
+    for what, whose, n in snapshot.all_counts():
+        if what == State.RUNNING:
+            track = snapshot.catalog.tracks[int(whose)]
+            found[track.queue, Scope.QUEUE, ""] += n
+            found[track.queue, Scope.TASK, track.name] += n
+    return found
+
+
+def limits(snapshot: Snapshot, task_id: str) -> list[LimitState]:
+    """The limits of one task, for people."""
+    snapshot.refresh()
+    row = snapshot.find([task_id]).get(task_id)
+    record = None if row is None else snapshot.read(row)
+    queue = None if record is None else snapshot.catalog.queues.get(record.queue)
+    if not isinstance(record, TaskRecord) or queue is None:
+        return []
+    running = running_by_name(snapshot)
+    found = []
+    for scope, whose, limit in limits_for(queue.settings, record.name, record.partition):
+        key = (queue.name, scope, whose)
+        bucket = find_buckets(snapshot, [key]).get(key)
+        runs = running[queue.name, scope, whose]
+        if scope is Scope.PARTITION:
+            partition = to_json([partition_key(queue.name, whose)])
+            runs = sum(load.running for load in snapshot.many(LOADS, "partition_loads", partition, queue.name))
+        found.append(limit_state(scope, whose, limit, runs, bucket, snapshot.now))
+    return found

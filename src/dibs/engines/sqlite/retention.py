@@ -1,0 +1,210 @@
+"""Retention: ended tasks and idempotency keys whose time is over, in bounded, resumable steps.
+
+A step visits a bounded number of rows and remembers where it stopped, because queues keep their tasks for different
+times: what one may forget can lie between what another keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar, get_args
+
+from msgspec import Struct, ValidationError, convert
+from msgspec.json import Decoder, decode
+
+from dibs.core.states import State
+from dibs.core.times import DAY, Duration, Instant
+from dibs.engines.decisions.encoding import to_json
+from dibs.engines.decisions.follow_ups import FollowUp, FollowUpKind
+from dibs.engines.sqlite.row_decoder import RowDecoder
+from dibs.engines.sqlite.statements import row_by_row, statement
+from dibs.engines.sqlite.transaction import Snapshot, Transaction
+from dibs.engines.unreadable import readable
+
+__all__ = [
+    "CHORE_BATCH",
+    "Step",
+    "cursor_of",
+    "prune_dead",
+    "prune_finished",
+    "prune_keys",
+    "pruned_queues",
+    "save_last",
+    "tell_of_days",
+]
+
+Cursor = TypeVar("Cursor")
+
+CHORE_BATCH = 1000
+VISIT_BATCH = 5000
+
+LAST_DAY = 10**9
+"""Later than any day; what is no number sorts after it."""
+
+texts_decoder = Decoder(list[str])
+
+
+class Step(Struct, frozen=True):
+    """What one step of a chore did; `more`: it stopped at its bound."""
+
+    done: int
+    more: bool
+
+
+class Ended(Struct, array_like=True, frozen=True):
+    id: str
+    track: int
+    state: State
+
+
+class Key(Struct, array_like=True, frozen=True):
+    held_until: Instant
+    queue: str
+    key: str
+    free: int
+
+
+ENDED = RowDecoder(Ended, "task")
+KEYS = RowDecoder(Key, "key", 1, 2)
+
+
+def cursor_of(transaction: Transaction, chore: str, kind: type[Cursor]) -> Cursor | None:
+    """Where the last step stopped; None: before everything, also if that can't be read."""
+    stored = transaction.each(statement("chore"), (chore,))
+    if not stored or stored[0][1] is None:
+        return None
+    text = [(chore, stored[0][1])]
+    found = readable(transaction.aside, "cursor of chore", text, lambda each: decode(each, type=kind))
+    return next((cursor for _, cursor in found), None)
+
+
+def save_last(transaction: Transaction, chore: str, rows: Sequence[tuple[Any, ...]], kind: type[Cursor]) -> bool:
+    """Let the next step begin after the rows of this one, whose first columns are what it goes by; True if it has to.
+
+    Whether the rest of a row can be read does not matter. Only where all first columns are not what they should be, the
+    chore has come to its end: nothing else can come after them.
+    """
+    last = None
+    if len(rows) == CHORE_BATCH:
+        width = len(get_args(kind))
+        last = next((key for row in reversed(rows) if (key := key_or_none(row[:width], kind)) is not None), None)
+    transaction.write("save_cursor", chore, None if last is None else to_json(last))
+    return last is not None
+
+
+def key_or_none(columns: tuple[Any, ...], kind: type[Cursor]) -> Cursor | None:
+    try:
+        return convert(columns, kind)
+    except ValidationError:
+        return None
+
+
+def expired_queues(transaction: Transaction, day: int, setting: str) -> set[str]:
+    """The queues that keep nothing that ended on this day."""
+
+    def is_over(queue: str) -> bool:
+        if queue in transaction.catalog.unreadable:  # nobody knows how long it keeps anything
+            return False
+        keep: Duration = getattr(transaction.settings(queue), setting)
+        return (day + 1) * DAY <= transaction.now - keep
+
+    return {queue for queue in transaction.catalog.by_queue if is_over(queue)}
+
+
+class Sweep:
+    """One step through ended tasks, day by day, until so many rows have been visited or deleted."""
+
+    def __init__(self, transaction: Transaction, chore: str) -> None:
+        self.transaction = transaction
+        self.chore = chore
+        self.visited = 0
+        self.deleted = 0
+        self.day, self.after = cursor_of(transaction, chore, tuple[int, str]) or (-1, "")
+
+    @property
+    def is_over(self) -> bool:
+        return self.visited >= VISIT_BATCH or self.deleted >= CHORE_BATCH
+
+    def prune_day(self, day: int, select: str, queues: set[str]) -> bool:
+        """Delete what is over of one day; False if the bound was reached before its end."""
+        after = self.after if day == self.day else ""
+        tracks = self.transaction.catalog.tracks
+        while not self.is_over:
+            asked = min(CHORE_BATCH - self.deleted, VISIT_BATCH - self.visited)
+            found = self.transaction.each(row_by_row(select), (day, after, asked))
+            rows = ENDED.one_by_one(found, self.transaction.aside)
+            self.visited += len(found)
+            self.delete(day, [row for row in rows if row.track in tracks and tracks[row.track].queue in queues])
+            if len(found) < asked:
+                return True
+            after = found[-1][0]
+        self.save_cursor((day, after))
+        return False
+
+    def delete(self, day: int, rows: list[Ended]) -> None:
+        if not rows:
+            return
+        self.deleted += len(rows)
+        ids = to_json([row.id for row in rows])
+        if rows[0].state is State.DEAD:
+            self.transaction.write("delete_dead", ids)
+        else:
+            self.transaction.write("delete_finished", to_json([(day, row.id) for row in rows]))
+        self.transaction.write("delete_history", ids)
+        self.transaction.follow_ups.append(FollowUp(FollowUpKind.DELETE_EDGES, ids))
+        for row in rows:
+            self.transaction.count(row.state, row.track, -1)
+
+    def save_cursor(self, cursor: tuple[int, str] | None) -> None:
+        self.transaction.write("save_cursor", self.chore, None if cursor is None else to_json(cursor))
+
+
+def prune_finished(transaction: Transaction) -> Step:
+    sweep = Sweep(transaction, "prune_finished")
+    for day, _, _, pruned in transaction.each(row_by_row("days"), ()):
+        queues = expired_queues(transaction, day, "keep")
+        if queues <= pruned_queues(transaction, day, pruned):
+            continue
+        if not sweep.prune_day(day, "finished_of_day", queues):
+            return Step(sweep.deleted, True)
+        # Nothing is left to prune here until settings or rows change; an empty day goes altogether.
+        transaction.write("pruned_day", day, to_json(sorted(queues)))
+        transaction.write("drop_empty_day", day)
+    sweep.save_cursor(None)
+    return Step(sweep.deleted, False)
+
+
+def pruned_queues(snapshot: Snapshot, day: int, stored: object) -> set[str]:
+    """The queues that nothing is left to prune of on a day; none if that can't be read."""
+    found = readable(snapshot.aside, "day", [(day, stored)], lambda each: texts_decoder.decode(convert(each, str)))
+    return {queue for _, queues in found for queue in queues}
+
+
+def prune_dead(transaction: Transaction) -> Step:
+    sweep = Sweep(transaction, "prune_dead")
+    tell_of_days(transaction)
+    day = transaction.value("next_dead_day", sweep.day - 1, LAST_DAY)
+    while day is not None and (day + 1) * DAY <= transaction.now:
+        queues = expired_queues(transaction, day, "keep_dead")
+        if queues and not sweep.prune_day(day, "dead_of_day", queues):
+            return Step(sweep.deleted, True)
+        day = transaction.value("next_dead_day", day, LAST_DAY)
+    sweep.save_cursor(None)
+    return Step(sweep.deleted, False)
+
+
+def tell_of_days(snapshot: Snapshot) -> None:
+    """Dead tasks whose day can't be read are kept, because nobody knows for how long they are to be."""
+    for task_id, day in snapshot.each(row_by_row("dead_beyond"), (LAST_DAY, CHORE_BATCH)):
+        snapshot.aside.log_once("day of dead task", task_id, f"it is {day!r}")
+
+
+def prune_keys(transaction: Transaction) -> Step:
+    """Free the keys whose window is over and whose task has ended."""
+    cursor = cursor_of(transaction, "prune_keys", tuple[int, str, str]) or (-1, "", "")
+    found = transaction.each(row_by_row("ended_keys"), (transaction.now, *cursor, CHORE_BATCH))
+    keys = KEYS.one_by_one(found, transaction.aside)
+    free = [(key.queue, key.key) for key in keys if key.free]
+    if free:
+        transaction.write("delete_keys", to_json(free))
+    return Step(len(free), save_last(transaction, "prune_keys", found, tuple[int, str, str]))

@@ -1,0 +1,102 @@
+"""Workers: their signs of life, and what becomes of those who give none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Struct
+
+from dibs.core.lease import RESCUE_BATCH
+from dibs.core.task import WorkerState
+from dibs.core.times import Instant
+from dibs.engines.decisions.encoding import to_json
+from dibs.engines.decisions.workers import beaten, worker_from
+from dibs.engines.sqlite.presence import Presence
+from dibs.engines.sqlite.row_decoder import RowDecoder
+from dibs.engines.sqlite.settling import lose
+from dibs.engines.sqlite.transaction import Snapshot, Transaction
+from dibs.engines.unreadable import readable
+from dibs.engines.values import Beat, Changed, WorkerRecord, worker_topic
+
+__all__ = ["StoredWorker", "beat", "bury_workers", "leave", "set_worker_state", "stored_workers", "workers"]
+
+
+class StoredWorker(Struct, array_like=True):
+    """A row of dibs_workers."""
+
+    id: str
+    state: object
+    presence: int | None
+    record: object
+
+
+WORKERS = RowDecoder(StoredWorker, "worker")
+
+
+def stored_workers(snapshot: Snapshot) -> list[StoredWorker]:
+    return snapshot.many(WORKERS, "workers")
+
+
+def workers(snapshot: Snapshot) -> list[WorkerRecord]:
+    stored = [(worker.id, (worker.state, worker.record)) for worker in stored_workers(snapshot)]
+    return [record for _, record in readable(snapshot.aside, "worker", stored, worker_from)]
+
+
+def find(snapshot: Snapshot, worker: str) -> StoredWorker | None:
+    found = snapshot.many(WORKERS, "worker", worker)
+    return found[0] if found else None
+
+
+def presence_of(transaction: Transaction, sign: Beat, presence: Presence) -> int | None:
+    """The byte that a worker's process holds; taken at its first beat. Beats for other processes hold none."""
+    if sign.id not in presence.held and sign.pid == os.getpid():
+        presence.take(sign.id, transaction.value("new_presence"))
+    return presence.held.get(sign.id)
+
+
+def beat(transaction: Transaction, sign: Beat, presence: Presence) -> WorkerState:
+    stored = find(transaction, sign.id)
+    now = transaction.now
+    record = beaten(sign, None if stored is None else (stored.state, stored.record), now)
+    byte = presence_of(transaction, sign, presence)
+    transaction.write("save_worker", sign.id, record.state, record.expires_at, byte, to_json(record))
+    if sign.minutes:
+        minutes = [(m.minute, m.worker, m.queue, m.tier, to_json(m)) for m in sign.minutes]
+        transaction.write("save_minutes", to_json(minutes))
+    return record.state
+
+
+def leave(transaction: Transaction, worker: str) -> None:
+    transaction.write("delete_worker", worker)
+
+
+def set_worker_state(transaction: Transaction, worker: str, state: WorkerState, actor: str) -> Changed:
+    stored = find(transaction, worker)
+    if stored is None:
+        return Changed.UNKNOWN
+    if WorkerState.DEAD in (stored.state, state):
+        return Changed.WRONG_STATE
+    if stored.state == state:
+        return Changed.UNCHANGED
+    transaction.write("set_worker_state", state, worker)
+    transaction.remember(actor, f"set worker {state}", worker)
+    transaction.topics.add(worker_topic(worker))
+    return Changed.DONE
+
+
+def bury_workers(transaction: Transaction, absent: Iterable[str], until: Instant) -> tuple[list[str], list[str], bool]:
+    """Mark workers dead whose record has expired by then or who are absent, and take back the tasks of the absent.
+
+    Answers (tasks, workers, whether the bound was reached).
+    """
+    gone = sorted(absent)
+    asked = (to_json(gone), RESCUE_BATCH, transaction.passed_over())
+    lost, more = lose(transaction, transaction.tasks("running_of", *asked)) if gone else ([], False)
+    # An absent worker with tasks left to take back stays on the list until the last one is.
+    doomed = [] if more else gone
+    found = msgspec.json.decode(transaction.value("expired_workers", until, to_json(doomed)), type=list[str])
+    if found:
+        transaction.write("bury_workers", to_json(found))
+    return lost, found, more

@@ -1,0 +1,77 @@
+"""Waking waiters inside one process, across threads and event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Collection
+
+__all__ = ["Listener", "LocalNotifier"]
+
+
+class Listener:
+    """One subscription: an event on its own loop, set from anywhere."""
+
+    def __init__(self, local_notifier: LocalNotifier, topics: frozenset[str], loop: asyncio.AbstractEventLoop) -> None:
+        self.topics = topics
+        self._local_notifier = local_notifier
+        self._loop = loop
+        self._event = asyncio.Event()
+
+    async def wait(self, timeout: float) -> bool:
+        """Until rung, at most `timeout` seconds; a ring since the last wait counts."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._event.wait()
+        except TimeoutError:
+            return False
+        self._event.clear()
+        return True
+
+    def wake(self) -> None:
+        if asyncio._get_running_loop() is self._loop:  # no detour for those who are there already
+            self._event.set()
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._event.set)
+        except RuntimeError:  # the loop has been closed: nobody is waiting any more
+            self.close()
+
+    def close(self) -> None:
+        self._local_notifier.drop(self)
+
+
+class LocalNotifier:
+    """The listeners of one process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._listeners: list[Listener] = []
+
+    def subscribe(self, topics: Collection[str], loop: asyncio.AbstractEventLoop) -> Listener:
+        listener = Listener(self, frozenset(topics), loop)
+        with self._lock:
+            self._listeners = [*self._listeners, listener]
+        return listener
+
+    def drop(self, listener: Listener) -> None:
+        with self._lock:
+            self._listeners = [each for each in self._listeners if each is not listener]
+
+    def notify(self, topics: Collection[str]) -> None:
+        """Wake whoever listens to any of these."""
+        if topics:
+            for listener in self._listeners:
+                if not listener.topics.isdisjoint(topics):
+                    listener.wake()
+
+    def notify_kinds(self, *kinds: str) -> None:
+        """Wake whoever listens to a topic that begins with one of these."""
+        for listener in self._listeners:
+            if any(topic.startswith(kinds) for topic in listener.topics):
+                listener.wake()
+
+    def notify_all(self) -> None:
+        """Wake everybody: something may have happened."""
+        for listener in self._listeners:
+            listener.wake()
