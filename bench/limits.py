@@ -19,12 +19,13 @@ from typing import Any
 
 from dibs.core.histogram import Histogram, add, percentile
 from dibs.core.settings import Limit, QueueSettings
-from dibs.core.task import Lease, NewTask, Outcome, Settlement
+from dibs.core.task import Lease, Outcome, Settlement
 from dibs.core.times import HOUR
 from dibs.engines.base import Engine
 from dibs.engines.open import open_engine
 from dibs.engines.values import ClaimRequest
 from dibs.runtime.ids import IdMaker
+from dibs.testing.tasks import new_task
 
 QUEUE = "bench"
 GROUPS = 10_000
@@ -196,7 +197,7 @@ class Flow:
             due = min(1000, int(since * self.rate) - self.enqueued)
             if due > 0:
                 numbers = range(self.enqueued, self.enqueued + due)
-                await engine.enqueue([NewTask(id=new_id(), queue=QUEUE, name="work", **self.facts(n)) for n in numbers])
+                await engine.enqueue([new_task(new_id(), QUEUE, "work", **self.facts(n)) for n in numbers])
                 self.enqueued += due
             await asyncio.sleep(TICK)
 
@@ -233,9 +234,7 @@ async def contest(name: str, options: argparse.Namespace, url: str) -> float:
 async def fill(engine: Engine, count: int, facts: Make, priority: int) -> None:
     for start in range(0, count, 1000):
         numbers = range(start, min(start + 1000, count))
-        await engine.enqueue(
-            [NewTask(id=new_id(), queue=QUEUE, name="work", priority=priority, **facts(n)) for n in numbers]
-        )
+        await engine.enqueue([new_task(new_id(), QUEUE, "work", priority=priority, **facts(n)) for n in numbers])
 
 
 async def drain(engine: Engine, batch: int, count: int) -> int:

@@ -44,10 +44,10 @@ def test_the_plan_is_what_the_issue_says() -> None:
     assert sum(ends.values()) == 2000
     assert min(ends.values()) >= 2
     assert len({planned.call.new.queue for planned in plan}) == 5
-    assert len({planned.call.new.partition for planned in plan}) == 6
-    assert len({planned.call.new.tenant for planned in plan}) == 3
+    assert len({planned.call.new.spec.partition for planned in plan}) == 6
+    assert len({planned.call.new.spec.tenant for planned in plan}) == 3
     assert sum(planned.flow for planned in plan) == 21
-    assert len({planned.call.new.priority for planned in plan}) == 4
+    assert len({planned.call.new.spec.priority for planned in plan}) == 4
     assert any(planned.call.new.delay for planned in plan)
 
 

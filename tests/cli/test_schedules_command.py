@@ -48,7 +48,12 @@ def test_add_without_the_app(cli: Cli, shop: Dibs) -> None:
     (record,) = shop.hub.runner.run(shop.hub.engine.schedules())
     task = record.task
     assert (task.id, task.queue, task.args) == ("", "mail", b'{"to":"ada"}')
-    assert (task.expires_at, task.tenant, task.partition, task.client) == (3_600_000_000, "acme", "p1", "")
+    assert (task.spec.expires_at, task.spec.tenant, task.spec.partition, task.client) == (
+        3_600_000_000,
+        "acme",
+        "p1",
+        "",
+    )
     assert (record.recurrence.cron, record.recurrence.tz, record.recurrence.overlap) == (
         "30 2 * * *",
         "Europe/Zurich",

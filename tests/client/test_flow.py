@@ -182,7 +182,7 @@ def test_the_same_flow_gives_the_same_workflow(tasks: Tasks) -> None:
     assert one == two
     assert UUID(one.workflow).version == 7
     assert one.workflow not in {new.id for new in one.tasks}
-    assert {new.workflow for new in one.tasks} == {one.workflow}
+    assert {new.spec.workflow for new in one.tasks} == {one.workflow}
 
 
 # Results.

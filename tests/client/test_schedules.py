@@ -63,7 +63,7 @@ def test_a_schedule_is_declared_on_a_task(still: Dibs) -> None:
     )
     assert (declared.recurrence.catch_up, declared.recurrence.overlap) == (CatchUp.SKIP, Overlap.SKIP)
     task = declared.task
-    assert (task.id, task.queue, task.priority, task.options.retries, task.client) == ("", "slow", 70, 1, "")
+    assert (task.id, task.queue, task.spec.priority, task.options.retries, task.client) == ("", "slow", 70, 1, "")
     assert still.schedules.list() == []  # workers tell the store
 
 
@@ -84,7 +84,7 @@ def test_arguments_and_options(still: Dibs) -> None:
     still.schedule(every=60, name="us", args=["us"])(report.using(queue="far", tenant="acme", expires=30, deadline=20))
     assert template(still, "eu").args == b'{"region":"eu","depth":2}'
     us = template(still, "us")
-    assert (us.args, us.queue, us.tenant, us.expires_at, us.deadline) == (
+    assert (us.args, us.queue, us.spec.tenant, us.spec.expires_at, us.spec.deadline) == (
         b'{"region":"us"}',
         "far",
         "acme",
@@ -182,7 +182,7 @@ def test_declarations_are_the_same_on_every_host(make_app: MakeApp) -> None:
         app.schedule(every=60, name="marked")(marked)
         templates.append((template(app, "report"), template(app, "marked")))
     assert templates[0] == templates[1]
-    assert templates[0][1].metadata == {"parts": [1, 2]}  # as the store gives it back
+    assert templates[0][1].spec.metadata == {"parts": [1, 2]}  # as the store gives it back
 
 
 # Setting, looking, changing.
@@ -365,4 +365,4 @@ def test_a_task_may_set_schedules(shop: Dibs) -> None:
         plan.using(headers={"trace": "t1"}).enqueue()
         kit.run_due()
         (record,) = shop.hub.runner.run(shop.hub.engine.schedules())
-        assert (record.task.parent, record.task.headers) == (None, {})
+        assert (record.task.spec.parent, record.task.spec.headers) == (None, {})

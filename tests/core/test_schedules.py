@@ -32,9 +32,9 @@ from dibs.core.schedules import (
     task_of,
     upcoming,
 )
-from dibs.core.task import NewTask
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND, Duration, Instant, instant, when
 from dibs.errors import InvalidOption
+from dibs.testing.tasks import changed, new_task
 
 YEAR = 365 * DAY
 
@@ -57,7 +57,7 @@ def fires(cron: str, tz: str, start: str, end: str) -> list[str]:
 
 
 def record_of(recurrence: Recurrence, next_fire_at: Instant) -> ScheduleRecord:
-    template = NewTask(id="", queue="reports", name="report", args=b'{"day":1}', headers={"trace": "t1"})
+    template = new_task("", "reports", "report", args=b'{"day":1}', headers={"trace": "t1"})
     return ScheduleRecord(name="nightly", recurrence=recurrence, task=template, next_fire_at=next_fire_at)
 
 
@@ -438,7 +438,9 @@ def test_a_fire_that_was_promised_is_kept_when_the_rules_of_its_zone_have_change
     assert plan(record, utc("2025-06-01T01:00")).fires == (promised, utc("2025-06-01T01:00"))
 
 
-@pytest.mark.parametrize("recurrence", [check_recurrence(every=1), check_recurrence(cron="* * * * *", tz="Europe/Zurich")])
+@pytest.mark.parametrize(
+    "recurrence", [check_recurrence(every=1), check_recurrence(cron="* * * * *", tz="Europe/Zurich")]
+)
 @pytest.mark.parametrize("catch_up", CatchUp)
 def test_ten_years_of_downtime_are_counted_without_being_walked(
     recurrence: Recurrence, catch_up: CatchUp, monkeypatch: pytest.MonkeyPatch
@@ -510,13 +512,13 @@ def test_the_task_of_a_fire() -> None:
     record = record_of(check_recurrence(every=60), 0)
     fire = utc("2025-03-30T01:00")
     task = task_of(record, fire, fire_id(record.name, fire))
-    assert task == structs.replace(
+    assert task == changed(
         record.task,
         id=fire_id("nightly", fire),
         at=fire,
         headers={"trace": "t1", "schedule": "nightly", "fire-time": "2025-03-30T01:00:00+00:00"},
     )
-    assert record.task.headers == {"trace": "t1"}
+    assert record.task.spec.headers == {"trace": "t1"}
 
 
 def test_jitter_puts_a_task_off() -> None:

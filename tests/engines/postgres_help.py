@@ -9,7 +9,6 @@ from itertools import count
 from typing import Any
 
 import asyncpg
-from msgspec import structs
 
 from dibs.core.ids import uuid7
 from dibs.core.settings import QueueSettings, change_settings
@@ -17,6 +16,7 @@ from dibs.core.task import Lease, LeasedTask, NewTask, Outcome, Settlement
 from dibs.core.times import SECOND
 from dibs.engines.postgres import PostgresEngine, from_url
 from dibs.engines.values import ClaimRequest, Level
+from dibs.testing.tasks import changed
 from servers.postgres import new_url, server_url
 
 __all__ = ["NOW", "claim", "connection", "engines", "new", "run", "set_queue", "settle", "sound"]
@@ -32,7 +32,7 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
 def new(**facts: Any) -> NewTask:
     """A task not yet enqueued; ids are in order."""
     number = next(numbers)
-    return structs.replace(NewTask(id=uuid7(NOW // 1000 + number, 0, number), queue="default", name="work"), **facts)
+    return changed(NewTask(id=uuid7(NOW // 1000 + number, 0, number), queue="default", name="work"), **facts)
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from dibs.core.ids import uuid7
 from dibs.core.task import Lease, LeasedTask, NewTask, Outcome, Settlement
 from dibs.engines.sqlite import SqliteEngine
 from dibs.engines.values import Beat, ClaimRequest
+from dibs.testing.tasks import changed
 
 counter = iter(range(1 << 60))
 
@@ -19,7 +20,7 @@ counter = iter(range(1 << 60))
 def new_task(**facts: object) -> NewTask:
     number = next(counter)
     task_id = uuid7(time.time_ns() // 1_000_000, number, random.getrandbits(62))
-    return NewTask(**{"id": task_id, "queue": "default", "name": "work", **facts})  # type: ignore[arg-type]
+    return changed(NewTask(id=task_id, queue="default", name="work"), **facts)
 
 
 def request(limit: int = 1, worker: str = "w", **facts: object) -> ClaimRequest:

@@ -103,8 +103,8 @@ class CrowdedStore(Store):
 
     def count(self, record: TaskRecord, by: int) -> None:
         super().count(record, by)
-        if record.state is State.RUNNING and record.partition is not None:
-            self.load[record.state, record.queue, Scope.PARTITION, record.partition] -= by
+        if record.state is State.RUNNING and record.spec.partition is not None:
+            self.load[record.state, record.queue, Scope.PARTITION, record.spec.partition] -= by
 
 
 class DeafEdges(Edges):

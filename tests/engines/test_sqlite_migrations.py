@@ -22,7 +22,7 @@ from dibs.engines.sqlite.statements import migration_scripts
 from dibs.engines.values import EnqueueOutcome, Level, SettleOutcome
 
 NOW = 1_760_000_000 * SECOND
-FACTS = f'{{"priority":50,"created_at":{NOW},"metadata":{{"price":0.1234567890123456789}}}}'
+FACTS = f'{{"spec":{{"metadata":{{"price":0.1234567890123456789}}}},"created_at":{NOW}}}'
 HOT = """INSERT INTO dibs_tasks (
     id, stream, state, rank, ready_at, due_at, rerank_at, lease, lease_for, lease_expires_at, started_at, worker,
     sequence, cancel, progress, args, facts

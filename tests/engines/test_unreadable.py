@@ -40,19 +40,20 @@ from dibs.engines.values import (
     UnreadableTask,
 )
 from dibs.errors import Unreadable
+from dibs.testing.tasks import changed
 from servers.damage import ENGINES, Damaged, OnSqlite, damaged
 
 NOW = 1_760_000_000 * SECOND
 numbers = count(1)
 
-NEWER = '{"priority":50,"colour":"red"}'
+NEWER = '{"spec":{},"colour":"red"}'
 """Facts with a field that only a newer version knows."""
 
 
 def new(**facts: Any) -> NewTask:
     number = next(numbers)
     plain = NewTask(id=uuid7(NOW // 1000 + number, 0, number), queue="default", name="work")
-    return structs.replace(plain, **facts)
+    return changed(plain, **facts)
 
 
 class Store:
@@ -176,11 +177,11 @@ Run = Callable[[Callable[[Store], Awaitable[None]]], None]
 
 SPOILED: list[dict[str, Any]] = [
     {"facts": NEWER},
-    {"facts": '{"priority":50'},
+    {"facts": '{"spec":{}'},
     {"facts": "[]"},
-    {"facts": '{"priority":"high"}'},
-    {"facts": '{"priority":5000}'},
-    {"facts": '{"priority":50,"reason":"moonlight"}'},
+    {"facts": '{"spec":{"priority":"high"}}'},
+    {"facts": '{"spec":{"priority":5000}}'},
+    {"facts": '{"spec":{},"reason":"moonlight"}'},
     {"state": "moonlit"},
     {"stream": 99_999},
     {"progress": '[null,""]'},
@@ -272,7 +273,7 @@ def test_repaired_it_is_claimed_as_if_nothing_had_been(run: Run) -> None:
         await store.spoil(bad, facts=NEWER)
         assert [each.id for each in await store.claim()] == [good]
         assert await store.claim() == []
-        await store.spoil(bad, facts='{"priority":50}')
+        await store.spoil(bad, facts='{"spec":{}}')
         (task,) = await store.claim()
         assert (task.id, task.lease, task.handed_back) == (bad, 1, 0)
         await store.settle([task])
@@ -321,7 +322,7 @@ def test_behind_limits_and_turns(run: Run, settings: QueueSettings) -> None:
             done += [task.id for task in tasks]
         assert done == good
         assert await store.claim(1) == []
-        await store.spoil(bad, facts='{"priority":50,"partition":"p","tenant":"t"}')
+        await store.spoil(bad, facts='{"spec":{"partition":"p","tenant":"t"}}')
         assert [task.id for task in await store.claim(1)] == [bad]
 
     run(test)
@@ -432,7 +433,7 @@ def test_more_than_are_remembered(run: Run, monkeypatch: pytest.MonkeyPatch, set
         waits = [(await claim_once(store)).next_due_in for _ in range(3)]
         assert all(wait is not None and unreadable.MOMENT <= wait <= 1000 * SECOND for wait in waits), waits
         monkeypatch.setattr(unreadable, "LOOK_AGAIN", 0.0)
-        store.rows.set("tasks", f"id <= '{bad[-1]}'", facts=store.rows.json('{"priority":90}'))
+        store.rows.set("tasks", f"id <= '{bad[-1]}'", facts=store.rows.json('{"spec":{"priority":90}}'))
         assert [task.id for task in await store.claim(40)] == bad
 
     run(test)
@@ -757,8 +758,12 @@ def test_the_clock_of_a_fair_queue(run: Run, clock: object) -> None:
         first, *_ = ahead = await store.engine.peek("default", 9, now=store.now)
         given = await store.claim(9)
         assert [task.id for task in given] == [task.id for task in ahead]
-        assert {tenant: sum(task.tenant == tenant for task in given) for tenant in "abc"} == {"a": 3, "b": 3, "c": 3}
-        assert first.tenant == "a"
+        assert {tenant: sum(task.spec.tenant == tenant for task in given) for tenant in "abc"} == {
+            "a": 3,
+            "b": 3,
+            "c": 3,
+        }
+        assert first.spec.tenant == "a"
         assert not any("clock of queue" in each for each in await store.problems()), "the next turn writes it"
         await store.do_everything()
 

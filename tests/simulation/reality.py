@@ -6,11 +6,12 @@ from heapq import heappop, heappush
 
 from dibs.core.ids import uuid7
 from dibs.core.settings import QueueSettings
-from dibs.core.task import Lease, NewTask, Outcome, Settlement
+from dibs.core.task import Lease, Outcome, Settlement
 from dibs.core.times import SECOND, Duration, Instant
 from dibs.engines.base import Engine
 from dibs.engines.values import ClaimRequest, EnqueueOutcome, Term
 from dibs.simulation.arrivals import Arrivals
+from dibs.testing.tasks import new_task
 
 __all__ = ["START", "arrivals_of", "work_off"]
 
@@ -83,7 +84,7 @@ class Crew:
 
     async def enqueue(self, task: int, now: Instant) -> None:
         arrivals = self.arrivals
-        new = NewTask(
+        new = new_task(
             id=self.ids[task],
             queue=QUEUE,
             name=arrivals.name[task],

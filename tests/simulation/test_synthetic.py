@@ -10,7 +10,7 @@ import pytest
 
 from dibs.core.settings import FALLBACK
 from dibs.core.states import State
-from dibs.core.task import TaskRecord
+from dibs.core.task import TaskRecord, TaskSpec, with_spec
 from dibs.core.times import HOUR, MINUTE, MS, SECOND
 from dibs.simulation.arrivals import recorded, squeezed
 from dibs.simulation.synthetic import Durations, Pattern, Plan, synthetic
@@ -78,7 +78,7 @@ def record(number: int, **facts: object) -> TaskRecord:
         "queue": "mail",
         "name": "send",
         "args": b"{}",
-        "priority": 50,
+        "spec": TaskSpec(),
         "state": State.COMPLETED,
         "options": FALLBACK,
         "created_at": 10 * number,
@@ -86,7 +86,8 @@ def record(number: int, **facts: object) -> TaskRecord:
         "started_at": 10 * number + 3,
         "finished_at": 10 * number + 5,
     }
-    return TaskRecord(**{**plain, **facts})  # type: ignore[arg-type]
+    said = {name: facts.pop(name) for name in TaskSpec.__struct_fields__ if name in facts}
+    return with_spec(TaskRecord(**{**plain, **facts}), **said)  # type: ignore[arg-type]
 
 
 def test_recorded_arrivals() -> None:

@@ -20,8 +20,9 @@ from worker_support import eventually
 
 from dibs.client.app import Dibs
 from dibs.core.states import State
-from dibs.core.task import NewTask, TaskRecord
+from dibs.core.task import TaskRecord
 from dibs.core.times import SECOND
+from dibs.testing.tasks import new_task
 from dibs.worker import ExitCode
 from servers.postgres import new_url, server_url
 
@@ -47,7 +48,7 @@ class Shop:
 
     def enqueue(self, name: str, order: int, step: str, stop: signal.Signals = signal.SIGKILL) -> str:
         hub = self.app.hub
-        new = NewTask(
+        new = new_task(
             id=hub.new_id(),
             queue="default",
             name=name,

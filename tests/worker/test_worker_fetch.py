@@ -13,7 +13,7 @@ from worker_support import PATIENCE, Switch, drain, eventually, record_of
 from dibs.client.app import Dibs
 from dibs.core.settings import FALLBACK
 from dibs.core.states import State
-from dibs.core.task import HistoryEvent, LeasedTask
+from dibs.core.task import HistoryEvent, LeasedTask, TaskSpec
 from dibs.core.times import SECOND
 from dibs.engines.values import ClaimRequest
 from dibs.errors import InvalidOption, StoreUnavailable
@@ -230,7 +230,7 @@ def leased(task_id: str, priority: int, ready_at: int = 0, queue: str = "default
         queue=queue,
         name="work",
         args=b"{}",
-        priority=priority,
+        spec=TaskSpec(priority=priority),
         rank=ready_at - 600 * SECOND * priority,
         scale=600 * SECOND,
         options=FALLBACK,
@@ -247,7 +247,7 @@ def test_the_buffer_gives_what_may_start_and_drops() -> None:
     first, second, third = run_of("a", 90, queue="y"), run_of("b", 10, queue="x"), run_of("c", 50, queue="y")
     buffer.add([first])
     buffer.add([second, third])
-    assert buffer.pop(lambda run: run.task.priority > 20) is first, "the queue before it may not"
+    assert buffer.pop(lambda run: run.task.spec.priority > 20) is first, "the queue before it may not"
     assert buffer.drop(third)
     assert not buffer.drop(third)
     assert list(buffer) == [second]

@@ -24,12 +24,13 @@ from worker_support import PATIENCE, drain, eventually
 from dibs.client.app import Dibs
 from dibs.core.ids import uuid7
 from dibs.core.settings import QueueSettings, change_settings
-from dibs.core.task import LeasedTask, NewTask
+from dibs.core.task import LeasedTask
 from dibs.core.times import HOUR, MINUTE, SECOND, Duration, Instant
 from dibs.engines.base import Engine
 from dibs.engines.memory import MemoryEngine
 from dibs.engines.values import ClaimRequest
 from dibs.testing.clock import ManualClock
+from dibs.testing.tasks import new_task
 from dibs.worker import Context, fetch
 from dibs.worker.buffer import Buffer
 from dibs.worker.run import Run
@@ -109,7 +110,7 @@ async def store(engine: Engine, backlog: Backlog, clock: ManualClock) -> list[st
         clock.move_to_instant(clock.now() + each.after)
         deadline = None if each.deadline_in is None else clock.now() + each.deadline_in
         ids.append(uuid7(clock.now() // 1000, 0, number))
-        new = NewTask(
+        new = new_task(
             id=ids[-1], queue=each.queue, name="work", priority=each.priority, deadline=deadline, tenant=each.tenant
         )
         await engine.enqueue([new], now=clock.now())
@@ -260,7 +261,7 @@ def test_who_arrives_is_only_overtaken_by_what_was_prefetched(
     engine, coming = app.hub.engine, deque(arrivals)
 
     async def arrive(priorities: list[int]) -> None:
-        news = [NewTask(id=app.hub.new_id(), queue="a", name="work", priority=each) for each in priorities]
+        news = [new_task(id=app.hub.new_id(), queue="a", name="work", priority=each) for each in priorities]
         if news:
             await engine.enqueue(news, now=clock.now())
         for new in news:

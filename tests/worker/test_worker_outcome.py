@@ -11,7 +11,7 @@ from msgspec import structs
 from dibs.core.codec import Codec, Signature
 from dibs.core.settings import FALLBACK
 from dibs.core.states import Reason
-from dibs.core.task import LeasedTask, Outcome
+from dibs.core.task import LeasedTask, Outcome, TaskSpec
 from dibs.core.times import MINUTE, SECOND
 from dibs.errors import Permanent, Retry
 from dibs.runtime.definition import ExecutorKind, TaskDefinition
@@ -39,7 +39,7 @@ TASK = LeasedTask(
     queue="default",
     name="work",
     args=b"{}",
-    priority=50,
+    spec=TaskSpec(),
     rank=-50,
     scale=1,
     options=FALLBACK,

@@ -27,9 +27,9 @@ class Promise(Struct, frozen=True, kw_only=True):
 
 
 def special_promises(app: Dibs, ended: Sequence[TaskRecord], ticks: ScheduleInfo) -> Iterator[Promise]:
-    yield results_handed_on([record for record in ended if record.workflow is not None])
-    yield one_at_a_time([record for record in ended if record.partition is not None])
-    yield fair_shares([record for record in ended if record.tenant])
+    yield results_handed_on([record for record in ended if record.spec.workflow is not None])
+    yield one_at_a_time([record for record in ended if record.spec.partition is not None])
+    yield fair_shares([record for record in ended if record.spec.tenant])
     yield one_task_per_fire(app, ticks)
 
 
@@ -50,7 +50,7 @@ def one_at_a_time(charges: Sequence[TaskRecord]) -> Promise:
     """No two runs for one customer overlap."""
     by_customer: dict[str, list[tuple[int, int]]] = {}
     for record in charges:
-        runs = by_customer.setdefault(record.partition or "", [])
+        runs = by_customer.setdefault(record.spec.partition or "", [])
         runs.append((record.started_at or 0, record.finished_at or 0))
     overlaps = sum(later[0] < earlier[1] for runs in by_customer.values() for earlier, later in pairwise(sorted(runs)))
     detail = f"{len(charges)} charges to {len(by_customer)} customers, {overlaps} overlapped"
@@ -60,7 +60,7 @@ def one_at_a_time(charges: Sequence[TaskRecord]) -> Promise:
 def fair_shares(imports: Sequence[TaskRecord]) -> Promise:
     """The tenant that came last with little had every other turn, more or less: a killed worker loses some."""
     starts = sorted(imports, key=lambda record: record.started_at or 0)
-    places = [place for place, record in enumerate(starts, 1) if record.tenant == SMALL]
+    places = [place for place, record in enumerate(starts, 1) if record.spec.tenant == SMALL]
     kept = bool(places) and median(places) <= 2 * len(places)
     told = ", ".join(str(place) for place in places)
     detail = (

@@ -132,7 +132,7 @@ def waits_of(ended: Sequence[TaskRecord]) -> dict[str, Wait]:
         values = sorted(
             (record.started_at - record.ready_at) / 1000
             for record in ended
-            if tier_of(record.priority) is tier and record.attempts + record.losses == 0
+            if tier_of(record.spec.priority) is tier and record.attempts + record.losses == 0
             if record.started_at is not None and record.ready_at is not None
         )
         if values:

@@ -16,7 +16,7 @@ from dibs.client.producer import enqueue_many
 from dibs.client.task import Call
 from dibs.core.graph import Edge, find_cycle, prerequisites_first
 from dibs.core.options import brief, shown
-from dibs.core.task import NewTask
+from dibs.core.task import NewTask, with_spec
 from dibs.engines.values import EnqueueAnswer
 from dibs.errors import DependencyCycle, InvalidOption
 from dibs.runtime.hub import Hub
@@ -114,7 +114,7 @@ def linked(new: NewTask, before: Iterable[Ends], workflow: str) -> NewTask:
         for end in ends:
             if end.id not in edges:
                 edges[end.id] = Edge(end.id)
-    return structs.replace(new, after=few_enough(edges), workflow=workflow)
+    return with_spec(structs.replace(new, after=few_enough(edges)), workflow=workflow)
 
 
 def in_order(tasks: Sequence[NewTask]) -> list[NewTask]:
@@ -132,7 +132,7 @@ def in_order(tasks: Sequence[NewTask]) -> list[NewTask]:
         raise DependencyCycle(f"these tasks would wait for each other for ever: {told}.", ids=ring)
     for new in tasks:
         for need in edges[new.id]:
-            if need in by_id and by_id[need].key is not None:
+            if need in by_id and by_id[need].spec.key is not None:
                 raise InvalidOption(
                     f"{new.name} can't wait for {by_id[need].name} in the same batch, as that has a key and may turn "
                     "out to be an earlier task. Enqueue that one first, and wait for its handle."

@@ -69,7 +69,7 @@ async def read_graph(engine: Engine, workflow_id: str, name: str) -> WorkflowGra
         for task_id, record in zip(chunk, await engine.get(chunk), strict=True):
             gone = GraphNode(id=task_id, name="", queue="", state=None)
             known = gone if record is None else node_of(record)
-            member = isinstance(record, TaskRecord) and record.workflow == workflow_id
+            member = isinstance(record, TaskRecord) and record.spec.workflow == workflow_id
             before[task_id] = structs.replace(known, outside=not member)
     return WorkflowGraph(id=workflow_id, name=name, nodes=[*before.values(), *nodes.values()], edges=edges)
 

@@ -27,6 +27,7 @@ from dibs.core.options import (
 )
 from dibs.core.priority import parse_priority
 from dibs.core.settings import Defaults, check_defaults
+from dibs.core.task import TaskSpec
 from dibs.core.times import DAY, Duration, Instant, duration, instant, seconds
 from dibs.errors import InvalidArguments, InvalidOption
 
@@ -65,6 +66,19 @@ class Options(Struct, frozen=True, kw_only=True):
     id: str | None = None
     block: float | None = None
     connection: Any = None
+
+    def spec(self, priority: int) -> TaskSpec:
+        """What is said of each task; `priority` is what it has unless another was given."""
+        return TaskSpec(
+            priority=priority if self.priority is None else self.priority,
+            deadline=self.deadline,
+            key=self.key,
+            metadata=self.metadata,
+            headers=self.headers or {},
+            partition=self.partition,
+            tenant=self.tenant,
+            expires_at=self.expires_at,
+        )
 
     @property
     def varies(self) -> bool:

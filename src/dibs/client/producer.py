@@ -143,7 +143,8 @@ def refusal(answer: EnqueueAnswer, new: NewTask) -> DibsError | None:
         return QueueDraining(f"queue {new.queue!r} is draining and takes no new tasks until it is resumed.")
     if outcome is EnqueueOutcome.CONFLICT:
         return IdempotencyConflict(
-            f"key {new.key!r} in queue {new.queue!r} already stands for task {answer.id}, which has other arguments.",
+            f"key {new.spec.key!r} in queue {new.queue!r} already stands for task {answer.id}, "
+            "which has other arguments.",
             task_id=answer.id,
         )
     if outcome is EnqueueOutcome.TAKEN:

@@ -159,7 +159,7 @@ class Queues:
 
     async def _full_limits(self, name: str) -> LimitStates:
         engine, now = self.hub.engine, self._now
-        kinds = {(task.name, task.partition): task.id for task in await engine.peek(name, NEXT, now=now)}
+        kinds = {(task.name, task.spec.partition): task.id for task in await engine.peek(name, NEXT, now=now)}
         found = [state for task_id in kinds.values() for state in await engine.limits(task_id, now=now)]
         return [*{(state.scope, state.whose): state for state in found if state.is_full}.values()]
 

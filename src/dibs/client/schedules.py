@@ -244,7 +244,7 @@ def schedule_info(record: ScheduleRecord, codec: Codec, now: Instant) -> Schedul
         words=describe(recurrence),
         task=task.name,
         queue=task.queue,
-        priority=task.priority,
+        priority=task.spec.priority,
         args=readable(task.args, codec),
         cron=recurrence.cron,
         every=None if recurrence.every is None else recurrence.every / SECOND,

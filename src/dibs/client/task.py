@@ -172,18 +172,17 @@ class Task(Generic[P, R]):
         context = Context.current_or_none()
         new = structs.replace(self._draft, id=options.id or hub.new_id(), args=payload)
         if context is not None:
-            headers = new.headers if options.headers is not None else dict(context.headers)
-            new = structs.replace(new, parent=context.id, headers=headers)
+            new = structs.replace(new, spec=context.pass_on(new.spec, options.headers))
         if options.varies or definition.per is not None or placed is not None:
-            new = structs.replace(
-                new,
+            spec = structs.replace(
+                new.spec,
                 deadline=self._moment(options.deadline, options.deadline_in),
                 expires_at=self._moment(options.expires_at, options.expires_in),
-                fingerprint="" if options.key is None else signature.fingerprint(said),
                 partition=self._partition(bound),
-                after=after,
                 takes=placed is not None,
             )
+            said_as = "" if options.key is None else signature.fingerprint(said)
+            new = structs.replace(new, spec=spec, fingerprint=said_as, after=after)
         if not (options.replace or after):
             return Call(self, new)
         check_new(new)
@@ -197,21 +196,14 @@ class Task(Generic[P, R]):
             id="",
             queue=options.queue or definition.queue,
             name=definition.name,
-            priority=definition.priority if options.priority is None else options.priority,
+            requires=definition.requires if options.requires is None else options.requires,
+            spec=options.spec(definition.priority),
             delay=options.delay,
             at=options.at,
-            deadline=options.deadline,
             options=options.options,
             app_options=hub.defaults,
-            key=options.key,
             window=options.window,
-            requires=definition.requires if options.requires is None else options.requires,
-            metadata=options.metadata,
-            headers=options.headers or {},
-            partition=options.partition,
-            tenant=options.tenant,
             client=hub.client,
-            expires_at=options.expires_at,
             after=options.after,
             replace=options.replace,
             debounce_limit=options.debounce_limit,
@@ -247,7 +239,7 @@ class Task(Generic[P, R]):
 
 def check_new(new: NewTask) -> None:
     """What can only be said when everything is known."""
-    if new.replace and new.key is None:
+    if new.replace and new.spec.key is None:
         raise InvalidOption("replace and debounce need a key: it says which task is meant.")
     if new.replace and new.after:
         raise InvalidOption("a task that replaces another (replace, debounce) can't wait for others, so it can't take.")

@@ -93,14 +93,11 @@ def as_template(hub: Hub, new: NewTask, options: Options) -> NewTask:
             f"the arguments of {new.name} take {len(new.args):,} bytes, and a schedule keeps at most "
             f"{hub.payloads.limit:,} with it. Store the data elsewhere and pass a reference to it."
         )
-    bare = structs.replace(
-        new,
-        id="",
-        parent=None,
-        client="",
-        fingerprint="",
-        headers=options.headers or {},
+    spec = structs.replace(
+        options.spec(new.spec.priority),
+        partition=new.spec.partition,
         deadline=options.deadline_in,
         expires_at=options.expires_in,
     )
+    bare = structs.replace(new, id="", client="", fingerprint="", spec=spec)
     return msgspec.json.decode(msgspec.json.encode(bare), type=NewTask)

@@ -70,11 +70,13 @@ async def explain_task(look: Look, record: TaskRecord) -> Why:
 
 def waiting_details(record: TaskRecord, now: Instant) -> tuple[str, ...]:
     lines = []
-    if record.inherited > record.priority:
-        lines.append(f"It has priority {record.inherited} instead of {record.priority}: a task that waits for it does.")
-    if record.expires_at is not None:
-        at = when(record.expires_at)
-        left = span(record.expires_at - now)
+    if record.inherited > record.spec.priority:
+        lines.append(
+            f"It has priority {record.inherited} instead of {record.spec.priority}: a task that waits for it does."
+        )
+    if record.spec.expires_at is not None:
+        at = when(record.spec.expires_at)
+        left = span(record.spec.expires_at - now)
         lines.append(f"It expires in {left}, at {at:%Y-%m-%d %H:%M:%S} UTC: unless started by then it is cancelled.")
     return tuple(lines)
 
@@ -196,7 +198,7 @@ async def running_under(look: Look, record: TaskRecord, state: LimitState) -> Se
     names = (record.name,) if state.scope is Scope.TASK else ()
     page = await look.engine.search(Query(states=(State.RUNNING,), queues=(record.queue,), names=names, limit=1000))
     wanted = state.whose if state.scope is Scope.PARTITION else None
-    return [each for each in page.records if wanted is None or each.partition == wanted]
+    return [each for each in page.records if wanted is None or each.spec.partition == wanted]
 
 
 async def explain_schedule(look: Look, schedule: ScheduleRecord) -> Why:

@@ -48,6 +48,7 @@ __all__ = [
 
 Change = tuple[TaskRecord, HistoryEntry | None]
 
+EDITABLE = ("priority", "deadline", "expires_at", "metadata")
 EDIT_NOTES = ("priority", "deadline", "expires_at", "due_at")
 
 
@@ -64,24 +65,14 @@ def admit(
         queue=new.queue,
         name=new.name,
         args=new.args,
-        priority=new.priority,
+        requires=new.requires,
+        spec=new.spec,
         state=after(None, move),
-        options=resolve(new.options, new.app_options, settings, new.priority),
+        options=resolve(new.options, new.app_options, settings, new.spec.priority),
         created_at=now,
         due_at=due_at if later else None,
         ready_at=None if blocked else ready_at,
-        deadline=new.deadline,
-        key=new.key,
-        requires=new.requires,
-        metadata=new.metadata,
-        headers=new.headers,
-        parent=new.parent,
-        partition=new.partition,
-        tenant=new.tenant,
-        expires_at=new.expires_at,
-        workflow=new.workflow,
         inherited=inherited,
-        takes=new.takes,
     )
     return reranked(record, settings, now)
 
@@ -138,20 +129,12 @@ def leased(record: TaskRecord, settings: QueueSettings) -> LeasedTask:
         queue=record.queue,
         name=record.name,
         args=record.args,
-        priority=record.priority,
+        spec=record.spec,
         rank=record.rank,
         scale=scale(settings, record.lane),
         options=record.options,
         attempts=record.attempts,
         losses=record.losses,
-        deadline=record.deadline,
-        metadata=record.metadata,
-        headers=record.headers,
-        parent=record.parent,
-        partition=record.partition,
-        tenant=record.tenant,
-        workflow=record.workflow,
-        takes=record.takes,
         fair=settings.fair,
     )
 
@@ -224,22 +207,16 @@ def buried(record: TaskRecord, reason: Reason, actor: str, now: Instant, note: s
 
 def edited(record: TaskRecord, edit: Edit, settings: QueueSettings, actor: str, now: Instant) -> Change:
     """A waiting task with other facts; the record itself is returned when nothing changes."""
-    facts: dict[str, object] = {}
-    if edit.priority is not None and edit.priority != record.priority:
-        facts["priority"] = edit.priority
-    if edit.deadline is not None and edit.deadline != record.deadline:
-        facts["deadline"] = edit.deadline
-    if edit.expires_at is not None and edit.expires_at != record.expires_at:
-        facts["expires_at"] = edit.expires_at
-    if edit.metadata is not None and edit.metadata != record.metadata:
-        facts["metadata"] = edit.metadata
-    if edit.due_at is not None:
-        facts |= reschedule(record, max(edit.due_at, now), now)
-    if not facts:
+    spec = {
+        name: value for name in EDITABLE if (value := getattr(edit, name)) not in (None, getattr(record.spec, name))
+    }
+    facts = {} if edit.due_at is None else reschedule(record, max(edit.due_at, now), now)
+    if not spec and not facts:
         return record, None
-    note = ", ".join(f"{name}={value}" for name, value in facts.items() if name in EDIT_NOTES)
-    changed = reranked(structs.replace(record, **facts), settings, now)
-    return changed, HistoryEntry(at=now, event=HistoryEvent.EDITED, actor=actor, note=note or "metadata")
+    note = ", ".join(f"{name}={value}" for name, value in {**spec, **facts}.items() if name in EDIT_NOTES)
+    changed = structs.replace(record, spec=structs.replace(record.spec, **spec), **facts)
+    entry = HistoryEntry(at=now, event=HistoryEvent.EDITED, actor=actor, note=note or "metadata")
+    return reranked(changed, settings, now), entry
 
 
 def reschedule(record: TaskRecord, due_at: Instant, now: Instant) -> dict[str, object]:
@@ -263,16 +240,8 @@ def replaced(record: TaskRecord, new: NewTask, settings: QueueSettings, now: Ins
     fresh = structs.replace(
         record,
         args=new.args,
-        takes=new.takes,
-        priority=new.priority,
-        options=resolve(new.options, new.app_options, settings, new.priority),
-        deadline=new.deadline,
-        expires_at=new.expires_at,
-        metadata=new.metadata,
-        headers=new.headers,
-        parent=new.parent,
-        partition=new.partition,
-        tenant=new.tenant,
+        spec=structs.replace(new.spec, key=record.spec.key, workflow=record.spec.workflow),
+        options=resolve(new.options, new.app_options, settings, new.spec.priority),
         attempts=0,
         losses=0,
         failure=None,
@@ -330,7 +299,7 @@ def reset_life(record: TaskRecord, now: Instant, reset: bool) -> TaskRecord:
         progress_message="",
         cancel_reason=None,
         inherited=0,
-        expires_at=record.expires_at if (record.expires_at or 0) > now else None,
+        spec=record.spec if (record.spec.expires_at or 0) > now else structs.replace(record.spec, expires_at=None),
         attempts=0 if reset else record.attempts,
         losses=0 if reset else record.losses,
     )
@@ -338,14 +307,14 @@ def reset_life(record: TaskRecord, now: Instant, reset: bool) -> TaskRecord:
 
 def reranked(record: TaskRecord, settings: QueueSettings, now: Instant) -> TaskRecord:
     """A waiting task with its rank computed anew. A blocked one has none yet."""
-    share = record.tenant if settings.fair else ""
+    share = record.spec.tenant if settings.fair else ""
     if record.ready_at is None:
         return structs.replace(record, share=share, lane=0, rank_offset=0, rerank_at=None)
     ranking = rank(
         settings,
         priority=record.urgency,
         attempts=record.attempts,
-        deadline=record.deadline,
+        deadline=record.spec.deadline,
         ready_at=record.ready_at,
         now=max(now, record.due_at or now),
     )

@@ -110,14 +110,13 @@ def task_of(record: ScheduleRecord, fire: Instant, task_id: str) -> NewTask:
     """The task of one fire. It knows its schedule and its nominal time by its headers."""
     task = record.task
     at = fire + jitter_of(record.recurrence, record.name, fire)
-    return structs.replace(
-        task,
-        id=task_id,
-        at=at,
-        deadline=None if task.deadline is None else at + task.deadline,
-        expires_at=None if task.expires_at is None else at + task.expires_at,
-        headers={**task.headers, "schedule": record.name, "fire-time": (when(fire) or EPOCH).isoformat()},
+    spec = structs.replace(
+        task.spec,
+        deadline=None if task.spec.deadline is None else at + task.spec.deadline,
+        expires_at=None if task.spec.expires_at is None else at + task.spec.expires_at,
+        headers={**task.spec.headers, "schedule": record.name, "fire-time": (when(fire) or EPOCH).isoformat()},
     )
+    return structs.replace(task, id=task_id, at=at, spec=spec)
 
 
 def fire_id(name: str, fire: Instant) -> str:

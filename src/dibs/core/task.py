@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Meta, Struct, structs
 
 from dibs.core.graph import Edge
 from dibs.core.settings import Defaults, QueueSettings, Resolved
@@ -21,13 +21,18 @@ __all__ = [
     "Kind",
     "Lease",
     "LeasedTask",
+    "Moment",
     "NewTask",
     "Outcome",
+    "Percent",
     "QueueRecord",
     "QueueState",
     "Settlement",
     "TaskRecord",
+    "TaskSpec",
     "WorkerState",
+    "is_like",
+    "with_spec",
 ]
 
 INLINE_LIMIT = 256 * 1024
@@ -36,6 +41,11 @@ INLINE_LIMIT = 256 * 1024
 HISTORY_LIMIT = 100
 MAX_LOSSES = 6
 """The loss that makes a task dead."""
+
+
+Percent = Annotated[int, Meta(ge=0, le=100)]
+Moment = Annotated[int, Meta(ge=-(2**62), le=2**62)]
+"""What a store can keep of an instant, checked where one is read."""
 
 
 class QueueState(StrEnum):
@@ -62,37 +72,46 @@ class Kind(Struct, frozen=True, order=True):
     requires: tuple[str, ...] = ()
 
 
+class TaskSpec(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What its producer said of a task, besides what to run and where. It is carried unchanged wherever the task goes.
+
+    `takes`: some arguments are filled in with the results of prerequisites.
+    """
+
+    priority: Percent = 50
+    deadline: Moment | None = None
+    key: str | None = None
+    metadata: dict[str, Any] = {}
+    headers: dict[str, str] = {}
+    parent: str | None = None
+    partition: str | None = None
+    tenant: str = ""
+    expires_at: Moment | None = None
+    workflow: str | None = None
+    takes: bool = False
+
+
 class NewTask(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A task as its producer hands it over. `args` is a JSON object: arguments by name.
 
     `replace`: a waiting task that holds the key gets this one's content instead, and is postponed by no more than
-    `debounce_limit` since it was enqueued. `takes`: some arguments are filled in with the results of prerequisites.
+    `debounce_limit` since it was enqueued.
     """
 
     id: str
     queue: str
     name: str
     args: bytes = b"{}"
-    priority: int = 50
+    requires: tuple[str, ...] = ()
+    spec: TaskSpec = TaskSpec()
     delay: Duration = 0
     at: Instant | None = None
-    deadline: Instant | None = None
     options: Defaults = Defaults()
     app_options: Defaults = Defaults()
-    key: str | None = None
     window: Duration = DAY
     fingerprint: str = ""
-    requires: tuple[str, ...] = ()
-    metadata: dict[str, Any] = {}
-    headers: dict[str, str] = {}
-    parent: str | None = None
-    partition: str | None = None
-    tenant: str = ""
     client: str = ""
-    expires_at: Instant | None = None
     after: tuple[Edge, ...] = ()
-    workflow: str | None = None
-    takes: bool = False
     replace: bool = False
     debounce_limit: Duration | None = None
 
@@ -148,7 +167,8 @@ class TaskRecord(Struct, kw_only=True, omit_defaults=True):
     queue: str
     name: str
     args: bytes
-    priority: int
+    requires: tuple[str, ...] = ()
+    spec: TaskSpec
     state: State
     options: Resolved
     created_at: Instant
@@ -156,7 +176,6 @@ class TaskRecord(Struct, kw_only=True, omit_defaults=True):
     ready_at: Instant | None = None
     started_at: Instant | None = None
     finished_at: Instant | None = None
-    deadline: Instant | None = None
     lane: int = 0
     rank_offset: Duration = 0
     rerank_at: Instant | None = None
@@ -174,25 +193,15 @@ class TaskRecord(Struct, kw_only=True, omit_defaults=True):
     note: str = ""
     result: bytes | None = None
     failure: Failure | None = None
-    key: str | None = None
-    requires: tuple[str, ...] = ()
-    metadata: dict[str, Any] = {}
-    headers: dict[str, str] = {}
-    parent: str | None = None
-    partition: str | None = None
-    tenant: str = ""
     share: str = ""
     """The tenant by whose turn it is served; the same for all tasks of a queue that is not fair."""
-    expires_at: Instant | None = None
-    workflow: str | None = None
     inherited: int = 0
     """The highest priority among the tasks that wait for it."""
-    takes: bool = False
 
     @property
     def urgency(self) -> int:
         """The priority that it is ranked by."""
-        return max(self.priority, self.inherited)
+        return max(self.spec.priority, self.inherited)
 
     @property
     def rank(self) -> int:
@@ -215,21 +224,13 @@ class LeasedTask(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True
     queue: str
     name: str
     args: bytes
-    priority: int
+    spec: TaskSpec
     rank: int
     scale: Duration
     """Microseconds per point of priority: with `rank` its effective priority at any instant."""
     options: Resolved
     attempts: int = 0
     losses: int = 0
-    deadline: Instant | None = None
-    metadata: dict[str, Any] = {}
-    headers: dict[str, str] = {}
-    parent: str | None = None
-    partition: str | None = None
-    tenant: str = ""
-    workflow: str | None = None
-    takes: bool = False
     fair: bool = False
     """Its queue has fair shares: turns decided when it was claimed, not its rank alone."""
 
@@ -291,3 +292,23 @@ class Edit(Struct, frozen=True, kw_only=True, omit_defaults=True):
     deadline: Instant | None = None
     expires_at: Instant | None = None
     metadata: dict[str, Any] | None = None
+
+
+Specified = TypeVar("Specified", NewTask, TaskRecord)
+
+
+def with_spec(task: Specified, **changes: object) -> Specified:
+    """The same task, of which something else was said."""
+    return structs.replace(task, spec=structs.replace(task.spec, **changes))
+
+
+def is_like(new: NewTask, other: NewTask) -> bool:
+    """Whether two new tasks differ in nothing but id and arguments, as far as what is stored of them goes."""
+    return is_same_spec(new.spec, other.spec) and (
+        new.name, new.queue, new.requires, new.delay, new.at, new.options, new.app_options
+    ) == (other.name, other.queue, other.requires, other.delay, other.at, other.options, other.app_options)  # fmt: skip
+
+
+def is_same_spec(one: TaskSpec, other: TaskSpec) -> bool:
+    """Whether two specs are the same as JSON too, where True is not 1."""
+    return one is other or (one == other and (one.metadata is other.metadata or not one.metadata))

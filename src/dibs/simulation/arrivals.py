@@ -69,7 +69,7 @@ def recorded(records: Iterable[TaskRecord]) -> Recording:
         waits.append(started - ready)
         retried += record.attempts + record.losses > 0
         times = (record.id, min(record.created_at, ready), ready, record.urgency, finished - started)
-        rows.append((*times, record.tenant, record.name, record.partition, record.deadline))
+        rows.append((*times, record.spec.tenant, record.name, record.spec.partition, record.spec.deadline))
     rows.sort(key=itemgetter(0))
     columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(9)]
     arrivals = Arrivals(**dict(zip(Arrivals.__struct_fields__, columns[1:], strict=True)))

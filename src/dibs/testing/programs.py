@@ -17,6 +17,7 @@ from dibs.core.states import State
 from dibs.core.task import Failure, NewTask, Outcome, QueueState
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND, Duration
 from dibs.engines.values import Floor, Query
+from dibs.testing.tasks import new_task
 
 QUEUES = ("plain", "capped", "tiers", "strict", "narrow", "lots", "shared")
 SETTINGS: dict[str, dict[str, object]] = {
@@ -103,8 +104,8 @@ RHYTHMS = (
 )
 SCHEDULED = (
     NewTask(id="", queue="plain", name="mail"),
-    NewTask(id="", queue="strict", name="index", priority=80, tenant="a"),
-    NewTask(id="", queue="shared", name="render", tenant="b", partition="p"),
+    new_task("", "strict", "index", priority=80, tenant="a"),
+    new_task("", "shared", "render", tenant="b", partition="p"),
 )
 
 spans = st.sampled_from(SPANS)
@@ -159,7 +160,7 @@ def draft(
     needs: tuple[tuple[int, Rule], ...],
 ) -> Draft:
     facts: Facts = {**content, **key, **owner}
-    task = NewTask(id="", queue=queue, name=kind[0], requires=kind[1], priority=priority, delay=delay, **facts)  # type: ignore[arg-type]
+    task = new_task("", queue, kind[0], requires=kind[1], priority=priority, delay=delay, **facts)
     return Draft(task, deadline_in, expires_in, () if task.replace else needs)
 
 

@@ -9,9 +9,11 @@ from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, Protocol
 
+from msgspec import structs
+
 from dibs.core.options import NOTE_LIMIT, check_fraction, shown, storable
 from dibs.core.settings import check_span
-from dibs.core.task import LeasedTask, Settlement
+from dibs.core.task import LeasedTask, Settlement, TaskSpec
 from dibs.core.times import SECOND, when
 from dibs.errors import LeaseLost, TaskCancelled, UsageError
 from dibs.runtime.hub import Hub
@@ -101,38 +103,43 @@ class Context:
 
     @property
     def priority(self) -> int:
-        return self._task.priority
+        return self._task.spec.priority
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        return self._task.metadata
+        return self._task.spec.metadata
 
     @property
     def headers(self) -> Mapping[str, str]:
-        return self._task.headers
+        return self._task.spec.headers
+
+    def pass_on(self, spec: TaskSpec, headers: Mapping[str, str] | None) -> TaskSpec:
+        """The spec of a task that this run enqueues: it names this task, and carries its headers or else its own."""
+        carried = spec.headers if headers is not None else dict(self.headers)
+        return structs.replace(spec, parent=self.id, headers=carried)
 
     @property
     def parent(self) -> str | None:
         """The task that enqueued this one."""
-        return self._task.parent
+        return self._task.spec.parent
 
     @property
     def workflow(self) -> str | None:
         """The workflow that it belongs to."""
-        return self._task.workflow
+        return self._task.spec.workflow
 
     @property
     def tenant(self) -> str:
-        return self._task.tenant
+        return self._task.spec.tenant
 
     @property
     def partition(self) -> str | None:
-        return self._task.partition
+        return self._task.spec.partition
 
     @property
     def deadline(self) -> datetime | None:
         """When the task should be done, as its producer said."""
-        return when(self._task.deadline)
+        return when(self._task.spec.deadline)
 
     @property
     def time_left(self) -> float | None:

@@ -31,7 +31,7 @@ class MinuteRecorder:
         """Count one settled run that took `ran` from claim to settle."""
         if outcome is Outcome.RELEASED or outcome is Outcome.SNOOZED:
             return
-        tier = tier_of(task.priority)
+        tier = tier_of(task.spec.priority)
         key = (now // MINUTE, task.queue, tier)
         with self._lock:
             minute = self._minutes.get(key)

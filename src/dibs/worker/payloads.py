@@ -25,7 +25,7 @@ async def arguments(hub: Hub, task: LeasedTask) -> bytes:
     json = task.args
     if json.startswith(ENVELOPE):
         json = hub.codec.unwrap(await hub.payloads.afetched(json))
-    return await with_results(hub, task, json) if task.takes else json
+    return await with_results(hub, task, json) if task.spec.takes else json
 
 
 async def keep_result(hub: Hub, task: LeasedTask, settlement: Settlement) -> Settlement:

@@ -99,8 +99,8 @@ def purge_all(records: Ledger, ids: Sequence[str]) -> tuple[list[Changed], list[
     for task_id in ids:
         record = records.get(task_id)
         answers.append(purge_one(records, task_id))
-        if record is not None and record.key is not None and answers[-1] is Changed.DONE:
-            holders.append((record.queue, record.key, task_id))
+        if record is not None and record.spec.key is not None and answers[-1] is Changed.DONE:
+            holders.append((record.queue, record.spec.key, task_id))
     return answers, holders
 
 

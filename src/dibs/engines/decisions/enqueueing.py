@@ -83,7 +83,7 @@ class Known:
     # What the engine has to ask for.
 
     def wanted_keys(self) -> set[tuple[str, str]]:
-        return {(new.queue, new.key) for new in self.tasks if new.key is not None}
+        return {(new.queue, new.spec.key) for new in self.tasks if new.spec.key is not None}
 
     def bounded(self) -> list[str]:
         """Queues that may be full."""
@@ -109,10 +109,10 @@ class Known:
         self.spent[new.queue, new.client] += 1
         if state is State.PENDING and new.queue in self.depths:
             self.depths[new.queue] += 1
-        if new.key is not None:
+        if new.spec.key is not None:
             record = admit(new, self.settings(new.queue), self.now, blocked=state is State.BLOCKED)
             record.state = state
-            self.staged_keys[new.queue, new.key] = record, new.fingerprint
+            self.staged_keys[new.queue, new.spec.key] = record, new.fingerprint
 
     def admit(self, new: NewTask, heirs: Mapping[str, int]) -> TaskRecord:
         """The record of a staged task; one that ends at once is blocked first."""
@@ -137,7 +137,7 @@ class Known:
         edges = {new.id: [edge.id for edge in new.after] for new in staged.values() if states[new.id] is State.BLOCKED}
         if not edges:
             return {}
-        priorities = {new.id: new.priority for new in staged.values() if states[new.id] not in ENDED}
+        priorities = {new.id: new.spec.priority for new in staged.values() if states[new.id] not in ENDED}
         return inherited_within(list(priorities), edges, priorities)
 
     def edges(self, tasks: Iterable[NewTask], urgencies: Mapping[str, int]) -> list[tuple[object, ...]]:
@@ -164,9 +164,9 @@ class Known:
         """Whom keys will stand for."""
         holders = [(new, new.id) for new in self.staged.values()] + self.replacements
         return {
-            (new.queue, new.key): HeldKey(task_id, new.fingerprint, self.now + new.window)
+            (new.queue, new.spec.key): HeldKey(task_id, new.fingerprint, self.now + new.window)
             for new, task_id in holders
-            if new.key is not None
+            if new.spec.key is not None
         }
 
     def spent_buckets(self) -> list[tuple[str, Scope, str, int, Instant, None]]:
@@ -198,7 +198,7 @@ def decide(known: Known, new: NewTask) -> EnqueueAnswer:
     for edge in new.after:
         if edge.id not in known.states:
             return EnqueueAnswer(EnqueueOutcome.UNKNOWN, edge.id)
-    if new.key is not None and (held := held_key(known, new)) is not None:
+    if new.spec.key is not None and (held := held_key(known, new)) is not None:
         return held
     state = first_state(known, new)
     queue = known.queues.get(new.queue)
@@ -254,12 +254,12 @@ def known_id(known: Known, new: NewTask) -> EnqueueAnswer | None:
 
 def held_key(known: Known, new: NewTask) -> EnqueueAnswer | None:
     """The answer if the key is taken, by a stored task or by an earlier item."""
-    assert new.key is not None
+    assert new.spec.key is not None
     record: TaskRecord | None
-    if (new.queue, new.key) in known.staged_keys:
-        record, fingerprint = known.staged_keys[new.queue, new.key]
+    if (new.queue, new.spec.key) in known.staged_keys:
+        record, fingerprint = known.staged_keys[new.queue, new.spec.key]
         task_id = record.id
-    elif (held := known.keys.get((new.queue, new.key))) is not None:
+    elif (held := known.keys.get((new.queue, new.spec.key))) is not None:
         if (holder := known.unreadable.get(held.task)) is not None and holder.state in UNFINISHED:
             return EnqueueAnswer(EnqueueOutcome.CONFLICT, holder.id, holder.state)
         record, fingerprint, task_id = known.records.get(held.task), held.fingerprint, held.task
@@ -280,7 +280,7 @@ def replacing(known: Known, record: TaskRecord, new: NewTask) -> EnqueueAnswer |
     if record.name != new.name:
         return EnqueueAnswer(EnqueueOutcome.CONFLICT, record.id, record.state)
     after, _ = replaced(record, new, known.settings(record.queue), known.now)
-    known.staged_keys[new.queue, new.key or ""] = after, new.fingerprint
+    known.staged_keys[new.queue, new.spec.key or ""] = after, new.fingerprint
     known.states[record.id] = after.state
     known.replacements.append((new, record.id))
     if record.queue in known.depths:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 import msgspec
 from msgspec import Meta, Struct
 
-from dibs.core.settings import FALLBACK, Resolved
+from dibs.core.priority import scale
+from dibs.core.settings import FALLBACK, QueueSettings, Resolved
 from dibs.core.states import Reason, State
-from dibs.core.task import Failure, NewTask, TaskRecord
+from dibs.core.task import Failure, LeasedTask, Moment, NewTask, Percent, TaskRecord, TaskSpec
 from dibs.core.times import Instant, day_of
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "ended_columns",
     "facts_for",
     "facts_of",
+    "leased_task",
     "partition_key",
     "record_from",
     "task_columns",
@@ -42,8 +44,6 @@ class Track(Protocol):
 
 
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-Percent = Annotated[int, Meta(ge=0, le=100)]
-Moment = Annotated[int, Meta(ge=-(2**62), le=2**62)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 
 
@@ -53,10 +53,9 @@ class Facts(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
     A field that this version does not know is not dropped: the task is left to one that does.
     """
 
-    priority: Percent
+    spec: TaskSpec
     created_at: Moment = 0
     options: Resolved | None = None
-    deadline: Moment | None = None
     attempts: Count = 0
     losses: Count = 0
     settled_lease: Count = 0
@@ -64,16 +63,7 @@ class Facts(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
     reason: Reason | None = None
     note: str = ""
     failure: Failure | None = None
-    key: str | None = None
-    metadata: dict[str, Any] = {}
-    headers: dict[str, str] = {}
-    parent: str | None = None
-    partition: str | None = None
-    tenant: str = ""
-    expires_at: Moment | None = None
-    workflow: str | None = None
     inherited: Percent = 0
-    takes: bool = False
     not_before: Moment | None = None
     """When a blocked task is due, once nothing else keeps it."""
 
@@ -85,10 +75,9 @@ decode_progress = msgspec.json.Decoder(tuple[Fraction, str]).decode
 def facts_of(record: TaskRecord, created_at: Instant = 0) -> Facts:
     """The part of a record that is kept as JSON."""
     return Facts(
-        priority=record.priority,
+        spec=record.spec,
         created_at=created_at,
         options=None if record.options is FALLBACK else record.options,
-        deadline=record.deadline,
         attempts=record.attempts,
         losses=record.losses,
         settled_lease=record.settled_lease,
@@ -96,37 +85,14 @@ def facts_of(record: TaskRecord, created_at: Instant = 0) -> Facts:
         reason=record.reason,
         note=record.note,
         failure=record.failure,
-        key=record.key,
-        metadata=record.metadata,
-        headers=record.headers,
-        parent=record.parent,
-        partition=record.partition,
-        tenant=record.tenant,
-        expires_at=record.expires_at,
-        workflow=record.workflow,
         inherited=record.inherited,
-        takes=record.takes,
         not_before=record.due_at if record.state is State.BLOCKED else None,
     )
 
 
 def facts_for(new: NewTask, options: Resolved, created_at: Instant = 0) -> Facts:
     """`facts_of` a new task that waits for no other, without a record in between."""
-    return Facts(
-        priority=new.priority,
-        created_at=created_at,
-        options=None if options is FALLBACK else options,
-        deadline=new.deadline,
-        key=new.key,
-        metadata=new.metadata,
-        headers=new.headers,
-        parent=new.parent,
-        partition=new.partition,
-        tenant=new.tenant,
-        expires_at=new.expires_at,
-        workflow=new.workflow,
-        takes=new.takes,
-    )
+    return Facts(spec=new.spec, created_at=created_at, options=None if options is FALLBACK else options)
 
 
 class Columns(Struct, array_like=True, frozen=True):
@@ -176,7 +142,8 @@ def record_from(
         queue=track.queue,
         name=track.name,
         args=args,
-        priority=facts.priority,
+        requires=track.requires,
+        spec=facts.spec,
         state=row.state,
         options=facts.options or FALLBACK,
         created_at=created_at,
@@ -184,7 +151,6 @@ def record_from(
         ready_at=row.ready_at,
         started_at=row.started_at,
         finished_at=finished_at,
-        deadline=facts.deadline,
         lane=track.lane,
         rank_offset=row.rank - (row.ready_at or 0),
         rerank_at=row.rerank_at,
@@ -202,18 +168,41 @@ def record_from(
         note=facts.note,
         result=result,
         failure=None if completed else facts.failure,
-        key=facts.key,
-        requires=track.requires,
-        metadata=facts.metadata,
-        headers=facts.headers,
-        parent=facts.parent,
-        partition=facts.partition,
-        tenant=facts.tenant,
-        share=facts.tenant if track.fair else "",
-        expires_at=facts.expires_at,
-        workflow=facts.workflow,
+        share=facts.spec.tenant if track.fair else "",
         inherited=facts.inherited,
-        takes=facts.takes,
+    )
+
+
+def leased_task(
+    facts: Facts,
+    track: Track,
+    settings: QueueSettings,
+    *,
+    id: str,
+    lease: int,
+    expires_at: Instant,
+    ready_at: Instant,
+    rank: int,
+    args: bytes,
+    now: Instant,
+) -> LeasedTask:
+    """`moves.leased`, straight from the columns of a row, its facts and its track."""
+    return LeasedTask(
+        id=id,
+        lease=lease,
+        lease_expires_at=expires_at,
+        claimed_at=now,
+        ready_at=ready_at,
+        queue=track.queue,
+        name=track.name,
+        args=args,
+        spec=facts.spec,
+        rank=rank,
+        scale=scale(settings, track.lane),
+        options=facts.options or FALLBACK,
+        attempts=facts.attempts,
+        losses=facts.losses,
+        fair=settings.fair,
     )
 
 
@@ -241,9 +230,9 @@ def task_columns(record: TaskRecord, track: int, gate: int) -> tuple[object, ...
         record.cancel_reason is not None,
         record.share,
         gate,
-        None if record.partition is None else partition_key(record.queue, record.partition),
-        record.expires_at,
-        record.workflow,
+        None if record.spec.partition is None else partition_key(record.queue, record.spec.partition),
+        record.spec.expires_at,
+        record.spec.workflow,
     )
 
 

@@ -26,12 +26,12 @@ def matches(query: Query, record: TaskRecord | UnreadableTask) -> bool:
     if isinstance(record, UnreadableTask):
         return may_be_meant(query, record)
     return (
-        query.priority_min <= record.priority <= query.priority_max
+        query.priority_min <= record.spec.priority <= query.priority_max
         and (query.created_after is None or record.created_at >= query.created_after)
         and (query.created_before is None or record.created_at < query.created_before)
-        and (query.key is None or record.key == query.key)
-        and (query.workflow is None or record.workflow == query.workflow)
-        and (query.tenant is None or record.tenant == query.tenant)
+        and (query.key is None or record.spec.key == query.key)
+        and (query.workflow is None or record.spec.workflow == query.workflow)
+        and (query.tenant is None or record.spec.tenant == query.tenant)
         and has_metadata(record, query.metadata)
         and (not query.text or query.text.lower() in searched_text(record).lower())
     )
@@ -50,7 +50,7 @@ def may_be_meant(query: Query, task: UnreadableTask) -> bool:
 
 
 def has_metadata(record: TaskRecord, wanted: dict[str, Any]) -> bool:
-    return all(name in record.metadata and record.metadata[name] == value for name, value in wanted.items())
+    return all(name in record.spec.metadata and record.spec.metadata[name] == value for name, value in wanted.items())
 
 
 def searched_text(record: TaskRecord) -> str:

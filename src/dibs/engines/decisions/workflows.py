@@ -81,7 +81,7 @@ class Replay:
         record = self.records.get(edge.prerequisite)
         if record is None:
             return Verdict.GO
-        if record.workflow == dependent.workflow and is_replayable(record):
+        if record.spec.workflow == dependent.spec.workflow and is_replayable(record):
             return Verdict.WAIT
         return judge(edge.rule, record.state)
 

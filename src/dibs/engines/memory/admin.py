@@ -128,9 +128,9 @@ def purge(store: Store, ids: Sequence[str], actor: str, now: Instant) -> list[Ch
 
 def free_key(store: Store, record: TaskRecord) -> None:
     """A purged task no longer stands for its key. (A pruned one does, until the key's window has passed.)"""
-    held = store.keys.get((record.queue, record.key or ""))
-    if record.key is not None and held is not None and held.task_id == record.id:
-        del store.keys[record.queue, record.key]
+    held = store.keys.get((record.queue, record.spec.key or ""))
+    if record.spec.key is not None and held is not None and held.task_id == record.id:
+        del store.keys[record.queue, record.spec.key]
 
 
 def remember_many(store: Store, actor: str, act: str, ids: list[str], detail: str, now: Instant) -> None:

@@ -78,7 +78,7 @@ def decide(store: Store, new: NewTask, staged: Staged, now: Instant) -> EnqueueA
     for edge in new.after:
         if edge.id not in staged.tasks and edge.id not in store.tasks:
             return EnqueueAnswer(EnqueueOutcome.UNKNOWN, edge.id)
-    if new.key is not None and (held := held_key(store, new, staged, now)) is not None:
+    if new.spec.key is not None and (held := held_key(store, new, staged, now)) is not None:
         return held
     queue, settings = store.queues.get(new.queue), store.settings(new.queue)
     if queue is not None and queue.state is QueueState.DRAINING:
@@ -92,8 +92,8 @@ def decide(store: Store, new: NewTask, staged: Staged, now: Instant) -> EnqueueA
     staged.tasks[new.id] = new
     staged.states[new.id] = state
     staged.spent[new.queue, new.client] += 1
-    if new.key is not None:
-        staged.keys[new.queue, new.key] = structs.replace(admit(new, settings, now), state=state), new.fingerprint
+    if new.spec.key is not None:
+        staged.keys[new.queue, new.spec.key] = structs.replace(admit(new, settings, now), state=state), new.fingerprint
     if state is State.PENDING:
         staged.pending[new.queue] += 1
     return EnqueueAnswer(EnqueueOutcome.ENQUEUED, new.id, state)
@@ -152,7 +152,7 @@ def known_id(store: Store, new: NewTask, staged: Staged) -> EnqueueAnswer | None
 
 def held_key(store: Store, new: NewTask, staged: Staged, now: Instant) -> EnqueueAnswer | None:
     """The answer if the key is taken, by a stored task or by an earlier item."""
-    key = (new.queue, new.key or "")
+    key = (new.queue, new.spec.key or "")
     record: TaskRecord | None
     if key in staged.keys:
         record, fingerprint = staged.keys[key]
@@ -176,7 +176,7 @@ def replacing(store: Store, record: TaskRecord, new: NewTask, staged: Staged, no
     if record.name != new.name:
         return EnqueueAnswer(EnqueueOutcome.CONFLICT, record.id, record.state)
     after, _ = replaced(record, new, store.settings(record.queue), now)
-    staged.keys[new.queue, new.key or ""] = after, new.fingerprint
+    staged.keys[new.queue, new.spec.key or ""] = after, new.fingerprint
     staged.states[record.id] = after.state
     staged.pending[record.queue] += (after.state is State.PENDING) - (record.state is State.PENDING)
     return EnqueueAnswer(EnqueueOutcome.REPLACED, record.id, after.state)
@@ -188,7 +188,7 @@ def heirs_of(staged: Staged) -> dict[str, int]:
     if not waiting:
         return {}
     edges = {new.id: [edge.id for edge in new.after] for new in waiting}
-    unended = {key: new.priority for key, new in staged.tasks.items() if staged.states[key] not in ENDED}
+    unended = {key: new.spec.priority for key, new in staged.tasks.items() if staged.states[key] not in ENDED}
     return inherited_within(list(unended), edges, unended)
 
 
@@ -208,8 +208,8 @@ def store_new(store: Store, new: NewTask, state: State | None, inherited: int, n
     elif verdict is Verdict.BURY:
         store.put(*buried(record, Reason.DEPENDENCY, "", now, note))
     store.counters[new.queue][Counter.ENQUEUED] += 1
-    if new.workflow in store.workflows:
-        store.workflows[new.workflow or ""].members.append(new.id)
+    if new.spec.workflow in store.workflows:
+        store.workflows[new.spec.workflow or ""].members.append(new.id)
     hold_key(store, new, new.id, now)
     store.topics.add(ended_topic(new.queue) if state in ENDED else work_topic(new.queue))
 
@@ -224,5 +224,5 @@ def replace(store: Store, new: NewTask, task_id: str, now: Instant) -> None:
 
 
 def hold_key(store: Store, new: NewTask, task_id: str, now: Instant) -> None:
-    if new.key is not None:
-        store.keys[new.queue, new.key] = HeldKey(task_id, new.fingerprint, now + new.window)
+    if new.spec.key is not None:
+        store.keys[new.queue, new.spec.key] = HeldKey(task_id, new.fingerprint, now + new.window)

@@ -131,7 +131,7 @@ def each_member(store: Store, follow_up: FollowUp, most: int, act: Callable[[Tas
     members = store.workflows[follow_up.id].members
     upto = min(follow_up.at + most, len(members))
     for task_id in members[follow_up.at : upto]:
-        if task_id in store.tasks and store.tasks[task_id].workflow == follow_up.id:
+        if task_id in store.tasks and store.tasks[task_id].spec.workflow == follow_up.id:
             act(store.tasks[task_id])
     taken, follow_up.at = upto - follow_up.at, upto
     return max(1, taken), upto == len(members)
@@ -168,7 +168,7 @@ def judge_again(store: Store, dependent: TaskRecord, need: Need) -> Verdict:
     record = store.tasks.get(need.id)
     if record is None:
         return Verdict.GO
-    if record.workflow == dependent.workflow and is_replayable(record):
+    if record.spec.workflow == dependent.spec.workflow and is_replayable(record):
         return Verdict.WAIT
     return judge(need.rule, record.state)
 

@@ -55,8 +55,8 @@ class Headrooms:
 
     def allows(self, record: TaskRecord) -> bool:
         """Whether a task's name and partition have room. A partition that has none is shut."""
-        if record.partition is not None and self.is_full(record.queue, Scope.PARTITION, record.partition):
-            self.shut(self.store.queues[record.queue], record.partition)
+        if record.spec.partition is not None and self.is_full(record.queue, Scope.PARTITION, record.spec.partition):
+            self.shut(self.store.queues[record.queue], record.spec.partition)
             return False
         return not self.is_full(record.queue, Scope.TASK, record.name)
 
@@ -83,8 +83,8 @@ class Headrooms:
 def whose_of(record: TaskRecord) -> list[Whose]:
     """The limits that a task can stand under."""
     found = [(record.queue, Scope.QUEUE, ""), (record.queue, Scope.TASK, record.name)]
-    if record.partition is not None:
-        found.append((record.queue, Scope.PARTITION, record.partition))
+    if record.spec.partition is not None:
+        found.append((record.queue, Scope.PARTITION, record.spec.partition))
     return found
 
 

@@ -46,18 +46,18 @@ class PendingIndex:
         """A task has become pending, or is so with another rank."""
         place = (record.share, record.lane, record.kind)
         entry = (record.rank, record.id)
-        if partitioned and record.partition is not None:
-            lot = self.lots.setdefault(record.partition, {}).setdefault(place, [])
+        if partitioned and record.spec.partition is not None:
+            lot = self.lots.setdefault(record.spec.partition, {}).setdefault(place, [])
             heappush(lot, entry)
-            if record.partition in self.shut or self.head(record.partition, place) != entry:
+            if record.spec.partition in self.shut or self.head(record.spec.partition, place) != entry:
                 return
         self.push(place, entry)
 
     def leave(self, record: TaskRecord) -> None:
         """A task is no longer pending, or not with this rank: the next best of its partition comes forward."""
         place = (record.share, record.lane, record.kind)
-        if record.partition in self.lots and record.partition not in self.shut:
-            following = self.head(record.partition or "", place)
+        if record.spec.partition in self.lots and record.spec.partition not in self.shut:
+            following = self.head(record.spec.partition or "", place)
             if following is not None:
                 self.push(place, following)
 
@@ -77,7 +77,7 @@ class PendingIndex:
     def head(self, partition: str, place: Place) -> Entry | None:
         """The best task of a partition in one place."""
         lot = self.lots.get(partition, {}).get(place, [])
-        while lot and not (self.describes(lot[0], place) and self.tasks[lot[0][1]].partition == partition):
+        while lot and not (self.describes(lot[0], place) and self.tasks[lot[0][1]].spec.partition == partition):
             heappop(lot)
         return lot[0] if lot else None
 
@@ -92,7 +92,7 @@ class PendingIndex:
         """Whether a task may be given out by this entry: it stands there, and is the best of its partition."""
         if not self.describes(entry, place):
             return False
-        partition = self.tasks[entry[1]].partition
+        partition = self.tasks[entry[1]].spec.partition
         if partition is None or partition not in self.lots:
             return True
         return partition not in self.shut and self.head(partition, place) == entry
@@ -129,7 +129,7 @@ class PendingIndex:
                 seen[entry] = None
                 record = self.tasks[entry[1]]
                 yield record
-                if record.partition in self.lots and (following := self.head(record.partition or "", place)):
+                if record.spec.partition in self.lots and (following := self.head(record.spec.partition or "", place)):
                     heappush(heap, following)
         finally:
             for entry in seen:

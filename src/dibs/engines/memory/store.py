@@ -13,13 +13,13 @@ from copy import deepcopy
 from heapq import heappop, heappush
 from uuid import uuid4
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from dibs.core.limits import Bucket, Scope
 from dibs.core.schedules import ScheduleRecord
 from dibs.core.settings import QueueSettings
 from dibs.core.states import WAITING, State
-from dibs.core.task import HISTORY_LIMIT, HistoryEntry, QueueRecord, QueueState, TaskRecord
+from dibs.core.task import HISTORY_LIMIT, HistoryEntry, QueueRecord, QueueState, TaskRecord, with_spec
 from dibs.core.times import Instant
 from dibs.engines.memory.edges import Edges
 from dibs.engines.memory.pending_index import Entry, PendingIndex
@@ -43,8 +43,8 @@ class Queue(Struct):
 
 def detached(record: TaskRecord) -> TaskRecord:
     """A copy that shares nothing with the original that could be changed."""
-    metadata = deepcopy(record.metadata) if record.metadata else {}
-    return structs.replace(record, metadata=metadata, headers=dict(record.headers))
+    metadata = deepcopy(record.spec.metadata) if record.spec.metadata else {}
+    return with_spec(record, metadata=metadata, headers=dict(record.spec.headers))
 
 
 class HeldKey(Struct, frozen=True):
@@ -124,8 +124,8 @@ class Store:
             heappush(self.due, (record.due_at, record.id))
         if record.rerank_at is not None and record.state is not State.RUNNING:
             heappush(self.reranks, (record.rerank_at, record.id))
-        if record.expires_at is not None and record.state in WAITING:
-            heappush(self.expiries, (record.expires_at, record.id))
+        if record.spec.expires_at is not None and record.state in WAITING:
+            heappush(self.expiries, (record.spec.expires_at, record.id))
         if entry is not None:
             self.histories[record.id].append(entry)
         self.edges.moved(old, record)
@@ -147,15 +147,15 @@ class Store:
             return
         self.load[state, queue, Scope.QUEUE, ""] += by
         self.load[state, queue, Scope.TASK, record.name] += by
-        if record.partition is not None:
-            self.load[state, queue, Scope.PARTITION, record.partition] += by
+        if record.spec.partition is not None:
+            self.load[state, queue, Scope.PARTITION, record.spec.partition] += by
         pending_index = self.queues[queue].pending_index if queue in self.queues else None
         if pending_index is not None and state is State.PENDING:
             pending_index.count(record, by)
             if by < 0:
                 pending_index.leave(record)
-        elif pending_index is not None and by < 0 and record.partition is not None:
-            pending_index.open(record.partition)
+        elif pending_index is not None and by < 0 and record.spec.partition is not None:
+            pending_index.open(record.spec.partition)
 
     def forget_run(self, task_id: str) -> None:
         """A task no longer runs, unless a newer record says that it does."""
@@ -188,7 +188,7 @@ class Store:
         while self.expiries:
             expires_at, task_id = self.expiries[0]
             record = self.tasks.get(task_id)
-            if record is not None and record.expires_at == expires_at and record.state in WAITING:
+            if record is not None and record.spec.expires_at == expires_at and record.state in WAITING:
                 return expires_at
             heappop(self.expiries)
         return None

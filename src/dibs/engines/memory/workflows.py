@@ -38,7 +38,7 @@ def workflow_record(store: Store, workflow_id: str) -> WorkflowRecord:
 def members_of(store: Store, workflow: Workflow) -> list[TaskRecord]:
     """The tasks of a workflow that are left. An id may have been purged and used again, within it or without."""
     found = (store.tasks.get(task_id) for task_id in set(workflow.members))
-    return [record for record in found if record is not None and record.workflow == workflow.new.id]
+    return [record for record in found if record is not None and record.spec.workflow == workflow.new.id]
 
 
 def cancel_workflow(store: Store, workflow_id: str, note: str, actor: str, now: Instant) -> Changed:

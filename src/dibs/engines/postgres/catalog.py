@@ -77,12 +77,12 @@ class Missing(Exception):
 
 def band_of(new: NewTask, lane: int) -> int:
     """The band of the stream that a new task goes to."""
-    return new.priority if new.priority in BANDS and new.deadline is None and lane == 0 else MIXED
+    return new.spec.priority if new.spec.priority in BANDS and new.spec.deadline is None and lane == 0 else MIXED
 
 
 def band_of_record(record: TaskRecord) -> int:
     """The band of the stream that a waiting task goes to; one that has come back is not in the order of arrival."""
-    plain = record.lease == 0 and record.deadline is None and record.lane == 0
+    plain = record.lease == 0 and record.spec.deadline is None and record.lane == 0
     return record.urgency if plain and record.urgency in BANDS else MIXED
 
 

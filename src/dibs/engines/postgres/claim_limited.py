@@ -12,12 +12,10 @@ from collections.abc import Iterable
 from dibs.core.lease import PROMOTE_BATCH
 from dibs.core.limits import Scope
 from dibs.core.moves import leased
-from dibs.core.priority import scale
-from dibs.core.settings import FALLBACK
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, QueueState
 from dibs.core.times import SECOND, Duration, Instant
-from dibs.engines.decisions.facts import decode_facts
+from dibs.engines.decisions import facts
 from dibs.engines.postgres.catalog import Catalog, Queue, Track
 from dibs.engines.postgres.choosing import Chosen, QueueCursor, choose
 from dibs.engines.postgres.head_pages import NeedMore, Pages
@@ -84,33 +82,19 @@ def tracks_for(catalog: Catalog, queue: Queue, request: ClaimRequest) -> list[Tr
 def leased_task(row: Row, catalog: Catalog, now: Instant) -> LeasedTask:
     """`moves.leased`, straight from the row."""
     track = catalog.track(row["stream"])
-    facts, settings = decode_facts(row["facts"]), catalog.settings(track.queue)
     if row["ready_at"] is None:
         raise ValueError("it is pending, but not since when")
-    return LeasedTask(
+    return facts.leased_task(
+        facts.decode_facts(row["facts"]),
+        track,
+        catalog.settings(track.queue),
         id=str(row["id"]),
         lease=row["lease"],
-        lease_expires_at=row["lease_expires_at"],
-        claimed_at=now,
+        expires_at=row["lease_expires_at"],
         ready_at=row["ready_at"],
-        queue=track.queue,
-        name=track.name,
-        args=row["args"],
-        priority=facts.priority,
         rank=row["rank"],
-        scale=scale(settings, track.lane),
-        options=facts.options or FALLBACK,
-        attempts=facts.attempts,
-        losses=facts.losses,
-        deadline=facts.deadline,
-        metadata=facts.metadata,
-        headers=facts.headers,
-        parent=facts.parent,
-        partition=facts.partition,
-        tenant=facts.tenant,
-        workflow=facts.workflow,
-        takes=facts.takes,
-        fair=settings.fair,
+        args=row["args"],
+        now=now,
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dibs.core.settings import resolve
-from dibs.core.task import NewTask, QueueState
+from dibs.core.task import NewTask, QueueState, is_like
 from dibs.core.times import DAY, MS, Instant
 from dibs.engines.decisions.encoding import encode
 from dibs.engines.decisions.facts import facts_for, partition_key
@@ -30,7 +30,7 @@ Draft = tuple[int, int, int, Instant | None, int | None, int, Instant | None, st
 
 def is_plain(catalog: Catalog, new: NewTask) -> bool:
     """Whether nothing can stand in the way of a task. Most are of this kind."""
-    if new.key is not None or new.after or new.deadline is not None or new.workflow is not None:
+    if new.spec.key is not None or new.after or new.spec.deadline is not None or new.spec.workflow is not None:
         return False
     queue = catalog.queues.get(new.queue)
     if queue is None:  # to be made, unless the task turns out to be known
@@ -52,15 +52,10 @@ def draft(catalog: Catalog, tasks: Sequence[NewTask]) -> list[Sequence[Any]]:
     numbers: list[int] = []
     drafts: list[Draft] = []
     missing: dict[TrackKey, None] = {}
-    last: tuple[object, ...] = ()
+    last: NewTask | None = None
     for new in tasks:
-        kind = (
-            new.queue, new.name, new.requires, new.priority, new.delay, new.at, new.options, new.app_options,
-            new.parent, new.headers, new.tenant, new.takes, new.partition, new.expires_at,
-            id(new.metadata) if new.metadata else 0,  # not what it equals: True is not 1 in JSON
-        )  # fmt: skip
-        if kind != last:
-            last = kind
+        if last is None or not is_like(new, last):
+            last = new
             drafts.append(draft_one(catalog, new, missing))
         numbers.append(len(drafts))
     if missing:
@@ -72,15 +67,15 @@ def draft_one(catalog: Catalog, new: NewTask, missing: dict[TrackKey, None]) -> 
     """What follows from a task; its stream is added to `missing` if there is none."""
     queue = catalog.queues[new.queue]
     settings = queue.settings
-    ranking = catalog.ranking(queue, new.priority)
+    ranking = catalog.ranking(queue, new.spec.priority)
     key = (new.queue, new.name, new.requires, ranking.lane, queue.epoch, settings.fair, band_of(new, ranking.lane))
     track = catalog.numbers.get(key)
     if track is None:
         missing[key] = None
-    options = resolve(new.options, new.app_options, settings, new.priority)
+    options = resolve(new.options, new.app_options, settings, new.spec.priority)
     facts = facts_for(new, options)
-    partition = None if new.partition is None else partition_key(new.queue, new.partition)
-    rerank_in, lease, expires_at = ranking.rerank_in, options.lease, new.expires_at
+    partition = None if new.spec.partition is None else partition_key(new.queue, new.spec.partition)
+    rerank_in, lease, expires_at = ranking.rerank_in, options.lease, new.spec.expires_at
     return (track or 0, ranking.offset, new.delay, new.at, rerank_in, lease, expires_at, partition, encode(facts))
 
 

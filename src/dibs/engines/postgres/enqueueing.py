@@ -124,8 +124,8 @@ async def write_new(transaction: Transaction, known: Known, records: list[TaskRe
         new = known.staged[record.id]
         transaction.count_event(Counter.ENQUEUED, new.queue)
         transaction.tell(new.queue, known.states[new.id])
-        if new.workflow is not None:
-            members[new.workflow] += 1
+        if new.spec.workflow is not None:
+            members[new.spec.workflow] += 1
         if known.states[new.id] in ENDED:
             end(doomed, record, *known.worst_verdict(new), transaction.now)
             continue
@@ -136,8 +136,8 @@ async def write_new(transaction: Transaction, known: Known, records: list[TaskRe
             transaction.count_pending(track, record.share, 1)
         else:
             transaction.count(record.state, track, 1)
-        if gate == 2 and record.partition is not None:
-            transaction.mark_changed(record.queue, partition_key(record.queue, record.partition))
+        if gate == 2 and record.spec.partition is not None:
+            transaction.mark_changed(record.queue, partition_key(record.queue, record.spec.partition))
     if rows and await transaction.write("insert_tasks", *columns(rows, TASK_WIDTH + 1)) != len(rows):
         raise Stale  # somebody has stored the same task since we looked
     await doomed.flush()

@@ -121,7 +121,7 @@ async def limits(snapshot: Snapshot, task_id: str) -> list[LimitState]:
     tracks = {track.number: track.name for track in snapshot.catalog.of_queue(queue.name)}
     running = dict(await snapshot.rows("running_by_stream", list(tracks)))
     found = []
-    for scope, whose, limit in limits_for(queue.settings, record.name, record.partition):
+    for scope, whose, limit in limits_for(queue.settings, record.name, record.spec.partition):
         if scope is Scope.PARTITION:
             loads = await snapshot.rows("partition_loads", [partition_key(queue.name, whose)], queue.name)
             count = loads[0]["running"]

@@ -66,8 +66,8 @@ class Records(Ledger):
         else:
             day = day_of(record.finished_at or 0) if place_of(record.state) is Place.FINISHED else 0
             self.transaction.count(record.state, track, change, day)
-        if record.partition is not None and record.state in (State.PENDING, State.RUNNING):
-            self.transaction.mark_changed(record.queue, partition_key(record.queue, record.partition))
+        if record.spec.partition is not None and record.state in (State.PENDING, State.RUNNING):
+            self.transaction.mark_changed(record.queue, partition_key(record.queue, record.spec.partition))
 
     async def follow_up(self, changes: Changes) -> None:
         """Errands for those that others wait for, and for what they wait for themselves."""
@@ -111,6 +111,6 @@ class Records(Ledger):
 
 def gate_of(transaction: Transaction, record: TaskRecord, track: int) -> int:
     """Where partitions are limited, pending tasks come in behind the gate; `gating` then lets the best ones out."""
-    if record.partition is not None and transaction.settings(record.queue).per_partition is not None:
+    if record.spec.partition is not None and transaction.settings(record.queue).per_partition is not None:
         return 2 if record.state is State.PENDING else 1
     return 1 if transaction.catalog.track(track).fair else 0

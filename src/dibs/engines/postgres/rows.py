@@ -76,7 +76,7 @@ def ended_columns(record: TaskRecord, track: int) -> tuple[object, ...]:
         record.result,
         record.args,
         encode(facts_of(record)),
-        record.workflow,
+        record.spec.workflow,
         record.reason,
         record.created_at,
     )

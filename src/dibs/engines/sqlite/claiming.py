@@ -10,13 +10,11 @@ from msgspec import Struct
 from dibs.core.lease import EXPIRE_BATCH, PROMOTE_BATCH
 from dibs.core.limits import Scope
 from dibs.core.moves import expired, leased
-from dibs.core.priority import scale
-from dibs.core.settings import FALLBACK, QueueSettings
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, QueueState
 from dibs.core.times import Duration, Instant
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.decisions.facts import decode_facts
+from dibs.engines.decisions.facts import decode_facts, leased_task
 from dibs.engines.sqlite.catalog import Track
 from dibs.engines.sqlite.choosing import QueueCursor, choose
 from dibs.engines.sqlite.follow_ups import resume
@@ -233,7 +231,20 @@ class ClaimInProgress:
             track = tracks[head.track]
             expires_at = self.now + (row.lease_for if self.request.lease is None else self.request.lease)
             try:
-                tasks.append(leased_task(head, row, track, settings[track.queue], expires_at, self.now))
+                tasks.append(
+                    leased_task(
+                        decode_facts(row.facts),
+                        track,
+                        settings[track.queue],
+                        id=head.id,
+                        lease=row.lease + 1,
+                        expires_at=expires_at,
+                        ready_at=head.ready_at,
+                        rank=head.rank,
+                        args=row.args.encode(),
+                        now=self.now,
+                    )
+                )
             except UNREADABLE as error:
                 transaction.set_aside(head.id, head.track, State.PENDING, False, None, problem_of(error))
         return tasks
@@ -308,35 +319,3 @@ def given_before(transaction: Transaction, request: ClaimRequest) -> list[Leased
 def instant_or_none(stored: object) -> Instant | None:
     """What the first entry of an index of instants says, unless it holds something else."""
     return int(stored) if isinstance(stored, int | float) else None
-
-
-def leased_task(
-    head: Head, given: Given, track: Track, settings: QueueSettings, expires_at: Instant, now: Instant
-) -> LeasedTask:
-    """`moves.leased`, straight from the row as it was before."""
-    facts = decode_facts(given.facts)
-    return LeasedTask(
-        id=head.id,
-        lease=given.lease + 1,
-        lease_expires_at=expires_at,
-        claimed_at=now,
-        ready_at=head.ready_at,
-        queue=track.queue,
-        name=track.name,
-        args=given.args.encode(),
-        priority=facts.priority,
-        rank=head.rank,
-        scale=scale(settings, track.lane),
-        options=facts.options or FALLBACK,
-        attempts=facts.attempts,
-        losses=facts.losses,
-        deadline=facts.deadline,
-        metadata=facts.metadata,
-        headers=facts.headers,
-        parent=facts.parent,
-        partition=facts.partition,
-        tenant=facts.tenant,
-        workflow=facts.workflow,
-        takes=facts.takes,
-        fair=settings.fair,
-    )

@@ -14,7 +14,7 @@ from dibs.core.limits import Scope
 from dibs.core.priority import rank
 from dibs.core.settings import resolve
 from dibs.core.states import ENDED, State
-from dibs.core.task import NewTask, QueueState
+from dibs.core.task import NewTask, QueueState, is_like
 from dibs.core.times import Instant
 from dibs.engines.decisions.dependencies import end
 from dibs.engines.decisions.encoding import to_json
@@ -94,7 +94,7 @@ def look(transaction: Transaction) -> tuple[int, str]:
 def all_plain(transaction: Transaction, tasks: Sequence[NewTask], highest: str) -> bool:
     """Whether nothing can stand in the way of any of the tasks. Most calls are of this kind, and spared the rest."""
     for new in tasks:
-        if new.key is not None or new.id <= highest or new.after or has_more(new):
+        if new.spec.key is not None or new.id <= highest or new.after or has_more(new):
             return False
     queues = transaction.catalog.queues
     if len(tasks) == 1:
@@ -113,7 +113,7 @@ def is_open_to_all(queue: Queue | None) -> bool:
 
 def has_more(new: NewTask) -> bool:
     """Whether a task needs columns that most tasks leave empty."""
-    return new.partition is not None or new.expires_at is not None or new.workflow is not None
+    return new.spec.partition is not None or new.spec.expires_at is not None or new.spec.workflow is not None
 
 
 def known_about(transaction: Transaction, tasks: Sequence[NewTask], highest: str) -> Known:
@@ -198,20 +198,16 @@ def write_plain(transaction: Transaction, tasks: Sequence[NewTask]) -> list[tupl
 def rows_of(transaction: Transaction, tasks: Iterable[NewTask]) -> list[tuple[object, ...]]:
     """The row of each task. Batches are mostly of one kind: what follows from it is worked out once for each run."""
     rows: list[tuple[object, ...]] = []
-    last: tuple[object, ...] = ()
+    last: NewTask | None = None
     for new in tasks:
-        kind = (
-            new.queue, new.name, new.requires, new.priority, new.delay, new.at, new.deadline, new.options,
-            new.app_options, new.key, new.parent, new.metadata, new.headers, new.tenant, new.takes,
-        )  # fmt: skip
-        if kind == last:
+        if last is not None and is_like(new, last):
             before = rows[-1]
             rows.append((new.id, *before[1:8], new.args.decode(), before[9]))
             transaction.changes[str(before[2]), cast(int, before[1])] += 1
             transaction.changes[Counter.ENQUEUED, new.queue] += 1
         else:
             rows.append(admitted(transaction, new))
-            last = kind
+            last = new
     return rows
 
 
@@ -224,14 +220,14 @@ def admitted(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
     later = due_at > now
     ready_at = due_at if later else now
     state = State.SCHEDULED if later else State.PENDING
-    if new.deadline is None:
-        ranking = catalog.ranking(queue, new.priority, now)
+    if new.spec.deadline is None:
+        ranking = catalog.ranking(queue, new.spec.priority, now)
     else:
-        ranking = rank(settings, priority=new.priority, deadline=new.deadline, ready_at=ready_at, now=now)
+        ranking = rank(settings, priority=new.spec.priority, deadline=new.spec.deadline, ready_at=ready_at, now=now)
     track = transaction.track(new.queue, new.name, new.requires, ranking.lane, queue.epoch, settings.fair)
-    options = resolve(new.options, new.app_options, settings, new.priority)
+    options = resolve(new.options, new.app_options, settings, new.spec.priority)
     if settings.fair and state is State.PENDING:
-        transaction.count_pending(track, new.tenant, 1)
+        transaction.count_pending(track, new.spec.tenant, 1)
     else:
         transaction.changes[state, track] += 1
     transaction.changes[Counter.ENQUEUED, new.queue] += 1
@@ -254,14 +250,14 @@ def widened(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
     """The row of a new task with all columns, as `save_tasks` takes it."""
     task_id, track, state, rank, ready_at, due_at, rerank_at, lease_for, args, facts = admitted(transaction, new)
     settings = transaction.settings(new.queue)
-    partition = None if new.partition is None else partition_key(new.queue, new.partition)
+    partition = None if new.spec.partition is None else partition_key(new.queue, new.spec.partition)
     gated = partition is not None and state is State.PENDING and settings.per_partition is not None
     if partition is not None and gated:
         transaction.mark_changed(new.queue, partition)
-    share = new.tenant if settings.fair else ""
+    share = new.spec.tenant if settings.fair else ""
     return (
         task_id, track, state, rank, ready_at, due_at, rerank_at, 0, lease_for, None, None, None, 0, 0,
-        share, int(gated), partition, new.expires_at, new.workflow, None, args, facts,
+        share, int(gated), partition, new.spec.expires_at, new.spec.workflow, None, args, facts,
     )  # fmt: skip
 
 
@@ -284,6 +280,6 @@ def write_linked(transaction: Transaction, known: Known, tasks: list[NewTask], h
 
 
 def count_members(transaction: Transaction, tasks: list[NewTask]) -> None:
-    members = Tally(new.workflow for new in tasks if new.workflow is not None)
+    members = Tally(new.spec.workflow for new in tasks if new.spec.workflow is not None)
     if members:
         transaction.write("count_members", to_json(list(members.items())))

@@ -151,7 +151,7 @@ def limits(snapshot: Snapshot, task_id: str) -> list[LimitState]:
         return []
     running = running_by_name(snapshot)
     found = []
-    for scope, whose, limit in limits_for(queue.settings, record.name, record.partition):
+    for scope, whose, limit in limits_for(queue.settings, record.name, record.spec.partition):
         key = (queue.name, scope, whose)
         bucket = find_buckets(snapshot, [key]).get(key)
         runs = running[queue.name, scope, whose]

@@ -61,8 +61,8 @@ class Records(Ledger):
             self.transaction.count_pending(track, record.share, change)
         else:
             self.transaction.count(record.state, track, change)
-        if record.partition is not None and record.state in (State.PENDING, State.RUNNING):
-            self.transaction.mark_changed(record.queue, partition_key(record.queue, record.partition))
+        if record.spec.partition is not None and record.state in (State.PENDING, State.RUNNING):
+            self.transaction.mark_changed(record.queue, partition_key(record.queue, record.spec.partition))
 
     def follow_up(self, changes: Changes) -> None:
         """Errands for those that others wait for, and for what they wait for themselves."""
@@ -115,5 +115,5 @@ class Records(Ledger):
 
 def is_gated(transaction: Transaction, record: TaskRecord) -> bool:
     """Where partitions are limited, tasks come in behind the gate; `gating` then lets the best ones out."""
-    waits = record.state is State.PENDING and record.partition is not None
+    waits = record.state is State.PENDING and record.spec.partition is not None
     return waits and transaction.settings(record.queue).per_partition is not None

@@ -62,7 +62,7 @@ def ended_columns(record: TaskRecord, track: int) -> tuple[object, ...]:
         None if record.result is None else record.result.decode(),
         record.args.decode(),
         to_json(facts_of(record, record.created_at)),
-        record.workflow,
+        record.spec.workflow,
     )
 
 

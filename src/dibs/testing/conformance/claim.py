@@ -11,10 +11,7 @@ from dibs.core.times import DAY, HOUR, MINUTE, SECOND
 from dibs.engines.values import ClaimRequest, Counter
 from dibs.testing.conformance.harness import QUEUE, WORKER, Harness, lease_of
 
-GIVEN = (
-    "id", "queue", "name", "args", "priority", "deadline", "metadata", "headers", "parent",
-    "partition", "tenant", "workflow", "takes",
-)  # fmt: skip
+GIVEN = ("id", "queue", "name", "args", "spec")
 
 
 async def test_gives_the_task_with_all_that_it_needs(harness: Harness) -> None:

@@ -18,7 +18,7 @@ async def edit(harness: Harness, *edits: Edit) -> list[Changed]:
 async def test_priority_moves_a_task(harness: Harness) -> None:
     first, second = await harness.add(priority=50), await harness.add(priority=50)
     assert await edit(harness, Edit(id=second, priority=80)) == [DONE]
-    assert (await harness.record(second)).priority == 80
+    assert (await harness.record(second)).spec.priority == 80
     assert await harness.claim_ids(2) == [second, first]
 
 
@@ -63,16 +63,16 @@ async def test_deadline_gives_its_boost(harness: Harness) -> None:
     first, second = await harness.add(), await harness.add()
     assert await edit(harness, Edit(id=second, deadline=harness.now + MINUTE)) == [DONE]
     record = await harness.record(second)
-    assert record.deadline == harness.now + MINUTE
+    assert record.spec.deadline == harness.now + MINUTE
     assert await harness.claim_ids(2) == [second, first]
 
 
 async def test_metadata_is_replaced(harness: Harness) -> None:
     task_id = await harness.add(metadata={"a": 1, "b": 2})
     assert await edit(harness, Edit(id=task_id, metadata={"a": 3})) == [DONE]
-    assert (await harness.record(task_id)).metadata == {"a": 3}
+    assert (await harness.record(task_id)).spec.metadata == {"a": 3}
     assert await edit(harness, Edit(id=task_id, metadata={})) == [DONE]
-    assert (await harness.record(task_id)).metadata == {}
+    assert (await harness.record(task_id)).spec.metadata == {}
 
 
 async def test_leaves_a_trace(harness: Harness) -> None:
@@ -118,7 +118,7 @@ async def test_retrying_task(harness: Harness) -> None:
     assert await harness.state(task.id) is State.RETRYING
     harness.later(MINUTE)
     (again,) = await harness.claim()
-    assert (again.id, again.priority, again.attempts) == (task.id, 70, 1)
+    assert (again.id, again.spec.priority, again.attempts) == (task.id, 70, 1)
 
 
 async def test_postponed_task_leaves_the_depth(harness: Harness) -> None:

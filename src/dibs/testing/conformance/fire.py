@@ -13,6 +13,7 @@ from dibs.engines.values import FIRE_BATCH, Changed, Counter, Fired, work_topic
 from dibs.testing.conformance.harness import QUEUE, Harness
 from dibs.testing.conformance.schedules import HOURLY, NIGHTLY, TEMPLATE, delete, pause, put, schedule
 from dibs.testing.conformance.subscribe import rings
+from dibs.testing.tasks import changed
 
 
 async def fire(harness: Harness) -> Fired:
@@ -30,17 +31,17 @@ async def test_nothing_is_due(harness: Harness) -> None:
 
 
 async def test_a_fire_is_a_task(harness: Harness) -> None:
-    task = structs.replace(TEMPLATE, args=b'{"n":1}', priority=73, headers={"h": "x"}, tenant="acme", partition="p")
+    task = changed(TEMPLATE, args=b'{"n":1}', priority=73, headers={"h": "x"}, tenant="acme", partition="p")
     await put(harness, task=task)
     nominal = harness.now + HOUR
     harness.later(HOUR + SECOND)
     assert await fire(harness) == Fired([fire_id("s", nominal)], 0, HOUR - SECOND)
     record = await harness.record(fire_id("s", nominal))
     assert (record.state, record.queue, record.name, record.args) == (State.PENDING, QUEUE, "report", b'{"n":1}')
-    assert (record.priority, record.tenant, record.partition) == (73, "acme", "p")
+    assert (record.spec.priority, record.spec.tenant, record.spec.partition) == (73, "acme", "p")
     moment = when(nominal)
     assert moment is not None
-    assert record.headers == {"h": "x", "schedule": "s", "fire-time": moment.isoformat()}
+    assert record.spec.headers == {"h": "x", "schedule": "s", "fire-time": moment.isoformat()}
     assert (record.created_at, record.ready_at) == (harness.now, harness.now)
     assert await harness.counter(Counter.ENQUEUED) == 1
 
@@ -122,13 +123,13 @@ async def test_jitter_comes_on_top(harness: Harness) -> None:
 
 async def test_deadline_and_expiry_count_from_when_a_task_may_start(harness: Harness) -> None:
     recurrence = Recurrence(every=HOUR, jitter=30 * MINUTE)
-    await put(harness, recurrence=recurrence, task=structs.replace(TEMPLATE, deadline=HOUR, expires_at=MINUTE))
+    await put(harness, recurrence=recurrence, task=changed(TEMPLATE, deadline=HOUR, expires_at=MINUTE))
     nominal = harness.now + HOUR
     harness.later(HOUR + SECOND)
     (task_id,) = (await fire(harness)).tasks
     start = nominal + jitter_of(recurrence, "s", nominal)
     record = await harness.record(task_id)
-    assert (record.due_at, record.deadline, record.expires_at) == (start, start + HOUR, start + MINUTE)
+    assert (record.due_at, record.spec.deadline, record.spec.expires_at) == (start, start + HOUR, start + MINUTE)
 
 
 async def test_missed_fires_become_one(harness: Harness) -> None:
@@ -210,7 +211,7 @@ async def test_deleted_schedules_leave_their_tasks(harness: Harness) -> None:
 async def test_draining_queue_makes_it_wait(harness: Harness) -> None:
     await harness.set_queue()
     await put(harness)
-    await put(harness, "other", task=structs.replace(TEMPLATE, queue="other"))
+    await put(harness, "other", task=changed(TEMPLATE, queue="other"))
     await harness.engine.set_queue_state(QUEUE, QueueState.DRAINING, now=harness.now)
     before = await schedule(harness)
     harness.later(HOUR)

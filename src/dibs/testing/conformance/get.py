@@ -28,21 +28,21 @@ async def test_history_of_an_unknown_task_is_empty(harness: Harness) -> None:
 async def test_records_are_values(harness: Harness) -> None:
     task_id = await harness.add(metadata={"a": 1}, headers={"h": "1"})
     record = await harness.record(task_id)
-    record.priority = 99
-    record.metadata["a"] = 2
-    record.headers["h"] = "2"
+    record.attempts = 99
+    record.spec.metadata["a"] = 2
+    record.spec.headers["h"] = "2"
     again = await harness.record(task_id)
-    assert (again.priority, again.metadata, again.headers) == (50, {"a": 1}, {"h": "1"})
+    assert (again.attempts, again.spec.metadata, again.spec.headers) == (0, {"a": 1}, {"h": "1"})
 
 
 async def test_what_a_producer_does_later_to_its_values_changes_nothing(harness: Harness) -> None:
     metadata = {"a": 1}
     task_id = await harness.add(metadata=metadata)
     metadata["a"] = 2
-    assert (await harness.record(task_id)).metadata == {"a": 1}
+    assert (await harness.record(task_id)).spec.metadata == {"a": 1}
 
 
 async def test_what_a_worker_does_to_its_values_changes_nothing(harness: Harness) -> None:
     task = await harness.start(metadata={"a": 1})
-    task.metadata["a"] = 2
-    assert (await harness.record(task.id)).metadata == {"a": 1}
+    task.spec.metadata["a"] = 2
+    assert (await harness.record(task.id)).spec.metadata == {"a": 1}

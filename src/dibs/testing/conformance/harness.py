@@ -19,6 +19,7 @@ from dibs.core.task import (
     QueueRecord,
     Settlement,
     TaskRecord,
+    with_spec,
 )
 from dibs.core.times import SECOND, Duration, Instant
 from dibs.engines.base import Engine
@@ -33,6 +34,7 @@ from dibs.engines.values import (
     SettleOutcome,
     Term,
 )
+from dibs.testing.tasks import changed
 
 __all__ = ["QUEUE", "START", "WORKER", "EngineFactory", "Harness", "edges", "lease_of"]
 
@@ -76,7 +78,7 @@ class Harness:
 
     def new(self, **facts: object) -> NewTask:
         """A task not yet enqueued."""
-        return structs.replace(NewTask(id=self.new_id(), queue=QUEUE, name="work"), **facts)
+        return changed(NewTask(id=self.new_id(), queue=QUEUE, name="work"), **facts)
 
     async def enqueue(self, *tasks: NewTask) -> list[str]:
         """Enqueue tasks that must all be accepted as new."""
@@ -100,7 +102,7 @@ class Harness:
     async def begin(self, *tasks: NewTask, name: str = "") -> str:
         """Enqueue tasks as the members of a new workflow."""
         workflow = NewWorkflow(self.new_id(), name)
-        members = [structs.replace(task, workflow=workflow.id) for task in tasks]
+        members = [with_spec(task, workflow=workflow.id) for task in tasks]
         answers = await self.engine.enqueue(members, atomic=True, workflow=workflow, now=self.now)
         assert [answer.outcome for answer in answers] == [EnqueueOutcome.ENQUEUED] * len(tasks)
         return workflow.id

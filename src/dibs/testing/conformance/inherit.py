@@ -18,10 +18,10 @@ async def test_an_urgent_dependent_lifts_what_it_waits_for(harness: Harness) -> 
     low, usual = await harness.add(priority=10), await harness.add(priority=50)
     follower = await harness.follow(low, priority=90)
     record = await harness.record(low)
-    assert (record.priority, record.inherited, record.urgency) == (10, 90, 90)
+    assert (record.spec.priority, record.inherited, record.urgency) == (10, 90, 90)
     assert await harness.peek() == [low, usual]
     (task,) = await harness.claim()
-    assert (task.id, task.priority, task.effective) == (low, 10, 90.0)
+    assert (task.id, task.spec.priority, task.effective) == (low, 10, 90.0)
     await harness.settle(task)
     assert await harness.claim_ids(5) == [follower, usual]
 

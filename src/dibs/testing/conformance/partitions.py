@@ -14,7 +14,7 @@ async def test_a_partition_runs_so_many_at_once(harness: Harness) -> None:
     ids = await add_to(harness, "a", "a", "b", "a", "b", "c")
     tasks = await harness.claim(9)
     assert [task.id for task in tasks] == [ids[0], ids[2], ids[5]]
-    assert [task.partition for task in tasks] == ["a", "b", "c"]
+    assert [task.spec.partition for task in tasks] == ["a", "b", "c"]
     assert await harness.claim(9) == []
     await harness.settle(tasks[1])
     assert await harness.claim_ids(9) == [ids[4]]
@@ -215,7 +215,7 @@ async def test_tenants_share_what_a_partition_gives(harness: Harness) -> None:
     await harness.rerank()
     given = ""
     while tasks := await harness.claim(9):
-        given += "".join(task.tenant for task in tasks)
+        given += "".join(task.spec.tenant for task in tasks)
         await harness.settle(tasks[0])
     assert given == "ababab"
 

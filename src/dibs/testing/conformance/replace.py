@@ -39,9 +39,9 @@ async def test_a_waiting_task_gets_the_new_content(harness: Harness) -> None:
     )
     assert (answer.outcome, answer.id, answer.state) == (REPLACED, task_id, PENDING)
     record = await harness.record(task_id)
-    assert (record.args, record.priority, record.options.retries) == (b'{"n":2}', 80, 9)
-    assert (record.metadata, record.headers) == ({"a": 1}, {"h": "x"})
-    assert (record.tenant, record.partition, record.expires_at) == ("b", "q", harness.now + DAY)
+    assert (record.args, record.spec.priority, record.options.retries) == (b'{"n":2}', 80, 9)
+    assert (record.spec.metadata, record.spec.headers) == ({"a": 1}, {"h": "x"})
+    assert (record.spec.tenant, record.spec.partition, record.spec.expires_at) == ("b", "q", harness.now + DAY)
     assert (record.created_at, record.ready_at) == (created, created), "it keeps its place"
     assert await harness.events(task_id) == [HistoryEvent.REPLACED]
     assert await harness.counts() == {PENDING: 1}

@@ -11,6 +11,7 @@ from dibs.core.times import DAY, HOUR, MINUTE, SECOND
 from dibs.engines.values import SCHEDULES, Changed
 from dibs.testing.conformance.harness import QUEUE, Harness
 from dibs.testing.conformance.subscribe import rings
+from dibs.testing.tasks import changed
 
 HOURLY = Recurrence(every=HOUR)
 NIGHTLY = Recurrence(cron="30 2 * * *", tz="Europe/Zurich")
@@ -66,7 +67,7 @@ async def test_everything_given_comes_back(harness: Harness) -> None:
         catch_up_limit=7,
         overlap=Overlap.SKIP,
     )
-    task = structs.replace(
+    task = changed(
         TEMPLATE,
         args=b'{"n":1}',
         priority=73,
@@ -101,7 +102,7 @@ async def test_another_task_keeps_the_next_fire(harness: Harness) -> None:
     await put(harness)
     before = await schedule(harness)
     harness.later(MINUTE)
-    other = structs.replace(TEMPLATE, args=b'{"n":2}', priority=90)
+    other = changed(TEMPLATE, args=b'{"n":2}', priority=90)
     assert await put(harness, task=other) is Changed.DONE
     assert await schedule(harness) == structs.replace(before, task=other)
     assert len(await acts(harness)) == 2
@@ -153,7 +154,7 @@ async def test_pause_and_resume(harness: Harness) -> None:
 async def test_a_new_task_does_not_resume_it(harness: Harness) -> None:
     await put(harness, declared=True)
     await pause(harness)
-    await put(harness, task=structs.replace(TEMPLATE, priority=90), declared=True)
+    await put(harness, task=changed(TEMPLATE, priority=90), declared=True)
     await put(harness, recurrence=Recurrence(every=DAY), declared=True)
     assert (await schedule(harness)).paused
 

@@ -18,7 +18,7 @@ async def add_for(harness: Harness, tenants: str, **facts: object) -> list[str]:
 
 async def served(harness: Harness, limit: int, **facts: object) -> str:
     """The tenants of the tasks that a claim gives, in order."""
-    return "".join(task.tenant for task in await harness.claim(limit, **facts))
+    return "".join(task.spec.tenant for task in await harness.claim(limit, **facts))
 
 
 async def virtual_times(harness: Harness) -> dict[str, int]:
@@ -105,7 +105,7 @@ async def test_the_share_is_part_of_the_record(harness: Harness) -> None:
     (plain,) = await add_for(harness, "a", queue="plain")
     assert [(await harness.record(task_id)).share for task_id in (fair, plain)] == ["a", ""]
     (task,) = await harness.claim()
-    assert task.tenant == "a"
+    assert task.spec.tenant == "a"
 
 
 async def test_turning_it_on_ranks_anew(harness: Harness) -> None:
@@ -226,7 +226,7 @@ async def test_slots_of_a_narrow_queue_are_shared(harness: Harness) -> None:
     await add_for(harness, "b" * 3)
     given = ""
     while tasks := await harness.claim(9):
-        given += "".join(task.tenant for task in tasks)
+        given += "".join(task.spec.tenant for task in tasks)
         await harness.settle(tasks[0])
         if len(tasks) == 2:
             await harness.settle(tasks[1])
@@ -249,7 +249,7 @@ async def test_queues_are_merged_by_the_task_whose_turn_it_is(harness: Harness) 
     tasks = await harness.claim(9, queues=(QUEUE, "other"))
     assert [task.queue for task in tasks] == ["other", "other", QUEUE, QUEUE]
     assert [task.id for task in tasks[:2]] == middle
-    assert [task.tenant for task in tasks[2:]] == ["a", "b"], "it is a's turn, however urgent b is"
+    assert [task.spec.tenant for task in tasks[2:]] == ["a", "b"], "it is a's turn, however urgent b is"
 
 
 async def test_lanes_are_merged_within_a_tenant(harness: Harness) -> None:
@@ -303,7 +303,7 @@ async def test_many_tenants(harness: Harness) -> None:
     await harness.enqueue(*(harness.new(tenant=names[0]) for _ in range(50)))
     await harness.enqueue(*(harness.new(tenant=name) for name in names))
     tasks = await harness.claim(1_201)
-    assert [task.tenant for task in tasks] == [*names, names[0]]
+    assert [task.spec.tenant for task in tasks] == [*names, names[0]]
 
 
 async def test_search_by_tenant(harness: Harness) -> None:

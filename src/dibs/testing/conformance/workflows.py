@@ -53,7 +53,7 @@ async def test_it_is_recorded_with_its_tasks(harness: Harness) -> None:
     assert record is not None
     assert (record.id, record.name, record.created_at, record.total) == (workflow_id, "chain", harness.now, 3)
     assert record.counts == {state: {BLOCKED: 2, PENDING: 1}.get(state, 0) for state in State}
-    assert {(await harness.record(task_id)).workflow for task_id in ids} == {workflow_id}
+    assert {(await harness.record(task_id)).spec.workflow for task_id in ids} == {workflow_id}
 
 
 async def test_counts_follow_its_tasks(harness: Harness) -> None:
@@ -69,7 +69,7 @@ async def test_counts_follow_its_tasks(harness: Harness) -> None:
 async def test_the_lease_tells_of_it(harness: Harness) -> None:
     workflow_id, ids = await chain(harness, takes=True)
     task = await harness.take(ids[0])
-    assert (task.workflow, task.takes) == (workflow_id, True)
+    assert (task.spec.workflow, task.spec.takes) == (workflow_id, True)
 
 
 async def test_refused_as_a_whole(harness: Harness) -> None:

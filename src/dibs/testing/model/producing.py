@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
-from msgspec import structs
 
 from dibs.core.graph import Edge
 from dibs.core.ids import uuid7
@@ -14,6 +13,7 @@ from dibs.engines.values import EnqueueOutcome, NewWorkflow
 from dibs.testing.conformance.harness import START
 from dibs.testing.programs import Draft, drafts, picks
 from dibs.testing.side_by_side import SideBySide
+from dibs.testing.tasks import changed
 
 __all__ = ["Producing"]
 
@@ -49,18 +49,18 @@ class Producing(SideBySide):
     def enqueue_workflow(self, batch: list[Draft], joins: bool) -> None:
         """Begin a workflow, or join one that was begun before."""
         if joins and self.workflow_ids:
-            members = [structs.replace(task, workflow=self.workflow_ids[-1]) for task in self.written(batch)]
+            members = [changed(task, workflow=self.workflow_ids[-1]) for task in self.written(batch)]
             self.store(members, atomic=False)
             return
         new = NewWorkflow(self.id_of(len(self.workflow_ids) + 500_000), "w")
         self.workflow_ids.append(new.id)
-        self.store([structs.replace(task, workflow=new.id) for task in self.written(batch)], True, new)
+        self.store([changed(task, workflow=new.id) for task in self.written(batch)], True, new)
 
     def written(self, batch: list[Draft]) -> list[NewTask]:
         """The tasks of a batch, with ids, and with instants and prerequisites as of now."""
         ids, tasks = self.ids[-5:], []
         for number, draft in enumerate(batch, len(self.enqueued) + 1):
-            task = structs.replace(
+            task = changed(
                 draft.task,
                 id=self.id_of(number),
                 deadline=None if draft.deadline_in is None else self.now + draft.deadline_in,
@@ -78,7 +78,7 @@ class Producing(SideBySide):
     @rule(pick=picks, other_name=st.booleans(), atomic=st.booleans())
     def enqueue_again(self, pick: int, other_name: bool, atomic: bool) -> None:
         task = self.enqueued[pick % len(self.enqueued)]
-        self.store([structs.replace(task, name="index") if other_name else task], atomic)
+        self.store([changed(task, name="index") if other_name else task], atomic)
 
     def store(self, batch: list[NewTask], atomic: bool, workflow: NewWorkflow | None = None) -> None:
         answers = self.both(lambda engine: engine.enqueue(batch, atomic=atomic, workflow=workflow, now=self.now))
