@@ -10,7 +10,7 @@ from msgspec import Struct
 from dibs.core.codec import Codec
 from dibs.core.reference import reference_in
 from dibs.core.states import ENDED, State
-from dibs.core.task import Failure, HistoryEntry, TaskRecord
+from dibs.core.task import Failure, HistoryEntry, TaskRecord, TaskSpec
 from dibs.core.times import EPOCH, SECOND, when
 from dibs.engines.values import CancelOutcome, UnreadableTask
 from dibs.errors import UnknownTask, Unreadable
@@ -83,6 +83,12 @@ class TaskInfo(Struct, frozen=True, kw_only=True):
         return seconds_between(self.started_at, self.finished_at)
 
 
+FIELDS = frozenset(TaskInfo.__struct_fields__)
+SAID = FIELDS.intersection(TaskSpec.__struct_fields__)
+KEPT = FIELDS.intersection(TaskRecord.__struct_fields__) - {"args", "result"}
+INSTANTS = frozenset(name for name in FIELDS if name == "deadline" or name.endswith("_at"))
+
+
 class HistoryLine(Struct, frozen=True, kw_only=True):
     """One entry of a task's history."""
 
@@ -114,46 +120,17 @@ def task_info(record: TaskRecord | UnreadableTask, codec: Codec) -> TaskInfo:
     """The public form of a record. Payloads that this app can't read are shown as they are stored."""
     if isinstance(record, UnreadableTask):
         return unreadable_info(record)
-    created_at = when(record.created_at)
-    assert created_at is not None
     timeout = record.options.timeout
+    known = {name: getattr(record.spec if name in SAID else record, name) for name in SAID | KEPT}
+    shown: dict[str, Any] = {name: when(value) if name in INSTANTS else value for name, value in known.items()}
     return TaskInfo(
-        id=record.id,
-        name=record.name,
-        queue=record.queue,
-        state=record.state,
-        priority=record.spec.priority,
+        **shown,
         args=readable(record.args, codec),
-        created_at=created_at,
-        due_at=when(record.due_at),
-        ready_at=when(record.ready_at),
-        started_at=when(record.started_at),
-        finished_at=when(record.finished_at),
-        deadline=when(record.spec.deadline),
-        attempts=record.attempts,
-        losses=record.losses,
         retries=record.options.retries,
         timeout=None if timeout is None else timeout / SECOND,
-        lease=record.lease,
-        lease_expires_at=when(record.lease_expires_at),
-        worker=record.worker,
-        progress=record.progress,
-        progress_message=record.progress_message,
         cancel_requested=record.cancel_reason is not None and record.state is State.RUNNING,
-        reason=record.reason,
-        note=record.note,
         result=None if record.result is None else readable(record.result, codec),
         error=record.failure,
-        key=record.spec.key,
-        requires=record.requires,
-        metadata=record.spec.metadata,
-        headers=record.spec.headers,
-        parent=record.spec.parent,
-        partition=record.spec.partition,
-        tenant=record.spec.tenant,
-        workflow=record.spec.workflow,
-        inherited=record.inherited,
-        expires_at=when(record.spec.expires_at),
     )
 
 
