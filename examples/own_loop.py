@@ -35,7 +35,7 @@ def handle(claim: Claim) -> None:
     if claim.cancelled:
         app.settle(claim, "cancelled")
     elif film == "broken":
-        app.settle(claim, "retry", error=ValueError("no sound"))  # dead when it has had its attempts
+        app.settle(claim, "failed", error=ValueError("no sound"))  # dead when it has had its attempts
     else:
         app.settle(claim, result=f"{film}.mp4")
 

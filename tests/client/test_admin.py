@@ -44,7 +44,7 @@ def add(app: Dibs, count: int = 1, **options: object) -> list[str]:
 
 def bury(app: Dibs, error: str = "broken") -> str:
     (claim,) = app.claim()
-    app.settle(claim, "dead", error=error)
+    app.settle(claim, "permanent", error=error)
     return claim.id
 
 

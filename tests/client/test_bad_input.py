@@ -422,7 +422,7 @@ def test_less_than_no_time_left_is_none(app: Dibs, work: Task[..., Any]) -> None
 
 def test_the_text_of_an_error_is_made_fit_for_the_store(app: Dibs, work: Task[..., Any]) -> None:
     claim = claimed(app)
-    assert app.settle(claim, "dead", error=ValueError(SURROGATE + "\0"))
+    assert app.settle(claim, "permanent", error=ValueError(SURROGATE + "\0"))
     error = app.tasks.get(claim.id).error
     assert error is not None
     assert error.message == "a?b?"

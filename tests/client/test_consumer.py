@@ -50,15 +50,21 @@ def test_a_claim_may_choose(shop: Dibs) -> None:
 
 def test_every_outcome(shop: Dibs, dibs_clock: ManualClock) -> None:
     states = {}
-    for outcome, after in [("retry", 9), ("dead", None), ("cancelled", None), ("released", None), ("snoozed", 60)]:
+    for outcome, after in [
+        ("failed", 9),
+        ("permanent", None),
+        ("cancelled", None),
+        ("released", None),
+        ("snoozed", 60),
+    ]:
         task = add(shop, queue=outcome)
         (claim,) = shop.claim([outcome])
         assert shop.settle(claim, outcome, after=after)
         info = shop.tasks.get(task)
         states[outcome] = (info.state, info.attempts, info.due_at and (info.due_at - dibs_clock.time).total_seconds())
     assert states == {
-        "retry": (State.RETRYING, 1, 9.0),
-        "dead": (State.DEAD, 1, None),
+        "failed": (State.RETRYING, 1, 9.0),
+        "permanent": (State.DEAD, 1, None),
         "cancelled": (State.CANCELLED, 0, None),
         "released": (State.PENDING, 0, None),
         "snoozed": (State.SCHEDULED, 0, 60.0),
@@ -67,12 +73,12 @@ def test_every_outcome(shop: Dibs, dibs_clock: ManualClock) -> None:
 
 def test_retries_run_out(shop: Dibs, dibs_clock: ManualClock) -> None:
     task = add(shop)
-    shop.settle(shop.claim()[0], "retry", error="first")
+    shop.settle(shop.claim()[0], "failed", error="first")
     due = shop.tasks.get(task).due_at
     assert due is not None
     assert 0.9 <= (due - dibs_clock.time).total_seconds() <= 1.1
     dibs_clock.advance(2)
-    shop.settle(shop.claim()[0], "retry", error="second")
+    shop.settle(shop.claim()[0], "failed", error="second")
     info = shop.tasks.get(task)
     assert (info.state, info.reason, info.error and info.error.message) == (State.DEAD, "exhausted", "second")
 

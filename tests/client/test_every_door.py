@@ -70,7 +70,7 @@ class World:
             for claim in claims:
                 app.settle(claim, result=claim.args["number"])
         broken.enqueue(5)
-        app.settle(app.claim(["broken"])[0], "dead", error="broken")
+        app.settle(app.claim(["broken"])[0], "permanent", error="broken")
         waiting = work.using(delay=3600).enqueue(6)
         broken.enqueue(7)
         self.claim = app.claim(["broken"], lease=3600)[0]

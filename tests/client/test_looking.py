@@ -52,7 +52,7 @@ def test_why_it_is_scheduled(shop: Dibs, dibs_clock: ManualClock) -> None:
 
 def test_why_it_is_retrying(shop: Dibs) -> None:
     task = add(shop)
-    shop.settle(shop.claim()[0], "retry", error=ValueError("no"), after=7200)
+    shop.settle(shop.claim()[0], "failed", error=ValueError("no"), after=7200)
     assert str(shop.why(task)) == "attempt 1 of 4 failed (ValueError: no); the next run is in 2.0 h."
 
 
@@ -125,7 +125,7 @@ def test_why_it_runs(shop: Dibs, dibs_clock: ManualClock) -> None:
 
 def test_why_it_is_dead_or_cancelled(shop: Dibs) -> None:
     first, second = add(shop, priority=90), add(shop)
-    shop.settle(shop.claim()[0], "dead", error="broken")
+    shop.settle(shop.claim()[0], "permanent", error="broken")
     shop.tasks.cancel(second, "no need")
     assert str(shop.why(first)) == (
         "it is dead (reason permanent, Error: broken) since 2026-01-01 12:00:00 UTC. Replay it to run it again."

@@ -352,7 +352,7 @@ def test_history_tells_what_went_wrong(still: Dibs, dibs_clock: ManualClock) -> 
     def work() -> None: ...
 
     handle = work.enqueue()
-    still.settle(still.claim()[0], "retry", error=ValueError("first"))
+    still.settle(still.claim()[0], "failed", error=ValueError("first"))
     dibs_clock.advance(10)
     still.settle(still.claim()[0], "released")
     lines = handle.history()

@@ -207,7 +207,7 @@ def test_it_ended_because_of_another(shop: Dibs) -> None:
     first = add(shop)
     second = add(shop, after=[first])
     third = add(shop, after=[second])
-    shop.settle(shop.claim()[0], "dead", error="broken")
+    shop.settle(shop.claim()[0], "permanent", error="broken")
     assert shop.tasks.get(third).state is State.CANCELLED
     why = str(shop.why(third))
     assert why.startswith("it is cancelled (reason dependency: ")

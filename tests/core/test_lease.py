@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dibs.core.lease import LONGEST_RUN, heartbeat_interval, is_exhausted, rewound, span_left, taken_until
 from dibs.core.moves import admit, claimed, lost, promoted, settled
-from dibs.core.settings import QueueSettings
+from dibs.core.settings import Defaults, QueueSettings
 from dibs.core.states import State
 from dibs.core.task import Lease, NewTask, Outcome, Settlement, TaskRecord
 from dibs.core.times import DAY, HOUR, SECOND, Duration, Instant
@@ -45,7 +45,7 @@ def test_what_was_waited_counts_and_what_ran_does_not(waited: Duration, ran: Dur
 
 
 def new_record(delay: Duration = 0) -> TaskRecord:
-    return admit(NewTask(id="1", queue="q", name="n", delay=delay), SETTINGS, START)
+    return admit(NewTask(id="1", queue="q", name="n", delay=delay, options=Defaults(retries=9)), SETTINGS, START)
 
 
 def run(record: TaskRecord, outcome: Outcome, begun: Instant, ended: Instant, delay: Duration) -> TaskRecord:
@@ -55,7 +55,7 @@ def run(record: TaskRecord, outcome: Outcome, begun: Instant, ended: Instant, de
 
 
 @given(
-    rounds=st.lists(st.tuples(spans, spans, spans, st.sampled_from((Outcome.RETRY, Outcome.SNOOZED))), max_size=6),
+    rounds=st.lists(st.tuples(spans, spans, spans, st.sampled_from((Outcome.FAILED, Outcome.SNOOZED))), max_size=6),
     last_wait=spans,
 )
 def test_only_waiting_ages(rounds: list[tuple[Duration, Duration, Duration, Outcome]], last_wait: Duration) -> None:

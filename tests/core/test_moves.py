@@ -52,7 +52,7 @@ def running(new: NewTask = NEW, settings: QueueSettings = PLAIN, now: Instant = 
 
 def dead(new: NewTask = NEW, now: Instant = START) -> TaskRecord:
     taken = running(new, now=now)
-    settlement = Settlement(lease=Lease(taken.id, taken.lease), outcome=Outcome.DEAD)
+    settlement = Settlement(lease=Lease(taken.id, taken.lease), outcome=Outcome.PERMANENT)
     return settled(taken, settlement, PLAIN, now)[0]
 
 
@@ -201,7 +201,7 @@ def test_putting_off_ends(delay: Duration, span: Duration, wait: Duration) -> No
 
 
 def test_a_task_that_waits_for_a_retry_starts_over_when_replaced() -> None:
-    retry = Settlement(lease=Lease("t", 1), outcome=Outcome.RETRY, delay=HOUR)
+    retry = Settlement(lease=Lease("t", 1), outcome=Outcome.FAILED, delay=HOUR)
     retrying, _ = settled(running(), retry, PLAIN, START)
     now_due, _ = replaced(retrying, NEW, PLAIN, START + MINUTE)
     assert (now_due.state, now_due.attempts, now_due.ready_at) == (State.PENDING, 0, START + MINUTE)

@@ -236,7 +236,7 @@ def test_a_task_whose_prerequisite_has_failed_ends_at_once_and_so_do_its_own() -
         async with engines() as (engine,), begun() as mine:
             needed = new()
             await engine.enqueue([needed], now=NOW)
-            await settle(engine, await claim(engine, 1, now=NOW), Outcome.DEAD, now=NOW)
+            await settle(engine, await claim(engine, 1, now=NOW), Outcome.PERMANENT, now=NOW)
             first = new(after=(Edge(needed.id),))
             second = new(after=(Edge(first.id),))
             answers = await enqueue(engine, mine, [first, second])
@@ -270,7 +270,7 @@ def test_a_task_completes_with_the_transaction(settings: dict[str, Any]) -> None
             (record,) = await engine.get([task.id])
             assert record is not None
             assert (record.result, record.settled_lease, record.finished_at) == (b"1", 1, NOW)
-            late = Settlement(lease=Lease(task.id, task.lease), outcome=Outcome.RETRY)
+            late = Settlement(lease=Lease(task.id, task.lease), outcome=Outcome.FAILED)
             assert await engine.settle([late], now=NOW) == [SettleOutcome.ALREADY]
             others += await claim(other, 2, now=NOW + 10)  # of a limited partition the next may start now
             assert len(others) == 1
@@ -298,7 +298,7 @@ def test_the_fence_holds(options: dict[str, Any]) -> None:
     run(test)
 
 
-@pytest.mark.parametrize("outcome", [Outcome.RETRY, Outcome.RELEASED, Outcome.DEAD, Outcome.CANCELLED])
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.RELEASED, Outcome.PERMANENT, Outcome.CANCELLED])
 def test_a_lease_that_was_settled_in_another_way_completes_nothing(outcome: Outcome) -> None:
     async def test() -> None:
         async with engines() as (engine,), begun() as mine:

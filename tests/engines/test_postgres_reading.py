@@ -100,7 +100,7 @@ def test_search_is_from_the_standby_and_all_else_is_not(
         claimed = await claim(engine, 5)
         assert {task.id for task in claimed} == {first, second.id}
         await settle(engine, claimed[:1])
-        await settle(engine, claimed[1:], Outcome.DEAD)
+        await settle(engine, claimed[1:], Outcome.PERMANENT)
         assert (await engine.counts())["default"][State.COMPLETED] == 1
         assert len(await engine.history(claimed[1].id)) == 1
         assert [queue.name for queue in await engine.queues()] == ["default"]

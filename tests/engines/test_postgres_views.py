@@ -37,13 +37,20 @@ async def fill(engine: PostgresEngine) -> None:
     runs = [new(key=f"k{n}", args=b'{"n": %d}' % n, tenant="t", metadata={"a": [n, "ä"]}) for n in range(8)]
     await engine.enqueue(runs, now=NOW + 123_457)
     claimed = await claim(engine, 9, now=NOW + SECOND + 1)
-    outcomes = [Outcome.COMPLETED, Outcome.DEAD, Outcome.CANCELLED, Outcome.RETRY, Outcome.SNOOZED, Outcome.RELEASED]
+    outcomes = [
+        Outcome.COMPLETED,
+        Outcome.PERMANENT,
+        Outcome.CANCELLED,
+        Outcome.FAILED,
+        Outcome.SNOOZED,
+        Outcome.RELEASED,
+    ]
     reports = [
         Settlement(
             lease=Lease(task.id, task.lease),
             outcome=outcome,
             result=b'{"x":[1,2.5]}' if outcome is Outcome.COMPLETED else None,
-            failure=FAILURE if outcome in (Outcome.DEAD, Outcome.RETRY) else None,
+            failure=FAILURE if outcome in (Outcome.PERMANENT, Outcome.FAILED) else None,
             delay=3_600 * SECOND,
         )
         for task, outcome in zip(claimed, outcomes, strict=False)
@@ -153,7 +160,7 @@ def test_no_row_makes_a_view_fail(stored: bytes) -> None:
             if stored.startswith(b'{"nul"'):
                 told = json.loads(row["args"])
                 assert told == {name: text.replace("\0", "\ufffd") for name, text in json.loads(stored).items()}
-            await settle(engine, await claim(engine, 1, now=NOW), Outcome.DEAD, now=NOW)
+            await settle(engine, await claim(engine, 1, now=NOW), Outcome.PERMANENT, now=NOW)
             (row,) = await own.fetch(f"SELECT args FROM {schema}.dead_letters")
             json.loads(row["args"])
 
@@ -168,7 +175,7 @@ def test_views_find_tasks_by_index() -> None:
             await engine.enqueue([new() for _ in range(DEPTH)], now=NOW)
             ended = await claim(engine, 2 * DEPTH // 3, now=NOW)
             await settle(engine, ended[: DEPTH // 3], now=NOW)
-            await settle(engine, ended[DEPTH // 3 : -20], Outcome.DEAD, now=NOW)
+            await settle(engine, ended[DEPTH // 3 : -20], Outcome.PERMANENT, now=NOW)
             await own.execute(f"ANALYZE {schema}.tasks, {schema}.finished, {schema}.dead, {schema}.streams")
             await own.execute(f"ANALYZE {schema}.finished_other")
             for query in (

@@ -126,7 +126,7 @@ class Program:
     async def settle(self) -> None:
         self.random.shuffle(self.running)
         taken = [self.running.pop() for _ in range(self.random.randint(0, len(self.running)))]
-        others = (Outcome.RETRY, Outcome.RELEASED, Outcome.SNOOZED, Outcome.DEAD)
+        others = (Outcome.FAILED, Outcome.RELEASED, Outcome.SNOOZED, Outcome.PERMANENT)
         reports = [
             completed(task)
             if self.random.random() < 0.5

@@ -218,7 +218,7 @@ async def spoil_each_place(store: Store, columns: dict[str, Any]) -> None:
     engine = store.engine
     dead, done, stays, lost, last = everything = await store.add(5)
     tasks = {task.id: task for task in await store.claim(4)}
-    await store.settle([tasks[dead]], Outcome.DEAD)
+    await store.settle([tasks[dead]], Outcome.PERMANENT)
     await store.settle([tasks[done]])
     await store.spoil(dead, "dead", **columns)
     await store.spoil(lost, **columns)
@@ -544,7 +544,7 @@ def test_queues(run: Run) -> None:
             await engine.enqueue([new(queue="odd")], now=store.now)
         with pytest.raises(Unreadable, match="settings of queue 'odd'"):
             await engine.set_queue("odd", QueueSettings(), expected=0, now=store.now)
-        await store.settle([task], Outcome.RETRY)
+        await store.settle([task], Outcome.FAILED)
         store.now += 100 * DAY
         await store.do_everything()
         await store.look_at_everything()
@@ -811,7 +811,7 @@ def test_days(run: Run, day: object) -> None:
 
     async def test(store: Store) -> None:
         bad, good, done, later = await store.add(4)
-        await store.settle(await store.claim(2), Outcome.DEAD)
+        await store.settle(await store.claim(2), Outcome.PERMANENT)
         await store.settle(await store.claim(2))
         assert done != later
         await store.spoil(bad, "dead", day=day)
@@ -844,7 +844,7 @@ def test_ids_that_are_no_text(run: Run, damage: str) -> None:
     async def test(store: Store) -> None:
         assert isinstance(store.rows, OnSqlite)
         await store.add(2)
-        await store.settle(await store.claim(1), Outcome.DEAD)
+        await store.settle(await store.claim(1), Outcome.PERMANENT)
         await store.settle(await store.claim(1))
         store.rows.execute(damage)
         assert await store.problems()

@@ -50,25 +50,25 @@ def test_a_failed_attempt_waits_longer_each_time_and_then_is_dead() -> None:
     delays = []
     for attempts in range(3):
         settlement = outcome.failed(structs.replace(TASK, attempts=attempts), DEFINITION, OSError("x"))
-        assert settlement.outcome is Outcome.RETRY
+        assert settlement.outcome is Outcome.FAILED
         assert (settlement.lease.id, settlement.lease.number) == (TASK.id, 7)
         delays.append(settlement.delay / SECOND)
     for delay, plain in zip(delays, (1, 2, 4), strict=True):
         assert 0.9 * plain <= delay <= 1.1 * plain
     last = outcome.failed(structs.replace(TASK, attempts=3), DEFINITION, OSError("x"))
-    assert (last.outcome, last.reason) == (Outcome.DEAD, Reason.EXHAUSTED)
+    assert (last.outcome, last.reason) == (Outcome.PERMANENT, Reason.EXHAUSTED)
 
 
 @pytest.mark.parametrize("error", [Permanent("no"), KeyError("k")])
 def test_what_must_not_be_retried_is_dead_at_once(error: Exception) -> None:
     settlement = outcome.failed(TASK, DEFINITION, error)
-    assert (settlement.outcome, settlement.reason) == (Outcome.DEAD, Reason.PERMANENT)
+    assert (settlement.outcome, settlement.reason) == (Outcome.PERMANENT, Reason.PERMANENT)
 
 
 @pytest.mark.parametrize(("after", "low", "high"), [(90, 90, 90), (0, 0, 0), (-1, 0.9, 1.1), ("soon", 0.9, 1.1)])
 def test_retry_after_wins_if_it_makes_sense(after: Any, low: float, high: float) -> None:
     settlement = outcome.failed(TASK, DEFINITION, Retry(after=after))
-    assert settlement.outcome is Outcome.RETRY
+    assert settlement.outcome is Outcome.FAILED
     assert low <= settlement.delay / SECOND <= high
 
 
@@ -82,7 +82,7 @@ def test_a_timeout_says_how_long_it_was() -> None:
 def test_results_are_encoded_and_none_is_nothing() -> None:
     assert outcome.returned(TASK, None, Codec()).result is None
     assert outcome.returned(TASK, {"a": timedelta(seconds=1)}, Codec()).result == b'{"a":"PT1S"}'
-    assert outcome.returned(TASK, object(), Codec()).outcome is Outcome.DEAD
+    assert outcome.returned(TASK, object(), Codec()).outcome is Outcome.PERMANENT
 
 
 class Rude(Exception):
@@ -109,7 +109,7 @@ def test_failures_are_text_of_bounded_size() -> None:
 def test_minutes_are_whole_and_handed_over_when_they_have_changed() -> None:
     recorder = MinuteRecorder("me")
     now = 100 * MINUTE
-    for kind in (Outcome.COMPLETED, Outcome.RETRY, Outcome.DEAD, Outcome.CANCELLED, Outcome.RELEASED):
+    for kind in (Outcome.COMPLETED, Outcome.FAILED, Outcome.PERMANENT, Outcome.CANCELLED, Outcome.RELEASED):
         recorder.record(TASK, kind, SECOND, now)
     (minute,) = recorder.take()
     assert (minute.minute, minute.worker, minute.queue, minute.tier) == (100, "me", "default", "medium")

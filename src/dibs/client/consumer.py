@@ -31,12 +31,10 @@ from dibs.core.options import (
     shown,
 )
 from dibs.core.reference import result_of
-from dibs.core.retry import jitter, retry_delay
 from dibs.core.settings import check_span
-from dibs.core.states import Reason
 from dibs.core.task import Failure, Lease, LeasedTask, Outcome, Settlement
 from dibs.core.times import MINUTE, SECOND, Instant, duration, patience, when
-from dibs.engines.values import Claimed, ClaimRequest, ExtendOutcome, Extension, SettleOutcome, work_topic
+from dibs.engines.values import Claimed, ClaimRequest, ExtendOutcome, Extension, SettleAnswer, SettleOutcome, work_topic
 from dibs.errors import BlobStoreUnavailable, InvalidOption, LeaseLost
 from dibs.runtime.environment import host
 from dibs.runtime.hub import Hub
@@ -188,11 +186,11 @@ class Consumer:
         check_kind(claim, "claim", Claim)
         settlement = self._settlement(claim, check_choice(Outcome, outcome, "outcome"), result, error, after)
         answer = await self.hub.runner.arun(self._settle(settlement, claim.name))
-        return answer is not SettleOutcome.REFUSED
+        return answer.outcome is not SettleOutcome.REFUSED
 
     settle = blocking(asettle)
 
-    async def _settle(self, settlement: Settlement, name: str) -> SettleOutcome:
+    async def _settle(self, settlement: Settlement, name: str) -> SettleAnswer:
         lease, result = settlement.lease, settlement.result
         if result is not None:
             kept = await self.hub.payloads.astored(result, lease.id, result_of(lease.number), f"the result of {name}")
@@ -207,14 +205,8 @@ class Consumer:
         if outcome is Outcome.COMPLETED:
             payload = None if result is None else self.hub.codec.encode(result, f"the result of {task.name}")
             return Settlement(lease=claim.lease, outcome=outcome, result=payload)
-        delay = 0 if after is None else duration(after, "after")
-        if outcome is Outcome.RETRY:
-            if task.attempt > task.options.retries:
-                return Settlement(lease=claim.lease, outcome=Outcome.DEAD, reason=Reason.EXHAUSTED, failure=failure)
-            if after is None:
-                delay = retry_delay(task.options, task.attempt, jitter(task.id, task.lease))
-        reason = Reason.PERMANENT if outcome is Outcome.DEAD else None
-        return Settlement(lease=claim.lease, outcome=outcome, delay=delay, reason=reason, failure=failure)
+        delay = None if after is None else duration(after, "after")
+        return Settlement(lease=claim.lease, outcome=outcome, delay=delay, failure=failure)
 
 
 def pause(claimed: Claimed) -> float:

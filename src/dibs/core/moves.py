@@ -12,7 +12,7 @@ from msgspec import structs
 
 from dibs.core.lease import rewound
 from dibs.core.priority import Ranking, rank, scale
-from dibs.core.retry import jitter, loss_delay
+from dibs.core.retry import after_failure, after_loss, jitter
 from dibs.core.settings import QueueSettings, resolve
 from dibs.core.states import Move, Reason, State, after
 from dibs.core.task import (
@@ -146,26 +146,40 @@ def settled(record: TaskRecord, settlement: Settlement, settings: QueueSettings 
     if outcome is Outcome.COMPLETED:
         done = end(record, State.COMPLETED, None, now)
         return structs.replace(done, result=settlement.result, failure=None), None
-    if outcome is Outcome.DEAD:
-        buried = end(record, after(State.RUNNING, Move.BURY), settlement.reason or Reason.PERMANENT, now)
-        buried = structs.replace(buried, attempts=record.attempts + 1, failure=settlement.failure, note=settlement.note)
-        return buried, entry(record, HistoryEvent.DEAD, now, settlement)
+    if outcome is Outcome.FAILED or outcome is Outcome.PERMANENT:
+        return failed(record, settlement, settings, now)
     if outcome is Outcome.CANCELLED or record.cancel_reason is not None:
-        note = record.cancel_reason or settlement.note
-        stopped = end(record, after(State.RUNNING, Move.CANCEL), Reason.USER, now)
-        stopped = structs.replace(stopped, note=note, failure=settlement.failure)
-        return stopped, entry(record, HistoryEvent.CANCELLED, now, settlement, note)
-    if outcome is Outcome.RETRY:
-        record = structs.replace(record, attempts=record.attempts + 1, failure=settlement.failure)
-        event = HistoryEvent.TIMED_OUT if settlement.timed_out else HistoryEvent.FAILED
-        return back_to_waiting(record, Move.RETRY, settings, settlement.delay, now), entry(
-            record, event, now, settlement
-        )
+        return stopped(record, settlement, now)
     if outcome is Outcome.SNOOZED:
-        back = back_to_waiting(record, Move.SNOOZE, settings, settlement.delay, now)
+        back = back_to_waiting(record, Move.SNOOZE, settings, settlement.delay or 0, now)
         return back, entry(record, HistoryEvent.SNOOZED, now, settlement)
     back = back_to_waiting(record, Move.RELEASE, settings, 0, now)
     return back, entry(record, HistoryEvent.RELEASED, now, settlement)
+
+
+def failed(record: TaskRecord, settlement: Settlement, settings: QueueSettings | None, now: Instant) -> Change:
+    """A running task whose attempt has failed."""
+    shake = jitter(record.id, record.lease)
+    permanent = settlement.outcome is Outcome.PERMANENT
+    verdict = after_failure(record.options, record.attempts + 1, shake, permanent=permanent, asked=settlement.delay)
+    if verdict.reason is None and record.cancel_reason is not None:
+        return stopped(record, settlement, now)
+    record = structs.replace(record, attempts=record.attempts + 1, failure=settlement.failure)
+    if verdict.reason is not None:
+        note = settlement.note or str(verdict.reason)
+        dead = structs.replace(end(record, after(State.RUNNING, Move.BURY), verdict.reason, now), note=note)
+        return dead, entry(record, HistoryEvent.DEAD, now, settlement, note)
+    event = HistoryEvent.TIMED_OUT if settlement.timed_out else HistoryEvent.FAILED
+    again = back_to_waiting(record, Move.RETRY, settings, verdict.delay, now)
+    return again, entry(record, event, now, settlement)
+
+
+def stopped(record: TaskRecord, settlement: Settlement, now: Instant) -> Change:
+    """A running task that ends because somebody cancelled it."""
+    note = record.cancel_reason or settlement.note
+    ended = end(record, after(State.RUNNING, Move.CANCEL), Reason.USER, now)
+    ended = structs.replace(ended, note=note, failure=settlement.failure)
+    return ended, entry(record, HistoryEvent.CANCELLED, now, settlement, note)
 
 
 def lost(record: TaskRecord, settings: QueueSettings | None, now: Instant) -> Change:
@@ -175,12 +189,13 @@ def lost(record: TaskRecord, settings: QueueSettings | None, now: Instant) -> Ch
     note = f"loss {losses}: the worker stopped without a word"
     history = HistoryEntry(at=now, event=HistoryEvent.LOST, lease=record.lease, worker=record.worker, note=note)
     if record.cancel_reason is not None:
-        stopped = end(record, after(State.RUNNING, Move.CANCEL), Reason.USER, now)
-        return structs.replace(stopped, note=record.cancel_reason), history
-    delay = loss_delay(record.options, losses, jitter(record.id, record.lease))
-    if delay is None:
-        return end(record, after(State.RUNNING, Move.BURY), Reason.LOST, now), history
-    return back_to_waiting(record, Move.LOSE_AGAIN if delay else Move.LOSE, settings, delay, now), history
+        ended = end(record, after(State.RUNNING, Move.CANCEL), Reason.USER, now)
+        return structs.replace(ended, note=record.cancel_reason), history
+    verdict = after_loss(record.options, losses, jitter(record.id, record.lease))
+    if verdict.reason is not None:
+        return end(record, after(State.RUNNING, Move.BURY), verdict.reason, now), history
+    move = Move.LOSE_AGAIN if verdict.delay else Move.LOSE
+    return back_to_waiting(record, move, settings, verdict.delay, now), history
 
 
 def cancelled(record: TaskRecord, note: str, actor: str, now: Instant, reason: Reason = Reason.USER) -> Change:

@@ -1,11 +1,14 @@
-"""What happens to a task whose run did not complete: one decision, a value, made here for every engine."""
+"""What becomes of a task whose run did not complete: one verdict, for failures as for losses and for every store."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from zlib import crc32
 
+from msgspec import Struct
+
 from dibs.core.settings import Resolved
+from dibs.core.states import Reason
 from dibs.core.task import MAX_LOSSES
 from dibs.core.times import SECOND, Duration, duration
 from dibs.errors import Permanent, Retry
@@ -13,9 +16,11 @@ from dibs.errors import Permanent, Retry
 __all__ = [
     "TRANSIENT",
     "ExceptionTypes",
+    "Verdict",
+    "after_failure",
+    "after_loss",
     "asked_delay",
     "jitter",
-    "loss_delay",
     "retry_delay",
     "should_retry",
     "timeout_for",
@@ -36,18 +41,36 @@ def retry_delay(options: Resolved, attempt: int, shake: float) -> Duration:
     return max(0, round(plain * (1 + JITTER * shake)))
 
 
-def loss_delay(options: Resolved, losses: int, shake: float) -> Duration | None:
-    """The wait after loss number `losses`; None when it was one too many.
+class Verdict(Struct, frozen=True):
+    """What becomes of a task whose run did not complete: it runs again after `delay`, or is dead for `reason`."""
 
-    The first runs again at once. Later ones are parted by a wide jitter, so that the batch-mates of a task that kills
-    its worker are not claimed together with it again.
+    delay: Duration = 0
+    reason: Reason | None = None
+
+
+def after_failure(
+    options: Resolved, attempts: int, shake: float, *, permanent: bool = False, asked: Duration | None = None
+) -> Verdict:
+    """After failed attempt number `attempts`. `permanent`: no other would help. `asked`: the delay the run wants."""
+    if permanent:
+        return Verdict(reason=Reason.PERMANENT)
+    if attempts > options.retries:
+        return Verdict(reason=Reason.EXHAUSTED)
+    return Verdict(retry_delay(options, attempts, shake) if asked is None else asked)
+
+
+def after_loss(options: Resolved, losses: int, shake: float) -> Verdict:
+    """After loss number `losses`. The first runs again at once.
+
+    Later ones are parted by a wide jitter, so that the batch-mates of a task that kills its worker are not claimed
+    together with it again.
     """
     if losses >= MAX_LOSSES:
-        return None
+        return Verdict(reason=Reason.LOST)
     if losses <= 1:
-        return 0
+        return Verdict()
     plain = min(max(options.retry_base, SECOND) << min(losses - 2, 40), max(options.retry_cap, SECOND))
-    return round(plain * (1 + shake))
+    return Verdict(round(plain * (1 + shake)))
 
 
 def jitter(task_id: str, number: int) -> float:

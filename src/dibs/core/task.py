@@ -263,8 +263,8 @@ class Outcome(StrEnum):
     """How a run ended."""
 
     COMPLETED = "completed"
-    RETRY = "retry"  # a failed attempt; again after `delay`
-    DEAD = "dead"
+    FAILED = "failed"  # the task runs again, or is dead if this was its last attempt: the store decides
+    PERMANENT = "permanent"  # failed for good: no other attempt would help
     CANCELLED = "cancelled"
     RELEASED = "released"  # handed back, pending at once, no attempt counted
     SNOOZED = "snoozed"  # scheduled again after `delay`, no attempt counted
@@ -276,8 +276,8 @@ class Settlement(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True
     lease: Lease
     outcome: Outcome
     result: bytes | None = None
-    delay: Duration = 0
-    reason: Reason | None = None
+    delay: Duration | None = None
+    """Until it may run again; None: what its options say."""
     failure: Failure | None = None
     timed_out: bool = False
     note: str = ""

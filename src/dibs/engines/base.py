@@ -55,6 +55,7 @@ from dibs.engines.values import (
     Position,
     Query,
     Rescued,
+    SettleAnswer,
     SettleOutcome,
     TenantRecord,
     Term,
@@ -175,10 +176,11 @@ class Engine(Protocol):
         """Keep leases, record progress, learn of cancellation and loss. An expired but unsuperseded lease is kept."""
         ...
 
-    async def settle(self, settlements: Sequence[Settlement], *, now: Instant | None = None) -> list[SettleOutcome]:
+    async def settle(self, settlements: Sequence[Settlement], *, now: Instant | None = None) -> list[SettleAnswer]:
         """Record outcomes, each only under its current lease. Ended tasks leave the hot place in the same statement.
 
-        A retry, release or snooze of a task that was asked to cancel ends it as cancelled.
+        The answers say what became of each task: whether a failed one runs again is decided here. One that would, or
+        is released or snoozed, but was asked to cancel, ends as cancelled.
         """
         ...
 

@@ -17,6 +17,7 @@ from dibs.errors import InvalidOption
 
 __all__ = [
     "ACCEPTED",
+    "COMPLETED",
     "COUNT_LIMIT",
     "FIRE_BATCH",
     "REJECTED",
@@ -47,6 +48,7 @@ __all__ = [
     "Position",
     "Query",
     "Rescued",
+    "SettleAnswer",
     "SettleOutcome",
     "TenantRecord",
     "Term",
@@ -237,6 +239,17 @@ class SettleOutcome(StrEnum):
     DONE = "done"
     ALREADY = "already"  # this lease has been settled before: a repeat
     REFUSED = "refused"  # this lease is not the current one
+
+
+class SettleAnswer(Struct, frozen=True):
+    """What became of the task: the state it is in, and when it is due if it runs again. Refused: nothing is said."""
+
+    outcome: SettleOutcome
+    state: State | None = None
+    due_at: Instant | None = None
+
+
+COMPLETED = SettleAnswer(SettleOutcome.DONE, State.COMPLETED)
 
 
 class Rescued(Struct, frozen=True):

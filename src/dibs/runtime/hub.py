@@ -13,7 +13,7 @@ from dibs.core.settings import Defaults
 from dibs.core.task import NewTask, Settlement
 from dibs.engines.base import Engine
 from dibs.engines.unreadable import UNREADABLE
-from dibs.engines.values import EnqueueAnswer, Feature, SettleOutcome
+from dibs.engines.values import EnqueueAnswer, Feature, SettleAnswer
 from dibs.errors import DibsError, InvalidOption
 from dibs.observe.meters import Meters
 from dibs.runtime.clock import Clock
@@ -64,7 +64,7 @@ class Hub:
         self.lifespan: Lifespan | None = None
         self.runner = LoopRunner(self.engine.open, self.forget)
         self.enqueuer: Coalescer[NewTask, EnqueueAnswer] = Coalescer(self.runner, self._flush_enqueues)
-        self.settler: Coalescer[Settlement, SettleOutcome] = Coalescer(self.runner, self._flush_settlements)
+        self.settler: Coalescer[Settlement, SettleAnswer] = Coalescer(self.runner, self._flush_settlements)
 
     def forget(self) -> None:
         """In a forked child: start anew without closing what is the parent's."""
@@ -96,7 +96,7 @@ class Hub:
     async def _flush_enqueues(self, tasks: Sequence[NewTask]) -> list[EnqueueAnswer]:
         return await self.engine.enqueue(tasks, now=self.clock.store_now())
 
-    async def _flush_settlements(self, settlements: Sequence[Settlement]) -> list[SettleOutcome]:
+    async def _flush_settlements(self, settlements: Sequence[Settlement]) -> list[SettleAnswer]:
         return await self.engine.settle(settlements, now=self.clock.store_now())
 
     @contextmanager

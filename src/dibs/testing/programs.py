@@ -114,7 +114,7 @@ picks = st.integers(0, 999)
 """Chooses one of what there is, modulo how many there are: far faster than a bundle, and it shrinks as well."""
 queues = st.sampled_from(QUEUES)
 queue_states = st.sampled_from((*QueueState, *[QueueState.ACTIVE] * 3))
-outcomes = st.sampled_from((*Outcome, *[Outcome.COMPLETED] * 2, Outcome.RETRY, Outcome.DEAD, Outcome.RELEASED))
+outcomes = st.sampled_from((*Outcome, *[Outcome.COMPLETED] * 2, Outcome.FAILED, Outcome.PERMANENT, Outcome.RELEASED))
 
 
 class Profile(Struct, frozen=True):

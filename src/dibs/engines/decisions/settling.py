@@ -9,12 +9,12 @@ import msgspec
 from dibs.core.lease import is_exhausted, span_left
 from dibs.core.moves import lost, settled
 from dibs.core.states import UNFINISHED, State
-from dibs.core.task import HistoryEntry, HistoryEvent, Outcome, Settlement, TaskRecord
+from dibs.core.task import HistoryEntry, HistoryEvent, Settlement, TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.decisions.facts import decode_facts
 from dibs.engines.decisions.records import Ledger
 from dibs.engines.decisions.transaction import Transaction
-from dibs.engines.values import Counter, ExtendAnswer, ExtendOutcome, Extension, SettleOutcome
+from dibs.engines.values import Counter, ExtendAnswer, ExtendOutcome, Extension, SettleAnswer, SettleOutcome
 
 __all__ = ["Part", "held_answer", "lose_all", "settle_one", "without_repeats"]
 
@@ -31,22 +31,22 @@ def without_repeats(settlements: Sequence[Settlement]) -> Iterator[Part]:
         yield list(part.values())
 
 
-def settle_one(transaction: Transaction, records: Ledger, settlement: Settlement) -> SettleOutcome:
+def settle_one(transaction: Transaction, records: Ledger, settlement: Settlement) -> SettleAnswer:
     lease = settlement.lease
     record = records.get(lease.id)
     if record is None or record.state is not State.RUNNING or record.lease != lease.number:
         if record is not None and 0 < lease.number == record.settled_lease:
-            return SettleOutcome.ALREADY
+            return SettleAnswer(SettleOutcome.ALREADY, record.state, record.due_at)
         return refuse(transaction, records, settlement)
     after, entry = settled(record, settlement, transaction.settings_if_exists(record.queue), transaction.now)
     records.put(after, entry)
-    if settlement.outcome is Outcome.RETRY and after.state is State.RETRYING:
+    if after.state is State.RETRYING:
         transaction.count_event(Counter.RETRIES, after.queue)
     transaction.tell(record.queue, after.state)
-    return SettleOutcome.DONE
+    return SettleAnswer(SettleOutcome.DONE, after.state, after.due_at)
 
 
-def refuse(transaction: Transaction, records: Ledger, settlement: Settlement) -> SettleOutcome:
+def refuse(transaction: Transaction, records: Ledger, settlement: Settlement) -> SettleAnswer:
     """A zombie's report: counted, and noted in the history of a task that is still unfinished."""
     record = records.get(settlement.lease.id)
     transaction.count_event(Counter.REFUSED, record.queue if record else "")
@@ -55,7 +55,7 @@ def refuse(transaction: Transaction, records: Ledger, settlement: Settlement) ->
         note = f"a late {settlement.outcome} by lease {number}"
         entry = HistoryEntry(at=transaction.now, event=HistoryEvent.REFUSED, lease=number, note=note)
         records.note(record.id, entry)
-    return SettleOutcome.REFUSED
+    return SettleAnswer(SettleOutcome.REFUSED)
 
 
 def held_answer(extension: Extension, now: Instant, facts: str | bytes | None) -> ExtendAnswer:

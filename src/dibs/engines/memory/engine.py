@@ -53,7 +53,7 @@ from dibs.engines.values import (
     Position,
     Query,
     Rescued,
-    SettleOutcome,
+    SettleAnswer,
     TenantRecord,
     Term,
     UnreadableTask,
@@ -133,7 +133,7 @@ class MemoryEngine:
     async def extend(self, extensions: Sequence[Extension], *, now: Instant | None = None) -> list[ExtendAnswer]:
         return self._do(reporting.extend, extensions, now=now)
 
-    async def settle(self, settlements: Sequence[Settlement], *, now: Instant | None = None) -> list[SettleOutcome]:
+    async def settle(self, settlements: Sequence[Settlement], *, now: Instant | None = None) -> list[SettleAnswer]:
         return self._do(reporting.settle, settlements, now=now)
 
     async def rescue(

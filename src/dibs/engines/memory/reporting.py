@@ -9,7 +9,7 @@ from msgspec import structs
 from dibs.core.lease import RESCUE_BATCH, is_exhausted, span_left, taken_until
 from dibs.core.moves import lost, settled
 from dibs.core.states import UNFINISHED, WAITING, State
-from dibs.core.task import HistoryEntry, HistoryEvent, Lease, Outcome, Settlement, WorkerState
+from dibs.core.task import HistoryEntry, HistoryEvent, Lease, Settlement, WorkerState
 from dibs.core.times import Instant
 from dibs.engines.memory.store import Store
 from dibs.engines.values import (
@@ -18,6 +18,7 @@ from dibs.engines.values import (
     ExtendOutcome,
     Extension,
     Rescued,
+    SettleAnswer,
     SettleOutcome,
     Term,
     ended_topic,
@@ -52,27 +53,27 @@ def extend_one(store: Store, extension: Extension, now: Instant) -> ExtendAnswer
     return ExtendAnswer(outcome, record.lease_expires_at)
 
 
-def settle(store: Store, settlements: Sequence[Settlement], now: Instant) -> list[SettleOutcome]:
+def settle(store: Store, settlements: Sequence[Settlement], now: Instant) -> list[SettleAnswer]:
     return [settle_one(store, settlement, now) for settlement in settlements]
 
 
-def settle_one(store: Store, settlement: Settlement, now: Instant) -> SettleOutcome:
+def settle_one(store: Store, settlement: Settlement, now: Instant) -> SettleAnswer:
     lease = settlement.lease
     record = store.tasks.get(lease.id)
     if not holds(store, lease):
         if record is not None and 0 < lease.number == record.settled_lease:
-            return SettleOutcome.ALREADY
+            return SettleAnswer(SettleOutcome.ALREADY, record.state, record.due_at)
         return refuse(store, settlement, now)
     assert record is not None
     after, entry = settled(record, settlement, store.settings_if_exists(record.queue), now)
     store.put(after, entry)
-    if settlement.outcome is Outcome.RETRY and after.state is State.RETRYING:
+    if after.state is State.RETRYING:
         store.counters[after.queue][Counter.RETRIES] += 1
     tell(store, record.queue, after.state)
-    return SettleOutcome.DONE
+    return SettleAnswer(SettleOutcome.DONE, after.state, after.due_at)
 
 
-def refuse(store: Store, settlement: Settlement, now: Instant) -> SettleOutcome:
+def refuse(store: Store, settlement: Settlement, now: Instant) -> SettleAnswer:
     """A zombie's report: counted, and noted in the history of a task that is still unfinished."""
     record = store.tasks.get(settlement.lease.id)
     store.counters[record.queue if record else ""][Counter.REFUSED] += 1
@@ -81,7 +82,7 @@ def refuse(store: Store, settlement: Settlement, now: Instant) -> SettleOutcome:
         store.histories[record.id].append(
             HistoryEntry(at=now, event=HistoryEvent.REFUSED, lease=settlement.lease.number, note=note)
         )
-    return SettleOutcome.REFUSED
+    return SettleAnswer(SettleOutcome.REFUSED)
 
 
 def rescue(store: Store, ended_by: Instant | None, not_after: Instant | None, now: Instant) -> Rescued:

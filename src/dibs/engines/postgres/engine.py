@@ -69,7 +69,7 @@ from dibs.engines.values import (
     Position,
     Query,
     Rescued,
-    SettleOutcome,
+    SettleAnswer,
     TenantRecord,
     Term,
     UnreadableTask,
@@ -165,7 +165,7 @@ class PostgresEngine:
     async def extend(self, extensions: Sequence[Extension], *, now: Instant | None = None) -> list[ExtendAnswer]:
         return await settling.extend(self._opened(), extensions, now)
 
-    async def settle(self, settlements: Sequence[Settlement], *, now: Instant | None = None) -> list[SettleOutcome]:
+    async def settle(self, settlements: Sequence[Settlement], *, now: Instant | None = None) -> list[SettleAnswer]:
         return await settling.settle(self._opened(), settlements, now)
 
     async def rescue(

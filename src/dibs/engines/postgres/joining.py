@@ -270,7 +270,8 @@ async def complete(transaction: Transaction, settlement: Settlement) -> SettleOu
     if row["streams"]:
         transaction.tell(transaction.catalog.track(row["streams"][0]).queue, State.COMPLETED)
         return SettleOutcome.DONE
-    (outcome,) = await settle_records(transaction, [settlement])
+    (answer,) = await settle_records(transaction, [settlement])
+    outcome = answer.outcome
     if outcome is SettleOutcome.DONE:
         return outcome
     # Settled by this lease it may be, but otherwise: a run that timed out must not do its work all the same.

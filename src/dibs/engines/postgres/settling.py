@@ -17,7 +17,7 @@ from dibs.engines.postgres.rows import Row, columns
 from dibs.engines.postgres.store import TASKS, Store
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.postgres.workers import bury
-from dibs.engines.values import ExtendAnswer, ExtendOutcome, Extension, Rescued, SettleOutcome, ended_topic
+from dibs.engines.values import COMPLETED, ExtendAnswer, ExtendOutcome, Extension, Rescued, SettleAnswer, ended_topic
 from dibs.errors import StoreError
 
 __all__ = ["extend", "rescue", "settle"]
@@ -31,9 +31,9 @@ who live extend theirs within this time."""
 END: Instant = 2**62
 
 
-async def settle(store: Store, settlements: Sequence[Settlement], now: Instant | None) -> list[SettleOutcome]:
+async def settle(store: Store, settlements: Sequence[Settlement], now: Instant | None) -> list[SettleAnswer]:
     """Completions that concern nobody else go in bulk, all else record by record."""
-    answers: dict[int, SettleOutcome] = {}
+    answers: dict[int, SettleAnswer] = {}
     for part in without_repeats(settlements):
         completions = [each for each in part if each[1].outcome is Outcome.COMPLETED]
         if completions:
@@ -45,7 +45,7 @@ async def settle(store: Store, settlements: Sequence[Settlement], now: Instant |
     return [answers[i] for i in range(len(settlements))]
 
 
-async def complete(store: Store, part: Part, answers: dict[int, SettleOutcome], now: Instant | None) -> None:
+async def complete(store: Store, part: Part, answers: dict[int, SettleAnswer], now: Instant | None) -> None:
     """`moves.settled` for completions: rows move to where finished tasks are kept, in one statement."""
     runs = sorted((each.lease.id, each.lease.number, each.result, position) for position, each in part)
     ids, numbers, results, positions = zip(*runs, strict=True)
@@ -53,7 +53,7 @@ async def complete(store: Store, part: Part, answers: dict[int, SettleOutcome], 
     if done is not None:  # not all of them
         places = dict(zip(ids, positions, strict=True))
         positions = tuple(places[str(task_id)] for task_id in done)
-    answers.update(dict.fromkeys(positions, SettleOutcome.DONE))
+    answers.update(dict.fromkeys(positions, COMPLETED))
     await store.notifier.notify(await ended_topics(store, {*(tracks or ())}))
 
 
@@ -68,7 +68,7 @@ async def ended_topics(store: Store, tracks: set[int]) -> set[str]:
     return topics
 
 
-async def settle_records(transaction: Transaction, settlements: Sequence[Settlement]) -> list[SettleOutcome]:
+async def settle_records(transaction: Transaction, settlements: Sequence[Settlement]) -> list[SettleAnswer]:
     records = Records(transaction)
     await records.load(settlement.lease.id for settlement in settlements)
     answers = [settle_one(transaction, records, settlement) for settlement in settlements]

@@ -71,7 +71,7 @@ from dibs.engines.values import (
     Position,
     Query,
     Rescued,
-    SettleOutcome,
+    SettleAnswer,
     TenantRecord,
     Term,
     UnreadableTask,
@@ -209,7 +209,7 @@ class SqliteEngine:
     async def extend(self, extensions: Sequence[Extension], *, now: Instant | None = None) -> list[ExtendAnswer]:
         return await self._write(settling.extend, extensions, now=now)
 
-    async def settle(self, settlements: Sequence[Settlement], *, now: Instant | None = None) -> list[SettleOutcome]:
+    async def settle(self, settlements: Sequence[Settlement], *, now: Instant | None = None) -> list[SettleAnswer]:
         return await self._write(settling.settle, settlements, now=now)
 
     async def rescue(

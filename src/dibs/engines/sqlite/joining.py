@@ -107,7 +107,8 @@ def savepoint(connection: sqlite3.Connection) -> Iterator[None]:
 
 def complete(transaction: Transaction, settlement: Settlement) -> SettleOutcome:
     """The task ends here if its lease is the current one; `NotCurrent` otherwise."""
-    (outcome,) = settle(transaction, [settlement])
+    (answer,) = settle(transaction, [settlement])
+    outcome = answer.outcome
     if outcome is SettleOutcome.DONE:
         return outcome
     # Settled by this lease it may be, but otherwise: a run that timed out must not do its work all the same.

@@ -20,7 +20,7 @@ from dibs.engines.sqlite.records import Records
 from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.sqlite.rows import Row
 from dibs.engines.sqlite.transaction import Transaction
-from dibs.engines.values import ExtendAnswer, ExtendOutcome, Extension, SettleOutcome, UnreadableTask
+from dibs.engines.values import COMPLETED, ExtendAnswer, ExtendOutcome, Extension, SettleAnswer, UnreadableTask
 
 __all__ = ["extend", "lose", "settle", "take_back_expired"]
 
@@ -47,10 +47,10 @@ HELD = RowDecoder(Held, "lease of task", 2)
 texts_decoder = msgspec.json.Decoder(list[str])
 
 
-def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> list[SettleOutcome]:
+def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> list[SettleAnswer]:
     generation, has_edges = transaction.row("settle_look")
     transaction.refresh(generation)
-    answers: dict[int, SettleOutcome] = {}
+    answers: dict[int, SettleAnswer] = {}
     for part in without_repeats(settlements):
         settle_part(transaction, part, answers, bool(has_edges))
     if len(transaction.follow_ups) > 1:  # tasks ended in the order in which they were reported
@@ -61,7 +61,7 @@ def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> list[
     return [answers[i] for i in range(len(settlements))]
 
 
-def settle_part(transaction: Transaction, part: Part, answers: dict[int, SettleOutcome], has_edges: bool) -> None:
+def settle_part(transaction: Transaction, part: Part, answers: dict[int, SettleAnswer], has_edges: bool) -> None:
     """Completions with a current lease go in bulk, all else record by record."""
     leases = [(settlement.lease.id, settlement.lease.number) for _, settlement in part]
     fenced = transaction.many(FENCED, "fence", to_json(leases))
@@ -74,7 +74,7 @@ def settle_part(transaction: Transaction, part: Part, answers: dict[int, SettleO
                 transaction.mark_changed(transaction.catalog.tracks[track].queue, partition)
         if has_edges:
             follow_up(transaction, [settlement.lease.id for settlement in completions])
-        answers.update((part[run.key][0], SettleOutcome.DONE) for run in runs)
+        answers.update((part[run.key][0], COMPLETED) for run in runs)
     if len(runs) < len(part):
         bulk = {run.key for run in runs}
         others = [each for key, each in enumerate(part) if key not in bulk]
@@ -104,7 +104,7 @@ def complete(transaction: Transaction, settlements: list[Settlement], tracks: Ta
         transaction.tell(transaction.catalog.tracks[track].queue, State.COMPLETED)
 
 
-def settle_records(transaction: Transaction, part: Part, answers: dict[int, SettleOutcome]) -> None:
+def settle_records(transaction: Transaction, part: Part, answers: dict[int, SettleAnswer]) -> None:
     records = Records(transaction, [settlement.lease.id for _, settlement in part])
     for position, settlement in part:
         answers[position] = settle_one(transaction, records, settlement)

@@ -13,7 +13,7 @@ BLOCKED, PENDING = State.BLOCKED, State.PENDING
 COMPLETED, CANCELLED, DEAD = State.COMPLETED, State.CANCELLED, State.DEAD
 UNKNOWN = EnqueueOutcome.UNKNOWN
 
-ENDS = (Outcome.COMPLETED, Outcome.DEAD, Outcome.CANCELLED)
+ENDS = (Outcome.COMPLETED, Outcome.PERMANENT, Outcome.CANCELLED)
 AFTERWARDS = {
     Rule.CANCEL: (PENDING, CANCELLED, CANCELLED),
     Rule.FAIL: (PENDING, DEAD, DEAD),
@@ -48,7 +48,7 @@ async def test_every_rule_on_every_end_that_has_already_been(harness: Harness) -
 
 
 async def test_refused_at_the_door_it_is_stored_all_the_same(harness: Harness) -> None:
-    need = await harness.ended(Outcome.DEAD)
+    need = await harness.ended(Outcome.PERMANENT)
     follower = await harness.follow(need, key="k")
     record = await harness.record(follower)
     assert (record.state, record.reason, record.note) == (CANCELLED, Reason.DEPENDENCY, f"{need} is dead")
@@ -68,7 +68,7 @@ async def test_completed_prerequisites_count_as_done(harness: Harness) -> None:
 
 
 async def test_the_first_edge_that_says_no_decides(harness: Harness) -> None:
-    failed = await harness.ended(Outcome.DEAD)
+    failed = await harness.ended(Outcome.PERMANENT)
     waiting = await harness.add()
     for rules, state in (((Rule.CANCEL, Rule.FAIL), CANCELLED), ((Rule.RUN, Rule.FAIL, Rule.CANCEL), DEAD)):
         after = (Edge(waiting), *(Edge(failed, rule) for rule in rules))
@@ -82,7 +82,7 @@ async def test_two_edges_to_the_same_task(harness: Harness) -> None:
     both = (Edge(need, Rule.RUN), Edge(need, Rule.FAIL))
     follower = await harness.add(after=both)
     assert await harness.is_open(follower) == [True, True]
-    await harness.finish(need, Outcome.DEAD)
+    await harness.finish(need, Outcome.PERMANENT)
     assert await harness.state(follower) is DEAD
     other = await harness.add()
     follower = await harness.add(after=(Edge(other), Edge(other, Rule.RUN)))
@@ -93,7 +93,7 @@ async def test_two_edges_to_the_same_task(harness: Harness) -> None:
 async def test_enqueue_now_waits_as_well(harness: Harness) -> None:
     if Feature.INLINE not in harness.engine.features:
         return
-    need, failed = await harness.add(), await harness.ended(Outcome.DEAD, queue="needs")
+    need, failed = await harness.add(), await harness.ended(Outcome.PERMANENT, queue="needs")
     waits = harness.new(after=edges(need))
     answers = [
         harness.engine.enqueue_now(waits, now=harness.now),

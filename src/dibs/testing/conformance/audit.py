@@ -15,7 +15,11 @@ async def entries(harness: Harness) -> list[tuple[str, str, str]]:
 
 async def test_every_admin_verb_is_remembered(harness: Harness) -> None:
     engine = harness.engine
-    pending, other, dead = await harness.add(), await harness.add(), await harness.ended(Outcome.DEAD, queue="dead")
+    pending, other, dead = (
+        await harness.add(),
+        await harness.add(),
+        await harness.ended(Outcome.PERMANENT, queue="dead"),
+    )
     await harness.beat("w")
     assert await entries(harness) == []
     await engine.edit([Edit(id=pending, priority=60)], actor="ada", now=harness.now)

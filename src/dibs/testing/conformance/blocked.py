@@ -118,14 +118,14 @@ async def test_a_purged_dependent_is_forgotten(harness: Harness) -> None:
 async def test_replayed_prerequisite_does_not_call_its_dependents_back(harness: Harness) -> None:
     need = await harness.add()
     followers = [await harness.follow(need), await harness.follow(need, rule=Rule.FAIL)]
-    await harness.finish(need, Outcome.DEAD)
+    await harness.finish(need, Outcome.PERMANENT)
     assert await harness.engine.replay([need], now=harness.now) == [Changed.DONE]
     await harness.finish(need)
     assert await harness.states(*followers) == [CANCELLED, DEAD]
 
 
 async def test_a_replayed_prerequisite_is_waited_for_again_by_new_tasks(harness: Harness) -> None:
-    need = await harness.ended(Outcome.DEAD)
+    need = await harness.ended(Outcome.PERMANENT)
     await harness.engine.replay([need], now=harness.now)
     follower = await harness.follow(need)
     assert await harness.state(follower) is BLOCKED
@@ -136,7 +136,7 @@ async def test_a_replayed_prerequisite_is_waited_for_again_by_new_tasks(harness:
 async def test_replay_of_one_dead_dependent_runs_it_without_waiting(harness: Harness) -> None:
     need, other = await harness.add_many(2)
     follower = await harness.follow(need, other, rule=Rule.FAIL)
-    await harness.finish(need, Outcome.DEAD)
+    await harness.finish(need, Outcome.PERMANENT)
     harness.later(MINUTE)
     assert await harness.engine.replay([follower], now=harness.now) == [Changed.DONE]
     record = await harness.record(follower)
@@ -145,7 +145,7 @@ async def test_replay_of_one_dead_dependent_runs_it_without_waiting(harness: Har
 
 
 async def test_cancelled_by_dependency_is_not_replayed_alone(harness: Harness) -> None:
-    need = await harness.ended(Outcome.DEAD)
+    need = await harness.ended(Outcome.PERMANENT)
     follower = await harness.follow(need)
     assert await harness.engine.replay([follower], now=harness.now) == [Changed.WRONG_STATE]
 
@@ -194,7 +194,7 @@ async def test_a_run_without_a_queue_to_go_back_to_is_an_end(harness: Harness) -
     follower = await harness.follow(need.id, queue="other")
     await harness.engine.delete_queue(QUEUE, force=True, now=harness.now)
     assert await harness.states(need.id, follower) == [RUNNING, BLOCKED]
-    await harness.settle(need, Outcome.RETRY)
+    await harness.settle(need, Outcome.FAILED)
     assert await harness.states(need.id, follower) == [DEAD, CANCELLED]
 
 

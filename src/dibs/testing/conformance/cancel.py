@@ -18,7 +18,7 @@ async def cancel(harness: Harness, *ids: str) -> list[CancelOutcome]:
 
 async def test_every_waiting_state_ends(harness: Harness) -> None:
     retrying = await harness.start()
-    await harness.settle(retrying, Outcome.RETRY, delay=HOUR)
+    await harness.settle(retrying, Outcome.FAILED, delay=HOUR)
     pending, scheduled = await harness.add(), await harness.add(delay=HOUR)
     harness.later(SECOND)
     ids = [pending, scheduled, retrying.id]
@@ -67,7 +67,7 @@ async def test_a_request_without_a_note_is_one(harness: Harness) -> None:
 
 
 async def test_ended_and_unknown_tasks(harness: Harness) -> None:
-    completed, dead = await harness.ended(), await harness.ended(Outcome.DEAD)
+    completed, dead = await harness.ended(), await harness.ended(Outcome.PERMANENT)
     assert await cancel(harness, dead, harness.new_id(), completed) == [ENDED, UNKNOWN, ENDED]
     assert [await harness.state(completed), await harness.state(dead)] == [State.COMPLETED, State.DEAD]
 

@@ -128,7 +128,7 @@ async def test_due_ranks_are_done_in_bounded_steps(harness: Harness) -> None:
 async def test_finished_days_are_pruned_when_old(harness: Harness) -> None:
     await harness.set_queue(keep=2 * 86_400)
     harness.later(-harness.now % DAY + HOUR)
-    completed, dead, cancelled = await harness.ended(), await harness.ended(Outcome.DEAD), await harness.add()
+    completed, dead, cancelled = await harness.ended(), await harness.ended(Outcome.PERMANENT), await harness.add()
     await harness.engine.cancel([cancelled], now=harness.now)
     unfinished = await harness.add()
     harness.later(3 * DAY - HOUR - SECOND)
@@ -147,7 +147,7 @@ async def test_finished_days_are_pruned_when_old(harness: Harness) -> None:
 
 async def test_dead_tasks_are_kept_by_their_own_setting(harness: Harness) -> None:
     await harness.set_queue(keep=0, keep_dead=86_400)
-    completed, dead = await harness.ended(), await harness.ended(Outcome.DEAD)
+    completed, dead = await harness.ended(), await harness.ended(Outcome.PERMANENT)
     harness.later(DAY)
     await harness.all_chores()
     assert await harness.engine.get([completed]) == [None]

@@ -155,7 +155,7 @@ async def test_tells_when_the_next_task_falls_due(harness: Harness) -> None:
 
 async def test_retrying_task_falls_due_too(harness: Harness) -> None:
     task = await harness.start()
-    await harness.settle(task, Outcome.RETRY, delay=MINUTE)
+    await harness.settle(task, Outcome.FAILED, delay=MINUTE)
     answer = await harness.claims()
     assert (answer.tasks, answer.next_due_in) == ([], MINUTE)
     harness.later(MINUTE)

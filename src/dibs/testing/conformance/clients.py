@@ -99,6 +99,6 @@ async def test_what_comes_back_costs_nothing(harness: Harness) -> None:
     await harness.set_queue(enqueue_rate=0.001, enqueue_burst=1)
     task = await harness.start(client="a")
     await harness.settle(task, Outcome.RELEASED)
-    await harness.finish(task.id, Outcome.DEAD)
+    await harness.finish(task.id, Outcome.PERMANENT)
     assert await harness.engine.replay([task.id], now=harness.now) == [Changed.DONE]
     assert await harness.counts() == {State.PENDING: 1}

@@ -106,14 +106,14 @@ async def test_no_change_is_unchanged(harness: Harness) -> None:
 
 async def test_only_waiting_tasks(harness: Harness) -> None:
     running, completed = await harness.start(), await harness.ended()
-    dead = await harness.ended(Outcome.DEAD)
+    dead = await harness.ended(Outcome.PERMANENT)
     edits = [Edit(id=task_id, priority=1) for task_id in (running.id, completed, dead, harness.new_id())]
     assert await edit(harness, *edits) == [Changed.WRONG_STATE] * 3 + [Changed.UNKNOWN]
 
 
 async def test_retrying_task(harness: Harness) -> None:
     task = await harness.start()
-    await harness.settle(task, Outcome.RETRY, delay=DAY)
+    await harness.settle(task, Outcome.FAILED, delay=DAY)
     assert await edit(harness, Edit(id=task.id, due_at=harness.now + MINUTE, priority=70)) == [DONE]
     assert await harness.state(task.id) is State.RETRYING
     harness.later(MINUTE)

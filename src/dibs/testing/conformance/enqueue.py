@@ -93,7 +93,7 @@ async def test_repeat_finds_the_task_wherever_it_is(harness: Harness) -> None:
     await harness.enqueue(*tasks)
     completed, dead, _ = await harness.claim(3)
     await harness.settle(completed)
-    await harness.settle(dead, Outcome.DEAD)
+    await harness.settle(dead, Outcome.PERMANENT)
     answers = await harness.engine.enqueue(tasks, now=harness.now)
     assert [answer.outcome for answer in answers] == [EXISTS] * 3
     assert [answer.state for answer in answers] == [State.COMPLETED, State.DEAD, State.RUNNING]

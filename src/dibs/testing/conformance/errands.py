@@ -6,7 +6,7 @@ from dibs.core.graph import FOLLOW_UP_BUDGET, Rule
 from dibs.core.states import State
 from dibs.core.task import Edit, Outcome, Settlement
 from dibs.core.times import HOUR
-from dibs.engines.values import Changed, ClaimRequest, SettleOutcome
+from dibs.engines.values import Changed, ClaimRequest
 from dibs.testing.conformance.harness import QUEUE, Harness, edges, lease_of
 
 BLOCKED, PENDING = State.BLOCKED, State.PENDING
@@ -78,7 +78,7 @@ async def test_another_engine_on_the_store_goes_on_with_it(harness: Harness) -> 
 async def test_a_failure_reaches_everybody(harness: Harness) -> None:
     need, followers = await fan_out(harness)
     last = await harness.follow(followers[-1], queue="last")
-    await harness.finish(need, Outcome.DEAD)
+    await harness.finish(need, Outcome.PERMANENT)
     await harness.run_errands(STEPS)
     assert await harness.counts() == {CANCELLED: MANY}
     assert (await harness.record(followers[-1])).note == f"{need} is dead"
@@ -88,7 +88,7 @@ async def test_a_failure_reaches_everybody(harness: Harness) -> None:
 async def test_everybody_is_told_of_the_same_end(harness: Harness) -> None:
     """Even when it is undone while they are being told."""
     need, followers = await fan_out(harness, Rule.FAIL)
-    await harness.finish(need, Outcome.DEAD)
+    await harness.finish(need, Outcome.PERMANENT)
     assert await harness.engine.replay([need], now=harness.now) == [Changed.DONE]
     await harness.run_errands(STEPS)
     assert await harness.counts() == {DEAD: MANY}
@@ -97,7 +97,7 @@ async def test_everybody_is_told_of_the_same_end(harness: Harness) -> None:
 
 async def test_the_end_outlives_the_task(harness: Harness) -> None:
     need, _ = await fan_out(harness, Rule.RUN)
-    await harness.finish(need, Outcome.DEAD)
+    await harness.finish(need, Outcome.PERMANENT)
     assert await harness.engine.purge([need], now=harness.now) == [Changed.DONE]
     await harness.run_errands(STEPS)
     assert await harness.counts() == {PENDING: MANY}
@@ -125,7 +125,7 @@ async def test_a_wide_fan_in_runs_after_the_last(harness: Harness) -> None:
     assert await harness.engine.followers(needs[-1]) == [follower]
     tasks = await harness.claim(MANY, queues=("needs",))
     done = [Settlement(lease=lease_of(task), outcome=Outcome.COMPLETED) for task in tasks[:-1]]
-    assert set(await harness.engine.settle(done, now=harness.now)) == {SettleOutcome.DONE}
+    assert {answer.state for answer in await harness.engine.settle(done, now=harness.now)} == {COMPLETED}
     await harness.run_errands(STEPS)
     assert await harness.state(follower) is BLOCKED
     assert sum(await harness.is_open(follower)) == 1
@@ -149,7 +149,7 @@ async def test_a_long_chain_falls_to_its_end(harness: Harness) -> None:
     for _ in range(LINKS):
         tasks.append(harness.new(queue="chain", after=edges(tasks[-1].id)))
     await harness.enqueue(*tasks)
-    await harness.finish(tasks[0].id, Outcome.DEAD)
+    await harness.finish(tasks[0].id, Outcome.PERMANENT)
     await harness.run_errands(STEPS)
     assert await harness.counts("chain") == {CANCELLED: LINKS}
     assert (await harness.record(tasks[-1].id)).note == f"{tasks[-2].id} is cancelled"
@@ -173,7 +173,7 @@ async def test_a_large_workflow_is_cancelled_and_replayed(harness: Harness) -> N
     need = harness.new(queue="needs")
     followers = [harness.new(after=edges(need.id, rule=Rule.FAIL)) for _ in range(MANY)]
     workflow_id = await harness.begin(need, *followers)
-    await harness.finish(need.id, Outcome.DEAD)
+    await harness.finish(need.id, Outcome.PERMANENT)
     assert await harness.engine.replay_workflow(workflow_id, now=harness.now) is Changed.DONE
     await harness.run_errands(STEPS)
     assert await harness.counts() == {BLOCKED: MANY}, "those that were still to die died first"

@@ -37,7 +37,7 @@ async def test_a_task_is_claimed_until_then(harness: Harness) -> None:
 async def test_every_waiting_state_expires(harness: Harness) -> None:
     at = harness.now + HOUR
     retrying = await harness.start(expires_at=at)
-    await harness.settle(retrying, Outcome.RETRY, delay=DAY)
+    await harness.settle(retrying, Outcome.FAILED, delay=DAY)
     need = await harness.add(queue="elsewhere")
     ids = [
         await harness.add(expires_at=at),
@@ -152,7 +152,7 @@ async def test_edit_moves_it(harness: Harness) -> None:
 
 async def test_replay_gives_a_late_task_another_life(harness: Harness) -> None:
     task = await harness.start(expires_at=harness.now + MINUTE)
-    await harness.settle(task, Outcome.DEAD)
+    await harness.settle(task, Outcome.PERMANENT)
     harness.later(HOUR)
     await harness.engine.replay([task.id], now=harness.now)
     assert await harness.claim_ids(5) == [task.id]

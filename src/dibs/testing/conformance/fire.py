@@ -173,7 +173,7 @@ async def test_overlap_is_skipped_while_the_last_task_is_unfinished(harness: Har
         assert await fire(harness) == Fired([], 1, HOUR)
     record = await schedule(harness)
     assert (record.fired, record.skipped, record.last_task) == (1, 2, first)
-    await harness.finish(first, Outcome.DEAD)
+    await harness.finish(first, Outcome.PERMANENT)
     harness.later(HOUR)
     assert (await fire(harness)).tasks == [fire_id("s", harness.now)]
 

@@ -8,7 +8,7 @@ from dibs.testing.conformance.harness import Harness
 
 
 async def test_looks_in_all_three_places(harness: Harness) -> None:
-    ids = [await harness.ended(), await harness.ended(Outcome.DEAD), await harness.add()]
+    ids = [await harness.ended(), await harness.ended(Outcome.PERMANENT), await harness.add()]
     states = [record.state for record in await harness.engine.get(ids) if record]
     assert states == [State.COMPLETED, State.DEAD, State.PENDING]
 

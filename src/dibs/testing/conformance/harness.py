@@ -146,8 +146,8 @@ class Harness:
     ) -> SettleOutcome:
         """Report about one run."""
         lease = lease_of(task) if isinstance(task, LeasedTask) else task
-        settlement = structs.replace(Settlement(lease=lease, outcome=outcome), **facts)
-        return (await self.engine.settle([settlement], now=self.now))[0]
+        settlement = structs.replace(Settlement(lease=lease, outcome=outcome, delay=0), **facts)
+        return (await self.engine.settle([settlement], now=self.now))[0].outcome
 
     async def ended(self, outcome: Outcome = Outcome.COMPLETED, **facts: object) -> str:
         """A new task that has been run and settled."""

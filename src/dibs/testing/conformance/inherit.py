@@ -59,7 +59,7 @@ async def test_within_a_batch(harness: Harness) -> None:
 
 
 async def test_within_a_batch_the_ended_give_nothing(harness: Harness) -> None:
-    failed = await harness.ended(Outcome.DEAD)
+    failed = await harness.ended(Outcome.PERMANENT)
     first = harness.new(priority=10)
     second = harness.new(priority=20, after=edges(first.id))
     cancelled = harness.new(priority=90, after=edges(first.id, second.id, failed))
@@ -91,13 +91,13 @@ async def test_it_ends_with_the_waiting(harness: Harness) -> None:
 async def test_one_bad_end_releases_the_other_prerequisites(harness: Harness) -> None:
     first, second = await harness.add(priority=20), await harness.add(priority=10)
     follower = await harness.follow(first, second, priority=90)
-    await harness.finish(first, Outcome.DEAD)
+    await harness.finish(first, Outcome.PERMANENT)
     assert await harness.state(follower) is State.CANCELLED
     assert await inherited(harness, second) == [0]
 
 
 async def test_ended_tasks_give_and_get_nothing(harness: Harness) -> None:
-    done, failed = await harness.ended(priority=10), await harness.ended(Outcome.DEAD, priority=10)
+    done, failed = await harness.ended(priority=10), await harness.ended(Outcome.PERMANENT, priority=10)
     need = await harness.add(priority=10)
     await harness.follow(done, failed, need, priority=90)
     assert await inherited(harness, done, failed, need) == [0, 0, 0]
@@ -135,7 +135,7 @@ async def test_a_replaced_dependent_is_weighed_anew(harness: Harness) -> None:
 async def test_scheduled_and_retrying_tasks_inherit_for_their_time(harness: Harness) -> None:
     late = await harness.add(priority=10, delay=HOUR)
     retrying = await harness.start(priority=10)
-    await harness.settle(retrying, Outcome.RETRY, delay=HOUR)
+    await harness.settle(retrying, Outcome.FAILED, delay=HOUR)
     await harness.follow(late, retrying.id, priority=90)
     assert await inherited(harness, late, retrying.id) == [90, 90]
     assert await harness.states(late, retrying.id) == [State.SCHEDULED, State.RETRYING]
@@ -191,7 +191,7 @@ async def test_waiting_time_is_kept(harness: Harness) -> None:
 async def test_replayed_alone_it_has_nobody_to_inherit_from(harness: Harness) -> None:
     need = await harness.add(priority=10)
     await harness.follow(need, priority=90, rule=Rule.FAIL)
-    await harness.finish(need, Outcome.DEAD)
+    await harness.finish(need, Outcome.PERMANENT)
     await harness.engine.replay([need], now=harness.now)
     assert await inherited(harness, need) == [0]
 

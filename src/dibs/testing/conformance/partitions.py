@@ -167,7 +167,7 @@ async def test_whatever_becomes_pending_stands_under_the_limit(harness: Harness)
     await harness.set_queue(per_partition=1)
     need = await harness.add(queue="elsewhere")
     unblocked = await harness.follow(need, partition="a")
-    outcomes = (Outcome.DEAD, Outcome.RETRY, Outcome.RELEASED)
+    outcomes = (Outcome.PERMANENT, Outcome.FAILED, Outcome.RELEASED)
     others = [await harness.ended(outcome, partition="a", priority=90) for outcome in outcomes]
     await harness.start(partition="a", priority=100)
     await harness.finish(need)

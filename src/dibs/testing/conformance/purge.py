@@ -10,7 +10,7 @@ from dibs.testing.conformance.harness import Harness
 
 
 async def test_ended_tasks_go_with_their_history(harness: Harness) -> None:
-    completed, dead, cancelled = await harness.ended(), await harness.ended(Outcome.DEAD), await harness.add()
+    completed, dead, cancelled = await harness.ended(), await harness.ended(Outcome.PERMANENT), await harness.add()
     await harness.engine.cancel([cancelled], now=harness.now)
     ids = [completed, dead, cancelled]
     assert await harness.engine.purge(ids, now=harness.now) == [Changed.DONE] * 3
@@ -21,7 +21,7 @@ async def test_ended_tasks_go_with_their_history(harness: Harness) -> None:
 
 async def test_unfinished_tasks_stay(harness: Harness) -> None:
     retrying = await harness.start()
-    await harness.settle(retrying, Outcome.RETRY, delay=HOUR)
+    await harness.settle(retrying, Outcome.FAILED, delay=HOUR)
     running = await harness.start()
     ids = [await harness.add(), await harness.add(delay=HOUR), running.id, retrying.id]
     assert await harness.engine.purge(ids, now=harness.now) == [Changed.WRONG_STATE] * 4

@@ -142,7 +142,7 @@ async def test_empty_queue_is_deleted(harness: Harness) -> None:
 
 
 async def test_queue_with_only_ended_tasks_is_deleted_and_they_stay(harness: Harness) -> None:
-    completed, dead = await harness.ended(), await harness.ended(Outcome.DEAD)
+    completed, dead = await harness.ended(), await harness.ended(Outcome.PERMANENT)
     assert await harness.engine.delete_queue(QUEUE, now=harness.now) is Changed.DONE
     assert await harness.queue() is None
     assert [await harness.state(completed), await harness.state(dead)] == [State.COMPLETED, State.DEAD]
@@ -161,7 +161,7 @@ async def test_queue_with_tasks_is_not(harness: Harness) -> None:
 async def test_force_makes_waiting_tasks_dead(harness: Harness) -> None:
     running = await harness.start()
     retrying = await harness.start()
-    await harness.settle(retrying, Outcome.RETRY, delay=HOUR)
+    await harness.settle(retrying, Outcome.FAILED, delay=HOUR)
     waiting = [await harness.add(), await harness.add(delay=HOUR), retrying.id]
     harness.later(SECOND)
     assert await harness.engine.delete_queue(QUEUE, force=True, actor="ada", now=harness.now) is Changed.DONE
@@ -181,7 +181,7 @@ async def test_force_makes_waiting_tasks_dead(harness: Harness) -> None:
 async def test_a_run_that_would_go_back_to_a_deleted_queue_is_dead(harness: Harness) -> None:
     failed, lost = await harness.start(), await harness.start()
     await harness.engine.delete_queue(QUEUE, force=True, now=harness.now)
-    await harness.settle(failed, Outcome.RETRY, delay=HOUR)
+    await harness.settle(failed, Outcome.FAILED, delay=HOUR)
     harness.later(HOUR)
     await harness.engine.rescue(now=harness.now)
     for task_id in (failed.id, lost.id):

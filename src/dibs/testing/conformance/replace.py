@@ -126,7 +126,7 @@ async def test_a_pending_task_is_put_off(harness: Harness) -> None:
 
 async def test_a_retrying_task_starts_over(harness: Harness) -> None:
     task = await harness.start(key="k")
-    await harness.settle(task, Outcome.RETRY, delay=DAY)
+    await harness.settle(task, Outcome.FAILED, delay=DAY)
     answer = await replace(harness)
     assert (answer.outcome, answer.id, answer.state) == (REPLACED, task.id, PENDING)
     record = await harness.record(task.id)
@@ -219,7 +219,7 @@ async def test_priority_moves_it(harness: Harness) -> None:
 
 async def test_a_task_that_was_replayed_elsewhere_is_ranked_where_it_is(harness: Harness) -> None:
     await harness.set_queue("strict", policy="strict")
-    task_id = await harness.ended(Outcome.DEAD, key="k")
+    task_id = await harness.ended(Outcome.PERMANENT, key="k")
     await harness.engine.replay([task_id], queue="strict", now=harness.now)
     harness.later(1_000 * HOUR)
     other = await harness.add(queue="strict", priority=60)

@@ -10,7 +10,7 @@ from dibs.testing.conformance.harness import QUEUE, Harness, lease_of
 
 
 async def test_starts_anew(harness: Harness) -> None:
-    task_id = await harness.ended(Outcome.DEAD, priority=60)
+    task_id = await harness.ended(Outcome.PERMANENT, priority=60)
     harness.later(HOUR)
     assert await harness.engine.replay([task_id], actor="ada", now=harness.now) == [Changed.DONE]
     record = await harness.record(task_id)
@@ -25,7 +25,7 @@ async def test_starts_anew(harness: Harness) -> None:
 
 async def test_lease_numbers_go_on(harness: Harness) -> None:
     task = await harness.start()
-    await harness.settle(task, Outcome.DEAD)
+    await harness.settle(task, Outcome.PERMANENT)
     await harness.engine.replay([task.id], now=harness.now)
     again = await harness.take(task.id)
     assert again.lease == task.lease + 1
@@ -34,15 +34,15 @@ async def test_lease_numbers_go_on(harness: Harness) -> None:
 
 async def test_attempts_are_kept_on_request(harness: Harness) -> None:
     task = await harness.start()
-    await harness.settle(task, Outcome.RETRY)
-    await harness.settle(await harness.take(task.id), Outcome.DEAD)
+    await harness.settle(task, Outcome.FAILED)
+    await harness.settle(await harness.take(task.id), Outcome.PERMANENT)
     assert await harness.engine.replay([task.id], reset=False, now=harness.now) == [Changed.DONE]
     assert (await harness.record(task.id)).attempts == 2
 
 
 async def test_into_another_queue(harness: Harness) -> None:
     await harness.set_queue("strict", policy="strict")
-    task_id = await harness.ended(Outcome.DEAD, priority=10)
+    task_id = await harness.ended(Outcome.PERMANENT, priority=10)
     assert await harness.engine.replay([task_id], queue="strict", now=harness.now) == [Changed.DONE]
     assert (await harness.record(task_id)).queue == "strict"
     other = await harness.add(queue="strict", priority=20)
@@ -52,7 +52,7 @@ async def test_into_another_queue(harness: Harness) -> None:
 
 
 async def test_into_a_new_queue(harness: Harness) -> None:
-    task_id = await harness.ended(Outcome.DEAD)
+    task_id = await harness.ended(Outcome.PERMANENT)
     assert await harness.engine.replay([task_id], queue="new", now=harness.now) == [Changed.DONE]
     assert await harness.queue("new") is not None
     assert await harness.claim_ids(5, queues=("new",)) == [task_id]
@@ -60,7 +60,7 @@ async def test_into_a_new_queue(harness: Harness) -> None:
 
 async def test_draining_queue_refuses(harness: Harness) -> None:
     await harness.set_queue("draining")
-    task_id = await harness.ended(Outcome.DEAD)
+    task_id = await harness.ended(Outcome.PERMANENT)
     await harness.engine.set_queue_state("draining", QueueState.DRAINING, now=harness.now)
     assert await harness.engine.replay([task_id], queue="draining", now=harness.now) == [Changed.DRAINING]
     assert await harness.state(task_id) is State.DEAD
@@ -77,7 +77,7 @@ async def test_only_the_dead(harness: Harness) -> None:
 
 
 async def test_repeat_changes_nothing(harness: Harness) -> None:
-    task_id = await harness.ended(Outcome.DEAD)
+    task_id = await harness.ended(Outcome.PERMANENT)
     assert await harness.engine.replay([task_id, task_id], now=harness.now) == [Changed.DONE, Changed.WRONG_STATE]
     before = await harness.record(task_id)
     harness.later(SECOND)
@@ -87,7 +87,7 @@ async def test_repeat_changes_nothing(harness: Harness) -> None:
 
 async def test_full_queue_takes_it(harness: Harness) -> None:
     await harness.set_queue(max_depth=1)
-    task_id = await harness.ended(Outcome.DEAD)
+    task_id = await harness.ended(Outcome.PERMANENT)
     await harness.add()
     assert await harness.engine.replay([task_id], now=harness.now) == [Changed.DONE]
 
@@ -95,7 +95,7 @@ async def test_full_queue_takes_it(harness: Harness) -> None:
 async def test_old_cancel_request_is_forgotten(harness: Harness) -> None:
     task = await harness.start()
     await harness.engine.cancel([task.id], now=harness.now)
-    await harness.settle(task, Outcome.DEAD)
+    await harness.settle(task, Outcome.PERMANENT)
     await harness.engine.replay([task.id], now=harness.now)
     again = await harness.take(task.id)
     await harness.settle(again, Outcome.RELEASED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.core.lease import RESCUE_BATCH
-from dibs.core.retry import jitter, loss_delay
+from dibs.core.retry import after_loss, jitter
 from dibs.core.states import Reason, State
 from dibs.core.task import MAX_LOSSES, HistoryEvent, WorkerState
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
@@ -46,8 +46,7 @@ async def test_later_losses_wait(harness: Harness) -> None:
     await lose(harness, task_id)
     await lose(harness, task_id)
     record = await harness.record(task_id)
-    delay = loss_delay(record.options, 2, jitter(task_id, record.lease))
-    assert delay is not None
+    delay = after_loss(record.options, 2, jitter(task_id, record.lease)).delay
     assert (record.state, record.losses, record.due_at) == (State.RETRYING, 2, harness.now + delay)
 
 

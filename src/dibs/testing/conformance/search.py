@@ -24,7 +24,7 @@ async def found(harness: Harness, query: Query) -> list[str]:
 
 
 async def test_newest_first_from_all_places(harness: Harness) -> None:
-    ids = [await harness.ended(), await harness.ended(Outcome.DEAD), await harness.ended(), await harness.add()]
+    ids = [await harness.ended(), await harness.ended(Outcome.PERMANENT), await harness.ended(), await harness.add()]
     assert await found(harness, Query()) == ids[::-1]
     assert await found(harness, Query(limit=1)) == ids[::-1]
 
@@ -60,7 +60,7 @@ async def test_a_task_that_moves_is_found_once(harness: Harness) -> None:
 
 
 async def test_by_state(harness: Harness) -> None:
-    completed, dead = await harness.ended(), await harness.ended(Outcome.DEAD)
+    completed, dead = await harness.ended(), await harness.ended(Outcome.PERMANENT)
     running = await harness.start()
     pending, scheduled = await harness.add(), await harness.add(delay=HOUR)
     assert await found(harness, Query(states=(State.COMPLETED,))) == [completed]
@@ -116,7 +116,7 @@ async def test_by_key_and_worker(harness: Harness) -> None:
 async def test_by_text_in_arguments_errors_and_notes(harness: Harness) -> None:
     by_args = await harness.add(queue="a", args=b'{"to":"Ada@example.org"}')
     failed = await harness.start(queue="b")
-    await harness.settle(failed, Outcome.DEAD, failure=Failure(type="KeyError", message="no Ada here"))
+    await harness.settle(failed, Outcome.PERMANENT, failure=Failure(type="KeyError", message="no Ada here"))
     noted = await harness.add(queue="c")
     await harness.engine.cancel([noted], note="ada asked for it", now=harness.now)
     await harness.add(queue="d", args=b'{"to":"grace"}')

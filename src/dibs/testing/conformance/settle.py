@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dibs.core.retry import jitter, retry_delay
+from dibs.core.settings import Defaults
 from dibs.core.states import Reason, State
 from dibs.core.task import HISTORY_LIMIT, Failure, HistoryEvent, Lease, Outcome, Settlement
 from dibs.core.times import HOUR, MINUTE, SECOND
-from dibs.engines.values import Counter, SettleOutcome
+from dibs.engines.values import COMPLETED, Counter, SettleAnswer, SettleOutcome
 from dibs.testing.conformance.harness import WORKER, Harness, lease_of
 
 DONE, ALREADY, REFUSED = SettleOutcome.DONE, SettleOutcome.ALREADY, SettleOutcome.REFUSED
@@ -36,7 +38,7 @@ async def test_no_result_and_a_null_result_differ(harness: Harness) -> None:
 async def test_retry_waits_and_counts(harness: Harness) -> None:
     task = await harness.start()
     harness.later(SECOND)
-    assert await harness.settle(task, Outcome.RETRY, delay=MINUTE, failure=FAILURE, note="soon") is DONE
+    assert await harness.settle(task, Outcome.FAILED, delay=MINUTE, failure=FAILURE, note="soon") is DONE
     record = await harness.record(task.id)
     assert (record.state, record.due_at, record.attempts) == (State.RETRYING, harness.now + MINUTE, 1)
     assert (record.failure, record.worker, record.started_at) == (FAILURE, None, None)
@@ -49,7 +51,7 @@ async def test_retry_waits_and_counts(harness: Harness) -> None:
 
 async def test_retry_is_claimed_again_with_the_next_lease(harness: Harness) -> None:
     task = await harness.start()
-    await harness.settle(task, Outcome.RETRY, delay=MINUTE)
+    await harness.settle(task, Outcome.FAILED, delay=MINUTE)
     harness.later(MINUTE - 1)
     assert await harness.claim() == []
     harness.later(1)
@@ -59,19 +61,19 @@ async def test_retry_is_claimed_again_with_the_next_lease(harness: Harness) -> N
 
 async def test_retry_without_delay_is_due_at_once(harness: Harness) -> None:
     task = await harness.start()
-    await harness.settle(task, Outcome.RETRY)
+    await harness.settle(task, Outcome.FAILED)
     assert await harness.claim_ids() == [task.id]
 
 
 async def test_timed_out_run_says_so(harness: Harness) -> None:
     task = await harness.start()
-    await harness.settle(task, Outcome.RETRY, timed_out=True, failure=FAILURE)
+    await harness.settle(task, Outcome.FAILED, timed_out=True, failure=FAILURE)
     assert await harness.events(task.id) == [HistoryEvent.TIMED_OUT]
 
 
 async def test_failed_attempts_lower_the_rank(harness: Harness) -> None:
     task = await harness.start(priority=50)
-    await harness.settle(task, Outcome.RETRY)
+    await harness.settle(task, Outcome.FAILED)
     fresh = await harness.add(priority=49)
     assert await harness.claim_ids(2) == [fresh, task.id]
 
@@ -79,7 +81,7 @@ async def test_failed_attempts_lower_the_rank(harness: Harness) -> None:
 async def test_strict_queue_forgives_failures(harness: Harness) -> None:
     await harness.set_queue(policy="strict")
     task = await harness.start(priority=50)
-    await harness.settle(task, Outcome.RETRY)
+    await harness.settle(task, Outcome.FAILED)
     fresh = await harness.add(priority=49)
     assert await harness.claim_ids(2) == [task.id, fresh]
 
@@ -87,17 +89,53 @@ async def test_strict_queue_forgives_failures(harness: Harness) -> None:
 async def test_dead_with_reason_and_failure(harness: Harness) -> None:
     task = await harness.start()
     harness.later(SECOND)
-    assert await harness.settle(task, Outcome.DEAD, reason=Reason.EXHAUSTED, failure=FAILURE, note="enough") is DONE
+    assert await harness.settle(task, Outcome.PERMANENT, failure=FAILURE, note="enough") is DONE
     record = await harness.record(task.id)
-    assert (record.state, record.reason, record.failure) == (State.DEAD, Reason.EXHAUSTED, FAILURE)
+    assert (record.state, record.reason, record.failure) == (State.DEAD, Reason.PERMANENT, FAILURE)
     assert (record.attempts, record.finished_at, record.note) == (1, harness.now, "enough")
     assert await harness.events(task.id) == [HistoryEvent.DEAD]
     assert await harness.counts() == {State.DEAD: 1}
 
 
-async def test_dead_without_reason_is_permanent(harness: Harness) -> None:
-    record = await harness.record(await harness.ended(Outcome.DEAD))
-    assert record.reason is Reason.PERMANENT
+async def test_the_last_failed_attempt_is_death(harness: Harness) -> None:
+    task = await harness.start(options=Defaults(retries=2))
+    for attempt in (1, 2):
+        assert await harness.settle(task, Outcome.FAILED) is DONE
+        assert (await harness.record(task.id)).attempts == attempt
+        task = await harness.take(task.id)
+    (answer,) = await harness.engine.settle([Settlement(lease=lease_of(task), outcome=Outcome.FAILED)], now=harness.now)
+    assert answer == SettleAnswer(DONE, State.DEAD)
+    record = await harness.record(task.id)
+    assert (record.reason, record.attempts, record.note) == (Reason.EXHAUSTED, 3, "exhausted")
+    assert await harness.events(task.id) == [HistoryEvent.FAILED, HistoryEvent.FAILED, HistoryEvent.DEAD]
+
+
+async def test_a_failed_attempt_waits_as_its_options_say(harness: Harness) -> None:
+    """The store decides when it runs again, and tells the worker."""
+    task = await harness.start()
+    settlement = Settlement(lease=lease_of(task), outcome=Outcome.FAILED, failure=FAILURE)
+    (answer,) = await harness.engine.settle([settlement], now=harness.now)
+    due_at = harness.now + retry_delay(task.options, 1, jitter(task.id, task.lease))
+    assert answer == SettleAnswer(DONE, State.RETRYING, due_at)
+    assert (await harness.record(task.id)).due_at == due_at
+    (again,) = await harness.engine.settle([settlement], now=harness.now + MINUTE)
+    assert again.outcome is ALREADY
+
+
+async def test_says_what_became_of_each_task(harness: Harness) -> None:
+    await harness.add_many(len(Outcome))
+    tasks = await harness.claim(len(Outcome))
+    pairs = zip(tasks, Outcome, strict=True)
+    reports = [Settlement(lease=lease_of(task), outcome=outcome, delay=SECOND) for task, outcome in pairs]
+    answers = await harness.engine.settle(reports, now=harness.now)
+    records = await harness.records([task.id for task in tasks])
+    assert [answer.state for answer in answers] == [record.state for record in records]
+    assert [answer.due_at for answer in answers] == [record.due_at for record in records]
+
+
+async def test_a_permanent_failure_asks_for_no_reason(harness: Harness) -> None:
+    record = await harness.record(await harness.ended(Outcome.PERMANENT))
+    assert (record.reason, record.note) == (Reason.PERMANENT, "permanent")
 
 
 async def test_cancelled_by_its_worker(harness: Harness) -> None:
@@ -131,7 +169,7 @@ async def test_snoozed_is_scheduled(harness: Harness) -> None:
 
 
 async def test_asked_to_cancel_it_does_not_come_back(harness: Harness) -> None:
-    for outcome in (Outcome.RETRY, Outcome.RELEASED, Outcome.SNOOZED):
+    for outcome in (Outcome.FAILED, Outcome.RELEASED, Outcome.SNOOZED):
         task = await harness.start()
         await harness.engine.cancel([task.id], note="stop", now=harness.now)
         assert await harness.settle(task, outcome, delay=SECOND) is DONE
@@ -161,16 +199,16 @@ async def test_repeat_is_already(harness: Harness) -> None:
 
 async def test_repeat_is_already_while_the_next_run_is_under_way(harness: Harness) -> None:
     task = await harness.start()
-    await harness.settle(task, Outcome.RETRY)
+    await harness.settle(task, Outcome.FAILED)
     await harness.take(task.id)
-    assert await harness.settle(task, Outcome.RETRY) is ALREADY
+    assert await harness.settle(task, Outcome.FAILED) is ALREADY
     assert await harness.state(task.id) is State.RUNNING
 
 
 async def test_another_outcome_under_a_settled_lease_changes_nothing(harness: Harness) -> None:
     task = await harness.start()
     await harness.settle(task, result=b"1")
-    assert await harness.settle(task, Outcome.DEAD) is ALREADY
+    assert await harness.settle(task, Outcome.PERMANENT) is ALREADY
     assert await harness.state(task.id) is State.COMPLETED
 
 
@@ -240,9 +278,9 @@ async def test_answers_in_the_order_asked(harness: Harness) -> None:
         Settlement(lease=lease_of(task), outcome=outcome, delay=SECOND)
         for task, outcome in zip(tasks, Outcome, strict=True)
     ]
-    stale = Settlement(lease=Lease(tasks[0].id, 99), outcome=Outcome.DEAD)
+    stale = Settlement(lease=Lease(tasks[0].id, 99), outcome=Outcome.PERMANENT)
     answers = await harness.engine.settle([stale, *settlements, settlements[0]], now=harness.now)
-    assert answers == [REFUSED, *[DONE] * 6, ALREADY]
+    assert [answer.outcome for answer in answers] == [REFUSED, *[DONE] * 6, ALREADY]
     states = [record.state for record in await harness.engine.get([task.id for task in tasks]) if record]
     assert states == [
         State.COMPLETED,
@@ -270,7 +308,7 @@ async def test_history_keeps_the_newest(harness: Harness) -> None:
 
 async def test_history_survives_the_end(harness: Harness) -> None:
     task = await harness.start()
-    await harness.settle(task, Outcome.RETRY, failure=FAILURE)
+    await harness.settle(task, Outcome.FAILED, failure=FAILURE)
     await harness.settle(await harness.take(task.id))
     assert await harness.events(task.id) == [HistoryEvent.FAILED]
     assert (await harness.record(task.id)).failure is None
@@ -280,5 +318,5 @@ async def test_a_large_batch(harness: Harness) -> None:
     await harness.add_many(1_000)
     tasks = await harness.claim(1_000)
     settlements = [Settlement(lease=lease_of(task), outcome=Outcome.COMPLETED) for task in tasks]
-    assert await harness.engine.settle(settlements, now=harness.now) == [DONE] * 1_000
+    assert await harness.engine.settle(settlements, now=harness.now) == [COMPLETED] * 1_000
     assert await harness.counts() == {State.COMPLETED: 1_000}

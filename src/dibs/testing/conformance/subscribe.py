@@ -81,7 +81,7 @@ async def test_sibling_hears(harness: Harness) -> None:
 async def test_new_work_rings(harness: Harness) -> None:
     work = work_topic(QUEUE)
     assert await rings(harness, work, harness.add())
-    dead = await harness.ended(Outcome.DEAD, queue="elsewhere")
+    dead = await harness.ended(Outcome.PERMANENT, queue="elsewhere")
     replay = harness.engine.replay([dead], queue=QUEUE, now=harness.now)
     assert await rings(harness, work, replay)
     assert await rings(harness, work, harness.add(delay=2 * HOUR)), "a sleeper must learn when the next task is due"
@@ -108,7 +108,7 @@ async def test_resumed_queue_rings(harness: Harness) -> None:
 async def test_ends_ring(harness: Harness) -> None:
     ended = ended_topic(QUEUE)
     assert await rings(harness, ended, harness.settle(await harness.start()))
-    assert await rings(harness, ended, harness.settle(await harness.start(), Outcome.DEAD))
+    assert await rings(harness, ended, harness.settle(await harness.start(), Outcome.PERMANENT))
     waiting = await harness.add()
     assert await rings(harness, ended, harness.engine.cancel([waiting], now=harness.now))
     await harness.add()

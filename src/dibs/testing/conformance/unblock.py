@@ -39,7 +39,7 @@ async def test_what_ends_by_a_dependency_says_so(harness: Harness) -> None:
     need = await harness.add()
     cancelled, dead = await harness.follow(need), await harness.follow(need, rule=Rule.FAIL)
     harness.later(MINUTE)
-    await harness.finish(need, Outcome.DEAD)
+    await harness.finish(need, Outcome.PERMANENT)
     for task_id, state, event in (
         (cancelled, CANCELLED, HistoryEvent.CANCELLED),
         (dead, DEAD, HistoryEvent.DEAD),
@@ -65,7 +65,7 @@ async def test_it_waits_for_all(harness: Harness) -> None:
 async def test_one_bad_end_is_enough(harness: Harness) -> None:
     first, second = await harness.add_many(2)
     follower = await harness.follow(first, second)
-    await harness.finish(first, Outcome.DEAD)
+    await harness.finish(first, Outcome.PERMANENT)
     assert await harness.state(follower) is CANCELLED
     assert await harness.is_open(follower) == [False, False]
     await harness.finish(second)
@@ -121,7 +121,7 @@ async def test_paused_queue_unblocks_and_holds(harness: Harness) -> None:
 async def test_what_goes_back_to_waiting_has_not_ended(harness: Harness) -> None:
     need = await harness.add()
     follower = await harness.follow(need)
-    for outcome in (Outcome.RELEASED, Outcome.RETRY, Outcome.SNOOZED):
+    for outcome in (Outcome.RELEASED, Outcome.FAILED, Outcome.SNOOZED):
         await harness.finish(need, outcome)
         assert await harness.state(follower) is BLOCKED
     await harness.take(need)
@@ -158,7 +158,7 @@ async def test_ends_travel_along_the_chain(harness: Harness) -> None:
     for queue in ("a", "b", "c"):
         chain.append(await harness.follow(chain[-1], queue=queue))
     cleaner = await harness.follow(chain[-1], rule=Rule.IF_FAILED)
-    await harness.finish(chain[0], Outcome.DEAD)
+    await harness.finish(chain[0], Outcome.PERMANENT)
     assert await harness.states(*chain, cleaner) == [DEAD, CANCELLED, CANCELLED, CANCELLED, PENDING]
     notes = [(await harness.record(task_id)).note for task_id in chain[1:]]
     assert notes == [f"{chain[0]} is dead", f"{chain[1]} is cancelled", f"{chain[2]} is cancelled"]
@@ -188,5 +188,5 @@ async def test_unblocking_rings(harness: Harness) -> None:
 async def test_ends_of_dependents_ring(harness: Harness) -> None:
     need = await harness.start()
     await harness.follow(need.id, queue="other")
-    assert await rings(harness, ended_topic("other"), harness.settle(need, Outcome.DEAD))
+    assert await rings(harness, ended_topic("other"), harness.settle(need, Outcome.PERMANENT))
     assert await rings(harness, ended_topic(QUEUE), harness.follow(need.id)), "ended at the door"

@@ -62,7 +62,7 @@ async def test_counts_follow_its_tasks(harness: Harness) -> None:
     assert await counts(harness, workflow_id) == {RUNNING: 1, BLOCKED: 2}
     await harness.settle(task)
     assert await counts(harness, workflow_id) == {COMPLETED: 1, PENDING: 1, BLOCKED: 1}
-    await harness.finish(ids[1], Outcome.DEAD)
+    await harness.finish(ids[1], Outcome.PERMANENT)
     assert await counts(harness, workflow_id) == {COMPLETED: 1, DEAD: 1, CANCELLED: 1}
 
 
@@ -170,7 +170,7 @@ async def test_cancel_rings(harness: Harness) -> None:
 
 async def test_replay_runs_what_failed_and_what_waited_for_it(harness: Harness) -> None:
     workflow_id, ids = await chain(harness)
-    await harness.finish(ids[0], Outcome.DEAD)
+    await harness.finish(ids[0], Outcome.PERMANENT)
     assert await harness.states(*ids) == [DEAD, CANCELLED, CANCELLED]
     harness.later(MINUTE)
     assert await replay(harness, workflow_id) is Changed.DONE
@@ -190,7 +190,7 @@ async def test_replay_runs_what_failed_and_what_waited_for_it(harness: Harness) 
 async def test_replay_leaves_what_is_done(harness: Harness) -> None:
     workflow_id, ids = await chain(harness, Rule.FAIL)
     await harness.finish(ids[0])
-    await harness.finish(ids[1], Outcome.DEAD)
+    await harness.finish(ids[1], Outcome.PERMANENT)
     assert await harness.states(*ids) == [COMPLETED, DEAD, DEAD]
     assert await replay(harness, workflow_id) is Changed.DONE
     assert await harness.states(*ids) == [COMPLETED, PENDING, BLOCKED]
@@ -201,11 +201,11 @@ async def test_replay_leaves_what_is_done(harness: Harness) -> None:
 
 async def test_replay_again_is_unchanged(harness: Harness) -> None:
     workflow_id, ids = await chain(harness)
-    await harness.finish(ids[0], Outcome.DEAD)
+    await harness.finish(ids[0], Outcome.PERMANENT)
     assert await replay(harness, workflow_id) is Changed.DONE
     assert await replay(harness, workflow_id) is Changed.UNCHANGED
     assert await harness.counter(Counter.REPLAYED) == 3
-    await harness.finish(ids[0], Outcome.DEAD)
+    await harness.finish(ids[0], Outcome.PERMANENT)
     assert await replay(harness, workflow_id) is Changed.DONE, "it failed again"
 
 
@@ -220,7 +220,7 @@ async def test_replay_does_not_bring_back_what_people_cancelled(harness: Harness
 async def test_replay_runs_at_once_what_has_nothing_left_to_wait_for(harness: Harness) -> None:
     """Its prerequisite was replayed alone and has completed since."""
     workflow_id, ids = await chain(harness)
-    await harness.finish(ids[0], Outcome.DEAD)
+    await harness.finish(ids[0], Outcome.PERMANENT)
     await harness.engine.replay([ids[0]], now=harness.now)
     await harness.finish(ids[0])
     assert await harness.states(*ids) == [COMPLETED, CANCELLED, CANCELLED]
@@ -233,7 +233,7 @@ async def test_replay_runs_at_once_what_has_nothing_left_to_wait_for(harness: Ha
 
 async def test_replay_waits_for_what_still_runs(harness: Harness) -> None:
     workflow_id, ids = await chain(harness)
-    await harness.finish(ids[0], Outcome.DEAD)
+    await harness.finish(ids[0], Outcome.PERMANENT)
     await harness.engine.replay([ids[0]], now=harness.now)
     await harness.take(ids[0])
     assert await replay(harness, workflow_id) is Changed.DONE
@@ -245,7 +245,7 @@ async def test_cleaning_up_waits_again_too(harness: Harness) -> None:
     cleaner = harness.new(after=edges(work.id, rule=Rule.IF_FAILED))
     after_all = harness.new(after=edges(work.id, rule=Rule.RUN))
     workflow_id = await harness.begin(work, cleaner, after_all)
-    await harness.finish(work.id, Outcome.DEAD)
+    await harness.finish(work.id, Outcome.PERMANENT)
     assert await harness.states(cleaner.id, after_all.id) == [PENDING, PENDING]
     await replay(harness, workflow_id)
     assert await harness.states(work.id, cleaner.id, after_all.id) == [PENDING, PENDING, PENDING], "those go on"
@@ -253,7 +253,7 @@ async def test_cleaning_up_waits_again_too(harness: Harness) -> None:
 
 async def test_replay_leaves_what_a_stranger_holds_back(harness: Harness) -> None:
     """Nobody may wait again for a member that stays as it ended, whatever the order of their ids."""
-    stranger = await harness.ended(Outcome.DEAD)
+    stranger = await harness.ended(Outcome.PERMANENT)
     early, late = harness.new(), harness.new()
     for first, second in ((early, late), (harness.new(id=late.id[:-1] + "f"), harness.new(id=early.id[:-1] + "f"))):
         member = structs.replace(first, after=edges(stranger, rule=Rule.FAIL))
@@ -269,7 +269,7 @@ async def test_replay_into_a_draining_queue(harness: Harness) -> None:
     first = harness.new()
     second = harness.new(after=edges(first.id), queue="other")
     workflow_id = await harness.begin(first, second)
-    await harness.finish(first.id, Outcome.DEAD)
+    await harness.finish(first.id, Outcome.PERMANENT)
     await harness.engine.set_queue_state(QUEUE, QueueState.DRAINING, now=harness.now)
     await replay(harness, workflow_id)
     assert await harness.states(first.id, second.id) == [DEAD, CANCELLED], "and nobody waits for it in vain"
@@ -282,7 +282,7 @@ async def test_replay_passes_urgency_on(harness: Harness) -> None:
     first = harness.new(priority=10)
     second = harness.new(priority=90, after=edges(first.id))
     workflow_id = await harness.begin(first, second)
-    await harness.finish(first.id, Outcome.DEAD)
+    await harness.finish(first.id, Outcome.PERMANENT)
     await replay(harness, workflow_id)
     record = await harness.record(first.id)
     assert (record.inherited, record.urgency) == (90, 90)
@@ -292,7 +292,7 @@ async def test_replay_passes_urgency_on(harness: Harness) -> None:
 
 async def test_replay_rings(harness: Harness) -> None:
     workflow_id, ids = await chain(harness)
-    await harness.finish(ids[0], Outcome.DEAD)
+    await harness.finish(ids[0], Outcome.PERMANENT)
     assert await rings(harness, work_topic(QUEUE), replay(harness, workflow_id))
 
 
@@ -301,7 +301,7 @@ async def test_pruned_members_are_in_no_count_and_an_empty_one_goes(harness: Har
     first, second = harness.new(), harness.new()
     workflow_id = await harness.begin(first, second)
     await harness.finish(first.id)
-    await harness.finish(second.id, Outcome.DEAD)
+    await harness.finish(second.id, Outcome.PERMANENT)
     harness.later(2 * DAY + 1)
     await harness.all_chores()
     record = await harness.engine.workflow(workflow_id)
@@ -327,6 +327,6 @@ async def test_members_in_several_queues(harness: Harness) -> None:
     first = harness.new(queue="a")
     second = harness.new(queue="b", after=edges(first.id))
     workflow_id = await harness.begin(first, second)
-    await harness.finish(first.id, Outcome.DEAD)
+    await harness.finish(first.id, Outcome.PERMANENT)
     assert await replay(harness, workflow_id) is Changed.DONE
     assert (await harness.counter(Counter.REPLAYED, "a"), await harness.counter(Counter.REPLAYED, "b")) == (1, 1)

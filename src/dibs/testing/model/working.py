@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 from msgspec import structs
 
-from dibs.core.states import Reason
 from dibs.core.task import Lease, LeasedTask, Outcome, Settlement
 from dibs.core.times import HOUR, MINUTE, SECOND, Duration
 from dibs.engines.values import ClaimRequest, Extension, Floor
@@ -156,14 +155,11 @@ class Working(Producing):
     @precondition(lambda self: self.leases)
     @rule(
         chosen=st.lists(st.tuples(picks, outcomes, delays), min_size=1, max_size=4),
-        reason=st.sampled_from((None, Reason.EXHAUSTED)),
         timed_out=st.booleans(),
     )
-    def settle(self, chosen: list[tuple[int, Outcome, Duration]], reason: Reason | None, timed_out: bool) -> None:
+    def settle(self, chosen: list[tuple[int, Outcome, Duration]], timed_out: bool) -> None:
         """Report about runs of which some have long been settled, lost or taken over."""
-        self.report(
-            [self.settlement(self.lease(pick), outcome, delay, reason, timed_out) for pick, outcome, delay in chosen]
-        )
+        self.report([self.settlement(self.lease(pick), outcome, delay, timed_out) for pick, outcome, delay in chosen])
 
     def report(self, settlements: list[Settlement]) -> None:
         self.settlements = (self.settlements + settlements)[-MANY:]
@@ -171,15 +167,12 @@ class Working(Producing):
         self.both(lambda engine: engine.settle(settlements, now=self.now))
 
     @staticmethod
-    def settlement(
-        lease: Lease, outcome: Outcome, delay: Duration, reason: Reason | None = None, timed_out: bool = False
-    ) -> Settlement:
-        failed = outcome in (Outcome.RETRY, Outcome.DEAD)
+    def settlement(lease: Lease, outcome: Outcome, delay: Duration, timed_out: bool = False) -> Settlement:
+        failed = outcome in (Outcome.FAILED, Outcome.PERMANENT)
         return Settlement(
             lease=lease,
             outcome=outcome,
-            delay=delay if outcome in (Outcome.RETRY, Outcome.SNOOZED) else 0,
-            reason=reason if outcome is Outcome.DEAD else None,
+            delay=delay if outcome is Outcome.SNOOZED or (outcome is Outcome.FAILED and delay) else None,
             result=b'{"sum":3}' if outcome is Outcome.COMPLETED else None,
             failure=FAILURE if failed else None,
             timed_out=failed and timed_out,
