@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from dibs.cli.bench_app import QUEUES, make_app
-from dibs.cli.crew import Crew
+from dibs.cli.worker_processes import Crew
 
 MOST_CPU = 0.5
 MOST_MEMORY = 60.0

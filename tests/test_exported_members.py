@@ -33,7 +33,7 @@ def test_the_public_names() -> None:
 
 
 def test_the_names_for_tests() -> None:
-    assert set(dibs.testing.__all__) == {"Kit", "ManualClock"}
+    assert set(dibs.testing.__all__) == {"Sandbox", "ManualClock"}
     assert all(hasattr(dibs.testing, name) for name in dibs.testing.__all__)
 
 

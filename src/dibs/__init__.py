@@ -15,17 +15,17 @@ The house, from the inside out; imports point inward only:
     cli         the `dibs` command
 """
 
+from dibs.attempt.context import Context
 from dibs.client.app import Dibs
 from dibs.client.flow import chain, group
 from dibs.client.handle import Handle
-from dibs.client.taking import take
+from dibs.client.take import take
 from dibs.client.task import Call, Task
 from dibs.client.tasks import Filter
 from dibs.core.retry import TRANSIENT
 from dibs.core.states import State
 from dibs.errors import DibsError, Permanent, Retry
 from dibs.version import __version__
-from dibs.worker.context import Context
 
 __all__ = [
     "TRANSIENT",

@@ -10,12 +10,12 @@ import pytest
 from blob_support import PATIENCE, DirectoryPlace, MakeApp, eventually, record_of
 
 from dibs import Dibs, State, Task
+from dibs.attempt import payloads as worker_payloads
 from dibs.blobs.memory import MemoryBlobs
 from dibs.core.task import HistoryEvent
 from dibs.core.times import SECOND
 from dibs.errors import BlobCorrupt, BlobLost, BlobStoreUnavailable, TaskFailed
 from dibs.testing import ManualClock
-from dibs.worker import payloads as worker_payloads
 
 BIG = "0123456789" * 500
 

@@ -12,8 +12,8 @@ from dibs import Dibs, Task
 from dibs.core.reference import owner
 from dibs.core.times import DAY, HOUR
 from dibs.errors import QueueDraining, StoreUnavailable
-from dibs.worker import sweep as sweeping
-from dibs.worker.sweep import Sweeper
+from dibs.worker.maintenance import blob_sweeper as sweeping
+from dibs.worker.maintenance.blob_sweeper import Sweeper
 
 BIG = "0123456789" * 500
 

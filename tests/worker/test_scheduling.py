@@ -26,8 +26,8 @@ from dibs.errors import InvalidOption
 from dibs.testing import ManualClock
 from dibs.worker import ExitCode, Worker, WorkerSettings
 from dibs.worker.health import StoreHealth
-from dibs.worker.housekeeping import Leader
-from dibs.worker.scheduling import BLOCKED_NAP, LONGEST_NAP, Scheduler
+from dibs.worker.maintenance.rescuer import Leader
+from dibs.worker.maintenance.scheduler import BLOCKED_NAP, LONGEST_NAP, Scheduler
 
 
 @pytest.fixture

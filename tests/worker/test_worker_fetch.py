@@ -17,12 +17,12 @@ from dibs.core.task import HistoryEvent, LeasedTask
 from dibs.core.times import SECOND
 from dibs.engines.values import ClaimRequest
 from dibs.errors import InvalidOption, StoreUnavailable
-from dibs.worker import Context, ExitCode, Worker, WorkerSettings, running
+from dibs.runtime.rescue import GAP, HOLD_OFF, Rescue
+from dibs.worker import Context, ExitCode, Worker, WorkerSettings, slots
 from dibs.worker.buffer import Buffer
-from dibs.worker.fetch import MOST_PREFETCH, prefetch_for
-from dibs.worker.health import GAP, HICCUP, RELAPSE, Backoff, StoreHealth
-from dibs.worker.housekeeping import Rescuer
-from dibs.worker.rescue import HOLD_OFF, Rescue
+from dibs.worker.fetcher import MOST_PREFETCH, prefetch_for
+from dibs.worker.health import HICCUP, RELAPSE, Backoff, StoreHealth
+from dibs.worker.maintenance.rescuer import Rescuer
 from dibs.worker.run import Run
 
 
@@ -119,8 +119,8 @@ def test_a_limited_queue_runs_no_more_than_it_may(app: Dibs) -> None:
 
 
 def test_tasks_that_may_kill_their_worker_are_held_one_at_a_time(app: Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "SUSPICIOUS", 0)
-    monkeypatch.setattr(running, "PUT_OFF", SECOND // 100)
+    monkeypatch.setattr(slots, "SUSPICIOUS", 0)
+    monkeypatch.setattr(slots, "PUT_OFF", SECOND // 100)
     held: list[int] = []
 
     @app.task

@@ -30,7 +30,7 @@ from dibs.engines.base import Engine
 from dibs.engines.memory import MemoryEngine
 from dibs.engines.values import ClaimRequest
 from dibs.testing.clock import ManualClock
-from dibs.worker import Context, fetch
+from dibs.worker import Context, fetcher
 from dibs.worker.buffer import Buffer
 from dibs.worker.run import Run
 from servers.postgres import new_url
@@ -137,7 +137,7 @@ async def in_one_claim(backlog: Backlog) -> list[str]:
 @contextmanager
 def prefetching(most: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fetch, "MOST_PREFETCH", most)
+        patch.setattr(fetcher, "MOST_PREFETCH", most)
         yield
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from dibs.attempt import outcome
 from dibs.core.codec import Codec, Signature
 from dibs.core.settings import FALLBACK
 from dibs.core.states import Reason
@@ -15,8 +16,7 @@ from dibs.core.task import LeasedTask, Outcome
 from dibs.core.times import MINUTE, SECOND
 from dibs.errors import Permanent, Retry
 from dibs.runtime.definition import ExecutorKind, TaskDefinition
-from dibs.worker import outcome
-from dibs.worker.minutes import MinuteRecorder
+from dibs.worker.minute_stats import MinuteRecorder
 
 
 def work() -> None: ...

@@ -12,13 +12,13 @@ from pathlib import Path
 import click
 
 from dibs.cli.codes import ExitCode
-from dibs.cli.crew import Crew, CrewFailed
 from dibs.cli.demo_app import QUEUES, TICKS, make_app
 from dibs.cli.demo_plan import make_plan
 from dibs.cli.demo_report import RECOVERY_LIMIT, Crash, Summary, counters_of, show_summary, summarise
 from dibs.cli.demo_view import View
 from dibs.cli.options import json_option
 from dibs.cli.output import emit, errors, out
+from dibs.cli.worker_processes import Crew, CrewFailed
 from dibs.client.app import Dibs
 from dibs.client.flow import group
 from dibs.client.tasks import Filter

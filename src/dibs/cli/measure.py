@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dibs.cli.bench_app import QUEUES
-from dibs.cli.crew import Crew
+from dibs.cli.worker_processes import Crew
 from dibs.client.app import Dibs
 from dibs.core.states import State
 from dibs.engines.values import Feature

@@ -12,6 +12,8 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, overload
 from zoneinfo import ZoneInfo
 
+from dibs.attempt.context import Context
+from dibs.attempt.middleware import Middleware
 from dibs.blobs import BlobStore
 from dibs.client import consumer as low_level
 from dibs.client.assembly import enqueue_in_order
@@ -60,8 +62,6 @@ from dibs.runtime.environment import default_blobs, default_url, host
 from dibs.runtime.hub import Hub
 from dibs.runtime.payloads import make_payloads
 from dibs.worker import Worker, WorkerSettings
-from dibs.worker.context import Context
-from dibs.worker.middleware import Middleware
 
 __all__ = ["Dibs"]
 

@@ -15,6 +15,8 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
+from dibs.attempt.outcome import MESSAGE_LIMIT, PERMANENT, describe, shorten, unready
+from dibs.attempt.payloads import arguments
 from dibs.client.blocking import blocking
 from dibs.client.options import Span
 from dibs.core.options import (
@@ -40,9 +42,7 @@ from dibs.engines.values import Claimed, ClaimRequest, ExtendOutcome, Extension,
 from dibs.errors import BlobStoreUnavailable, InvalidOption, LeaseLost
 from dibs.runtime.environment import host
 from dibs.runtime.hub import Hub
-from dibs.worker.outcome import MESSAGE_LIMIT, PERMANENT, describe, shorten, unready
-from dibs.worker.payloads import arguments
-from dibs.worker.rescue import Rescue
+from dibs.runtime.rescue import Rescue
 
 __all__ = ["Claim", "Consumer"]
 

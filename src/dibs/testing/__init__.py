@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dibs.testing.clock import ManualClock
-    from dibs.testing.kit import Kit
+    from dibs.testing.sandbox import Sandbox
 
-__all__ = ["Kit", "ManualClock"]
+__all__ = ["ManualClock", "Sandbox"]
 
 
 def __getattr__(name: str) -> Any:
     """Import on first use: pytest loads the plugin, and with it this room, at every start."""
-    if name == "Kit":
-        from dibs.testing.kit import Kit
+    if name == "Sandbox":
+        from dibs.testing.sandbox import Sandbox
 
-        return Kit
+        return Sandbox
     if name == "ManualClock":
         from dibs.testing.clock import ManualClock
 

@@ -1,4 +1,4 @@
-"""Running tasks in place: the parts of an app that a `Kit` puts in the place of the real ones.
+"""Running tasks in place: the parts of an app that a `Sandbox` puts in the place of the real ones.
 
 The loop runs in a background thread. A caller that blocks lends its own thread to the plain functions that its call
 starts, so that a `def` task runs in the thread of the test: with its database connection, its debugger, its patches.
@@ -161,7 +161,7 @@ class InlineEngine(MemoryEngine):
 
 
 class InlineJoined:
-    """What stands for the user's transaction in a kit, whose store can't know whether it commits.
+    """What stands for the user's transaction in a sandbox, whose store can't know whether it commits.
 
     What is enqueued in it is not run at once, not even eagerly: no worker would see it before the commit.
     """
@@ -190,7 +190,8 @@ class EndedSubscription:
     async def wait(self, timeout: float) -> bool:
         if not self._engine.has_workers:
             raise UsageError(
-                "the task has not ended, and nothing runs by itself in a Kit: call run_due() or run_until_idle() first."
+                "the task has not ended, and nothing runs by itself in a Sandbox: "
+                "call run_due() or run_until_idle() first."
             )
         return await self._heard.wait(timeout)
 
@@ -212,7 +213,7 @@ class DirectEnqueuer(Coalescer[NewTask, EnqueueAnswer]):
 
 
 class InlineRun:
-    """A context's link to its run in a kit. Time is the manual clock's."""
+    """A context's link to its run in a sandbox. Time is the manual clock's."""
 
     def __init__(self, task: LeasedTask, engine: InlineEngine, clock: ManualClock) -> None:
         self.task = task

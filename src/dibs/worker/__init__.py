@@ -10,8 +10,8 @@ this room; it knows none of them. Invariants:
 - Whatever a task raises ends its attempt, never the worker.
 """
 
-from dibs.worker.context import Context
-from dibs.worker.middleware import Middleware, Next
+from dibs.attempt.context import Context
+from dibs.attempt.middleware import Middleware, Next
 from dibs.worker.settings import WorkerSettings
 from dibs.worker.status import ExitCode, ExitReport, WorkerStats
 from dibs.worker.worker import Worker

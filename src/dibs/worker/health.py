@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from dibs.errors import StoreError
+from dibs.runtime.rescue import GAP
 
 __all__ = ["Backoff", "StoreHealth"]
 
@@ -17,10 +18,6 @@ log = logging.getLogger("dibs.worker")
 
 HICCUP = 1.0
 """An outage of this many seconds can't have cost anybody a lease."""
-
-GAP = 2.5
-"""Seconds for the answer to a heartbeat after which it counts as a stall: others may have waited as long for theirs,
-and lost their leases."""
 
 DYING = 0.25
 """Seconds after a failure in which an answer is not believed: a server that stops ends its sessions one by one."""

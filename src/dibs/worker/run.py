@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from enum import StrEnum
 
+from dibs.attempt.context import Context
 from dibs.core.retry import timeout_for
 from dibs.core.task import LeasedTask, Settlement
 from dibs.core.times import SECOND, Duration
 from dibs.runtime.definition import TaskDefinition
-from dibs.worker.context import Context
 
 __all__ = ["Run", "Stop"]
 

@@ -15,22 +15,22 @@ from dibs.engines.values import Beat
 from dibs.errors import StoreError
 from dibs.runtime.environment import host
 from dibs.runtime.hub import Hub
+from dibs.runtime.rescue import Rescue
 from dibs.version import __version__
-from dibs.worker.fetch import Fetcher
+from dibs.worker.counters import Tally
+from dibs.worker.executors.process import Processes
+from dibs.worker.fetcher import Fetcher
 from dibs.worker.health import StoreHealth
-from dibs.worker.heart import Heart
-from dibs.worker.housekeeping import Leader, Rescuer
-from dibs.worker.minutes import MinuteRecorder
-from dibs.worker.processes import Processes
-from dibs.worker.reports import Reports
-from dibs.worker.rescue import Rescue
+from dibs.worker.heartbeat import Heart
+from dibs.worker.maintenance.blob_sweeper import Sweeper
+from dibs.worker.maintenance.rescuer import Leader, Rescuer
+from dibs.worker.maintenance.scheduler import Scheduler
+from dibs.worker.minute_stats import MinuteRecorder
 from dibs.worker.run import Stop
-from dibs.worker.running import GRACE, Runs
-from dibs.worker.scheduling import Scheduler
 from dibs.worker.settings import WorkerSettings
+from dibs.worker.settler import Reports
+from dibs.worker.slots import GRACE, Runs
 from dibs.worker.status import ExitCode, ExitReport, WorkerStats
-from dibs.worker.sweep import Sweeper
-from dibs.worker.tally import Tally
 
 __all__ = ["Session", "stats_of"]
 

@@ -12,10 +12,10 @@ from dibs.core.task import WorkerState
 from dibs.core.times import patience
 from dibs.errors import WrongThread
 from dibs.runtime.hub import Hub
+from dibs.worker.counters import Tally
 from dibs.worker.session import Session, stats_of
 from dibs.worker.settings import WorkerSettings
 from dibs.worker.status import ExitReport, WorkerStats
-from dibs.worker.tally import Tally
 
 __all__ = ["Worker"]
 

@@ -17,8 +17,8 @@ from dibs.engines.values import Claimed, ClaimRequest, Floor, work_topic
 from dibs.errors import StoreError
 from dibs.runtime.hub import Hub
 from dibs.worker.health import Backoff, StoreHealth
-from dibs.worker.running import Runs
 from dibs.worker.settings import WorkerSettings
+from dibs.worker.slots import Runs
 
 __all__ = ["Fetcher", "Room", "prefetch_for"]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.core.taking import TAKE, Placeholder, Take, fill, lift, shorten, slots_in, split
+from dibs.core.results import TAKE, Placeholder, Take, fill, lift, shorten, slots_in, split
 from dibs.errors import InvalidArguments
 
 

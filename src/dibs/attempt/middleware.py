@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from dibs.worker.context import Context
+from dibs.attempt.context import Context
 
 __all__ = ["Middleware", "Next", "Onion", "compose"]
 

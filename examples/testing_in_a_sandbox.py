@@ -1,6 +1,6 @@
 """Tests of an app that uses Dibs: no store, no worker, no waiting; a clock that the test moves.
 
-Run it with `pytest testing_with_the_kit.py`. The fixtures `dibs_kit` and `dibs_clock` come with Dibs.
+Run it with `pytest testing_in_a_sandbox.py`. The fixtures `dibs_sandbox` and `dibs_clock` come with Dibs.
 """
 
 from collections.abc import Callable
@@ -9,9 +9,9 @@ from datetime import timedelta
 import pytest
 
 from dibs import Context, Dibs, Permanent, State
-from dibs.testing import Kit, ManualClock
+from dibs.testing import ManualClock, Sandbox
 
-app = Dibs("sqlite:///shop.db")  # the real app; while a kit has it this file is neither made nor opened
+app = Dibs("sqlite:///shop.db")  # the real app; while a sandbox has it this file is neither made nor opened
 
 
 @app.task(retries=2)
@@ -28,23 +28,23 @@ async def remind(ctx: Context, order: int) -> None:
 
 
 @pytest.fixture
-def kit(dibs_kit: Callable[..., Kit]) -> Kit:
-    return dibs_kit(app)
+def sandbox(dibs_sandbox: Callable[..., Sandbox]) -> Sandbox:
+    return dibs_sandbox(app)
 
 
-def test_shipping_schedules_a_reminder(kit: Kit, dibs_clock: ManualClock) -> None:
+def test_shipping_schedules_a_reminder(sandbox: Sandbox, dibs_clock: ManualClock) -> None:
     handle = ship.enqueue(7)
-    kit.run_due()
+    sandbox.run_due()
     assert handle.result() == "shipped 7"
-    kit.assert_enqueued(remind, {"order": 7}, queue="mail", priority="low", key="remind-7", count=1)
-    assert kit.enqueued(remind)[0].state is State.SCHEDULED
+    sandbox.assert_enqueued(remind, {"order": 7}, queue="mail", priority="low", key="remind-7", count=1)
+    assert sandbox.enqueued(remind)[0].state is State.SCHEDULED
     dibs_clock.advance(timedelta(days=3))
-    [reminder] = kit.run_due()
+    [reminder] = sandbox.run_due()
     assert (reminder.state, reminder.reason) == (State.DEAD, "permanent")
 
 
-def test_a_silent_warehouse_is_asked_three_times(kit: Kit) -> None:
+def test_a_silent_warehouse_is_asked_three_times(sandbox: Sandbox) -> None:
     ship.enqueue(-1)
-    ended = kit.run_until_idle()  # moves the clock through the delays between attempts
+    ended = sandbox.run_until_idle()  # moves the clock through the delays between attempts
     assert [task.state for task in ended] == [State.RETRYING, State.RETRYING, State.DEAD]
-    kit.assert_not_enqueued(remind)
+    sandbox.assert_not_enqueued(remind)

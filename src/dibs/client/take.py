@@ -10,7 +10,7 @@ from msgspec import Struct
 from dibs.client.links import Shape, Source, few_enough
 from dibs.core.graph import Edge
 from dibs.core.options import shown
-from dibs.core.taking import Placeholder, Take, lift, shorten
+from dibs.core.results import Placeholder, Take, lift, shorten
 from dibs.errors import InvalidOption
 
 __all__ = ["Placed", "place", "take"]

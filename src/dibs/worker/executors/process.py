@@ -22,9 +22,8 @@ from msgspec import structs
 
 from dibs.core.task import Failure
 from dibs.core.times import SECOND, Duration
-from dibs.worker.child import LogSettings, child_main, name_of
-from dibs.worker.run import Run
-from dibs.worker.wire import (
+from dibs.worker.executors.child import LogSettings, child_main, name_of
+from dibs.worker.executors.child_protocol import (
     HEADER,
     Completing,
     Done,
@@ -38,6 +37,7 @@ from dibs.worker.wire import (
     frame,
     from_child,
 )
+from dibs.worker.run import Run
 
 __all__ = ["ChildFailed", "Processes"]
 

@@ -25,15 +25,15 @@ from typing import Any
 
 from msgspec import Struct
 
+from dibs.attempt.context import CURRENT, Context
+from dibs.attempt.middleware import Onion, compose
+from dibs.attempt.outcome import describe
 from dibs.core.codec import Signature, as_json
 from dibs.core.retry import asked_delay, should_retry
 from dibs.core.task import Failure, LeasedTask, Settlement
 from dibs.errors import DibsError, InvalidOption
 from dibs.runtime.hub import Hub
-from dibs.worker.context import CURRENT, Context
-from dibs.worker.middleware import Onion, compose
-from dibs.worker.outcome import describe
-from dibs.worker.wire import (
+from dibs.worker.executors.child_protocol import (
     HEADER,
     Completing,
     Done,

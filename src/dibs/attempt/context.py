@@ -9,13 +9,13 @@ from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, Protocol
 
+from dibs.attempt.complete_in import acomplete_in, complete_in
 from dibs.core.options import NOTE_LIMIT, check_fraction, shown, storable
 from dibs.core.settings import check_span
 from dibs.core.task import LeasedTask, Settlement
 from dibs.core.times import SECOND, when
 from dibs.errors import LeaseLost, TaskCancelled, UsageError
 from dibs.runtime.hub import Hub
-from dibs.worker.completing import acomplete_in, complete_in
 
 __all__ = ["Context", "Link"]
 

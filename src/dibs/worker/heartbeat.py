@@ -23,9 +23,9 @@ from dibs.engines.values import Beat, ExtendAnswer, ExtendOutcome, Extension, wo
 from dibs.errors import StoreError
 from dibs.runtime.clock import Clock
 from dibs.worker.health import Backoff, StoreHealth
-from dibs.worker.minutes import MinuteRecorder
+from dibs.worker.minute_stats import MinuteRecorder
 from dibs.worker.run import Run, Stop
-from dibs.worker.running import Runs
+from dibs.worker.slots import Runs
 
 __all__ = ["Heart"]
 

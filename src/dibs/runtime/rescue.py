@@ -15,9 +15,12 @@ from collections.abc import Callable
 from dibs.core.times import SECOND, Duration, Instant
 from dibs.engines.values import Rescued
 from dibs.runtime.hub import Hub
-from dibs.worker.health import GAP
 
-__all__ = ["HOLD_OFF", "Rescue"]
+__all__ = ["GAP", "HOLD_OFF", "Rescue"]
+
+GAP = 2.5
+"""An answer from the store that took longer than this many seconds counts as a stall: other workers may have waited as
+long for theirs, and lost their leases."""
 
 HOLD_OFF = 12.0
 """Seconds in which every living worker has extended its leases at a store that is back: it beats at least every 10 s

@@ -6,13 +6,13 @@ import asyncio
 
 from msgspec import structs
 
+from dibs.attempt import outcome
+from dibs.attempt.results import with_results
 from dibs.core.codec import ENVELOPE
 from dibs.core.reference import result_of
 from dibs.core.task import LeasedTask, Settlement
 from dibs.errors import BlobStoreUnavailable, PayloadTooLarge
 from dibs.runtime.hub import Hub
-from dibs.worker import outcome
-from dibs.worker.taking import with_results
 
 __all__ = ["arguments", "keep_result"]
 

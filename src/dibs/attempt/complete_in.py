@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from dibs.attempt import outcome
 from dibs.core.reference import result_of
 from dibs.core.task import LeasedTask, Settlement
 from dibs.engines.values import SettleOutcome
 from dibs.errors import LeaseLost
 from dibs.runtime.hub import Hub
 from dibs.runtime.joining import ainside, inside
-from dibs.worker import outcome
 
 __all__ = ["acomplete_in", "complete_in"]
 

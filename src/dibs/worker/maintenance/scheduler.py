@@ -22,7 +22,7 @@ from dibs.runtime.definition import ScheduleDefinition
 from dibs.runtime.environment import actor
 from dibs.runtime.hub import Hub
 from dibs.worker.health import Backoff, StoreHealth
-from dibs.worker.housekeeping import Leader
+from dibs.worker.maintenance.rescuer import Leader
 
 __all__ = ["Scheduler", "is_declared_as"]
 

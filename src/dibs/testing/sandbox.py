@@ -1,4 +1,4 @@
-"""A `Kit`: somebody's app on a store in memory, with a clock that the test moves."""
+"""A `Sandbox`: an app on a store in memory, with a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ from typing import Any, Self
 import msgspec
 from msgspec import Struct, structs
 
+from dibs.attempt import outcome
+from dibs.attempt.context import CURRENT, Context
+from dibs.attempt.middleware import compose
+from dibs.attempt.payloads import arguments, keep_result
 from dibs.blobs.memory import MemoryBlobs
 from dibs.client.app import Dibs
 from dibs.client.info import TaskInfo, task_info
@@ -39,12 +43,8 @@ from dibs.runtime.loop import LoopRunner
 from dibs.runtime.payloads import Payloads
 from dibs.testing.clock import ManualClock
 from dibs.testing.inline import DirectEnqueuer, InlineEngine, InlineRun, InlineRunner, call_plain
-from dibs.worker import outcome
-from dibs.worker.context import CURRENT, Context
-from dibs.worker.middleware import compose
-from dibs.worker.payloads import arguments, keep_result
 
-__all__ = ["Kit"]
+__all__ = ["Sandbox"]
 
 WORKER = "dibs.testing"
 MOST_MOVES = 10_000
@@ -58,18 +58,18 @@ NOT_GIVEN: Any = object()
 """None is a state like any other."""
 
 
-class Kit:
+class Sandbox:
     """While open, everything that holds `app` (its tasks, queues, handles) uses a new, empty store in memory.
 
-    Nothing runs by itself: call `run_due` or `run_until_idle`; or, with `eager`, each enqueue runs what is due before
-    it returns, but for enqueues in a transaction of your own (`using(connection=…)`): the kit can't see when that is
-    committed, so call `run_due` after it.
+    Nothing runs by itself: call `run_due` or `run_until_idle`. With `eager`, each enqueue runs what is due before it
+    returns, except enqueues in a transaction of your own (`using(connection=…)`): the sandbox can't see when that
+    commits, so call `run_due` after it.
 
     Runs take the same decisions as in a worker: retries, delays, ends, history. `def` tasks run in the thread of the
     test, process tasks too; timeouts count on the manual clock.
 
-    `reraise` gives the test the exceptions that tasks raise, after they are settled. `capabilities` are those that the
-    kit offers (None: whatever tasks require). `state` becomes `ctx.state`; if not given, the app's lifespan makes it.
+    `reraise` gives the test the exceptions that tasks raise, after they are settled. `capabilities` are what the
+    sandbox offers (None: whatever tasks require). `state` becomes `ctx.state`; by default the app's lifespan makes it.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Kit:
     def start(self) -> None:
         """Put the app on memory."""
         if self._open is not None:
-            raise UsageError("this Kit is open already.")
+            raise UsageError("this Sandbox is open already.")
         self._engine = InlineEngine()
         self._opened_at = self.clock.now()
         self._declared: set[str] = set()
@@ -121,7 +121,7 @@ class Kit:
             url="memory://",
             payloads=Payloads(blobs, self._hub.payloads.limit),
         )
-        inner.features -= {Feature.INLINE}  # enqueues have to come by the kit's own enqueuer
+        inner.features -= {Feature.INLINE}  # enqueues have to come by the sandbox's own enqueuer
         inner.runner = InlineRunner(inner.engine.open, inner.forget)
         inner.enqueuer = DirectEnqueuer(inner.runner, inner._flush_enqueues)
         if self.eager:
@@ -171,7 +171,7 @@ class Kit:
     def advance(self, seconds: float | timedelta) -> datetime:
         """Let time pass, the app's schedules firing on the way, each at its time; answers the new present.
 
-        What they enqueue waits for `run_due`. Moving the kit's `clock` itself fires nothing.
+        What they enqueue waits for `run_due`. Moving the sandbox's `clock` itself fires nothing.
         """
         return self._runner.run(self._advance(duration(seconds, "advance()")))
 
@@ -198,7 +198,7 @@ class Kit:
     @property
     def _runner(self) -> LoopRunner:
         if self._open is None:
-            raise UsageError("this Kit is not open: use it as a context manager, or call start().")
+            raise UsageError("this Sandbox is not open: use it as a context manager, or call start().")
         return self._hub.runner
 
     async def _run_after_enqueue(self) -> None:
@@ -337,7 +337,7 @@ class Kit:
     # Looking.
 
     def enqueued(self, task: Named | None = None, *, queue: str | None = None) -> list[TaskInfo]:
-        """What has been enqueued since the kit was opened, in that order, as it is now."""
+        """What has been enqueued since the sandbox was opened, in that order, as it is now."""
         records = [self._engine.record(task_id) for task_id in self._engine.accepted]
         infos = [self._info(record) for record in records if record is not None]
         wanted = None if task is None else name_of(task)

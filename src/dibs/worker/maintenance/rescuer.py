@@ -14,8 +14,8 @@ from dibs.engines.base import Engine
 from dibs.engines.values import Feature, Term
 from dibs.errors import StoreError
 from dibs.runtime.clock import Clock
+from dibs.runtime.rescue import Rescue
 from dibs.worker.health import HICCUP, Backoff, StoreHealth
-from dibs.worker.rescue import Rescue
 
 __all__ = ["Leader", "Rescuer"]
 

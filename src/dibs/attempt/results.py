@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dibs.core.results import fill, slots_in, split
 from dibs.core.states import State
-from dibs.core.taking import fill, slots_in, split
 from dibs.core.task import LeasedTask, TaskRecord
 from dibs.engines.values import UnreadableTask
 from dibs.errors import InvalidArguments, PayloadTooLarge, ResultGone

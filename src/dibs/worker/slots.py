@@ -10,24 +10,24 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
 
+from dibs.attempt import outcome
+from dibs.attempt.context import CURRENT, Context
+from dibs.attempt.middleware import compose
+from dibs.attempt.payloads import arguments, keep_result
 from dibs.core.task import MAX_LOSSES, LeasedTask, Outcome, Settlement
 from dibs.core.times import SECOND, Duration
 from dibs.engines.values import SettleOutcome
 from dibs.errors import DibsError
 from dibs.runtime.definition import ExecutorKind
 from dibs.runtime.hub import Hub
-from dibs.worker import outcome
 from dibs.worker.buffer import Buffer
-from dibs.worker.context import CURRENT, Context
-from dibs.worker.middleware import compose
-from dibs.worker.minutes import MinuteRecorder
-from dibs.worker.payloads import arguments, keep_result
-from dibs.worker.processes import ChildFailed, Processes
-from dibs.worker.reports import Reports
+from dibs.worker.counters import Tally
+from dibs.worker.executors.process import ChildFailed, Processes
+from dibs.worker.executors.thread import Threads
+from dibs.worker.minute_stats import MinuteRecorder
 from dibs.worker.run import Run, Stop
 from dibs.worker.settings import WorkerSettings
-from dibs.worker.tally import Tally
-from dibs.worker.threads import Threads
+from dibs.worker.settler import Reports
 
 __all__ = ["Runs"]
 
