@@ -173,8 +173,7 @@ def test_fetching_does_not_use_up_the_timeout(make_app: MakeApp) -> None:
     class Looking(MemoryBlobs):
         def get(self, key: str) -> bytes:
             assert worker._session is not None
-            assert worker._session.runs is not None
-            ends.extend(run.timeout_at for run in worker._session.runs.active())
+            ends.extend(run.timeout_at for run in worker._session.slots.active())
             return super().get(key)
 
     ends: list[float | None] = []

@@ -188,7 +188,7 @@ def test_a_backlog_starts_in_the_order_of_one_claim_on(kind: str, policy: dict[s
 
 def run_of(task: LeasedTask) -> Run:
     definition: Any = None
-    return Run(task, definition, 0.0, lambda: None)
+    return Run(task, definition, 0.0, lambda: None, lambda run: None)
 
 
 def next_of(buffered: list[LeasedTask], backlog: Backlog, now: Instant) -> LeasedTask:

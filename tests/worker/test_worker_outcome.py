@@ -16,7 +16,7 @@ from dibs.core.task import LeasedTask, Outcome
 from dibs.core.times import MINUTE, SECOND
 from dibs.errors import Permanent, Retry
 from dibs.runtime.definition import ExecutorKind, TaskDefinition
-from dibs.worker.minute_stats import MinuteRecorder
+from dibs.worker.minute_stats import MinuteStats
 
 
 def work() -> None: ...
@@ -107,7 +107,7 @@ def test_failures_are_text_of_bounded_size() -> None:
 
 
 def test_minutes_are_whole_and_handed_over_when_they_have_changed() -> None:
-    recorder = MinuteRecorder("me")
+    recorder = MinuteStats("me")
     now = 100 * MINUTE
     for kind in (Outcome.COMPLETED, Outcome.RETRY, Outcome.DEAD, Outcome.CANCELLED, Outcome.RELEASED):
         recorder.record(TASK, kind, SECOND, now)

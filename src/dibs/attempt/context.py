@@ -17,11 +17,11 @@ from dibs.core.times import SECOND, when
 from dibs.errors import LeaseLost, TaskCancelled, UsageError
 from dibs.runtime.hub import Hub
 
-__all__ = ["Context", "Link"]
+__all__ = ["CURRENT", "Context", "Link"]
 
 
 class Link(Protocol):
-    """A context's connection to its run: in the worker the run itself, in an executor process the pipe."""
+    """What connects a context with its run: in the worker the run itself, in an executor process the socket."""
 
     @property
     def task(self) -> LeasedTask: ...
@@ -34,12 +34,16 @@ class Link(Protocol):
     def lease_lost(self) -> bool: ...
     @property
     def valid_until(self) -> float:
-        """When the lease ends for all we know, on the monotonic clock."""
+        """When the lease ends as far as is known here, on the monotonic clock."""
         ...
 
     @property
     def timeout_at(self) -> float | None:
         """When the run times out, on the monotonic clock."""
+        ...
+
+    def begin(self) -> None:
+        """The arguments are ready: the time that the run may take counts from now."""
         ...
 
     def report(self, fraction: float, message: str) -> None: ...
@@ -142,12 +146,12 @@ class Context:
 
     @property
     def lease_valid(self) -> bool:
-        """Whether the run is still ours, for all we know: False once the lease was lost or has run out unextended."""
+        """Whether the run still holds its lease, as far as is known here: False once it was lost or has run out."""
         return not self._link.lease_lost and time.monotonic() < self._link.valid_until
 
     @property
     def cancelled(self) -> bool:
-        """Whether to stop: cancelled, timed out, lease lost, or handed back because the worker leaves."""
+        """Whether to stop: cancelled, timed out, lease lost, or handed back because the worker stops."""
         return self._link.stopping is not None
 
     def raise_if_cancelled(self) -> None:
@@ -159,7 +163,7 @@ class Context:
             raise TaskCancelled(f"task {self.id} should stop: {reason}.", task_id=self.id, reason=reason)
 
     def progress(self, fraction: float, message: object = "") -> None:
-        """Say how far the task is, from 0 to 1. Cheap; it reaches the store within a moment, latest value only."""
+        """Say how far the task is, from 0 to 1. Cheap: only the latest value is sent, within a moment."""
         how_far = check_fraction(fraction, "progress")
         self._link.report(how_far, storable((message if isinstance(message, str) else shown(message))[:NOTE_LIMIT]))
 
@@ -186,10 +190,7 @@ class Context:
 
     def _own_hub(self) -> Hub:
         if self._hub is None:
-            raise UsageError(
-                f"the app of task {self.name} can't be found here: keep it in a module's variable, where an executor "
-                "process finds it as well."
-            )
+            raise UsageError(f"task {self.name} runs without an app here: complete_in needs one.")
         if self._link.lease_lost:
             raise LeaseLost(f"the lease of task {self.id} was lost: another worker may be running it.")
         return self._hub

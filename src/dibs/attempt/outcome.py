@@ -117,7 +117,7 @@ def timed_out(task: LeasedTask, timeout: Duration) -> Settlement:
 
 
 def failed_with(
-    task: LeasedTask, failure: Failure, *, retry: bool, delay: Duration | None = None, timed_out: bool = False
+    task: LeasedTask, failure: Failure | None, *, retry: bool, delay: Duration | None = None, timed_out: bool = False
 ) -> Settlement:
     """A failed attempt: again after a delay, or dead because it can't succeed or has had its attempts."""
     lease = Lease(task.id, task.lease)

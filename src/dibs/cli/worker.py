@@ -68,7 +68,7 @@ def worker(app_spec: str, processes: int, watch_code: bool, log_level: str, json
         app.hub.runner.ensure_engine()
         if not app.hub.definitions:
             log.warning("%s has no tasks: import the modules that define them where the app is made.", app_spec)
-        return run(app.hub, settings)
+        return run(app.hub, settings, app_spec)
 
 
 def settings_from(given: dict[str, Any]) -> WorkerSettings:

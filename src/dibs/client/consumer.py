@@ -1,4 +1,4 @@
-"""For people who bring their own loop: claim, extend, settle."""
+"""The low-level face of an app, for users with a loop of their own: claim, extend, settle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from dibs.attempt.outcome import MESSAGE_LIMIT, PERMANENT, describe, shorten, unready
+from dibs.attempt.outcome import MESSAGE_LIMIT, PERMANENT, completed, describe, failed_with, shorten, unready
 from dibs.attempt.payloads import arguments
 from dibs.client.blocking import blocking
 from dibs.client.options import Span
@@ -33,7 +33,6 @@ from dibs.core.options import (
     shown,
 )
 from dibs.core.reference import result_of
-from dibs.core.retry import jitter, retry_delay
 from dibs.core.settings import check_span
 from dibs.core.states import Reason
 from dibs.core.task import Failure, Lease, LeasedTask, Outcome, Settlement
@@ -50,7 +49,7 @@ log = logging.getLogger("dibs.client")
 
 RESCUE_EVERY = SECOND
 LONG_LOST = MINUTE
-"""Many claim once and leave. What ended so long ago they take at once: nobody else may ever look."""
+"""Many processes claim once and leave. They rescue leases that ended this long ago at once: none may look again."""
 
 
 class Claim:
@@ -126,7 +125,7 @@ class Consumer:
                 left = until - time.monotonic()
                 if claims or left <= 0:
                     return claims
-                if claimed.tasks:  # and all were put off: what is next is another claim
+                if claimed.tasks:  # all of them were put off: ask for others, in another claim
                     request = structs.replace(request, sequence=next(self._sequences))
                 else:
                     await subscription.wait(min(left, pause(claimed)))
@@ -206,24 +205,21 @@ class Consumer:
         failure = failure_from(error)
         if outcome is Outcome.COMPLETED:
             payload = None if result is None else self.hub.codec.encode(result, f"the result of {task.name}")
-            return Settlement(lease=claim.lease, outcome=outcome, result=payload)
-        delay = 0 if after is None else duration(after, "after")
+            return completed(task, payload)
+        delay = None if after is None else duration(after, "after")
         if outcome is Outcome.RETRY:
-            if task.attempt > task.options.retries:
-                return Settlement(lease=claim.lease, outcome=Outcome.DEAD, reason=Reason.EXHAUSTED, failure=failure)
-            if after is None:
-                delay = retry_delay(task.options, task.attempt, jitter(task.id, task.lease))
+            return failed_with(task, failure, retry=True, delay=delay)
         reason = Reason.PERMANENT if outcome is Outcome.DEAD else None
-        return Settlement(lease=claim.lease, outcome=outcome, delay=delay, reason=reason, failure=failure)
+        return Settlement(lease=claim.lease, outcome=outcome, delay=delay or 0, reason=reason, failure=failure)
 
 
 def pause(claimed: Claimed) -> float:
-    """How long to wait before looking again when nothing rings."""
+    """How many seconds to wait for news before looking again."""
     return 1.0 if claimed.next_due_in is None else min(1.0, claimed.next_due_in / 1_000_000 + 0.001)
 
 
 def failure_from(error: object) -> Failure | None:
-    """What is kept of an error; its text is made fit to be stored, as that of a task that raises."""
+    """What is kept of an error; its text is made fit to be stored, like that of a task that raises."""
     if error is None:
         return None
     if isinstance(error, str):

@@ -79,8 +79,8 @@ def check_per(per: object, signature: Signature) -> str:
 def default_name(function: Callable[..., Any]) -> str:
     """`module.function`; for the main program the name that others would import it by."""
     module = function.__module__
-    if module == "__main__":
-        main = sys.modules["__main__"]
+    if module in ("__main__", "__mp_main__"):  # the second in a process that was spawned by the main program
+        main = sys.modules[module]
         spec = getattr(main, "__spec__", None)
         file = getattr(main, "__file__", None)
         module = spec.name if spec else Path(file).stem if file else "main"

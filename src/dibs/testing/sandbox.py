@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import count
 from types import TracebackType
 from typing import Any, Self
@@ -14,9 +15,9 @@ import msgspec
 from msgspec import Struct, structs
 
 from dibs.attempt import outcome
-from dibs.attempt.context import CURRENT, Context
-from dibs.attempt.middleware import compose
-from dibs.attempt.payloads import arguments, keep_result
+from dibs.attempt.context import CURRENT
+from dibs.attempt.execute import TaskRunner
+from dibs.attempt.payloads import keep_result
 from dibs.blobs.memory import MemoryBlobs
 from dibs.client.app import Dibs
 from dibs.client.info import TaskInfo, task_info
@@ -37,7 +38,7 @@ from dibs.core.task import LeasedTask, Outcome, Settlement, TaskRecord
 from dibs.core.times import LATEST, Duration, Instant, duration
 from dibs.engines.values import ClaimRequest, Feature, Query
 from dibs.errors import DibsError, InvalidOption, UsageError
-from dibs.runtime.definition import ExecutorKind, TaskDefinition
+from dibs.runtime.definition import TaskDefinition
 from dibs.runtime.hub import Hub
 from dibs.runtime.loop import LoopRunner
 from dibs.runtime.payloads import Payloads
@@ -111,7 +112,7 @@ class Sandbox:
         self._engine = InlineEngine()
         self._opened_at = self.clock.now()
         self._declared: set[str] = set()
-        # The app's own blob store is not touched, least of all swept: its blobs are of tasks that are not known here.
+        # The app's own blob store is not touched, and never swept: its blobs belong to tasks that are not known here.
         blobs = None if self._hub.payloads.blobs is None else MemoryBlobs()
         inner = Hub(
             self._engine,
@@ -121,7 +122,7 @@ class Sandbox:
             url="memory://",
             payloads=Payloads(blobs, self._hub.payloads.limit),
         )
-        inner.features -= {Feature.INLINE}  # enqueues have to come by the sandbox's own enqueuer
+        inner.features -= {Feature.INLINE}  # enqueues have to go through the sandbox's own enqueuer
         inner.runner = InlineRunner(inner.engine.open, inner.forget)
         inner.enqueuer = DirectEnqueuer(inner.runner, inner._flush_enqueues)
         if self.eager:
@@ -132,7 +133,7 @@ class Sandbox:
             self._open = stack.pop_all()
 
     def close(self) -> None:
-        """Give the app back to its own store. Twice is once."""
+        """Give the app back to its own store. Closing twice is fine."""
         stack, self._open = self._open, None
         if stack is not None:
             stack.close()
@@ -260,7 +261,7 @@ class Sandbox:
         return tuple(sorted({name for record in records if record is not None for name in record.requires}))
 
     async def _next_loss(self) -> Instant | None:
-        """When the first lease ends that somebody took and did not settle."""
+        """When the first lease ends that was claimed elsewhere and not settled."""
         page = await self._engine.search(Query(states=(State.RUNNING,), limit=1000))
         ends = [task.lease_expires_at for task in page.records if task.worker != WORKER]
         return min((end for end in ends if end is not None), default=None)
@@ -268,10 +269,8 @@ class Sandbox:
     async def _run(self, task: LeasedTask) -> TaskInfo:
         """One run from lease to settlement."""
         run = InlineRun(task, self._engine, self.clock)
-        context = Context(run, await self._make_state(), self._hub)
-        definition = self._hub.definitions[task.name]
-        attempt = asyncio.get_running_loop().create_task(self._attempt(context, task, definition))
-        settlement, error = await attempt
+        runner, definition = TaskRunner(self._hub, await self._make_state()), self._hub.definitions[task.name]
+        settlement, error = await asyncio.get_running_loop().create_task(self._attempt(runner, run, definition))
         if run.completion is not None and error is None:
             settlement = run.completion
         elif settlement.outcome is not Outcome.COMPLETED and (reason := run.stopping) is not None and not run.timed_out:
@@ -292,31 +291,25 @@ class Sandbox:
         return task_info(structs.replace(record, args=fetched(record.args), result=result), self._hub.codec)
 
     async def _attempt(
-        self, context: Context, task: LeasedTask, definition: TaskDefinition
+        self, runner: TaskRunner, run: InlineRun, definition: TaskDefinition
     ) -> tuple[Settlement, BaseException | None]:
-        """Make ready, call, keep. Nothing is raised: SystemExit would end the loop."""
-        CURRENT.set(context)
-        try:
-            args, kwargs = definition.signature.decode(await arguments(self._hub, task))
-        except DibsError as error:
-            return outcome.unready(task, error), error
-        if definition.takes_context:
-            args.insert(0, context)
-        onion = compose(self._hub.middleware)
+        """Run, and keep the result. Nothing is raised: SystemExit would end the loop."""
+        task, errors = run.task, list[BaseException]()
 
-        async def innermost() -> Any:
-            return await self._call(definition, context, args, kwargs)
+        def unready(task: LeasedTask, error: DibsError) -> Settlement:
+            errors.append(error)
+            return outcome.unready(task, error)
 
         try:
-            value = await (innermost() if onion is None else onion(context, innermost))
+            settlement = await runner.run(run, definition, partial(self._call, definition), unready=unready)
         except BaseException as error:
             return outcome.failed(task, definition, error), error
-        settlement = outcome.returned(task, value, self._hub.codec)
-        return await keep_result(self._hub, task, settlement), None
+        return await keep_result(self._hub, task, settlement), errors[0] if errors else None
 
-    async def _call(self, definition: TaskDefinition, context: Context, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        if definition.is_async or definition.executor is ExecutorKind.LOOP:
+    async def _call(self, definition: TaskDefinition, /, *args: Any, **kwargs: Any) -> Any:
+        if definition.is_async:
             return await definition.function(*args, **kwargs)
+        context = CURRENT.get()
 
         def call() -> Any:
             CURRENT.set(context)
@@ -359,25 +352,25 @@ class Sandbox:
         """
         if count is not None:
             check_number(count, "count", 0, MOST_RUNS)
-        wanted = Wanted(
+        wanted = Expected(
             name_of(task), as_stored(args), queue, None if priority is None else parse_priority(priority), key
         )
         found = [info for info in self.enqueued() if wanted.fits(info)]
         if (count is None and not found) or (count is not None and len(found) != count):
             times = "" if count is None else f" {times_of(count)}"
             were = "" if count is None else f" but {times_of(len(found))}"
-            raise AssertionError(f"{wanted} was not enqueued{times}{were}. {self._told()}")
+            raise AssertionError(f"{wanted} was not enqueued{times}{were}. {self._listing()}")
         return found
 
     def assert_not_enqueued(
         self, task: Named | None = None, args: Mapping[str, Any] | None = None, *, queue: str | None = None
     ) -> None:
         """Fail if such a task was enqueued; without arguments: if anything was."""
-        wanted = Wanted(None if task is None else name_of(task), as_stored(args), queue)
+        wanted = Expected(None if task is None else name_of(task), as_stored(args), queue)
         if any(wanted.fits(info) for info in self.enqueued()):
-            raise AssertionError(f"{wanted} was enqueued. {self._told()}")
+            raise AssertionError(f"{wanted} was enqueued. {self._listing()}")
 
-    def _told(self) -> str:
+    def _listing(self) -> str:
         lines = [
             f"\n  {call_text(info.name, info.args)} in {info.queue}, priority {info.priority}, {info.state}"
             for info in self.enqueued()
@@ -385,7 +378,7 @@ class Sandbox:
         return f"Enqueued:{''.join(lines)}" if lines else "Nothing was enqueued."
 
 
-class Wanted(Struct, frozen=True):
+class Expected(Struct, frozen=True):
     """What an assertion looks for; None matches all."""
 
     name: str | None

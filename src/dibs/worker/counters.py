@@ -1,14 +1,14 @@
-"""Counts of one worker since it started."""
+"""What one worker has done since it started, in numbers."""
 
 from __future__ import annotations
 
 from dibs.core.task import Outcome
 
-__all__ = ["Tally"]
+__all__ = ["Counters"]
 
 
-class Tally:
-    """Settled runs by outcome, and what went wrong around them."""
+class Counters:
+    """Settled runs by outcome, and runs whose lease was lost or whose settlement was refused."""
 
     __slots__ = ("cancelled", "completed", "dead", "failed", "lost", "refused", "released", "run_time", "timed_out")
 
@@ -19,11 +19,11 @@ class Tally:
 
     @property
     def executed(self) -> int:
-        """Runs that came to an end of their own."""
+        """Runs that ended by themselves or were cancelled."""
         return self.completed + self.failed + self.cancelled
 
     def count(self, outcome: Outcome, timed_out: bool, seconds: float) -> None:
-        """One settled run."""
+        """Count one settled run."""
         if outcome is Outcome.COMPLETED:
             self.completed += 1
         elif outcome is Outcome.RETRY or outcome is Outcome.DEAD:

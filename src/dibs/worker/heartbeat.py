@@ -1,18 +1,16 @@
-"""Heartbeats, on a thread, a loop and a connection of their own.
+"""The heartbeat of a worker, on a thread, a loop and a connection of its own.
 
-A task that blocks the event loop delays claims, never leases. The heart keeps every lease that is still inside its
-timeout, carries progress, learns of cancellation and loss, gives the worker's sign of life and hears what state it is
-to take. It also notices when the worker's loop no longer turns, and says which task stops it.
+A task that blocks the event loop delays claims, never leases. Each beat extends the leases of runs that are inside
+their timeouts, carries their progress, and tells the store that the worker lives. The answers say which runs were
+cancelled or have lost their lease, and which state the worker should take.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 
 from dibs.core.lease import heartbeat_interval
@@ -23,11 +21,11 @@ from dibs.engines.values import Beat, ExtendAnswer, ExtendOutcome, Extension, wo
 from dibs.errors import StoreError
 from dibs.runtime.clock import Clock
 from dibs.worker.health import Backoff, StoreHealth
-from dibs.worker.minute_stats import MinuteRecorder
+from dibs.worker.minute_stats import MinuteStats
 from dibs.worker.run import Run, Stop
-from dibs.worker.slots import Runs
+from dibs.worker.watchdog import LoopWatchdog
 
-__all__ = ["Heart"]
+__all__ = ["Heartbeat"]
 
 log = logging.getLogger("dibs.worker")
 
@@ -37,59 +35,58 @@ PROGRESS_INTERVAL = 0.1
 """Seconds between two deliveries of progress."""
 
 CLOCK_SET = 1.0
-"""Seconds by which the wall clock has moved against the one that only goes on: it was set, or the machine slept."""
-
-LOOK_INTERVAL = 1.0
-"""Seconds between two looks at the worker's loop, while something runs on it."""
-
-BLOCKED_AFTER = 2.0
-"""Seconds without a turn of the loop after which the task that stops it is named in the log."""
+"""If the wall clock has moved by this many seconds against the monotonic one, it was set, or the machine slept."""
 
 
-class Heart:
-    """Beats until stopped."""
+class Heartbeat:
+    """Beats until stopped. Stopping twice, or before the start, is fine."""
 
     def __init__(
         self,
         engine: Engine,
         clock: Clock,
-        runs: Runs,
+        held: dict[str, Run],
         health: StoreHealth,
-        minutes: MinuteRecorder,
+        minutes: MinuteStats,
         worker: str,
+        watchdog: LoopWatchdog,
+        *,
         sign: Callable[[], Beat],
         obey: Callable[[WorkerState], None],
+        stop_run: Callable[[Run, Stop, str], None],
+        broke: Callable[[], None],
     ) -> None:
+        """`sign` makes the sign of life, on this thread; the other functions are called on the worker's loop."""
         self._engine = engine.sibling()
         self._clock = clock
-        self._runs = runs
+        self._held = held
         self._health = health
         self._minutes = minutes
         self._worker = worker
         self._sign = sign
+        self._watchdog = watchdog
         self._obey = obey
+        self._stop_run = stop_run
+        self._broke = broke
         self._worker_loop = asyncio.get_running_loop()
-        self._worker_thread = threading.get_ident()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
         self._begun = asyncio.Event()
         self._stopping = False
         self._left_behind = False
-        """The worker has left without it: the store did not answer in time."""
+        """The worker has left without waiting for this thread: the store did not answer in time."""
         self._asked = True
-        self._nudged = False
+        self._has_news = False
         self._next_news = 0.0
         self._next_beat = 0.0
         self._interval = LONGEST_INTERVAL
-        self._ticked = time.monotonic()
-        self._wall_ahead = time.time() - self._ticked
-        self._tick_asked = 0.0
+        self._wall_ahead = time.time() - time.monotonic()
         self.failure: BaseException | None = None
 
     async def start(self) -> None:
-        """Returns after the first sign of life, so that a worker is known before it claims; or if that takes long."""
-        self._thread = threading.Thread(target=self._run, name="dibs-heart", daemon=True)
+        """Return after the first beat, so that a worker is known before it claims; or when that takes too long."""
+        self._thread = threading.Thread(target=self._run, name="dibs-heartbeat", daemon=True)
         self._thread.start()
         try:
             async with asyncio.timeout(FIRST_BEAT):
@@ -98,37 +95,36 @@ class Heart:
             log.warning("The store has not taken the worker's first sign of life yet.")
 
     async def stop(self, timeout: float) -> None:
-        """Give the last sign and leave; from the worker's loop."""
+        """Tell the store that the worker leaves, and end the thread; on the worker's loop."""
         if self._thread is None:
             return
         self._stopping = True
-        self.nudge()
-        waited = asyncio.get_running_loop().run_in_executor(None, self._thread.join, timeout)
-        await waited
+        self.wake()
+        await asyncio.get_running_loop().run_in_executor(None, self._thread.join, timeout)
         if self._thread.is_alive():
             self._left_behind = True
             log.warning("The store did not let the worker sign off within %.0f s.", timeout)
 
-    def nudge(self) -> None:
-        """Look sooner: there is progress to deliver, or a lease to keep. From any thread."""
-        if not self._nudged:
-            self._nudged = True
+    def wake(self) -> None:
+        """There is progress to deliver, or a lease to extend: beat sooner. From any thread."""
+        if not self._has_news:
+            self._has_news = True
             self._call(self._set_wake)
 
-    def hurry(self, span: float) -> None:
+    def shorten_interval(self, span: float) -> None:
         """There is a lease with `span` seconds left: beat often enough for it."""
         interval = heartbeat_interval(round(span * SECOND)) / SECOND
         if interval < self._interval:
             self._interval = interval
             self._next_beat = min(self._next_beat, time.monotonic() + interval)
-            self.nudge()
+            self.wake()
 
     def _call(self, function: Callable[[], None]) -> None:
         loop = self._loop
         if loop is not None:
             try:
                 loop.call_soon_threadsafe(function)
-            except RuntimeError:  # the heart has stopped
+            except RuntimeError:  # the heartbeat has stopped
                 return
 
     def _set_wake(self) -> None:
@@ -139,18 +135,18 @@ class Heart:
         try:
             asyncio.run(self._live())
         except BaseException as error:
-            if self._left_behind:  # nobody waits for it, and the interpreter may be gone half-way
+            if self._left_behind:  # nothing waits for it, and the interpreter may be half gone
                 return
             self.failure = error
-            log.exception("The heart of the worker stopped: its leases will end.")
-            self._worker_loop.call_soon_threadsafe(self._runs.changed)
+            log.exception("The worker's heartbeat stopped: its leases will end.")
+            self._worker_loop.call_soon_threadsafe(self._broke)
         finally:
             self._begin()
 
     def _begin(self) -> None:
         try:
             self._worker_loop.call_soon_threadsafe(self._begun.set)
-        except RuntimeError:  # the worker's loop is closed: nobody waits
+        except RuntimeError:  # the worker's loop is closed: nothing waits
             return
 
     async def _live(self) -> None:
@@ -180,7 +176,7 @@ class Heart:
             await self._engine.close()
 
     async def _listen(self) -> None:
-        """Hear the worker's own bell: somebody cancelled one of its tasks, or gave it another state."""
+        """Beat at once when a task of this worker was cancelled, or the worker was given another state."""
         subscription = self._engine.subscribe([worker_topic(self._worker)])
         try:
             while True:
@@ -202,21 +198,21 @@ class Heart:
 
     def _until_next(self) -> float:
         wait = self._next_beat - time.monotonic()
-        if self._runs.busy:
-            wait = min(wait, LOOK_INTERVAL)
-        if self._nudged:
+        if (look_in := self._watchdog.interval) is not None:
+            wait = min(wait, look_in)
+        if self._has_news:
             wait = min(wait, self._next_news - time.monotonic())
         return max(wait, 0.001)
 
     async def _turn(self) -> None:
-        """Whatever is due: everything when a beat is due or the bell rang, else only what was asked for."""
+        """Do what is due: extend everything if asked to, else the leases that need it and those with news."""
         now = time.monotonic()
-        self._look(now)
+        self._watchdog.look(now)
         asked, self._asked = self._asked or self._clock_was_set(now), False
         due = now >= self._next_beat
-        news = self._nudged and now >= self._next_news
+        news = self._has_news and now >= self._next_news
         if news:
-            self._nudged = False  # before looking: what comes later nudges again
+            self._has_news = False  # before looking: what comes later sets it again
             self._next_news = now + PROGRESS_INTERVAL
         try:
             await self._extend(now, everything=asked, due=due, news=news)
@@ -226,25 +222,25 @@ class Heart:
             self._asked = self._asked or asked
             raise
         if due:
-            shortest = min((run.span for run in tuple(self._runs.held.values())), default=None)
+            shortest = min((run.span for run in tuple(self._held.values())), default=None)
             interval = LONGEST_INTERVAL if shortest is None else heartbeat_interval(shortest) / SECOND
             self._interval = min(interval, LONGEST_INTERVAL)
             self._next_beat = now + self._interval
 
     def _clock_was_set(self, now: float) -> bool:
-        """If so, and it is the store's own, every lease may have run out: they are kept now, not at the next beat."""
+        """If it is the store's clock as well, every lease may have run out: all are extended now."""
         before, self._wall_ahead = self._wall_ahead, time.time() - now
         return abs(self._wall_ahead - before) > CLOCK_SET
 
     async def _extend(self, now: float, *, everything: bool, due: bool, news: bool) -> None:
-        """One call for all runs inside their timeout: all of them, those that need it, or those that have news."""
+        """Extend leases in one call: all that are inside their timeout, those that need it, or those with news."""
         chosen: list[Run] = []
         extensions: list[Extension] = []
-        for run in tuple(self._runs.held.values()):
+        for run in tuple(self._held.values()):
             if run.stop is Stop.LOST or run.committed or (run.timeout_at is not None and now > run.timeout_at):
                 continue
             has_news = news and (run.progress is not None or run.wanted_lease is not None)
-            # A lease that is younger than the time between two beats can wait for the next one.
+            # A lease that is younger than the time between two beats can wait for the next beat.
             aged = run.valid_until - now < 0.7 * run.span / SECOND
             if everything or has_news or (due and aged):
                 chosen.append(run)
@@ -264,7 +260,7 @@ class Heart:
             self._hear(run, now + extension.by / SECOND, answer)
 
     async def _look_for_commits(self, runs: list[Run], answers: list[ExtendAnswer]) -> None:
-        """A run that has completed in its own transaction has no lease any more, and yet has not lost it."""
+        """A run that has completed in its own transaction has no lease any more, but has not lost it either."""
         asked = [
             run
             for run, answer in zip(runs, answers, strict=True)
@@ -277,8 +273,8 @@ class Heart:
                 run.committed = isinstance(record, TaskRecord) and record.settled_lease == run.task.lease
 
     def _hear(self, run: Run, valid_until: float, answer: ExtendAnswer) -> None:
-        """What the store said about one lease. Flags are set here, for threads; the loop does the rest."""
-        if run.settled or run.committed:  # the answer to its settlement says all
+        """Act on the answer for one lease. Flags are set here, for threads; the worker's loop does the rest."""
+        if run.settled or run.committed:  # the answer to its settlement decides
             return
         if answer.outcome is ExtendOutcome.LOST:
             log.warning("The lease of %s %s was lost; stopping its run.", run.task.name, run.task.id)
@@ -293,7 +289,7 @@ class Heart:
     def _stop(self, run: Run, why: Stop, note: str) -> None:
         if run.stop is None:
             run.stop, run.stop_note = why, note
-            self._worker_loop.call_soon_threadsafe(self._runs.stop, run, why, note)
+            self._worker_loop.call_soon_threadsafe(self._stop_run, run, why, note)
 
     async def _beat(self) -> None:
         sign = self._sign()
@@ -306,7 +302,7 @@ class Heart:
         self._worker_loop.call_soon_threadsafe(self._obey, state)
 
     async def _leave(self) -> None:
-        """The last minutes, and good-bye."""
+        """Deliver the last minutes and sign off."""
         try:
             sign = self._sign()
             with self._health.asking("sign off"):
@@ -316,40 +312,9 @@ class Heart:
         except StoreError:
             return
 
-    def _look(self, now: float) -> None:
-        """Ask the worker's loop for a tick; name the task that keeps it from answering."""
-        if not self._runs.busy:
-            self._tick_asked = 0.0
-            return
-        if self._tick_asked and self._ticked < self._tick_asked:
-            if now - self._tick_asked > BLOCKED_AFTER:
-                self._name_blocker(now - self._tick_asked)
-            return
-        self._tick_asked = now
-        self._worker_loop.call_soon_threadsafe(self._tick)
-
-    def _tick(self) -> None:
-        self._ticked = time.monotonic()
-
-    def _name_blocker(self, seconds: float) -> None:
-        run = self._runs.current()
-        if run is None or run.named_in_log:
-            return
-        run.named_in_log = True
-        frame = sys._current_frames().get(self._worker_thread)
-        stack = "".join(traceback.format_stack(frame)[-8:]) if frame is not None else "(no stack)"
-        log.warning(
-            "%s %s has blocked the event loop for %.1f s: nothing else starts meanwhile. Make it a plain function "
-            "(it then runs in a thread) or await something. It is here:\n%s",
-            run.task.name,
-            run.task.id,
-            seconds,
-            stack,
-        )
-
 
 def extension_of(run: Run, now: float) -> Extension:
-    """Take a run's news along."""
+    """The extension of a run's lease, with its news."""
     progress, run.progress = run.progress, None
     wanted, run.wanted_lease = run.wanted_lease, None
     by = run.span if wanted is None else max(run.span, round(wanted * SECOND))

@@ -1,7 +1,7 @@
 """What a worker did, minute by minute: the source of percentiles and rates.
 
-A minute is written whole and again whenever it has changed, so a repeated beat changes nothing. `failed` counts failed
-attempts, among them those that made a task dead, which `dead` counts as well.
+A minute is written whole, and again whenever it has changed, so a repeated heartbeat changes nothing. `failed` counts
+all failed attempts; `dead` those of them that made a task dead.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from dibs.core.task import LeasedTask, Outcome
 from dibs.core.times import MINUTE, Duration, Instant
 from dibs.engines.values import Minute
 
-__all__ = ["MinuteRecorder"]
+__all__ = ["MinuteStats"]
 
 
-class MinuteRecorder:
+class MinuteStats:
     """Counts ended runs; safe to use from any thread."""
 
     def __init__(self, worker: str) -> None:
@@ -56,7 +56,7 @@ class MinuteRecorder:
             taken = [self._copy(key) for key in sorted(changed)]
             newest = max((key[0] for key in self._minutes), default=0)
             for key in [key for key in self._minutes if key[0] < newest and key not in changed]:
-                del self._minutes[key]  # delivered whole, and over
+                del self._minutes[key]  # over, and delivered whole
             return taken
 
     def put_back(self, minutes: list[Minute]) -> None:

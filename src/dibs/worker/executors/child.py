@@ -1,7 +1,7 @@
 """Inside an executor process: one task at a time, on the main thread.
 
-The process is the leader of its own group, so that killing it takes along what it started. It dies with its parent: the
-kernel sees to it on Linux, the end of the pipe everywhere.
+The process leads its own process group, so that killing it also kills what it started. It dies with its parent: on
+Linux the kernel kills it, everywhere it ends when the socket is closed.
 """
 
 from __future__ import annotations
@@ -18,26 +18,23 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from functools import reduce
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from dibs.attempt.context import CURRENT, Context
-from dibs.attempt.middleware import Onion, compose
-from dibs.attempt.outcome import describe
-from dibs.core.codec import Signature, as_json
-from dibs.core.retry import asked_delay, should_retry
+from dibs.attempt import outcome
+from dibs.attempt.execute import TaskRunner
 from dibs.core.task import Failure, LeasedTask, Settlement
-from dibs.errors import DibsError, InvalidOption
+from dibs.errors import UsageError
+from dibs.runtime.definition import TaskDefinition
 from dibs.runtime.hub import Hub
+from dibs.worker.executors.app_path import hub_at
 from dibs.worker.executors.child_protocol import (
     HEADER,
     Completing,
-    Done,
-    Failed,
+    Ended,
     FromChild,
     Keep,
     Progress,
@@ -47,7 +44,7 @@ from dibs.worker.executors.child_protocol import (
     to_child,
 )
 
-__all__ = ["LogSettings", "child_main", "name_of"]
+__all__ = ["LogSettings", "child_main"]
 
 MIB = 1024 * 1024
 PR_SET_PDEATHSIG = 1
@@ -60,26 +57,26 @@ class LogSettings(Struct, frozen=True):
     format: str | None
 
 
-def child_main(sock: socket.socket, parent: int, logs: LogSettings | None) -> None:
-    """The entry point of an executor process."""
+def child_main(sock: socket.socket, parent: int, app: str, logs: LogSettings | None) -> None:
+    """The entry point of an executor process for the tasks of the app at `app`."""
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with_parent(parent)
     sock.set_inheritable(False)
     if logs is not None and not logging.getLogger().handlers:
         logging.basicConfig(level=logs.level, format=logs.format or logging.BASIC_FORMAT)
-    asyncio.run(Child(sock).live())
+    asyncio.run(Child(sock, app).live())
 
 
 def die_with_parent(parent: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the line above
+    if os.getppid() != parent:  # it died before the call above
         os._exit(1)
 
 
 class ChildLink:
-    """A context's connection over the pipe. A child is killed, never asked to stop."""
+    """The link between a task's context and the worker, over the socket. A child is killed, never asked to stop."""
 
     stopping: str | None = None
     lease_lost = False
@@ -91,6 +88,9 @@ class ChildLink:
         self.timeout_at = None if start.time_left is None else now + start.time_left
         self._send = send
 
+    def begin(self) -> None:
+        """The worker counts the time."""
+
     def report(self, fraction: float, message: str) -> None:
         self._send(Progress(fraction, message))
 
@@ -101,26 +101,17 @@ class ChildLink:
         self._send(Completing())
 
 
-class Found(Struct):
-    """A task function with what surrounds it in this process."""
-
-    function: Callable[..., Any]
-    signature: Signature
-    onion: Onion | None
-    state: Any
-    hub: Hub | None
-
-
 class Child:
-    """Runs what arrives until the pipe ends."""
+    """Runs what arrives until the socket ends."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, app: str) -> None:
         self._sock = sock
+        self._app = app
         self._sending = threading.Lock()
         self._inbox: asyncio.Queue[Start | None] = asyncio.Queue()
         self._link: ChildLink | None = None
-        self._found: dict[str, Found] = {}
-        self._states: dict[int, tuple[Hub, Any]] = {}
+        self._hub: Hub
+        self._runner: TaskRunner | None = None
         self._resources = AsyncExitStack()
 
     async def live(self) -> None:
@@ -134,7 +125,7 @@ class Child:
                 self._send(answer)
 
     def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Hear the parent, also while a task keeps the main thread busy."""
+        """Receive what the parent sends, also while a task keeps the main thread busy."""
         with self._sock.makefile("rb") as pipe:
             while len(header := pipe.read(HEADER.size)) == HEADER.size:
                 message = to_child.decode(pipe.read(HEADER.unpack(header)[0]))
@@ -143,7 +134,7 @@ class Child:
                     loop.call_soon_threadsafe(self._inbox.put_nowait, message)
                 elif (link := self._link) is not None:
                     link.valid_until = time.monotonic() + message.valid_for
-        if self._link is not None:  # the parent is gone, and with it whoever would report this run
+        if self._link is not None:  # the parent is gone, and nothing would settle this run
             os.killpg(0, signal.SIGKILL)
         loop.call_soon_threadsafe(self._inbox.put_nowait, None)
 
@@ -151,77 +142,53 @@ class Child:
         with self._sending:
             self._sock.sendall(frame(message))
 
-    async def _run(self, start: Start) -> Done | Failed:
-        retry_on: tuple[type[BaseException], ...] = (Exception,)
-        no_retry: tuple[type[BaseException], ...] = ()
+    async def _run(self, start: Start) -> Ended:
+        task, link = start.task, self._link
+        assert link is not None
+        definition: TaskDefinition | None = None
         try:
-            retry_on, no_retry = classes(start.retry_on), classes(start.no_retry)
-            found = await self._find(start)
-            try:
-                args, kwargs = found.signature.decode(start.args)
-            except DibsError as error:  # retried whatever the task says: a deploy heals it
-                return Failed(failure=describe(error), retry=True)
-            value = await self._call(start, found, args, kwargs)
+            runner, definition = await self._find(start)
+            with MemoryLimit(definition.memory_limit):
+                # A task of its own: context variables that it sets are gone with it.
+                return Ended(await guarded(runner.run(link, definition, as_async(definition.function), start.args)))
         except MemoryError as error:
-            return Failed(failure=out_of_memory(error, start.memory_limit), retry=True, spoiled=True)
+            failure = out_of_memory(error, None if definition is None else definition.memory_limit)
+            return Ended(outcome.failed_with(task, failure, retry=True), spoiled=True)
         except BaseException as error:
-            retry = should_retry(error, retry_on, no_retry)
-            return Failed(failure=describe(error), retry=retry, delay=delay_of(error))
-        try:
-            return Done(None if value is None else as_json(value, f"the result of {start.task.name}"))
-        except DibsError as error:
-            return Failed(failure=describe(error), retry=False)
+            if definition is None:
+                return Ended(outcome.unready(task, error))
+            return Ended(outcome.failed(task, definition, error))
 
-    async def _find(self, start: Start) -> Found:
-        found = self._found.get(start.function)
-        if found is None:
-            thing = resolve(start.function)
-            definition = getattr(thing, "definition", None)
-            function = thing if definition is None else definition.function
-            hub = hub_of(start.task.name, function)
-            found = Found(
-                function=function,
-                signature=Signature(function, start.task.name, start.takes_context),
-                onion=None if hub is None else compose(hub.middleware),
-                state=None if hub is None else await self._state_of(hub),
-                hub=hub,
+    async def _find(self, start: Start) -> tuple[TaskRunner, TaskDefinition]:
+        """What runs the task, and its definition. The app's lifespan lasts from the first task to the process's end."""
+        import_module(start.module)
+        if self._runner is None:
+            self._hub = hub_at(self._app)
+            lifespan = self._hub.lifespan
+            state = None if lifespan is None else await self._resources.enter_async_context(lifespan())
+            self._runner = TaskRunner(self._hub, state)
+        definition = self._hub.definitions.get(start.task.name)
+        if definition is None:
+            raise UsageError(
+                f"importing {start.module} does not define task {start.task.name}: a process can't run it."
             )
-            self._found[start.function] = found
-        return found
-
-    async def _state_of(self, hub: Hub) -> Any:
-        """What the app's lifespan gives: entered once in each process, left when it ends."""
-        if id(hub) not in self._states:
-            state = None if hub.lifespan is None else await self._resources.enter_async_context(hub.lifespan())
-            self._states[id(hub)] = (hub, state)
-        return self._states[id(hub)][1]
-
-    async def _call(self, start: Start, found: Found, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        assert self._link is not None
-        context = Context(self._link, found.state, found.hub)
-        if start.takes_context:
-            args.insert(0, context)
-
-        async def innermost() -> Any:
-            value = found.function(*args, **kwargs)
-            return await value if inspect.isawaitable(value) else value
-
-        async def whole() -> Any:
-            CURRENT.set(context)
-            call: Awaitable[Any] = innermost() if found.onion is None else found.onion(context, innermost)
-            return await call
-
-        with MemoryLimit(start.memory_limit):
-            # A task of its own: context variables that it sets are gone with it.
-            return await guarded(whole)
+        return self._runner, definition
 
 
-async def guarded(call: Callable[[], Awaitable[Any]]) -> Any:
-    """Run as a task, with SystemExit and KeyboardInterrupt carried out as values: they would end the loop."""
+def as_async(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        value = function(*args, **kwargs)
+        return await value if inspect.isawaitable(value) else value
 
-    async def run() -> tuple[Any, BaseException | None]:
+    return call
+
+
+async def guarded(work: Awaitable[Settlement]) -> Settlement:
+    """Run as a task that returns SystemExit and KeyboardInterrupt as values: raised, they would end the loop."""
+
+    async def run() -> tuple[Settlement | None, BaseException | None]:
         try:
-            return await call(), None
+            return await work, None
         except BaseException as error:
             return None, error
 
@@ -229,9 +196,10 @@ async def guarded(call: Callable[[], Awaitable[Any]]) -> Any:
     try:
         if error is not None:
             raise error
+        assert value is not None
         return value
     finally:
-        del error  # else it would keep this frame, and the frame the error, with all that the task had
+        del error  # otherwise it keeps this frame and the frame the error, with everything that the task had
 
 
 class MemoryLimit:
@@ -271,49 +239,8 @@ def unused_addresses() -> int:
 
 
 def out_of_memory(error: MemoryError, limit: int | None) -> Failure:
-    failure = describe(error)
+    failure = outcome.describe(error)
     if limit is None:
         return failure
     message = f"the task needed more memory than its memory_limit of {limit / MIB:,.0f} MiB"
     return Failure(type="MemoryError", message=message, traceback=failure.traceback)
-
-
-def delay_of(error: BaseException) -> int | None:
-    try:
-        return asked_delay(error)
-    except InvalidOption:
-        return None
-
-
-def hub_of(name: str, function: Callable[..., Any]) -> Hub | None:
-    """The app that defines this task, found where apps are kept: in a module, first the function's own."""
-    own = sys.modules[function.__module__]
-    for module in (own, *tuple(sys.modules.values())):
-        for value in tuple(getattr(module, "__dict__", {}).values()):
-            # Read from the instance's own dictionary: asking foreign objects for attributes may make them do things.
-            hub = instance_dict(value).get("hub")
-            if isinstance(hub, Hub) and name in hub.definitions and hub.definitions[name].function is function:
-                return hub
-    return None
-
-
-def instance_dict(value: object) -> dict[str, Any]:
-    try:
-        return dict(object.__getattribute__(value, "__dict__"))
-    except (AttributeError, TypeError):
-        return {}
-
-
-def name_of(thing: Any) -> str:
-    """Where a function or class can be imported from."""
-    return f"{thing.__module__}:{thing.__qualname__}"
-
-
-def resolve(name: str) -> Any:
-    """The way back for `name_of`."""
-    module, _, qualname = name.partition(":")
-    return reduce(getattr, qualname.split("."), import_module(module))
-
-
-def classes(names: list[str]) -> tuple[type[BaseException], ...]:
-    return tuple(resolve(name) for name in names)

@@ -1,4 +1,4 @@
-"""What a worker and its executor processes say to each other: frames of a length and a msgpack value."""
+"""The messages between a worker and its executor processes: frames of a length and a msgpack value."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import struct
 import msgspec
 from msgspec import Struct
 
-from dibs.core.task import Failure, LeasedTask
-from dibs.core.times import Duration
+from dibs.core.task import LeasedTask, Settlement
 
 __all__ = [
     "HEADER",
     "Completing",
-    "Done",
-    "Failed",
+    "Ended",
     "FromChild",
     "Keep",
     "Kept",
@@ -31,21 +29,17 @@ HEADER = struct.Struct(">I")
 
 
 class Start(Struct, tag="start", frozen=True, kw_only=True):
-    """Run this. Functions and exception classes travel by name; spans of time are relative, as clocks may differ."""
+    """Run this task, which importing `module` defines. `args` is JSON; times are in seconds from now."""
 
     task: LeasedTask
     args: bytes
-    function: str
-    takes_context: bool
-    retry_on: list[str]
-    no_retry: list[str]
+    module: str
     valid_for: float
     time_left: float | None
-    memory_limit: int | None
 
 
 class Kept(Struct, tag="kept", frozen=True):
-    """The lease now lasts so many seconds."""
+    """The lease was extended and lasts this many seconds."""
 
     valid_for: float
 
@@ -60,7 +54,7 @@ class Progress(Struct, tag="progress", frozen=True):
 
 
 class Keep(Struct, tag="keep", frozen=True):
-    """The task asks for a lease of so many seconds."""
+    """The task asks for a lease of this many seconds."""
 
     seconds: float
 
@@ -69,23 +63,15 @@ class Completing(Struct, tag="completing", frozen=True):
     """The task's completion is in a transaction of its own."""
 
 
-class Done(Struct, tag="done", frozen=True):
-    """The result as JSON; None for None."""
+class Ended(Struct, tag="ended", frozen=True):
+    """The task completed or failed; `spoiled`: this child should not run another one."""
 
-    result: bytes | None
-
-
-class Failed(Struct, tag="failed", frozen=True, kw_only=True):
-    """The task failed; `spoiled`: this child should not run another one."""
-
-    failure: Failure
-    retry: bool
-    delay: Duration | None = None
+    settlement: Settlement
     spoiled: bool = False
 
 
 ToChild = Start | Kept
-FromChild = Ready | Progress | Keep | Completing | Done | Failed
+FromChild = Ready | Progress | Keep | Completing | Ended
 
 encoder = msgspec.msgpack.Encoder()
 to_child: msgspec.msgpack.Decoder[ToChild] = msgspec.msgpack.Decoder(ToChild)

@@ -1,7 +1,7 @@
-"""Threads for plain functions.
+"""Plain functions, in threads.
 
-They are daemon threads of our own: one that hangs past its timeout must not keep the process from leaving, as the
-threads of `concurrent.futures` would.
+These are daemon threads: one that hangs past its timeout must not keep the process from ending, as the threads of
+`concurrent.futures` would.
 """
 
 from __future__ import annotations
@@ -9,17 +9,49 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import Context as Variables
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-__all__ = ["Job", "Threads"]
+from dibs.attempt.context import CURRENT
+from dibs.attempt.execute import TaskRunner
+from dibs.core.task import Settlement
+from dibs.worker.run import Run
+
+__all__ = ["ThreadExecutor"]
+
+
+class ThreadExecutor:
+    """Calls the task's function in a thread; the middleware runs on the loop."""
+
+    def __init__(self, runner: TaskRunner, loop: asyncio.AbstractEventLoop, ended: Callable[[Run], None]) -> None:
+        """`ended` is told when the thread of a run is free again, also if the run was not waited for."""
+        self._runner = runner
+        self._ended = ended
+        self._threads = Threads(loop, "dibs-task")
+
+    def run(self, run: Run) -> Awaitable[Settlement]:
+        return self._runner.run(run, run.definition, partial(self._call, run))
+
+    async def _call(self, run: Run, /, *args: Any, **kwargs: Any) -> Any:
+        function, context = run.definition.function, CURRENT.get()
+
+        def call() -> Any:
+            CURRENT.set(context)
+            return function(*args, **kwargs)
+
+        run.in_thread = True
+        return await self._threads.call(call, lambda: self._ended(run))
+
+    def close(self) -> None:
+        self._threads.close()
 
 
 class Job:
-    """One call in a thread. `answer` resolves to (value, error); `ended` is called on the loop when the thread is free
-    again, also when nobody waits for the answer any more."""
+    """One call in a thread. `answer` resolves when it has ended; `ended` is called on the loop when the thread is free
+    again, also if nothing waits for the answer any more."""
 
     __slots__ = ("answer", "call", "ended", "error", "value")
 
@@ -44,7 +76,7 @@ class Threads:
         self._busy = 0
 
     async def call(self, function: Callable[[], Any], ended: Callable[[], None]) -> Any:
-        """Run `function` in a thread. Cancelling the wait leaves the thread running; `ended` tells when it is done."""
+        """Run `function` in a thread. Cancelling the wait leaves the thread running; `ended` is called at its end."""
         job = Job(function, self._loop.create_future(), ended)
         self._busy += 1
         if self._busy > self._count:
@@ -58,12 +90,12 @@ class Threads:
                 raise job.error
             return job.value
         finally:
-            # Else the error would keep this frame, and the frame the error, with all that the task had: a connection
-            # with an open transaction, say.
+            # Otherwise the error keeps this frame and the frame the error, with everything that the task had, such as
+            # a connection with an open transaction.
             del job
 
     def close(self) -> None:
-        """Let idle threads end; busy ones end with what they do, or with the process."""
+        """Let idle threads end; busy ones end with their call, or with the process."""
         for _ in range(self._count):
             self._jobs.put(None)
 
@@ -84,11 +116,11 @@ class Threads:
             self._draining = True
             try:
                 self._loop.call_soon_threadsafe(self._drain)
-            except RuntimeError:  # the loop has been closed: the worker left without waiting for this thread
+            except RuntimeError:  # the loop is closed: the worker left without waiting for this thread
                 return
 
     def _drain(self) -> None:
-        # Cleared before looking: a job that comes after the last look wakes the loop again.
+        # Cleared first: a job that ends after the loop below has looked wakes the loop again.
         self._draining = False
         while self._done:
             job = self._done.popleft()

@@ -1,10 +1,10 @@
-"""Blobs that nobody needs any more: those of tasks that were pruned, purged, or never came to be.
+"""Deletes blobs that no task needs: those of tasks that were pruned, purged, or never enqueued.
 
-Done by the leading worker about once an hour. A blob whose task is known stays, whatever state the task is in. One
-whose task is not known goes when it is an hour old: before that, the task may be about to be enqueued.
+The leading worker does it about once an hour. A blob whose task exists stays, whatever state the task is in. A blob
+without a task is deleted when it is an hour old: before that, the task may be about to be enqueued.
 
-A blob store belongs to the task store whose mark it bears; the first sweep sets it. Another one's worker sweeps nothing
-there, as it knows none of the tasks.
+A blob store belongs to the task store whose mark it carries, which the first sweep sets. A worker of another task store
+deletes nothing there, since it knows none of the tasks.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from dibs.core.times import HOUR, Duration
 from dibs.engines.values import Feature
 from dibs.errors import BlobLost, StoreError
 from dibs.runtime.hub import Hub
+from dibs.worker.service import Service
 
-__all__ = ["Sweeper"]
+__all__ = ["MARK", "BlobSweeper"]
 
 log = logging.getLogger("dibs.worker")
 
@@ -44,15 +45,17 @@ MARK = "owner/identity"
 """The key under which the identity of the task store is kept."""
 
 
-class Sweeper:
+class BlobSweeper(Service):
     """Sweeps while `leads()` says so."""
+
+    name = "sweeper"
 
     def __init__(self, hub: Hub, leads: Callable[[], bool]) -> None:
         self._hub = hub
         self._leads = leads
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Sweep until cancelled."""
         if self._hub.payloads.blobs is None or Feature.LEAD not in self._hub.engine.features:
             return
         await asyncio.sleep(FIRST)
@@ -62,7 +65,7 @@ class Sweeper:
             await asyncio.sleep(INTERVAL * random.uniform(0.9, 1.0))
 
     async def sweep(self) -> int:
-        """Go through all blobs; how many were deleted."""
+        """Go through all blobs; returns how many were deleted."""
         deleted, after = 0, ""
         try:
             if self._leads() and not await self._is_ours():
@@ -83,7 +86,7 @@ class Sweeper:
         return deleted
 
     async def _is_ours(self) -> bool:
-        """Whether the blobs are those of this task store."""
+        """Whether the blob store belongs to this task store."""
         identity = await self._hub.engine.identity()
         mark = await asyncio.to_thread(self._marked, identity)
         if mark != identity:
@@ -110,7 +113,7 @@ class Sweeper:
             return blobs.list(after, STEP)
 
     async def _forgotten(self, found: Sequence[BlobInfo]) -> list[str]:
-        """The keys of those that are old enough, ours, and of no task."""
+        """The keys of blobs that are old enough and whose task is gone."""
         before = self._hub.clock.now() - AGE
         owners = {info.key: task for info in found if info.modified_at < before and (task := owner(info.key))}
         tasks = sorted(set(owners.values()))

@@ -1,7 +1,7 @@
-"""Schedules in a worker: every worker says which ones its code declares, the leading one fires what is due.
+"""Schedules in a worker: every worker declares those in its code, the leading one fires what is due.
 
-The worker that started last has the say: when it starts it writes its schedules as they are in its code. Later it only
-confirms those that still are so, and leaves alone what a newer deployment or an operator has changed or removed.
+The worker that started last decides: when it starts, it writes its schedules as they are in its code. Later it only
+confirms those that are unchanged, and leaves alone what a newer deployment or an operator has changed or removed.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import structs
@@ -22,7 +23,7 @@ from dibs.runtime.definition import ScheduleDefinition
 from dibs.runtime.environment import actor
 from dibs.runtime.hub import Hub
 from dibs.worker.health import Backoff, StoreHealth
-from dibs.worker.maintenance.rescuer import Leader
+from dibs.worker.service import Service
 
 __all__ = ["Scheduler", "is_declared_as"]
 
@@ -32,7 +33,7 @@ CONFIRM_EVERY = 300.0
 """Seconds between two confirmations."""
 
 FRESH = 240 * SECOND
-"""What another worker has confirmed less than this long ago needs no second word."""
+"""What another worker has confirmed less than this long ago is not confirmed again."""
 
 LONGEST_NAP = 30.0
 
@@ -40,14 +41,16 @@ BLOCKED_NAP = 0.5
 """Seconds before looking again at a schedule that is due while its queue is full or draining."""
 
 
-class Scheduler:
-    """Declares, and while its worker leads, sleeps until the next fire is due and fires it."""
+class Scheduler(Service):
+    """Declares schedules and, while `leads()` says so, fires each when it is due."""
 
-    def __init__(self, hub: Hub, health: StoreHealth, leader: Leader) -> None:
+    name = "scheduler"
+
+    def __init__(self, hub: Hub, health: StoreHealth, leads: Callable[[], bool]) -> None:
         self._hub = hub
         self._engine = hub.engine
         self._health = health
-        self._leader = leader
+        self._leads = leads
         self._fires = Feature.LEAD in hub.features
         self._declared = False
         self._confirm_at = 0.0
@@ -59,7 +62,7 @@ class Scheduler:
         self._wake.set()
 
     async def begin(self) -> None:
-        """Declare before the worker says that it is ready. What a failing store does not take, `run` tries again."""
+        """Declare before the worker is ready. If the store fails, `run` tries again."""
         if not self._hub.schedules:
             return
         try:
@@ -68,7 +71,7 @@ class Scheduler:
             return
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Declare and fire until cancelled."""
         listener = asyncio.get_running_loop().create_task(self._listen())
         backoff = Backoff(first=0.5)
         try:
@@ -84,19 +87,19 @@ class Scheduler:
             listener.cancel()
 
     async def turn(self) -> float:
-        """Whatever is to be done now; seconds until there is more."""
+        """Do what is due now; returns the seconds until more is."""
         nap = LONGEST_NAP
         if self._hub.schedules:
             if time.monotonic() >= self._confirm_at:
                 await self._declare()
             nap = min(nap, self._confirm_at - time.monotonic())
-        if self._fires and self._leader.leads:
+        if self._fires and self._leads():
             nap = min(nap, await self._fire())
         return nap
 
     async def _fire(self) -> float:
-        """Fire until nothing is due; seconds until something is."""
-        while self._leader.leads:
+        """Fire until nothing is due; returns the seconds until something is."""
+        while self._leads():
             with self._health.asking("fire schedules"):
                 fired = await self._engine.fire(now=self._hub.clock.store_now())
             if fired.tasks:
@@ -112,7 +115,7 @@ class Scheduler:
         return LONGEST_NAP
 
     def _complain(self, broken: list[str]) -> None:
-        """Once for each schedule."""
+        """Log each broken schedule once."""
         for name in sorted({*broken} - self._broken):
             self._broken.add(name)
             log.error("Schedule %s can't be worked out on this machine and does not fire; see dibs why %s.", name, name)
@@ -148,7 +151,7 @@ class Scheduler:
             subscription.close()
 
     async def _nap(self, seconds: float) -> None:
-        """Until woken, at most this long."""
+        """Sleep until woken, at most this long."""
         try:
             async with asyncio.timeout(max(seconds, 0.0)):
                 await self._wake.wait()
@@ -167,5 +170,5 @@ def content(schedule: ScheduleRecord | ScheduleDefinition, codec: Codec) -> Any:
     """The arguments; if they can't be read, something that equals nothing."""
     try:
         return codec.decode(schedule.task.args)
-    except Exception:  # whatever a codec raises that has lost its key: then the code's own form is written
+    except Exception:  # a codec that has lost its key may raise anything: then the code's own form is written
         return object()
