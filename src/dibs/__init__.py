@@ -9,8 +9,9 @@ The house, from the inside out; imports point inward only:
     simulation  the rules in virtual time
     engines     where tasks are kept: memory, sqlite, postgres; one seam, `engines.base`
     runtime     the loop, the app's hub, coalescing
+    attempt     one run of one task
     worker      fetch, run, settle
-    client      what application code uses
+    client      what application code uses; it and the worker don't know each other
     testing     for users' tests and for ours
     cli         the `dibs` command
 """
