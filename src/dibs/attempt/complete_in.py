@@ -16,7 +16,7 @@ __all__ = ["acomplete_in", "complete_in"]
 
 
 def complete_in(hub: Hub, task: LeasedTask, connection: Any, result: object) -> Settlement:
-    """Write the completion into the transaction, blocking; `LeaseLost` if the run is no longer ours."""
+    """Write the completion into the transaction, blocking; raises `LeaseLost` if the run has lost its lease."""
     payload = encoded(hub, task, result)
     if payload is not None:
         payload = hub.payloads.stored(payload, task.id, result_of(task.lease), name_of_result(task))
@@ -44,7 +44,7 @@ def name_of_result(task: LeasedTask) -> str:
 
 
 def check(task: LeasedTask, answer: SettleOutcome) -> None:
-    """`already` is fine: it has been said before, in this transaction or in one that was committed."""
+    """Raise if the completion was refused; `already` means that this run has completed the task before."""
     if answer is SettleOutcome.REFUSED:
         raise LeaseLost(
             f"the lease of task {task.id} is not the current one: another worker may be running it, or it has ended. "

@@ -1,4 +1,4 @@
-"""The onion around every run, composed once. It is also the error hook: it sees what the task raises."""
+"""The layers around every run, composed once. They are also the error hook: they see what the task raises."""
 
 from __future__ import annotations
 

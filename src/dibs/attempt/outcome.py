@@ -1,4 +1,4 @@
-"""What becomes of a task after a run: from what the run gave or raised to the settlement, without doing anything."""
+"""What becomes of a task after a run: from what the run returned or raised to the settlement. Pure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ OURS = ("dibs.worker", "dibs.attempt")
 
 SNOOZE: Duration = 5 * SECOND
 LONGEST_SNOOZE: Duration = 60 * SECOND
-"""How long a task is put off whose arguments can't be fetched for now: twice as long with each lease."""
+"""How long a task is put off while its arguments can't be fetched; it doubles with each lease."""
 
 
 NOT_COMMITTED = Failure(
@@ -55,7 +55,7 @@ NOT_COMMITTED = Failure(
 )
 
 PERMANENT = (BlobLost, BlobCorrupt, ResultGone, PayloadTooLarge)
-"""Reasons why arguments can't be made ready that stay."""
+"""Why arguments can't be made ready, and never will be."""
 
 
 def completed(task: LeasedTask, payload: bytes | None) -> Settlement:
@@ -64,7 +64,7 @@ def completed(task: LeasedTask, payload: bytes | None) -> Settlement:
 
 
 def returned(task: LeasedTask, value: object, codec: Codec) -> Settlement:
-    """The run returned `value`. One that can't be kept is a failure that no retry would cure."""
+    """The run returned `value`. If that can't be encoded, the task fails for good: a retry would not help."""
     if value is None:
         return completed(task, None)
     try:
@@ -78,7 +78,7 @@ def failed(task: LeasedTask, definition: TaskDefinition, error: BaseException) -
     retry = should_retry(error, definition.retry_on, definition.no_retry)
     try:
         delay = asked_delay(error)
-    except InvalidOption:  # Retry(after=nonsense): the wish to retry is still clear
+    except InvalidOption:  # Retry(after=nonsense) still asks for a retry
         delay = None
     return failed_with(task, describe(error), retry=retry, delay=delay)
 
@@ -86,9 +86,9 @@ def failed(task: LeasedTask, definition: TaskDefinition, error: BaseException) -
 def unready(task: LeasedTask, error: BaseException) -> Settlement:
     """There was no run, as the arguments could not be made ready.
 
-    A blob store that is away is no fault of the task: it is put off, and no attempt counted. A blob or a record that is
-    gone stays so. All else (arguments that don't fit the function any more, a codec that is missing) is retried
-    whatever the task says, so that a deploy heals it.
+    If the blob store is away, the task is put off and no attempt is counted. A blob or a record that is gone makes it
+    dead. Everything else (arguments that no longer fit the function, a codec that is missing) is retried whatever the
+    task says, so that a deployment can fix it.
     """
     if isinstance(error, BlobStoreUnavailable):
         plain = min(SNOOZE << min(task.lease - 1, 10), LONGEST_SNOOZE)
@@ -99,14 +99,14 @@ def unready(task: LeasedTask, error: BaseException) -> Settlement:
 
 
 def not_kept(task: LeasedTask, size: int, error: BlobStoreUnavailable) -> Settlement:
-    """The run is done, but its result could not be brought to the blob store."""
+    """The run completed, but its result could not be stored in the blob store."""
     failure = describe(error)
     message = f"the task ran and gave a result of {size:,} bytes, but it could not be kept: {failure.message}"
     return failed_with(task, structs.replace(failure, message=shorten(message, MESSAGE_LIMIT)), retry=True)
 
 
 def not_committed(task: LeasedTask) -> Settlement:
-    """The run has ended, and its completion was up to its own transaction. If that was committed, the store knows."""
+    """The run has ended, and its own transaction was to complete it. If that was committed, the store knows."""
     return failed_with(task, NOT_COMMITTED, retry=True)
 
 
@@ -119,7 +119,7 @@ def timed_out(task: LeasedTask, timeout: Duration) -> Settlement:
 def failed_with(
     task: LeasedTask, failure: Failure | None, *, retry: bool, delay: Duration | None = None, timed_out: bool = False
 ) -> Settlement:
-    """A failed attempt: again after a delay, or dead because it can't succeed or has had its attempts."""
+    """The attempt failed: retry after a delay, or dead because it can't succeed or has no attempts left."""
     lease = Lease(task.id, task.lease)
     if not retry or task.attempts >= task.options.retries:
         reason = Reason.EXHAUSTED if retry else Reason.PERMANENT
@@ -132,7 +132,7 @@ def failed_with(
 
 
 def cancelled(task: LeasedTask, note: str) -> Settlement:
-    """The run was stopped because somebody cancelled the task."""
+    """The run was stopped because the task was cancelled."""
     return Settlement(lease=Lease(task.id, task.lease), outcome=Outcome.CANCELLED, note=note)
 
 
@@ -148,7 +148,7 @@ def put_off(task: LeasedTask, delay: Duration) -> Settlement:
 
 
 def describe(error: BaseException) -> Failure:
-    """An exception as text, without the worker's own frames, bounded in size."""
+    """An exception as text, without Dibs's own frames, bounded in size."""
     kind = type(error)
     name = (
         kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
@@ -163,14 +163,14 @@ def describe(error: BaseException) -> Failure:
 def text_of(error: BaseException) -> str:
     """The traceback from the task's own first frame on."""
     try:
-        lines = traceback.format_exception(type(error), error, theirs(error.__traceback__))
+        lines = traceback.format_exception(type(error), error, from_task(error.__traceback__))
     except Exception:  # an exception class can break even this
         return ""
     return shorten("".join(lines), TRACEBACK_LIMIT)
 
 
-def theirs(trace: TracebackType | None) -> TracebackType | None:
-    """Skip the frames of the worker that lead to the task."""
+def from_task(trace: TracebackType | None) -> TracebackType | None:
+    """Skip the frames of Dibs that lead to the task."""
     own = trace
     while own is not None and own.tb_frame.f_globals.get("__name__", "").startswith(OURS):
         own = own.tb_next
@@ -178,7 +178,7 @@ def theirs(trace: TracebackType | None) -> TracebackType | None:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Keep the ends: the start says where it began, the end what it was."""
+    """Keep both ends of a long text: the start says where it began, the end what it was."""
     text = storable(text)
     if len(text) <= limit:
         return text

@@ -1,4 +1,4 @@
-"""What surrounds a run: its arguments are made ready before it, its result is brought to where it is kept after it."""
+"""Payloads around a run: the arguments are made ready before it, a large result is stored after it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from dibs.runtime.hub import Hub
 __all__ = ["arguments", "keep_result"]
 
 PAUSES = (0.5, 2.0, 4.0)
-"""Seconds between the tries to keep a result: the work is done, and worth some patience."""
+"""Seconds between attempts to store a result: the work is done, so it is worth some patience."""
 
 
 async def arguments(hub: Hub, task: LeasedTask) -> bytes:
-    """The arguments of a run as JSON, complete. What it raises is for `outcome.unready` to judge."""
+    """The complete arguments of a run as JSON. If this raises, `outcome.unready` says what becomes of the task."""
     json = task.args
     if json.startswith(ENVELOPE):
         json = hub.codec.unwrap(await hub.payloads.afetched(json))
@@ -29,7 +29,7 @@ async def arguments(hub: Hub, task: LeasedTask) -> bytes:
 
 
 async def keep_result(hub: Hub, task: LeasedTask, settlement: Settlement) -> Settlement:
-    """The settlement with a large result replaced by the reference to it; or the failure to keep it."""
+    """The settlement with a large result replaced by a reference to it; or the failure to store it."""
     payload = settlement.result
     if payload is None or len(payload) <= hub.payloads.limit:
         return settlement

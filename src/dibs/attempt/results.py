@@ -1,4 +1,4 @@
-"""Filling in the results of other tasks before a task runs."""
+"""Fills in the results of other tasks before a task runs."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from dibs.runtime.hub import Hub
 __all__ = ["with_results"]
 
 PAGE = 500
-"""Prerequisites that are read at once."""
+"""Prerequisites that are read in one call."""
 
 MOST_TAKEN = 64 * 1024 * 1024
-"""Bytes of results that one run may take: they are all in memory at once."""
+"""The most bytes of results that one run may take: they are all in memory at once."""
 
 NOTHING = b"null"
 
 
 async def with_results(hub: Hub, task: LeasedTask, json: bytes) -> bytes:
-    """The arguments of a run as JSON, with the results that it takes in their places."""
+    """The arguments of a run as JSON, with the results that it takes filled in."""
     args, takes = split(json)
     slots = slots_in(takes)
     needs = (await hub.engine.needs([task.id]))[0]
@@ -53,10 +53,10 @@ async def read_results(hub: Hub, wanted: Mapping[int, str]) -> dict[int, bytes]:
 
 
 async def result_of(hub: Hub, task_id: str, record: TaskRecord | UnreadableTask | None) -> bytes:
-    """What one task gives: its result; null if it did not complete or gave none."""
+    """The result of one task; null if it did not complete or returned none."""
     if isinstance(record, UnreadableTask):
-        told = f"the result of task {task_id} was to be taken, but that task can't be read: {record.problem}."
-        raise ResultGone(told, task_id=task_id)
+        problem = f"the result of task {task_id} was to be taken, but that task can't be read: {record.problem}."
+        raise ResultGone(problem, task_id=task_id)
     if record is None:
         raise ResultGone(
             f"the result of task {task_id} was to be taken, but its record has been pruned or purged.", task_id=task_id

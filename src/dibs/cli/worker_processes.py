@@ -1,4 +1,4 @@
-"""Worker processes that `demo` and `bench` start, watch and end."""
+"""Worker processes that `demo` and `bench` start, watch and stop."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from dibs.client.app import Dibs
 from dibs.core.task import WorkerState
 from dibs.errors import DibsError
 
-__all__ = ["Crew", "CrewFailed"]
+__all__ = ["WorkerNotStarted", "WorkerProcesses"]
 
 START_LIMIT = 30.0
 STOP_LIMIT = 30.0
 
 
-class CrewFailed(DibsError):
+class WorkerNotStarted(DibsError):
     """A worker process did not start."""
 
 
-class Crew:
+class WorkerProcesses:
     """`python -m dibs worker` several times, each logging to a file of its own."""
 
     def __init__(self, app: str, url: str, logs: Path, concurrency: int, queues: Sequence[str]) -> None:
@@ -54,7 +54,7 @@ class Crew:
         return list(self._processes)
 
     def start(self, count: int) -> None:
-        """Start that many; `ready` waits for them."""
+        """Start `count` processes; `ready` waits for them."""
         for number in range(1, count + 1):
             name = f"worker-{number}-{self._mark}"
             with (self._logs / f"{name}.log").open("wb") as log:
@@ -64,11 +64,11 @@ class Crew:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    start_new_session=True,  # a Ctrl-C is for us; we tell them
+                    start_new_session=True,  # a Ctrl-C reaches them through this process
                 )
 
     def ready(self, app: Dibs) -> None:
-        """Wait until all of them have given a sign of life."""
+        """Wait until all of them are known to the store."""
         until = time.monotonic() + START_LIMIT
         while True:
             active = {worker.id for worker in app.workers.list() if worker.state is WorkerState.ACTIVE}
@@ -76,12 +76,14 @@ class Crew:
                 return
             for name, process in self._processes.items():
                 if process.poll() is not None:
-                    raise CrewFailed(f"{name} ended at once with exit code {process.returncode}: {self._told(name)}")
+                    raise WorkerNotStarted(
+                        f"{name} ended at once with exit code {process.returncode}: {self._last_line(name)}"
+                    )
             if time.monotonic() > until:
-                raise CrewFailed(f"the workers were not ready after {START_LIMIT:.0f} s.")
+                raise WorkerNotStarted(f"the workers were not ready after {START_LIMIT:.0f} s.")
             time.sleep(0.02)
 
-    def _told(self, name: str) -> str:
+    def _last_line(self, name: str) -> str:
         lines = (self._logs / f"{name}.log").read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it said nothing."
 
@@ -89,13 +91,13 @@ class Crew:
         return self._processes[name].pid
 
     def kill(self, name: str) -> None:
-        """With SIGKILL: it can't say goodbye."""
+        """Kill it with SIGKILL, so that it can't sign off."""
         self._processes[name].kill()
         self._processes[name].wait()
         self._killed.add(name)
 
     def stop(self) -> dict[str, int]:
-        """Ask those that were not killed to leave; their exit codes by name."""
+        """Ask those that were not killed to stop; returns their exit codes by name."""
         asked = {name: process for name, process in self._processes.items() if name not in self._killed}
         for process in asked.values():
             process.terminate()

@@ -31,10 +31,10 @@ class Taken(Placeholder):
 
 
 def take(source: Source[R]) -> R:
-    """The result of a call, chain or task, for the arguments of another call, which thereby waits for it.
+    """The result of a call, chain or task, for the arguments of another call, which then waits for it.
 
-    Of a group it is the list of its members' results. To a type checker it is the result; in fact it is a placeholder
-    that is filled in when the task runs. A task that did not complete gives None.
+    For a group it is the list of its members' results. To a type checker it is the result; at runtime it is a
+    placeholder that is filled in when the task runs. A task that did not complete gives None.
     """
     if not isinstance(source, Source):
         raise InvalidOption(f"take() is for calls, chains, groups and handles, and {shown(source)} is none of them.")
@@ -42,7 +42,7 @@ def take(source: Source[R]) -> R:
 
 
 class Placed(Struct, frozen=True):
-    """The arguments of a call without placeholders, where results go instead, and what it waits for by that."""
+    """The arguments of a call without placeholders, where results go instead, and what the call waits for."""
 
     args: dict[str, Any]
     takes: list[Take]
@@ -51,7 +51,7 @@ class Placed(Struct, frozen=True):
 
 
 def place(bound: Mapping[str, Any], after: Iterable[Edge], ends: Iterable[Source[Any]]) -> Placed:
-    """Give each result that is taken a slot among the edges of the call. Edges that are there keep their rules."""
+    """Give each result that is taken a slot among the edges of the call. Existing edges keep their rules."""
     args, met = lift(bound)
     found = [(at, cast(Taken, placeholder).source) for at, placeholder in met]
     edges = {edge.id: edge for edge in after}

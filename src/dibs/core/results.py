@@ -1,9 +1,9 @@
 """Arguments that are filled in with the results of other tasks when the task runs.
 
-The payload of such a task has `$take` besides its parameters, which no parameter can be called, so whatever users pass
-stays what it is. It lists where results go, ``{"at": ["totals", 0], "slots": 3}``; null stands there until then. Slots
-count the task's prerequisites: a number is the result itself, a list of slots is a list of results, and
-``{"from": 0, "to": 10000}`` is short for a list of consecutive ones.
+The payload of such a task has `$take` besides its parameters; no parameter can have that name, so no argument of a user
+is mistaken for it. It lists where results go, ``{"at": ["totals", 0], "slots": 3}``, with null there until then. Slots
+number the task's prerequisites: a number is one result, a list of slots is a list of results, and
+``{"from": 0, "to": 10000}`` is short for a list of consecutive slots.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Place = list[str | int]
 
 
 class Placeholder:
-    """Stands among the arguments of a call for what is only known when it runs."""
+    """Stands in the arguments of a call for a value that is only known when it runs."""
 
     __slots__ = ()
 
 
 class PlaceholderMet(DibsError):
-    """A placeholder was about to be written as if it were a value."""
+    """A placeholder was about to be encoded as if it were a value."""
 
     def __init__(self) -> None:
         super().__init__("take(…) can only stand for an argument of a call, or within a list or dict that is one.")
@@ -45,7 +45,7 @@ class Take(Struct):
 
 
 def lift(bound: Mapping[str, Any]) -> tuple[dict[str, Any], list[tuple[Place, Placeholder]]]:
-    """The arguments with null in the places of placeholders, and these."""
+    """The arguments with null in place of placeholders, and the placeholders with their places."""
     found: list[tuple[Place, Placeholder]] = []
 
     def look(value: Any, at: Place) -> Any:
@@ -65,7 +65,7 @@ def lift(bound: Mapping[str, Any]) -> tuple[dict[str, Any], list[tuple[Place, Pl
 
 
 def leads(key: object) -> bool:
-    """Whether JSON calls a dict's key by its plain text. A placeholder behind another one is met when it is written."""
+    """Whether JSON writes this key of a dict as its plain text. Placeholders behind others are found at encoding."""
     return isinstance(key, str | int) and not isinstance(key, bool)
 
 
@@ -80,7 +80,7 @@ def shorten(slots: Any) -> Any:
 
 
 def split(json: bytes) -> tuple[dict[str, msgspec.Raw], list[Take]]:
-    """The arguments of a payload, each as JSON, and what is to be filled in."""
+    """The arguments of a payload, each as JSON, and what to fill in."""
     try:
         args = msgspec.json.decode(json, type=dict[str, msgspec.Raw])
         takes = msgspec.json.decode(args.pop(TAKE, b"[]"), type=list[Take])

@@ -1,4 +1,4 @@
-"""Looking for lost tasks, without taking any from the living.
+"""Looks for lost tasks, without taking any from workers that are alive.
 
 Leases end by the store's clock, even while the store is frozen or can't be reached. So each look passes two instants:
 what the store's clock showed at the look before (only leases that had ended by then are taken), and the latest it can
@@ -27,10 +27,10 @@ HOLD_OFF = 12.0
 when it has noticed nothing, and else tries every 2.5 s and gives up on an answer after 5."""
 
 PAUSE = 1.2 + GAP
-"""Seconds between two looks from which on they are not in a row."""
+"""With more seconds than this between two looks, there may have been a stall that neither noticed."""
 
 TOLERANCE: Duration = 3 * SECOND // 2
-"""How much later than reckoned a look may reach the store. More is a stall; less does no harm, since nothing is taken
+"""How much later than expected a look may reach the store. More is a stall; less does no harm, since nothing is taken
 that ended after the look before."""
 
 NEVER: Instant = 0
@@ -55,7 +55,7 @@ class Rescue:
         """What the store's clock showed at the last look; `_asked` is when that was sent, by our own."""
         self._asked = 0.0
         self._knows_from = 0.0
-        """Until then this is a newcomer."""
+        """Until then this process is a newcomer."""
 
     def holds_off(self, now: float) -> bool:
         """Whether others' leases are to be left alone for now."""
@@ -71,7 +71,7 @@ class Rescue:
     async def look(self) -> Rescued:
         """Take back what is lost; begin to hold off if there may have been a stall."""
         now = self._hub.clock.store_now()
-        if now is not None:  # a clock that somebody turns by hand: nothing stalls there
+        if now is not None:  # a clock that a test moves: nothing stalls there
             return await self._hub.engine.rescue(now=now)
         if self._seen == NEVER:
             self._knows_from = self._monotonic() + HOLD_OFF
@@ -90,7 +90,7 @@ class Rescue:
         answered = self._monotonic()
         if rescued.stalled or was_away or answered - asked > GAP:
             self.hold_off(answered)
-        if asked >= self._knows_from and not rescued.more:  # else the next look goes on with the same, at once
+        if asked >= self._knows_from and not rescued.more:  # otherwise the next look continues with the same, at once
             self._ended_by = rescued.at
         self._seen, self._asked = rescued.at, asked
         return rescued

@@ -1,4 +1,4 @@
-"""Several worker processes, or one that starts anew when its code changes."""
+"""Several worker processes, or one that is restarted when its code changes."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ HEALTHY_AFTER = 10.0
 """A child that has lived this many seconds counts as having started well."""
 
 FINAL = (ExitCode.CLEAN, ExitCode.USAGE)
-"""Codes after which starting the same command again would be wrong, or would not help."""
+"""Exit codes after which a restart would be wrong, or would not help."""
 
 PR_SET_PDEATHSIG = 1
 
 
 class Child:
-    """One worker process and its place."""
+    """One worker process, which may be restarted."""
 
     def __init__(self, place: int, command: Sequence[str]) -> None:
         self.place = place
@@ -45,7 +45,7 @@ class Child:
         self._started = 0.0
 
     def start(self) -> None:
-        """In a group of its own: a Ctrl-C on the terminal then reaches it once, through us."""
+        """Start it in a group of its own: a Ctrl-C on the terminal then reaches it once, through the supervisor."""
         self.start_at = None
         self._started = time.monotonic()
         self.process = subprocess.Popen(  # noqa: S603  # the command is the caller's own
@@ -57,7 +57,9 @@ class Child:
     def ended(self, code: int, stopping: bool) -> None:
         """Decide whether it is started again."""
         self.process = None
-        if stopping and -code in SIGNALS:  # our own signal found it before it had begun to listen, and to work
+        if (
+            stopping and -code in SIGNALS
+        ):  # the signal came before it could handle it, and before it worked
             code = ExitCode.CLEAN
         if stopping or code in FINAL:
             self.code = code if code >= 0 else 128 - code
@@ -96,7 +98,7 @@ class Supervisor:
                 child.start()
 
     def _wait(self) -> None:
-        """Until a child ends, or one is due to start; `waitpid` on all would reap what is not ours."""
+        """Wait until a child ends, or one is due to start; `waitpid` on all would reap other children as well."""
         for child in self._children:
             if child.process is not None:
                 try:
@@ -115,9 +117,9 @@ class Supervisor:
 
 
 def supervise(command: list[str], processes: int) -> int:
-    """Run `command` that many times at once; restart what dies, with backoff; pass signals on; the worst exit code.
+    """Run `command` in that many processes; restart those that die, with backoff; pass signals on.
 
-    A child that ends by itself with code 0 or 2 is not started again.
+    A child that ends by itself with code 0 or 2 is not restarted. Returns the highest exit code.
     """
     return Supervisor([Child(place, command) for place in range(1, processes + 1)]).run()
 
@@ -171,7 +173,7 @@ def stop_once(child: Child, stopped: list[int]) -> Callable[[int, FrameType | No
 
 
 def finish(child: Child) -> int:
-    """Ask a child to leave, and wait for it."""
+    """Ask a child to stop, and wait for it."""
     process = child.process
     if process is None:
         return child.code or 0
@@ -182,9 +184,9 @@ def finish(child: Child) -> int:
 
 
 def ask_for_sigterm(supervisor: int) -> None:
-    """In the child, before its program starts: if the supervisor is killed, leave in good order."""
+    """In the child, before its program starts: ask the kernel for a SIGTERM when the supervisor is killed."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != supervisor:  # it was killed before we could ask
+    if os.getppid() != supervisor:  # it was killed before the call above
         os._exit(1)
 
 

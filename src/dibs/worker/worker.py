@@ -1,4 +1,4 @@
-"""The worker as others see it: run, start, stop, stats."""
+"""The worker as applications see it: run, start, stop, stats."""
 
 from __future__ import annotations
 
@@ -103,12 +103,12 @@ class Worker:
         return future.result() if wait else None
 
     def wait(self, timeout: float | None = None) -> ExitReport | None:
-        """Wait until a started worker has left by itself (drained, or idle with `until_idle`)."""
+        """Wait until a started worker has stopped by itself (drained, or idle with `until_idle`)."""
         longest = patience(timeout, "timeout")
         return None if self._future is None else self._future.result(longest)
 
     def stats(self) -> WorkerStats:
-        """How it is doing; of the last run if it has stopped."""
+        """How it is doing; once it has stopped, how it was doing at its end."""
         session = self._session
         if session is not None:
             return session.stats()

@@ -56,24 +56,29 @@ class ProcessExecutor:
             json = await arguments(self._hub, task)
         except DibsError as error:
             return outcome.unready(task, error)
+        try:
+            settlement = await self._in_child(run, json)
+        except ChildDied as error:
+            settlement = outcome.failed_with(task, error.failure, retry=True)
+        if settlement.outcome is not Outcome.COMPLETED:
+            raise ChildFailed(settlement)
+        return settlement
+
+    async def _in_child(self, run: Run, args: bytes) -> Settlement:
         child = await self._take()
         reusable = False
         try:
             run.begin()
-            ended = await child.run(start_of(run, json), run)
-            completed = ended.settlement.outcome is Outcome.COMPLETED
+            ended = await child.run(start_of(run, args), run)
             # A run that failed inside a transaction of its own may have left it open: it ends with the child.
+            completed = ended.settlement.outcome is Outcome.COMPLETED
             reusable = completed or not (ended.spoiled or run.completing)
-        except ChildDied as error:
-            raise ChildFailed(outcome.failed_with(task, error.failure, retry=True)) from error
+            return ended.settlement
         finally:
             if reusable and child.alive:
                 self._idle.append(child)
             else:
                 self._drop(child)
-        if not completed:
-            raise ChildFailed(ended.settlement)
-        return ended.settlement
 
     async def _take(self) -> ChildProcess:
         """An idle child that is still alive, or a new one."""
