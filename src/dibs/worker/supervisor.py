@@ -57,9 +57,7 @@ class Child:
     def ended(self, code: int, stopping: bool) -> None:
         """Decide whether it is started again."""
         self.process = None
-        if (
-            stopping and -code in SIGNALS
-        ):  # the signal came before it could handle it, and before it worked
+        if stopping and -code in SIGNALS:  # the signal came before it could handle it, and before it worked
             code = ExitCode.CLEAN
         if stopping or code in FINAL:
             self.code = code if code >= 0 else 128 - code
