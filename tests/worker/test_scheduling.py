@@ -76,7 +76,7 @@ class Part:
     def __init__(self, app: Dibs, worker: str = "w1", leads: bool = True) -> None:
         self.app = app
         health = StoreHealth()
-        self.leader = Leader(app.hub.engine, app.hub.clock, health, worker, lambda: None)
+        self.leader = Leader(app.hub, health, worker, lambda: None)
         self.made = run(app, self._make(health, leads))
 
     async def _make(self, health: StoreHealth, leads: bool) -> Scheduler:

@@ -19,7 +19,7 @@ from dibs.core.times import SECOND
 from dibs.engines.base import Engine
 from dibs.engines.values import Beat, ExtendAnswer, ExtendOutcome, Extension, worker_topic
 from dibs.errors import StoreError
-from dibs.runtime.clock import Clock
+from dibs.runtime.hub import Hub
 from dibs.worker.health import Backoff, StoreHealth
 from dibs.worker.minute_stats import MinuteStats
 from dibs.worker.run import Run, Stop
@@ -43,8 +43,7 @@ class Heartbeat:
 
     def __init__(
         self,
-        engine: Engine,
-        clock: Clock,
+        hub: Hub,
         held: dict[str, Run],
         health: StoreHealth,
         minutes: MinuteStats,
@@ -57,8 +56,8 @@ class Heartbeat:
         broke: Callable[[], None],
     ) -> None:
         """`sign` makes the sign of life, on this thread; the other functions are called on the worker's loop."""
-        self._engine = engine.sibling()
-        self._clock = clock
+        self._engine: Engine = hub.engine.sibling()
+        self._clock = hub.clock
         self._held = held
         self._health = health
         self._minutes = minutes

@@ -40,6 +40,8 @@ __all__ = ["Session", "stats_of"]
 
 log = logging.getLogger("dibs.worker")
 
+COUNTED = ("executed", "completed", "failed", "dead", "cancelled", "released", "lost", "timed_out", "refused")
+
 
 class Session:
     """Everything between start and exit report. Raises if the worker can't be built."""
@@ -58,19 +60,10 @@ class Session:
         self._minutes = MinuteStats(worker)
         self._processes = ProcessExecutor(hub, app)
         self.slots = Slots(settings, Buffer(settings.served(hub), settings.in_order))
-        self._settler = Settler(
-            hub.engine,
-            hub.clock,
-            health,
-            held,
-            self._minutes,
-            due_in=self._due_in,
-            changed=self._changed,
-        )
+        self._settler = Settler(hub, health, held, self._minutes, self._due_in, self._changed)
         self._stopper = Stopper(self.slots, self._settler, self._changed)
         self._heartbeat = Heartbeat(
-            hub.engine,
-            hub.clock,
+            hub,
             held,
             health,
             self._minutes,
@@ -81,21 +74,13 @@ class Session:
             stop_run=self._stopper.stop,
             broke=self._changed,
         )
+        wake, shorten_interval = self._heartbeat.wake, self._heartbeat.shorten_interval
         self._dispatcher = Dispatcher(
-            hub,
-            held,
-            self.slots,
-            self._settler,
-            self._stopper,
-            self._processes,
-            wake=self._heartbeat.wake,
-            changed=self._changed,
+            hub, held, self.slots, self._settler, self._stopper, self._processes, wake, self._changed
         )
-        self._fetcher = Fetcher(
-            hub, settings, worker, self._dispatcher, health, self._idle, self._heartbeat.shorten_interval
-        )
+        self._fetcher = Fetcher(hub, settings, worker, self._dispatcher, health, self._idle, shorten_interval)
         self._scheduler = Scheduler(hub, health, self._leads)
-        self._leader = Leader(hub.engine, hub.clock, health, worker, self._scheduler.wake)
+        self._leader = Leader(hub, health, worker, self._scheduler.wake)
         self._services: list[Service] = [self._fetcher, self._leader, self._scheduler]
         self._services += [Rescuer(Rescue(hub), health), BlobSweeper(hub, self._leads)]
 
@@ -205,14 +190,6 @@ def stats_of(
         buffered=0 if slots is None else len(slots.buffer),
         unsettled=unsettled,
         leaked=0 if slots is None else slots.leaked,
-        executed=counters.executed,
-        completed=counters.completed,
-        failed=counters.failed,
-        dead=counters.dead,
-        cancelled=counters.cancelled,
-        released=counters.released,
-        lost=counters.lost,
-        timed_out=counters.timed_out,
-        refused=counters.refused,
         average_run=counters.run_time / counters.executed if counters.executed else None,
+        **{name: getattr(counters, name) for name in COUNTED},
     )

@@ -15,10 +15,9 @@ from contextvars import copy_context
 from dibs.attempt import outcome
 from dibs.core.task import Outcome, Settlement
 from dibs.core.times import SECOND
-from dibs.engines.base import Engine
 from dibs.engines.values import SettleOutcome
 from dibs.errors import StoreError
-from dibs.runtime.clock import Clock
+from dibs.runtime.hub import Hub
 from dibs.worker.counters import Counters
 from dibs.worker.health import Backoff, StoreHealth
 from dibs.worker.minute_stats import MinuteStats
@@ -39,8 +38,7 @@ class Settler:
 
     def __init__(
         self,
-        engine: Engine,
-        clock: Clock,
+        hub: Hub,
         health: StoreHealth,
         held: dict[str, Run],
         minutes: MinuteStats,
@@ -48,8 +46,8 @@ class Settler:
         changed: Callable[[], None],
     ) -> None:
         """`due_in` is told in how many seconds a task is due again, `changed` when no run is `held` any more."""
-        self._engine = engine
-        self._clock = clock
+        self._engine = hub.engine
+        self._clock = hub.clock
         self._health = health
         self._held = held
         self._minutes = minutes

@@ -70,12 +70,10 @@ class Shutdown:
     async def _stop_claiming(self, fetcher: Fetcher) -> None:
         fetcher.stopping = True
         fetcher.wake()
-        fetching = fetcher.task
-        while fetching is not None and not fetching.done() and self._left() > 0:
-            self._turn.clear()
-            turn = asyncio.get_running_loop().create_task(self._turn.wait())
-            await asyncio.wait({fetching, turn}, timeout=self._left(), return_when=asyncio.FIRST_COMPLETED)
-            turn.cancel()
+        assert fetcher.task is not None
+        fetcher.task.add_done_callback(lambda _: self._turn.set())
+        while not fetcher.task.done() and self._left() > 0:
+            await self._next_turn(self._left())
 
     def _left(self) -> float:
         """Seconds until the deadline, which a second request may have moved."""

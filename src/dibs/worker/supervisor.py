@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -129,7 +130,7 @@ def reload(command: list[str], paths: Sequence[str | Path]) -> int:
     except ImportError:
         raise UsageError("--reload needs the package watchfiles: pip install 'dibs[reload]'.") from None
     child = Child(1, command)
-    stopped: list[int] = []
+    stopped = threading.Event()
     before = {number: signal.signal(number, stop_once(child, stopped)) for number in SIGNALS}
     try:
         child.start()
@@ -139,9 +140,9 @@ def reload(command: list[str], paths: Sequence[str | Path]) -> int:
             yield_on_timeout=True,
             rust_timeout=500,
             raise_interrupt=False,
-            stop_event=Flag(stopped),
+            stop_event=stopped,
         ):
-            if changes and not stopped:
+            if changes and not stopped.is_set():
                 log.info("%s changed; starting again.", ", ".join(sorted({Path(path).name for _, path in changes})))
                 finish(child)
                 child.start()
@@ -151,19 +152,9 @@ def reload(command: list[str], paths: Sequence[str | Path]) -> int:
     return finish(child)
 
 
-class Flag:
-    """A stop event for watchfiles that reads a list the signal handler fills."""
-
-    def __init__(self, stopped: list[int]) -> None:
-        self._stopped = stopped
-
-    def is_set(self) -> bool:
-        return bool(self._stopped)
-
-
-def stop_once(child: Child, stopped: list[int]) -> Callable[[int, FrameType | None], None]:
+def stop_once(child: Child, stopped: threading.Event) -> Callable[[int, FrameType | None], None]:
     def handler(number: int, frame: FrameType | None) -> None:
-        stopped.append(number)
+        stopped.set()
         if child.process is not None:
             child.process.send_signal(number)
 

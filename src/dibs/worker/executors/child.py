@@ -30,19 +30,8 @@ from dibs.core.task import Failure, LeasedTask, Settlement
 from dibs.errors import UsageError
 from dibs.runtime.definition import TaskDefinition
 from dibs.runtime.hub import Hub
+from dibs.worker.executors import child_protocol as protocol
 from dibs.worker.executors.app_path import hub_at
-from dibs.worker.executors.child_protocol import (
-    HEADER,
-    Completing,
-    Ended,
-    FromChild,
-    Keep,
-    Progress,
-    Ready,
-    Start,
-    frame,
-    to_child,
-)
 
 __all__ = ["LogSettings", "child_main"]
 
@@ -81,7 +70,7 @@ class ChildLink:
     stopping: str | None = None
     lease_lost = False
 
-    def __init__(self, start: Start, send: Callable[[FromChild], None]) -> None:
+    def __init__(self, start: protocol.Start, send: Callable[[protocol.FromChild], None]) -> None:
         now = time.monotonic()
         self.task: LeasedTask = start.task
         self.valid_until = now + start.valid_for
@@ -92,13 +81,13 @@ class ChildLink:
         """The worker counts the time."""
 
     def report(self, fraction: float, message: str) -> None:
-        self._send(Progress(fraction, message))
+        self._send(protocol.Progress(fraction, message))
 
     def keep(self, seconds: float) -> None:
-        self._send(Keep(seconds))
+        self._send(protocol.Keep(seconds))
 
     def completes(self, settlement: Settlement) -> None:
-        self._send(Completing())
+        self._send(protocol.Completing())
 
 
 class Child:
@@ -108,7 +97,7 @@ class Child:
         self._sock = sock
         self._app = app
         self._sending = threading.Lock()
-        self._inbox: asyncio.Queue[Start | None] = asyncio.Queue()
+        self._inbox: asyncio.Queue[protocol.Start | None] = asyncio.Queue()
         self._link: ChildLink | None = None
         self._hub: Hub
         self._runner: TaskRunner | None = None
@@ -117,7 +106,7 @@ class Child:
     async def live(self) -> None:
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._listen, args=(loop,), name="dibs-pipe", daemon=True).start()
-        self._send(Ready())
+        self._send(protocol.Ready())
         async with self._resources:
             while (start := await self._inbox.get()) is not None:
                 answer = await self._run(start)
@@ -127,9 +116,9 @@ class Child:
     def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         """Receive what the parent sends, also while a task keeps the main thread busy."""
         with self._sock.makefile("rb") as pipe:
-            while len(header := pipe.read(HEADER.size)) == HEADER.size:
-                message = to_child.decode(pipe.read(HEADER.unpack(header)[0]))
-                if isinstance(message, Start):
+            while len(header := pipe.read(protocol.HEADER.size)) == protocol.HEADER.size:
+                message = protocol.to_child.decode(pipe.read(protocol.HEADER.unpack(header)[0]))
+                if isinstance(message, protocol.Start):
                     self._link = ChildLink(message, self._send)
                     loop.call_soon_threadsafe(self._inbox.put_nowait, message)
                 elif (link := self._link) is not None:
@@ -138,11 +127,11 @@ class Child:
             os.killpg(0, signal.SIGKILL)
         loop.call_soon_threadsafe(self._inbox.put_nowait, None)
 
-    def _send(self, message: FromChild) -> None:
+    def _send(self, message: protocol.FromChild) -> None:
         with self._sending:
-            self._sock.sendall(frame(message))
+            self._sock.sendall(protocol.frame(message))
 
-    async def _run(self, start: Start) -> Ended:
+    async def _run(self, start: protocol.Start) -> protocol.Ended:
         task, link = start.task, self._link
         assert link is not None
         definition: TaskDefinition | None = None
@@ -150,16 +139,17 @@ class Child:
             runner, definition = await self._find(start)
             with MemoryLimit(definition.memory_limit):
                 # A task of its own: context variables that it sets are gone with it.
-                return Ended(await guarded(runner.run(link, definition, as_async(definition.function), start.args)))
+                call = as_async(definition.function)
+                return protocol.Ended(await guarded(runner.run(link, definition, call, start.args)))
         except MemoryError as error:
             failure = out_of_memory(error, None if definition is None else definition.memory_limit)
-            return Ended(outcome.failed_with(task, failure, retry=True), spoiled=True)
+            return protocol.Ended(outcome.failed_with(task, failure, retry=True), spoiled=True)
         except BaseException as error:
             if definition is None:
-                return Ended(outcome.unready(task, error))
-            return Ended(outcome.failed(task, definition, error))
+                return protocol.Ended(outcome.unready(task, error))
+            return protocol.Ended(outcome.failed(task, definition, error))
 
-    async def _find(self, start: Start) -> tuple[TaskRunner, TaskDefinition]:
+    async def _find(self, start: protocol.Start) -> tuple[TaskRunner, TaskDefinition]:
         """What runs the task, and its definition. The app's lifespan lasts from the first task to the process's end."""
         import_module(start.module)
         if self._runner is None:

@@ -18,20 +18,8 @@ from typing import Any
 
 from dibs.core.task import Failure
 from dibs.core.times import SECOND
+from dibs.worker.executors import child_protocol as protocol
 from dibs.worker.executors.child import LogSettings, child_main
-from dibs.worker.executors.child_protocol import (
-    HEADER,
-    Completing,
-    Ended,
-    FromChild,
-    Keep,
-    Kept,
-    Progress,
-    Ready,
-    Start,
-    frame,
-    from_child,
-)
 from dibs.worker.run import Run
 
 __all__ = ["ChildDied", "ChildProcess"]
@@ -98,25 +86,25 @@ class ChildProcess:
         """Wait until it has started."""
         self._reader, self._writer = await asyncio.open_connection(sock=self._ours)
         message = await self._receive()
-        assert isinstance(message, Ready)
+        assert isinstance(message, protocol.Ready)
 
-    async def run(self, start: Start, run: Run) -> Ended:
+    async def run(self, start: protocol.Start, run: Run) -> protocol.Ended:
         """Run one task, passing on what it reports."""
-        self._writer.write(frame(start))
+        self._writer.write(protocol.frame(start))
         notifier = self._loop.create_task(self._tell_extensions(run))
         try:
             while True:
                 message = await self._receive()
                 match message:
-                    case Ended():
+                    case protocol.Ended():
                         return message
-                    case Progress():
+                    case protocol.Progress():
                         run.report(message.fraction, message.message)
-                    case Keep():
+                    case protocol.Keep():
                         run.keep(message.seconds)
-                    case Completing():
+                    case protocol.Completing():
                         run.completing = True
-                    case Ready():
+                    case protocol.Ready():
                         raise AssertionError("a child is ready once")
         finally:
             notifier.cancel()
@@ -128,9 +116,9 @@ class ChildProcess:
             await asyncio.sleep(run.span / SECOND / 6)
             if run.valid_until != told:
                 told = run.valid_until
-                self._writer.write(frame(Kept(told - time.monotonic())))
+                self._writer.write(protocol.frame(protocol.Kept(told - time.monotonic())))
 
-    async def _receive(self) -> FromChild:
+    async def _receive(self) -> protocol.FromChild:
         """The next message; raises if the child dies instead."""
         reading = self._loop.create_task(self._read())
         try:
@@ -144,13 +132,13 @@ class ChildProcess:
         finally:
             reading.cancel()
 
-    async def _read(self) -> FromChild | None:
+    async def _read(self) -> protocol.FromChild | None:
         try:
-            header = await self._reader.readexactly(HEADER.size)
-            body = await self._reader.readexactly(HEADER.unpack(header)[0])
+            header = await self._reader.readexactly(protocol.HEADER.size)
+            body = await self._reader.readexactly(protocol.HEADER.unpack(header)[0])
         except (asyncio.IncompleteReadError, ConnectionError):
             return None
-        return from_child.decode(body)
+        return protocol.from_child.decode(body)
 
     def kill(self) -> None:
         """End it and everything in its process group, now."""

@@ -10,10 +10,9 @@ from collections.abc import Callable
 
 from dibs.core.lease import TERM_RENEWAL
 from dibs.core.times import SECOND
-from dibs.engines.base import Engine
 from dibs.engines.values import Feature, Term
 from dibs.errors import StoreError
-from dibs.runtime.clock import Clock
+from dibs.runtime.hub import Hub
 from dibs.worker.health import Backoff, StoreHealth
 from dibs.worker.service import Service
 
@@ -35,12 +34,10 @@ class Leader(Service):
 
     name = "leader"
 
-    def __init__(
-        self, engine: Engine, clock: Clock, health: StoreHealth, worker: str, gained: Callable[[], None]
-    ) -> None:
+    def __init__(self, hub: Hub, health: StoreHealth, worker: str, gained: Callable[[], None]) -> None:
         """`gained` is called when this worker begins to lead."""
-        self._engine = engine
-        self._clock = clock
+        self._engine = hub.engine
+        self._clock = hub.clock
         self._health = health
         self._worker = worker
         self._term: Term | None = None
