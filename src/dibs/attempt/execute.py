@@ -22,7 +22,7 @@ class TaskRunner:
 
     def __init__(self, hub: Hub, state: Any = None) -> None:
         self._hub = hub
-        self._onion = compose(hub.middleware)
+        self._middleware = compose(hub.middleware)
         self.state = state
 
     async def run(
@@ -50,8 +50,8 @@ class TaskRunner:
         link.begin()
         if definition.takes_context:
             args.insert(0, context)
-        if self._onion is None:
+        if self._middleware is None:
             value = await call(*args, **kwargs)
         else:
-            value = await self._onion(context, lambda: call(*args, **kwargs))
+            value = await self._middleware(context, lambda: call(*args, **kwargs))
         return outcome.returned(task, value, self._hub.codec)

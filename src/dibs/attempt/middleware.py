@@ -7,22 +7,21 @@ from typing import Any
 
 from dibs.attempt.context import Context
 
-__all__ = ["Middleware", "Next", "Onion", "compose"]
+__all__ = ["Middleware", "Next", "compose"]
 
 Next = Callable[[], Awaitable[Any]]
 Middleware = Callable[[Context, Next], Awaitable[Any]]
-Onion = Callable[[Context, Next], Awaitable[Any]]
 
 
-def compose(middleware: Sequence[Middleware]) -> Onion | None:
+def compose(middleware: Sequence[Middleware]) -> Middleware | None:
     """One callable for all layers, outermost first; None when there are none."""
-    onion: Onion | None = None
+    composed: Middleware | None = None
     for layer in reversed(middleware):
-        onion = layer if onion is None else around(layer, onion)
-    return onion
+        composed = layer if composed is None else around(layer, composed)
+    return composed
 
 
-def around(layer: Middleware, inner: Onion) -> Onion:
+def around(layer: Middleware, inner: Middleware) -> Middleware:
     def run(context: Context, innermost: Next) -> Awaitable[Any]:
         return layer(context, lambda: inner(context, innermost))
 

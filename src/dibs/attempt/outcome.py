@@ -25,7 +25,9 @@ from dibs.errors import (
 from dibs.runtime.definition import TaskDefinition
 
 __all__ = [
+    "MESSAGE_LIMIT",
     "NOT_COMMITTED",
+    "PERMANENT",
     "cancelled",
     "completed",
     "describe",
@@ -36,6 +38,7 @@ __all__ = [
     "put_off",
     "released",
     "returned",
+    "shorten",
     "timed_out",
     "unready",
 ]

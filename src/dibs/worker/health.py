@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dibs.errors import StoreError
 from dibs.runtime.rescue import GAP
 
-__all__ = ["Backoff", "StoreHealth"]
+__all__ = ["HICCUP", "Backoff", "StoreHealth"]
 
 log = logging.getLogger("dibs.worker")
 

@@ -46,7 +46,7 @@ def run(hub: Hub, settings: WorkerSettings, app: str | None = None) -> int:
     gc.freeze()  # what has been imported stays
     worker = Worker(hub, settings, app)
     signals = Signals(worker, settings)
-    before = {number: signal.signal(number, signals.heard) for number in SIGNALS}
+    before = {number: signal.signal(number, signals.received) for number in SIGNALS}
     try:
         report = hub.runner.main(worker.run())
     except Exception:
@@ -65,12 +65,12 @@ class Signals:
     def __init__(self, worker: Worker, settings: WorkerSettings) -> None:
         self._worker = worker
         self._settings = settings
-        self._heard = 0
+        self._count = 0
         self._watchdog: threading.Timer | None = None
 
-    def heard(self, number: int, frame: FrameType | None) -> None:
-        self._heard += 1
-        timeout = self._settings.shutdown_timeout if self._heard == 1 else 0.0
+    def received(self, number: int, frame: FrameType | None) -> None:
+        self._count += 1
+        timeout = self._settings.shutdown_timeout if self._count == 1 else 0.0
         log.info("Got %s.", signal.Signals(number).name)
         self._worker.request_stop(timeout)
         self.over()

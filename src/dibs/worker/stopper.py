@@ -30,7 +30,7 @@ class Stopper:
     """Stops runs as far as their executors allow, and settles those that go on without waiting for them."""
 
     def __init__(self, slots: Slots, settler: Settler, changed: Callable[[], None]) -> None:
-        """`changed` is told of runs that go on: their slots are stuck."""
+        """`changed` is called when a stopped run goes on, so that its slot is stuck."""
         self._slots = slots
         self._settler = settler
         self._changed = changed

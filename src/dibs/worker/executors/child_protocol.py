@@ -19,7 +19,6 @@ __all__ = [
     "Progress",
     "Ready",
     "Start",
-    "ToChild",
     "frame",
     "from_child",
     "to_child",

@@ -25,7 +25,7 @@ from dibs.runtime.hub import Hub
 from dibs.worker.health import Backoff, StoreHealth
 from dibs.worker.service import Service
 
-__all__ = ["Scheduler", "is_declared_as"]
+__all__ = ["BLOCKED_NAP", "LONGEST_NAP", "Scheduler"]
 
 log = logging.getLogger("dibs.worker")
 
