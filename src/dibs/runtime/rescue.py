@@ -45,14 +45,14 @@ class Rescue:
         newcomer: Duration | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`newcomer`: how long ago a lease must have ended to be taken at the very first look; None: none is."""
+        """`newcomer`: how long ago a lease must have ended to be taken at the very first look; None: no lease is."""
         self._hub = hub
         self._newcomer = newcomer
         self._monotonic = monotonic
         self._not_before = 0.0
         self._ended_by: Instant = NEVER
         self._seen: Instant = NEVER
-        """What the store's clock showed at the last look; `_asked` is when that was sent, by our own."""
+        """What the store's clock showed at the last look; `_asked` is when that was sent, on the monotonic clock."""
         self._asked = 0.0
         self._knows_from = 0.0
         """Until then this process is a newcomer."""

@@ -70,7 +70,7 @@ class InlineRunner(LoopRunner):
 
 
 async def call_plain(function: Callable[[], Any]) -> Any:
-    """Call in the thread that is blocked on us; if none is, in one of its own."""
+    """Call in the thread that is blocked on this work; if there is none, in a new one."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
 
@@ -135,10 +135,10 @@ class InlineEngine(MemoryEngine):
         return fired
 
     def subscribe(self, topics: Collection[str]) -> Subscription:
-        heard = super().subscribe(topics)
+        subscription = super().subscribe(topics)
         if all(topic.startswith(ENDED) for topic in topics):
-            return EndedSubscription(heard, self)
-        return heard
+            return EndedSubscription(subscription, self)
+        return subscription
 
     def join(self, connection: Any) -> Joined:
         """There is nothing to join: what is enqueued stays, and a completion holds if the task then returns."""
@@ -183,8 +183,8 @@ class InlineJoined:
 class EndedSubscription:
     """Makes waiting for a task that nothing will run an error, instead of a test that hangs."""
 
-    def __init__(self, heard: Subscription, engine: InlineEngine) -> None:
-        self._heard = heard
+    def __init__(self, subscription: Subscription, engine: InlineEngine) -> None:
+        self._subscription = subscription
         self._engine = engine
 
     async def wait(self, timeout: float) -> bool:
@@ -193,10 +193,10 @@ class EndedSubscription:
                 "the task has not ended, and nothing runs by itself in a Sandbox: "
                 "call run_due() or run_until_idle() first."
             )
-        return await self._heard.wait(timeout)
+        return await self._subscription.wait(timeout)
 
     def close(self) -> None:
-        self._heard.close()
+        self._subscription.close()
 
 
 class DirectEnqueuer(Coalescer[NewTask, EnqueueAnswer]):

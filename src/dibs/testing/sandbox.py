@@ -395,9 +395,9 @@ class Expected(Struct, frozen=True):
         )
 
     def __str__(self) -> str:
-        told = call_text(self.name or "a task", self.args)
+        call = call_text(self.name or "a task", self.args)
         facts = {"queue": self.queue, "priority": self.priority, "key": self.key}
-        return told + "".join(f" with {name} {shown(value)}" for name, value in facts.items() if value is not None)
+        return call + "".join(f" with {name} {shown(value)}" for name, value in facts.items() if value is not None)
 
 
 def check_limit(limit: object) -> int | None:

@@ -39,7 +39,7 @@ class Dispatcher:
         wake: Callable[[], None],
         changed: Callable[[], None],
     ) -> None:
-        """`wake` is for runs that have news for the heartbeat; `changed` is called when a free slot is worth a claim."""
+        """`wake` is for runs that have news for the heartbeat; `changed` is called when a claim is worth it."""
         self.held = held
         self.slots = slots
         self.settler = settler

@@ -45,7 +45,7 @@ class Settler:
         due_in: Callable[[float], None],
         changed: Callable[[], None],
     ) -> None:
-        """`due_in` is told in how many seconds a task is due again, `changed` when no run is `held` any more."""
+        """`due_in` is called with the seconds until a task is due again, `changed` when no run is `held` any more."""
         self._engine = hub.engine
         self._clock = hub.clock
         self._health = health

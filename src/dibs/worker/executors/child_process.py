@@ -111,12 +111,12 @@ class ChildProcess:
 
     async def _tell_extensions(self, run: Run) -> None:
         """Tell the child whenever its lease has been extended."""
-        told = run.valid_until
+        sent = run.valid_until
         while True:
             await asyncio.sleep(run.span / SECOND / 6)
-            if run.valid_until != told:
-                told = run.valid_until
-                self._writer.write(protocol.frame(protocol.Kept(told - time.monotonic())))
+            if run.valid_until != sent:
+                sent = run.valid_until
+                self._writer.write(protocol.frame(protocol.Kept(sent - time.monotonic())))
 
     async def _receive(self) -> protocol.FromChild:
         """The next message; raises if the child dies instead."""

@@ -27,7 +27,7 @@ class ThreadExecutor:
     """Calls the task's function in a thread; the middleware runs on the loop."""
 
     def __init__(self, runner: TaskRunner, loop: asyncio.AbstractEventLoop, ended: Callable[[Run], None]) -> None:
-        """`ended` is told when the thread of a run is free again, also if the run was not waited for."""
+        """`ended` is called when the thread of a run is free again, also if the run was not waited for."""
         self._runner = runner
         self._ended = ended
         self._threads = Threads(loop, "dibs-task")
