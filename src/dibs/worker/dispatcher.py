@@ -85,8 +85,8 @@ class Dispatcher:
 
     def fill(self) -> None:
         """Start buffered runs while there are slots for them."""
-        occupy = self.slots.occupy
-        while not self._leaving and (run := occupy()) is not None:
+        slots = self.slots
+        while slots.busy < slots.count and not self._leaving and (run := slots.occupy()) is not None:
             # Runs are started from within others that end: without a context of its own, each would inherit theirs.
             run.handle = self._loop.create_task(self._drive(run), context=self._variables.copy())
 

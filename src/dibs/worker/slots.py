@@ -21,7 +21,7 @@ class Slots:
     def __init__(self, settings: WorkerSettings, buffer: Buffer) -> None:
         self.buffer = buffer
         self._ceilings = settings.ceilings()
-        self._concurrency = settings.concurrency
+        self.count = settings.concurrency
         self._live: set[Run] = set()
         self.busy = 0
         self.leaked = 0
@@ -38,9 +38,7 @@ class Slots:
         return run in self._live
 
     def occupy(self) -> Run | None:
-        """Give a free slot to the buffered run that goes first; None if there is no slot or no such run."""
-        if self.busy >= self._concurrency:
-            return None
+        """Give a free slot to the buffered run that goes first; None if there is no such run."""
         run = self.buffer.pop(self._may_start if self._ceilings else None)
         if run is not None:
             self.busy += 1
