@@ -7,7 +7,7 @@ Run it with `python schedules.py`. A clock that is turned by hand makes days pas
 from datetime import timedelta
 
 from dibs import Context, Dibs
-from dibs.testing import Kit
+from dibs.testing import Sandbox
 
 app = Dibs("memory://")
 
@@ -24,9 +24,9 @@ def report(ctx: Context, region: str) -> str:
 def clean_up() -> None: ...
 
 
-def main(kit: Kit) -> None:
-    kit.advance(timedelta(days=1))  # from Thursday noon to Friday noon, nobody working meanwhile
-    for task in kit.run_due():
+def main(sandbox: Sandbox) -> None:
+    sandbox.advance(timedelta(days=1))  # from Thursday noon to Friday noon, nobody working meanwhile
+    for task in sandbox.run_due():
         if task.result:
             print(task.result)
     cleaning = app.schedules.get("clean-up")
@@ -34,16 +34,16 @@ def main(kit: Kit) -> None:
 
     app.schedules.pause("clean-up")
     app.schedules.run_now("clean-up")  # besides its fires, also while it is paused
-    print("run by hand:", len(kit.run_due()), "next:", app.schedules.get("clean-up").next_fire_at)
+    print("run by hand:", len(sandbox.run_due()), "next:", app.schedules.get("clean-up").next_fire_at)
 
     # Schedules can also be kept in the store alone, without code that declares them.
     app.schedules.set("month-end", report.using(priority="high"), cron="0 18 L * *", kwargs={"region": "all"})
     print("month ends:", ", ".join(f"{at:%d %b}" for at in app.schedules.upcoming("month-end", 3)))
 
-    kit.advance(timedelta(days=83))  # to the end of March, when Zurich turns its clocks
+    sandbox.advance(timedelta(days=83))  # to the end of March, when Zurich turns its clocks
     print("Zurich:", ", ".join(f"{at:%a %d %b %H:%M %Z}" for at in app.schedules.upcoming("report-eu", 2)))
 
 
 if __name__ == "__main__":
-    with app, Kit(app) as kit:
-        main(kit)
+    with app, Sandbox(app) as sandbox:
+        main(sandbox)

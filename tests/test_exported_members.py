@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import dibs
 import dibs.errors
 import dibs.testing
@@ -33,13 +36,19 @@ def test_the_public_names() -> None:
 
 
 def test_the_names_for_tests() -> None:
-    assert set(dibs.testing.__all__) == {"Kit", "ManualClock"}
+    assert set(dibs.testing.__all__) == {"Sandbox", "ManualClock"}
     assert all(hasattr(dibs.testing, name) for name in dibs.testing.__all__)
 
 
 def test_the_names_of_the_worker() -> None:
     names = {"Context", "ExitCode", "ExitReport", "Middleware", "Next", "Worker", "WorkerSettings", "WorkerStats"}
     assert set(dibs.worker.__all__) == names
+
+
+def test_a_process_that_only_enqueues_does_not_import_the_worker() -> None:
+    program = "import sys, dibs; dibs.Dibs('memory://'); print([name for name in sys.modules if 'dibs.worker' in name])"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
 
 
 def test_every_error_is_listed_and_drawn() -> None:

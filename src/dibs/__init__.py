@@ -9,23 +9,24 @@ The house, from the inside out; imports point inward only:
     simulation  the rules in virtual time
     engines     where tasks are kept: memory, sqlite, postgres; one seam, `engines.base`
     runtime     the loop, the app's hub, coalescing
+    attempt     one run of one task
     worker      fetch, run, settle
-    client      what application code uses
+    client      what application code uses; it and the worker don't know each other
     testing     for users' tests and for ours
     cli         the `dibs` command
 """
 
+from dibs.attempt.context import Context
 from dibs.client.app import Dibs
 from dibs.client.flow import chain, group
 from dibs.client.handle import Handle
-from dibs.client.taking import take
+from dibs.client.take import take
 from dibs.client.task import Call, Task
 from dibs.client.tasks import Filter
 from dibs.core.retry import TRANSIENT
 from dibs.core.states import State
 from dibs.errors import DibsError, Permanent, Retry
 from dibs.version import __version__
-from dibs.worker.context import Context
 
 __all__ = [
     "TRANSIENT",

@@ -13,7 +13,7 @@ import boto3
 
 from dibs import Dibs
 from dibs.blobs import BlobStore, open_blobs
-from dibs.worker.sweep import MARK
+from dibs.worker.maintenance.blob_sweeper import MARK
 
 PATIENCE = 20.0
 """Seconds after which something that should happen has not."""

@@ -10,12 +10,12 @@ import pytest
 from blob_support import PATIENCE, DirectoryPlace, MakeApp, eventually, record_of
 
 from dibs import Dibs, State, Task
+from dibs.attempt import payloads as worker_payloads
 from dibs.blobs.memory import MemoryBlobs
 from dibs.core.task import HistoryEvent
 from dibs.core.times import SECOND
 from dibs.errors import BlobCorrupt, BlobLost, BlobStoreUnavailable, TaskFailed
 from dibs.testing import ManualClock
-from dibs.worker import payloads as worker_payloads
 
 BIG = "0123456789" * 500
 
@@ -173,8 +173,7 @@ def test_fetching_does_not_use_up_the_timeout(make_app: MakeApp) -> None:
     class Looking(MemoryBlobs):
         def get(self, key: str) -> bytes:
             assert worker._session is not None
-            assert worker._session.runs is not None
-            ends.extend(run.timeout_at for run in worker._session.runs.active())
+            ends.extend(run.timeout_at for run in worker._session.slots.active())
             return super().get(key)
 
     ends: list[float | None] = []

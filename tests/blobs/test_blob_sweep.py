@@ -12,8 +12,8 @@ from dibs import Dibs, Task
 from dibs.core.reference import owner
 from dibs.core.times import DAY, HOUR
 from dibs.errors import QueueDraining, StoreUnavailable
-from dibs.worker import sweep as sweeping
-from dibs.worker.sweep import Sweeper
+from dibs.worker.maintenance import blob_sweeper as sweeping
+from dibs.worker.maintenance.blob_sweeper import BlobSweeper
 
 BIG = "0123456789" * 500
 
@@ -32,7 +32,7 @@ def add_echo(app: Dibs) -> Task[[str], str]:
 
 
 def sweep(app: Dibs, leads: bool = True) -> int:
-    return app.hub.runner.run(Sweeper(app.hub, lambda: leads).sweep())
+    return app.hub.runner.run(BlobSweeper(app.hub, lambda: leads).sweep())
 
 
 def forget(app: Dibs, task_id: str) -> None:

@@ -52,7 +52,7 @@ def without_wake_ups() -> None:
 
 def without_hold_off() -> None:
     """Who was away takes what others hold as soon as it is back, and asks for it without saying what it knows."""
-    from dibs.worker.rescue import Rescue
+    from dibs.runtime.rescue import Rescue
 
     Rescue.holds_off = lambda *_: False  # type: ignore[method-assign]
     Rescue.look = lambda self: self._hub.engine.rescue()  # type: ignore[method-assign]

@@ -23,7 +23,7 @@ from dibs.errors import (
     StoreUnavailable,
     UsageError,
 )
-from dibs.testing import Kit
+from dibs.testing import Sandbox
 
 UUID_EXAMPLE = "0190163d-8694-739b-aea5-966c26f8ad91"
 
@@ -440,9 +440,9 @@ def test_progress_of_a_running_task() -> None:
                 ctx.progress(odd)  # type: ignore[arg-type]
             refused.append(str(caught.value))
 
-    with Kit(app) as kit:
+    with Sandbox(app) as sandbox:
         work.enqueue()
-        info = kit.run_due()[0]
+        info = sandbox.run_due()[0]
     assert refused == [
         f"progress must be a number from 0 to 1, not {odd}." for odd in ("True", "nan", "'half'", "None")
     ]

@@ -26,7 +26,7 @@ from dibs.client.queues import QueueChanges
 from dibs.core.schedules import check_recurrence
 from dibs.core.settings import QueueSettings
 from dibs.simulation.synthetic import Plan, synthetic
-from dibs.testing import Kit, ManualClock
+from dibs.testing import ManualClock, Sandbox
 from dibs.worker import WorkerSettings
 from servers.postgres import new_schema, server_url
 
@@ -46,7 +46,7 @@ NO_DOORS = {
     "__version__",
     "hub",  # the inside
 }
-RUNS = {"kit"}
+RUNS = {"sandbox"}
 """Things whose AssertionError is an answer: they are made for assertions."""
 
 Door = Callable[..., Any]
@@ -85,9 +85,9 @@ class World:
         def look(ctx: Context) -> None:
             contexts.append(ctx)
 
-        self.kit = stack.enter_context(Kit(inner))
+        self.sandbox = stack.enter_context(Sandbox(inner))
         look.enqueue()
-        self.kit.run_due()
+        self.sandbox.run_due()
         self.context = contexts[0]
         self.memory_blobs = open_blobs("memory://")
         self.directory_blobs = open_blobs(str(place / "blobs"))
@@ -98,7 +98,7 @@ class World:
         arrivals = synthetic(Plan(tasks=20, rate=10))
         return {
             "after": self.handle,
-            "app": self.kit.app,
+            "app": self.sandbox.app,
             "args": {},
             "arrivals": arrivals,
             "calls": [self.task.call(9)],
@@ -151,7 +151,12 @@ class World:
         """Every public function by its name."""
         found: dict[str, Door] = {name: getattr(dibs, name) for name in dibs.__all__ if name not in NO_DOORS}
         found |= {f"simulation.{name}": getattr(simulation, name) for name in ("simulate", "measure")}
-        found |= {"open_blobs": open_blobs, "Kit": Kit, "ManualClock": ManualClock, "WorkerSettings": WorkerSettings}
+        found |= {
+            "open_blobs": open_blobs,
+            "Sandbox": Sandbox,
+            "ManualClock": ManualClock,
+            "WorkerSettings": WorkerSettings,
+        }
         for name, thing in self.things().items():
             found |= {f"{name}.{each}": door for each, door in public(thing).items() if callable(door)}
         found["workflow[…]"] = lambda call: self.workflow[call]
@@ -245,7 +250,14 @@ def test_what_is_public_is_found(place: Path) -> None:
     with ExitStack() as stack:
         names = set(World("memory://", place, stack).doors)
     assert {"Dibs", "Filter", "Retry", "take", "chain", "app.claim", "app.tasks.search", "app.queues.aset"} <= names
-    assert {"handle.result", "task.using", "context.progress", "kit.advance", "worker.stop", "workflow.wait"} <= names
+    assert {
+        "handle.result",
+        "task.using",
+        "context.progress",
+        "sandbox.advance",
+        "worker.stop",
+        "workflow.wait",
+    } <= names
     assert not [name for name in names if "hub" in name]
 
 

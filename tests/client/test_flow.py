@@ -17,7 +17,7 @@ from dibs import Context, Dibs, Permanent, State, chain, group, take
 from dibs.client.assembly import assemble
 from dibs.client.links import Flow
 from dibs.errors import DependencyCycle, DibsError, InvalidArguments, InvalidOption, TaskCancelled, TaskFailed
-from dibs.testing import Kit
+from dibs.testing import Sandbox
 
 from .conftest import TIMEOUT, MakeApp
 
@@ -373,17 +373,17 @@ def test_own_loops_are_not_given_what_can_not_run(app: Dibs, tasks: Tasks) -> No
     assert (info.state, info.reason) == (State.DEAD, "permanent")
 
 
-def test_in_a_kit() -> None:
+def test_in_a_sandbox() -> None:
     app = Dibs("memory://")
     tasks = Tasks(app)
-    with Kit(app) as kit:
+    with Sandbox(app) as sandbox:
         numbers = group(tasks.number.call(value) for value in (1, 2))
         total = tasks.total.call(take(numbers))
         workflow = app.enqueue_workflow(chain(numbers, total), name="sum")
-        kit.run_until_idle()
+        sandbox.run_until_idle()
         assert workflow[total].result() == 3
         assert workflow.status().state == "completed"
-    with Kit(app, eager=True):
+    with Sandbox(app, eager=True):
         assert app.enqueue_workflow(tasks.total.call([take(tasks.number.call(5))])).handles[0].result() == 5
     app.close()
 

@@ -20,7 +20,7 @@ from dibs.errors import (
     QueueDraining,
     UnknownSchedule,
 )
-from dibs.testing import Kit, ManualClock
+from dibs.testing import ManualClock, Sandbox
 
 from .conftest import TIMEOUT, MakeApp
 
@@ -361,8 +361,8 @@ def test_a_task_may_set_schedules(shop: Dibs) -> None:
     def plan() -> None:
         shop.schedules.set("often", "report", every=300)
 
-    with Kit(shop) as kit:
+    with Sandbox(shop) as sandbox:
         plan.using(headers={"trace": "t1"}).enqueue()
-        kit.run_due()
+        sandbox.run_due()
         (record,) = shop.hub.runner.run(shop.hub.engine.schedules())
         assert (record.task.spec.parent, record.task.spec.headers) == (None, {})

@@ -14,7 +14,7 @@ from msgspec import structs
 from dibs import Dibs, Filter, Permanent, State, Task, chain, group, take
 from dibs.client.workflows import WorkflowState
 from dibs.errors import Closed, InvalidOption, QueueDraining, UnknownTask, UnknownWorkflow, WrongThread
-from dibs.testing import Kit, ManualClock
+from dibs.testing import ManualClock, Sandbox
 
 from .conftest import TIMEOUT
 
@@ -223,14 +223,14 @@ def test_closing_wakes_who_waits(app: Dibs, work: Work) -> None:
     assert [type(error) for error in caught] == [Closed]
 
 
-def test_nothing_runs_by_itself_in_a_kit() -> None:
+def test_nothing_runs_by_itself_in_a_sandbox() -> None:
     app = Dibs("memory://")
     work = define(app)
-    with Kit(app) as kit:
+    with Sandbox(app) as sandbox:
         workflow = app.enqueue_workflow(chain(work.call("a"), work.call("b")))
-        with pytest.raises(Exception, match="nothing runs by itself in a Kit"):
+        with pytest.raises(Exception, match="nothing runs by itself in a Sandbox"):
             workflow.wait(TIMEOUT)
-        kit.run_due()
+        sandbox.run_due()
         assert workflow.wait(TIMEOUT).is_done
     app.close()
 

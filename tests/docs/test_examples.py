@@ -168,14 +168,14 @@ def test_an_example_with_a_file_runs_again(name: str, tmp_path: Path) -> None:
 
 
 def test_the_example_tests_pass(tmp_path: Path) -> None:
-    ended = run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(EXAMPLES / "testing_with_the_kit.py"))
+    ended = run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(EXAMPLES / "testing_in_a_sandbox.py"))
     assert ended.returncode == 0, ended.stdout
     assert "2 passed" in ended.stdout
     assert not (tmp_path / "shop.db").exists()
 
 
 def test_every_example_is_run() -> None:
-    assert {file.stem for file in EXAMPLES.glob("*.py")} == {*PRINTS, "testing_with_the_kit"}
+    assert {file.stem for file in EXAMPLES.glob("*.py")} == {*PRINTS, "testing_in_a_sandbox"}
 
 
 def test_every_example_says_how_to_run_it() -> None:

@@ -16,9 +16,9 @@ app = Dibs("sqlite:///production.db")
 def double(number: int) -> int:
     return 2 * number
 
-def test_it(dibs_kit, dibs_clock):
-    kit = dibs_kit(app, eager=True)
-    assert kit.clock is dibs_clock
+def test_it(dibs_sandbox, dibs_clock):
+    sandbox = dibs_sandbox(app, eager=True)
+    assert sandbox.clock is dibs_clock
     assert double.enqueue(4).result() == 8
 
 def test_start_up_was_cheap():

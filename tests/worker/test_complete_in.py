@@ -20,7 +20,7 @@ from worker_support import PATIENCE, eventually, record_of
 from dibs import Context, Dibs, State
 from dibs.core.task import HistoryEvent
 from dibs.errors import InvalidArguments, LeaseLost, PayloadTooLarge, TaskFailed
-from dibs.testing import Kit
+from dibs.testing import Sandbox
 from servers.postgres import new_url, server_url
 
 SOON = 3.0
@@ -374,10 +374,10 @@ def test_memory_has_nothing_to_join(app: Dibs) -> None:
         work.enqueue().result(PATIENCE)
 
 
-# In a kit there is no transaction to join: a completion holds if the task then returns.
+# In a sandbox there is no transaction to join: a completion holds if the task then returns.
 
 
-def test_in_a_kit_a_task_completes_if_it_returns() -> None:
+def test_in_a_sandbox_a_task_completes_if_it_returns() -> None:
     app = Dibs(new_url(), retry_base=0)
 
     @app.task(retries=1)
@@ -392,14 +392,14 @@ def test_in_a_kit_a_task_completes_if_it_returns() -> None:
         await ctx.acomplete_in(object(), result=7)
         work.using(connection=object()).enqueue()
 
-    with Kit(app) as kit:
+    with Sandbox(app) as sandbox:
         handle = work.enqueue()
-        kit.run_until_idle()
+        sandbox.run_until_idle()
         assert handle.refresh().state is State.COMPLETED
         assert handle.result() == 2
         assert [entry.event for entry in handle.history()] == [HistoryEvent.FAILED]
         other = work_async.enqueue()
-        kit.run_until_idle()
+        sandbox.run_until_idle()
         assert other.result() == 7
-        kit.assert_enqueued(work, count=2)
+        sandbox.assert_enqueued(work, count=2)
     app.close()

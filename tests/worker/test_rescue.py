@@ -14,7 +14,7 @@ from dibs.core.task import NewTask
 from dibs.core.times import MINUTE, SECOND, Duration, Instant
 from dibs.engines.memory import MemoryEngine
 from dibs.engines.values import ClaimRequest, Rescued
-from dibs.worker.rescue import HOLD_OFF, Rescue
+from dibs.runtime.rescue import HOLD_OFF, Rescue
 
 START: Instant = 1_760_000_000 * SECOND
 LEASE: Duration = 2 * SECOND

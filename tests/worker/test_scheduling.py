@@ -26,8 +26,8 @@ from dibs.errors import InvalidOption
 from dibs.testing import ManualClock
 from dibs.worker import ExitCode, Worker, WorkerSettings
 from dibs.worker.health import StoreHealth
-from dibs.worker.housekeeping import Leader
-from dibs.worker.scheduling import BLOCKED_NAP, LONGEST_NAP, Scheduler
+from dibs.worker.maintenance.leader import Leader
+from dibs.worker.maintenance.scheduler import BLOCKED_NAP, LONGEST_NAP, Scheduler
 
 
 @pytest.fixture
@@ -76,13 +76,13 @@ class Part:
     def __init__(self, app: Dibs, worker: str = "w1", leads: bool = True) -> None:
         self.app = app
         health = StoreHealth()
-        self.leader = Leader(app.hub.engine, app.hub.clock, health, worker)
+        self.leader = Leader(app.hub, health, worker, lambda: None)
         self.made = run(app, self._make(health, leads))
 
     async def _make(self, health: StoreHealth, leads: bool) -> Scheduler:
         if leads:
             await self.leader._lead()
-        return Scheduler(self.app.hub, health, self.leader)
+        return Scheduler(self.app.hub, health, lambda: self.leader.leads)
 
     def turn(self) -> float:
         nap: float = run(self.app, self.made.turn())

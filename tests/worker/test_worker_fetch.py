@@ -17,12 +17,12 @@ from dibs.core.task import HistoryEvent, LeasedTask, TaskSpec
 from dibs.core.times import SECOND
 from dibs.engines.values import ClaimRequest
 from dibs.errors import InvalidOption, StoreUnavailable
-from dibs.worker import Context, ExitCode, Worker, WorkerSettings, running
+from dibs.runtime.rescue import GAP, HOLD_OFF, Rescue
+from dibs.worker import Context, ExitCode, Worker, WorkerSettings, suspects
 from dibs.worker.buffer import Buffer
-from dibs.worker.fetch import MOST_PREFETCH, prefetch_for
-from dibs.worker.health import GAP, HICCUP, RELAPSE, Backoff, StoreHealth
-from dibs.worker.housekeeping import Rescuer
-from dibs.worker.rescue import HOLD_OFF, Rescue
+from dibs.worker.fetcher import MOST_PREFETCH, prefetch_for
+from dibs.worker.health import HICCUP, RELAPSE, Backoff, StoreHealth
+from dibs.worker.maintenance.rescuer import Rescuer
 from dibs.worker.run import Run
 
 
@@ -119,8 +119,8 @@ def test_a_limited_queue_runs_no_more_than_it_may(app: Dibs) -> None:
 
 
 def test_tasks_that_may_kill_their_worker_are_held_one_at_a_time(app: Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "SUSPICIOUS", 0)
-    monkeypatch.setattr(running, "PUT_OFF", SECOND // 100)
+    monkeypatch.setattr(suspects, "SUSPICIOUS", 0)
+    monkeypatch.setattr(suspects, "PUT_OFF", SECOND // 100)
     held: list[int] = []
 
     @app.task
@@ -239,7 +239,7 @@ def leased(task_id: str, priority: int, ready_at: int = 0, queue: str = "default
 
 def run_of(task_id: str, priority: int, ready_at: int = 0, queue: str = "default") -> Run:
     definition: Any = None
-    return Run(leased(task_id, priority, ready_at, queue), definition, 0.0, lambda: None)
+    return Run(leased(task_id, priority, ready_at, queue), definition, 0.0, lambda: None, lambda run: None)
 
 
 def test_the_buffer_gives_what_may_start_and_drops() -> None:

@@ -31,7 +31,7 @@ from dibs.engines.memory import MemoryEngine
 from dibs.engines.values import ClaimRequest
 from dibs.testing.clock import ManualClock
 from dibs.testing.tasks import new_task
-from dibs.worker import Context, fetch
+from dibs.worker import Context, fetcher
 from dibs.worker.buffer import Buffer
 from dibs.worker.run import Run
 from servers.postgres import new_url
@@ -138,7 +138,7 @@ async def in_one_claim(backlog: Backlog) -> list[str]:
 @contextmanager
 def prefetching(most: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fetch, "MOST_PREFETCH", most)
+        patch.setattr(fetcher, "MOST_PREFETCH", most)
         yield
 
 
@@ -189,7 +189,7 @@ def test_a_backlog_starts_in_the_order_of_one_claim_on(kind: str, policy: dict[s
 
 def run_of(task: LeasedTask) -> Run:
     definition: Any = None
-    return Run(task, definition, 0.0, lambda: None)
+    return Run(task, definition, 0.0, lambda: None, lambda run: None)
 
 
 def next_of(buffered: list[LeasedTask], backlog: Backlog, now: Instant) -> LeasedTask:

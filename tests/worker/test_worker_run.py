@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from worker_support import PATIENCE, drain, eventually, record_of
 
+from dibs.attempt.middleware import Next
 from dibs.client.app import Dibs
 from dibs.core.states import Reason, State
 from dibs.core.task import HistoryEvent
 from dibs.errors import Permanent, Retry, TaskFailed
 from dibs.worker import Context, ExitCode
-from dibs.worker.middleware import Next
 
 
 def test_async_and_thread_tasks_give_results(app: Dibs) -> None:

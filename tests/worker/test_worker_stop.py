@@ -15,7 +15,7 @@ from dibs.core.states import Reason, State
 from dibs.core.task import HistoryEvent, WorkerState
 from dibs.engines.values import ClaimRequest
 from dibs.errors import LeaseLost, TaskCancelled
-from dibs.worker import Context, ExitCode, Worker, WorkerSettings, running
+from dibs.worker import Context, ExitCode, Worker, WorkerSettings, stopper
 
 
 def test_an_async_task_is_cancelled_at_its_timeout_and_retried(app: Dibs) -> None:
@@ -218,7 +218,7 @@ def lose_all(app: Dibs, worker: Worker, ids: list[str]) -> None:
 
 def test_runs_that_lost_their_lease_have_time_to_end(app: Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads can't be stopped. They did nothing wrong, and their worker does not leave because of them."""
-    monkeypatch.setattr(running, "GRACE", 0.01)
+    monkeypatch.setattr(stopper, "GRACE", 0.01)
     release = threading.Event()
 
     @app.task

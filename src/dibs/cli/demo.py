@@ -12,13 +12,13 @@ from pathlib import Path
 import click
 
 from dibs.cli.codes import ExitCode
-from dibs.cli.crew import Crew, CrewFailed
 from dibs.cli.demo_app import QUEUES, TICKS, make_app
 from dibs.cli.demo_plan import make_plan
 from dibs.cli.demo_report import RECOVERY_LIMIT, Crash, Summary, counters_of, show_summary, summarise
 from dibs.cli.demo_view import View
 from dibs.cli.options import json_option
 from dibs.cli.output import emit, errors, out
+from dibs.cli.worker_processes import WorkerNotStarted, WorkerProcesses
 from dibs.client.app import Dibs
 from dibs.client.flow import group
 from dibs.client.tasks import Filter
@@ -64,7 +64,7 @@ def demo(count: int, workers: int, url: str | None, as_json: bool) -> int:
                 raise InvalidOption(f"{app.url} can't be shared with worker processes: use a SQLite file.")
             summary = Demo(app, count, workers, logs, View(out(), count, quiet=as_json)).run()
         kept = not summary.ok
-    except CrewFailed:
+    except WorkerNotStarted:
         kept = True
         raise
     finally:
@@ -88,7 +88,7 @@ class Demo:
         self.plan = make_plan(app, count)
         self.stream = [planned for planned in self.plan if planned.streamed]
         self.stream_length = len(self.stream)
-        self.crew = Crew("dibs.cli.demo_app:app", app.url, logs, SLOTS, (*QUEUES, TICKS))
+        self.crew = WorkerProcesses("dibs.cli.demo_app:app", app.url, logs, SLOTS, (*QUEUES, TICKS))
         self.workers = workers
         self.before = counters_of(app)
         self.ended_before = self.ended_in_store()

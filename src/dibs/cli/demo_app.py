@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 
+from dibs.attempt.context import Context
 from dibs.client.app import Dibs
 from dibs.errors import Permanent
-from dibs.worker.context import Context
 
 __all__ = ["QUEUES", "TICKS", "app", "make_app"]
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from dibs.client.app import Dibs
 from dibs.client.flow import group
-from dibs.client.taking import take
+from dibs.client.take import take
 from dibs.client.task import Call
 from dibs.core.states import State
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dibs.cli.bench_app import QUEUES
-from dibs.cli.crew import Crew
+from dibs.cli.worker_processes import WorkerProcesses
 from dibs.client.app import Dibs
 from dibs.core.states import State
 from dibs.engines.values import Feature
@@ -108,7 +108,7 @@ def working(app: Dibs, logs: Path, processes: int, concurrency: int) -> Iterator
         with app.worker(queues=QUEUES[1:], concurrency=concurrency):
             yield
         return
-    with Crew("dibs.cli.bench_app:app", app.url, logs, concurrency, QUEUES[1:]) as crew:
+    with WorkerProcesses("dibs.cli.bench_app:app", app.url, logs, concurrency, QUEUES[1:]) as crew:
         crew.start(processes)
         crew.ready(app)
         yield

@@ -68,7 +68,7 @@ def worker(app_spec: str, processes: int, watch_code: bool, log_level: str, json
         app.hub.runner.ensure_engine()
         if not app.hub.definitions:
             log.warning("%s has no tasks: import the modules that define them where the app is made.", app_spec)
-        return run(app.hub, settings)
+        return run(app.hub, settings, app_spec)
 
 
 def settings_from(given: dict[str, Any]) -> WorkerSettings:
@@ -94,7 +94,7 @@ def parse_reserve(text: str) -> tuple[int, int]:
 
 
 def own_command(without: tuple[str, ...]) -> list[str]:
-    """This command line again, for a child process, without the options that only concern us."""
+    """This command line again, for a child process, without the options that only concern this process."""
     kept: list[str] = []
     words = iter(sys.argv[1:])
     for word in words:

@@ -9,9 +9,11 @@ from datetime import datetime, timedelta
 from inspect import isasyncgenfunction
 from os import PathLike
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, overload
 from zoneinfo import ZoneInfo
 
+from dibs.attempt.context import Context
+from dibs.attempt.middleware import Middleware
 from dibs.blobs import BlobStore
 from dibs.client import consumer as low_level
 from dibs.client.assembly import enqueue_in_order
@@ -59,9 +61,9 @@ from dibs.runtime.definition import TaskDefinition
 from dibs.runtime.environment import default_blobs, default_url, host
 from dibs.runtime.hub import Hub
 from dibs.runtime.payloads import make_payloads
-from dibs.worker import Worker, WorkerSettings
-from dibs.worker.context import Context
-from dibs.worker.middleware import Middleware
+
+if TYPE_CHECKING:
+    from dibs.worker import Worker
 
 __all__ = ["Dibs"]
 
@@ -448,6 +450,8 @@ class Dibs:
         until_idle: bool = False,
     ) -> Worker:
         """A worker in this process: ``with app.worker(): …``, or `start()` and `stop()`."""
+        from dibs.worker import Worker, WorkerSettings  # late: a process that only enqueues needs no worker
+
         settings = WorkerSettings(
             queues=check_names(queues, "queues", QUEUES),
             concurrency=concurrency,

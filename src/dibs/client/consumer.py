@@ -1,4 +1,4 @@
-"""For people who bring their own loop: claim, extend, settle."""
+"""The low-level face of an app, for users with a loop of their own: claim, extend, settle."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
+from dibs.attempt.outcome import MESSAGE_LIMIT, PERMANENT, describe, shorten, unready
+from dibs.attempt.payloads import arguments
 from dibs.client.blocking import blocking
 from dibs.client.options import Span
 from dibs.core.options import (
@@ -38,9 +40,7 @@ from dibs.engines.values import Claimed, ClaimRequest, ExtendOutcome, Extension,
 from dibs.errors import BlobStoreUnavailable, InvalidOption, LeaseLost
 from dibs.runtime.environment import host
 from dibs.runtime.hub import Hub
-from dibs.worker.outcome import MESSAGE_LIMIT, PERMANENT, describe, shorten, unready
-from dibs.worker.payloads import arguments
-from dibs.worker.rescue import Rescue
+from dibs.runtime.rescue import Rescue
 
 __all__ = ["Claim", "Consumer"]
 
@@ -48,7 +48,7 @@ log = logging.getLogger("dibs.client")
 
 RESCUE_EVERY = SECOND
 LONG_LOST = MINUTE
-"""Many claim once and leave. What ended so long ago they take at once: nobody else may ever look."""
+"""Many processes claim once and leave. They rescue leases that ended this long ago at once: none may look again."""
 
 
 class Claim:
@@ -124,7 +124,7 @@ class Consumer:
                 left = until - time.monotonic()
                 if claims or left <= 0:
                     return claims
-                if claimed.tasks:  # and all were put off: what is next is another claim
+                if claimed.tasks:  # all of them were put off: ask for others, in another claim
                     request = structs.replace(request, sequence=next(self._sequences))
                 else:
                     await subscription.wait(min(left, pause(claimed)))
@@ -210,12 +210,12 @@ class Consumer:
 
 
 def pause(claimed: Claimed) -> float:
-    """How long to wait before looking again when nothing rings."""
+    """How many seconds to wait for news before looking again."""
     return 1.0 if claimed.next_due_in is None else min(1.0, claimed.next_due_in / 1_000_000 + 0.001)
 
 
 def failure_from(error: object) -> Failure | None:
-    """What is kept of an error; its text is made fit to be stored, as that of a task that raises."""
+    """What is kept of an error; its text is made fit to be stored, like that of a task that raises."""
     if error is None:
         return None
     if isinstance(error, str):

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, get_type_hints
 
+from dibs.attempt.context import Context
 from dibs.client.options import check_requires, label_of
 from dibs.core.codec import Signature
 from dibs.core.options import check_choice, check_name, check_number, is_several, nearest, shown
@@ -18,7 +19,6 @@ from dibs.core.retry import ExceptionTypes
 from dibs.core.settings import Defaults
 from dibs.errors import InvalidOption
 from dibs.runtime.definition import ExecutorKind, TaskDefinition
-from dibs.worker.context import Context
 
 __all__ = ["define", "functions_of", "importable"]
 
@@ -79,8 +79,8 @@ def check_per(per: object, signature: Signature) -> str:
 def default_name(function: Callable[..., Any]) -> str:
     """`module.function`; for the main program the name that others would import it by."""
     module = function.__module__
-    if module == "__main__":
-        main = sys.modules["__main__"]
+    if module in ("__main__", "__mp_main__"):  # the second in a process that was spawned by the main program
+        main = sys.modules[module]
         spec = getattr(main, "__spec__", None)
         file = getattr(main, "__file__", None)
         module = spec.name if spec else Path(file).stem if file else "main"

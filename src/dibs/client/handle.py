@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Generator
 from typing import Any, TypeVar, cast
 
+from dibs.attempt.context import Context
 from dibs.client.blocking import blocking
 from dibs.client.info import HistoryLine, TaskInfo, history_line, task_info, unreadable, was_cancelled
 from dibs.client.links import Shape, Source
@@ -19,7 +20,6 @@ from dibs.errors import ResultGone, TaskCancelled, TaskFailed, UnknownTask, Wron
 from dibs.runtime.definition import TaskDefinition
 from dibs.runtime.environment import actor
 from dibs.runtime.hub import Hub
-from dibs.worker.context import Context
 
 __all__ = ["Handle"]
 

@@ -10,18 +10,18 @@ from uuid import UUID
 
 from msgspec import Struct, structs
 
+from dibs.attempt.context import Context
 from dibs.client.handle import Handle
 from dibs.client.links import After, Flow, Shape
 from dibs.client.options import Options, Span, label_of, make_options
 from dibs.client.producer import aenqueue, enqueue
-from dibs.client.taking import Placed, place
-from dibs.core.taking import TAKE, Placeholder, PlaceholderMet
+from dibs.client.take import Placed, place
+from dibs.core.results import TAKE, Placeholder, PlaceholderMet
 from dibs.core.task import NewTask
 from dibs.core.times import Duration, Instant
 from dibs.engines.values import EnqueueAnswer, EnqueueOutcome
 from dibs.errors import InvalidOption
 from dibs.runtime.definition import TaskDefinition
-from dibs.worker.context import Context
 
 if TYPE_CHECKING:
     from dibs.client.app import Dibs

@@ -8,6 +8,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 import msgspec
 from msgspec import structs
 
+from dibs.attempt.context import Context
 from dibs.client.options import Options
 from dibs.client.task import Task
 from dibs.core.options import check_name, is_several
@@ -16,7 +17,6 @@ from dibs.core.task import NewTask
 from dibs.errors import InvalidOption, PayloadTooLarge
 from dibs.runtime.definition import ScheduleDefinition
 from dibs.runtime.hub import Hub
-from dibs.worker.context import Context
 
 __all__ = ["ScheduleDecorator", "as_template", "declare", "template_of"]
 

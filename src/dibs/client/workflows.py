@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
+from dibs.attempt.context import Context
 from dibs.client.assembly import assemble
 from dibs.client.blocking import blocking
 from dibs.client.graph import WorkflowGraph, read_graph
@@ -25,7 +26,6 @@ from dibs.engines.values import Changed, EnqueueOutcome, NewWorkflow, Query, Wor
 from dibs.errors import InvalidOption, UnknownWorkflow, WrongThread
 from dibs.runtime.environment import actor
 from dibs.runtime.hub import Hub
-from dibs.worker.context import Context
 
 if TYPE_CHECKING:
     from dibs.client.app import Dibs

@@ -19,7 +19,7 @@ from typing import Any, Protocol, get_type_hints, runtime_checkable
 import msgspec
 
 from dibs.core.options import brief, check_items, check_name, shown
-from dibs.core.taking import TAKE, Placeholder, PlaceholderMet, Take
+from dibs.core.results import TAKE, Placeholder, PlaceholderMet, Take
 from dibs.errors import InvalidArguments, InvalidOption
 
 __all__ = ["Codec", "PayloadCodec", "Signature", "as_json", "fingerprint"]

@@ -57,6 +57,7 @@ __all__ = [
     "WorkerRecord",
     "WorkflowRecord",
     "ended_topic",
+    "settle_answer",
     "work_topic",
     "worker_record",
     "worker_topic",
@@ -242,11 +243,16 @@ class SettleOutcome(StrEnum):
 
 
 class SettleAnswer(Struct, frozen=True):
-    """What became of the task: the state it is in, and when it is due if it runs again. Refused: nothing is said."""
+    """What became of the task: the state that it is in, and in how long it is due if it runs again."""
 
     outcome: SettleOutcome
     state: State | None = None
-    due_at: Instant | None = None
+    due_in: Duration | None = None
+
+
+def settle_answer(outcome: SettleOutcome, record: TaskRecord, now: Instant) -> SettleAnswer:
+    """The answer about a task as it is after its settlement."""
+    return SettleAnswer(outcome, record.state, None if record.due_at is None else max(0, record.due_at - now))
 
 
 COMPLETED = SettleAnswer(SettleOutcome.DONE, State.COMPLETED)

@@ -1,28 +1,30 @@
 """Help for tests: of applications that use Dibs, and of engines that keep tasks.
 
-Nobody in `dibs` imports this room; it may import all of them. Invariants:
+`sandbox`       an app on a store in memory, with a clock that the test moves; `inline` are the parts it replaces
+`clock`         that clock
+`plugin`        the pytest fixtures
+`conformance`   checks an engine verb by verb
+`model`         checks an engine by random programs, made of `programs`; `side_by_side` drives two engines as one
 
-- Time is a value that the test turns; nothing here sleeps.
-- What the suites demand of an engine is written in `docs/design/engine-seam.md`; they know no engine by name.
-
-`dibs.testing.conformance` checks an engine verb by verb, `dibs.testing.model` by random programs.
+Nothing else in `dibs` imports this package; it may import everything. Invariants: time is a value that the test moves,
+and nothing here sleeps; the suites demand what `docs/design/engine-seam.md` says, and know no engine by name.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dibs.testing.clock import ManualClock
-    from dibs.testing.kit import Kit
+    from dibs.testing.sandbox import Sandbox
 
-__all__ = ["Kit", "ManualClock"]
+__all__ = ["ManualClock", "Sandbox"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use: pytest loads the plugin, and with it this room, at every start."""
-    if name == "Kit":
-        from dibs.testing.kit import Kit
+    """Import on first use: pytest loads the plugin, and with it this package, at every start."""
+    if name == "Sandbox":
+        from dibs.testing.sandbox import Sandbox
 
-        return Kit
+        return Sandbox
     if name == "ManualClock":
         from dibs.testing.clock import ManualClock
 

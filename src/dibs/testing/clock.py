@@ -14,7 +14,7 @@ START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 
 
 class ManualClock:
-    """Both clocks of an app: its own and its store's. Give it to ``Dibs(url, clock=…)`` or let a `Kit` have it."""
+    """Both clocks of an app: its own and its store's. Give it to ``Dibs(url, clock=…)`` or let a `Sandbox` have it."""
 
     def __init__(self, start: datetime = START) -> None:
         self._now = instant(start, "start")

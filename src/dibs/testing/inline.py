@@ -1,4 +1,4 @@
-"""Running tasks in place: the parts of an app that a `Kit` puts in the place of the real ones.
+"""Running tasks in place: the parts of an app that a `Sandbox` replaces.
 
 The loop runs in a background thread. A caller that blocks lends its own thread to the plain functions that its call
 starts, so that a `def` task runs in the thread of the test: with its database connection, its debugger, its patches.
@@ -70,7 +70,7 @@ class InlineRunner(LoopRunner):
 
 
 async def call_plain(function: Callable[[], Any]) -> Any:
-    """Call in the thread that is blocked on us; if none is, in one of its own."""
+    """Call in the thread that is blocked on this work; if there is none, in a new one."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
 
@@ -78,7 +78,7 @@ async def call_plain(function: Callable[[], Any]) -> Any:
         try:
             # Fresh context variables for each call, as in a worker's threads.
             ended: tuple[Any, BaseException | None] = (Variables().run(function), None)
-        except KeyboardInterrupt as error:  # somebody wants the tests to stop
+        except KeyboardInterrupt as error:  # the user wants the tests to stop
             loop.call_soon_threadsafe(answer.set_result, (None, error))
             raise
         except BaseException as error:
@@ -97,7 +97,7 @@ async def call_plain(function: Callable[[], Any]) -> Any:
 
 
 class InlineEngine(MemoryEngine):
-    """A memory engine that remembers what was enqueued and calls back after each enqueue."""
+    """A memory engine that remembers what was enqueued and calls a function after each enqueue."""
 
     features = MemoryEngine.features | {Feature.TRANSACTIONS}
 
@@ -122,7 +122,7 @@ class InlineEngine(MemoryEngine):
     async def take_in(
         self, tasks: Sequence[NewTask], *, atomic: bool, workflow: NewWorkflow | None = None, now: Instant | None
     ) -> list[EnqueueAnswer]:
-        """`enqueue`, and no more: nobody is called back, and nothing is waited for."""
+        """`enqueue` without calling `after_enqueue`."""
         answers = await super().enqueue(tasks, atomic=atomic, workflow=workflow, now=now)
         self.accepted += [answer.id for answer in answers if answer.outcome is EnqueueOutcome.ENQUEUED]
         return answers
@@ -135,10 +135,10 @@ class InlineEngine(MemoryEngine):
         return fired
 
     def subscribe(self, topics: Collection[str]) -> Subscription:
-        heard = super().subscribe(topics)
+        subscription = super().subscribe(topics)
         if all(topic.startswith(ENDED) for topic in topics):
-            return EndedSubscription(heard, self)
-        return heard
+            return EndedSubscription(subscription, self)
+        return subscription
 
     def join(self, connection: Any) -> Joined:
         """There is nothing to join: what is enqueued stays, and a completion holds if the task then returns."""
@@ -161,7 +161,7 @@ class InlineEngine(MemoryEngine):
 
 
 class InlineJoined:
-    """What stands for the user's transaction in a kit, whose store can't know whether it commits.
+    """Stands for the user's transaction in a sandbox, whose store can't know whether it commits.
 
     What is enqueued in it is not run at once, not even eagerly: no worker would see it before the commit.
     """
@@ -181,21 +181,22 @@ class InlineJoined:
 
 
 class EndedSubscription:
-    """Waiting for a task that nobody will run is an error here, not a test that hangs."""
+    """Makes waiting for a task that nothing will run an error, instead of a test that hangs."""
 
-    def __init__(self, heard: Subscription, engine: InlineEngine) -> None:
-        self._heard = heard
+    def __init__(self, subscription: Subscription, engine: InlineEngine) -> None:
+        self._subscription = subscription
         self._engine = engine
 
     async def wait(self, timeout: float) -> bool:
         if not self._engine.has_workers:
             raise UsageError(
-                "the task has not ended, and nothing runs by itself in a Kit: call run_due() or run_until_idle() first."
+                "the task has not ended, and nothing runs by itself in a Sandbox: "
+                "call run_due() or run_until_idle() first."
             )
-        return await self._heard.wait(timeout)
+        return await self._subscription.wait(timeout)
 
     def close(self) -> None:
-        self._heard.close()
+        self._subscription.close()
 
 
 class DirectEnqueuer(Coalescer[NewTask, EnqueueAnswer]):
@@ -212,7 +213,7 @@ class DirectEnqueuer(Coalescer[NewTask, EnqueueAnswer]):
 
 
 class InlineRun:
-    """A context's link to its run in a kit. Time is the manual clock's."""
+    """The link between a task's context and its run in a sandbox. Time is the manual clock's."""
 
     def __init__(self, task: LeasedTask, engine: InlineEngine, clock: ManualClock) -> None:
         self.task = task
@@ -246,6 +247,9 @@ class InlineRun:
 
     def _on_monotonic(self, moment: Instant) -> float:
         return monotonic() + (moment - self._clock.now()) / SECOND
+
+    def begin(self) -> None:
+        """The time counts from the claim, on the manual clock."""
 
     def report(self, fraction: float, message: str) -> None:
         self._extend(self.task.options.lease, fraction, message)

@@ -11,9 +11,9 @@ import pytest
 if TYPE_CHECKING:
     from dibs.client.app import Dibs
     from dibs.testing.clock import ManualClock
-    from dibs.testing.kit import Kit
+    from dibs.testing.sandbox import Sandbox
 
-__all__ = ["dibs_clock", "dibs_kit"]
+__all__ = ["dibs_clock", "dibs_sandbox"]
 
 
 @pytest.fixture
@@ -25,16 +25,16 @@ def dibs_clock() -> ManualClock:
 
 
 @pytest.fixture
-def dibs_kit(dibs_clock: ManualClock) -> Iterator[Callable[..., Kit]]:
-    """``kit = dibs_kit(app)``: the app on a store in memory until the test ends, with `dibs_clock` as its clock.
+def dibs_sandbox(dibs_clock: ManualClock) -> Iterator[Callable[..., Sandbox]]:
+    """``sandbox = dibs_sandbox(app)``: the app on a store in memory until the test ends, on `dibs_clock`.
 
-    Takes the options of `dibs.testing.Kit`, such as ``eager=True``.
+    Takes the options of `dibs.testing.Sandbox`, such as ``eager=True``.
     """
-    from dibs.testing.kit import Kit
+    from dibs.testing.sandbox import Sandbox
 
     with ExitStack() as stack:
 
-        def make(app: Dibs, **options: Any) -> Kit:
-            return stack.enter_context(Kit(app, **{"clock": dibs_clock, **options}))
+        def make(app: Dibs, **options: Any) -> Sandbox:
+            return stack.enter_context(Sandbox(app, **{"clock": dibs_clock, **options}))
 
         yield make

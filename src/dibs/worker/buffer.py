@@ -1,8 +1,8 @@
 """Tasks that are leased but not started, in the order in which one claim would give them now.
 
-Inside a lane of a queue that is the order of ranks, which no instant changes, whichever claims the tasks came from.
-Lanes and queues are merged by their heads as claims merge them: by the effective priorities at one instant, that of the
-latest claim. Where shares are fair, turns decide and not ranks: such a queue is one lane, in the order of its claims.
+Within a lane of a queue that is the order of ranks, which does not change with time. Lanes and queues are merged by
+their heads, as claims merge them: by effective priority at the instant of the latest claim. In a queue with fair shares
+turns decide, not ranks: such a queue is one lane, in the order of its claims.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dibs.worker.run import Run
 __all__ = ["Buffer"]
 
 TURNS = 0
-"""In place of its scale, for the lane of a fair queue."""
+"""Stands for the scale in the lane of a fair queue."""
 
 Lane = tuple[str, int]
 """A queue, and the scale of one of its lanes."""
@@ -29,7 +29,7 @@ def lane_of(task: LeasedTask) -> Lane:
 
 
 def place(run: Run) -> tuple[int, str]:
-    """Where a run stands in its lane."""
+    """The position of a run in its lane."""
     return (run.task.rank, run.task.id)
 
 
@@ -63,10 +63,10 @@ class Buffer:
                 self._lanes[lane] = deque(sorted(self._lanes[lane], key=place))
 
     def pop(self, may_start: Callable[[Run], bool] | None = None) -> Run | None:
-        """The run to start next, of those that may; None if there is none."""
+        """Take out the run to start next, of those that may start; None if there is none."""
         if may_start is None:
             heads = [lane[0] for lane in self._lanes.values()]
-        else:  # the more urgent ones of another tenant may stand behind one that may not
+        else:  # more urgent ones of another tenant may stand behind one that may not start
             heads = [run for lane in self._lanes.values() if (run := next(filter(may_start, lane), None)) is not None]
         if not heads:
             return None

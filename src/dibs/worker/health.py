@@ -1,4 +1,4 @@
-"""Whether the store answers, as this process sees it; and how long to wait before asking again."""
+"""Whether the store answers, as seen from this process, and how long to wait before asking again."""
 
 from __future__ import annotations
 
@@ -10,35 +10,33 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from dibs.errors import StoreError
+from dibs.runtime.rescue import GAP
 
-__all__ = ["Backoff", "StoreHealth"]
+__all__ = ["HICCUP", "Backoff", "StoreHealth"]
 
 log = logging.getLogger("dibs.worker")
 
 HICCUP = 1.0
-"""An outage of this many seconds can't have cost anybody a lease."""
-
-GAP = 2.5
-"""Seconds for the answer to a heartbeat after which it counts as a stall: others may have waited as long for theirs,
-and lost their leases."""
+"""An outage shorter than this many seconds can't have cost any worker a lease."""
 
 DYING = 0.25
-"""Seconds after a failure in which an answer is not believed: a server that stops ends its sessions one by one."""
+"""For this many seconds after a failure an answer does not end the outage: a server that stops ends its sessions one by
+one."""
 
 
 LONGEST_DOUBT = 8.0
 """Upper bound of `DYING`, which doubles with each relapse."""
 
 RELAPSE = 10.0
-"""A store that fails within so many seconds of being back was not back: on a full disk, some things still fit."""
+"""A store that fails again within this many seconds was not back: on a full disk, some writes still fit."""
 
 LONGEST_RELAPSING = 60.0
-"""Seconds for which relapses are one outage. One that fails now and then for longer is no outage, but a bad store, and
-somebody has to rescue tasks there, too."""
+"""Relapses within this many seconds are one outage. A store that fails now and then for longer is not down but bad, and
+tasks have to be rescued there as well."""
 
 
 class Backoff:
-    """Waits that double up to a cap, each between half and all of it, so that workers don't return in step."""
+    """Waits that double up to a cap, with jitter, so that workers don't return at the same time."""
 
     def __init__(self, first: float = 0.1, cap: float = 5.0) -> None:
         self._first = first
@@ -55,7 +53,7 @@ class Backoff:
 
 
 class StoreHealth:
-    """One line in the log when the store goes, one when it is back, from whichever thread notices first."""
+    """Writes one line to the log when the store fails and one when it is back; used from any thread."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -67,21 +65,21 @@ class StoreHealth:
         self._began = 0.0
         """When the last outage began."""
         self._relapses = 0
-        """How often it had seemed to be over."""
+        """How often that outage had seemed to be over."""
         self.regained_at: float | None = None
         self.was_down_for = 0.0
         self.stalled_at: float | None = None
-        """When a heartbeat was last answered that took too long."""
+        """When the last heartbeat that took too long was answered."""
 
     @property
     def down(self) -> bool:
-        """Whether the store is away. After a hiccup one answer will do; after more than that it has to be believed."""
+        """Whether the store is away. After a hiccup one answer ends that; after a longer outage it takes more."""
         since, back = self._down_since, self._back_since
         return since is not None and (back is None or back - since > HICCUP)
 
     @contextmanager
     def asking(self, doing: str, *, beats: bool = False) -> Iterator[None]:
-        """Around a verb: the store is gone when one fails, and back when one is answered that was asked afterwards.
+        """Put this around a verb: the store is down when one fails, and back when a later one is answered.
 
         `beats`: it is a heartbeat, which waits for nothing but the store.
         """
@@ -98,7 +96,7 @@ class StoreHealth:
 
     def _failed(self, error: StoreError, doing: str, asked_at: float) -> None:
         with self._lock:
-            if self.regained_at is not None and asked_at < self.regained_at:  # of an outage that is over
+            if self.regained_at is not None and asked_at < self.regained_at:  # it belongs to an outage that is over
                 return
             self._failed_at = self._monotonic()
             self._back_since = None

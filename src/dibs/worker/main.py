@@ -1,4 +1,4 @@
-"""A worker as the main thing of its process: signals in, exit code out."""
+"""A worker as the main program of its process: signals in, exit code out."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ log = logging.getLogger("dibs.worker")
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 SWITCH_INTERVAL = 0.0005
-"""The heart, thread tasks and the store's own thread share one interpreter with the event loop. With Python's 5 ms a
-thread that computes makes them wait longer for each step (a hop to a thread and back: 0.21 ms, with this 0.09 ms);
+"""The heartbeat, thread tasks and the store's own thread share one interpreter with the event loop. With Python's 5 ms
+a thread that computes makes them wait longer for each step (a hop to a thread and back: 0.21 ms, with this 0.09 ms);
 throughput is the same."""
 
 GARBAGE = (20_000, 20, 20)
-"""When Python looks for cycles, which Dibs's own objects never form. At Python's 700 new objects a worker that has a
-thousand tasks at hand spends a fifth of its time looking."""
+"""When Python looks for cycles, which Dibs's own objects never form. With Python's default of 700 new objects, a worker
+that holds a thousand tasks spends a fifth of its time looking."""
 
 PATIENCE = 5.0
-"""Seconds beyond the shutdown timeout, and what signing off takes, after which a loop that is blocked is not waited
-for."""
+"""Seconds beyond the shutdown timeout and signing off after which the process ends without waiting for a blocked
+loop."""
 
 
-def run(hub: Hub, settings: WorkerSettings) -> int:
+def run(hub: Hub, settings: WorkerSettings, app: str | None = None) -> int:
     """Work until a signal, a drain or the end of all work; the exit code is one of `ExitCode`.
 
     The first SIGTERM or SIGINT stops claiming and gives running tasks `shutdown_timeout` seconds; the second hands
@@ -44,9 +44,9 @@ def run(hub: Hub, settings: WorkerSettings) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL)
     gc.set_threshold(*GARBAGE)
     gc.freeze()  # what has been imported stays
-    worker = Worker(hub, settings)
+    worker = Worker(hub, settings, app)
     signals = Signals(worker, settings)
-    before = {number: signal.signal(number, signals.heard) for number in SIGNALS}
+    before = {number: signal.signal(number, signals.received) for number in SIGNALS}
     try:
         report = hub.runner.main(worker.run())
     except Exception:
@@ -60,17 +60,17 @@ def run(hub: Hub, settings: WorkerSettings) -> int:
 
 
 class Signals:
-    """Turns signals into requests to stop, and ends the process if a blocked loop never gets to hear of them."""
+    """Turns signals into requests to stop, and ends the process if a blocked loop never acts on them."""
 
     def __init__(self, worker: Worker, settings: WorkerSettings) -> None:
         self._worker = worker
         self._settings = settings
-        self._heard = 0
+        self._count = 0
         self._watchdog: threading.Timer | None = None
 
-    def heard(self, number: int, frame: FrameType | None) -> None:
-        self._heard += 1
-        timeout = self._settings.shutdown_timeout if self._heard == 1 else 0.0
+    def received(self, number: int, frame: FrameType | None) -> None:
+        self._count += 1
+        timeout = self._settings.shutdown_timeout if self._count == 1 else 0.0
         log.info("Got %s.", signal.Signals(number).name)
         self._worker.request_stop(timeout)
         self.over()

@@ -11,7 +11,6 @@ from dibs.core.retry import timeout_for
 from dibs.core.task import LeasedTask, Settlement
 from dibs.core.times import SECOND, Duration
 from dibs.runtime.definition import TaskDefinition
-from dibs.worker.context import Context
 
 __all__ = ["Run", "Stop"]
 
@@ -26,9 +25,9 @@ class Stop(StrEnum):
 
 
 class Run:
-    """A context's link to the worker.
+    """The link between a task's context and the worker.
 
-    The loop's thread owns a run. The heart's thread reads it and writes `valid_until`, `stop`, `stop_note`,
+    The loop's thread owns a run. The heartbeat's thread reads it and writes `valid_until`, `stop`, `stop_note` and
     `committed`; a task's own thread writes `progress`, `wanted_lease` and `completing`. Each of these is one
     assignment, so no lock is needed.
     """
@@ -37,7 +36,6 @@ class Run:
         "claimed",
         "committed",
         "completing",
-        "context",
         "definition",
         "entered",
         "handle",
@@ -45,7 +43,6 @@ class Run:
         "late",
         "leaked",
         "named_in_log",
-        "nudge",
         "progress",
         "received",
         "returned",
@@ -55,38 +52,48 @@ class Run:
         "stop",
         "stop_note",
         "task",
+        "time_out",
         "timeout_at",
         "timer",
         "valid_until",
+        "wake",
         "wanted_lease",
     )
 
-    def __init__(self, task: LeasedTask, definition: TaskDefinition, claimed: float, nudge: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        task: LeasedTask,
+        definition: TaskDefinition,
+        claimed: float,
+        wake: Callable[[], None],
+        time_out: Callable[[Run], None],
+    ) -> None:
+        """`wake` has the heartbeat look for news soon, from any thread; `time_out` stops this run, on the loop."""
         self.task = task
         self.definition = definition
         self.claimed = claimed
         self.span: Duration = task.lease_expires_at - task.claimed_at
         self.valid_until = claimed + self.span / SECOND
-        self.nudge = nudge
+        self.wake = wake
+        self.time_out = time_out
         self.received = time.monotonic()
         self.started: float | None = None
         self.timeout_at: float | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.handle: asyncio.Task[None] | None = None
-        self.context: Context | None = None
         self.entered = False
         self.in_thread = False
         self.returned = False
-        """Its thread has ended: what it came to is on its way, and nothing can stop it any more."""
+        """Its thread has ended: its outcome is about to be settled, and nothing can stop it any more."""
         self.late: Settlement | None = None
-        """What is to be reported once its thread has ended."""
+        """What to settle once its thread has ended."""
         self.leaked = False
         self.named_in_log = False
         self.settled = False
         self.completing = False
-        """Its completion is in a transaction of its own: whether that was committed, the store will say."""
+        """Its completion is in a transaction of its own; the store knows whether that was committed."""
         self.committed = False
-        """It was, and there is no lease to be kept any more."""
+        """That transaction was committed, so there is no lease to keep any more."""
         self.stop: Stop | None = None
         self.stop_note = ""
         self.progress: tuple[float, str] | None = None
@@ -105,13 +112,19 @@ class Run:
         """How long this attempt may take."""
         return timeout_for(self.task.options, self.task.attempts)
 
+    def begin(self) -> None:
+        timeout = self.timeout
+        if timeout is not None:
+            self.timeout_at = time.monotonic() + timeout / SECOND
+            self.timer = asyncio.get_running_loop().call_at(self.timeout_at, self.time_out, self)
+
     def report(self, fraction: float, message: str) -> None:
         self.progress = (fraction, message)
-        self.nudge()
+        self.wake()
 
     def keep(self, seconds: float) -> None:
         self.wanted_lease = seconds
-        self.nudge()
+        self.wake()
 
     def completes(self, settlement: Settlement) -> None:
         self.completing = True

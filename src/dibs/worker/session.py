@@ -1,150 +1,135 @@
-"""One life of a worker, on its loop: builds the parts, serves, and leaves in good order."""
+"""One life of a worker, on its loop: builds the parts, serves, and leaves."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import Any
 
 from dibs.core.task import WorkerState
 from dibs.engines.values import Beat
-from dibs.errors import StoreError
 from dibs.runtime.environment import host
 from dibs.runtime.hub import Hub
+from dibs.runtime.rescue import Rescue
 from dibs.version import __version__
-from dibs.worker.fetch import Fetcher
+from dibs.worker.buffer import Buffer
+from dibs.worker.counters import Counters
+from dibs.worker.dispatcher import Dispatcher
+from dibs.worker.executors.process import ProcessExecutor
+from dibs.worker.fetcher import Fetcher
 from dibs.worker.health import StoreHealth
-from dibs.worker.heart import Heart
-from dibs.worker.housekeeping import Leader, Rescuer
-from dibs.worker.minutes import MinuteRecorder
-from dibs.worker.processes import Processes
-from dibs.worker.reports import Reports
-from dibs.worker.rescue import Rescue
-from dibs.worker.run import Stop
-from dibs.worker.running import GRACE, Runs
-from dibs.worker.scheduling import Scheduler
+from dibs.worker.heartbeat import Heartbeat
+from dibs.worker.maintenance.blob_sweeper import BlobSweeper
+from dibs.worker.maintenance.leader import Leader
+from dibs.worker.maintenance.rescuer import Rescuer
+from dibs.worker.maintenance.scheduler import Scheduler
+from dibs.worker.minute_stats import MinuteStats
+from dibs.worker.run import Run
+from dibs.worker.service import Service
 from dibs.worker.settings import WorkerSettings
+from dibs.worker.settler import Settler
+from dibs.worker.shutdown import SIGN_OFF, Shutdown
+from dibs.worker.slots import Slots
 from dibs.worker.status import ExitCode, ExitReport, WorkerStats
-from dibs.worker.sweep import Sweeper
-from dibs.worker.tally import Tally
+from dibs.worker.stopper import Stopper
+from dibs.worker.watchdog import LoopWatchdog
 
 __all__ = ["Session", "stats_of"]
 
 log = logging.getLogger("dibs.worker")
 
-SIGN_OFF = 5.0
-"""Seconds for the last settlements, and as many for the last sign, once nothing runs any more."""
+COUNTED = ("executed", "completed", "failed", "dead", "cancelled", "released", "lost", "timed_out", "refused")
 
 
 class Session:
-    """Everything between start and exit report."""
+    """Everything between start and exit report. Raises if the worker can't be built."""
 
-    def __init__(self, hub: Hub, settings: WorkerSettings, worker: str) -> None:
+    def __init__(self, hub: Hub, settings: WorkerSettings, worker: str, app: str | None = None) -> None:
+        """`app` says where executor processes import the app from."""
         self.loop = asyncio.get_running_loop()
         self.hub = hub
         self.settings = settings
         self.id = worker
         self.state = WorkerState.ACTIVE
-        self.runs: Runs | None = None
-        self._stopping = asyncio.Event()
-        self._turn = asyncio.Event()
-        self._deadline: float | None = None
-        self._reason = "asked to stop"
-        self._code = ExitCode.CLEAN
-        self._handed_back = 0
+        self._shutdown = Shutdown()
+        hub.load_allowed()
+        health = StoreHealth()
+        held: dict[str, Run] = {}
+        self._minutes = MinuteStats(worker)
+        self._processes = ProcessExecutor(hub, app)
+        self.slots = Slots(settings, Buffer(settings.served(hub), settings.in_order))
+        self._settler = Settler(hub, health, held, self._minutes, self._due_in, self._changed)
+        self._stopper = Stopper(self.slots, self._settler, self._changed)
+        self._heartbeat = Heartbeat(
+            hub,
+            held,
+            health,
+            self._minutes,
+            worker,
+            LoopWatchdog(self.slots),
+            sign=self._sign,
+            obey=self._obey,
+            stop_run=self._stopper.stop,
+            broke=self._changed,
+        )
+        wake, shorten_interval = self._heartbeat.wake, self._heartbeat.shorten_interval
+        self._dispatcher = Dispatcher(
+            hub, held, self.slots, self._settler, self._stopper, self._processes, wake, self._changed
+        )
+        self._fetcher = Fetcher(hub, settings, worker, self._dispatcher, health, self._idle, shorten_interval)
+        self._scheduler = Scheduler(hub, health, self._leads)
+        self._leader = Leader(hub, health, worker, self._scheduler.wake)
+        self._services: list[Service] = [self._fetcher, self._leader, self._scheduler]
+        self._services += [Rescuer(Rescue(hub), health), BlobSweeper(hub, self._leads)]
 
     def stop(self, timeout: float | None, reason: str = "asked to stop") -> None:
         """Begin to leave, or leave sooner."""
         seconds = self.settings.shutdown_timeout if timeout is None else timeout
-        deadline = time.monotonic() + seconds
-        if not self._stopping.is_set():
-            self._reason = reason
-            waits = self.runs is not None and self.runs.ending()
-            patience = f" Waiting up to {seconds:.0f} s for running tasks." if waits else ""
+        if self._shutdown.ask(seconds, reason):
+            patience = f" Waiting up to {seconds:.0f} s for running tasks." if self.slots.ending() else ""
             log.info("Worker %s stops: %s.%s", self.id, reason, patience)
-            self._deadline = deadline
-            self._stopping.set()
-            if self.runs is not None:
-                self.runs.leave()
-        elif self._deadline is None or deadline < self._deadline:
-            self._deadline = deadline
-        self._turn.set()
+            self._dispatcher.leave()
 
     async def run(self, ready: Callable[[], None]) -> ExitReport:
-        self._build()
-        assert self.runs is not None
         async with AsyncExitStack() as resources:
             lifespan = self.hub.lifespan
             if lifespan is not None:
-                self.runs.provide(await resources.enter_async_context(lifespan()))
-            services: list[asyncio.Task[None]] = []
-            await self._heart.start()
+                self._dispatcher.provide(await resources.enter_async_context(lifespan()))
+            await self._heartbeat.start()
             try:
                 await self._scheduler.begin()
-                services = [self._serve(name, work) for name, work in self._services()]
+                for service in self._services:
+                    service.start(self._broke)
                 log.info("Worker %s serves %s.", self.id, ", ".join(self.settings.served(self.hub)))
                 ready()
-                await self._stopping.wait()
-                await self._leave(services)
+                await self._shutdown.asked.wait()
+                await self._shutdown.leave(self._fetcher, self._dispatcher, self._stopper, self._leader)
             finally:
-                for service in services:
-                    service.cancel()
-                await self._heart.stop(SIGN_OFF)
+                for service in self._services:
+                    service.stop()
+                await self._heartbeat.stop(SIGN_OFF)
                 await self._processes.close()
-                self.runs.close()
-        stats = self.stats()
-        log.info("Worker %s left (%s): %d run, %d failed.", self.id, self._reason, stats.executed, stats.failed)
-        return ExitReport(code=self._code, reason=self._reason, stats=stats, handed_back=self._handed_back)
+                self._dispatcher.close()
+        stats, how = self.stats(), self._shutdown
+        log.info("Worker %s left (%s): %d run, %d failed.", self.id, how.reason, stats.executed, stats.failed)
+        return ExitReport(code=how.code, reason=how.reason, stats=stats, handed_back=how.handed_back)
 
-    def _build(self) -> None:
-        hub, settings = self.hub, self.settings
-        hub.load_allowed()
-        health = StoreHealth()
-        self._minutes = MinuteRecorder(self.id)
-        self._processes = Processes()
-        self.runs = runs = Runs(hub, settings, self._minutes, self._processes)
-        runs.reports = Reports(hub.engine, hub.clock, health, runs.answered)
-        self._fetcher = Fetcher(hub, settings, self.id, runs, health, self._idle)
-        self._heart = Heart(hub.engine, hub.clock, runs, health, self._minutes, self.id, self._sign, self._obey)
-        self._fetcher.hurry = self._heart.hurry
-        runs.nudge = self._heart.nudge
-        runs.changed = self._changed
-        runs.due_in = self._fetcher.due_in
-        self._rescuer = Rescuer(Rescue(hub), health)
-        self._leader = leader = Leader(hub.engine, hub.clock, health, self.id)
-        self._scheduler = Scheduler(hub, health, leader)
-        leader.gained = self._scheduler.wake
-        self._sweeper = Sweeper(hub, lambda: leader.leads)
+    def _broke(self, name: str, error: BaseException) -> None:
+        """A service has ended with an error: the worker leaves and says so."""
+        log.error("The worker's %s broke.", name, exc_info=error)
+        self._fail(ExitCode.FAILED, f"its {name} broke: {error}")
 
-    def _services(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
-        return [
-            ("fetcher", self._fetcher.run()),
-            ("rescuer", self._rescuer.run()),
-            ("leader", self._leader.run()),
-            ("scheduler", self._scheduler.run()),
-            ("sweeper", self._sweeper.run()),
-        ]
+    def _fail(self, code: ExitCode, reason: str) -> None:
+        self._shutdown.code = code
+        self.stop(None, reason)
 
-    def _serve(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """A part that runs until it is cancelled; if it breaks, the worker leaves and says so."""
-        service = self.loop.create_task(work, name=f"dibs-{name}")
-
-        def ended(task: asyncio.Task[None]) -> None:
-            if not task.cancelled() and (error := task.exception()) is not None:
-                log.error("The worker's %s broke.", name, exc_info=error)
-                self._code = ExitCode.FAILED
-                self.stop(None, f"its {name} broke: {error}")
-
-        service.add_done_callback(ended)
-        return service
+    def _leads(self) -> bool:
+        return self._leader.leads
 
     def _sign(self) -> Beat:
-        """The sign of life; from the heart's thread."""
-        assert self.runs is not None
+        """The sign of life; from the heartbeat's thread."""
         return Beat(
             id=self.id,
             host=host(),
@@ -154,7 +139,7 @@ class Session:
             names=tuple(self.hub.definitions),
             capabilities=self.settings.offered(),
             concurrency=self.settings.concurrency,
-            running=self.runs.busy,
+            running=self.slots.busy,
             minutes=self._minutes.take(),
         )
 
@@ -165,117 +150,46 @@ class Session:
         log.info("Worker %s is %s now.", self.id, state)
         self.state = state
         self._fetcher.paused = state is not WorkerState.ACTIVE
-        if self._fetcher.paused and self.runs is not None:
-            self.runs.release_buffer(f"the worker is {state}")
+        if self._fetcher.paused:
+            self._dispatcher.release_buffer(f"the worker is {state}")
         self._fetcher.wake()
         self._changed()
 
     def _changed(self) -> None:
-        """A slot is free, a thread has leaked, the heart stopped, or the state is another one."""
-        runs = self.runs
-        assert runs is not None
-        if self._stopping.is_set():
-            self._turn.set()
+        """A slot is free or stuck, the heartbeat stopped, or the worker's state is another one."""
+        slots = self.slots
+        if self._shutdown.asked.is_set():
+            self._shutdown.look_again()
             return
-        self._fetcher.room_changed()
-        if self.state is WorkerState.DRAINING and runs.busy == runs.leaked and not runs.buffer:
+        self._fetcher.slot_freed()
+        if self.state is WorkerState.DRAINING and slots.busy == slots.leaked and not slots.buffer:
             self.stop(None, "drained")
-        if runs.leaked and runs.leaked * 2 >= self.settings.concurrency:
-            log.error("%d of %d slots are held by runs that do not end.", runs.leaked, self.settings.concurrency)
-            self._code = ExitCode.LEAKED
-            self.stop(None, "too many runs do not end")
-        if self._heart.failure is not None:
-            self._code = ExitCode.FAILED
-            self.stop(None, "its heart broke")
+        if slots.leaked and slots.leaked * 2 >= self.settings.concurrency:
+            log.error("%d of %d slots are held by runs that do not end.", slots.leaked, self.settings.concurrency)
+            self._fail(ExitCode.LEAKED, "too many runs do not end")
+        if self._heartbeat.failure is not None:
+            self._fail(ExitCode.FAILED, "its heartbeat broke")
+
+    def _due_in(self, seconds: float) -> None:
+        self._fetcher.due_in(seconds)
 
     def _idle(self) -> None:
         self.stop(None, "nothing left to do")
 
-    async def _leave(self, services: list[asyncio.Task[None]]) -> None:
-        """Stop claiming, finish or hand back, settle."""
-        assert self.runs is not None
-        self._fetcher.stopping = True
-        self._fetcher.wake()
-        fetching = services[0]
-        while not fetching.done() and self._left() > 0:
-            self._turn.clear()
-            turn = self.loop.create_task(self._turn.wait())
-            await asyncio.wait({fetching, turn}, timeout=self._left(), return_when=asyncio.FIRST_COMPLETED)
-            turn.cancel()
-        self.runs.leave()
-        await self._finish_runs()
-        self._hand_back()
-        if self.runs.active():
-            await asyncio.sleep(0)
-            await self._until_quiet(GRACE + 0.5)
-        if not await self.runs.reports.drained(SIGN_OFF):
-            lost = self.runs.reports.abandon()
-            log.error("%d outcomes could not be delivered; those tasks will run again.", lost)
-            self._code = self._code or ExitCode.HANDED_BACK
-        await self._resign()
-
-    def _left(self) -> float:
-        return 0.0 if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-
-    async def _finish_runs(self) -> None:
-        """Wait for running tasks until the deadline, which a second signal may move."""
-        assert self.runs is not None
-        while self.runs.ending() and self._left() > 0:
-            await self._next_turn(self._left())
-
-    async def _until_quiet(self, seconds: float) -> None:
-        assert self.runs is not None
-        until = time.monotonic() + seconds
-        while self.runs.active() and time.monotonic() < until:
-            await self._next_turn(until - time.monotonic())
-
-    async def _next_turn(self, seconds: float) -> None:
-        self._turn.clear()
-        try:
-            async with asyncio.timeout(seconds):
-                await self._turn.wait()
-        except TimeoutError:
-            return
-
-    def _hand_back(self) -> None:
-        """The time is up."""
-        assert self.runs is not None
-        active = self.runs.active()
-        for run in active:
-            self.runs.stop(run, Stop.HANDED_BACK, "the worker is leaving")
-        if active:
-            log.warning("Handing back %d running tasks: the time is up.", len(active))
-            self._handed_back = len(active)
-            self._code = self._code or ExitCode.HANDED_BACK
-
-    async def _resign(self) -> None:
-        try:
-            async with asyncio.timeout(1.0):
-                await self._leader.resign()
-        except (StoreError, TimeoutError):
-            log.info("Leadership could not be given up; it ends by itself.")
-
     def stats(self) -> WorkerStats:
-        assert self.runs is not None
-        return stats_of(self.id, self.state, self.runs, self.runs.tally)
+        return stats_of(self.id, self.state, self._settler.counters, self.slots, len(self._settler))
 
 
-def stats_of(worker: str, state: WorkerState, runs: Runs | None, tally: Tally) -> WorkerStats:
+def stats_of(
+    worker: str, state: WorkerState, counters: Counters, slots: Slots | None = None, unsettled: int = 0
+) -> WorkerStats:
     return WorkerStats(
         id=worker,
         state=state,
-        running=0 if runs is None else runs.busy,
-        buffered=0 if runs is None else len(runs.buffer),
-        unsettled=0 if runs is None else len(runs.reports),
-        leaked=0 if runs is None else runs.leaked,
-        executed=tally.executed,
-        completed=tally.completed,
-        failed=tally.failed,
-        dead=tally.dead,
-        cancelled=tally.cancelled,
-        released=tally.released,
-        lost=tally.lost,
-        timed_out=tally.timed_out,
-        refused=tally.refused,
-        average_run=tally.run_time / tally.executed if tally.executed else None,
+        running=0 if slots is None else slots.busy,
+        buffered=0 if slots is None else len(slots.buffer),
+        unsettled=unsettled,
+        leaked=0 if slots is None else slots.leaked,
+        average_run=counters.run_time / counters.executed if counters.executed else None,
+        **{name: getattr(counters, name) for name in COUNTED},
     )

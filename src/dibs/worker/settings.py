@@ -1,4 +1,4 @@
-"""How one worker works: a value, checked at the door."""
+"""The settings of one worker, checked when they are made."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def reserved(self) -> int:
-        """Slots that are not for everybody."""
+        """Slots that are kept for urgent work."""
         return sum(self.reserve.values())
 
     def lease_span(self) -> Duration | None:
@@ -77,7 +77,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
         return None if self.lease is None else round(self.lease * SECOND)
 
     def worker_id(self) -> str:
-        """The worker's name, or one that no other process has."""
+        """The worker's name, or a unique one."""
         return self.name or f"{host()}-{os.getpid()}-{secrets.token_hex(3)}"
 
     def served(self, hub: Hub) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
         return self.queues or tuple(known) or ("default",)
 
     def offered(self) -> tuple[str, ...]:
-        """The capabilities, with the one that every worker has: its own host."""
+        """The capabilities, and the one that every worker has: its host."""
         return tuple(dict.fromkeys((*self.capabilities, f"host:{host()}")))
 
     def ceilings(self) -> tuple[Floor, ...]:

@@ -12,13 +12,13 @@ __all__ = ["ExitCode", "ExitReport", "WorkerStats"]
 
 
 class ExitCode(IntEnum):
-    """What a worker process tells whoever started it."""
+    """How a worker process ended, for what started it."""
 
     CLEAN = 0  # everything that was started was finished
     FAILED = 1  # it could not start, or a part of it broke; the log says which
-    USAGE = 2  # the call was wrong; starting it again would not help
+    USAGE = 2  # the call was wrong; a restart would not help
     HANDED_BACK = 3  # running work was handed back to the store, or killed, because the time was up
-    LEAKED = 4  # too many threads were stuck past their timeout; a new process starts with fresh ones
+    LEAKED = 4  # too many runs were stuck past their timeout; a new process starts without them
     FORCED = 5  # the event loop was blocked and did not answer; the process was ended from another thread
 
 

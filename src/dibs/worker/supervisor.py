@@ -1,4 +1,4 @@
-"""Several worker processes, or one that starts anew when its code changes."""
+"""Several worker processes, or one that is restarted when its code changes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -27,13 +28,13 @@ HEALTHY_AFTER = 10.0
 """A child that has lived this many seconds counts as having started well."""
 
 FINAL = (ExitCode.CLEAN, ExitCode.USAGE)
-"""Codes after which starting the same command again would be wrong, or would not help."""
+"""Exit codes after which a restart would be wrong, or would not help."""
 
 PR_SET_PDEATHSIG = 1
 
 
 class Child:
-    """One worker process and its place."""
+    """One worker process, which may be restarted."""
 
     def __init__(self, place: int, command: Sequence[str]) -> None:
         self.place = place
@@ -45,7 +46,7 @@ class Child:
         self._started = 0.0
 
     def start(self) -> None:
-        """In a group of its own: a Ctrl-C on the terminal then reaches it once, through us."""
+        """Start it in a group of its own: a Ctrl-C on the terminal then reaches it once, through the supervisor."""
         self.start_at = None
         self._started = time.monotonic()
         self.process = subprocess.Popen(  # noqa: S603  # the command is the caller's own
@@ -57,7 +58,7 @@ class Child:
     def ended(self, code: int, stopping: bool) -> None:
         """Decide whether it is started again."""
         self.process = None
-        if stopping and -code in SIGNALS:  # our own signal found it before it had begun to listen, and to work
+        if stopping and -code in SIGNALS:  # the signal came before it could handle it, and before it worked
             code = ExitCode.CLEAN
         if stopping or code in FINAL:
             self.code = code if code >= 0 else 128 - code
@@ -96,7 +97,7 @@ class Supervisor:
                 child.start()
 
     def _wait(self) -> None:
-        """Until a child ends, or one is due to start; `waitpid` on all would reap what is not ours."""
+        """Wait until a child ends, or one is due to start; `waitpid` on all would reap other children as well."""
         for child in self._children:
             if child.process is not None:
                 try:
@@ -115,9 +116,9 @@ class Supervisor:
 
 
 def supervise(command: list[str], processes: int) -> int:
-    """Run `command` that many times at once; restart what dies, with backoff; pass signals on; the worst exit code.
+    """Run `command` in that many processes; restart those that die, with backoff; pass signals on.
 
-    A child that ends by itself with code 0 or 2 is not started again.
+    A child that ends by itself with code 0 or 2 is not restarted. Returns the highest exit code.
     """
     return Supervisor([Child(place, command) for place in range(1, processes + 1)]).run()
 
@@ -129,7 +130,7 @@ def reload(command: list[str], paths: Sequence[str | Path]) -> int:
     except ImportError:
         raise UsageError("--reload needs the package watchfiles: pip install 'dibs[reload]'.") from None
     child = Child(1, command)
-    stopped: list[int] = []
+    stopped = threading.Event()
     before = {number: signal.signal(number, stop_once(child, stopped)) for number in SIGNALS}
     try:
         child.start()
@@ -139,9 +140,9 @@ def reload(command: list[str], paths: Sequence[str | Path]) -> int:
             yield_on_timeout=True,
             rust_timeout=500,
             raise_interrupt=False,
-            stop_event=Flag(stopped),
+            stop_event=stopped,
         ):
-            if changes and not stopped:
+            if changes and not stopped.is_set():
                 log.info("%s changed; starting again.", ", ".join(sorted({Path(path).name for _, path in changes})))
                 finish(child)
                 child.start()
@@ -151,19 +152,9 @@ def reload(command: list[str], paths: Sequence[str | Path]) -> int:
     return finish(child)
 
 
-class Flag:
-    """A stop event for watchfiles that reads a list the signal handler fills."""
-
-    def __init__(self, stopped: list[int]) -> None:
-        self._stopped = stopped
-
-    def is_set(self) -> bool:
-        return bool(self._stopped)
-
-
-def stop_once(child: Child, stopped: list[int]) -> Callable[[int, FrameType | None], None]:
+def stop_once(child: Child, stopped: threading.Event) -> Callable[[int, FrameType | None], None]:
     def handler(number: int, frame: FrameType | None) -> None:
-        stopped.append(number)
+        stopped.set()
         if child.process is not None:
             child.process.send_signal(number)
 
@@ -171,7 +162,7 @@ def stop_once(child: Child, stopped: list[int]) -> Callable[[int, FrameType | No
 
 
 def finish(child: Child) -> int:
-    """Ask a child to leave, and wait for it."""
+    """Ask a child to stop, and wait for it."""
     process = child.process
     if process is None:
         return child.code or 0
@@ -182,9 +173,9 @@ def finish(child: Child) -> int:
 
 
 def ask_for_sigterm(supervisor: int) -> None:
-    """In the child, before its program starts: if the supervisor is killed, leave in good order."""
+    """In the child, before its program starts: ask the kernel for a SIGTERM when the supervisor is killed."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != supervisor:  # it was killed before we could ask
+    if os.getppid() != supervisor:  # it was killed before the call above
         os._exit(1)
 
 

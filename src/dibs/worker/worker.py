@@ -1,4 +1,4 @@
-"""The worker as others see it: run, start, stop, stats."""
+"""The worker as applications see it: run, start, stop, stats."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dibs.core.task import WorkerState
 from dibs.core.times import patience
 from dibs.errors import WrongThread
 from dibs.runtime.hub import Hub
+from dibs.worker.counters import Counters
 from dibs.worker.session import Session, stats_of
 from dibs.worker.settings import WorkerSettings
 from dibs.worker.status import ExitReport, WorkerStats
-from dibs.worker.tally import Tally
 
 __all__ = ["Worker"]
 
@@ -28,10 +28,12 @@ class Worker:
     Starting twice, stopping twice and stopping before the start are all fine. A stopped worker can be started again.
     """
 
-    def __init__(self, hub: Hub, settings: WorkerSettings = DEFAULT) -> None:
+    def __init__(self, hub: Hub, settings: WorkerSettings = DEFAULT, app: str | None = None) -> None:
+        """`app` says where executor processes import the app from, `MODULE:APP`; by default it is looked for."""
         self.hub = hub
         self.settings = check_kind(settings, "settings", WorkerSettings)
         self.id = settings.worker_id()
+        self._app = app
         self._lock = threading.Lock()
         self._future: concurrent.futures.Future[ExitReport] | None = None
         self._ready = threading.Event()
@@ -42,9 +44,8 @@ class Worker:
 
     async def run(self) -> ExitReport:
         """Work until asked to stop; on the loop of the app's runner."""
-        session = Session(self.hub, self.settings, self.id)
-        self._session = session
         try:
+            session = self._session = Session(self.hub, self.settings, self.id, self._app)
             for timeout in self._stop_wanted:
                 session.stop(timeout)
             report = await session.run(self._begin)
@@ -102,16 +103,16 @@ class Worker:
         return future.result() if wait else None
 
     def wait(self, timeout: float | None = None) -> ExitReport | None:
-        """Wait until a started worker has left by itself (drained, or idle with `until_idle`)."""
+        """Wait until a started worker has stopped by itself (drained, or idle with `until_idle`)."""
         longest = patience(timeout, "timeout")
         return None if self._future is None else self._future.result(longest)
 
     def stats(self) -> WorkerStats:
-        """How it is doing; of the last run if it has stopped."""
+        """How it is doing; once it has stopped, how it was doing at its end."""
         session = self._session
-        if session is not None and session.runs is not None:
+        if session is not None:
             return session.stats()
-        return self._last_stats or stats_of(self.id, WorkerState.DEAD, None, Tally())
+        return self._last_stats or stats_of(self.id, WorkerState.DEAD, Counters())
 
     def __enter__(self) -> Worker:
         return self.start()

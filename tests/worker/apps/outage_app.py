@@ -15,9 +15,9 @@ from pathlib import Path
 
 from dibs.client.app import Dibs
 from dibs.engines.postgres import settling as postgres
+from dibs.runtime.rescue import Rescue
 from dibs.worker import Context, WorkerSettings
 from dibs.worker.main import run
-from dibs.worker.rescue import Rescue
 
 STANDALONE = __name__ == "__main__"
 app = Dibs(sys.argv[1] if STANDALONE else "memory://")

@@ -13,10 +13,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from dibs.attempt.middleware import Next
 from dibs.client.app import Dibs
 from dibs.errors import Permanent, Retry
 from dibs.worker import Context
-from dibs.worker.middleware import Next
 
 app = Dibs("memory://", retry_base=0)
 MIB = 1024 * 1024

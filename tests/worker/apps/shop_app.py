@@ -17,10 +17,10 @@ from typing import Any
 import asyncpg
 import psycopg
 
+from dibs.attempt.middleware import Next
 from dibs.client.app import Dibs
 from dibs.worker import Context, WorkerSettings
 from dibs.worker.main import run
-from dibs.worker.middleware import Next
 
 if __name__ == "__main__":
     os.environ["SHOP_STORE"], os.environ["SHOP_DSN"] = sys.argv[1:3]

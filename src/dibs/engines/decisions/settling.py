@@ -14,7 +14,15 @@ from dibs.core.times import Instant
 from dibs.engines.decisions.facts import decode_facts
 from dibs.engines.decisions.records import Ledger
 from dibs.engines.decisions.transaction import Transaction
-from dibs.engines.values import Counter, ExtendAnswer, ExtendOutcome, Extension, SettleAnswer, SettleOutcome
+from dibs.engines.values import (
+    Counter,
+    ExtendAnswer,
+    ExtendOutcome,
+    Extension,
+    SettleAnswer,
+    SettleOutcome,
+    settle_answer,
+)
 
 __all__ = ["Part", "held_answer", "lose_all", "settle_one", "without_repeats"]
 
@@ -36,14 +44,14 @@ def settle_one(transaction: Transaction, records: Ledger, settlement: Settlement
     record = records.get(lease.id)
     if record is None or record.state is not State.RUNNING or record.lease != lease.number:
         if record is not None and 0 < lease.number == record.settled_lease:
-            return SettleAnswer(SettleOutcome.ALREADY, record.state, record.due_at)
+            return settle_answer(SettleOutcome.ALREADY, record, transaction.now)
         return refuse(transaction, records, settlement)
     after, entry = settled(record, settlement, transaction.settings_if_exists(record.queue), transaction.now)
     records.put(after, entry)
     if after.state is State.RETRYING:
         transaction.count_event(Counter.RETRIES, after.queue)
     transaction.tell(record.queue, after.state)
-    return SettleAnswer(SettleOutcome.DONE, after.state, after.due_at)
+    return settle_answer(SettleOutcome.DONE, after, transaction.now)
 
 
 def refuse(transaction: Transaction, records: Ledger, settlement: Settlement) -> SettleAnswer:

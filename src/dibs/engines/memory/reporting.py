@@ -22,6 +22,7 @@ from dibs.engines.values import (
     SettleOutcome,
     Term,
     ended_topic,
+    settle_answer,
     work_topic,
 )
 
@@ -62,7 +63,7 @@ def settle_one(store: Store, settlement: Settlement, now: Instant) -> SettleAnsw
     record = store.tasks.get(lease.id)
     if not holds(store, lease):
         if record is not None and 0 < lease.number == record.settled_lease:
-            return SettleAnswer(SettleOutcome.ALREADY, record.state, record.due_at)
+            return settle_answer(SettleOutcome.ALREADY, record, now)
         return refuse(store, settlement, now)
     assert record is not None
     after, entry = settled(record, settlement, store.settings_if_exists(record.queue), now)
@@ -70,7 +71,7 @@ def settle_one(store: Store, settlement: Settlement, now: Instant) -> SettleAnsw
     if after.state is State.RETRYING:
         store.counters[after.queue][Counter.RETRIES] += 1
     tell(store, record.queue, after.state)
-    return SettleAnswer(SettleOutcome.DONE, after.state, after.due_at)
+    return settle_answer(SettleOutcome.DONE, after, now)
 
 
 def refuse(store: Store, settlement: Settlement, now: Instant) -> SettleAnswer:

@@ -1,0 +1,223 @@
+"""What a running task can know and say about itself."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, MutableMapping
+from contextvars import ContextVar
+from datetime import datetime
+from typing import Any, Protocol
+
+from msgspec import structs
+
+from dibs.attempt.complete_in import acomplete_in, complete_in
+from dibs.core.options import NOTE_LIMIT, check_fraction, shown, storable
+from dibs.core.settings import check_span
+from dibs.core.task import LeasedTask, Settlement, TaskSpec
+from dibs.core.times import SECOND, when
+from dibs.errors import LeaseLost, TaskCancelled, UsageError
+from dibs.runtime.hub import Hub
+
+__all__ = ["CURRENT", "Context", "Link"]
+
+
+class Link(Protocol):
+    """What connects a context with its run: in the worker the run itself, in an executor process the socket."""
+
+    @property
+    def task(self) -> LeasedTask: ...
+    @property
+    def stopping(self) -> str | None:
+        """Why the task should stop, if it should."""
+        ...
+
+    @property
+    def lease_lost(self) -> bool: ...
+    @property
+    def valid_until(self) -> float:
+        """When the lease ends as far as is known here, on the monotonic clock."""
+        ...
+
+    @property
+    def timeout_at(self) -> float | None:
+        """When the run times out, on the monotonic clock."""
+        ...
+
+    def begin(self) -> None:
+        """The arguments are ready: the time that the run may take counts from now."""
+        ...
+
+    def report(self, fraction: float, message: str) -> None: ...
+    def keep(self, seconds: float) -> None: ...
+    def completes(self, settlement: Settlement) -> None:
+        """The completion is part of a transaction of the task's own, which may be committed from now on."""
+        ...
+
+
+class Context:
+    """One run of a task, as the task sees it. Usable from any thread; the same in threads and executor processes."""
+
+    __slots__ = ("_hub", "_link", "_logger", "_task", "state")
+
+    def __init__(self, link: Link, state: Any = None, hub: Hub | None = None) -> None:
+        self._hub = hub
+        self._link = link
+        self._task = link.task
+        self._logger: logging.LoggerAdapter[logging.Logger] | None = None
+        self.state = state
+
+    @staticmethod
+    def current() -> Context:
+        """The context of the task that this code runs in."""
+        context = CURRENT.get()
+        if context is None:
+            raise UsageError("no task is running here: Context.current() works inside a task only.")
+        return context
+
+    @staticmethod
+    def current_or_none() -> Context | None:
+        """The context of the task that this code runs in, if it runs in one."""
+        return CURRENT.get()
+
+    def __repr__(self) -> str:
+        return f"<Context of {self.name} {self.id}, attempt {self.attempt}>"
+
+    @property
+    def id(self) -> str:
+        return self._task.id
+
+    @property
+    def name(self) -> str:
+        return self._task.name
+
+    @property
+    def queue(self) -> str:
+        return self._task.queue
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1."""
+        return self._task.attempt
+
+    @property
+    def lease(self) -> int:
+        """The lease number: it grows with every run of this task, so a system downstream can refuse older ones."""
+        return self._task.lease
+
+    @property
+    def priority(self) -> int:
+        return self._task.spec.priority
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        return self._task.spec.metadata
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._task.spec.headers
+
+    def pass_on(self, spec: TaskSpec, headers: Mapping[str, str] | None) -> TaskSpec:
+        """The spec of a task that this run enqueues: it names this task, and carries its headers or else its own."""
+        carried = spec.headers if headers is not None else dict(self.headers)
+        return structs.replace(spec, parent=self.id, headers=carried)
+
+    @property
+    def parent(self) -> str | None:
+        """The task that enqueued this one."""
+        return self._task.spec.parent
+
+    @property
+    def workflow(self) -> str | None:
+        """The workflow that it belongs to."""
+        return self._task.spec.workflow
+
+    @property
+    def tenant(self) -> str:
+        return self._task.spec.tenant
+
+    @property
+    def partition(self) -> str | None:
+        return self._task.spec.partition
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When the task should be done, as its producer said."""
+        return when(self._task.spec.deadline)
+
+    @property
+    def time_left(self) -> float | None:
+        """Seconds until this run times out; None if it has no timeout."""
+        timeout_at = self._link.timeout_at
+        return None if timeout_at is None else max(0.0, timeout_at - time.monotonic())
+
+    @property
+    def lease_valid(self) -> bool:
+        """Whether the run still holds its lease, as far as is known here: False once it was lost or has run out."""
+        return not self._link.lease_lost and time.monotonic() < self._link.valid_until
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether to stop: cancelled, timed out, lease lost, or handed back because the worker stops."""
+        return self._link.stopping is not None
+
+    def raise_if_cancelled(self) -> None:
+        """Stop here if the task should stop."""
+        if self._link.lease_lost:
+            raise LeaseLost(f"the lease of task {self.id} was lost: another worker may be running it.")
+        reason = self._link.stopping
+        if reason is not None:
+            raise TaskCancelled(f"task {self.id} should stop: {reason}.", task_id=self.id, reason=reason)
+
+    def progress(self, fraction: float, message: object = "") -> None:
+        """Say how far the task is, from 0 to 1. Cheap: only the latest value is sent, within a moment."""
+        how_far = check_fraction(fraction, "progress")
+        self._link.report(how_far, storable((message if isinstance(message, str) else shown(message))[:NOTE_LIMIT]))
+
+    def extend(self, by: float) -> None:
+        """Ask for a lease that lasts `by` seconds from now.
+
+        Leases are kept alive without it: this is for code that is about to stop the whole process from running
+        (holding the interpreter lock) for longer than the lease. It does not move the timeout.
+        """
+        self._link.keep(check_span("lease", by, "by") / SECOND)
+
+    def complete_in(self, connection: Any, result: object = None) -> None:
+        """Complete the task inside your own open transaction, which you then commit: its writes and the task's end are
+        one. `LeaseLost` if the run is no longer yours: let it roll everything back.
+
+        Call it last. `result` takes the place of what the function returns. If the function ends and the transaction
+        was not committed, that is a failed attempt.
+        """
+        self._link.completes(complete_in(self._own_hub(), self._task, connection, result))
+
+    async def acomplete_in(self, connection: Any, result: object = None) -> None:
+        """`complete_in` for async connections."""
+        self._link.completes(await acomplete_in(self._own_hub(), self._task, connection, result))
+
+    def _own_hub(self) -> Hub:
+        if self._hub is None:
+            raise UsageError(f"task {self.name} runs without an app here: complete_in needs one.")
+        if self._link.lease_lost:
+            raise LeaseLost(f"the lease of task {self.id} was lost: another worker may be running it.")
+        return self._hub
+
+    @property
+    def logger(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger that puts task, name and attempt into each record and in front of each message."""
+        if self._logger is None:
+            facts = {"task_id": self.id, "task_name": self.name, "attempt": self.attempt}
+            self._logger = TaskLogger(logging.getLogger("dibs.task"), facts)
+        return self._logger
+
+
+class TaskLogger(logging.LoggerAdapter[logging.Logger]):
+    """Adds the facts of the task to the record, and a prefix for plain formatters."""
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        facts = self.extra or {}
+        kwargs["extra"] = {**facts, **(kwargs.get("extra") or {})}
+        return f"{facts['task_name']} {facts['task_id']} (attempt {facts['attempt']}): {msg}", kwargs
+
+
+CURRENT: ContextVar[Context | None] = ContextVar("dibs_context", default=None)

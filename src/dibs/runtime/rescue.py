@@ -1,0 +1,96 @@
+"""Looks for lost tasks, without taking any from workers that are alive.
+
+Leases end by the store's clock, even while the store is frozen or can't be reached. So each look passes two instants:
+what the store's clock showed at the look before (only leases that had ended by then are taken), and the latest it can
+show now (if it is later, the call was delayed and takes nothing). After a stall, or a pause in which there may have
+been one, other workers' leases are left alone until every living worker has had time to extend them. A newcomer does
+the same, since it can't know what came before; but it takes the tasks of workers whose process is gone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from dibs.core.times import SECOND, Duration, Instant
+from dibs.engines.values import Rescued
+from dibs.runtime.hub import Hub
+
+__all__ = ["GAP", "HOLD_OFF", "Rescue"]
+
+GAP = 2.5
+"""An answer from the store that took longer than this many seconds counts as a stall: other workers may have waited as
+long for theirs, and lost their leases."""
+
+HOLD_OFF = 12.0
+"""Seconds in which every living worker has extended its leases at a store that is back: it beats at least every 10 s
+when it has noticed nothing, and else tries every 2.5 s and gives up on an answer after 5."""
+
+PAUSE = 1.2 + GAP
+"""With more seconds than this between two looks, there may have been a stall that neither noticed."""
+
+TOLERANCE: Duration = 3 * SECOND // 2
+"""How much later than expected a look may reach the store. More is a stall; less does no harm, since nothing is taken
+that ended after the look before."""
+
+NEVER: Instant = 0
+
+
+class Rescue:
+    """The looks of one process. They are at least a second apart, unless there was more to take than one could."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        newcomer: Duration | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`newcomer`: how long ago a lease must have ended to be taken at the very first look; None: no lease is."""
+        self._hub = hub
+        self._newcomer = newcomer
+        self._monotonic = monotonic
+        self._not_before = 0.0
+        self._ended_by: Instant = NEVER
+        self._seen: Instant = NEVER
+        """What the store's clock showed at the last look; `_asked` is when that was sent, on the monotonic clock."""
+        self._asked = 0.0
+        self._knows_from = 0.0
+        """Until then this process is a newcomer."""
+
+    def holds_off(self, now: float) -> bool:
+        """Whether others' leases are to be left alone for now."""
+        return now < self._not_before
+
+    def hold_off(self, since: float) -> None:
+        """The store stood still, or was away, until then."""
+        self.leave_alone(since + HOLD_OFF)
+
+    def leave_alone(self, until: float) -> None:
+        self._not_before = max(self._not_before, until)
+
+    async def look(self) -> Rescued:
+        """Take back what is lost; begin to hold off if there may have been a stall."""
+        now = self._hub.clock.store_now()
+        if now is not None:  # a clock that a test moves: nothing stalls there
+            return await self._hub.engine.rescue(now=now)
+        if self._seen == NEVER:
+            self._knows_from = self._monotonic() + HOLD_OFF
+            rescued = await self._ask()
+            if self._newcomer is None:
+                return rescued
+            self._ended_by = rescued.at - self._newcomer
+        return await self._ask()
+
+    async def _ask(self) -> Rescued:
+        asked = self._monotonic()
+        reckoned = self._seen + round((asked - self._asked) * SECOND)
+        not_after = None if self._seen == NEVER else reckoned + TOLERANCE
+        was_away = self._seen != NEVER and asked - max(self._asked, self._not_before) > PAUSE
+        rescued = await self._hub.engine.rescue(ended_by=self._ended_by, not_after=not_after)
+        answered = self._monotonic()
+        if rescued.stalled or was_away or answered - asked > GAP:
+            self.hold_off(answered)
+        if asked >= self._knows_from and not rescued.more:  # otherwise the next look continues with the same, at once
+            self._ended_by = rescued.at
+        self._seen, self._asked = rescued.at, asked
+        return rescued

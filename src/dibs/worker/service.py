@@ -1,0 +1,35 @@
+"""One lifecycle for every part of a worker that runs on its loop until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+__all__ = ["Service"]
+
+
+class Service:
+    """Runs in a task of its own. Starting twice, stopping twice and stopping before the start are fine."""
+
+    name = ""
+    task: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        raise NotImplementedError
+
+    def start(self, broke: Callable[[str, BaseException], None]) -> None:
+        """`broke` is called with the name and the error if the service ends by one."""
+        if self.task is not None and not self.task.done():
+            return
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                broke(self.name, error)
+
+        self.task = asyncio.get_running_loop().create_task(self.run(), name=f"dibs-{self.name}")
+        self.task.add_done_callback(ended)
+
+    def stop(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
