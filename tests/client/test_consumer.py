@@ -149,7 +149,7 @@ def test_what_is_wrong_is_said(shop: Dibs) -> None:
     with pytest.raises(InvalidOption) as caught:
         shop.settle(claim, "done")
     assert str(caught.value) == (
-        "outcome must be one of completed, retry, dead, cancelled, released, snoozed, not 'done'."
+        "outcome must be one of completed, failed, permanent, cancelled, released, snoozed, not 'done'."
     )
     with pytest.raises(InvalidOption, match="limit must be a whole number"):
         shop.claim(limit=0)
