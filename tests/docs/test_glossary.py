@@ -21,7 +21,7 @@ CODE: tuple[str, ...] = ()
 """Where names are read: "src", and of "tests" the names of modules."""
 
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-NOT_PROSE = re.compile(r"\[`test_\w+`\]|`test_\w+`|\]\([^)]*\)|https?://\S+")
+NOT_PROSE = re.compile(r"`test_\w+`|\]\([^)]*\)|https?://\S+")
 PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 SQL_NOT_NAMES = re.compile(r"--(?! name:)[^\n]*|/\*.*?\*/|'(?:[^']|'')*'", re.DOTALL)
 
