@@ -168,3 +168,12 @@ def test_names_are_found_where_they_are_defined() -> None:
     assert set(names_in_python(module)) == {"Errand", "weigh", "weigh()", "bell", "heart", "tally"}
     assert "errand" not in set(names_in_sql("SELECT 'errand' FROM tasks -- an errand"))
     assert "load_errands" in set(names_in_sql("-- name: load_errands\nSELECT 1"))
+
+
+@pytest.mark.skipif(not CODE, reason="until the code has the new names")
+@pytest.mark.parametrize("page", ["docs/glossary.md", "docs/map.md"])
+def test_the_places_that_a_page_names_exist(page: str) -> None:
+    text = (ROOT / page).read_text().split("\n## Retired words\n", maxsplit=1)[0]
+    named = {name for name in re.findall(r"`([\w/*]+/[\w/]*(?:\.py)?|\w+\.py)`", text) if not name.startswith("tests/")}
+    missing = [name for name in sorted(named) if not list((ROOT / "src" / "dibs").glob(name.rstrip("/")))]
+    assert missing == []
