@@ -40,9 +40,10 @@ LONGEST = 200
 HEAD = """\
 # Evidence
 
-`make chaos` runs producers and workers as real processes against a real store, injects the faults of production, and then
-compares the processes' own append-only journals with what the store says about each task. The faults are drawn from a
-seed. This page holds the figures of the longest runs; `make chaos ARGS="--minutes 60"` makes new ones, in `chaos-out`.
+`make chaos` runs producers and workers as real processes against a real store, injects the faults of production, and
+then compares the processes' own append-only journals with what the store says about each task. The faults are drawn
+from a seed. This page holds the figures of the longest runs; `make chaos ARGS="--minutes 60"` makes new ones, in
+`chaos-out`.
 """
 
 NOT_TRIED = """\
