@@ -4,6 +4,8 @@
 SHELL := /bin/bash
 PYTHON ?= $(shell for each in python3 python3.13 python3.12 python3.11; do \
 	$$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$each && break; done)
+NEEDS_PYTHON = @test -n "$(PYTHON)" || \
+	{ echo "Dibs needs Python 3.11 or newer: install one, or say make PYTHON=/path/to/python." >&2; exit 1; }
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
@@ -31,7 +33,7 @@ lint: $(VENV)/.develops  ## style, and whether files are formatted
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check $(CODE)
 
-format: $(VENV)/.develops  ## format files, and mend what can be mended
+format: $(VENV)/.develops  ## format files, and fix what can be fixed
 	$(BIN)/ruff format $(CODE)
 	$(BIN)/ruff check --fix .
 
@@ -42,7 +44,7 @@ types: $(VENV)/.develops  ## mypy and pyright
 contracts: $(VENV)/.develops  ## which part may import which
 	$(BIN)/lint-imports --no-cache
 
-docs: $(VENV)/.develops  ## write the generated pages anew
+docs: $(VENV)/.develops  ## write the generated pages again
 	$(BIN)/python -m dibs.cli.reference docs/reference/cli.md
 	$(BIN)/python scripts/generate_docs.py
 
@@ -57,7 +59,7 @@ clean:  ## remove everything that was made
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
-	@test -n "$(PYTHON)" || { echo "Dibs needs Python 3.11 or newer: install one, or say make PYTHON=/path/to/python." >&2; exit 1; }
+	$(NEEDS_PYTHON)
 	@echo "Making $(VENV) with $(PYTHON) …"
 	@$(PYTHON) -m venv $(VENV)
 
@@ -72,7 +74,7 @@ $(VENV)/.develops: pyproject.toml | $(BIN)/python
 	@touch $@ $(VENV)/.runs
 
 $(VENV)/bench/.installed: pyproject.toml
-	@test -n "$(PYTHON)" || { echo "Dibs needs Python 3.11 or newer: install one, or say make PYTHON=/path/to/python." >&2; exit 1; }
+	$(NEEDS_PYTHON)
 	@test -x $(VENV)/bench/bin/python || $(PYTHON) -m venv $(VENV)/bench
 	@echo "Installing Dibs and its peers into $(VENV)/bench …"
 	@$(VENV)/bench/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[bench]'
@@ -80,7 +82,7 @@ $(VENV)/bench/.installed: pyproject.toml
 
 # The wheel of Node brings npm; without it, or without its registry, the two peers in Node are left out.
 $(VENV)/bench/.postgres: pyproject.toml bench/node/package.json
-	@test -n "$(PYTHON)" || { echo "Dibs needs Python 3.11 or newer: install one, or say make PYTHON=/path/to/python." >&2; exit 1; }
+	$(NEEDS_PYTHON)
 	@test -x $(VENV)/bench/bin/python || $(PYTHON) -m venv $(VENV)/bench
 	@echo "Installing Dibs and its PostgreSQL peers into $(VENV)/bench …"
 	@$(VENV)/bench/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[bench-postgres]'

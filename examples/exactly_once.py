@@ -1,7 +1,7 @@
 """Exactly once: a task writes to your database and completes in the same transaction.
 
 Run it with `python exactly_once.py`. The first run of each payment is interrupted somewhere: before the commit it
-leaves nothing behind and is run again; after the commit the task is completed, whatever happens then. Your tables and
+leaves nothing behind and runs again; after the commit the task is completed, whatever happens then. Your tables and
 the tasks live in the same SQLite file, `exactly_once.db` in the current directory; it is the same on PostgreSQL.
 """
 
@@ -13,7 +13,7 @@ from dibs import Context, Dibs
 
 FILE = "exactly_once.db"
 app = Dibs(f"sqlite:///{FILE}", retry_base=0)
-logging.getLogger("dibs.worker").setLevel(logging.ERROR)  # the worker warns of what is raised after the commit
+logging.getLogger("dibs.worker").setLevel(logging.ERROR)  # the worker warns about errors after the commit
 
 
 def trip(ctx: Context, here: str) -> None:
@@ -34,7 +34,7 @@ def pay(ctx: Context, order: int) -> int:
 
 def main() -> None:
     places = ["nowhere", "before completing", "before the commit", "after the commit"]
-    app.queues.list()  # Dibs first: it makes the file, and declines one that other tables were in before
+    app.queues.list()  # Dibs first: it creates the file, and declines one that already has other tables
     with closing(sqlite3.connect(FILE)) as connection:
         connection.execute("CREATE TABLE IF NOT EXISTS payments (number INTEGER, attempt INTEGER)")
         with app.worker():

@@ -1,7 +1,7 @@
 """Hard timeouts: a task in a process of its own is killed when its time or its memory is up.
 
 Run it with `python hard_timeout.py`. The memory limit works on Linux only. Python can't stop a thread: a `def` task
-that hangs keeps its slot, so code that you don't trust to end belongs into `executor="process"`.
+that hangs keeps its slot, so code that you don't trust to end belongs in `executor="process"`.
 """
 
 import sys

@@ -15,7 +15,7 @@ ledger: dict[str, Decimal] = {}
 @app.task(queue="payments")
 def pay(ctx: Context, order: str, amount: Decimal) -> str:
     # At least once is what a queue can promise: a worker may die after the effect and before the report. So the
-    # effect itself must bear a repetition. The task's id is the same in every run.
+    # effect itself must be repeatable. The task's id is the same in every run.
     if ctx.id not in ledger:
         ledger[ctx.id] = amount
     return f"paid {amount} for {order}"
@@ -35,7 +35,7 @@ def main() -> None:
     with app.worker():
         print(first.result(timeout=10))
 
-    # The key is held for 24 hours (`window`), also after its task has ended.
+    # The key is held for 24 hours (`window`), even after its task has ended.
     late = once.enqueue("42", Decimal("19.90"))
     print("after the end:", late.duplicate, late.result(timeout=10))
     print("payments:", len(ledger))

@@ -1,4 +1,4 @@
-"""Limits and fairness: so many at once, so many per second, one at a time per customer, and fair shares for tenants.
+"""Limits and fairness: concurrency, rates, one at a time per customer, and fair shares for tenants.
 
 Run it with `python limits.py`. Tasks are claimed by hand here, as a worker would, on a clock that we move.
 """
@@ -30,7 +30,7 @@ def main() -> None:
     for customer in ("acme", "acme", "beta", "acme"):
         sync.enqueue(customer)
     print("start:", ", ".join(claim.args["customer"] for claim in app.claim(["sync"], limit=10)))
-    for limit in app.queues.full_limits("sync"):  # `dibs why` tells the same of one task
+    for limit in app.queues.full_limits("sync"):  # `dibs why` says the same about one task
         print(f"{limit.scope} {limit.whose}: {limit.running} of {limit.max_concurrent} running")
 
     app.queues.set("mail", per_task={send.name: {"rate": 5, "burst": 2}}, enqueue_rate=2, enqueue_burst=4)
@@ -46,7 +46,7 @@ def main() -> None:
     app.queues.set("render", fair=True, weights={"big": 2})
     for tenant, pages in (("big", 1000), ("small", 6), ("tiny", 3)):
         app.enqueue_many(render.using(tenant=tenant).call(page) for page in range(pages))
-    tenants = Counter(claim.task.tenant for claim in app.claim(["render"], limit=12))
+    tenants = Counter(claim.task.spec.tenant for claim in app.claim(["render"], limit=12))
     print("shares of 12:", dict(tenants))
 
 

@@ -16,7 +16,7 @@ def encode(film: str) -> str:
 
 
 def work() -> int:
-    """Until nothing comes any more."""
+    """Handle films until none is left."""
     seen = 0
     while claims := app.claim(["films"], limit=1, names=["encode"], lease=10, wait=0.2):
         for claim in claims:
@@ -29,13 +29,13 @@ def handle(claim: Claim) -> None:
     film = claim.args["film"]
     print(f"claimed {film}, attempt {claim.attempt}, lease {claim.lease.number}")
     try:
-        app.extend(claim, by=30, progress=0.5, message="half-way")  # before the lease ends, and again and again
+        app.extend(claim, by=30, progress=0.5, message="half-way")  # repeat this before the lease ends
     except LeaseLost:
-        return  # somebody else has it now: drop it, nothing that we report would be accepted
+        return  # another worker has it now: drop it, the store accepts no report from us
     if claim.cancelled:
         app.settle(claim, "cancelled")
     elif film == "broken":
-        app.settle(claim, "failed", error=ValueError("no sound"))  # dead when it has had its attempts
+        app.settle(claim, "failed", error=ValueError("no sound"))  # dead when it is out of attempts
     else:
         app.settle(claim, result=f"{film}.mp4")
 

@@ -1,4 +1,4 @@
-"""Plain functions: enqueue what a module offers, without a decorator; only modules that you allow.
+"""Plain functions: enqueue functions of modules that you allow, without a decorator.
 
 Run it with `python plain_functions.py`. Workers find the functions by importing the allowed modules.
 """

@@ -1,6 +1,6 @@
 """Priorities: urgent first, but waiting counts too, so nothing waits for ever.
 
-Run it with `python priorities.py`. A clock that is turned by hand makes hours pass in no time.
+Run it with `python priorities.py`. A clock that we move makes hours pass in no time.
 """
 
 from datetime import timedelta
@@ -28,7 +28,7 @@ def main() -> None:
     print("urgent first:", order())
 
     # Ten minutes of waiting are worth one point of priority (the queue's setting `aging`), and from low to high
-    # it is 40 points: what is high and comes within 6 h 40 min goes first, what comes later does not.
+    # it is 40 points: a high task that comes within 6 h 40 min goes first, a later one does not.
     clock.advance(timedelta(hours=6))
     job.using(priority="high").enqueue("high after 6 h")
     clock.advance(timedelta(hours=1))

@@ -1,4 +1,4 @@
-"""Progress and cancelling: a task says how far it is, and stops when it is asked to.
+"""Progress and cancelling: a task reports its progress, and stops when it is asked to.
 
 Run it with `python progress_and_cancel.py`.
 """
@@ -15,7 +15,7 @@ PAGES = 10_000
 @app.task
 def convert(ctx: Context, book: str) -> int:
     for page in range(PAGES):
-        ctx.raise_if_cancelled()  # threads can't be stopped from outside: they must look
+        ctx.raise_if_cancelled()  # nothing can stop a thread from outside: it must check
         ctx.progress(page / PAGES, f"page {page} of {book}")  # cheap; only the latest value is stored
         time.sleep(0.005)
     return PAGES

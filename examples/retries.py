@@ -19,10 +19,10 @@ def fetch(ctx: Context) -> int:
 
 @app.task
 def charge(card: str) -> None:
-    raise Permanent(f"{card} is not a card")  # no attempt can help
+    raise Permanent(f"{card} is not a card")  # no attempt can succeed
 
 
-@app.task(retry_on=TRANSIENT)  # connection errors, timeouts and the like; a ValueError is not among them
+@app.task(retry_on=TRANSIENT)  # connection errors, timeouts and the like, not a ValueError
 def read(number: str) -> int:
     return int(number)
 

@@ -1,7 +1,7 @@
 """Schedules: tasks that come again and again, by the calendar of a time zone or at a fixed rate.
 
-Run it with `python schedules.py`. A clock that is turned by hand makes days pass in no time; in production
-`dibs worker schedules:app` tells the store what is declared here, and the leading worker fires it.
+Run it with `python schedules.py`. A clock that we move makes days pass in no time; in production
+`dibs worker schedules:app` writes what is declared here to the store, and the leading worker fires it.
 """
 
 from datetime import timedelta
@@ -25,7 +25,7 @@ def clean_up() -> None: ...
 
 
 def main(sandbox: Sandbox) -> None:
-    sandbox.advance(timedelta(days=1))  # from Thursday noon to Friday noon, nobody working meanwhile
+    sandbox.advance(timedelta(days=1))  # from Thursday noon to Friday noon; no task runs yet
     for task in sandbox.run_due():
         if task.result:
             print(task.result)
@@ -33,7 +33,7 @@ def main(sandbox: Sandbox) -> None:
     print(f"{cleaning.name}: {cleaning.words}, {cleaning.fired} fired, {cleaning.skipped} skipped")
 
     app.schedules.pause("clean-up")
-    app.schedules.run_now("clean-up")  # besides its fires, also while it is paused
+    app.schedules.run_now("clean-up")  # besides its fires, even while it is paused
     print("run by hand:", len(sandbox.run_due()), "next:", app.schedules.get("clean-up").next_fire_at)
 
     # Schedules can also be kept in the store alone, without code that declares them.

@@ -11,7 +11,7 @@ import pytest
 from dibs import Context, Dibs, Permanent, State
 from dibs.testing import ManualClock, Sandbox
 
-app = Dibs("sqlite:///shop.db")  # the real app; while a sandbox has it this file is neither made nor opened
+app = Dibs("sqlite:///shop.db")  # the real app; a sandbox neither creates nor opens this file
 
 
 @app.task(retries=2)

@@ -24,7 +24,7 @@ def sign_up(connection: sqlite3.Connection, user: str) -> Handle[str]:
 
 
 def main() -> None:
-    with app.worker():  # Dibs first: it makes the file, and declines one that other tables were in before
+    with app.worker():  # Dibs first: it creates the file, and declines one that already has other tables
         connection = sqlite3.connect(FILE)
         connection.execute("CREATE TABLE IF NOT EXISTS users (name TEXT)")
 

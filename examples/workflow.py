@@ -1,4 +1,4 @@
-"""A workflow: steps that wait for each other, results that are handed on, and going on where it failed.
+"""A workflow: steps that wait for each other, results that pass from task to task, and a replay from where it failed.
 
 Run it with `python workflow.py`.
 """

@@ -28,30 +28,30 @@ BEGIN, END = "<!-- begin states -->\n", "<!-- end states -->\n"
 QUEUE = {
     "policy": "how the queue orders its tasks: " + ", ".join(f"`{policy}`" for policy in Policy),
     "aging": "seconds of waiting that are worth one point of priority (policy `aging`)",
-    "max_aging_bonus": "points that waiting can bring at most; none: no cap. With one, bounds are gone",
+    "max_aging_bonus": "the most points that waiting can add; none: no cap. With a cap there is no bound",
     "retry_penalty": "points that each failed attempt costs",
-    "deadline_weight": "points that a deadline brings when it is reached",
+    "deadline_weight": "points that a deadline adds when it is reached",
     "deadline_horizon": "how long before the deadline its six steps begin",
     "promote_low": "after this long a task of the low tier counts as medium (policy `tiers`)",
-    "promote_medium": "after this long, from when it became ready, a medium one counts as high (policy `tiers`)",
+    "promote_medium": "this long after it became ready, a medium task counts as high (policy `tiers`)",
     "tiers": "retries, timeout and the like per tier, such as `{'low': {'retries': 2}}` (policy `tiers`)",
     "max_depth": "pending tasks at which new ones are refused with `QueueFull`; none: no limit",
     "max_concurrent": "tasks of the queue that may run at once, over all workers; none: no limit",
     "rate": "starts per second, over all workers; none: no limit",
     "burst": "starts that may come at once after a pause; none: one second's worth",
     "per_task": "limits by task name: `{'send': 3}` (at once), `{'send': {'rate': 5, 'burst': 9}}` (starts per second)",
-    "per_partition": "a limit that holds for each partition (`per=`): a number, or as above; none: no limit",
+    "per_partition": "a limit for each partition (`per=`): a number, or as above; none: no limit",
     "enqueue_rate": "tasks per second that each client may enqueue, else `RateLimited`; none: no limit",
     "enqueue_burst": "tasks that a client may enqueue at once after a pause; none: one second's worth",
     "fair": "whether tenants share the queue's starts by their weights; priorities then count within a tenant",
-    "weights": "shares of tenants in a fair queue, such as `{'acme': 2}`; 1 for those that are not named",
+    "weights": "shares of tenants in a fair queue, such as `{'acme': 2}`; 1 for all others",
     "keep": "how long completed and cancelled tasks are kept",
     "keep_dead": "how long dead tasks are kept",
 }
 TASK = {
-    "retries": "attempts after the first that failed",
+    "retries": "attempts after the first one has failed",
     "timeout": "seconds that a run may take; none: no limit",
-    "lease": "seconds after which a run that nobody keeps alive is taken for lost",
+    "lease": "seconds after which a run without a heartbeat counts as lost",
     "retry_base": "seconds before the second attempt; doubled for each further one",
     "retry_cap": "the longest wait between attempts, in seconds",
     "timeout_growth": "factor by which the timeout grows with each failed attempt",
@@ -66,20 +66,20 @@ CALL = {
     "retries": "see above",
     "timeout": "see above",
     "lease": "see above",
-    "key": "an idempotency key: while it is held, the same call gives the same task",
+    "key": "an idempotency key: while it is held, the same call returns the same task",
     "window": "how long the key is held, counted from the enqueue; 0: while the task is unfinished. Default 24 h",
-    "replace": "a task that still waits under this key gets the new call, instead of the call being a duplicate",
-    "debounce": "the same, and put it off by so many seconds each time",
-    "debounce_limit": "put it off no further than so many seconds after the first enqueue",
+    "replace": "if a task still waits under this key, it gets the new arguments and options; the call is no duplicate",
+    "debounce": "the same, and each call postpones the task by this many seconds",
+    "debounce_limit": "postpone it no further than this many seconds after the first enqueue",
     "after": "what must end first: handles, calls, ids. See [workflows](../guides/workflows.md)",
-    "per": "the partition whose limits (`per_partition`) hold for it; `@app.task(per=…)` names the parameter to take",
-    "tenant": "whose share of a `fair` queue it is charged to",
+    "per": "the partition whose limits (`per_partition`) apply; `@app.task(per=…)` names the parameter to use",
+    "tenant": "the tenant whose share of a `fair` queue it is charged to",
     "requires": "capabilities that a worker must offer",
     "metadata": "labels to search by, as JSON, up to 16 KiB",
-    "headers": "opaque texts that travel along, such as trace ids; a task's own headers pass on to what it enqueues",
+    "headers": "opaque texts that travel with the task, such as trace ids; what it enqueues inherits them",
     "id": "a UUID of your choice; `DuplicateTask` if another task has it",
     "block": "seconds to wait for room in a full queue",
-    "connection": "your own `sqlite3` connection to the same file, inside an open transaction",
+    "connection": "your own connection to the same database, inside an open transaction",
 }
 WORKER = {
     "queues": "the queues to serve, in this order; none given: all queues of the app's tasks",
@@ -88,7 +88,7 @@ WORKER = {
     "reserve": "slots kept for urgent work: `{80: 2}` keeps two for effective priorities of at least 80",
     "in_order": "serve the queues strictly in turn instead of merging them by priority",
     "name": "the worker's name; otherwise host, process and a random part",
-    "lease": "seconds; overrides what tasks and queues say",
+    "lease": "seconds; overrides the lease of tasks and queues",
     "shutdown_timeout": "seconds that running tasks have to finish when the worker is asked to stop",
     "prefetch": "whether to claim a little more than there are free slots",
     "until_idle": "stop when nothing that the worker could run is waiting or running",
@@ -165,14 +165,15 @@ def settings_page() -> str:
     cleared = ", ".join(f"`{name}`" for name in QueueSettings.__struct_fields__ if name in OPTIONAL)
     return (
         f"# Settings\n\n{NOTE}"
-        "Durations are seconds or a `timedelta`. What is wrong is said when it is said, with the nearest spelling.\n\n"
+        "Durations are seconds or a `timedelta`. An unknown name or a wrong value raises at once, with "
+        "the nearest spelling.\n\n"
         "## Of a task, a call, a tier, a queue and the app\n\n"
-        "Each by itself, the first that is given counts: `task.using(…)`, `@app.task(…)`, the tier, "
+        "For each setting the first of these that gives it counts: `task.using(…)`, `@app.task(…)`, the tier, "
         "`app.queues.set(…)`, `Dibs(…)`, the default here.\n\n"
         f"{table(['name', 'meaning', 'default', 'accepts'], shared)}\n"
         "## Of a queue\n\n"
         "`app.queues.set(name, …)` or `dibs queues set`. "
-        f"None takes the limit away again: {cleared}, and those above.\n\n"
+        f"None removes a limit: {cleared}, and those above.\n\n"
         f"{table(['name', 'meaning', 'default', 'accepts'], own)}\n"
         "## Of one call\n\n`task.using(…).enqueue(…)`\n\n"
         f"{table(['name', 'meaning'], calls)}\n"
@@ -180,8 +181,8 @@ def settings_page() -> str:
         "`app.worker(…)` takes the marked ones.\n\n"
         f"{table(['name', 'meaning', 'default', '`app.worker`'], fields)}\n"
         "## How much at once\n\n"
-        "What is larger is refused with `InvalidOption` before anything is done. "
-        "Texts hold neither lone surrogates nor NUL, which a store can't keep.\n\n"
+        "A larger value raises `InvalidOption` before anything is done. "
+        "Texts must not contain lone surrogates or NUL, which a store can't keep.\n\n"
         f"{table(['what', 'at most'], sizes())}\n"
         "## The environment\n\n"
         f"{table(['variable', 'meaning'], variables)}"
@@ -226,7 +227,7 @@ def diagram() -> str:
 
 
 def with_diagram(text: str) -> str:
-    """A page with its diagram drawn anew."""
+    """A page with its diagram drawn again."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}{diagram()}{END}{after}"

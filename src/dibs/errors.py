@@ -11,9 +11,9 @@
     │   ├── QueueFull                     max_depth reached; carries retry_after
     │   ├── RateLimited                   this client enqueues too fast; carries retry_after
     │   ├── QueueDraining                 the queue takes no new tasks
-    │   ├── QueueNotEmpty                 a queue with tasks is only deleted by force
-    │   ├── DuplicateTask                 the id that the caller chose is that of another task
-    │   ├── IdempotencyConflict           the key is taken by a task with other arguments
+    │   ├── QueueNotEmpty                 the queue has tasks; deleting it needs force
+    │   ├── DuplicateTask                 the id that the caller chose belongs to another task
+    │   ├── IdempotencyConflict           a task with other arguments holds the key
     │   ├── UnknownTask                   no task has this id
     │   ├── UnknownQueue                  no queue has this name
     │   ├── UnknownWorker                 no worker has this id
@@ -21,19 +21,19 @@
     │   ├── UnknownWorkflow               no workflow has this id
     │   ├── Unreadable                    this version can't read what is stored: it stays as it is
     │   └── WrongState                    the task, queue or worker is not in a state that allows this
-    ├── TaskError                         what happened to a task that somebody waits for
+    ├── TaskError                         the end of a task whose result was awaited
     │   ├── TaskFailed                    it is dead; carries the remote traceback
     │   ├── TaskCancelled                 it was cancelled; carries the reason
     │   └── ResultGone                    it ended so long ago that its record has been pruned
     ├── StoreError                        the store did not do what was asked
-    │   ├── StoreBusy                     locked by others for longer than the limit; try again
+    │   ├── StoreBusy                     others held a lock for longer than the limit; try again
     │   ├── StoreUnavailable              can't be reached, is read-only or full, or its file was removed
-    │   │   └── BlobStoreUnavailable      the same of the blob store; or this app has none
+    │   │   └── BlobStoreUnavailable      the same for the blob store, or this app has none
     │   ├── StoreCorrupt                  failed its integrity check
     │   │   └── BlobCorrupt               a large payload is not what was written
     │   ├── BlobLost                      a large payload is no longer in the blob store
     │   └── StoreMismatch                 not a Dibs store, or one written by a newer Dibs
-    ├── LeaseLost                         somebody else has this task now; stop
+    ├── LeaseLost                         another worker has this task now; stop
     └── Closed                            the app was closed while the call was waiting
 
 A task raises two more to say what should happen to it: `Retry` and `Permanent`.
@@ -103,7 +103,7 @@ class PayloadTooLarge(UsageError):
 
 
 class DependencyCycle(UsageError):
-    """Tasks would wait for each other for ever; `ids` are those in a ring, the first one repeated at the end."""
+    """Tasks would wait for each other for ever; `ids` is the cycle, with the first one repeated at the end."""
 
     def __init__(self, message: str, *, ids: list[str]) -> None:
         super().__init__(message)
@@ -127,7 +127,7 @@ class QueueFull(Refused):
 
 
 class RateLimited(Refused):
-    """The client enqueues faster than the queue's `enqueue_rate`; it may again in `retry_after` seconds."""
+    """The client enqueues faster than the queue's `enqueue_rate`; it may try again in `retry_after` seconds."""
 
     def __init__(self, message: str, *, retry_after: float) -> None:
         super().__init__(message)
@@ -139,15 +139,15 @@ class QueueDraining(Refused):
 
 
 class QueueNotEmpty(Refused):
-    """A queue that holds tasks is only deleted by force."""
+    """The queue has tasks; deleting it needs force."""
 
 
 class DuplicateTask(Refused):
-    """The id that the caller chose is that of another task."""
+    """The id that the caller chose belongs to another task."""
 
 
 class IdempotencyConflict(Refused):
-    """The key is taken by a task with other arguments."""
+    """A task with other arguments holds the key."""
 
     def __init__(self, message: str, *, task_id: str) -> None:
         super().__init__(message)
@@ -183,7 +183,7 @@ class WrongState(Refused):
 
 
 class TaskError(DibsError):
-    """What happened to a task that somebody waits for."""
+    """The end of a task whose result was awaited."""
 
     def __init__(self, message: str, *, task_id: str) -> None:
         super().__init__(message)
@@ -191,7 +191,7 @@ class TaskError(DibsError):
 
 
 class TaskFailed(TaskError):
-    """The task is dead. `error_type`, `error_message` and `traceback` tell what it last raised."""
+    """The task is dead. `error_type`, `error_message` and `traceback` say what it last raised."""
 
     def __init__(
         self, message: str, *, task_id: str, reason: str, error_type: str, error_message: str, traceback: str
@@ -220,7 +220,7 @@ class StoreError(DibsError):
 
 
 class StoreBusy(StoreError):
-    """Locked by others for longer than the limit; trying again is safe."""
+    """Others held a lock for longer than the limit; trying again is safe."""
 
 
 class StoreUnavailable(StoreError):
@@ -248,7 +248,7 @@ class StoreMismatch(StoreError):
 
 
 class LeaseLost(DibsError):
-    """Somebody else has this task now, or it has ended: stop, nothing more will be recorded."""
+    """Another worker has this task now, or it has ended: stop, nothing more will be recorded."""
 
 
 class Closed(DibsError):
@@ -256,7 +256,7 @@ class Closed(DibsError):
 
 
 class Retry(DibsError):
-    """Raised by a task: this attempt failed, run me again, after `after` seconds if given."""
+    """Raised by a task: this attempt failed; run it again, after `after` seconds if given."""
 
     def __init__(self, message: str = "the task asked to be retried", *, after: float | None = None) -> None:
         super().__init__(message)
@@ -264,4 +264,4 @@ class Retry(DibsError):
 
 
 class Permanent(DibsError):
-    """Raised by a task: this can't succeed, don't retry."""
+    """Raised by a task: no attempt can succeed; don't retry."""

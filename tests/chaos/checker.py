@@ -45,7 +45,7 @@ def check(evidence: Evidence) -> list[Finding]:
 
 
 def nothing_is_lost(evidence: Evidence) -> Iterator[str]:
-    """Every acknowledged task is there and has ended, as it should have."""
+    """Every acknowledged task is there and has ended as it should."""
     for line in evidence.of("acknowledged"):
         task = evidence.tasks.get(line["id"])
         if task is None:
@@ -77,7 +77,7 @@ def nothing_comes_from_nowhere(evidence: Evidence) -> Iterator[str]:
 
 
 def a_key_is_one_task(evidence: Evidence) -> Iterator[str]:
-    """Whoever asks for a key is given the same task."""
+    """Every caller that asks for a key gets the same task."""
     given: dict[str, set[str]] = defaultdict(set)
     for line in evidence.of("acknowledged"):
         if "key" in line:
@@ -101,7 +101,7 @@ def a_lease_has_one_outcome(evidence: Evidence) -> Iterator[str]:
 
 
 def every_run_is_accounted_for(evidence: Evidence) -> Iterator[str]:
-    """What ran, ran under a lease that the store knows of; no lease was run twice; what completed has run."""
+    """Each run had a lease that the store knows of; no lease was run twice; each completed task has run."""
     for task_id, runs in evidence.runs.items():
         task = evidence.tasks.get(task_id)
         if task is None:
@@ -171,7 +171,7 @@ def most_at_once(runs: Iterable[tuple[float, float]]) -> int:
 
 
 def rates_hold(evidence: Evidence) -> Iterator[str]:
-    """By the journal, whose clock nobody moves; a clock that is put forward fills the bucket."""
+    """By the journal, whose clock is never moved; a store's clock that is put forward fills the bucket."""
     moved = [line["t"] for line in evidence.of("clock") if line["by"] > 0]
     starts = sorted(run.start for task_id, runs in evidence.runs.items() for run in runs if is_paced(evidence, task_id))
     tokens, last = float(BURST), evidence.began

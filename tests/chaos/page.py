@@ -21,18 +21,18 @@ FAULTS = {
     "kill-producer": "SIGKILL of a producer",
     "pause": "a queue is paused and resumed",
     "read-held": "a reader does not end",
-    "replace": "a worker leaves in good order, another comes",
+    "replace": "a worker leaves in good order, another starts",
     "server-crash": "the server ends at once and comes back",
     "server-restart": "the server is stopped and comes back",
-    "sever": "one worker's connections are cut, and no new ones let in",
-    "sever-all": "everybody's connections are cut",
+    "sever": "one worker's connections are cut, and new ones refused",
+    "sever-all": "all connections are cut",
     "snapshot-held": "a transaction is left open",
-    "stall": "one worker's packets go nowhere",
-    "stall-all": "everybody's packets go nowhere",
+    "stall": "one worker's packets are dropped",
+    "stall-all": "all packets are dropped",
     "stop": "SIGSTOP of one worker, then SIGCONT",
-    "stop-all": "SIGSTOP of everybody, then SIGCONT",
-    "terminate": "the server ends sessions of Dibs's",
-    "write-held": "somebody keeps the write lock",
+    "stop-all": "SIGSTOP of all processes, then SIGCONT",
+    "terminate": "the server ends sessions of Dibs",
+    "write-held": "a process keeps the write lock",
 }
 
 LONGEST = 200
@@ -40,9 +40,10 @@ LONGEST = 200
 HEAD = """\
 # Evidence
 
-`make chaos` runs producers and workers as real processes against a real store, does to both what production does, and
-then compares their own append-only journals with what the store says became of each task. The faults are drawn from a
-seed. This page holds the figures of the longest runs; `make chaos ARGS="--minutes 60"` makes new ones, in `chaos-out`.
+`make chaos` runs producers and workers as real processes against a real store, injects the faults of production, and
+then compares the processes' own append-only journals with what the store says about each task. The faults are drawn
+from a seed. This page holds the figures of the longest runs; `make chaos ARGS="--minutes 60"` makes new ones, in
+`chaos-out`.
 """
 
 NOT_TRIED = """\

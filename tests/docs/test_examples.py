@@ -108,9 +108,9 @@ PRINTS = {
         "users: ['Ada']",
     ],
     "own_loop": [
-        "claimed metropolis, attempt 1, lease 1",
-        "claimed broken, attempt 1, lease 1",
-        "claimed broken, attempt 2, lease 2",
+        "claimed metropolis, attempt 1, lease ",
+        "claimed broken, attempt 1, lease ",
+        "claimed broken, attempt 2, lease ",
         "runs: 3",
         "metropolis.mp4 and dead",
     ],

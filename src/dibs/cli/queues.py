@@ -206,7 +206,7 @@ def set_queue(
         return
     say(f"Queue {name!r}: {settings_text(info.settings)}.")
     if info.stale:
-        say(f"{info.stale:,} waiting tasks will be ranked anew by a worker.")
+        say(f"{info.stale:,} waiting tasks are still to be ranked again by a worker.")
 
 
 @queues.command()

@@ -41,7 +41,7 @@ def why(app: Dibs, task_id: str, as_json: bool) -> None:
 def peek(app: Dibs, queue: str, limit: int, as_json: bool) -> None:
     """Show the next tasks of a queue.
 
-    In the order in which they will be claimed, whoever could run them.
+    In the order in which they will be claimed, whatever worker could run them.
     """
     found = app.peek(queue, limit)
     if not found:
