@@ -10,7 +10,7 @@ from msgspec import structs
 from dibs.core.ids import uuid7
 from dibs.core.retry import (
     TRANSIENT,
-    Verdict,
+    RetryDecision,
     after_failure,
     after_loss,
     asked_delay,
@@ -57,20 +57,20 @@ def test_jitter_spreads() -> None:
 
 def test_first_loss_costs_nothing_and_the_last_one_all() -> None:
     verdicts = [after_loss(FALLBACK, losses, 0) for losses in range(1, MAX_LOSSES + 1)]
-    again = [Verdict(delay * SECOND) for delay in (0, 1, 2, 4, 8)]
-    assert verdicts == [*again, Verdict(reason=Reason.LOST)]
+    again = [RetryDecision(delay * SECOND) for delay in (0, 1, 2, 4, 8)]
+    assert verdicts == [*again, RetryDecision(reason=Reason.LOST)]
 
 
 def test_failures_are_counted_and_the_last_one_is_death() -> None:
     verdicts = [after_failure(FALLBACK, attempts, 0) for attempts in range(1, FALLBACK.retries + 2)]
-    again = [Verdict(retry_delay(FALLBACK, attempts, 0)) for attempts in range(1, FALLBACK.retries + 1)]
-    assert verdicts == [*again, Verdict(reason=Reason.EXHAUSTED)]
+    again = [RetryDecision(retry_delay(FALLBACK, attempts, 0)) for attempts in range(1, FALLBACK.retries + 1)]
+    assert verdicts == [*again, RetryDecision(reason=Reason.EXHAUSTED)]
 
 
 def test_a_run_may_ask_for_its_delay_but_not_for_another_attempt() -> None:
-    assert after_failure(FALLBACK, 1, 0, asked=7 * SECOND) == Verdict(7 * SECOND)
-    assert after_failure(FALLBACK, FALLBACK.retries + 1, 0, asked=7 * SECOND) == Verdict(reason=Reason.EXHAUSTED)
-    assert after_failure(FALLBACK, 1, 0, permanent=True, asked=7 * SECOND) == Verdict(reason=Reason.PERMANENT)
+    assert after_failure(FALLBACK, 1, 0, asked=7 * SECOND) == RetryDecision(7 * SECOND)
+    assert after_failure(FALLBACK, FALLBACK.retries + 1, 0, asked=7 * SECOND) == RetryDecision(reason=Reason.EXHAUSTED)
+    assert after_failure(FALLBACK, 1, 0, permanent=True, asked=7 * SECOND) == RetryDecision(reason=Reason.PERMANENT)
 
 
 @given(losses=st.integers(2, MAX_LOSSES - 1), shake=st.floats(-1, 1))
@@ -81,7 +81,7 @@ def test_losses_part_widely(losses: int, shake: float) -> None:
 
 def test_losses_part_even_without_a_retry_delay() -> None:
     eager = structs.replace(FALLBACK, retry_base=0, retry_cap=0)
-    assert after_loss(eager, 2, 0.5) == Verdict(round(1.5 * SECOND))
+    assert after_loss(eager, 2, 0.5) == RetryDecision(round(1.5 * SECOND))
 
 
 class Odd(ValueError):

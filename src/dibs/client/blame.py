@@ -90,7 +90,7 @@ async def to_blame(look: Look, record: TaskRecord) -> TaskRecord | None:
     if record.state is State.BLOCKED:
         ids = [need.id for need in needs if need.is_open][:WIDEST]
     else:
-        ids = [need.id for need in needs if record.note.startswith(need.id)]  # "PREREQUISITE is STATE"
+        ids = [] if record.ended_by is None else [record.ended_by.id]
     found = [each for each in await look.engine.get(ids) if isinstance(each, TaskRecord)]
     ranked = [(await patience(look, each), place) for place, each in enumerate(found)]
     return found[min(ranked)[1]] if ranked else None

@@ -19,7 +19,7 @@ from dibs.client.links import Flow
 from dibs.client.producer import enqueue_many
 from dibs.client.task import Call
 from dibs.core.options import PAGE_LIMIT, check_label, check_note, check_number, check_reference, shown
-from dibs.core.states import UNFINISHED, Reason, State
+from dibs.core.states import UNFINISHED, State
 from dibs.core.task import TaskRecord
 from dibs.core.times import patience, when
 from dibs.engines.values import Changed, EnqueueOutcome, NewWorkflow, Query, WorkflowRecord, ended_topic
@@ -269,14 +269,11 @@ async def begin(app: Dibs, flow: Flow[Any], name: str) -> Workflow:
 
 
 def not_needed(cancelled: Sequence[TaskRecord]) -> bool:
-    """Whether all these were cancelled because what they should clean up after went well.
-
-    The note of a task that was cancelled by dependency is "PREREQUISITE is STATE".
-    """
+    """Whether all these were cancelled because what they should clean up after went well."""
     members = {record.id for record in cancelled}
     for record in cancelled:
-        prerequisite, _, state = record.note.partition(" is ")
-        if record.reason is not Reason.DEPENDENCY or not (state == State.COMPLETED or prerequisite in members):
+        cause = record.ended_by
+        if cause is None or not (cause.state is State.COMPLETED or cause.id in members):
             return False
     return True
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import structs
 
+from dibs.core.graph import Verdict
 from dibs.core.lease import rewound
 from dibs.core.priority import Ranking, rank, scale
 from dibs.core.retry import after_failure, after_loss, jitter
@@ -17,6 +18,7 @@ from dibs.core.settings import QueueSettings, resolve
 from dibs.core.states import Move, Reason, State, after
 from dibs.core.task import (
     Edit,
+    EndedBy,
     HistoryEntry,
     HistoryEvent,
     LeasedTask,
@@ -28,11 +30,13 @@ from dibs.core.task import (
 from dibs.core.times import Duration, Instant
 
 __all__ = [
+    "Change",
     "admit",
     "buried",
     "cancelled",
     "claimed",
     "edited",
+    "ended_by",
     "expired",
     "inherits",
     "leased",
@@ -161,16 +165,16 @@ def failed(record: TaskRecord, settlement: Settlement, settings: QueueSettings |
     """A running task whose attempt has failed."""
     shake = jitter(record.id, record.lease)
     permanent = settlement.outcome is Outcome.PERMANENT
-    verdict = after_failure(record.options, record.attempts + 1, shake, permanent=permanent, asked=settlement.delay)
-    if verdict.reason is None and record.cancel_reason is not None:
+    decision = after_failure(record.options, record.attempts + 1, shake, permanent=permanent, asked=settlement.delay)
+    if decision.reason is None and record.cancel_reason is not None:
         return stopped(record, settlement, now)
     record = structs.replace(record, attempts=record.attempts + 1, failure=settlement.failure)
-    if verdict.reason is not None:
-        note = settlement.note or str(verdict.reason)
-        dead = structs.replace(end(record, after(State.RUNNING, Move.BURY), verdict.reason, now), note=note)
+    if decision.reason is not None:
+        note = settlement.note or str(decision.reason)
+        dead = structs.replace(end(record, after(State.RUNNING, Move.BURY), decision.reason, now), note=note)
         return dead, entry(record, HistoryEvent.DEAD, now, settlement, note)
     event = HistoryEvent.TIMED_OUT if settlement.timed_out else HistoryEvent.FAILED
-    again = back_to_waiting(record, Move.RETRY, settings, verdict.delay, now)
+    again = back_to_waiting(record, Move.RETRY, settings, decision.delay, now)
     return again, entry(record, event, now, settlement)
 
 
@@ -191,11 +195,11 @@ def lost(record: TaskRecord, settings: QueueSettings | None, now: Instant) -> Ch
     if record.cancel_reason is not None:
         ended = end(record, after(State.RUNNING, Move.CANCEL), Reason.USER, now)
         return structs.replace(ended, note=record.cancel_reason), history
-    verdict = after_loss(record.options, losses, jitter(record.id, record.lease))
-    if verdict.reason is not None:
-        return end(record, after(State.RUNNING, Move.BURY), verdict.reason, now), history
-    move = Move.LOSE_AGAIN if verdict.delay else Move.LOSE
-    return back_to_waiting(record, move, settings, verdict.delay, now), history
+    decision = after_loss(record.options, losses, jitter(record.id, record.lease))
+    if decision.reason is not None:
+        return end(record, after(State.RUNNING, Move.BURY), decision.reason, now), history
+    move = Move.LOSE_AGAIN if decision.delay else Move.LOSE
+    return back_to_waiting(record, move, settings, decision.delay, now), history
 
 
 def cancelled(record: TaskRecord, note: str, actor: str, now: Instant, reason: Reason = Reason.USER) -> Change:
@@ -206,6 +210,16 @@ def cancelled(record: TaskRecord, note: str, actor: str, now: Instant, reason: R
         return asked, HistoryEntry(at=now, event=event, lease=record.lease, actor=actor, note=note)
     stopped = structs.replace(end(record, after(record.state, Move.CANCEL), reason, now), note=note)
     return stopped, HistoryEntry(at=now, event=HistoryEvent.CANCELLED, lease=record.lease, actor=actor, note=note)
+
+
+def ended_by(record: TaskRecord, verdict: Verdict, cause: EndedBy, now: Instant) -> Change:
+    """A blocked task that ends, as an edge says, because of how its prerequisite ended."""
+    note = f"{cause.id} is {cause.state}"
+    if verdict is Verdict.CANCEL:
+        ended, entry = cancelled(record, note, "", now, Reason.DEPENDENCY)
+    else:
+        ended, entry = buried(record, Reason.DEPENDENCY, "", now, note)
+    return structs.replace(ended, ended_by=cause), entry
 
 
 def expired(record: TaskRecord, now: Instant) -> Change:
@@ -308,6 +322,7 @@ def reset_life(record: TaskRecord, now: Instant, reset: bool) -> TaskRecord:
         finished_at=None,
         worker=None,
         reason=None,
+        ended_by=None,
         note="",
         failure=None,
         progress=None,

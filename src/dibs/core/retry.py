@@ -1,4 +1,4 @@
-"""What becomes of a task whose run did not complete: one verdict, for failures as for losses and for every store."""
+"""What becomes of a task whose run did not complete: one decision, for failures as for losses and for every store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dibs.errors import Permanent, Retry
 __all__ = [
     "TRANSIENT",
     "ExceptionTypes",
-    "Verdict",
+    "RetryDecision",
     "after_failure",
     "after_loss",
     "asked_delay",
@@ -41,7 +41,7 @@ def retry_delay(options: Resolved, attempt: int, shake: float) -> Duration:
     return max(0, round(plain * (1 + JITTER * shake)))
 
 
-class Verdict(Struct, frozen=True):
+class RetryDecision(Struct, frozen=True):
     """What becomes of a task whose run did not complete: it runs again after `delay`, or is dead for `reason`."""
 
     delay: Duration = 0
@@ -50,27 +50,27 @@ class Verdict(Struct, frozen=True):
 
 def after_failure(
     options: Resolved, attempts: int, shake: float, *, permanent: bool = False, asked: Duration | None = None
-) -> Verdict:
+) -> RetryDecision:
     """After failed attempt number `attempts`. `permanent`: no other would help. `asked`: the delay the run wants."""
     if permanent:
-        return Verdict(reason=Reason.PERMANENT)
+        return RetryDecision(reason=Reason.PERMANENT)
     if attempts > options.retries:
-        return Verdict(reason=Reason.EXHAUSTED)
-    return Verdict(retry_delay(options, attempts, shake) if asked is None else asked)
+        return RetryDecision(reason=Reason.EXHAUSTED)
+    return RetryDecision(retry_delay(options, attempts, shake) if asked is None else asked)
 
 
-def after_loss(options: Resolved, losses: int, shake: float) -> Verdict:
+def after_loss(options: Resolved, losses: int, shake: float) -> RetryDecision:
     """After loss number `losses`. The first runs again at once.
 
     Later ones are parted by a wide jitter, so that the batch-mates of a task that kills its worker are not claimed
     together with it again.
     """
     if losses >= MAX_LOSSES:
-        return Verdict(reason=Reason.LOST)
+        return RetryDecision(reason=Reason.LOST)
     if losses <= 1:
-        return Verdict()
+        return RetryDecision()
     plain = min(max(options.retry_base, SECOND) << min(losses - 2, 40), max(options.retry_cap, SECOND))
-    return Verdict(round(plain * (1 + shake)))
+    return RetryDecision(round(plain * (1 + shake)))
 
 
 def jitter(task_id: str, number: int) -> float:

@@ -15,6 +15,7 @@ from dibs.core.times import DAY, Duration, Instant
 __all__ = [
     "INLINE_LIMIT",
     "Edit",
+    "EndedBy",
     "Failure",
     "HistoryEntry",
     "HistoryEvent",
@@ -124,6 +125,13 @@ class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True):
     traceback: str = ""
 
 
+class EndedBy(Struct, frozen=True):
+    """The prerequisite because of which a task ended, and the state that it had ended in."""
+
+    id: str
+    state: State
+
+
 class HistoryEvent(StrEnum):
     """What leaves an entry in a task's history. A clean run leaves none: its row tells all."""
 
@@ -190,6 +198,7 @@ class TaskRecord(Struct, kw_only=True, omit_defaults=True):
     progress: float | None = None
     progress_message: str = ""
     reason: Reason | None = None
+    ended_by: EndedBy | None = None
     note: str = ""
     result: bytes | None = None
     failure: Failure | None = None

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from dibs.core.graph import Rule, Verdict, judge
-from dibs.core.moves import buried, cancelled, unblocked
-from dibs.core.states import Reason, State
-from dibs.core.task import TaskRecord
-from dibs.core.times import Instant
+from dibs.core.moves import ended_by, unblocked
+from dibs.core.states import State
+from dibs.core.task import EndedBy
 from dibs.engines.decisions.follow_ups import FollowUp
 from dibs.engines.decisions.records import Ledger
 from dibs.engines.decisions.transaction import Transaction
 
-__all__ = ["ANY_WEIGHT", "end", "judged", "release"]
+__all__ = ["ANY_WEIGHT", "judged", "release"]
 
 ANY_WEIGHT = -1
 """No edge has it, so every edge differs from it."""
 
-Ends = dict[str, tuple[Verdict, str]]
+Ends = dict[str, tuple[Verdict, EndedBy]]
 
 
 def judged(follow_ups: list[FollowUp], edges: Iterable[tuple[int, str, int, Rule]]) -> tuple[Ends, list[str]]:
@@ -34,7 +33,7 @@ def judged(follow_ups: list[FollowUp], edges: Iterable[tuple[int, str, int, Rule
         if verdict is Verdict.GO:
             goes[dependent] = None
         else:
-            ends.setdefault(dependent, (verdict, f"{follow_up.about} is {follow_up.state}"))
+            ends.setdefault(dependent, (verdict, EndedBy(follow_up.about, follow_up.state)))
     return ends, [each for each in goes if each not in ends]
 
 
@@ -44,17 +43,9 @@ def release(transaction: Transaction, records: Ledger, ends: Ends, needing: Coll
         if record.state is not State.BLOCKED:
             continue
         if record.id in ends:
-            end(records, record, *ends[record.id], transaction.now)
+            records.put(*ended_by(record, *ends[record.id], transaction.now))
         elif record.id not in needing:
             records.put(unblocked(record, transaction.settings(record.queue), transaction.now))
         else:
             continue
         transaction.tell(record.queue, records.current[record.id].state)
-
-
-def end(records: Ledger, record: TaskRecord, verdict: Verdict, note: str, now: Instant) -> None:
-    """A blocked task ends because of what it waited for."""
-    if verdict is Verdict.CANCEL:
-        records.put(*cancelled(record, note, "", now, Reason.DEPENDENCY))
-    else:
-        records.put(*buried(record, Reason.DEPENDENCY, "", now, note))

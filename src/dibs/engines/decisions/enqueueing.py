@@ -9,10 +9,10 @@ from msgspec import Struct
 
 from dibs.core.graph import Verdict, inherited_within, judge
 from dibs.core.limits import Bucket, Scope, client_limit, refill, spend, tokens, until_token
-from dibs.core.moves import admit, replaced
+from dibs.core.moves import Change, admit, ended_by, replaced
 from dibs.core.settings import Limit, QueueSettings
 from dibs.core.states import ENDED, UNFINISHED, WAITING, State
-from dibs.core.task import NewTask, QueueState, TaskRecord
+from dibs.core.task import EndedBy, NewTask, QueueState, TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.decisions.records import Ledger
 from dibs.engines.decisions.schedules import SCHEDULER
@@ -119,17 +119,23 @@ class Known:
         blocked = self.states[new.id] is State.BLOCKED or self.states[new.id] in ENDED
         return admit(new, self.settings(new.queue), self.now, blocked=blocked, inherited=heirs.get(new.id, 0))
 
-    def worst_verdict(self, new: NewTask) -> tuple[Verdict, str]:
+    def worst_verdict(self, new: NewTask) -> tuple[Verdict, EndedBy | None]:
         """What the edges of a new task say together, and why: the first that ends it, else any that makes it wait."""
         found = Verdict.GO
         for edge in new.after:
             state = self.states[edge.id]
             verdict = judge(edge.rule, state)
             if verdict in (Verdict.CANCEL, Verdict.BURY):
-                return verdict, f"{edge.id} is {state}"
+                return verdict, EndedBy(edge.id, state)
             if verdict is Verdict.WAIT:
                 found = verdict
-        return found, ""
+        return found, None
+
+    def end(self, new: NewTask, record: TaskRecord) -> Change:
+        """The record of a staged task that ends at once."""
+        verdict, cause = self.worst_verdict(new)
+        assert cause is not None
+        return ended_by(record, verdict, cause, self.now)
 
     def heirs(self) -> dict[str, int]:
         """What new tasks inherit from each other."""

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from dibs.core.priority import scale
 from dibs.core.settings import FALLBACK, QueueSettings, Resolved
 from dibs.core.states import Reason, State
-from dibs.core.task import Failure, LeasedTask, Moment, NewTask, Percent, TaskRecord, TaskSpec
+from dibs.core.task import EndedBy, Failure, LeasedTask, Moment, NewTask, Percent, TaskRecord, TaskSpec
 from dibs.core.times import Instant, day_of
 
 __all__ = [
@@ -61,6 +61,7 @@ class Facts(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
     settled_lease: Count = 0
     cancel_reason: str | None = None
     reason: Reason | None = None
+    ended_by: EndedBy | None = None
     note: str = ""
     failure: Failure | None = None
     inherited: Percent = 0
@@ -83,6 +84,7 @@ def facts_of(record: TaskRecord, created_at: Instant = 0) -> Facts:
         settled_lease=record.settled_lease,
         cancel_reason=record.cancel_reason,
         reason=record.reason,
+        ended_by=record.ended_by,
         note=record.note,
         failure=record.failure,
         inherited=record.inherited,
@@ -165,6 +167,7 @@ def record_from(
         progress=done,
         progress_message=message,
         reason=facts.reason,
+        ended_by=facts.ended_by,
         note=facts.note,
         result=result,
         failure=None if completed else facts.failure,

@@ -9,9 +9,9 @@ from msgspec import structs
 
 from dibs.core.graph import Verdict, inherited_within, judge
 from dibs.core.limits import Scope, client_limit, refill, spend, tokens, until_token
-from dibs.core.moves import admit, buried, cancelled, replaced
-from dibs.core.states import ENDED, UNFINISHED, WAITING, Reason, State
-from dibs.core.task import NewTask, QueueState, TaskRecord
+from dibs.core.moves import admit, ended_by, replaced
+from dibs.core.states import ENDED, UNFINISHED, WAITING, State
+from dibs.core.task import EndedBy, NewTask, QueueState, TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.decisions.schedules import SCHEDULER
 from dibs.engines.memory.follow_ups import recompute
@@ -127,17 +127,17 @@ def first_state(store: Store, new: NewTask, staged: Staged, now: Instant) -> Sta
     return State.SCHEDULED if (new.at if new.at is not None else now + new.delay) > now else State.PENDING
 
 
-def worst_verdict(store: Store, new: NewTask, states: dict[str, State]) -> tuple[Verdict, str]:
+def worst_verdict(store: Store, new: NewTask, states: dict[str, State]) -> tuple[Verdict, EndedBy | None]:
     """What the edges of a new task say together, and why: the first that ends it, else any that makes it wait."""
-    found = (Verdict.GO, "")
+    found = Verdict.GO
     for edge in new.after:
         state = states[edge.id] if edge.id in states else store.tasks[edge.id].state
         verdict = judge(edge.rule, state)
         if verdict in (Verdict.CANCEL, Verdict.BURY):
-            return verdict, f"{edge.id} is {state}"
+            return verdict, EndedBy(edge.id, state)
         if verdict is Verdict.WAIT:
-            found = (verdict, "")
-    return found
+            found = verdict
+    return found, None
 
 
 def known_id(store: Store, new: NewTask, staged: Staged) -> EnqueueAnswer | None:
@@ -194,7 +194,7 @@ def heirs_of(staged: Staged) -> dict[str, int]:
 
 def store_new(store: Store, new: NewTask, state: State | None, inherited: int, now: Instant) -> None:
     settings = store.queue(new.queue).settings
-    verdict, note = worst_verdict(store, new, {})
+    verdict, cause = worst_verdict(store, new, {})
     record = detached(admit(new, settings, now, blocked=verdict is not Verdict.GO, inherited=inherited))
     if new.after:
         needs = [
@@ -203,10 +203,8 @@ def store_new(store: Store, new: NewTask, state: State | None, inherited: int, n
         ]
         store.edges.add(new.id, needs, record.urgency)
     store.put(record)
-    if verdict is Verdict.CANCEL:
-        store.put(*cancelled(record, note, "", now, Reason.DEPENDENCY))
-    elif verdict is Verdict.BURY:
-        store.put(*buried(record, Reason.DEPENDENCY, "", now, note))
+    if cause is not None:
+        store.put(*ended_by(record, verdict, cause, now))
     store.counters[new.queue][Counter.ENQUEUED] += 1
     if new.spec.workflow in store.workflows:
         store.workflows[new.spec.workflow or ""].members.append(new.id)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from heapq import nsmallest
 
 from dibs.core.graph import FOLLOW_UP_BUDGET, Verdict, judge
-from dibs.core.moves import buried, cancelled, inherits, reblocked, replayed, unblocked
+from dibs.core.moves import cancelled, ended_by, inherits, reblocked, replayed, unblocked
 from dibs.core.states import ENDED, UNFINISHED, Reason, State
-from dibs.core.task import QueueState, TaskRecord
+from dibs.core.task import EndedBy, QueueState, TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.memory.edges import FollowUp, FollowUpKind
 from dibs.engines.memory.store import Store
@@ -34,25 +34,22 @@ def follow_end(store: Store, follow_up: FollowUp, most: int, now: Instant) -> tu
     followed = store.edges.followed.get(follow_up.id)
     if followed is None:
         return 1, True
-    links = nsmallest(most, followed.links)
+    links, cause = nsmallest(most, followed.links), EndedBy(follow_up.id, follow_up.state)
     for link in links:
         verdict = judge(store.edges.rule(link), follow_up.state)
-        apply(store, store.tasks[link[0]], link[1], verdict, f"{follow_up.id} is {follow_up.state}", now)
+        apply(store, store.tasks[link[0]], link[1], verdict, cause, now)
     if not followed.links:
         del store.edges.followed[follow_up.id]
     return max(1, len(links)), not followed.links
 
 
-def apply(store: Store, dependent: TaskRecord, position: int, verdict: Verdict, note: str, now: Instant) -> None:
+def apply(store: Store, dependent: TaskRecord, position: int, verdict: Verdict, cause: EndedBy, now: Instant) -> None:
     """What an edge has to say, done."""
     store.edges.close(dependent.id, position)
     if dependent.state in ENDED:
         return
-    if verdict is Verdict.CANCEL:
-        store.put(*cancelled(dependent, note, "", now, Reason.DEPENDENCY))
-        store.topics.add(ended_topic(dependent.queue))
-    elif verdict is Verdict.BURY:
-        store.put(*buried(dependent, Reason.DEPENDENCY, "", now, note))
+    if verdict is Verdict.CANCEL or verdict is Verdict.BURY:
+        store.put(*ended_by(dependent, verdict, cause, now))
         store.topics.add(ended_topic(dependent.queue))
     elif not store.edges.open_needs[dependent.id]:
         store.put(unblocked(dependent, store.settings(dependent.queue), now))

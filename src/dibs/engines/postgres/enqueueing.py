@@ -14,7 +14,6 @@ from msgspec import structs
 from dibs.core.limits import Bucket, Scope
 from dibs.core.states import ENDED, State
 from dibs.core.task import NewTask, TaskRecord
-from dibs.engines.decisions.dependencies import end
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.enqueueing import HeldKey, Known, answer_all, replace_all
 from dibs.engines.decisions.facts import partition_key
@@ -127,7 +126,7 @@ async def write_new(transaction: Transaction, known: Known, records: list[TaskRe
         if new.spec.workflow is not None:
             members[new.spec.workflow] += 1
         if known.states[new.id] in ENDED:
-            end(doomed, record, *known.worst_verdict(new), transaction.now)
+            doomed.put(*known.end(new, record))
             continue
         track = numbers[transaction.key_of(record)]
         gate = gate_of(transaction, record, track)

@@ -16,7 +16,6 @@ from dibs.core.settings import resolve
 from dibs.core.states import ENDED, State
 from dibs.core.task import NewTask, QueueState, is_like
 from dibs.core.times import Instant
-from dibs.engines.decisions.dependencies import end
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.enqueueing import (
     HeldKey,
@@ -268,7 +267,7 @@ def write_linked(transaction: Transaction, known: Known, tasks: list[NewTask], h
         transaction.make_queue(new.queue)
         record = known.admit(new, heirs)
         if known.states[new.id] in ENDED:
-            end(records, record, *known.worst_verdict(new), transaction.now)
+            records.put(*known.end(new, record))
         else:
             records.put(record)
         transaction.count_event(Counter.ENQUEUED, new.queue)

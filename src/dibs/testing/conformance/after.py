@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dibs.core.graph import Edge, Rule
 from dibs.core.states import Reason, State
-from dibs.core.task import HistoryEvent, Outcome
+from dibs.core.task import EndedBy, HistoryEvent, Outcome
 from dibs.core.times import DAY
 from dibs.engines.values import Counter, EnqueueOutcome, Feature, Need, Position, Query
 from dibs.testing.conformance.harness import Harness, edges
@@ -52,6 +52,7 @@ async def test_refused_at_the_door_it_is_stored_all_the_same(harness: Harness) -
     follower = await harness.follow(need, key="k")
     record = await harness.record(follower)
     assert (record.state, record.reason, record.note) == (CANCELLED, Reason.DEPENDENCY, f"{need} is dead")
+    assert record.ended_by == EndedBy(need, State.DEAD)
     assert (record.created_at, record.finished_at, record.lease) == (harness.now, harness.now, 0)
     assert await harness.events(follower) == [HistoryEvent.CANCELLED]
     assert await harness.counts() == {CANCELLED: 1, DEAD: 1}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dibs.core.graph import Rule
 from dibs.core.states import Reason, State
-from dibs.core.task import Edit, HistoryEvent, Outcome
+from dibs.core.task import Edit, EndedBy, HistoryEvent, Outcome
 from dibs.core.times import HOUR, MINUTE
 from dibs.engines.values import CancelOutcome, Changed, EnqueueOutcome, ended_topic
 from dibs.testing.conformance.harness import QUEUE, Harness
@@ -37,6 +37,7 @@ async def test_cancel_goes_down_the_chain(harness: Harness) -> None:
     assert await harness.states(need, middle, last, cleaner) == [PENDING, CANCELLED, CANCELLED, PENDING]
     record = await harness.record(last)
     assert (record.reason, record.note) == (Reason.DEPENDENCY, f"{middle} is cancelled")
+    assert record.ended_by == EndedBy(middle, State.CANCELLED)
     (entry,) = await harness.engine.history(last)
     assert entry.actor in (None, ""), "nobody cancelled this one"
     assert len(await harness.engine.audit()) == 1
