@@ -1,4 +1,4 @@
-"""A process of another version of Dibs: its functions have another text. Says `ready`, works, and ends.
+"""A process of another version of Dibs: its functions have another text, and it knows one step more.
 
 Takes the URL of a store and how many tasks to run. Prints its fingerprint at the end.
 """
@@ -11,12 +11,21 @@ from uuid import uuid4
 
 from postgres_help import new, settle
 
-from dibs.engines.postgres import from_url, statements
+from dibs.engines.postgres import from_url, layout, statements
 from dibs.engines.values import ClaimRequest
 
 known = dict(statements.function_sources())
 known["promote"] += "\n-- as the next version has it"
 statements.function_sources = lambda: known  # type: ignore[assignment]
+every_script = layout.migration_scripts
+
+
+def one_more(schema: str) -> dict[int, tuple[str, str]]:
+    script = f"ALTER TABLE {statements.quoted(schema)}.tasks ADD COLUMN extra integer;"
+    return {**every_script(schema), 99: ("one more", script)}
+
+
+layout.migration_scripts = one_more  # type: ignore[assignment]
 
 
 async def work(url: str, tasks: int) -> None:

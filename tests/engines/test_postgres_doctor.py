@@ -163,7 +163,7 @@ def test_every_index_of_the_layout_is_expected() -> None:
             known = server_findings.expected_indexes(engine.address.schema)
             # Those of partitions come with their parent; a UNIQUE is a promise that the tests of the layout keep.
             rest = {row["name"] for row in rows} - set(known)
-            assert all(re.match(r"finished_(other|\d+)_|streams_queue_", name) for name in rest), rest
+            assert all(re.match(r"finished_(other|\d+)_|tracks_queue_", name) for name in rest), rest
 
     run(test)
 

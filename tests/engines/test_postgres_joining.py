@@ -271,7 +271,7 @@ def test_a_task_completes_with_the_transaction(settings: dict[str, Any]) -> None
             assert record is not None
             assert (record.result, record.settled_lease, record.finished_at) == (b"1", 1, NOW)
             late = Settlement(lease=Lease(task.id, task.lease), outcome=Outcome.FAILED)
-            assert await engine.settle([late], now=NOW) == [SettleOutcome.ALREADY]
+            assert [answer.outcome for answer in await engine.settle([late], now=NOW)] == [SettleOutcome.ALREADY]
             others += await claim(other, 2, now=NOW + 10)  # of a limited partition the next may start now
             assert len(others) == 1
             await sound(engine)

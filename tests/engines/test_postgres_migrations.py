@@ -19,7 +19,7 @@ from dibs.core.states import State
 from dibs.core.times import DAY
 from dibs.engines.postgres import PostgresEngine, from_url, layout, statements
 from dibs.engines.postgres.layout import prepare
-from dibs.engines.values import Level, Query
+from dibs.engines.values import Beat, Level, Query
 from dibs.errors import StoreBusy, StoreError, StoreMismatch
 from servers.postgres import new_url, server_url
 
@@ -27,9 +27,10 @@ HERE = Path(__file__).parent
 every_script = layout.migration_scripts
 
 
-def up_to(last: int) -> Any:
-    """The steps that a version of Dibs knew once."""
-    return lambda schema: {number: step for number, step in every_script(schema).items() if number <= last}
+def one_more(schema: str) -> dict[int, tuple[str, str]]:
+    """The steps that the next version of Dibs knows."""
+    script = f"ALTER TABLE {statements.quoted(schema)}.tasks ADD COLUMN extra integer;"
+    return {**every_script(schema), 99: ("one more", script)}
 
 
 def schema_of(url: str) -> str:
@@ -44,17 +45,17 @@ async def make(url: str) -> None:
 
 def test_the_layout_is_the_sum_of_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
-        at_once, by_steps = new_url(), new_url()
+        plain, at_once, by_steps = new_url(), new_url(), new_url()
+        await make(plain)
+        await make(by_steps)
+        monkeypatch.setattr(layout, "migration_scripts", one_more)
+        await make(by_steps)
         await make(at_once)
-        last = max(every_script("any"))
-        for number in range(1, last + 1):
-            monkeypatch.setattr(layout, "migration_scripts", up_to(number))
-            await make(by_steps)
         async with connection() as own:
-            whole = await describe(own, schema_of(at_once))
-            assert await describe(own, schema_of(by_steps)) == whole
+            assert await describe(own, schema_of(by_steps)) == await describe(own, schema_of(at_once))
             stored = await own.fetchrow(f"SELECT layout, oldest_reader FROM {schema_of(by_steps)}.store")
-            assert tuple(stored) == (last, layout.OLDEST_READER)
+            assert tuple(stored) == (99, layout.OLDEST_READER)
+            whole = await describe(own, schema_of(plain))
             assert layout_only(whole) == FILE.read_text().splitlines(), (
                 "the layout is not the one that is written down. If that is meant: a new step in migrations/, and "
                 "python tests/engines/postgres_schema.py"
@@ -84,8 +85,8 @@ def test_a_change_of_a_function_changes_the_fingerprint(monkeypatch: pytest.Monk
     assert statements.fingerprint.__wrapped__() != before
 
 
-def test_an_old_worker_survives_a_migration(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It goes on with the first layout and its own functions while a newer process migrates and works beside it."""
+def test_an_old_worker_survives_a_migration() -> None:
+    """It goes on with its own layout and functions while a newer process migrates and works beside it."""
 
     async def keep_working(old: PostgresEngine, enough: asyncio.Event) -> int:
         done = 0
@@ -98,7 +99,6 @@ def test_an_old_worker_survives_a_migration(monkeypatch: pytest.MonkeyPatch) -> 
 
     async def test() -> None:
         url = new_url()
-        monkeypatch.setattr(layout, "migration_scripts", up_to(1))
         old = from_url(url)
         await old.open()
         assert await old.migrations() == []
@@ -120,7 +120,7 @@ def test_an_old_worker_survives_a_migration(monkeypatch: pytest.MonkeyPatch) -> 
         await sound(old)
         await old.close()
         async with connection() as own:
-            assert await own.fetchval(f"SELECT layout FROM {old.address.schema}.store") == max(every_script("any"))
+            assert await own.fetchval(f"SELECT layout FROM {old.address.schema}.store") == 99
             versions = await own.fetch(
                 "SELECT DISTINCT right(proname, 8) FROM pg_proc WHERE pronamespace = $1::regnamespace "
                 "AND proname LIKE 'claim%'",
@@ -134,16 +134,61 @@ def test_an_old_worker_survives_a_migration(monkeypatch: pytest.MonkeyPatch) -> 
     run(test)
 
 
+LEFT_BEHIND = """
+CREATE FUNCTION {schema}.claim_00000000() RETURNS int RETURN 1;
+CREATE FUNCTION {schema}.claim_11111111() RETURNS int RETURN 1;
+CREATE FUNCTION {schema}.claim_22222222() RETURNS int RETURN 1;
+CREATE FUNCTION {schema}.mine() RETURNS int RETURN 1;
+INSERT INTO {schema}.code_versions VALUES ('00000000', now() - interval '31 days');
+INSERT INTO {schema}.code_versions VALUES ('11111111', now() - interval '29 days');
+UPDATE {schema}.code_versions SET used_at = now() - interval '31 days' WHERE version = '{version}';
+DROP FUNCTION {schema}.lock_queues_{version}
+"""
+
+
+def test_functions_that_nobody_has_used_for_long_are_dropped() -> None:
+    """When a version makes its own. Those that may be in use stay, and those that nobody knows of."""
+
+    async def test() -> None:
+        async with engines() as (engine,), connection() as own:
+            schema = engine.address.schema
+            await own.execute(LEFT_BEHIND.format(schema=schema, version=statements.fingerprint()))
+            await prepare(own, engine.address)
+            found = await own.fetch("SELECT proname FROM pg_proc WHERE pronamespace = $1::regnamespace", schema)
+            names = {row[0] for row in found} - {"to_time", "to_json"} - set(statements.function_names())
+            assert names == {"claim_11111111", "claim_22222222", "mine"}
+            await engine.enqueue([new()])
+            await settle(engine, await claim(engine, 1))
+
+    run(test)
+
+
+def test_opening_and_signs_of_life_say_that_a_version_is_used() -> None:
+    async def test() -> None:
+        async with engines() as (engine,), connection() as own:
+            table = f"{engine.address.schema}.code_versions"
+
+            async def age() -> bool:
+                return bool(await own.fetchval(f"SELECT now() - used_at > interval '1 day' FROM {table}"))
+
+            for use in (lambda: prepare(own, engine.address), lambda: engine.beat(beat())):
+                await own.execute(f"UPDATE {table} SET used_at = now() - interval '20 days'")
+                assert await age()
+                await use()
+                assert not await age()
+
+    def beat() -> Beat:
+        return Beat(id="w", host="here", pid=1, version="1", queues=("default",), names=None)
+
+    run(test)
+
+
 def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": f"{HERE}:{HERE.parent}"}
 
 
 def test_a_migration_that_waits_does_not_keep_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody reads for long; the step needs the whole table; work goes on meanwhile."""
-
-    def one_more(schema: str) -> dict[int, tuple[str, str]]:
-        script = f"ALTER TABLE {statements.quoted(schema)}.tasks ADD COLUMN extra integer"
-        return {**every_script(schema), 99: ("one more", script)}
 
     async def test() -> None:
         async with engines() as (engine,), connection() as reader, connection() as own:
@@ -182,9 +227,8 @@ async def waits_for_a_lock(own: Any, schema: str) -> None:
 def test_a_migration_gives_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         url = new_url(timeout="4")
-        monkeypatch.setattr(layout, "migration_scripts", up_to(1))
         await make(url)
-        monkeypatch.setattr(layout, "migration_scripts", every_script)
+        monkeypatch.setattr(layout, "migration_scripts", one_more)
         monkeypatch.setattr(layout, "LOCK_TIMEOUT", "SET LOCAL lock_timeout = '100ms'")
         async with connection() as other:
             await other.execute(f"BEGIN; LOCK TABLE {schema_of(url)}.tasks IN ACCESS EXCLUSIVE MODE")
@@ -199,12 +243,12 @@ def test_a_migration_gives_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_step_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Longer than other statements may."""
 
-    def one_more(schema: str) -> dict[int, tuple[str, str]]:
+    def a_slow_one(schema: str) -> dict[int, tuple[str, str]]:
         return {**every_script(schema), 99: ("one more", "SELECT pg_sleep(4.5)")}
 
     async def test() -> None:
         url = new_url(timeout="4")
-        monkeypatch.setattr(layout, "migration_scripts", one_more)
+        monkeypatch.setattr(layout, "migration_scripts", a_slow_one)
         await make(url)
         assert await from_url(url).migrations() == []
 
@@ -214,13 +258,11 @@ def test_a_step_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_script_does_what_opening_does(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         opened, scripted = new_url(), new_url()
-        await make(opened)
         async with connection() as own:
-            monkeypatch.setattr(layout, "migration_scripts", up_to(1))
             await apply(own, from_url(scripted))
-            first = await from_url(scripted).migrations()
-            assert first == []
-            monkeypatch.setattr(layout, "migration_scripts", every_script)
+            assert await from_url(scripted).migrations() == []
+            monkeypatch.setattr(layout, "migration_scripts", one_more)
+            await make(opened)
             script = await apply(own, from_url(scripted))
             assert await describe(own, schema_of(scripted)) == await describe(own, schema_of(opened))
             with pytest.raises(asyncpg.RaiseError, match="another layout"):
@@ -350,9 +392,8 @@ def test_rights_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> N
         async with role() as name:
             with pytest.raises(StoreMismatch, match=r"dibs migrate.*GRANT CREATE ON DATABASE"):
                 await make(url_as(url, name))
-        monkeypatch.setattr(layout, "migration_scripts", up_to(1))
         await make(url)
-        monkeypatch.setattr(layout, "migration_scripts", every_script)
+        monkeypatch.setattr(layout, "migration_scripts", one_more)
         async with role(*(right.format(schema=schema_of(url)) for right in RIGHTS)) as name:
             with pytest.raises(StoreMismatch, match=r"not up to date.*dibs migrate"):
                 await make(url_as(url, name))

@@ -314,7 +314,8 @@ class Hand:
                 for task in tasks
             ]
             if reports:
-                self.outcomes += await self.insist(lambda reports=reports: self.engine.settle(reports))
+                answers = await self.insist(lambda reports=reports: self.engine.settle(reports))
+                self.outcomes += [answer.outcome for answer in answers]
 
     async def claim(self) -> list[LeasedTask]:
         self.sequence += 1
@@ -377,9 +378,9 @@ def test_a_settlement_whose_answer_is_lost(cluster: Cluster, proxy: Proxy, act: 
             (task,) = await claim(engine, 1)
             report = Settlement(lease=Lease(task.id, task.lease), outcome=Outcome.COMPLETED, result=b'"marked"')
             proxy.trap(b'"marked"', act)
-            answer = await engine.settle([report])
+            (answer,) = await engine.settle([report])
             assert proxy.sprung.is_set()
-            assert answer == [SettleOutcome.ALREADY if act == "after" else SettleOutcome.DONE]
+            assert answer.outcome is (SettleOutcome.ALREADY if act == "after" else SettleOutcome.DONE)
             record = (await engine.get([task.id]))[0]
             assert record is not None
             assert record.result == b'"marked"'

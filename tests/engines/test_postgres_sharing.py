@@ -182,7 +182,7 @@ def test_a_zombie_and_an_heir() -> None:
             (task,) = await claim(heir, 1, now=2**40)
             late = [Settlement(lease=Lease(old.id, old.lease), outcome=Outcome.COMPLETED)]
             refused, _ = await asyncio.gather(zombie.settle(late), settle(heir, [task]))
-            assert refused == [SettleOutcome.REFUSED]
+            assert [answer.outcome for answer in refused] == [SettleOutcome.REFUSED]
             (record,) = await heir.get([task.id])
             assert record is not None
             assert (record.state, record.settled_lease) == (State.COMPLETED, task.lease)

@@ -7,7 +7,9 @@ parameters and made once for all.
 
 from __future__ import annotations
 
+import re
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,13 +19,18 @@ from dibs.core.priority import scale
 from dibs.core.settings import QueueSettings
 from dibs.engines.postgres import PostgresEngine
 from dibs.engines.postgres.read_floors import EVERYTHING, START
-from dibs.engines.postgres.statements import functions, source, statement
+from dibs.engines.postgres.statements import HERE, functions, statement, statement_texts
+from dibs.engines.statement_files import blocks
 
 DEPTH = 4000
 ELSEWHERE = 500
 BATCHES = (1, 100, 1000)
 MODES = ("force_custom_plan", "force_generic_plan")
 
+SAVED = """
+id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, lease_expires_at, started_at, worker, sequence,
+cancel, share, gate, partition, expires_at, workflow, progress, args, facts, created_at, lease, state
+"""
 READ = """
 SELECT coalesce(sum(seq_tup_read), 0) AS scanned, coalesce(sum(idx_tup_fetch), 0) AS fetched
 FROM pg_stat_xact_user_tables
@@ -95,6 +102,14 @@ def test_hot_statements_read_what_they_give(mode: str, analysed: bool) -> None:
                 scanned, fetched, rows = await reading(own, schema, "extend", NOW, ids, leases, spans, nothing)
                 assert (scanned, len(rows)) == (0, len(ids))
                 assert fetched <= 4 * len(ids) + 20
+                stored = await own.fetch(f"SELECT {SAVED} FROM {schema}.tasks WHERE id = ANY ($1)", ids)
+                saved = [list(column) for column in zip(*stored, strict=True)]
+                scanned, fetched, _ = await reading(own, schema, "save_tasks", *saved)
+                assert scanned == 0
+                assert 0 < fetched <= 4 * len(ids) + 20
+                scanned, fetched, _ = await reading(own, schema, "delete_tasks", saved[0], saved[7], saved[2])
+                assert scanned == 0
+                assert 0 < fetched <= 4 * len(ids) + 20
                 scanned, fetched, rows = await reading(own, schema, "find", ids)
                 assert (scanned, len(rows)) == (0, len(ids))
                 assert fetched <= 2 * len(ids) + 20
@@ -159,12 +174,23 @@ def test_effective_priorities_are_those_of_the_core() -> None:
     run(test)
 
 
-def test_every_file_says_what_it_is() -> None:
-    from dibs.engines.postgres.statements import HERE
+COMPOSED = {
+    "save_dead", "save_finished", "dead_of_day", "finished_of_day", "next_dead_day", "next_finished_day",
+}  # fmt: skip
+"""Statements whose names are put together from the place that tasks are in."""
 
-    for folder in ("sql", "functions", "migrations"):
-        for resource in (HERE / folder).iterdir():
-            if resource.name.endswith(".sql"):
-                assert resource.read_text(encoding="utf-8").startswith("-- "), resource.name
-    assert source("claim")
-    assert all("dibs." not in script for script in functions("elsewhere"))
+
+@pytest.mark.parametrize("name", sorted(statement_texts().keys() - COMPOSED))
+def test_has_a_header_and_a_user(name: str) -> None:
+    assert statement_texts()[name].startswith("-- ")
+    sources = [path.read_text(encoding="utf-8") for path in Path(str(HERE)).rglob("*.py")]
+    assert any(f'"{name}"' in source for source in sources), f"nobody uses {name}"
+
+
+def test_functions_and_migrations_say_what_they_are() -> None:
+    assert all(statement_texts()[name].startswith("-- ") for name in COMPOSED)
+    assert all(text.startswith("-- ") for text in blocks(HERE / "functions").values())
+    for step in (HERE / "migrations").iterdir():
+        assert step.read_text(encoding="utf-8").startswith("-- "), step.name
+    rendered = [*functions("elsewhere"), *(statement(name, "elsewhere") for name in statement_texts())]
+    assert not any(re.search(r"\bdibs\.|\{\w+\}(?<!\{8\})", script) for script in rendered)

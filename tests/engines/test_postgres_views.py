@@ -176,7 +176,7 @@ def test_views_find_tasks_by_index() -> None:
             ended = await claim(engine, 2 * DEPTH // 3, now=NOW)
             await settle(engine, ended[: DEPTH // 3], now=NOW)
             await settle(engine, ended[DEPTH // 3 : -20], Outcome.PERMANENT, now=NOW)
-            await own.execute(f"ANALYZE {schema}.tasks, {schema}.finished, {schema}.dead, {schema}.streams")
+            await own.execute(f"ANALYZE {schema}.tasks, {schema}.finished, {schema}.dead, {schema}.tracks")
             await own.execute(f"ANALYZE {schema}.finished_other")
             for query in (
                 f"SELECT * FROM {schema}.all_tasks WHERE id = '{ended[0].id}'",

@@ -66,7 +66,7 @@ def test_full_check_finds_counts_that_are_wrong(tmp_path: Path) -> None:
             await engine.enqueue([new_task(), new_task()])
             assert await is_sound(engine)
             with sqlite3.connect(tmp_path / "x.db") as connection:
-                connection.execute("UPDATE dibs_tallies SET n = n + 1 WHERE what = 'pending'")
+                connection.execute("UPDATE dibs_counts SET n = n + 1 WHERE what = 'pending'")
             found = [finding for finding in await engine.check(full=True) if finding.level is Level.ERROR]
             assert [finding.detail for finding in found] == ["default: 3 pending kept, 2 counted"]
 

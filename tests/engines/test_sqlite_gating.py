@@ -36,8 +36,8 @@ CHANGES: tuple[dict[str, object], ...] = (
     {"max_aging_bonus": None, "aging": 600},
 )
 GROUPS = """
-SELECT t.partition, t.stream, t.share, t.gated, t.id FROM dibs_tasks AS t
-WHERE t.state = 'pending' AND t.partition IS NOT NULL ORDER BY t.partition, t.stream, t.share, t.rank, t.id
+SELECT t.partition, t.track, t.share, t.gated, t.id FROM dibs_tasks AS t
+WHERE t.state = 'pending' AND t.partition IS NOT NULL ORDER BY t.partition, t.track, t.share, t.rank, t.id
 """
 
 
@@ -54,7 +54,7 @@ def has_headroom(connection: sqlite3.Connection, partition: str, settings: Queue
         return True
     whose = partition.partition(" ")[2]
     row = connection.execute(
-        "SELECT level, at, opens_at FROM dibs_buckets WHERE scope = 'partition' AND whose = ?", (whose,)
+        "SELECT level, at, refill_at FROM dibs_buckets WHERE scope = 'partition' AND whose = ?", (whose,)
     ).fetchone()
     bucket = refill(None if row is None else Bucket(row[0], row[1]), limit, now)
     if tokens(bucket) == 0:
@@ -72,8 +72,8 @@ def check(path: Path, settings: QueueSettings, now: int) -> None:
             elif (partition, track, share) not in seen:
                 seen.add((partition, track, share))
                 assert not (gated and has_headroom(connection, partition, settings, now)), f"{task_id} is kept back"
-        fair = {track for (track,) in connection.execute("SELECT stream FROM dibs_streams WHERE fair = 1")}
-        pending = connection.execute("SELECT stream, share, gated FROM dibs_tasks WHERE state = 'pending'").fetchall()
+        fair = {track for (track,) in connection.execute("SELECT track FROM dibs_tracks WHERE fair = 1")}
+        pending = connection.execute("SELECT track, share, gated FROM dibs_tasks WHERE state = 'pending'").fetchall()
         assert {share for track, share, _ in pending if track not in fair} <= {""}
         counted = Counter(share for track, share, _ in pending if track in fair)
         kept = dict(connection.execute("SELECT share, pending FROM dibs_shares WHERE pending <> 0").fetchall())
@@ -82,7 +82,7 @@ def check(path: Path, settings: QueueSettings, now: int) -> None:
             (track, share): virtual_time
             for track, share, virtual_time in connection.execute("SELECT * FROM dibs_turns")
         }
-        virtual_times = dict(connection.execute("SELECT share, tag FROM dibs_shares").fetchall())
+        virtual_times = dict(connection.execute("SELECT share, virtual_time FROM dibs_shares").fetchall())
         (clock,) = connection.execute("SELECT clock FROM dibs_queues").fetchone()
         for track, share, gated in pending:
             if track in fair and not gated:

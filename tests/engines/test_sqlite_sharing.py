@@ -206,7 +206,7 @@ def test_tasks_of_a_killed_worker_come_back_long_before_the_lease_ends(tmp_path:
             assert [entry.event for entry in await engine.history(task_id)] == [HistoryEvent.LOST]
             (task,) = (await engine.claim(request())).tasks
             assert (task.id, task.lease) == (task_id, 2)
-            assert await engine.settle([completed(task)]) == [SettleOutcome.DONE]
+            assert [answer.outcome for answer in await engine.settle([completed(task)])] == [SettleOutcome.DONE]
 
     asyncio.run(go())
 

@@ -22,19 +22,19 @@ from dibs.engines.sqlite.catalog import Catalog, Queue
 from dibs.engines.sqlite.enqueueing import enqueue
 from dibs.engines.sqlite.layout import prepare
 from dibs.engines.sqlite.rows import Row, record_of
-from dibs.engines.sqlite.statements import statement
+from dibs.engines.sqlite.statements import statement, statement_texts
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.values import EnqueueOutcome
 
 PACKAGE = files("dibs.engines.sqlite")
-NAMES = sorted(each.name.removesuffix(".sql") for each in (PACKAGE / "sql").iterdir())
+NAMES = list(statement_texts())
 NOW = 1_760_000_000 * SECOND
 
 WHOLE_TABLES = {
     # Small tables, or a look that its header explains.
     "queues": {"dibs_queues"},
-    "streams": {"dibs_streams"},
-    "tallies": {"dibs_tallies"},
+    "tracks": {"dibs_tracks"},
+    "counts": {"dibs_counts"},
     "days": {"dibs_days"},
     "days_below": {"dibs_days"},
     "ids_beyond": {"d"},
@@ -42,13 +42,13 @@ WHOLE_TABLES = {
     "find_each": {"d"},
     "purge_row": {"d"},
     "purge_keys_of": {"dibs_keys"},
-    "claim_look_past": {"dibs_store", "dibs_errands"},  # the beginning of tables
+    "claim_state_past": {"dibs_store", "dibs_follow_ups"},  # the beginning of tables
     "states": {"d"},
-    "enqueue_look": {"dibs_store", "dibs_days"},
-    "claim_look": {"dibs_store", "dibs_errands"},  # whether it has any row
+    "enqueue_state": {"dibs_store", "dibs_days"},
+    "claim_state": {"dibs_store", "dibs_follow_ups"},  # whether it has any row
     "generation": {"dibs_store"},
     "identity": {"dibs_store"},
-    "settle_look": {"dibs_store", "dibs_edges"},  # whether the index has any entry
+    "settle_state": {"dibs_store", "dibs_edges"},  # whether the index has any entry
     "next_generation": {"dibs_store"},
     "new_presence": {"dibs_store"},
     "workers": {"dibs_workers"},
@@ -57,7 +57,7 @@ WHOLE_TABLES = {
     "chores": {"dibs_chores"},
     "schedules": {"dibs_schedules"},
     "next_fire": {"dibs_schedules"},  # the beginning of an index
-    "errands": {"dibs_errands"},  # from its beginning, and limited
+    "follow_ups": {"dibs_follow_ups"},  # from its beginning, and limited
     "term": {"dibs_term"},
     "resign": {"dibs_term"},
     "audit": {"dibs_audit"},  # backwards from its end, and limited
@@ -90,10 +90,9 @@ def plan_of(connection: sqlite3.Connection, name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_has_a_header_and_a_user(name: str) -> None:
-    text = (PACKAGE / "sql" / f"{name}.sql").read_text()
-    assert text.startswith("-- ")
+    assert statement_texts()[name].startswith("-- ")
     sources = [Path(str(each)).read_text() for each in PACKAGE.iterdir() if each.name.endswith(".py")]
-    assert any(f'"{name}"' in source for source in sources), f"nobody uses {name}.sql"
+    assert any(f'"{name}"' in source for source in sources), f"nobody uses {name}"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -112,8 +111,8 @@ def test_never_scans_what_can_grow(name: str, analyzed: bool, filled: sqlite3.Co
 
 
 def test_claims_read_the_index_in_order(filled: sqlite3.Connection) -> None:
-    plan = plan_of(filled, "read_stream")
-    found = "USING INDEX dibs_pending (stream=? AND gated=? AND share=? AND (rank,id)>(?,?))"
+    plan = plan_of(filled, "read_track")
+    found = "USING INDEX dibs_pending (track=? AND gated=? AND share=? AND (rank,id)>(?,?))"
     assert any(found in step for step in plan), plan
     assert not any("TEMP B-TREE" in step for step in plan), plan
 
@@ -121,26 +120,26 @@ def test_claims_read_the_index_in_order(filled: sqlite3.Connection) -> None:
 @pytest.mark.parametrize(
     ("name", "how"),
     [
-        ("read_group", "dibs_partitions (partition=? AND state=? AND stream=? AND share=? AND (rank,id)>(?,?))"),
-        ("gated_heads", "dibs_partitions (partition=? AND state=? AND stream=? AND share>?)"),
-        ("gated_heads", "dibs_partitions (partition=? AND state=? AND stream>?)"),
-        ("read_turns", "dibs_turn_order (stream=? AND (tag,share)>(?,?))"),
-        ("read_turns", "dibs_pending (stream=? AND gated=? AND share=?)"),
-        ("pass_turns", "dibs_turn_order (stream=? AND tag>? AND tag<?)"),
-        ("save_turns", "PRIMARY KEY (stream=? AND share=?)"),
-        ("delete_turns", "PRIMARY KEY (stream=? AND share=?)"),
-        ("forget_turns", "PRIMARY KEY (stream=? AND share=?)"),
+        ("read_group", "dibs_partitions (partition=? AND state=? AND track=? AND share=? AND (rank,id)>(?,?))"),
+        ("gated_heads", "dibs_partitions (partition=? AND state=? AND track=? AND share>?)"),
+        ("gated_heads", "dibs_partitions (partition=? AND state=? AND track>?)"),
+        ("read_turns", "dibs_turn_order (track=? AND (virtual_time,share)>(?,?))"),
+        ("read_turns", "dibs_pending (track=? AND gated=? AND share=?)"),
+        ("reset_passed", "dibs_turn_order (track=? AND virtual_time>? AND virtual_time<?)"),
+        ("save_turns", "PRIMARY KEY (track=? AND share=?)"),
+        ("delete_turns", "PRIMARY KEY (track=? AND share=?)"),
+        ("forget_turns", "PRIMARY KEY (track=? AND share=?)"),
         ("close_edges", "PRIMARY KEY (dependent=? AND slot=?)"),
-        ("weigh_edges", "PRIMARY KEY (dependent=? AND slot=?)"),
+        ("save_edge_weights", "PRIMARY KEY (dependent=? AND slot=?)"),
         ("open_edges", "PRIMARY KEY (dependent=? AND slot=?)"),
         ("forget_edges", "PRIMARY KEY (dependent=? AND slot=?)"),
         ("open_edges_to", "COVERING INDEX dibs_followed (prerequisite=?)"),
-        ("inherited_look", "COVERING INDEX dibs_followed (prerequisite=?)"),
+        ("inherited_otherwise", "COVERING INDEX dibs_followed (prerequisite=?)"),
         ("needing", "COVERING INDEX dibs_needed (dependent=?)"),
         ("followed", "COVERING INDEX dibs_followed (prerequisite=?)"),
         ("partition_loads", "PRIMARY KEY (queue=? AND scope=? AND whose=?)"),
         ("partition_loads", "COVERING INDEX dibs_partitions (partition=? AND state=?)"),
-        ("forget_openings", "PRIMARY KEY (queue=? AND scope=? AND whose=?)"),
+        ("forget_refills", "PRIMARY KEY (queue=? AND scope=? AND whose=?)"),
         ("members", "dibs_members (workflow=? AND id>?)"),
     ],
 )

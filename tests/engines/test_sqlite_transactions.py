@@ -115,7 +115,7 @@ def test_a_task_completes_with_the_transaction(tmp_path: Path) -> None:
                 assert record is not None
                 assert record.state is state
             assert (record.result, record.settled_lease) == (b"1", 1)
-            assert await engine.settle([report]) == [SettleOutcome.ALREADY]
+            assert [answer.outcome for answer in await engine.settle([report])] == [SettleOutcome.ALREADY]
             assert len((await engine.claim(request(5))).tasks) == 1  # the one that waited for it
             assert all(finding.level == "ok" for finding in await engine.check(full=True))
             mine.close()

@@ -140,7 +140,7 @@ class Store:
         ]
 
 
-JSON = {"facts", "progress", "args", "result", "settings", "record", "entry", "errand"}
+JSON = {"facts", "progress", "args", "result", "settings", "record", "entry", "follow_up"}
 
 
 def beat(worker: str) -> Beat:
@@ -183,7 +183,7 @@ SPOILED: list[dict[str, Any]] = [
     {"facts": '{"spec":{"priority":5000}}'},
     {"facts": '{"spec":{},"reason":"moonlight"}'},
     {"state": "moonlit"},
-    {"stream": 99_999},
+    {"track": 99_999},
     {"progress": '[null,""]'},
     {"progress": '["half",""]'},
     {"progress": '[true,""]'},
@@ -564,11 +564,11 @@ def test_streams(run: Run) -> None:
 
     async def test(store: Store) -> None:
         (bad,) = await store.add(name="odd")
-        store.rows.set("streams", "name = 'odd'", requires="[")
+        store.rows.set("tracks", "name = 'odd'", requires="[")
         store.rows.set("store", "true", generation=1000)
         assert await store.claim() == []
         assert store_of(store.engine).catalog.generation == 1000
-        store.rows.set("streams", "name = 'odd'", requires="[]")
+        store.rows.set("tracks", "name = 'odd'", requires="[]")
         assert [task.id for task in await store.claim()] == [bad]
 
     run(test)
@@ -634,12 +634,12 @@ def test_errands(run: Run) -> None:
         (first,) = await store.add()
         await store.add(1500, after=(Edge(first),))
         await store.settle(await store.claim(1))
-        assert store.rows.set("errands", "true", follow_up=store.rows.json('{"what":"moonwalk","about":"x"}')) == 1
+        assert store.rows.set("follow_ups", "true", follow_up=store.rows.json('{"what":"moonwalk","about":"x"}')) == 1
         given = await store.claim(1)
         await store.do_everything()
         await store.look_at_everything()
         assert any("errand" in each for each in await store.problems())
-        store.rows.set("errands", "true", follow_up=store.rows.json(f'{{"what":"ended","about":"{first}"}}'))
+        store.rows.set("follow_ups", "true", follow_up=store.rows.json(f'{{"what":"ended","about":"{first}"}}'))
         assert len(given) + len(await store.claim(2000)) == 1500
 
     run(test)
@@ -726,9 +726,9 @@ def test_a_due_task_of_no_stream(run: Run, damage: str) -> None:
         elif damage == "share":
             store.rows.set("tasks", f"id = '{bad}'", share=b"\xff")
         elif damage == "gone":
-            store.rows.execute("DELETE FROM dibs_streams WHERE name = 'odd'")
+            store.rows.execute("DELETE FROM dibs_tracks WHERE name = 'odd'")
         else:
-            store.rows.set("streams", "name = 'odd'", requires="[")
+            store.rows.set("tracks", "name = 'odd'", requires="[")
         store.rows.set("store", "true", generation=1000)
         store.now += HOUR
         assert [task.id for task in await store.claim()] == [good]
@@ -785,8 +785,8 @@ def test_counts(run: Run, columns: dict[str, Any], settings: QueueSettings) -> N
         await store.engine.set_queue("default", settings, expected=0, now=store.now)
         tasks = await store.add(4, name="odd")
         (good,) = await store.add()
-        (odd,) = store.rows.execute("SELECT stream FROM dibs_streams WHERE name = 'odd'")[0]
-        assert store.rows.set("tallies", f"what = 'pending' AND whose = {odd}", **columns) == 1
+        (odd,) = store.rows.execute("SELECT track FROM dibs_tracks WHERE name = 'odd'")[0]
+        assert store.rows.set("counts", f"what = 'pending' AND whose = {odd}", **columns) == 1
         await store.look_at_everything()
         assert any("count of pending" in each for each in await store.problems())
         wanted = [good] if "whose" in columns else tasks[:2]

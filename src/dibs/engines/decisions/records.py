@@ -38,7 +38,9 @@ class Changes(Struct):
     leaving: dict[Place, list[TaskRecord]]
     """Rows that would be left behind."""
     coming: dict[Place, list[tuple[TaskRecord, int]]]
-    """Records, each with its stream."""
+    """Records that are new to their place, each with its stream."""
+    staying: list[tuple[TaskRecord, int, TaskRecord]]
+    """Unfinished tasks that stay so: the record, its stream, and the task as it is stored."""
     counts: list[tuple[TaskRecord, int, int]]
     """Who counts no longer (-1), or from now on (1), in which stream."""
     moves: list[tuple[TaskRecord, TaskRecord]]
@@ -141,7 +143,7 @@ class Ledger:
 
     def take_changes(self, tracks: dict[str, int]) -> Changes:
         """What has changed since the last time, given the streams of all that has. `entries` are taken apart."""
-        changes = Changes({place: [] for place in Place}, {place: [] for place in Place}, [], [], [])
+        changes = Changes({place: [] for place in Place}, {place: [] for place in Place}, [], [], [], [])
         for task_id in self.touched:
             old = self.stored.pop(task_id, None)
             new = self.current.get(task_id)
@@ -156,7 +158,10 @@ class Ledger:
                 continue
             stored = self.stored[task_id] = (new, tracks[task_id])
             changes.counts.append((*stored, +1))
-            changes.coming[place].append(stored)
+            if old is None or place_of(old[0].state) is not place:
+                changes.coming[place].append(stored)
+            else:
+                changes.staying.append((*stored, old[0]))
             if old is not None:
                 changes.moves.append((old[0], new))
         self.touched.clear()

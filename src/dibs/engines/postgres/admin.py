@@ -82,9 +82,9 @@ async def purge_unreadable(transaction: Transaction, ids: list[str]) -> dict[str
 
 async def delete(transaction: Transaction, left: PurgeRow) -> None:
     if left.place is Place.FINISHED:
-        await transaction.write("delete_finished", [left.day], [left.id])
+        await transaction.write("purge_finished", [left.day], [left.id])
     else:
-        await transaction.write(f"delete_{left.place}", [left.id])
+        await transaction.write("purge_dead" if left.place is Place.DEAD else "purge_tasks", [left.id])
     await transaction.write("delete_history", [left.id])
     await transaction.write("purge_keys_of", left.id)
     if left.track is not None and left.state == State.PENDING:

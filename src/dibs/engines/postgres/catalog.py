@@ -115,7 +115,7 @@ class Catalog:
             except UNREADABLE as error:
                 found.unreadable[name] = problem_of(error)
                 aside.log_once("queue", name, found.unreadable[name])
-        for number, queue, name, requires, lane, epoch, fair, band, retired in row["streams"] or ():
+        for number, queue, name, requires, lane, epoch, fair, band, retired in row["tracks"] or ():
             found.add(Track(number, queue, name, tuple(requires), lane, epoch, fair, band, retired))
         guarded = {queue.name for queue in found.queues.values() if queue.is_guarded}
         guarded |= {track.queue for track in found.tracks.values() if track.fair and not track.retired}

@@ -194,7 +194,7 @@ class QueueCursor:
         if self.served:
             await transaction.write("save_clock", self.queue.name, self.clock)
             virtual_times = [(self.queue.name, share, virtual_time) for share, virtual_time in self.served.items()]
-            await transaction.write("save_tags", *columns(virtual_times, 3))
+            await transaction.write("save_virtual_times", *columns(virtual_times, 3))
 
 
 def choose(fronts: list[QueueCursor], request: ClaimRequest, headrooms: Headrooms, now: Instant) -> list[Chosen]:

@@ -81,7 +81,7 @@ def tracks_for(catalog: Catalog, queue: Queue, request: ClaimRequest) -> list[Tr
 
 def leased_task(row: Row, catalog: Catalog, now: Instant) -> LeasedTask:
     """`moves.leased`, straight from the row."""
-    track = catalog.track(row["stream"])
+    track = catalog.track(row["track"])
     if row["ready_at"] is None:
         raise ValueError("it is pending, but not since when")
     return facts.leased_task(
@@ -106,7 +106,7 @@ def leased_tasks(rows: Iterable[Row], catalog: Catalog, now: Instant) -> tuple[l
             tasks.append(leased_task(row, catalog, now))
         except UNREADABLE as error:
             catalog.aside.log_once("task", row["id"], problem_of(error))
-            catalog.aside.skip_task(str(row["id"]), row["stream"])
+            catalog.aside.skip_task(str(row["id"]), row["track"])
             unreadable.append(row)
     return tasks, unreadable
 
@@ -134,7 +134,7 @@ async def serve(
     queues = [(order, queue) for order, queue in served if queue.name in locked or queue.name not in wanted]
     bounds = low, _ = window.bounds
     follow_ups = list(transaction.aside.follow_ups)
-    care, due = await transaction.row("care", transaction.now, low, transaction.passed_over, follow_ups)
+    care, due = await transaction.row("upkeep", transaction.now, low, transaction.passed_over, follow_ups)
     if care and not skip_upkeep:
         raise NeedsUpkeep
     promoted = await transaction.value("promote", transaction.now, PROMOTE_BATCH, low) if due else 0
@@ -245,7 +245,7 @@ async def next_due_in(
 async def token_waits(transaction: Transaction, queue: Queue) -> list[Duration]:
     """How long the limits of a queue that have no token, and pending tasks under them, will have none."""
     headrooms = await Headrooms.of(transaction, [queue])
-    pending = {row[0] for row in await transaction.rows("streams_with_pending", tracks_of(transaction, queue))}
+    pending = {row[0] for row in await transaction.rows("tracks_with_pending", tracks_of(transaction, queue))}
     names = {transaction.catalog.track(number).name for number in pending}
     waits = [
         headroom.refills_in

@@ -146,7 +146,7 @@ async def claim_plainly(store: Store, request: ClaimRequest, now: Instant | None
     last = rows.pop()
     if last["status"] == "stale":
         raise Stale
-    if last["status"] == "care":
+    if last["status"] == "upkeep":
         raise NeedsUpkeep
     instant: Instant = last["now"]
     next_at: Instant | None = last["next_at"]
@@ -155,7 +155,7 @@ async def claim_plainly(store: Store, request: ClaimRequest, now: Instant | None
         cursors.claimed(max(0, last["took"] - EACH * len(rows)))  # what was given had to be read and locked anyway
     if wanted > 0 and cursors.is_slow:
         cursors.know(tracks)
-        cursors.raise_to({row["stream"]: row["rank"] - LAG for row in rows}, began)
+        cursors.raise_to({row["track"]: row["rank"] - LAG for row in rows}, began)
     if now is None:
         store.floor_probe.look(catalog)
     tasks, unreadable = leased_tasks(rows, catalog, instant)
@@ -174,7 +174,7 @@ async def begin_later(store: Store, tracks: list[Track], began: Mapping[int, int
     over.
     """
     cursors, window = store.floor_probe.cursors, store.floor_probe.window
-    ((_, instant),) = await store.rows("look", None)
+    ((_, instant),) = await store.rows("begin_read", None)
     took = round((time.monotonic() - at) * SECOND)
     if low == START:
         window.learn(low, instant, took, due=False)

@@ -78,7 +78,7 @@ async def pass_on_urgency(transaction: Transaction, follow_ups: list[FollowUp], 
     edges = await open_edges(transaction, urgencies, most)
     if edges:
         weights = [(edge[0], edge[1], urgencies[edge[0]]) for edge in edges]
-        await transaction.write("weigh_edges", *columns(weights, 3))
+        await transaction.write("save_edge_weights", *columns(weights, 3))
         await inherit_again(transaction, [edge[2] for edge in edges])
     return max(len(edges), len(follow_ups)), follow_ups if len(edges) == most else []
 

@@ -55,7 +55,7 @@ async def unreadable_rows(snapshot: Snapshot, full: bool) -> list[Finding]:
     await audit(look, OLDEST)
     minute = look.now // MINUTE
     await stats(look, None, 0 if full else minute - RECENT_MINUTES, minute)
-    for _ in readable(found, "errand", await look.rows("first_errands", OLDEST), decode_follow_up):
+    for _ in readable(found, "errand", await look.rows("first_follow_ups", OLDEST), decode_follow_up):
         pass
     if full:
         await read_history(look)
@@ -85,8 +85,8 @@ async def read_tasks(look: Snapshot, full: bool) -> None:
 
 def read(look: Snapshot, rows: list[Row]) -> None:
     for row in rows:
-        if row["stream"] not in look.catalog.tracks:  # all of this is one look at the store
-            look.aside.tracks.add(row["stream"])
+        if row["track"] not in look.catalog.tracks:  # all of this is one look at the store
+            look.aside.tracks.add(row["track"])
         look.read(row)
 
 
@@ -112,7 +112,7 @@ async def counts_agree(snapshot: Snapshot) -> AsyncIterator[Finding]:
     """Whether the counts that are kept with each move are what counting gives."""
     states = set(State)
     kept = {(what, track): n for what, track, _, n in await snapshot.all_counts() if what in states}
-    counted = {(row["state"], row["stream"]): row["n"] for row in await snapshot.rows("recount")}
+    counted = {(row["state"], row["track"]): row["n"] for row in await snapshot.rows("recount")}
     if kept == counted:
         yield Finding(Level.OK, "counts", f"{sum(counted.values()):,} tasks, as counted")
         return

@@ -115,7 +115,7 @@ async def get(store: Store, ids: Sequence[str]) -> list[TaskRecord | UnreadableT
     async def look() -> list[TaskRecord | UnreadableTask | None]:
         catalog = store.catalog
         rows = {str(row["id"]): row for row in await store.rows("find", real_ids(ids))}
-        catalog.expect(row["stream"] for row in rows.values())
+        catalog.expect(row["track"] for row in rows.values())
         return [read(catalog, rows[task_id]) if task_id in rows else None for task_id in ids]
 
     return await store.persist(look)
@@ -123,6 +123,6 @@ async def get(store: Store, ids: Sequence[str]) -> list[TaskRecord | UnreadableT
 
 def read(catalog: Catalog, row: Row) -> TaskRecord | UnreadableTask:
     try:
-        return record_of(row, catalog.track(row["stream"]))
+        return record_of(row, catalog.track(row["track"]))
     except UNREADABLE as error:
         return set_aside(catalog, row, error)

@@ -64,7 +64,7 @@ class FloorProbe:
         tracks = [track for track in catalog.tracks.values() if track.number in before and not track.retired]
         empty = arrivals(catalog, tracks, self.window)
         rows = await self.rows("heads", [track.number for track in tracks])
-        heads = {row["stream"]: row["rank"] - LAG for row in rows if row["rank"] is not None}
+        heads = {row["track"]: row["rank"] - LAG for row in rows if row["rank"] is not None}
         self.cursors.raise_to({**empty, **heads}, before)
         late = {track: mark for track, mark in heads.items() if mark + LAG < before[track]}
         if late:

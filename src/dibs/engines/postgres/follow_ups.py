@@ -59,7 +59,7 @@ async def defer(transaction: Transaction) -> bool:
     ]
     transaction.follow_ups.clear()
     if follow_ups:
-        await transaction.write("add_errands", [encode(follow_up) for follow_up in follow_ups])
+        await transaction.write("add_follow_ups", [encode(follow_up) for follow_up in follow_ups])
     await transaction.flush()
     return bool(follow_ups)
 
@@ -67,14 +67,14 @@ async def defer(transaction: Transaction) -> bool:
 async def resume(transaction: Transaction) -> bool:
     """Go on with what earlier transactions have left, and then with what this one has caused; True if some is left."""
     await go_on(transaction)
-    return bool(await transaction.value("has_errands", list(transaction.aside.follow_ups)))
+    return bool(await transaction.value("has_follow_ups", list(transaction.aside.follow_ups)))
 
 
 async def go_on(transaction: Transaction) -> None:
     """Errands are done in order, the stored ones first. Those that another process is at are its own for now."""
     own = list(transaction.follow_ups)
     transaction.follow_ups.clear()
-    for n, told in await transaction.rows("errands", FOLLOW_UP_BUDGET, list(transaction.aside.follow_ups)):
+    for n, told in await transaction.rows("follow_ups", FOLLOW_UP_BUDGET, list(transaction.aside.follow_ups)):
         try:
             transaction.follow_ups.append(stored_follow_up(n, told))
         except UNREADABLE as error:
@@ -96,16 +96,16 @@ async def run(transaction: Transaction) -> None:
         done += finished(alike, [*unfinished, *transaction.stuck])
         left -= taken
     if done:
-        await transaction.write("delete_errands", done)
+        await transaction.write("delete_follow_ups", done)
     leave_stuck(transaction)
     walked = [follow_up for follow_up in follow_ups if follow_up.n is not None and follow_up.what in WALKS]
     if walked:
         await transaction.write(
-            "save_errands", [follow_up.n for follow_up in walked], [encode(each) for each in walked]
+            "save_follow_ups", [follow_up.n for follow_up in walked], [encode(each) for each in walked]
         )
     new = [encode(follow_up) for follow_up in follow_ups if follow_up.n is None]
     if new:
-        await transaction.write("add_errands", new)
+        await transaction.write("add_follow_ups", new)
     follow_ups.clear()
 
 

@@ -96,11 +96,11 @@ class Pages:
     async def read_turns(self, queue: str, most: int) -> None:
         clock = await self.snapshot.value("clock", queue) or 0
         if isinstance(self.snapshot, Transaction):
-            await self.snapshot.write("pass_turns", queue, clock)
-            rows = await self.snapshot.rows("turns", queue, most)
+            await self.snapshot.write("reset_passed", queue, clock)
+            rows = await self.snapshot.rows("turn_order", queue, most)
         else:
-            rows = await self.snapshot.rows("turns_as_seen", queue, clock, most)
-        self.turns[queue] = TurnOrder(clock, [(row["tag"], row["share"]) for row in rows], len(rows) < most)
+            rows = await self.snapshot.rows("turn_order_as_seen", queue, clock, most)
+        self.turns[queue] = TurnOrder(clock, [(row["virtual_time"], row["share"]) for row in rows], len(rows) < most)
 
     async def read(self, keys: list[Key]) -> None:
         """The next page of each of these."""
@@ -111,10 +111,10 @@ class Pages:
         for track, share, _ in keys:
             there = self.heads.setdefault((track, share, None), [])
             asked.append((track, share, *((there[-1].rank, there[-1].id) if there else (LOWEST, LOWEST_ID))))
-        rows = await self.snapshot.rows("read_streams", *columns(asked, 4), self.page, self.with_gated)
+        rows = await self.snapshot.rows("read_tracks", *columns(asked, 4), self.page, self.with_gated)
         found: dict[Key, int] = dict.fromkeys(keys, 0)
         for row in rows:
-            key = (row["stream"], row["share"], None)
+            key = (row["track"], row["share"], None)
             found[key] += 1
             self.heads[key].append(self.head_of(row))
         self.complete |= {key for key, count in found.items() if count < self.page}
@@ -159,7 +159,7 @@ class Pages:
                 raise NeedMore(key, after)
 
     def head_of(self, row: Row) -> Head:
-        head = Head(row["rank"], str(row["id"]), row["ready_at"], row["stream"], row["partition"])
+        head = Head(row["rank"], str(row["id"]), row["ready_at"], row["track"], row["partition"])
         if row["ready_at"] is None:
             self.snapshot.aside.log_once("task", head.id, "it is pending, but not since when")
             self.snapshot.aside.skip_task(head.id, head.track)

@@ -43,7 +43,7 @@ class Headrooms:
         if not limited:
             return
         tracks = {track.number: track.name for track in self.snapshot.catalog.of_queue(queue.name)}
-        running = dict(await self.snapshot.rows("running_by_stream", list(tracks)))
+        running = dict(await self.snapshot.rows("running_by_track", list(tracks)))
         rows = await self.snapshot.rows(
             "buckets", queue.name, [each[0] for each in limited], [each[1] for each in limited]
         )
@@ -119,7 +119,7 @@ async def limits(snapshot: Snapshot, task_id: str) -> list[LimitState]:
     if not isinstance(record, TaskRecord) or queue is None:
         return []
     tracks = {track.number: track.name for track in snapshot.catalog.of_queue(queue.name)}
-    running = dict(await snapshot.rows("running_by_stream", list(tracks)))
+    running = dict(await snapshot.rows("running_by_track", list(tracks)))
     found = []
     for scope, whose, limit in limits_for(queue.settings, record.name, record.spec.partition):
         if scope is Scope.PARTITION:

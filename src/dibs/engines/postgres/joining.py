@@ -267,8 +267,8 @@ async def complete(transaction: Transaction, settlement: Settlement) -> SettleOu
     """The task ends here if its lease is the current one; `NotCurrent` otherwise."""
     lease = settlement.lease
     row = await transaction.row("complete", transaction.now, [lease.id], [lease.number], [settlement.result])
-    if row["streams"]:
-        transaction.tell(transaction.catalog.track(row["streams"][0]).queue, State.COMPLETED)
+    if row["tracks"]:
+        transaction.tell(transaction.catalog.track(row["tracks"][0]).queue, State.COMPLETED)
         return SettleOutcome.DONE
     (answer,) = await settle_records(transaction, [settlement])
     outcome = answer.outcome

@@ -1,7 +1,8 @@
 """Is this schema ours, and is it of a layout that we know? If new, make it; if old, migrate it.
 
 The layout is the sum of `migrations/`. Functions belong to the code: each version of Dibs makes its own beside those of
-others (`statements`), so that processes of different versions can share a store. Nothing is made if all is there, so
+others (`statements`), so that processes of different versions can share a store; the first of a new version drops those
+that nobody has used for 30 days. Nothing is made if all is there, so
 whoever opens a store that is up to date needs no right to make anything.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from contextlib import suppress
 
 from asyncpg import exceptions
 from msgspec import Struct
@@ -25,7 +27,7 @@ from dibs.engines.postgres.statements import (
 )
 from dibs.errors import StoreBusy, StoreMismatch
 
-__all__ = ["OLDEST_READER", "OLDEST_SERVER", "migration_sql", "pending_migrations", "pending_script", "prepare"]
+__all__ = ["OLDEST_READER", "OLDEST_SERVER", "pending_migrations", "pending_script", "prepare"]
 
 OLDEST_READER = 1
 """Code that knows this layout may use a store that this code has migrated. A breaking step raises it."""
@@ -63,7 +65,7 @@ async def stored(connection: Connection, address: Address) -> Condition:
     tables = row["tables"] or ()
     if not tables:
         return Condition(row["has_schema"], 0, False)
-    if "store" not in tables or "streams" not in tables:
+    if "store" not in tables or "tracks" not in tables:
         raise StoreMismatch(
             f"the schema {schema} of {address} has tables of another application. Dibs left it untouched. "
             "Add ?schema=NAME to the URL to give Dibs a schema of its own."
@@ -100,6 +102,8 @@ async def prepare(connection: Connection, address: Address) -> None:
             await asyncio.sleep(PAUSE_SECONDS * (0.5 + random.random()))
         except exceptions.InsufficientPrivilegeError as error:
             raise not_allowed(address, str(error)) from error
+    with suppress(exceptions.InsufficientPrivilegeError, exceptions.ReadOnlySQLTransactionError):  # it may only read
+        await connection.execute(statement("use_version", address.schema))
 
 
 async def migrate(connection: Connection, address: Address) -> None:
@@ -142,15 +146,11 @@ def missing(schema: str, condition: Condition) -> list[tuple[str, str]]:
         mark = f"UPDATE {name}.store SET layout = {known}, oldest_reader = greatest(oldest_reader, {OLDEST_READER});"  # noqa: S608  # quoted
         steps.append(("the layout's number", mark))
     if not condition.has_functions:
-        steps.append((f"functions {fingerprint()}", "\n".join(functions(schema))))
+        parts = [*functions(schema), statement("add_version", schema), statement("drop_old_versions", schema)]
+        steps.append((f"functions {fingerprint()}", "\n".join(parts)))
     if condition.layout == 0:  # what ends before somebody leads has its place then
         steps.append(("the first days", statement("first_days", schema)))
     return steps
-
-
-def migration_sql(schema: str, layout: int) -> list[str]:
-    """The scripts that lead from a layout to the current one."""
-    return [script for _, script in missing(schema, Condition(bool(layout), layout, False))]
 
 
 async def pending_migrations(connection: Connection, address: Address) -> list[str]:

@@ -52,7 +52,7 @@ async def reorder(transaction: Transaction, queue: Queue, partitions: list[str])
         if headroom is not None and headroom.full is not None:
             opens.append((queue.name, partition.partition(" ")[2], refill_at(transaction, headroom)))
     if opens:
-        await transaction.write("save_openings", *columns(opens, 3))
+        await transaction.write("save_refills", *columns(opens, 3))
 
 
 def refill_at(transaction: Transaction, headroom: Headroom) -> int | None:
@@ -66,7 +66,7 @@ async def open_refilled(transaction: Transaction, queues: Iterable[Queue]) -> No
     for queue in queues:
         limit = queue.settings.per_partition
         if limit is not None and limit.rate is not None:
-            for row in await transaction.rows("openings_due", queue.name, transaction.now, REFILLS):
+            for row in await transaction.rows("refills_due", queue.name, transaction.now, REFILLS):
                 transaction.mark_changed(queue.name, partition_key(queue.name, row["whose"]))
     if transaction.partitions:
         await promote_heads(transaction)
@@ -74,7 +74,7 @@ async def open_refilled(transaction: Transaction, queues: Iterable[Queue]) -> No
 
 async def next_refill(transaction: Transaction, queue: str, limit: Limit) -> Duration | None:
     """In how long a partition that has pending tasks gets a token."""
-    rows = await transaction.rows("openings", queue, LOOK)
+    rows = await transaction.rows("refills", queue, LOOK)
     buckets = [refill(Bucket(row["level"], row["at"]), limit, transaction.now) for row in rows]
     return min((until_token(bucket, limit) for bucket in buckets if tokens(bucket) == 0), default=None)
 

@@ -123,7 +123,7 @@ def limits_for(address: Address) -> dict[str, str]:
 
     It does so too when we are gone and can't ask for it any more. A process that is stopped in the middle of a
     transaction (a laptop that sleeps, a paused machine) keeps its locks from others for a few seconds only. Through a
-    pooler, `functions/begin.sql` sees to that.
+    pooler, the function `begin` sees to that.
     """
     milliseconds = max(1, round(address.timeout * SERVER_SHARE * 1000))
     idle = min(milliseconds, LONGEST_SILENCE)

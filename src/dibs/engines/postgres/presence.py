@@ -109,7 +109,7 @@ class Keeper:
             connection.terminate()
 
     async def hold(self, connection: Connection) -> None:
-        """Take the lock, and have the worker's row say at which server, if that is news. (See `hold.sql`.)"""
+        """Take the lock, and have the worker's row say at which server, if that is news. (See the statement `hold`.)"""
         hold = statement("hold", self.lines.address.schema)
         found = await connection.fetchrow(hold, self.worker, connection.get_server_pid(), timeout=ANSWER_SECONDS)
         if not found["is_ours"]:

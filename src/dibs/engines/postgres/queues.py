@@ -101,7 +101,7 @@ async def is_deletable(transaction: Transaction, name: str, force: bool) -> Chan
 async def bury_some(transaction: Transaction, name: str, actor: str) -> bool:
     """Make some waiting tasks of a queue dead; False when none is left. Bounded, so that nobody waits long."""
     tracks = [track.number for track in transaction.catalog.of_queue(name)]
-    rows = await transaction.rows("some_waiting", tracks, BURY_BATCH, transaction.passed_over)
+    rows = await transaction.rows("waiting_locked", tracks, BURY_BATCH, transaction.passed_over)
     records = Records(transaction)
     for record in records.adopt(rows):
         records.put(*buried(record, Reason.QUEUE, actor, transaction.now))

@@ -124,9 +124,8 @@ async def tenants(snapshot: Snapshot, queue_name: str, limit: int) -> list[Tenan
     clock = await snapshot.value("clock", queue_name) or 0
     unfair = [track.number for track in snapshot.catalog.of_queue(queue_name) if not track.fair]
     others: int = await snapshot.value("depth", unfair) if unfair else 0
-    rows = {
-        row["share"]: (row["tag"], row["pending"]) for row in await snapshot.rows("tenants", queue_name, clock, limit)
-    }
+    stored = await snapshot.rows("tenants", queue_name, clock, limit)
+    rows = {row["share"]: (row["virtual_time"], row["pending"]) for row in stored}
     if others:  # ranked before the queue was fair: they belong to the tenant without a name
         virtual_time, pending = rows.get("", (0, 0))
         rows[""] = (virtual_time, pending + others)

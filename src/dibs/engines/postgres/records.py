@@ -43,8 +43,8 @@ class Records(Ledger):
 
     def adopt(self, rows: Sequence[Row]) -> list[TaskRecord]:
         """The records of rows that have been read, and locked, already, but for those that can't be read."""
-        self.transaction.catalog.expect(row["stream"] for row in rows)
-        return self.know_all((self.transaction.read(row), row["stream"]) for row in rows)
+        self.transaction.catalog.expect(row["track"] for row in rows)
+        return self.know_all((self.transaction.read(row), row["track"]) for row in rows)
 
     async def flush(self) -> None:
         """Write what has changed, and note what has to be followed up."""
@@ -56,6 +56,7 @@ class Records(Ledger):
         for counted in changes.counts:
             self.count(*counted)
         await self.delete(changes.leaving)
+        await self.stay(changes.staying)
         await self.insert(changes.coming)
         await self.write_histories(changes.gone)
         await self.follow_up(changes)
@@ -79,20 +80,25 @@ class Records(Ledger):
         return {str(row[0]) for row in await self.transaction.rows(name, ids)} if ids else set()
 
     async def delete(self, leaving: dict[Place, list[TaskRecord]]) -> None:
-        for place, records in leaving.items():
-            if records and place is Place.FINISHED:
-                days = [(day_of(record.finished_at or 0), record.id) for record in records]
-                await self.transaction.write("delete_finished", *columns(days, 2))
-            elif records:
-                await self.transaction.write(f"delete_{place}", [record.id for record in records])
+        await self.write_each("delete_tasks", [(old.id, old.lease, old.state) for old in leaving[Place.TASKS]])
+        await self.write_each("delete_dead", [(old.id, old.lease) for old in leaving[Place.DEAD]])
+        finished = [(day_of(old.finished_at or 0), old.id, old.lease) for old in leaving[Place.FINISHED]]
+        await self.write_each("delete_finished", finished)
+
+    async def stay(self, staying: list[tuple[TaskRecord, int, TaskRecord]]) -> None:
+        rows = [(*self.columns(record, track), old.lease, old.state) for record, track, old in staying]
+        await self.write_each("save_tasks", rows)
+
+    async def write_each(self, name: str, rows: Sequence[tuple[object, ...]]) -> None:
+        """Write about tasks as they were loaded; `Stale` if one of them is otherwise by now."""
+        if rows and await self.transaction.write(name, *columns(rows, len(rows[0]))) != len(rows):
+            raise Stale
+
+    def columns(self, record: TaskRecord, track: int) -> tuple[object, ...]:
+        return task_columns(record, track, gate_of(self.transaction, record, track))
 
     async def insert(self, coming: dict[Place, list[tuple[TaskRecord, int]]]) -> None:
-        if coming[Place.TASKS]:
-            rows = [
-                task_columns(record, track, gate_of(self.transaction, record, track))
-                for record, track in coming[Place.TASKS]
-            ]
-            await self.transaction.write("save_tasks", *columns(rows, TASK_WIDTH))
+        await self.write_each("insert_tasks", [(*self.columns(*each), False) for each in coming[Place.TASKS]])
         for place in (Place.DEAD, Place.FINISHED):
             if coming[place]:
                 ended = [ended_columns(*each) for each in coming[place]]

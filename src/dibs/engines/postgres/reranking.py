@@ -20,7 +20,7 @@ async def rerank(transaction: Transaction) -> Step:
         for track in transaction.catalog.tracks.values()
         if not track.retired and track.queue in transaction.catalog.queues and transaction.catalog.is_stale(track)
     ]
-    rows = await transaction.rows("some_waiting", stale, CHORE_BATCH, transaction.passed_over) if stale else []
+    rows = await transaction.rows("waiting_locked", stale, CHORE_BATCH, transaction.passed_over) if stale else []
     await rank_again(transaction, rows)
     await transaction.flush()
     if stale and len(rows) < CHORE_BATCH:

@@ -106,8 +106,8 @@ class Sweep:
             asked = min(CHORE_BATCH - self.deleted, VISIT_BATCH - self.visited)
             rows = await self.transaction.rows(f"{self.place}_of_day", day, after, asked)
             self.visited += len(rows)
-            over = [row for row in rows if row["state"] in STATES and self.is_over(row["stream"], queues)]
-            await self.delete(day, [(str(row["id"]), row["stream"], State(row["state"])) for row in over])
+            over = [row for row in rows if row["state"] in STATES and self.is_over(row["track"], queues)]
+            await self.delete(day, [(str(row["id"]), row["track"], State(row["state"])) for row in over])
             if len(rows) < asked:
                 return True
             after = str(rows[-1]["id"])
@@ -123,9 +123,9 @@ class Sweep:
         self.deleted += len(rows)
         ids = [row[0] for row in rows]
         if self.place == "dead":
-            await self.transaction.write("delete_dead", ids)
+            await self.transaction.write("purge_dead", ids)
         else:
-            await self.transaction.write("delete_finished", [day] * len(ids), ids)
+            await self.transaction.write("purge_finished", [day] * len(ids), ids)
         await self.transaction.write("delete_history", ids)
         await self.transaction.write("delete_edges", ids)
         for (track, state), n in Tally((row[1], row[2]) for row in rows).items():
@@ -159,7 +159,7 @@ async def drop_days(transaction: Transaction) -> int:
             dropped += sum(row["n"] for row in rows)
             for row in rows:
                 if row["what"] in STATES:
-                    transaction.count(State(row["what"]), row["stream"], -row["n"], day)
+                    transaction.count(State(row["what"]), row["track"], -row["n"], day)
     return dropped
 
 
@@ -196,7 +196,7 @@ async def prune_keys(transaction: Transaction) -> Step:
 async def prune_workflows(transaction: Transaction) -> Step:
     """Forget workflows of which nothing is left: looks at a bounded number, from where the last step stopped."""
     after = await cursor_of(transaction, "prune_workflows", str) or LOWEST_ID
-    rows = await transaction.rows("some_workflows", after, CHORE_BATCH)
+    rows = await transaction.rows("page_of_workflows", after, CHORE_BATCH)
     empty = [row["id"] for row in rows if row["is_empty"]]
     if empty:
         await transaction.write("delete_workflows", empty)
@@ -208,7 +208,7 @@ async def prune_workflows(transaction: Transaction) -> Step:
 async def prune_buckets(transaction: Transaction) -> Step:
     """Forget buckets that are full again, or belong to a limit that is no longer set: as good as none."""
     after = await cursor_of(transaction, "prune_buckets", tuple[str, str, str]) or ("", "", "")
-    rows = await transaction.rows("some_buckets", *after, CHORE_BATCH)
+    rows = await transaction.rows("page_of_buckets", *after, CHORE_BATCH)
     idle = []
     for row in rows:
         if row["scope"] not in SCOPES or row["queue"] in transaction.catalog.unreadable:
@@ -229,7 +229,7 @@ async def prune_buckets(transaction: Transaction) -> Step:
 async def prune_orphans(transaction: Transaction) -> Step:
     """Forget histories and edges of tasks that went with their day, a bounded number at a time."""
     after = await cursor_of(transaction, "prune_orphans", str) or LOWEST_ID
-    rows = await transaction.rows("some_leavers", after, CHORE_BATCH)
+    rows = await transaction.rows("page_of_leftovers", after, CHORE_BATCH)
     gone = [row["id"] for row in rows if row["is_gone"]]
     if gone:
         await transaction.write("delete_history", gone)

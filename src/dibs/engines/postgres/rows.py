@@ -1,7 +1,7 @@
 """Tasks as rows and back.
 
-Every statement that reads tasks gives the columns of `find.sql`, whichever of the three places they come from. What
-people choose travels inside `facts` and `progress`, JSON that no statement looks into.
+Every statement that reads tasks gives the columns of `find`, whichever of the three places they come from. What people
+choose travels inside `facts` and `progress`, JSON that no statement looks into.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def record_of(row: Row, track: Track) -> TaskRecord:
     """The record that a row and its stream tell of."""
     columns = Columns(
         str(row["id"]),
-        row["stream"],
+        row["track"],
         State(row["state"]),
         row["rank"],
         row["ready_at"],
@@ -58,7 +58,7 @@ def record_of(row: Row, track: Track) -> TaskRecord:
 
 
 def task_columns(record: TaskRecord, track: int, gate: int) -> tuple[object, ...]:
-    """An unfinished task, as `save_tasks.sql` takes it."""
+    """An unfinished task, as `save_tasks` takes it."""
     return (
         *shared.task_columns(record, track, gate),
         progress_of(record),
@@ -69,7 +69,7 @@ def task_columns(record: TaskRecord, track: int, gate: int) -> tuple[object, ...
 
 
 def ended_columns(record: TaskRecord, track: int) -> tuple[object, ...]:
-    """An ended task, as `save_dead.sql` and `save_finished.sql` take it."""
+    """An ended task, as `save_dead` and `save_finished` take it."""
     return (
         *shared.ended_columns(record, track),
         progress_of(record),

@@ -28,7 +28,7 @@ async def search(snapshot: Snapshot, query: Query) -> Page:
     chunk, visited = FIRST_CHUNK, 0
     while True:
         rows = await snapshot.rows("search", first, chunk + 1, *wanted)
-        snapshot.catalog.expect(row["stream"] for row in rows)
+        snapshot.catalog.expect(row["track"] for row in rows)
         for position, row in enumerate(rows[:chunk], 1):
             visited += 1
             if is_candidate(snapshot, query, row):
@@ -45,7 +45,7 @@ async def search(snapshot: Snapshot, query: Query) -> Page:
 
 def is_candidate(snapshot: Snapshot, query: Query, row: Row) -> bool:
     """What can be said without decoding the rest of a row."""
-    track = snapshot.catalog.tracks.get(row["stream"])
+    track = snapshot.catalog.tracks.get(row["track"])
     if track is None or row["state"] not in STATES:
         return True
     return may_match(query, row["state"], track.queue, track.name, row["worker"])

@@ -110,7 +110,7 @@ async def rescue(store: Store, ended_by: Instant | None, not_after: Instant | No
     except StoreError as error:
         if now is not None or low != START:
             raise
-        ((_, instant),) = await store.rows("look", None)
+        ((_, instant),) = await store.rows("begin_read", None)
         cursor.put_off(instant, at)
         log.warning("Could not look at all leases, only at those that ended lately: %s", error)
         low = cursor.low(at)

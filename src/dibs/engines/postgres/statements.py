@@ -1,7 +1,8 @@
-"""The SQL of this engine: one file per statement under `sql/`, one per function under `functions/`, read once.
+"""The SQL of this engine, by the names in the files under `sql/` and `functions/`, read once.
 
-`dibs.` in the files stands for the schema, whose name is put in here and nowhere else. The name of a function gets the
-fingerprint of all functions: processes of different versions, which may share a store, each call their own.
+Placeholders are filled here: `{schema}` is the schema's name, `{schema_text}` the same inside a text, `{version}`
+the fingerprint of all functions, with which the name of each ends: processes of different versions, which may share a
+store, each call their own.
 """
 
 from __future__ import annotations
@@ -11,11 +12,21 @@ import re
 from functools import cache
 from importlib.resources import files
 
-__all__ = ["fingerprint", "function_names", "functions", "migration_scripts", "quoted", "statement"]
+from dibs.engines.statement_files import blocks, migration_files, named, without_comments
+
+__all__ = [
+    "fingerprint",
+    "function_names",
+    "function_sources",
+    "functions",
+    "migration_scripts",
+    "quoted",
+    "statement",
+    "statement_texts",
+]
 
 HERE = files("dibs.engines.postgres")
-SCHEMA = re.compile(r"('?)\bdibs\.(?:(\w+)(?=\())?")
-"""The schema, perhaps at the beginning of a text, perhaps in front of something that is called."""
+PLACEHOLDER = re.compile(r"\{(schema|schema_text|version)\}")
 
 
 def quoted(schema: str) -> str:
@@ -23,39 +34,29 @@ def quoted(schema: str) -> str:
     return '"' + schema.replace('"', '""') + '"'
 
 
-def bare(script: str) -> str:
-    """A script without its comment lines, which only people read."""
-    return "\n".join(line for line in script.splitlines() if line.strip() and not line.lstrip().startswith("--"))
-
-
 def render(script: str, schema: str) -> str:
     """The script for one schema, calling the functions of this version."""
     name = quoted(schema)
-
-    def replace(found: re.Match[str]) -> str:
-        quote, called = found[1], found[2] or ""
-        ending = f"_{fingerprint()}" if called in function_sources() else ""
-        return f"{quote}{name.replace(quote, 2 * quote) if quote else name}.{called}{ending}"
-
-    return SCHEMA.sub(replace, bare(script))
+    values = {"schema": name, "schema_text": name.replace("'", "''"), "version": fingerprint()}
+    return PLACEHOLDER.sub(lambda found: values[found[1]], script)
 
 
 @cache
-def source(name: str) -> str:
-    return (HERE / "sql" / f"{name}.sql").read_text(encoding="utf-8")
+def statement_texts() -> dict[str, str]:
+    """Name → text of each statement, with its header."""
+    return blocks(HERE / "sql")
 
 
 @cache
 def statement(name: str, schema: str) -> str:
-    """The statement in ``sql/{name}.sql``."""
-    return render(source(name), schema)
+    """The statement of that name."""
+    return render(named(statement_texts(), name), schema)
 
 
 @cache
 def function_sources() -> dict[str, str]:
-    """Name → text of each function, in the order of their names. A file is called like the function in it."""
-    found = sorted((HERE / "functions").iterdir(), key=lambda resource: resource.name)
-    return {each.name[:-4]: bare(each.read_text(encoding="utf-8")) for each in found if each.name.endswith(".sql")}
+    """Name → text of each function, in the order of their names."""
+    return {name: without_comments(text) for name, text in blocks(HERE / "functions").items()}
 
 
 @cache
@@ -71,22 +72,11 @@ def function_names() -> list[str]:
 
 def functions(schema: str) -> list[str]:
     """All functions, as statements that make them."""
-    return [render(own_variables(name, text), schema) for name, text in function_sources().items()]
-
-
-def own_variables(name: str, text: str) -> str:
-    """Inside a function its name is in front of a variable that a column is called like."""
-    return re.sub(rf'(?<![\w."]){name}\.(?=\w)', f"{name}_{fingerprint()}.", text)
+    return [render(text, schema) for text in function_sources().values()]
 
 
 @cache
 def migration_scripts(schema: str) -> dict[int, tuple[str, str]]:
     """Number → (title, script) of each step, in order."""
-    found = {}
-    for resource in (HERE / "migrations").iterdir():
-        stem, _, ending = resource.name.rpartition(".")
-        if ending == "sql":
-            number, _, title = stem.partition("_")
-            script = render(resource.read_text(encoding="utf-8"), schema)
-            found[int(number)] = (title.replace("_", " "), script)
-    return dict(sorted(found.items()))
+    steps = migration_files(HERE / "migrations")
+    return {number: (title, render(script, schema)) for number, (title, script) in steps.items()}

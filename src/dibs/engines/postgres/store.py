@@ -229,7 +229,7 @@ class Store:
 
         async def attempt() -> Answer:
             async with self.lend() as connection, transaction(connection, LOOK):
-                generation, instant = await connection.fetchrow(statement("look", self.schema), now)
+                generation, instant = await connection.fetchrow(statement("begin_read", self.schema), now)
                 catalog = self.catalog if self.catalog.generation == generation else await self.read_catalog(connection)
                 return await verb(Snapshot(connection, self.schema, catalog, instant), *arguments, **named)
 
@@ -287,5 +287,5 @@ class Store:
         """Make queues and streams, in a transaction of their own: nobody waits for others with one of these in hand."""
         tracks = [(*key[:2], " ".join(key[2]), *key[3:]) for key in missing.tracks]
         parameters = (sorted(missing.queues), encode(QueueSettings()), *columns(tracks, 7))
-        await self.rows("add_streams", *parameters)
+        await self.rows("add_tracks", *parameters)
         await self.refresh()

@@ -25,12 +25,12 @@ __all__ = ["Snapshot", "Transaction", "set_aside"]
 
 def set_aside(catalog: Catalog, row: Row, error: Exception) -> UnreadableTask:
     """A task that can't be read is told of, and passed over from now on unless it has ended."""
-    track, problem = catalog.tracks.get(row["stream"]), problem_of(error)
+    track, problem = catalog.tracks.get(row["track"]), problem_of(error)
     if track is None or track.queue not in catalog.unreadable:  # which has been told of
         catalog.aside.log_once("task", row["id"], problem)
     ended = row["finished_at"] is not None
     if not ended:
-        catalog.aside.skip_task(str(row["id"]), row["stream"])
+        catalog.aside.skip_task(str(row["id"]), row["track"])
     return unreadable_task(row["id"], track, row["state"], ended, row["worker"], problem)
 
 
@@ -67,7 +67,7 @@ class Snapshot:
         return list(self.aside.tasks)
 
     def record(self, row: Row) -> TaskRecord:
-        return record_of(row, self.catalog.track(row["stream"]))
+        return record_of(row, self.catalog.track(row["track"]))
 
     def read(self, row: Row) -> TaskRecord | UnreadableTask:
         """The record of a row, if it can be read; otherwise it is told of, and passed over from now on."""
@@ -79,7 +79,7 @@ class Snapshot:
     def records(self, rows: Iterable[Row]) -> list[TaskRecord]:
         """The records of those that can be read."""
         rows = [*rows]
-        self.catalog.expect(row["stream"] for row in rows)
+        self.catalog.expect(row["track"] for row in rows)
         return [record for row in rows if isinstance(record := self.read(row), TaskRecord)]
 
     async def look_again(self) -> None:
@@ -92,14 +92,14 @@ class Snapshot:
     async def find(self, ids: Sequence[str]) -> dict[str, Row]:
         """The rows of those tasks that exist, wherever they are."""
         rows = await self.rows("find", real_ids(ids))
-        self.catalog.expect(row["stream"] for row in rows)
+        self.catalog.expect(row["track"] for row in rows)
         return {str(row["id"]): row for row in rows}
 
     async def all_counts(self) -> list[tuple[str, int, str, int]]:
         """Every count that is not zero: what, stream, queue, n."""
-        rows = await self.rows("tallies")
-        self.catalog.expect(row["stream"] for row in rows if row["stream"])
-        return [tuple(row) for row in rows if not row["stream"] or self.knows(row["stream"])]
+        rows = await self.rows("counts")
+        self.catalog.expect(row["track"] for row in rows if row["track"])
+        return [tuple(row) for row in rows if not row["track"] or self.knows(row["track"])]
 
     def knows(self, track: int) -> bool:
         """Whether a stream is there; `Stale` if it may only be new."""

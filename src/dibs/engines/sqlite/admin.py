@@ -82,9 +82,9 @@ def purge_unreadable(transaction: Transaction, ids: list[str]) -> dict[str, Chan
 def delete(transaction: Transaction, left: PurgeRow) -> None:
     only = to_json([left.id])
     if left.place is Place.FINISHED:
-        transaction.write("delete_finished", to_json([(left.day, left.id)]))
+        transaction.write("purge_finished", to_json([(left.day, left.id)]))
     else:
-        transaction.write(f"delete_{left.place}", only)
+        transaction.write("purge_dead" if left.place is Place.DEAD else "purge_tasks", only)
     transaction.write("delete_history", only)
     transaction.write("purge_keys_of", left.id)
     if left.track is not None and left.state == State.PENDING:

@@ -131,7 +131,7 @@ class Catalog:
                 self.read_again_at = next_look()
                 self.unreadable[queue.name] = problem_of(error)
                 self.aside.log_once("queue", queue.name, self.unreadable[queue.name])
-        for track in snapshot.many(TRACKS, "streams"):
+        for track in snapshot.many(TRACKS, "tracks"):
             try:
                 self.add(track_from(track))
             except UNREADABLE as error:

@@ -79,7 +79,7 @@ class QueueCursor:
             return TurnOrder(self.queue)
         clock, virtual_time = clock_of(self.transaction, self.queue.name)
         if fair:
-            self.transaction.write("pass_turns", to_json(fair), clock)
+            self.transaction.write("reset_passed", to_json(fair), clock)
         sources = [self.turns_of(track) for track in fair]
         if len(fair) < len(self.tracks):
             sources.append(iter([(virtual_time if virtual_time > clock else 0, "")]))

@@ -84,10 +84,10 @@ class ClaimInProgress:
         """What there is to do first, and how many tasks wait; the generation of all that."""
         transaction = self.transaction
         if transaction.aside.is_empty:
-            found = transaction.row("claim_look")
+            found = transaction.row("claim_state")
         else:
             follow_ups = to_json(list(transaction.aside.follow_ups))
-            found = transaction.row("claim_look_past", transaction.passed_over(), follow_ups)
+            found = transaction.row("claim_state_past", transaction.passed_over(), follow_ups)
         generation, due, expiry, self.has_errands, pending = found
         self.next_due, self.next_expiry = instant_or_none(due), instant_or_none(expiry)
         self.pending = dict(pending_decoder.decode(pending))
@@ -135,7 +135,7 @@ class ClaimInProgress:
     def promote(self) -> None:
         """A bounded number of due tasks become pending. Their ranks were computed for this moment."""
         transaction, tracks = self.transaction, self.transaction.catalog.tracks
-        found = transaction.many(DUE, "promote_look", self.now, PROMOTE_BATCH, transaction.passed_over())
+        found = transaction.many(DUE, "due_tasks", self.now, PROMOTE_BATCH, transaction.passed_over())
         due = [each for each in found if self.can_be_promoted(each)]
         if not due:
             return

@@ -105,7 +105,7 @@ def pass_on_urgency(transaction: Transaction, follow_ups: list[FollowUp], most: 
     edges, more = open_edges(transaction, urgencies, most)
     if edges:
         weights = [(edge.dependent, edge.slot, urgencies[edge.dependent]) for edge in edges]
-        transaction.write("weigh_edges", to_json(weights))
+        transaction.write("save_edge_weights", to_json(weights))
         inherit_again(transaction, [edge.prerequisite for edge in edges])
     return max(len(edges), len(follow_ups)), follow_ups if more else []
 
@@ -120,7 +120,7 @@ def inherit_again(transaction: Transaction, ids: list[str]) -> None:
     """Unfinished tasks get the urgency of the most urgent ones that wait for them."""
     wanted = iter(dict.fromkeys(ids))
     while part := list(islice(wanted, FOLLOW_UP_BUDGET)):
-        changed = dict(transaction.many(HEIRS, "inherited_look", to_json(part)))
+        changed = dict(transaction.many(HEIRS, "inherited_otherwise", to_json(part)))
         records = Records(transaction, changed)
         for record in list(records.current.values()):
             settings = transaction.settings(record.queue)

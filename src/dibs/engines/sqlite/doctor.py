@@ -80,7 +80,7 @@ def unreadable_rows(snapshot: Snapshot, full: bool) -> Iterator[Finding]:
     stats(look, None, 0 if full else minute - RECENT_MINUTES, minute)
     workflows(look, OLDEST, None)
     look_at_figures(look)
-    for _ in look.documents("errand", decode_follow_up, "errands", OLDEST, "[]"):
+    for _ in look.documents("errand", decode_follow_up, "follow_ups", OLDEST, "[]"):
         pass
     if full:
         read_tables(look)
@@ -155,7 +155,7 @@ def counts_agree(snapshot: Snapshot) -> Iterator[Finding]:
     states = set(State)
     kept = {(what, whose): n for what, whose, n in snapshot.all_counts() if what in states}
     places = ("dibs_tasks", "dibs_dead", "dibs_finished")
-    query = " UNION ALL ".join(f"SELECT state, stream, count(*) FROM {place} GROUP BY 1, 2" for place in places)  # noqa: S608  # our own names
+    query = " UNION ALL ".join(f"SELECT state, track, count(*) FROM {place} GROUP BY 1, 2" for place in places)  # noqa: S608  # our own names
     counted = {(state, track): n for state, track, n in snapshot.each(query, ())}
     if kept == counted:
         yield Finding(Level.OK, "counts", f"{sum(counted.values()):,} tasks, as counted")
@@ -171,7 +171,7 @@ def counts_agree(snapshot: Snapshot) -> Iterator[Finding]:
 def shares_agree(snapshot: Snapshot) -> Iterator[Finding]:
     """Whether the counts of fair queues are what counting gives; only said if they are not."""
     query = """
-        SELECT s.queue, t.share, count(*) FROM dibs_tasks AS t JOIN dibs_streams AS s ON s.stream = t.stream
+        SELECT s.queue, t.share, count(*) FROM dibs_tasks AS t JOIN dibs_tracks AS s ON s.track = t.track
         WHERE t.state = 'pending' AND s.fair = 1 GROUP BY 1, 2
     """
     counted = {(queue, share): n for queue, share, n in snapshot.each(query, ())}

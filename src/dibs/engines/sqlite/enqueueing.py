@@ -82,11 +82,11 @@ def enqueue(
 def look(transaction: Transaction) -> tuple[int, str]:
     """The generation, and the highest id in the store: where that can't be read, every id is looked up."""
     try:
-        generation, highest = transaction.row("enqueue_look")
+        generation, highest = transaction.row("enqueue_state")
     except BATCH_ERRORS as error:
         if not is_spoiled(error):
             raise
-        generation, highest = transaction.each(statement("enqueue_look"), ())[0]
+        generation, highest = transaction.each(statement("enqueue_state"), ())[0]
     return generation, highest if isinstance(highest, str) else BEYOND
 
 
@@ -166,7 +166,7 @@ def store(transaction: Transaction, known: Known) -> None:
         is_wide = has_more(new) or transaction.settings(new.queue).fair
         (linked if new.after or new.id in heirs else wide if is_wide else plain).append(new)
     write_plain(transaction, plain)
-    transaction.save_tasks([widened(transaction, new) for new in wide])
+    transaction.write_each("insert_task", [widened(transaction, new) for new in wide])
     if linked:
         write_linked(transaction, known, linked, heirs)
     count_members(transaction, [*wide, *linked])
@@ -211,7 +211,7 @@ def rows_of(transaction: Transaction, tasks: Iterable[NewTask]) -> list[tuple[ob
 
 
 def admitted(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
-    """`moves.admit` straight to the columns that `enqueue_one.sql` takes, without a record in between."""
+    """`moves.admit` straight to the columns that `enqueue_one` takes, without a record in between."""
     catalog, now = transaction.catalog, transaction.now
     queue = catalog.queues.get(new.queue) or transaction.make_queue(new.queue)
     settings = queue.settings
@@ -246,7 +246,7 @@ def admitted(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
 
 
 def widened(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
-    """The row of a new task with all columns, as `save_tasks` takes it."""
+    """The row of a new task with all columns, as `insert_task` takes it."""
     task_id, track, state, rank, ready_at, due_at, rerank_at, lease_for, args, facts = admitted(transaction, new)
     settings = transaction.settings(new.queue)
     partition = None if new.spec.partition is None else partition_key(new.queue, new.spec.partition)

@@ -92,7 +92,7 @@ def clock_of(snapshot: Snapshot, queue: str) -> tuple[int, int]:
         virtual_time = 0
     if not is_virtual_time(clock):
         snapshot.aside.log_once("clock of queue", queue, f"it is {clock!r}")
-        clock = snapshot.value("highest_tag", queue, LATEST)
+        clock = snapshot.value("highest_virtual_time", queue, LATEST)
     return clock, virtual_time
 
 

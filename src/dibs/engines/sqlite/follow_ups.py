@@ -51,7 +51,7 @@ def resume(transaction: Transaction) -> None:
     own = list(transaction.follow_ups)
     transaction.follow_ups.clear()
     passed = to_json(list(transaction.aside.follow_ups))
-    for n, told in transaction.each(row_by_row("errands"), (FOLLOW_UP_BUDGET, passed)):
+    for n, told in transaction.each(row_by_row("follow_ups"), (FOLLOW_UP_BUDGET, passed)):
         try:
             transaction.follow_ups.append(stored_follow_up(n, told))
         except UNREADABLE as error:
@@ -73,13 +73,13 @@ def run(transaction: Transaction) -> None:
         done += finished(alike, [*unfinished, *transaction.stuck])
         left -= taken
     if done:
-        transaction.write("delete_errands", to_json(done))
+        transaction.write("delete_follow_ups", to_json(done))
     leave_stuck(transaction)
     changed = [
         (follow_up.n, to_json(follow_up)) for follow_up in follow_ups if follow_up.n is None or follow_up.what in WALKS
     ]
     if changed:
-        transaction.write("save_errands", to_json(changed))
+        transaction.write("save_follow_ups", to_json(changed))
     follow_ups.clear()
 
 

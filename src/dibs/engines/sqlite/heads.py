@@ -64,7 +64,7 @@ def read_track(
     """The entries of one share of one stream in order; `foretell` is told of each chunk before."""
     rank, task_id = (LOWEST, "") if after is None else (after.rank, after.id)
     while True:
-        heads, last = read_chunk(snapshot, chunk, "read_stream", track, int(gated), share, rank, task_id)
+        heads, last = read_chunk(snapshot, chunk, "read_track", track, int(gated), share, rank, task_id)
         foretell(heads)
         yield from heads
         if last is None:
@@ -122,7 +122,7 @@ def read_some_turns(
                 raise
         else:
             return turns, (turns[-1].virtual_time, turns[-1].share) if len(turns) == chunk else None
-    virtual_times, last = snapshot.page(VIRTUAL_TIMES, "turn_tags", *asked)
+    virtual_times, last = snapshot.page(VIRTUAL_TIMES, "turn_order", *asked)
     return [turn_of(snapshot, track, *each) for each in virtual_times], last
 
 
@@ -130,5 +130,5 @@ def turn_of(snapshot: Snapshot, track: int, virtual_time: int, share: str) -> Tu
     head = next(read_track(snapshot, track, share, False, SMALL_CHUNK), None)
     first = (track, 0, share, LOWEST, "", 1)
     return Turn(
-        virtual_time, share, head, is_kept=head is None and bool(snapshot.each(row_by_row("read_stream"), first))
+        virtual_time, share, head, is_kept=head is None and bool(snapshot.each(row_by_row("read_track"), first))
     )

@@ -18,7 +18,7 @@ from dibs.errors import StoreMismatch, StoreUnavailable
 __all__ = ["APPLICATION_ID", "check_readable", "pending_migrations", "pending_script", "prepare"]
 
 APPLICATION_ID = 0x44696273  # "Dibs"
-OLDEST_READER = 2
+OLDEST_READER = 1
 RETRY_PAUSE = 0.01
 BUSY_TIMEOUT = 5.0
 

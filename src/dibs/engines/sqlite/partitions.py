@@ -81,7 +81,7 @@ def with_tokens(transaction: Transaction, queue: str, limit: Limit, partitions: 
         if headroom.full is not None and (refills_in := headroom.refills_in) is not None
     ]
     if shut:
-        transaction.write("save_openings", to_json(shut))
+        transaction.write("save_refills", to_json(shut))
     return [key for key, headroom in headrooms.items() if not headroom.has_no_token]
 
 
@@ -104,9 +104,9 @@ def open_refilled(transaction: Transaction, queues: Iterable[Queue]) -> bool:
     for queue in queues:
         limit = queue.settings.per_partition
         if limit is not None and limit.rate is not None and left > 0:
-            due = texts_decoder.decode(transaction.value("openings_due", queue.name, transaction.now, left))
+            due = texts_decoder.decode(transaction.value("refills_due", queue.name, transaction.now, left))
             if due:
-                transaction.write("forget_openings", to_json(due), queue.name)
+                transaction.write("forget_refills", to_json(due), queue.name)
             for partition in due:
                 transaction.mark_changed(queue.name, partition_key(queue.name, partition))
             left -= len(due)
@@ -116,10 +116,10 @@ def open_refilled(transaction: Transaction, queues: Iterable[Queue]) -> bool:
 def next_refill(transaction: Transaction, queue: str, limit: Limit) -> Duration | None:
     """In how long a partition that has pending tasks gets a token. Openings that nobody waits for are forgotten."""
     while True:
-        found = transaction.many(REFILLS, "openings", queue, LOOK)
+        found = transaction.many(REFILLS, "refills", queue, LOOK)
         idle = [refill_due.partition for refill_due in found if not refill_due.pending]
         if idle:
-            transaction.write("forget_openings", to_json(idle), queue)
+            transaction.write("forget_refills", to_json(idle), queue)
         buckets = [refill(Bucket(each.level, each.at), limit, transaction.now) for each in found if each.pending]
         if buckets or len(found) < LOOK:
             return min((until_token(bucket, limit) for bucket in buckets), default=None)

@@ -52,6 +52,7 @@ class Records(Ledger):
         for counted in changes.counts:
             self.count(*counted)
         self.delete(changes.leaving)
+        self.stay(changes.staying)
         self.insert(changes.coming)
         self.write_histories(changes.gone)
         self.follow_up(changes)
@@ -73,22 +74,22 @@ class Records(Ledger):
         return set(texts_decoder.decode(self.transaction.value(statement, to_json(ids)))) if ids else set()
 
     def delete(self, leaving: dict[Place, list[TaskRecord]]) -> None:
-        write = self.transaction.write
-        if leaving[Place.TASKS]:
-            write("delete_tasks", to_json([record.id for record in leaving[Place.TASKS]]))
-        if leaving[Place.DEAD]:
-            write("delete_dead", to_json([record.id for record in leaving[Place.DEAD]]))
-        if leaving[Place.FINISHED]:
-            days = [(day_of(record.finished_at or 0), record.id) for record in leaving[Place.FINISHED]]
-            write("delete_finished", to_json(days))
+        delete = self.transaction.delete_each
+        delete("delete_tasks", [(old.id, old.lease, old.state) for old in leaving[Place.TASKS]])
+        delete("delete_dead", [(old.id, old.lease) for old in leaving[Place.DEAD]])
+        finished = leaving[Place.FINISHED]
+        delete("delete_finished", [(day_of(old.finished_at or 0), old.id, old.lease) for old in finished])
+
+    def stay(self, staying: list[tuple[TaskRecord, int, TaskRecord]]) -> None:
+        rows = [(*self.columns(record, track), old.lease, old.state) for record, track, old in staying]
+        self.transaction.write_each("save_task", rows)
+
+    def columns(self, record: TaskRecord, track: int) -> tuple[object, ...]:
+        return task_columns(record, track, is_gated(self.transaction, record))
 
     def insert(self, coming: dict[Place, list[tuple[TaskRecord, int]]]) -> None:
         write = self.transaction.write
-        if coming[Place.TASKS]:
-            transaction = self.transaction
-            transaction.save_tasks(
-                [task_columns(*each, is_gated(transaction, each[0])) for each in coming[Place.TASKS]]
-            )
+        self.transaction.write_each("insert_task", [self.columns(*each) for each in coming[Place.TASKS]])
         if coming[Place.DEAD]:
             write("save_dead", to_json([ended_columns(*each) for each in coming[Place.DEAD]]))
         if coming[Place.FINISHED]:

@@ -147,9 +147,9 @@ class Sweep:
         self.deleted += len(rows)
         ids = to_json([row.id for row in rows])
         if rows[0].state is State.DEAD:
-            self.transaction.write("delete_dead", ids)
+            self.transaction.write("purge_dead", ids)
         else:
-            self.transaction.write("delete_finished", to_json([(day, row.id) for row in rows]))
+            self.transaction.write("purge_finished", to_json([(day, row.id) for row in rows]))
         self.transaction.write("delete_history", ids)
         self.transaction.follow_ups.append(FollowUp(FollowUpKind.DELETE_EDGES, ids))
         for row in rows:

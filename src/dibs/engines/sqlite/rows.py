@@ -45,7 +45,7 @@ def record_of(row: Row, track: Track) -> TaskRecord:
 
 
 def task_columns(record: TaskRecord, track: int, gated: bool) -> tuple[object, ...]:
-    """An unfinished task, as `save_tasks.sql` takes it."""
+    """An unfinished task, as `insert_task` and `save_task` take it."""
     return (
         *shared.task_columns(record, track, gated),
         progress_text(record),
@@ -55,7 +55,7 @@ def task_columns(record: TaskRecord, track: int, gated: bool) -> tuple[object, .
 
 
 def ended_columns(record: TaskRecord, track: int) -> tuple[object, ...]:
-    """An ended task, as `save_dead.sql` and `save_finished.sql` take it."""
+    """An ended task, as `save_dead` and `save_finished` take it."""
     return (
         *shared.ended_columns(record, track),
         progress_text(record),

@@ -48,7 +48,7 @@ texts_decoder = msgspec.json.Decoder(list[str])
 
 
 def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> list[SettleAnswer]:
-    generation, has_edges = transaction.row("settle_look")
+    generation, has_edges = transaction.row("settle_state")
     transaction.refresh(generation)
     answers: dict[int, SettleAnswer] = {}
     for part in without_repeats(settlements):
@@ -115,7 +115,7 @@ def extend(transaction: Transaction, extensions: Sequence[Extension]) -> list[Ex
     answers = [ExtendAnswer(ExtendOutcome.LOST)] * len(extensions)
     leases = to_json([(each.lease.id, each.lease.number) for each in extensions])
     changes: dict[str, tuple[str, int, Instant | None, str | None]] = {}
-    for held in transaction.many(HELD, "extend_look", leases):
+    for held in transaction.many(HELD, "current_leases", leases):
         extension = extensions[held.key]
         answer = held_answer(extension, transaction.now, held.facts)
         progress = None if extension.progress is None else to_json((extension.progress, extension.message))

@@ -1,25 +1,27 @@
-"""The SQL of this engine: one file per statement under `sql/`, read once."""
+"""The SQL of this engine, by the names in the files under `sql/`, read once."""
 
 from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
 
-__all__ = ["migration_scripts", "row_by_row", "statement"]
+from dibs.engines.statement_files import blocks, migration_files, named
 
+__all__ = ["migration_scripts", "row_by_row", "statement", "statement_texts"]
 
 HERE = files("dibs.engines.sqlite")
 
 
-def without_comments(script: str) -> str:
-    """The script without its comment lines, which only people read."""
-    return "\n".join(line for line in script.splitlines() if line.strip() and not line.lstrip().startswith("--"))
+@cache
+def statement_texts() -> dict[str, str]:
+    """Name → text of each statement, with its header."""
+    return blocks(HERE / "sql")
 
 
 @cache
 def statement(name: str) -> str:
-    """The statement in ``sql/{name}.sql``."""
-    return without_comments((HERE / "sql" / f"{name}.sql").read_text(encoding="utf-8"))
+    """The statement of that name."""
+    return named(statement_texts(), name)
 
 
 @cache
@@ -27,7 +29,7 @@ def row_by_row(name: str) -> str:
     """A statement that gathers its rows in one JSON array, without that: for when one of them spoils the array."""
     text = statement(name)
     before, gathered, after = text.partition("json_group_array(")
-    assert (before.strip(), gathered) == ("SELECT", "json_group_array("), f"{name}.sql does not give one JSON array"
+    assert (before.strip(), gathered) == ("SELECT", "json_group_array("), f"{name} does not give one JSON array"
     end = closing(after)
     columns = after[:end]
     if columns.startswith("json_array("):
@@ -48,10 +50,4 @@ def closing(text: str) -> int:
 @cache
 def migration_scripts() -> dict[int, tuple[str, str]]:
     """Number → (title, script) of each step, in order."""
-    found = {}
-    for resource in (HERE / "migrations").iterdir():
-        stem, _, ending = resource.name.rpartition(".")
-        if ending == "sql":
-            number, _, title = stem.partition("_")
-            found[int(number)] = (title.replace("_", " "), without_comments(resource.read_text(encoding="utf-8")))
-    return dict(sorted(found.items()))
+    return migration_files(HERE / "migrations")

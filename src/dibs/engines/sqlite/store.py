@@ -21,7 +21,7 @@ from dibs.engines.sqlite.follow_ups import conclude
 from dibs.engines.sqlite.layout import check_readable, prepare
 from dibs.engines.sqlite.notifier import Notifier
 from dibs.engines.sqlite.presence import Presence
-from dibs.engines.sqlite.transaction import Snapshot, Transaction
+from dibs.engines.sqlite.transaction import Snapshot, TaskMoved, Transaction
 from dibs.engines.unreadable import UnreadableRows
 from dibs.errors import StoreBusy, StoreCorrupt, StoreUnavailable
 
@@ -195,6 +195,11 @@ class Store:
 
     def write(self, verb: Callable[..., Answer], arguments: tuple[Any, ...], now: Instant | None) -> Answer:
         """Run a verb in a transaction of its own; when it has been committed, ring whom it concerns."""
+        with suppress(TaskMoved):  # nothing was written: once more with what is stored now
+            return self.try_write(verb, arguments, now)
+        return self.try_write(verb, arguments, now)
+
+    def try_write(self, verb: Callable[..., Answer], arguments: tuple[Any, ...], now: Instant | None) -> Answer:
         connection = self.take_lock()
         try:
             connection.execute("BEGIN IMMEDIATE")

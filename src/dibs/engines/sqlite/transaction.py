@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -30,10 +29,10 @@ from dibs.engines.unreadable import (
 )
 from dibs.engines.values import AuditEntry, Counter, UnreadableTask
 
-__all__ = ["ROWS", "Snapshot", "Transaction"]
+__all__ = ["ROWS", "Snapshot", "TaskMoved", "Transaction"]
 
 ROWS = 20
-"""Tasks that `enqueue_many.sql` and `save_many.sql` take. More at once gain nothing."""
+"""Tasks that `enqueue_many` takes. More at once gain nothing."""
 
 SAME_VIRTUAL_TIME = -1
 """The tag of a share that has only got other tasks."""
@@ -48,6 +47,10 @@ COUNTS = RowDecoder(tuple[str, int | str, int], "count of", 0, 1)
 PENDING = RowDecoder(tuple[int, int], "count of pending tasks in stream")
 DOCUMENTS = RowDecoder(tuple[int | str, str], "")
 """Names, and what is kept under them as JSON."""
+
+
+class TaskMoved(AssertionError):
+    """A task is not as this transaction has loaded it: what was decided about it must not be written."""
 
 
 class Snapshot:
@@ -198,7 +201,7 @@ class Snapshot:
 
     def pending_by_track(self) -> dict[int, int]:
         """How many pending tasks each stream has, empty ones left out."""
-        return dict(self.many(PENDING, "pending_by_stream"))
+        return dict(self.many(PENDING, "pending_by_track"))
 
     def all_counts(self) -> list[tuple[str, int | str, int]]:
         """Every count, but for those of streams that are not there. A broken number is rounded."""
@@ -210,7 +213,7 @@ class Snapshot:
             return COUNTS.one_by_one([*rows, *rounded], self.aside)
 
         found = []
-        for what, whose, n in self.together_or_each(COUNTS.decode, one_by_one, "tallies"):
+        for what, whose, n in self.together_or_each(COUNTS.decode, one_by_one, "counts"):
             if what in STATES and isinstance(whose, str):
                 self.aside.log_once("count of", f"{what} {whose!r}", "that is not a stream")
             elif isinstance(whose, str) or whose in tracks:
@@ -240,13 +243,15 @@ class Transaction(Snapshot):
         """Run the statement `name`; how many rows it changed."""
         return self.connection.execute(statement(name), parameters).rowcount
 
-    def save_tasks(self, rows: list[tuple[object, ...]]) -> None:
-        """Write unfinished tasks, new or changed, given as `rows.task_columns` gives them."""
-        whole = len(rows) - len(rows) % ROWS
-        for start in range(0, whole, ROWS):
-            self.write("save_many", *chain.from_iterable(rows[start : start + ROWS]))
-        if whole < len(rows):
-            self.write("save_tasks", to_json(rows[whole:]))
+    def write_each(self, name: str, rows: list[tuple[object, ...]]) -> None:
+        """Run the statement `name` for each task, given by its columns; `TaskMoved` if it leaves one as it was."""
+        if rows and self.connection.executemany(statement(name), rows).rowcount != len(rows):
+            raise TaskMoved(f"{name}: not all {len(rows)} tasks are as they were loaded")
+
+    def delete_each(self, name: str, rows: list[tuple[object, ...]]) -> None:
+        """Run the statement `name` for all tasks at once, given by what it compares; `TaskMoved` if one stays."""
+        if rows and self.write(name, to_json(rows)) != len(rows):
+            raise TaskMoved(f"{name}: not all {len(rows)} tasks are as they were loaded")
 
     def count(self, what: State, track: int, change: int) -> None:
         """Count tasks of a stream by state."""
@@ -275,9 +280,9 @@ class Transaction(Snapshot):
         """Write the counts that have changed."""
         changes = [(what, whose, change) for (what, whose), change in self.changes.items() if change]
         if len(changes) == 2:  # a single enqueue: without JSON it costs half
-            self.write("tally_two", *changes[0], *changes[1])
+            self.write("count_two", *changes[0], *changes[1])
         elif changes:
-            self.write("tally", to_json(changes))
+            self.write("count", to_json(changes))
         self.changes.clear()
         if self.shares or self.virtual_times:
             keys = {**self.shares, **self.virtual_times}
@@ -333,7 +338,7 @@ class Transaction(Snapshot):
         return self.add_track(*key) if number is None else number
 
     def add_track(self, queue: str, name: str, requires: tuple[str, ...], lane: int, epoch: int, fair: bool) -> int:
-        number: int = self.value("add_stream", queue, name, to_json(requires), lane, epoch, int(fair))
+        number: int = self.value("add_track", queue, name, to_json(requires), lane, epoch, int(fair))
         self.catalog.add(Track(number, queue, name, requires, lane, epoch, fair))
         self.next_generation()
         return number

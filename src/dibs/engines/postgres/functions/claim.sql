@@ -1,25 +1,26 @@
+-- name: claim
 -- Lease the most urgent tasks of queues that have no limits and no shares, in one step. Takes now, the generation,
--- worker, sequence, lease (NULL: each task's own), how many, and streams with the order of their queue, lane, scale
--- and the rank to begin at; whether queues are served strictly in turn; whether all that must be done first has been
--- done; from which instant on, and for how long ahead (NULL: for ever), to look for tasks that fall due or expire; which
--- tasks (an object whose keys are their ids: looked up in it without a plan of its own) and errands to pass over.
+-- worker, sequence, lease (NULL: each task's own), how many, and tracks with the order of their queue, lane, scale and
+-- the rank to begin at; whether queues are served strictly in turn; whether all that must be done first has been done;
+-- from which instant on, and for how long ahead (NULL: for ever), to look for tasks that fall due or expire; which
+-- tasks (an object whose keys are their ids: looked up in it without a plan of its own) and follow-ups to pass over.
 -- Returns the tasks in the order they are given, and a last row with the status, now, when the next task falls due or
 -- expires (or when to look again), how long the search took, and how long the look for what falls due: 'stale'
--- (refresh, and repeat), 'care' (something must be done first that only the longer way does), 'done'.
+-- (refresh, and repeat), 'upkeep' (something must be done first that only the longer way does), 'done'.
 --
--- Reads `pending` from the head of each stream. A single stream is read and locked in one go. Several are merged
+-- Reads `pending` from the head of each track. A single track is read and locked in one go. Several are merged
 -- before anything is locked: locking all candidates would hide them from others. The merge is by the running maximum
 -- of the heads' keys, which is what merging sorted lanes by their heads comes to; ids that others hold are passed
--- over. Of each stream a page is read: where one ends before the stream does, nothing is known beyond its last task,
+-- over. Of each track a page is read: where one ends before the track does, nothing is known beyond its last task,
 -- and the next turn reads more. What has expired is left for those who see to it: it may lie before the instant that
 -- is looked from.
-CREATE OR REPLACE FUNCTION dibs.claim(
+CREATE OR REPLACE FUNCTION {schema}.claim_{version}(
     at bigint, generation_of bigint, worker_id text, sequence_number bigint, lease_span bigint, wanted int,
-    streams int[], orders int[], lanes int[], scales bigint[], lows bigint[], in_order boolean,
-    careless boolean, looks_from bigint, looks_for bigint, passed jsonb, passed_errands bigint[]
+    tracks int[], orders int[], lanes int[], scales bigint[], lows bigint[], in_order boolean,
+    skip_upkeep boolean, looks_from bigint, looks_for bigint, passed jsonb, passed_follow_ups bigint[]
 )
 RETURNS TABLE (
-    status text, now bigint, next_at bigint, id uuid, stream int, lease int, lease_expires_at bigint, ready_at bigint,
+    status text, now bigint, next_at bigint, id uuid, track int, lease int, lease_expires_at bigint, ready_at bigint,
     rank bigint, args bytea, facts bytea, took bigint, looked bigint
 )
 -- Whatever the planner believes about a table that fills and empties all the time, it may only use the indexes.
@@ -30,7 +31,7 @@ DECLARE
     instant bigint := coalesce(at, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint);
     looks_to bigint := coalesce(instant + looks_for, 9223372036854775807);
     is_stale boolean;
-    needs_care boolean;
+    needs_upkeep boolean;
     due bigint;
     promoted int;
     expiry bigint;
@@ -46,37 +47,37 @@ DECLARE
     began_at timestamptz;
     found_at timestamptz;
 BEGIN
-    PERFORM pg_advisory_xact_lock_shared(hashtextextended('dibs.queues', 0));
+    PERFORM pg_advisory_xact_lock_shared(hashtextextended('{schema_text}.queues', 0));
     looks_at := clock_timestamp();
     SELECT
         s.generation <> generation_of,
-        EXISTS (SELECT 1 FROM dibs.errands AS e WHERE e.n <> ALL (passed_errands)) OR EXISTS (
-            SELECT 1 FROM dibs.tasks AS t
+        EXISTS (SELECT 1 FROM {schema}.follow_ups AS e WHERE e.n <> ALL (passed_follow_ups)) OR EXISTS (
+            SELECT 1 FROM {schema}.tasks AS t
             WHERE t.due_at IS NOT NULL AND t.due_at >= looks_from AND t.due_at <= instant AND t.gate > 0
               AND NOT passed ? t.id::text
         ),
         (
-            SELECT min(t.due_at) FROM dibs.tasks AS t
+            SELECT min(t.due_at) FROM {schema}.tasks AS t
             WHERE t.due_at IS NOT NULL AND t.due_at >= looks_from AND t.due_at <= looks_to
               AND NOT passed ? t.id::text
         ),
         (
-            SELECT min(t.expires_at) FROM dibs.tasks AS t
+            SELECT min(t.expires_at) FROM {schema}.tasks AS t
             WHERE t.expires_at IS NOT NULL AND t.state <> 'running'
               AND t.expires_at >= looks_from AND t.expires_at <= looks_to
               AND NOT passed ? t.id::text
         )
-    INTO is_stale, needs_care, due, expiry FROM dibs.store AS s;
+    INTO is_stale, needs_upkeep, due, expiry FROM {schema}.store AS s;
     looked_at := clock_timestamp();
-    IF is_stale OR (NOT careless AND (needs_care OR expiry <= instant)) THEN
+    IF is_stale OR (NOT skip_upkeep AND (needs_upkeep OR expiry <= instant)) THEN
         RETURN QUERY SELECT
-            CASE WHEN is_stale THEN 'stale' ELSE 'care' END, instant, NULL::bigint, NULL::uuid, 0, 0, 0::bigint,
+            CASE WHEN is_stale THEN 'stale' ELSE 'upkeep' END, instant, NULL::bigint, NULL::uuid, 0, 0, 0::bigint,
             0::bigint, 0::bigint, NULL::bytea, NULL::bytea, 0::bigint, 0::bigint;
         RETURN;
     END IF;
     IF due <= instant THEN
-        promoted := dibs.promote(instant, 1000, looks_from);
-        SELECT min(t.due_at) INTO due FROM dibs.tasks AS t
+        promoted := {schema}.promote_{version}(instant, 1000, looks_from);
+        SELECT min(t.due_at) INTO due FROM {schema}.tasks AS t
         WHERE t.due_at IS NOT NULL AND t.due_at >= looks_from AND t.due_at <= looks_to
           AND NOT passed ? t.id::text;
         IF due <= instant AND promoted < 1000 THEN  -- somebody has it locked: no use in looking again at once
@@ -84,18 +85,18 @@ BEGIN
         END IF;
     END IF;
     began_at := clock_timestamp();
-    IF cardinality(streams) = 0 OR wanted <= 0 THEN
+    IF cardinality(tracks) = 0 OR wanted <= 0 THEN
         chosen := '{}';
-    ELSIF cardinality(streams) = 1 THEN
+    ELSIF cardinality(tracks) = 1 THEN
         chosen := ARRAY(
-            SELECT t.id FROM dibs.tasks AS t
-            WHERE t.stream = streams[1] AND t.share = '' AND t.rank >= lows[1] AND t.state = 'pending' AND t.gate < 2
+            SELECT t.id FROM {schema}.tasks AS t
+            WHERE t.track = tracks[1] AND t.share = '' AND t.rank >= lows[1] AND t.state = 'pending' AND t.gate < 2
               AND (t.expires_at IS NULL OR t.expires_at > instant) AND NOT passed ? t.id::text
-            ORDER BY t.stream, t.share, t.rank, t.id LIMIT wanted FOR UPDATE SKIP LOCKED
+            ORDER BY t.track, t.share, t.rank, t.id LIMIT wanted FOR UPDATE SKIP LOCKED
         );
     ELSE
         chosen := '{}';
-        page := greatest(8, 2 * wanted / cardinality(streams));
+        page := greatest(8, 2 * wanted / cardinality(tracks));
         WHILE cardinality(chosen) < wanted AND tries < 20 LOOP
             tries := tries + 1;
             WITH merged AS MATERIALIZED (
@@ -107,16 +108,16 @@ BEGIN
                     ]) OVER (PARTITION BY h.position, h.lane ORDER BY h.rank, h.id) AS key
                 FROM (
                     SELECT s.position, s.lane, s.scale, c.id, c.rank, c.ready_at, c.n
-                    FROM unnest(streams, orders, lanes, scales, lows) AS s (stream, position, lane, scale, low)
+                    FROM unnest(tracks, orders, lanes, scales, lows) AS s (track, position, lane, scale, low)
                     CROSS JOIN LATERAL (
                         SELECT
-                            t.id, t.rank, t.ready_at, row_number() OVER (ORDER BY t.stream, t.share, t.rank, t.id) AS n
-                        FROM dibs.tasks AS t
-                        WHERE t.stream = s.stream AND t.share = '' AND t.rank >= s.low AND t.state = 'pending'
+                            t.id, t.rank, t.ready_at, row_number() OVER (ORDER BY t.track, t.share, t.rank, t.id) AS n
+                        FROM {schema}.tasks AS t
+                        WHERE t.track = s.track AND t.share = '' AND t.rank >= s.low AND t.state = 'pending'
                           AND t.gate < 2 AND t.id <> ALL (missed)
                           AND (t.expires_at IS NULL OR t.expires_at > instant)
                           AND NOT passed ? t.id::text
-                        ORDER BY t.stream, t.share, t.rank, t.id
+                        ORDER BY t.track, t.share, t.rank, t.id
                         LIMIT page
                     ) AS c
                 ) AS h
@@ -136,7 +137,7 @@ BEGIN
                 page := least(4 * page, wanted);
             END IF;
             held := ARRAY(
-                SELECT t.id FROM dibs.tasks AS t
+                SELECT t.id FROM {schema}.tasks AS t
                 WHERE t.id = ANY (picked) AND t.state = 'pending' ORDER BY t.id FOR UPDATE SKIP LOCKED
             );
             IF cardinality(held) = cardinality(picked) THEN
@@ -153,7 +154,7 @@ BEGIN
     IF cardinality(chosen) > 0 THEN
         RETURN QUERY
         WITH given AS (
-            UPDATE dibs.tasks AS t SET
+            UPDATE {schema}.tasks AS t SET
                 state = 'running',
                 lease = t.lease + 1,
                 lease_expires_at = instant + coalesce(lease_span, t.lease_for),
@@ -162,18 +163,18 @@ BEGIN
                 sequence = sequence_number,
                 progress = NULL
             WHERE t.id = ANY (chosen)
-            RETURNING t.id, t.stream, t.lease, t.lease_expires_at, t.ready_at, t.rank, t.args, t.facts
+            RETURNING t.id, t.track, t.lease, t.lease_expires_at, t.ready_at, t.rank, t.args, t.facts
         ), counted AS (
-            INSERT INTO dibs.deltas (what, stream, n)
-            SELECT w.what, c.stream, w.sign * c.n
+            INSERT INTO {schema}.count_changes (what, track, n)
+            SELECT w.what, c.track, w.sign * c.n
             FROM
-                (SELECT g.stream, count(*) AS n FROM given AS g GROUP BY g.stream) AS c,
+                (SELECT g.track, count(*) AS n FROM given AS g GROUP BY g.track) AS c,
                 (VALUES ('pending', -1), ('running', 1), ('claimed', 1)) AS w (what, sign)
         )
         SELECT NULL::text, NULL::bigint, NULL::bigint, g.*, NULL::bigint, NULL::bigint
         FROM given AS g JOIN unnest(chosen) WITH ORDINALITY AS c (id, k) ON c.id = g.id ORDER BY c.k;
         IF expiry IS NOT NULL THEN
-            SELECT min(t.expires_at) INTO expiry FROM dibs.tasks AS t
+            SELECT min(t.expires_at) INTO expiry FROM {schema}.tasks AS t
             WHERE t.expires_at IS NOT NULL AND t.state <> 'running'
               AND t.expires_at >= looks_from AND t.expires_at <= looks_to
               AND NOT passed ? t.id::text;

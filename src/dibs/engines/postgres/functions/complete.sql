@@ -1,11 +1,12 @@
+-- name: complete
 -- Completed runs move to the finished tasks. Takes now (NULL: the clock), ids in order, lease numbers, results.
--- Returns the ids of those that did (NULL: all), and their streams: the fence is in the statement, and tasks whose end
+-- Returns the ids of those that did (NULL: all), and their tracks: the fence is in the statement, and tasks whose end
 -- concerns others take the longer way. Driven by the primary key; leases are compared by a hashed lookup, which IS TRUE
 -- keeps from becoming a join. (With a join the planner chose other indexes, and looking up positions in an array made
 -- the time quadratic in the batch.) A task runs exactly while it has a lease_expires_at; said like this, no index of
 -- running tasks is tempting.
-CREATE OR REPLACE FUNCTION dibs.complete(
-    at bigint, ids uuid[], leases int[], results bytea[], OUT done uuid[], OUT streams int[]
+CREATE OR REPLACE FUNCTION {schema}.complete_{version}(
+    at bigint, ids uuid[], leases int[], results bytea[], OUT done uuid[], OUT tracks int[]
 )
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
@@ -15,7 +16,7 @@ DECLARE
     today int := instant / 86400000000;
 BEGIN
     WITH gone AS (
-        DELETE FROM dibs.tasks AS t
+        DELETE FROM {schema}.tasks AS t
         WHERE t.id = ANY (ids)
           AND t.lease_expires_at IS NOT NULL
           AND ((t.id, t.lease) IN (SELECT u.id, u.lease FROM unnest(ids, leases) AS u (id, lease))) IS TRUE
@@ -23,22 +24,22 @@ BEGIN
           AND (t.gate = 0 OR t.partition IS NULL)
         RETURNING t.*
     ), kept AS (
-        INSERT INTO dibs.finished (
-            id, day, stream, state, rank, ready_at, lease, started_at, finished_at, created_at, worker, sequence,
+        INSERT INTO {schema}.finished (
+            id, day, track, state, rank, ready_at, lease, started_at, finished_at, created_at, worker, sequence,
             progress, result, args, facts, workflow
         )
         SELECT
-            g.id, today, g.stream, 'completed', g.rank, g.ready_at, g.lease, g.started_at, instant,
+            g.id, today, g.track, 'completed', g.rank, g.ready_at, g.lease, g.started_at, instant,
             g.created_at, g.worker, g.sequence, g.progress, r.result, g.args, g.facts, g.workflow
         FROM gone AS g JOIN unnest(ids, results) AS r (id, result) ON r.id = g.id
     ), counted AS (
-        INSERT INTO dibs.deltas (what, stream, day, n)
-        SELECT w.what, c.stream, w.counts_by_day * today, w.sign * c.n
+        INSERT INTO {schema}.count_changes (what, track, day, n)
+        SELECT w.what, c.track, w.counts_by_day * today, w.sign * c.n
         FROM
-            (SELECT g.stream, count(*) AS n FROM gone AS g GROUP BY g.stream) AS c,
+            (SELECT g.track, count(*) AS n FROM gone AS g GROUP BY g.track) AS c,
             (VALUES ('running', -1, 0), ('completed', 1, 1)) AS w (what, sign, counts_by_day)
     )
-    SELECT array_agg(g.id), array_agg(DISTINCT g.stream) INTO done, streams FROM gone AS g;
+    SELECT array_agg(g.id), array_agg(DISTINCT g.track) INTO done, tracks FROM gone AS g;
     IF cardinality(done) = cardinality(ids) THEN
         done := NULL;
     ELSIF done IS NULL THEN

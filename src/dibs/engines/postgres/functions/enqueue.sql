@@ -1,13 +1,14 @@
+-- name: enqueue
 -- Store new tasks that nothing can stand in the way of: no key, no prerequisite, a queue that takes everything. Takes
 -- now, the generation for which the rest was worked out, the first day on which one of these tasks can have ended,
 -- whether all or none are to be stored; of each task the id, its draft and its arguments; and drafts, which are what
 -- alike tasks have in common, counted from 1. Offsets of the rank to ready_at are worked out before: ready_at is
 -- now + delay, or the instant given. Returns the status ('stale': work it out again), now, and the ids that were stored
 -- (NULL: all); those that were not are known. If one has ended, or all or none were asked for: DB001.
-CREATE OR REPLACE FUNCTION dibs.enqueue(
+CREATE OR REPLACE FUNCTION {schema}.enqueue_{version}(
     at bigint, generation_of bigint, first_day int, all_or_none boolean,
     ids uuid[], drafts int[], all_args bytea[],
-    streams int[], offsets bigint[], delays bigint[], instants bigint[], rerank_ins bigint[], lease_fors bigint[],
+    tracks int[], offsets bigint[], delays bigint[], instants bigint[], rerank_ins bigint[], lease_fors bigint[],
     all_expires_at bigint[], partitions text[], all_facts bytea[],
     OUT status text, OUT now bigint, OUT stored uuid[]
 )
@@ -16,44 +17,44 @@ SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     known int;
 BEGIN
-    PERFORM pg_advisory_xact_lock_shared(hashtextextended('dibs.queues', 0));
-    IF (SELECT s.generation FROM dibs.store AS s) <> generation_of THEN
+    PERFORM pg_advisory_xact_lock_shared(hashtextextended('{schema_text}.queues', 0));
+    IF (SELECT s.generation FROM {schema}.store AS s) <> generation_of THEN
         status := 'stale';
         RETURN;
     END IF;
     now := coalesce(at, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint);
     WITH drafts AS (
-        SELECT *, greatest(coalesce(d.instant, enqueue.now + d.delay), enqueue.now) AS ready_at
+        SELECT *, greatest(coalesce(d.instant, enqueue_{version}.now + d.delay), enqueue_{version}.now) AS ready_at
         FROM unnest(
-            streams, offsets, delays, instants, rerank_ins, lease_fors, all_expires_at, partitions, all_facts
+            tracks, offsets, delays, instants, rerank_ins, lease_fors, all_expires_at, partitions, all_facts
         )
             WITH ORDINALITY
-            AS d (stream, rank_offset, delay, instant, rerank_in, lease_for, expires_at, partition, facts, n)
+            AS d (track, rank_offset, delay, instant, rerank_in, lease_for, expires_at, partition, facts, n)
     ), put AS (
-        INSERT INTO dibs.tasks (
-            id, stream, state, rank, ready_at, due_at, rerank_at, lease_for, expires_at, created_at, partition, args,
+        INSERT INTO {schema}.tasks (
+            id, track, state, rank, ready_at, due_at, rerank_at, lease_for, expires_at, created_at, partition, args,
             facts
         )
         SELECT
-            t.id, d.stream, CASE WHEN d.ready_at > enqueue.now THEN 'scheduled' ELSE 'pending' END,
-            d.ready_at + d.rank_offset, d.ready_at, CASE WHEN d.ready_at > enqueue.now THEN d.ready_at END,
-            d.ready_at + d.rerank_in, d.lease_for, d.expires_at, enqueue.now, d.partition, t.args, d.facts
-        FROM unnest(ids, enqueue.drafts, all_args) AS t (id, draft, args) JOIN drafts AS d ON d.n = t.draft
+            t.id, d.track, CASE WHEN d.ready_at > enqueue_{version}.now THEN 'scheduled' ELSE 'pending' END,
+            d.ready_at + d.rank_offset, d.ready_at, CASE WHEN d.ready_at > enqueue_{version}.now THEN d.ready_at END,
+            d.ready_at + d.rerank_in, d.lease_for, d.expires_at, enqueue_{version}.now, d.partition, t.args, d.facts
+        FROM unnest(ids, enqueue_{version}.drafts, all_args) AS t (id, draft, args) JOIN drafts AS d ON d.n = t.draft
         ON CONFLICT (id) DO NOTHING
-        RETURNING tasks.id, tasks.stream, tasks.state
+        RETURNING tasks.id, tasks.track, tasks.state
     ), counted AS (
-        INSERT INTO dibs.deltas (what, stream, n)
-        SELECT w.what, c.stream, c.n
+        INSERT INTO {schema}.count_changes (what, track, n)
+        SELECT w.what, c.track, c.n
         FROM
-            (SELECT p.stream, p.state, count(*) AS n FROM put AS p GROUP BY p.stream, p.state) AS c,
+            (SELECT p.track, p.state, count(*) AS n FROM put AS p GROUP BY p.track, p.state) AS c,
             LATERAL (VALUES (c.state), ('enqueued')) AS w (what)
     )
     SELECT array_agg(p.id) INTO stored FROM put AS p;
     -- Ended tasks are looked for afterwards: one that was unfinished when the statement began may have ended meanwhile.
     SELECT count(*) INTO known FROM (
-        SELECT 1 FROM dibs.dead AS d WHERE d.id = ANY (stored)
+        SELECT 1 FROM {schema}.dead AS d WHERE d.id = ANY (stored)
         UNION ALL
-        SELECT 1 FROM dibs.finished AS f WHERE f.id = ANY (stored) AND f.day >= first_day
+        SELECT 1 FROM {schema}.finished AS f WHERE f.id = ANY (stored) AND f.day >= first_day
     ) AS e;
     IF known > 0 OR (all_or_none AND coalesce(cardinality(stored), 0) < cardinality(ids)) THEN
         RAISE EXCEPTION 'some of these tasks are known' USING ERRCODE = 'DB001';

@@ -1,12 +1,13 @@
+-- name: enqueue_in
 -- `enqueue` as part of somebody else's transaction. Takes the channel and what to say there once it commits, and then
--- what `enqueue` takes; all or none are stored. Returns the status, now, the ids that were stored. The status may also be
--- 'known' (some are: the longer way says which), 'unsuitable' (told says what the transaction is that it may not be),
--- or 'failed' (with SQLSTATE and message): whatever goes wrong in here leaves the transaction as it was.
-CREATE OR REPLACE FUNCTION dibs.enqueue_in(
+-- what `enqueue` takes; all or none are stored. Returns the status, now, the ids that were stored. The status may also
+-- be 'known' (some are: the longer way says which), 'unsuitable' (told says what the transaction is that it may not
+-- be), or 'failed' (with SQLSTATE and message): whatever goes wrong in here leaves the transaction as it was.
+CREATE OR REPLACE FUNCTION {schema}.enqueue_in_{version}(
     channel text, payloads text[],
     at bigint, generation_of bigint, first_day int,
     ids uuid[], drafts int[], all_args bytea[],
-    streams int[], offsets bigint[], delays bigint[], instants bigint[], rerank_ins bigint[], lease_fors bigint[],
+    tracks int[], offsets bigint[], delays bigint[], instants bigint[], rerank_ins bigint[], lease_fors bigint[],
     all_expires_at bigint[], partitions text[], all_facts bytea[],
     OUT status text, OUT now bigint, OUT stored uuid[], OUT code text, OUT told text
 )
@@ -23,8 +24,8 @@ BEGIN
         RETURN;
     END IF;
     SELECT e.status, e.now, e.stored INTO status, now, stored
-    FROM dibs.enqueue(
-        at, generation_of, first_day, true, ids, drafts, all_args, streams, offsets, delays, instants,
+    FROM {schema}.enqueue_{version}(
+        at, generation_of, first_day, true, ids, drafts, all_args, tracks, offsets, delays, instants,
         rerank_ins, lease_fors, all_expires_at, partitions, all_facts
     ) AS e;
     IF status = 'done' THEN

@@ -1,8 +1,9 @@
+-- name: enqueue_one
 -- `enqueue` of a single task, which is what most callers do: with plain values and statements that cost half as much.
 -- Returns the status ('stale': work it out again; 'known': not stored, for there is such a task) and now.
-CREATE OR REPLACE FUNCTION dibs.enqueue_one(
+CREATE OR REPLACE FUNCTION {schema}.enqueue_one_{version}(
     at bigint, generation_of bigint, first_day int, task uuid, task_args bytea,
-    task_stream int, rank_offset bigint, delay bigint, instant bigint, rerank_in bigint, task_lease_for bigint,
+    task_track int, rank_offset bigint, delay bigint, instant bigint, rerank_in bigint, task_lease_for bigint,
     task_expires_at bigint, task_partition text, task_facts bytea,
     OUT status text, OUT now bigint
 )
@@ -12,19 +13,19 @@ DECLARE
     ready bigint;
     is_later boolean;
 BEGIN
-    PERFORM pg_advisory_xact_lock_shared(hashtextextended('dibs.queues', 0));
-    IF (SELECT s.generation FROM dibs.store AS s) <> generation_of THEN
+    PERFORM pg_advisory_xact_lock_shared(hashtextextended('{schema_text}.queues', 0));
+    IF (SELECT s.generation FROM {schema}.store AS s) <> generation_of THEN
         status := 'stale';
         RETURN;
     END IF;
     now := coalesce(at, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint);
     ready := greatest(coalesce(instant, now + delay), now);
     is_later := ready > now;
-    INSERT INTO dibs.tasks (
-        id, stream, state, rank, ready_at, due_at, rerank_at, lease_for, expires_at, created_at, partition, args, facts
+    INSERT INTO {schema}.tasks (
+        id, track, state, rank, ready_at, due_at, rerank_at, lease_for, expires_at, created_at, partition, args, facts
     )
     VALUES (
-        task, task_stream, CASE WHEN is_later THEN 'scheduled' ELSE 'pending' END, ready + rank_offset, ready,
+        task, task_track, CASE WHEN is_later THEN 'scheduled' ELSE 'pending' END, ready + rank_offset, ready,
         CASE WHEN is_later THEN ready END, ready + rerank_in, task_lease_for, task_expires_at, now, task_partition,
         task_args, task_facts
     )
@@ -34,15 +35,15 @@ BEGIN
         RETURN;
     END IF;
     -- Ended tasks are looked for afterwards: one that was unfinished when we came may have ended meanwhile.
-    IF EXISTS (SELECT 1 FROM dibs.dead AS d WHERE d.id = task) OR EXISTS (
-        SELECT 1 FROM dibs.finished AS f WHERE f.id = task AND f.day >= first_day
+    IF EXISTS (SELECT 1 FROM {schema}.dead AS d WHERE d.id = task) OR EXISTS (
+        SELECT 1 FROM {schema}.finished AS f WHERE f.id = task AND f.day >= first_day
     ) THEN
-        DELETE FROM dibs.tasks AS t WHERE t.id = task;
+        DELETE FROM {schema}.tasks AS t WHERE t.id = task;
         status := 'known';
         RETURN;
     END IF;
-    INSERT INTO dibs.deltas (what, stream, n)
-    VALUES (CASE WHEN is_later THEN 'scheduled' ELSE 'pending' END, task_stream, 1), ('enqueued', task_stream, 1);
+    INSERT INTO {schema}.count_changes (what, track, n)
+    VALUES (CASE WHEN is_later THEN 'scheduled' ELSE 'pending' END, task_track, 1), ('enqueued', task_track, 1);
     status := 'done';
 END
 $$;

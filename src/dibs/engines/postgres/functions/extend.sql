@@ -1,7 +1,8 @@
+-- name: extend
 -- Keep leases. Takes now (NULL: the clock), ids in order, lease numbers, spans, progress (NULL: as before). Returns id,
 -- lease, facts if the task was asked to stop, now; of those leases that are current. A row that somebody is at (a task
 -- that is completed in its own transaction) counts as alive, and is left alone.
-CREATE OR REPLACE FUNCTION dibs.extend(
+CREATE OR REPLACE FUNCTION {schema}.extend_{version}(
     at bigint, ids uuid[], leases int[], spans bigint[], all_progress bytea[]
 )
 RETURNS TABLE (id uuid, lease int, facts bytea, now bigint)
@@ -13,19 +14,19 @@ DECLARE
 BEGIN
     RETURN QUERY
     WITH free AS MATERIALIZED (
-        SELECT t.id FROM dibs.tasks AS t
+        SELECT t.id FROM {schema}.tasks AS t
         WHERE t.id = ANY (ids) AND t.lease_expires_at IS NOT NULL
           AND ((t.id, t.lease) IN (SELECT u.id, u.lease FROM unnest(ids, leases) AS u (id, lease))) IS TRUE
         ORDER BY t.id FOR UPDATE SKIP LOCKED
     ), kept AS (
-        UPDATE dibs.tasks AS t SET
+        UPDATE {schema}.tasks AS t SET
             lease_expires_at = instant + u.span,
             progress = coalesce(u.progress, t.progress)
         FROM free AS f JOIN unnest(ids, spans, all_progress) AS u (id, span, progress) ON u.id = f.id
         WHERE t.id = f.id
     )
     SELECT t.id, t.lease, CASE WHEN t.cancel THEN t.facts END, instant
-    FROM dibs.tasks AS t
+    FROM {schema}.tasks AS t
     WHERE t.id = ANY (ids) AND t.lease_expires_at IS NOT NULL
       AND ((t.id, t.lease) IN (SELECT u.id, u.lease FROM unnest(ids, leases) AS u (id, lease))) IS TRUE;
 END

@@ -1,6 +1,127 @@
+-- name: claim
 -- Lease the most urgent tasks of queues without limits and shares. See the function.
-SELECT * FROM dibs.claim(
+SELECT * FROM {schema}.claim_{version}(
     $1::bigint, $2::bigint, $3::text, $4::bigint, $5::bigint, $6::int, $7::int[], $8::int[], $9::int[], $10::bigint[],
     $11::bigint[], $12::boolean, $13::boolean, $14::bigint, $15::bigint,
     $16::jsonb, $17::bigint[]
 );
+
+-- name: upkeep
+-- What has to be done before anything is chosen. Takes now, the instant to look from, and tasks and follow-ups to pass
+-- over. Returns whether there is something to expire, to follow up or to promote that concerns others, and whether
+-- there is something to promote. Reads ranges of `expiries`, `due_guarded` and `due`.
+SELECT
+    EXISTS (SELECT 1 FROM {schema}.follow_ups WHERE (n IN (SELECT unnest($4::bigint[]))) IS NOT TRUE)
+    OR EXISTS (
+        SELECT 1 FROM {schema}.tasks
+        WHERE expires_at IS NOT NULL AND state <> 'running' AND expires_at >= $2::bigint AND expires_at <= $1::bigint
+          AND (id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
+    )
+    OR EXISTS (
+        SELECT 1 FROM {schema}.tasks
+        WHERE due_at IS NOT NULL AND gate > 0 AND due_at >= $2::bigint AND due_at <= $1::bigint
+          AND (id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
+    ) AS is_needed,
+    EXISTS (
+        SELECT 1 FROM {schema}.tasks WHERE due_at IS NOT NULL AND due_at >= $2::bigint AND due_at <= $1::bigint
+    ) AS due;
+
+-- name: lock_for_claim
+-- Have queues to oneself for a claim. Takes their names, in order, now (NULL: the clock), whether the claim serves
+-- others besides. Returns the names of those that nobody else has, and now, as of after the wait.
+SELECT * FROM {schema}.lock_for_claim_{version}($1::text[], $2::bigint, $3::boolean);
+
+-- name: heads
+-- Where the pending tasks of some tracks begin, whatever dead entries lie before them. Takes tracks. Returns track,
+-- rank (NULL: there are none), and how long it has taken so far. Reads `pending` from the beginning of each track.
+SELECT
+    s.track, h.rank, (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000000)::bigint AS took
+FROM unnest($1::int[]) AS s (track)
+LEFT JOIN LATERAL (
+    SELECT t.rank FROM {schema}.tasks AS t
+    WHERE t.track = s.track AND t.share = '' AND t.state = 'pending' AND t.gate < 2
+    ORDER BY t.track, t.share, t.rank, t.id LIMIT 1
+) AS h ON true;
+
+-- name: read_tracks
+-- A stretch of some tracks in claim order. Takes tracks, shares, ranks and ids to begin after, how many of each,
+-- whether gated ones too. Returns rank, id, ready_at, track, share, partition. Reads ranges of `pending` and, if
+-- asked, of `gated`.
+SELECT h.rank, h.id, h.ready_at, s.track, s.share, h.partition
+FROM unnest($1::int[], $2::text[], $3::bigint[], $4::uuid[]) AS s (track, share, rank, id)
+CROSS JOIN LATERAL (
+    SELECT * FROM (
+        (
+            SELECT t.rank, t.id, t.ready_at, t.partition FROM {schema}.tasks AS t
+            WHERE t.track = s.track AND t.share = s.share AND t.state = 'pending' AND t.gate < 2
+              AND (t.rank, t.id) > (s.rank, s.id)
+            ORDER BY t.rank, t.id LIMIT $5::int
+        )
+        UNION ALL
+        (
+            SELECT t.rank, t.id, t.ready_at, t.partition FROM {schema}.tasks AS t
+            WHERE $6::boolean AND t.track = s.track AND t.share = s.share AND t.state = 'pending' AND t.gate = 2
+              AND (t.rank, t.id) > (s.rank, s.id)
+            ORDER BY t.rank, t.id LIMIT $5::int
+        )
+    ) AS both_kinds
+    ORDER BY rank, id LIMIT $5::int
+) AS h
+ORDER BY s.track, s.share, h.rank, h.id;
+
+-- name: lease
+-- Lease pending tasks. Takes now, worker, sequence, lease (NULL: each task's own), ids. Returns what a worker is told
+-- of those that nobody else is at and that have not expired. The number of the lease only ever grows: it is the fence.
+WITH free AS MATERIALIZED (
+    SELECT t.id FROM {schema}.tasks AS t
+    WHERE t.id = ANY ($5::uuid[]) AND t.state = 'pending' AND (t.expires_at IS NULL OR t.expires_at > $1::bigint)
+    ORDER BY t.id FOR UPDATE SKIP LOCKED
+)
+UPDATE {schema}.tasks AS t SET
+    state = 'running',
+    gate = least(t.gate, 1),
+    lease = t.lease + 1,
+    lease_expires_at = $1::bigint + coalesce($4::bigint, t.lease_for),
+    started_at = $1::bigint,
+    worker = $2::text,
+    sequence = $3::bigint,
+    progress = NULL
+FROM free WHERE t.id = free.id
+RETURNING t.id, t.track, t.lease, t.lease_expires_at, t.ready_at, t.rank, t.args, t.facts;
+
+-- name: claim_repeat
+-- What a claim gave before. Takes worker, sequence, all tracks. Returns the columns of `find`, by id. Visits the
+-- running tasks through `leases`: repeats are rare, running tasks few.
+SELECT
+    t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
+    t.worker, t.sequence, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts, t.created_at
+FROM {schema}.tasks AS t
+WHERE t.track = ANY ($3::int[]) AND t.state = 'running' AND t.worker = $1 AND t.sequence = $2 ORDER BY t.id;
+
+-- name: unleasable
+-- Pending tasks whose lease number or lease span is so large that no claim can lease them: damaged rows. Takes the
+-- longest span, how many. Returns ids. Reads all pending tasks: asked only after a claim has failed because of one.
+SELECT t.id FROM {schema}.tasks AS t
+WHERE t.state = 'pending' AND (t.lease = 2147483647 OR t.lease_for NOT BETWEEN 0 AND $1::bigint)
+LIMIT $2::int;
+
+-- name: unlease
+-- Take back leases that were given to somebody who can't read the tasks: they are as they were before, but for the
+-- number of the claim if they had been claimed before. Takes ids, leases. Seeks by id; the fence is in the statement.
+WITH undone AS (
+    UPDATE {schema}.tasks AS t SET
+        state = 'pending',
+        lease = t.lease - 1,
+        lease_expires_at = NULL,
+        started_at = NULL,
+        worker = NULL,
+        sequence = CASE WHEN t.lease = 1 THEN 0 ELSE t.sequence END
+    WHERE t.id = ANY ($1::uuid[]) AND t.state = 'running'
+      AND ((t.id, t.lease) IN (SELECT u.id, u.lease FROM unnest($1::uuid[], $2::int[]) AS u (id, lease))) IS TRUE
+    RETURNING t.track
+)
+INSERT INTO {schema}.count_changes (what, track, n)
+SELECT w.what, c.track, w.sign * c.n
+FROM
+    (SELECT u.track, count(*) AS n FROM undone AS u GROUP BY u.track) AS c,
+    (VALUES ('pending', 1), ('running', -1), ('claimed', -1)) AS w (what, sign);

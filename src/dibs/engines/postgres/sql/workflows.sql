@@ -1,4 +1,67 @@
+-- name: workflow
+-- One workflow. Takes its id. Returns id, name, created_at, total.
+SELECT id, name, created_at, total FROM {schema}.workflows WHERE id = $1::uuid;
+
+-- name: workflows
 -- Workflows downwards by id. Takes the id to begin below (NULL: the newest), how many. Returns id, name, created_at,
 -- total.
-SELECT id, name, created_at, total FROM dibs.workflows
+SELECT id, name, created_at, total FROM {schema}.workflows
 WHERE id < coalesce($1::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff') ORDER BY id DESC LIMIT $2::int;
+
+-- name: add_workflow
+-- A workflow that a batch begins. Takes id, name, created_at. Repeated: it stays as it was.
+INSERT INTO {schema}.workflows (id, name, created_at, total) VALUES ($1::uuid, $2, $3, 0) ON CONFLICT DO NOTHING;
+
+-- name: count_members
+-- Count new members of workflows. Takes workflows, how many; one that is not known is left out.
+UPDATE {schema}.workflows AS w SET total = w.total + new.n
+FROM unnest($1::uuid[], $2::bigint[]) AS new (id, n) WHERE w.id = new.id;
+
+-- name: count_by_state
+-- The members of workflows by state, in all three places. Takes workflows. Returns workflow, state, n. Ranges of the
+-- indexes of members.
+SELECT workflow, state, count(*) AS n FROM {schema}.tasks WHERE workflow = ANY ($1::uuid[]) GROUP BY workflow, state
+UNION ALL
+SELECT workflow, state, count(*) FROM {schema}.dead WHERE workflow = ANY ($1::uuid[]) GROUP BY workflow, state
+UNION ALL
+SELECT workflow, state, count(*) FROM {schema}.finished WHERE workflow = ANY ($1::uuid[]) GROUP BY workflow, state;
+
+-- name: members
+-- Unfinished members of a workflow, upwards by id, locked. Takes the workflow, the id to begin after, how many.
+-- Returns the columns of `find`. Reads a range of `members`.
+SELECT
+    t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
+    t.worker, t.sequence, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts, t.created_at
+FROM {schema}.tasks AS t WHERE t.workflow = $1::uuid AND t.id > $2::uuid ORDER BY t.id LIMIT $3::int FOR UPDATE;
+
+-- name: dead_members
+-- Dead members of a workflow, upwards by id. Takes the workflow, the id to begin after, how many. Returns ids.
+SELECT id FROM {schema}.dead WHERE workflow = $1::uuid AND id > $2::uuid ORDER BY id LIMIT $3::int;
+
+-- name: cancelled_members
+-- Members of a workflow that were cancelled because of a dependency, upwards by id. Takes the workflow, the id to begin
+-- after, how many. Returns ids.
+SELECT id FROM {schema}.finished
+WHERE workflow = $1::uuid AND id > $2::uuid AND state = 'cancelled' AND reason = 'dependency' ORDER BY id LIMIT $3::int;
+
+-- name: has_cancellable
+-- Whether a workflow has members that can still be cancelled. Takes its id. Returns a boolean.
+SELECT EXISTS (SELECT 1 FROM {schema}.tasks WHERE workflow = $1::uuid AND NOT (state = 'running' AND cancel));
+
+-- name: has_replayable
+-- Whether a workflow has members that its replay touches. Takes its id. Returns a boolean.
+SELECT EXISTS (SELECT 1 FROM {schema}.dead WHERE workflow = $1::uuid) OR EXISTS (
+    SELECT 1 FROM {schema}.finished WHERE workflow = $1::uuid AND state = 'cancelled' AND reason = 'dependency'
+);
+
+-- name: page_of_workflows
+-- Workflows upwards by id. Takes the id to begin after, how many. Returns id, and whether nothing is left of it.
+SELECT w.id,
+    NOT EXISTS (SELECT 1 FROM {schema}.tasks AS t WHERE t.workflow = w.id)
+    AND NOT EXISTS (SELECT 1 FROM {schema}.dead AS t WHERE t.workflow = w.id)
+    AND NOT EXISTS (SELECT 1 FROM {schema}.finished AS t WHERE t.workflow = w.id) AS is_empty
+FROM {schema}.workflows AS w WHERE w.id > $1::uuid ORDER BY w.id LIMIT $2::int;
+
+-- name: delete_workflows
+-- Forget workflows. Takes ids.
+DELETE FROM {schema}.workflows WHERE id = ANY ($1::uuid[]);

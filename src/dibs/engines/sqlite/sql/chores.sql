@@ -1,2 +1,29 @@
+-- name: chore
+-- The last run of a chore. Takes its name. Returns (record, cursor), or no row.
+SELECT record, cursor FROM dibs_chores WHERE name = ?;
+
+-- name: chores
 -- The last runs of all chores. Takes nothing. Returns a JSON array of (name, record as JSON text).
 SELECT json_group_array(json_array(name, record)) FROM dibs_chores;
+
+-- name: save_chore
+-- Record a run of a chore. Takes its name and the record (JSON). The cursor stays.
+INSERT INTO dibs_chores (name, record) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET record = excluded.record;
+
+-- name: save_cursor
+-- Where the next step of a chore goes on. Takes its name and the cursor (JSON) or NULL.
+INSERT INTO dibs_chores (name, record, cursor) VALUES (?1, json_object('name', ?1), ?2)
+ON CONFLICT (name) DO UPDATE SET cursor = excluded.cursor;
+
+-- name: audit
+-- The newest lines of the audit log. Takes how many. Returns a JSON array of (n, entry as JSON text).
+SELECT json_group_array(json_array(n, entry)) FROM (SELECT n, entry FROM dibs_audit ORDER BY n DESC LIMIT ?);
+
+-- name: add_audit
+-- One line of the audit log. Takes the instant and the entry (JSON text).
+INSERT INTO dibs_audit (at, entry) VALUES (?, ?);
+
+-- name: prune_audit
+-- Forget old lines of the audit log. Takes an instant (inclusive), how many. Looks only at the oldest lines.
+DELETE FROM dibs_audit
+WHERE n IN (SELECT n FROM dibs_audit ORDER BY n LIMIT ?2) AND at <= ?1;

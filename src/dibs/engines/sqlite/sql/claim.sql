@@ -1,5 +1,59 @@
--- Lease pending tasks. Takes now, worker, sequence, lease (NULL: each task's own), ids (JSON array).
--- Moves them from dibs_pending to dibs_leases. The number of the lease only ever grows: it is the fence.
+-- name: claim_state
+-- What a claim must know first. Takes nothing. Returns the generation, when the next waiting task falls due, when the
+-- next one expires, 1 if follow-ups are left, and a JSON array of (track, pending tasks). A seek in dibs_due,
+-- dibs_expiries and dibs_follow_ups each, one short range of dibs_counts. A damaged count is taken for a whole number,
+-- so that it stops no claim: that there is something is all that claims go by.
+SELECT
+    generation,
+    (SELECT min(due_at) FROM dibs_tasks WHERE due_at IS NOT NULL),
+    (SELECT min(expires_at) FROM dibs_tasks WHERE expires_at IS NOT NULL AND state <> 'running'),
+    EXISTS (SELECT 1 FROM dibs_follow_ups),
+    (
+        SELECT json_group_array(json_array(CAST(whose AS INTEGER), max(1, CAST(n AS INTEGER))))
+        FROM dibs_counts WHERE what = 'pending' AND n > 0
+    )
+FROM dibs_store;
+
+-- name: claim_state_past
+-- `claim_state` for when something is set aside. Takes ids of tasks and numbers of follow-ups to pass over (JSON
+-- arrays). Returns the same. Reads dibs_due, dibs_expiries and dibs_follow_ups up to the first that is not passed over.
+SELECT
+    generation,
+    (
+        SELECT due_at FROM dibs_tasks INDEXED BY dibs_due
+        WHERE due_at IS NOT NULL AND id NOT IN (SELECT value FROM json_each(?1)) ORDER BY due_at LIMIT 1
+    ),
+    (
+        SELECT expires_at FROM dibs_tasks INDEXED BY dibs_expiries
+        WHERE expires_at IS NOT NULL AND state <> 'running' AND id NOT IN (SELECT value FROM json_each(?1))
+        ORDER BY expires_at LIMIT 1
+    ),
+    EXISTS (SELECT 1 FROM dibs_follow_ups WHERE n NOT IN (SELECT value FROM json_each(?2))),
+    (
+        SELECT json_group_array(json_array(CAST(whose AS INTEGER), max(1, CAST(n AS INTEGER))))
+        FROM dibs_counts WHERE what = 'pending' AND n > 0
+    )
+FROM dibs_store;
+
+-- name: read_track
+-- A stretch of one share of a track in claim order. Takes track, gated, share, rank and id to begin after, how many.
+-- Returns a JSON array of (rank, id, ready_at, track, partition). Reads a range of dibs_pending, already in order.
+SELECT json_group_array(json_array(rank, id, ready_at, track, partition))
+FROM (
+    SELECT rank, id, ready_at, track, partition FROM dibs_tasks INDEXED BY dibs_pending
+    WHERE state = 'pending' AND track = ?1 AND gated = ?2 AND share = ?3 AND (rank, id) > (?4, ?5)
+    ORDER BY rank, id LIMIT ?6
+);
+
+-- name: claim_read
+-- What is about to be claimed. Takes ids (JSON array). Returns a JSON array of (id, lease, lease_for, args, facts) in
+-- the order of the ids. Seeks by primary key.
+SELECT json_group_array(json_array(t.id, t.lease, t.lease_for, t.args, t.facts))
+FROM json_each(?) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.id = wanted.value;
+
+-- name: claim
+-- Lease pending tasks. Takes now, worker, sequence, lease (NULL: each task's own), ids (JSON array). Moves them from
+-- dibs_pending to dibs_leases. The number of the lease only ever grows: it is the fence.
 UPDATE dibs_tasks SET
     state = 'running',
     lease = lease + 1,
@@ -9,3 +63,15 @@ UPDATE dibs_tasks SET
     sequence = ?3,
     progress = NULL
 WHERE id IN (SELECT value FROM json_each(?5)) AND state = 'pending';
+
+-- name: claim_repeat
+-- What a claim gave before. Takes worker, sequence. Returns a JSON array of rows (the columns of `Row`) by id.
+-- Visits every running task through dibs_leases: repeats are rare, running tasks few.
+SELECT json_group_array(json_array(
+    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
+    progress, NULL, NULL, args, facts
+))
+FROM (
+    SELECT * FROM dibs_tasks INDEXED BY dibs_leases
+    WHERE lease_expires_at IS NOT NULL AND worker = ?1 AND sequence = ?2 ORDER BY id
+);

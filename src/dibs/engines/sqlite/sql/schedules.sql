@@ -1,2 +1,31 @@
+-- name: schedule
+-- One schedule. Takes its name. Returns the record (JSON), or no row.
+SELECT record FROM dibs_schedules WHERE name = ?;
+
+-- name: schedules
 -- All schedules by name. Takes nothing. Returns a JSON array of (name, record as JSON text).
 SELECT json_group_array(json_array(name, record)) FROM (SELECT * FROM dibs_schedules ORDER BY name);
+
+-- name: save_schedule
+-- A schedule as it is now. Takes name, next_fire_at, paused, record (JSON).
+REPLACE INTO dibs_schedules (name, next_fire_at, paused, record) VALUES (?, ?, ?, ?);
+
+-- name: delete_schedule
+-- Delete a schedule. Takes its name.
+DELETE FROM dibs_schedules WHERE name = ?;
+
+-- name: fires_due
+-- Schedules that are due, longest ago first. Takes now, how many, names to pass over (JSON array). Returns a JSON
+-- array of (name, record as JSON text). Reads a range of dibs_fires.
+SELECT json_group_array(json_array(name, record))
+FROM (
+    SELECT name, record FROM dibs_schedules INDEXED BY dibs_fires
+    WHERE paused = 0 AND next_fire_at <= ?1 AND name NOT IN (SELECT value FROM json_each(?3))
+    ORDER BY next_fire_at, name LIMIT ?2
+);
+
+-- name: next_fire
+-- When the next schedule is due, some left out. Takes their names (JSON array). Returns an instant, or no row. The
+-- first entry of dibs_fires that is not left out.
+SELECT next_fire_at FROM dibs_schedules INDEXED BY dibs_fires
+WHERE paused = 0 AND name NOT IN (SELECT value FROM json_each(?)) ORDER BY next_fire_at, name LIMIT 1;

@@ -1,2 +1,80 @@
+-- name: worker
+-- One worker. Takes its id. Returns a JSON array of (id, state, presence, record), empty if there is no such worker.
+SELECT json_group_array(json_array(id, state, presence, record)) FROM dibs_workers WHERE id = ?;
+
+-- name: workers
 -- All workers by id. Takes nothing. Returns a JSON array of (id, state, presence, record).
 SELECT json_group_array(json_array(id, state, presence, record)) FROM (SELECT * FROM dibs_workers ORDER BY id);
+
+-- name: new_presence
+-- The next byte of the presence file. Takes nothing. Returns its offset; none is given twice.
+UPDATE dibs_store SET presence = presence + 1 RETURNING presence;
+
+-- name: save_worker
+-- A worker's sign of life. Takes id, state, expires_at, presence (NULL: as before), record (JSON).
+INSERT INTO dibs_workers (id, state, expires_at, presence, record) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET
+    state = excluded.state,
+    expires_at = excluded.expires_at,
+    presence = coalesce(excluded.presence, presence),
+    record = excluded.record;
+
+-- name: set_worker_state
+-- Tell a worker what to do. Takes the state and the worker's id.
+UPDATE dibs_workers SET state = ?1 WHERE id = ?2;
+
+-- name: delete_worker
+-- A worker has left in good order. Takes its id.
+DELETE FROM dibs_workers WHERE id = ?;
+
+-- name: expired_workers
+-- Workers that are to be marked dead. Takes by when their record has expired, and ids of absent ones (JSON array).
+-- Returns ids (JSON array).
+SELECT json_group_array(id)
+FROM (
+    SELECT id FROM dibs_workers
+    WHERE state <> 'dead' AND (expires_at <= ?1 OR id IN (SELECT value FROM json_each(?2))) ORDER BY id
+);
+
+-- name: bury_workers
+-- Mark workers dead. Takes ids (JSON array). Their byte is of no use any more.
+UPDATE dibs_workers SET state = 'dead', presence = NULL WHERE id IN (SELECT value FROM json_each(?));
+
+-- name: prune_workers
+-- Forget workers that died long ago. Takes the instant they must have died before (inclusive), how many.
+DELETE FROM dibs_workers
+WHERE id IN (SELECT id FROM dibs_workers WHERE state = 'dead' AND expires_at <= ?1 LIMIT ?2);
+
+-- name: minutes
+-- What workers did. Takes the first and last minute, and a queue or NULL for all. Returns a JSON array of (minute,
+-- record as JSON text), oldest first. Reads a range of the primary key.
+SELECT json_group_array(json_array(minute, record))
+FROM (
+    SELECT minute, record FROM dibs_minutes
+    WHERE minute BETWEEN ?1 AND ?2 AND (?3 IS NULL OR queue = ?3)
+    ORDER BY minute, worker, queue, tier
+);
+
+-- name: save_minutes
+-- What workers did, minute by minute. Takes a JSON array of (minute, worker, queue, tier, record as JSON text).
+-- Written whole: a repeat changes nothing.
+REPLACE INTO dibs_minutes (minute, worker, queue, tier, record)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4 FROM json_each(?);
+
+-- name: prune_stats
+-- Forget old minutes. Takes the first minute to keep, how many. Reads a range of the primary key.
+DELETE FROM dibs_minutes WHERE (minute, worker, queue, tier) IN (
+    SELECT minute, worker, queue, tier FROM dibs_minutes WHERE minute < ?1 ORDER BY minute LIMIT ?2
+);
+
+-- name: term
+-- Who leads. Takes nothing. Returns (number, worker, expires_at), or no row.
+SELECT number, worker, expires_at FROM dibs_term;
+
+-- name: save_term
+-- Take or renew the term. Takes number, worker, expires_at.
+REPLACE INTO dibs_term (one, number, worker, expires_at) VALUES (1, ?, ?, ?);
+
+-- name: resign
+-- Give the term back, so that anyone may take the next. Takes its number.
+UPDATE dibs_term SET worker = '', expires_at = 0 WHERE number = ?;

@@ -1,0 +1,146 @@
+-- name: find_tasks
+-- Tasks by id, wherever they are. Takes ids. Returns the columns that every statement about tasks gives. Seeks by id,
+-- in each day of finished tasks.
+CREATE OR REPLACE FUNCTION {schema}.find_tasks_{version}(ids uuid[])
+RETURNS TABLE (
+    id uuid, track int, state text, rank bigint, ready_at bigint, due_at bigint, rerank_at bigint, lease int,
+    lease_expires_at bigint, started_at bigint, worker text, sequence bigint, progress bytea, finished_at bigint,
+    result bytea, args bytea, facts bytea, created_at bigint
+)
+LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT
+        t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
+        t.worker, t.sequence, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts,
+        t.created_at
+    FROM {schema}.tasks AS t WHERE t.id = ANY (ids)
+    UNION ALL
+    SELECT
+        t.id, t.track, t.state, t.rank, t.ready_at, NULL::bigint AS due_at, NULL::bigint AS rerank_at, t.lease,
+        NULL::bigint AS lease_expires_at, t.started_at, t.worker, t.sequence, t.progress, t.finished_at, t.result,
+        t.args, t.facts, t.created_at
+    FROM {schema}.dead AS t WHERE t.id = ANY (ids)
+    UNION ALL
+    SELECT
+        t.id, t.track, t.state, t.rank, t.ready_at, NULL::bigint AS due_at, NULL::bigint AS rerank_at, t.lease,
+        NULL::bigint AS lease_expires_at, t.started_at, t.worker, t.sequence, t.progress, t.finished_at, t.result,
+        t.args, t.facts, t.created_at
+    FROM {schema}.finished AS t WHERE t.id = ANY (ids);
+END
+$$;
+
+-- name: lock_tasks
+-- Lock tasks, wherever they are, in order of id. Takes ids. Returns the columns of `find`. In a function, because
+-- each place has to be looked at with fresh eyes: a task that left one while we waited for it is in the next.
+CREATE OR REPLACE FUNCTION {schema}.lock_tasks_{version}(ids uuid[])
+RETURNS TABLE (
+    id uuid, track int, state text, rank bigint, ready_at bigint, due_at bigint, rerank_at bigint, lease int,
+    lease_expires_at bigint, started_at bigint, worker text, sequence bigint, progress bytea, finished_at bigint,
+    result bytea, args bytea, facts bytea, created_at bigint
+)
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+    found int;
+    total int := 0;
+BEGIN
+    RETURN QUERY SELECT
+        t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
+        t.worker, t.sequence, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts,
+        t.created_at
+    FROM {schema}.tasks AS t WHERE t.id = ANY (ids) ORDER BY t.id FOR UPDATE;
+    GET DIAGNOSTICS found = ROW_COUNT;
+    total := found;
+    IF total = cardinality(ids) THEN
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT
+        t.id, t.track, t.state, t.rank, t.ready_at, NULL::bigint AS due_at, NULL::bigint AS rerank_at, t.lease,
+        NULL::bigint AS lease_expires_at, t.started_at, t.worker, t.sequence, t.progress, t.finished_at, t.result,
+        t.args, t.facts, t.created_at
+    FROM {schema}.dead AS t WHERE t.id = ANY (ids) ORDER BY t.id FOR UPDATE;
+    GET DIAGNOSTICS found = ROW_COUNT;
+    total := total + found;
+    IF total = cardinality(ids) THEN
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT
+        t.id, t.track, t.state, t.rank, t.ready_at, NULL::bigint AS due_at, NULL::bigint AS rerank_at, t.lease,
+        NULL::bigint AS lease_expires_at, t.started_at, t.worker, t.sequence, t.progress, t.finished_at, t.result,
+        t.args, t.facts, t.created_at
+    FROM {schema}.finished AS t WHERE t.id = ANY (ids) ORDER BY t.id FOR UPDATE;
+END
+$$;
+
+-- name: lock_needed
+-- Lock tasks that new ones wait for, so that none of them ends unnoticed. Takes ids, in order. Returns id, state.
+-- Each place is looked at with fresh eyes: a task that left one while we waited for it is in the next.
+CREATE OR REPLACE FUNCTION {schema}.lock_needed_{version}(ids uuid[]) RETURNS TABLE (id uuid, state text)
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY SELECT t.id, t.state FROM {schema}.tasks AS t WHERE t.id = ANY (ids) ORDER BY t.id FOR NO KEY UPDATE;
+    RETURN QUERY SELECT t.id, t.state FROM {schema}.dead AS t WHERE t.id = ANY (ids) ORDER BY t.id FOR NO KEY UPDATE;
+    RETURN QUERY SELECT t.id, t.state FROM {schema}.finished AS t WHERE t.id = ANY (ids) ORDER BY t.id FOR SHARE;
+END
+$$;
+
+-- name: lock_keys
+-- Have idempotency keys to oneself until the transaction ends. Takes queues, keys, in order. Returns those that stand
+-- for something. One that is not there is put there first, to be held by nobody, so that two who want it meet here.
+CREATE OR REPLACE FUNCTION {schema}.lock_keys_{version}(queues text[], names text[])
+RETURNS TABLE (queue text, key text, task uuid, fingerprint text, held_until bigint)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    fresh text[];
+BEGIN
+    WITH put AS (
+        INSERT INTO {schema}.keys AS k (queue, key, task, fingerprint, held_until)
+        SELECT w.queue, w.key, '00000000-0000-0000-0000-000000000000', '', 0
+        FROM unnest(queues, names) WITH ORDINALITY AS w (queue, key, k) ORDER BY w.k
+        ON CONFLICT DO NOTHING
+        RETURNING k.queue || ' ' || k.key AS name
+    )
+    SELECT array_agg(p.name) INTO fresh FROM put AS p;
+    IF cardinality(fresh) = cardinality(queues) THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+    SELECT k.queue, k.key, k.task, k.fingerprint, k.held_until
+    FROM {schema}.keys AS k, unnest(queues, names) AS w (queue, key)
+    WHERE k.queue = w.queue AND k.key = w.key AND k.queue || ' ' || k.key <> ALL (coalesce(fresh, '{}'))
+    ORDER BY k.queue, k.key FOR UPDATE OF k;
+END
+$$;
+
+-- name: promote
+-- Tasks whose time has come become pending. Takes now, how many, the instant to look from. Only tasks whose moves
+-- concern nobody else. Returns how many. Reads a range of `due`; those that others are moving are theirs.
+CREATE OR REPLACE FUNCTION {schema}.promote_{version}(instant bigint, most int, looks_from bigint) RETURNS int
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    ids uuid[];
+BEGIN
+    WITH found AS MATERIALIZED (
+        SELECT t.id, t.track, t.state FROM {schema}.tasks AS t
+        WHERE t.due_at IS NOT NULL AND t.due_at >= looks_from AND t.due_at <= instant AND t.gate = 0
+          AND t.state IN ('scheduled', 'retrying')
+        ORDER BY t.due_at, t.id LIMIT most FOR UPDATE SKIP LOCKED
+    ), counted AS (
+        INSERT INTO {schema}.count_changes (what, track, n)
+        SELECT w.what, f.track, w.sign * count(*)
+        FROM found AS f, LATERAL (VALUES (f.state, -1), ('pending', 1)) AS w (what, sign)
+        GROUP BY w.what, w.sign, f.track
+    )
+    SELECT array_agg(f.id) INTO ids FROM found AS f;
+    UPDATE {schema}.tasks SET state = 'pending', due_at = NULL WHERE id = ANY (ids);
+    RETURN coalesce(cardinality(ids), 0);
+END
+$$;

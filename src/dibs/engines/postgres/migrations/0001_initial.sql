@@ -1,0 +1,413 @@
+-- The layout of a new store. Everything is in one schema of its own; `statements` fills in its name.
+--
+-- Names that order things are compared byte by byte (COLLATE "C"), as Python compares them. Instants are integer
+-- microseconds. JSON that no statement looks into is bytea: it is what Python wrote, to the bit.
+
+-- One row; that it exists says that Dibs lives in this schema. `layout` is the last migration, and code that knows at
+-- least `oldest_reader` may use the store. `generation` grows with every change of queues and tracks, so that a cached
+-- copy knows when it is old. `identity` tells this store from all others.
+CREATE TABLE {schema}.store (
+    one integer PRIMARY KEY CHECK (one = 1),
+    layout integer NOT NULL,
+    oldest_reader integer NOT NULL,
+    generation bigint NOT NULL,
+    identity text NOT NULL
+);
+INSERT INTO {schema}.store VALUES (1, 1, 1, 1, gen_random_uuid()::text);
+
+-- The fingerprints of functions, and when somebody was last known to call them, to the day. What nobody has called for
+-- long is dropped.
+CREATE TABLE {schema}.code_versions (
+    version text COLLATE "C" PRIMARY KEY,
+    used_at timestamptz NOT NULL
+);
+
+-- `settings` is JSON. `epoch` is the version of the settings that last changed the order of tasks. `clock` is the
+-- virtual time of a fair queue.
+CREATE TABLE {schema}.queues (
+    name text COLLATE "C" PRIMARY KEY,
+    state text NOT NULL,
+    settings bytea NOT NULL,
+    epoch integer NOT NULL,
+    clock bigint NOT NULL DEFAULT 0
+);
+
+-- A track is what one claim can read from end to end: tasks of one kind, in one lane of one queue, ranked under one
+-- epoch of its settings. `fair`: its tasks have shares. `band`: the priority that all of its tasks are ranked by, in
+-- the order of their arrival; -1 for a track of tasks of any priority, or that have come back. Tracks stay: ended
+-- tasks go on naming them; `retired`: nothing waits in it, and never will again.
+CREATE TABLE {schema}.tracks (
+    track integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    queue text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    requires text[] COLLATE "C" NOT NULL,
+    lane integer NOT NULL,
+    epoch integer NOT NULL,
+    fair boolean NOT NULL,
+    band integer NOT NULL,
+    retired boolean NOT NULL DEFAULT false,
+    UNIQUE (queue, name, requires, lane, epoch, fair, band)
+);
+
+-- Counts: what has been folded, and changes since then. `what` is a state (with the day of the end for completed and
+-- cancelled tasks, which are dropped by the day) or a counter; either `track` or, where there is none, `queue` says
+-- whose. `xid`: which transaction wrote a change, so that what has been added up can be passed over although its rows
+-- can't be cleaned away yet.
+CREATE TABLE {schema}.counts (
+    what text NOT NULL,
+    track integer NOT NULL,
+    queue text COLLATE "C" NOT NULL,
+    day integer NOT NULL,
+    n bigint NOT NULL,
+    PRIMARY KEY (what, track, queue, day)
+);
+CREATE TABLE {schema}.count_changes (
+    what text NOT NULL,
+    track integer NOT NULL DEFAULT 0,
+    queue text COLLATE "C" NOT NULL DEFAULT '',
+    day integer NOT NULL DEFAULT 0,
+    n bigint NOT NULL,
+    xid xid8 NOT NULL DEFAULT pg_current_xact_id()
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+CREATE INDEX unfolded ON {schema}.count_changes (xid);
+
+-- Unfinished tasks. Columns are what statements look at or change in bulk; the rest is JSON in `facts`. rank =
+-- ready_at + offset. `progress` is JSON: [fraction, message]. `share`: whose turn it is served in. `gate`: 0 if its
+-- moves concern nobody else; 1 if they do (its partition is limited, or its queue fair: then they need the queue's
+-- lock); 2 while such a pending task is kept from claims because others of its partition go first. `partition` is the
+-- queue's name, a space, and the partition. `followed`: others wait, or have waited, for it. A blocked task has no
+-- due_at here, so that nothing promotes it: it is in its facts.
+CREATE TABLE {schema}.tasks (
+    id uuid PRIMARY KEY,
+    rank bigint NOT NULL,
+    ready_at bigint,
+    due_at bigint,
+    rerank_at bigint,
+    lease_for bigint NOT NULL,
+    lease_expires_at bigint,
+    started_at bigint,
+    expires_at bigint,
+    created_at bigint NOT NULL,
+    sequence bigint NOT NULL DEFAULT 0,
+    track integer NOT NULL,
+    lease integer NOT NULL DEFAULT 0,
+    gate smallint NOT NULL DEFAULT 0,
+    cancel boolean NOT NULL DEFAULT false,
+    followed boolean NOT NULL DEFAULT false,
+    state text COLLATE "C" NOT NULL,
+    share text COLLATE "C" NOT NULL DEFAULT '',
+    worker text COLLATE "C",
+    partition text COLLATE "C",
+    workflow uuid,
+    progress bytea,
+    args bytea NOT NULL,
+    facts bytea NOT NULL
+) WITH (
+    fillfactor = 80,
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 5000,
+    autovacuum_vacuum_insert_scale_factor = 0.2,
+    autovacuum_analyze_scale_factor = 0.2,
+    autovacuum_vacuum_cost_delay = 0
+);
+-- Claim order.
+CREATE INDEX pending ON {schema}.tasks (track, share, rank, id) WHERE state = 'pending' AND gate < 2;
+-- What is kept from claims, for those who look.
+CREATE INDEX gated ON {schema}.tasks (track, share, rank, id) WHERE state = 'pending' AND gate = 2;
+CREATE INDEX due ON {schema}.tasks (due_at, id) WHERE due_at IS NOT NULL;
+CREATE INDEX due_guarded ON {schema}.tasks (due_at) WHERE due_at IS NOT NULL AND gate > 0;
+-- Running tasks of a track: those that are counted by limits, and those whose lease has ended. Without the id: a
+-- planner that can skip columns would use it to find tasks by id.
+CREATE INDEX leases ON {schema}.tasks (track, lease_expires_at) WHERE state = 'running';
+CREATE INDEX reranks ON {schema}.tasks (rerank_at, id) WHERE rerank_at IS NOT NULL AND state <> 'running';
+-- Tasks of a track that wait for their time, and those that wait for others.
+CREATE INDEX later ON {schema}.tasks (track) WHERE due_at IS NOT NULL;
+CREATE INDEX blocked ON {schema}.tasks (track) WHERE state = 'blocked';
+CREATE INDEX expiries ON {schema}.tasks (expires_at, id) WHERE expires_at IS NOT NULL AND state <> 'running';
+-- The pending tasks of a partition in order, and its running ones, which are its slots.
+CREATE INDEX partitions ON {schema}.tasks (partition, state, track, share, rank, id) WHERE partition IS NOT NULL;
+CREATE INDEX members ON {schema}.tasks (workflow, id) WHERE workflow IS NOT NULL;
+
+-- Completed and cancelled tasks, a partition for each UTC day of their end (finished_DAY), so that retention drops
+-- them. What ends on a day that has no partition goes to the last one. The check lets the planner leave the table out
+-- where other states are looked for.
+CREATE TABLE {schema}.finished (
+    id uuid NOT NULL,
+    rank bigint NOT NULL,
+    ready_at bigint,
+    started_at bigint,
+    finished_at bigint NOT NULL,
+    created_at bigint NOT NULL,
+    sequence bigint NOT NULL,
+    day integer NOT NULL,
+    track integer NOT NULL,
+    lease integer NOT NULL,
+    state text COLLATE "C" NOT NULL CHECK (state IN ('completed', 'cancelled')),
+    reason text COLLATE "C",
+    worker text COLLATE "C",
+    workflow uuid,
+    progress bytea,
+    result bytea,
+    args bytea NOT NULL,
+    facts bytea NOT NULL
+) PARTITION BY RANGE (day);
+CREATE INDEX finished_ids ON {schema}.finished (id);
+CREATE INDEX finished_members ON {schema}.finished (workflow, id) WHERE workflow IS NOT NULL;
+CREATE TABLE {schema}.finished_other PARTITION OF {schema}.finished DEFAULT;
+
+CREATE TABLE {schema}.dead (
+    id uuid PRIMARY KEY,
+    rank bigint NOT NULL,
+    ready_at bigint,
+    started_at bigint,
+    finished_at bigint NOT NULL,
+    created_at bigint NOT NULL,
+    sequence bigint NOT NULL,
+    day integer NOT NULL,
+    track integer NOT NULL,
+    lease integer NOT NULL,
+    state text COLLATE "C" NOT NULL,
+    reason text COLLATE "C",
+    worker text COLLATE "C",
+    workflow uuid,
+    progress bytea,
+    result bytea,
+    args bytea NOT NULL,
+    facts bytea NOT NULL
+);
+CREATE INDEX dead_days ON {schema}.dead (day, id);
+CREATE INDEX dead_members ON {schema}.dead (workflow, id) WHERE workflow IS NOT NULL;
+
+CREATE TABLE {schema}.history (
+    task uuid NOT NULL,
+    n integer NOT NULL,
+    entry bytea NOT NULL,
+    PRIMARY KEY (task, n)
+);
+
+-- Idempotency keys (as JSON text), held while their task is unfinished or until `held_until`.
+CREATE TABLE {schema}.keys (
+    queue text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    task uuid NOT NULL,
+    fingerprint text NOT NULL,
+    held_until bigint NOT NULL,
+    PRIMARY KEY (queue, key)
+);
+CREATE INDEX keys_held ON {schema}.keys (held_until, queue, key);
+
+-- Token buckets, as `dibs.core.limits.Bucket` describes them. `whose` is a task's name, a partition, a client, or ''
+-- for the queue. `refill_at`: when a partition that has pending tasks and no token will have one.
+CREATE TABLE {schema}.buckets (
+    queue text COLLATE "C" NOT NULL,
+    scope text COLLATE "C" NOT NULL,
+    whose text COLLATE "C" NOT NULL,
+    level bigint NOT NULL,
+    at bigint NOT NULL,
+    refill_at bigint,
+    PRIMARY KEY (queue, scope, whose)
+);
+CREATE INDEX refills ON {schema}.buckets (queue, refill_at) WHERE refill_at IS NOT NULL;
+
+-- Shares of fair queues: their virtual times in virtual time, and how many pending tasks they have in fair tracks.
+CREATE TABLE {schema}.shares (
+    queue text COLLATE "C" NOT NULL,
+    share text COLLATE "C" NOT NULL,
+    virtual_time bigint NOT NULL DEFAULT 0,
+    pending bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (queue, share)
+);
+CREATE INDEX share_order ON {schema}.shares (queue, virtual_time, share) WHERE pending > 0;
+
+-- Edges: `dependent` waits for `prerequisite` while it is open. `slot` is the edge's place among those of its
+-- dependent, `weight` the dependent's urgency. Edges stay as long as their dependent.
+CREATE TABLE {schema}.edges (
+    dependent uuid NOT NULL,
+    slot integer NOT NULL,
+    prerequisite uuid NOT NULL,
+    rule text COLLATE "C" NOT NULL,
+    weight integer NOT NULL,
+    open boolean NOT NULL,
+    PRIMARY KEY (dependent, slot)
+);
+CREATE INDEX followed ON {schema}.edges (prerequisite, weight DESC, dependent, slot) WHERE open;
+CREATE INDEX needed ON {schema}.edges (dependent, slot) WHERE open;
+
+-- What is left to be followed up, oldest first. `follow_up` is JSON.
+CREATE TABLE {schema}.follow_ups (
+    n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    follow_up bytea NOT NULL
+);
+
+-- `total` counts all members that there ever were.
+CREATE TABLE {schema}.workflows (
+    id uuid PRIMARY KEY,
+    name text NOT NULL,
+    created_at bigint NOT NULL,
+    total bigint NOT NULL
+);
+
+-- `record` is JSON; next_fire_at and paused are copies to look for.
+CREATE TABLE {schema}.schedules (
+    name text COLLATE "C" PRIMARY KEY,
+    next_fire_at bigint NOT NULL,
+    paused boolean NOT NULL,
+    record bytea NOT NULL
+);
+CREATE INDEX fires ON {schema}.schedules (next_fire_at, name) WHERE NOT paused;
+
+-- `presence`: since when the server runs at which the worker's process holds the worker's lock (see the statement
+-- `hold`), NULL if it holds none. Locks end with their server: who has not come back to a new one is not missed there.
+CREATE TABLE {schema}.workers (
+    id text COLLATE "C" PRIMARY KEY,
+    state text NOT NULL,
+    expires_at bigint NOT NULL,
+    record bytea NOT NULL,
+    presence timestamptz
+);
+
+CREATE TABLE {schema}.minutes (
+    minute bigint NOT NULL,
+    worker text COLLATE "C" NOT NULL,
+    queue text COLLATE "C" NOT NULL,
+    tier text COLLATE "C" NOT NULL,
+    record bytea NOT NULL,
+    PRIMARY KEY (minute, worker, queue, tier)
+);
+
+-- At most one row: who leads, and until when.
+CREATE TABLE {schema}.term (
+    one integer PRIMARY KEY CHECK (one = 1),
+    number bigint NOT NULL,
+    worker text NOT NULL,
+    expires_at bigint NOT NULL
+);
+
+-- `record` is JSON; `cursor` is where the next step of the chore goes on. Of the chore that adds up counts: all changes
+-- by transactions before `folded_until` have been; `folded_by` said so. If the row was last written by another one, it
+-- says nothing: the store may have been restored from a dump, on a server that counts its transactions from elsewhere.
+CREATE TABLE {schema}.chores (
+    name text COLLATE "C" PRIMARY KEY,
+    record bytea NOT NULL,
+    cursor bytea,
+    folded_until xid8,
+    folded_by xid8
+);
+
+CREATE TABLE {schema}.audit (
+    n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at bigint NOT NULL,
+    entry bytea NOT NULL
+);
+
+-- Views for people, with instants as times and JSON as jsonb. No statement of Dibs uses them: they can be dropped, and
+-- granted to whoever may look.
+
+-- An instant (integer microseconds) as a time, exact to the microsecond. Inlined.
+CREATE FUNCTION {schema}.to_time(instant bigint) RETURNS timestamptz
+LANGUAGE sql STABLE PARALLEL SAFE AS $$
+SELECT timestamptz 'epoch' + instant * interval '1 microsecond'
+$$;
+
+-- What is stored as JSON text, as jsonb, whatever it is: people may have put in what jsonb refuses. NUL characters
+-- become replacement characters; what is no JSON for this server becomes a string of itself.
+CREATE FUNCTION {schema}.to_json(stored bytea) RETURNS jsonb
+LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+BEGIN
+    RETURN convert_from(stored, 'UTF8')::jsonb;
+EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
+    BEGIN
+        RETURN regexp_replace(convert_from(stored, 'UTF8'), '(?<!\\)((?:\\\\)*)\\u0000', '\1\ufffd', 'g')::jsonb;
+    EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
+        RETURN to_jsonb(encode(stored, 'escape'));
+    END;
+END
+$$;
+
+-- Every task, wherever it is. The parts have no conditions of their own and equal types, so that the planner takes the
+-- view apart: a condition on `id` seeks in each part, one on `state` leaves out the parts that can't have it, one on
+-- `queue` and running or blocked seeks by track, and ORDER BY id DESC LIMIT n merges the newest of each part. OFFSET 0
+-- keeps the facts from being read once for each column.
+CREATE VIEW {schema}.all_tasks AS
+SELECT
+    t.id, s.queue, s.name, t.state, f.facts ->> 'reason' AS reason, nullif(f.facts ->> 'note', '') AS note,
+    coalesce((f.facts -> 'spec' ->> 'priority')::int, 50) AS priority,
+    {schema}.to_time(t.created_at) AS created_at,
+    {schema}.to_time(coalesce(t.due_at, (f.facts ->> 'not_before')::bigint)) AS due_at,
+    {schema}.to_time(t.ready_at) AS ready_at,
+    {schema}.to_time(t.started_at) AS started_at,
+    {schema}.to_time(t.finished_at) AS finished_at,
+    {schema}.to_time(t.lease_expires_at) AS lease_expires_at,
+    {schema}.to_time((f.facts -> 'spec' ->> 'deadline')::bigint) AS deadline,
+    {schema}.to_time((f.facts -> 'spec' ->> 'expires_at')::bigint) AS expires_at,
+    t.worker, t.lease,
+    coalesce((f.facts ->> 'attempts')::int, 0) AS attempts,
+    coalesce((f.facts ->> 'losses')::int, 0) AS losses,
+    f.facts ->> 'cancel_reason' AS cancel_asked,
+    CASE WHEN t.state <> 'completed' THEN f.facts -> 'failure' ->> 'type' END AS error_type,
+    CASE WHEN t.state <> 'completed' THEN f.facts -> 'failure' ->> 'message' END AS error_message,
+    CASE WHEN t.state <> 'completed' THEN f.facts -> 'failure' ->> 'traceback' END AS error_traceback,
+    ({schema}.to_json(t.progress) ->> 0)::float8 AS progress,
+    nullif({schema}.to_json(t.progress) ->> 1, '') AS progress_message,
+    f.facts -> 'spec' ->> 'partition' AS partition,
+    nullif(f.facts -> 'spec' ->> 'tenant', '') AS tenant,
+    t.workflow,
+    f.facts -> 'spec' ->> 'key' AS key,
+    s.requires,
+    f.facts -> 'spec' ->> 'parent' AS parent,
+    coalesce(f.facts -> 'spec' -> 'metadata', '{}') AS metadata,
+    {schema}.to_json(t.args) AS args,
+    {schema}.to_json(t.result) AS result
+FROM (
+    SELECT
+        id, track, state, created_at, due_at, ready_at, started_at, NULL::bigint AS finished_at, lease_expires_at,
+        worker, lease, progress, workflow, args, NULL::bytea AS result, facts
+    FROM {schema}.tasks
+    UNION ALL
+    SELECT
+        id, track, 'dead'::text, created_at, NULL::bigint, ready_at, started_at, finished_at, NULL::bigint,
+        worker, lease, progress, workflow, args, result, facts
+    FROM {schema}.dead
+    UNION ALL
+    SELECT
+        id, track, state, created_at, NULL::bigint, ready_at, started_at, finished_at, NULL::bigint,
+        worker, lease, progress, workflow, args, result, facts
+    FROM {schema}.finished
+) AS t
+JOIN {schema}.tracks AS s ON s.track = t.track
+CROSS JOIN LATERAL (SELECT {schema}.to_json(t.facts) AS facts OFFSET 0) AS f;
+
+-- Dead tasks, and why they are.
+CREATE VIEW {schema}.dead_letters AS
+SELECT
+    t.id, s.queue, s.name, t.reason, nullif(f.facts ->> 'note', '') AS note,
+    f.facts -> 'failure' ->> 'type' AS error_type,
+    f.facts -> 'failure' ->> 'message' AS error_message,
+    f.facts -> 'failure' ->> 'traceback' AS error_traceback,
+    coalesce((f.facts ->> 'attempts')::int, 0) AS attempts,
+    coalesce((f.facts ->> 'losses')::int, 0) AS losses,
+    coalesce((f.facts -> 'spec' ->> 'priority')::int, 50) AS priority,
+    {schema}.to_time(t.created_at) AS created_at,
+    {schema}.to_time(t.started_at) AS started_at,
+    {schema}.to_time(t.finished_at) AS died_at,
+    t.worker,
+    nullif(f.facts -> 'spec' ->> 'tenant', '') AS tenant,
+    t.workflow,
+    f.facts -> 'spec' ->> 'key' AS key,
+    coalesce(f.facts -> 'spec' -> 'metadata', '{}') AS metadata,
+    {schema}.to_json(t.args) AS args
+FROM {schema}.dead AS t
+JOIN {schema}.tracks AS s ON s.track = t.track
+CROSS JOIN LATERAL (SELECT {schema}.to_json(t.facts) AS facts OFFSET 0) AS f;
+
+-- How many tasks each queue has in each state, from the counts that are kept with every move.
+CREATE VIEW {schema}.queue_counts AS
+SELECT s.queue, c.what AS state, sum(c.n)::bigint AS tasks
+FROM (
+    SELECT what, track, n FROM {schema}.counts WHERE track > 0
+    UNION ALL
+    SELECT what, track, n FROM {schema}.count_changes WHERE track > 0
+) AS c
+JOIN {schema}.tracks AS s ON s.track = c.track
+WHERE c.what IN ('blocked', 'scheduled', 'pending', 'running', 'retrying', 'completed', 'cancelled', 'dead')
+GROUP BY s.queue, c.what HAVING sum(c.n) <> 0;

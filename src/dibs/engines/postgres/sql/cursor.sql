@@ -1,2 +1,0 @@
--- Where a chore goes on. Takes its name. Returns the cursor (JSON).
-SELECT cursor FROM dibs.chores WHERE name = $1;

@@ -1,2 +1,0 @@
--- Remove unfinished tasks. Takes ids.
-DELETE FROM dibs.tasks WHERE id = ANY ($1::uuid[]);

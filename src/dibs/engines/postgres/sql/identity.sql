@@ -1,2 +1,0 @@
--- What tells this store from all others. Takes nothing. Returns a text.
-SELECT identity FROM dibs.store;

@@ -1,0 +1,272 @@
+-- name: find
+-- Tasks by id, wherever they are. Takes ids. Returns the columns that every statement about tasks gives. See the
+-- function.
+SELECT * FROM {schema}.find_tasks_{version}($1::uuid[]);
+
+-- name: lock
+-- Lock tasks, wherever they are, in order of id. Takes ids. Returns the columns of `find`.
+SELECT * FROM {schema}.lock_tasks_{version}($1::uuid[]);
+
+-- name: save_tasks
+-- Unfinished tasks that have changed. Takes columns, and the lease numbers and states that they were loaded with: the
+-- fence is in the statement, and how many were written tells if one is otherwise. Whether others wait for a task stays
+-- as it was. Not an UPDATE with a join, for which the planner may read all tasks: each is sought by id, and conflicts.
+INSERT INTO {schema}.tasks AS t (
+    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, lease_expires_at, started_at, worker,
+    sequence, cancel, share, gate, partition, expires_at, workflow, progress, args, facts, created_at
+)
+SELECT
+    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, lease_expires_at, started_at, worker,
+    sequence, cancel, share, gate, partition, expires_at, workflow, progress, args, facts, created_at
+FROM unnest(
+    $1::uuid[], $2::int[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::int[], $9::bigint[],
+    $10::bigint[], $11::bigint[], $12::text[], $13::bigint[], $14::boolean[], $15::text[], $16::smallint[], $17::text[],
+    $18::bigint[], $19::uuid[], $20::bytea[], $21::bytea[], $22::bytea[], $23::bigint[], $24::int[], $25::text[]
+) AS new (
+    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, lease_expires_at, started_at, worker,
+    sequence, cancel, share, gate, partition, expires_at, workflow, progress, args, facts, created_at, old_lease,
+    old_state
+)
+WHERE (
+    SELECT s.lease = new.old_lease AND s.state = new.old_state FROM {schema}.tasks AS s WHERE s.id = new.id FOR UPDATE
+)
+ON CONFLICT (id) DO UPDATE SET
+    track = excluded.track, state = excluded.state, rank = excluded.rank, ready_at = excluded.ready_at,
+    due_at = excluded.due_at, rerank_at = excluded.rerank_at, lease = excluded.lease,
+    lease_for = excluded.lease_for, lease_expires_at = excluded.lease_expires_at, started_at = excluded.started_at,
+    worker = excluded.worker, sequence = excluded.sequence, cancel = excluded.cancel, share = excluded.share,
+    gate = excluded.gate, partition = excluded.partition, expires_at = excluded.expires_at,
+    workflow = excluded.workflow, progress = excluded.progress, args = excluded.args, facts = excluded.facts;
+
+-- name: save_dead
+-- Store dead tasks one by one. Takes the columns of `ended_columns`.
+INSERT INTO {schema}.dead (
+    id, day, track, state, rank, ready_at, lease, started_at, finished_at, worker, sequence, progress, result, args,
+    facts, workflow, reason, created_at
+)
+SELECT * FROM unnest(
+    $1::uuid[], $2::int[], $3::int[], $4::text[], $5::bigint[], $6::bigint[], $7::int[], $8::bigint[], $9::bigint[],
+    $10::text[], $11::bigint[], $12::bytea[], $13::bytea[], $14::bytea[], $15::bytea[], $16::uuid[], $17::text[],
+    $18::bigint[]
+);
+
+-- name: save_finished
+-- Store finished tasks one by one. Takes the columns of `ended_columns`.
+INSERT INTO {schema}.finished (
+    id, day, track, state, rank, ready_at, lease, started_at, finished_at, worker, sequence, progress, result, args,
+    facts, workflow, reason, created_at
+)
+SELECT * FROM unnest(
+    $1::uuid[], $2::int[], $3::int[], $4::text[], $5::bigint[], $6::bigint[], $7::int[], $8::bigint[], $9::bigint[],
+    $10::text[], $11::bigint[], $12::bytea[], $13::bytea[], $14::bytea[], $15::bytea[], $16::uuid[], $17::text[],
+    $18::bigint[]
+);
+
+-- name: delete_tasks
+-- Tasks that are unfinished no longer. Takes ids, lease numbers, states as they were loaded; one that is otherwise
+-- stays. Driven by the primary key, the rest compared by a hashed lookup.
+DELETE FROM {schema}.tasks AS t
+WHERE t.id = ANY ($1::uuid[])
+  AND ((t.id, t.lease, t.state) IN (SELECT * FROM unnest($1::uuid[], $2::int[], $3::text[]))) IS TRUE;
+
+-- name: delete_dead
+-- Tasks that are dead no longer. Takes ids, lease numbers as they were loaded; one that is otherwise stays.
+DELETE FROM {schema}.dead AS t
+WHERE t.id = ANY ($1::uuid[]) AND ((t.id, t.lease) IN (SELECT * FROM unnest($1::uuid[], $2::int[]))) IS TRUE;
+
+-- name: delete_finished
+-- Tasks that are finished no longer. Takes days, ids, lease numbers as they were loaded; one that is otherwise stays.
+DELETE FROM {schema}.finished AS t USING unnest($1::int[], $2::uuid[], $3::int[]) AS d (day, id, lease)
+WHERE t.day = d.day AND t.id = d.id AND t.lease = d.lease;
+
+-- name: purge_tasks
+-- Remove unfinished tasks, whatever they are like. Takes ids.
+DELETE FROM {schema}.tasks WHERE id = ANY ($1::uuid[]);
+
+-- name: purge_dead
+-- Remove dead tasks, whatever they are like. Takes ids.
+DELETE FROM {schema}.dead WHERE id = ANY ($1::uuid[]);
+
+-- name: purge_finished
+-- Remove finished tasks, whatever they are like. Takes days, ids.
+DELETE FROM {schema}.finished AS f USING unnest($1::int[], $2::uuid[]) AS d (day, id) WHERE f.day = d.day AND f.id = d.id;
+
+-- name: waiting_locked
+-- Some waiting tasks of some tracks, locked: pending ones, those that wait for their time, blocked ones. Takes tracks,
+-- how many, ids to pass over. Returns the columns of `find`. Reads a range of `pending`, `gated`, `later` and `blocked`
+-- for each track.
+SELECT
+    t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
+    t.worker, t.sequence, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts, t.created_at
+FROM {schema}.tasks AS t
+WHERE t.id = ANY (ARRAY(
+    SELECT w.id
+    FROM unnest($1::int[]) AS s (track)
+    CROSS JOIN LATERAL (
+        (
+            SELECT p.id FROM {schema}.tasks AS p
+            WHERE p.track = s.track AND p.state = 'pending' AND p.gate < 2
+              AND (p.id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
+            LIMIT $2::int
+        )
+        UNION ALL
+        (
+            SELECT p.id FROM {schema}.tasks AS p
+            WHERE p.track = s.track AND p.state = 'pending' AND p.gate = 2
+              AND (p.id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
+            LIMIT $2::int
+        )
+        UNION ALL
+        (
+            SELECT p.id FROM {schema}.tasks AS p
+            WHERE p.track = s.track AND p.due_at IS NOT NULL AND (p.id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
+            LIMIT $2::int
+        )
+        UNION ALL
+        (
+            SELECT p.id FROM {schema}.tasks AS p
+            WHERE p.track = s.track AND p.state = 'blocked' AND (p.id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
+            LIMIT $2::int
+        )
+    ) AS w
+    LIMIT $2::int
+))
+AND t.track = ANY ($1::int[]) AND t.state <> 'running'
+ORDER BY t.id FOR UPDATE;
+
+-- name: expired
+-- Running tasks whose lease has ended by an instant, longest ago first, locked, but for those that somebody is at.
+-- Takes it, how many, all tracks, the expiry to begin at, ids to pass over. Returns the columns of `find`. Reads a
+-- range of `leases` for each track. What is found must still be so once it is locked: said in a CASE, which no index
+-- can be used for, since the planner would read all of `leases` again instead of looking up a few ids.
+SELECT
+    t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
+    t.worker, t.sequence, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts, t.created_at
+FROM {schema}.tasks AS t
+WHERE t.id = ANY (ARRAY(
+    SELECT l.id FROM unnest($3::int[]) AS s (track)
+    CROSS JOIN LATERAL (
+        SELECT id, lease_expires_at FROM {schema}.tasks
+        WHERE track = s.track AND state = 'running' AND lease_expires_at <= $1::bigint
+          AND lease_expires_at >= $4::bigint AND (id IN (SELECT unnest($5::uuid[]))) IS NOT TRUE
+        ORDER BY lease_expires_at, id LIMIT $2::int
+    ) AS l
+    ORDER BY l.lease_expires_at, l.id LIMIT $2::int
+)) AND CASE WHEN t.state = 'running' THEN t.lease_expires_at <= $1::bigint END
+ORDER BY t.lease_expires_at, t.id FOR UPDATE SKIP LOCKED;
+
+-- name: running_of
+-- Running tasks of some workers, locked, but for those that somebody is at. Takes workers, how many, all tracks, ids
+-- to pass over. Returns the columns of `find`. Reads `leases` for each track, all running tasks: asked only when a
+-- worker is lost. What is found must still be so once it is locked: said in a CASE, as in `expired`, so that ids are
+-- looked up.
+SELECT
+    t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
+    t.worker, t.sequence, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts, t.created_at
+FROM {schema}.tasks AS t
+WHERE t.id = ANY (ARRAY(
+    SELECT l.id FROM unnest($3::int[]) AS s (track)
+    CROSS JOIN LATERAL (
+        SELECT id FROM {schema}.tasks
+        WHERE track = s.track AND state = 'running' AND worker = ANY ($1::text[])
+          AND (id IN (SELECT unnest($4::uuid[]))) IS NOT TRUE
+        ORDER BY lease_expires_at LIMIT $2::int
+    ) AS l
+    LIMIT $2::int
+)) AND CASE WHEN t.state = 'running' THEN t.worker = ANY ($1::text[]) END
+ORDER BY t.id FOR UPDATE SKIP LOCKED;
+
+-- name: has_running
+-- Which of some workers have running tasks left. Takes workers, all tracks, ids to pass over. Returns workers. Reads as
+-- `running_of`.
+SELECT w.worker FROM unnest($1::text[]) AS w (worker)
+WHERE EXISTS (
+    SELECT 1 FROM unnest($2::int[]) AS s (track)
+    CROSS JOIN LATERAL (
+        SELECT 1 FROM {schema}.tasks WHERE track = s.track AND state = 'running' AND worker = w.worker
+          AND (id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
+        ORDER BY lease_expires_at LIMIT 1
+    ) AS l
+);
+
+-- name: purge_row
+-- What is known of tasks that can't be read; `lock` has locked them. Takes ids. Returns id, place, state, track, share,
+-- partition, day, lease_expires_at. Seeks by id, in each day of finished tasks.
+(
+    SELECT t.id, 'tasks' AS place, t.state, t.track, t.share, t.partition, 0 AS day, t.lease_expires_at
+    FROM {schema}.tasks AS t WHERE t.id = ANY ($1::uuid[])
+)
+UNION ALL
+(SELECT t.id, 'dead', t.state, t.track, '', NULL, t.day, NULL FROM {schema}.dead AS t WHERE t.id = ANY ($1::uuid[]))
+UNION ALL
+(SELECT t.id, 'finished', t.state, t.track, '', NULL, t.day, NULL FROM {schema}.finished AS t WHERE t.id = ANY ($1::uuid[]));
+
+-- name: history
+-- The history of a task that there is. Takes its id. Returns n, entry (JSON), oldest first.
+SELECT n, entry FROM {schema}.history WHERE task = $1::uuid AND (
+    EXISTS (SELECT 1 FROM {schema}.tasks WHERE id = $1::uuid)
+    OR EXISTS (SELECT 1 FROM {schema}.dead WHERE id = $1::uuid)
+    OR EXISTS (SELECT 1 FROM {schema}.finished WHERE id = $1::uuid)
+)
+ORDER BY n;
+
+-- name: all_history
+-- Every entry of every history, a stretch at a time. Takes the task and number to begin after, how many. Returns task,
+-- n, entry (JSON). Reads a range of the primary key.
+SELECT task, n, entry FROM {schema}.history WHERE (task, n) > ($1::uuid, $2::int) ORDER BY task, n LIMIT $3::int;
+
+-- name: add_history
+-- Add entries to histories. Takes tasks, entries; later entries get higher numbers. The tasks are locked.
+INSERT INTO {schema}.history (task, n, entry)
+SELECT new.task, coalesce((SELECT max(h.n) FROM {schema}.history AS h WHERE h.task = new.task), 0) + new.k, new.entry
+FROM unnest($1::uuid[], $2::bytea[]) WITH ORDINALITY AS new (task, entry, k);
+
+-- name: trim_history
+-- Keep the newest entries of some histories. Takes tasks, how many to keep.
+DELETE FROM {schema}.history AS h USING (
+    SELECT
+        wanted.task,
+        (SELECT n FROM {schema}.history WHERE task = wanted.task ORDER BY n DESC LIMIT 1 OFFSET $2::int) AS n
+    FROM unnest($1::uuid[]) AS wanted (task)
+) AS old
+WHERE h.task = old.task AND h.n <= old.n;
+
+-- name: delete_history
+-- Forget the histories of tasks. Takes ids.
+DELETE FROM {schema}.history WHERE task = ANY ($1::uuid[]);
+
+-- name: lock_keys
+-- Have idempotency keys to oneself. Takes queues, keys, in order. Returns queue, key, task, fingerprint, held_until.
+SELECT * FROM {schema}.lock_keys_{version}($1::text[], $2::text[]);
+
+-- name: save_keys
+-- Take idempotency keys. Takes queues, keys, tasks, fingerprints, held_until. They are locked.
+INSERT INTO {schema}.keys (queue, key, task, fingerprint, held_until)
+SELECT * FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[], $5::bigint[])
+ON CONFLICT (queue, key) DO UPDATE SET
+    task = excluded.task, fingerprint = excluded.fingerprint, held_until = excluded.held_until;
+
+-- name: delete_keys
+-- Free idempotency keys. Takes queues, keys.
+DELETE FROM {schema}.keys AS k USING unnest($1::text[], $2::text[]) AS free (queue, key)
+WHERE k.queue = free.queue AND k.key = free.key;
+
+-- name: ended_keys
+-- Idempotency keys whose window is over. Takes now; held_until, queue and key to begin after; how many. Returns
+-- held_until, queue, key, and whether its task is not unfinished. Reads a range of `keys_held`; keys that somebody is
+-- at are left out.
+SELECT k.held_until, k.queue, k.key, NOT EXISTS (SELECT 1 FROM {schema}.tasks AS t WHERE t.id = k.task) AS free
+FROM {schema}.keys AS k
+WHERE k.held_until <= $1::bigint AND (k.held_until, k.queue, k.key) > ($2::bigint, $3::text, $4::text)
+ORDER BY k.held_until, k.queue, k.key LIMIT $5::int FOR UPDATE OF k SKIP LOCKED;
+
+-- name: purge_keys
+-- Free the idempotency keys of purged tasks. Takes queues, keys, tasks; a key that stands for another task by now is
+-- left.
+DELETE FROM {schema}.keys AS k USING unnest($1::text[], $2::text[], $3::uuid[]) AS gone (queue, key, task)
+WHERE k.queue = gone.queue AND k.key = gone.key AND k.task = gone.task;
+
+-- name: purge_keys_of
+-- Free the idempotency keys of a task that can't be read: which they are is among what can't. Takes its id. Reads all
+-- keys; only when somebody purges such a task.
+DELETE FROM {schema}.keys WHERE task = $1::uuid;

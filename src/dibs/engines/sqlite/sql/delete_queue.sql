@@ -1,2 +1,0 @@
--- Delete a queue's row. Takes its name. Its streams stay: ended tasks name them.
-DELETE FROM dibs_queues WHERE name = ?;

@@ -1,2 +1,0 @@
--- Delete a schedule. Takes its name.
-DELETE FROM dibs_schedules WHERE name = ?;

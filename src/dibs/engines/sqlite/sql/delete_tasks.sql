@@ -1,2 +1,0 @@
--- Remove unfinished tasks. Takes ids (JSON array).
-DELETE FROM dibs_tasks WHERE id IN (SELECT value FROM json_each(?));

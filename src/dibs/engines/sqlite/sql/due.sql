@@ -1,0 +1,77 @@
+-- name: due_tasks
+-- Tasks whose time has come, earliest first. Takes now, how many, ids to pass over (JSON array). Returns a JSON array
+-- of (id, track, state, share, partition). Reads a range of dibs_due.
+SELECT json_group_array(json_array(id, track, state, share, partition))
+FROM (
+    SELECT id, track, state, share, partition FROM dibs_tasks INDEXED BY dibs_due
+    WHERE due_at IS NOT NULL AND due_at <= ?1 AND id NOT IN (SELECT value FROM json_each(?3))
+    ORDER BY due_at, id LIMIT ?2
+);
+
+-- name: promote
+-- Make due tasks pending. Takes ids (JSON array), and the tracks of queues that limit partitions (JSON array), whose
+-- tasks come in gated. Moves them from dibs_due to dibs_pending; their rank holds already.
+UPDATE dibs_tasks SET
+    state = 'pending',
+    due_at = NULL,
+    gated = partition IS NOT NULL AND track IN (SELECT value FROM json_each(?2))
+WHERE id IN (SELECT value FROM json_each(?1)) AND state IN ('scheduled', 'retrying');
+
+-- name: due_after
+-- Tasks that wait for their time, soonest first. Takes due_at and id to begin after, how many, ids to pass over (JSON
+-- array). Returns a JSON array of rows (the columns of `Row`). Reads a range of dibs_due.
+SELECT json_group_array(json_array(
+    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
+    progress, NULL, NULL, args, facts
+))
+FROM (
+    SELECT * FROM dibs_tasks INDEXED BY dibs_due
+    WHERE due_at IS NOT NULL AND (due_at, id) > (?1, ?2)
+      AND id NOT IN (SELECT value FROM json_each(?4))
+    ORDER BY due_at, id LIMIT ?3
+);
+
+-- name: too_late
+-- Waiting tasks that have expired, longest ago first. Takes now, how many, ids to pass over (JSON array). Returns a
+-- JSON array of rows (the columns of `Row`). Reads a range of dibs_expiries.
+SELECT json_group_array(json_array(
+    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
+    progress, NULL, NULL, args, facts
+))
+FROM (
+    SELECT * FROM dibs_tasks INDEXED BY dibs_expiries
+    WHERE expires_at IS NOT NULL AND state <> 'running' AND expires_at <= ?1
+      AND id NOT IN (SELECT value FROM json_each(?3))
+    ORDER BY expires_at, id LIMIT ?2
+);
+
+-- name: next_expiry
+-- When the next waiting task expires. Takes ids to pass over (JSON array). Returns an instant or NULL. The first
+-- entry of dibs_expiries that is not passed over.
+SELECT (
+    SELECT expires_at FROM dibs_tasks INDEXED BY dibs_expiries
+    WHERE expires_at IS NOT NULL AND state <> 'running' AND id NOT IN (SELECT value FROM json_each(?))
+    ORDER BY expires_at LIMIT 1
+);
+
+-- name: reranks_due
+-- Waiting tasks whose rank has to be computed anew. Takes now, how many, ids to pass over (JSON array). Returns a JSON
+-- array of rows (the columns of `Row`). Reads a range of dibs_reranks.
+SELECT json_group_array(json_array(
+    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
+    progress, NULL, NULL, args, facts
+))
+FROM (
+    SELECT * FROM dibs_tasks INDEXED BY dibs_reranks
+    WHERE rerank_at IS NOT NULL AND state <> 'running' AND rerank_at <= ?1
+      AND id NOT IN (SELECT value FROM json_each(?3))
+    ORDER BY rerank_at, id LIMIT ?2
+);
+
+-- name: rerank_cursor
+-- How far the rerank chore has come with a queue. Takes its name. Returns (rerank_due, rerank_id).
+SELECT rerank_due, rerank_id FROM dibs_queues WHERE name = ?;
+
+-- name: save_rerank_cursor
+-- Remember how far the rerank chore has come. Takes due_at, id (both NULL: start over) and the queue's name.
+UPDATE dibs_queues SET rerank_due = ?1, rerank_id = ?2 WHERE name = ?3;

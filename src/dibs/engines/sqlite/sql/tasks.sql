@@ -1,0 +1,292 @@
+-- name: find
+-- Tasks by id, wherever they are. Takes ids (JSON array). Returns three JSON arrays of rows (the columns of `Row`):
+-- unfinished, dead, finished. Seeks by primary key; finished tasks only in days whose range of ids includes the id.
+SELECT
+    (
+        SELECT json_group_array(json_array(
+            t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at,
+            t.started_at, t.worker, t.sequence, t.progress, NULL, NULL, t.args, t.facts
+        ))
+        FROM json_each(?1) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.id = wanted.value
+    ),
+    (
+        SELECT json_group_array(json_array(
+            t.id, t.track, t.state, t.rank, t.ready_at, NULL, NULL, t.lease, NULL,
+            t.started_at, t.worker, t.sequence, t.progress, t.finished_at, NULL, t.args, t.facts
+        ))
+        FROM json_each(?1) AS wanted CROSS JOIN dibs_dead AS t WHERE t.id = wanted.value
+    ),
+    (
+        SELECT json_group_array(json_array(
+            t.id, t.track, t.state, t.rank, t.ready_at, NULL, NULL, t.lease, NULL,
+            t.started_at, t.worker, t.sequence, t.progress, t.finished_at, t.result, t.args, t.facts
+        ))
+        FROM json_each(?1) AS wanted CROSS JOIN dibs_days AS d CROSS JOIN dibs_finished AS t
+        WHERE wanted.value BETWEEN d.lowest AND d.highest AND t.day = d.day AND t.id = wanted.value
+    );
+
+-- name: find_each
+-- Tasks by id, wherever they are, for when one of them spoils the arrays of `find`. Takes ids (JSON array). Returns
+-- rows (the columns of `Row`). Seeks as `find` does.
+SELECT
+    t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at,
+    t.started_at, t.worker, t.sequence, t.progress, NULL, NULL, t.args, t.facts
+FROM json_each(?1) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.id = wanted.value
+UNION ALL
+SELECT
+    t.id, t.track, t.state, t.rank, t.ready_at, NULL, NULL, t.lease, NULL,
+    t.started_at, t.worker, t.sequence, t.progress, t.finished_at, NULL, t.args, t.facts
+FROM json_each(?1) AS wanted CROSS JOIN dibs_dead AS t WHERE t.id = wanted.value
+UNION ALL
+SELECT
+    t.id, t.track, t.state, t.rank, t.ready_at, NULL, NULL, t.lease, NULL,
+    t.started_at, t.worker, t.sequence, t.progress, t.finished_at, t.result, t.args, t.facts
+FROM json_each(?1) AS wanted CROSS JOIN dibs_days AS d CROSS JOIN dibs_finished AS t
+WHERE wanted.value BETWEEN d.lowest AND d.highest AND t.day = d.day AND t.id = wanted.value;
+
+-- name: states
+-- The states of tasks, wherever they are. Takes ids (JSON array). Returns three JSON arrays of (id, state). Seeks by
+-- primary key, like `find`, but reads nothing else.
+SELECT
+    (
+        SELECT json_group_array(json_array(t.id, t.state))
+        FROM json_each(?1) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.id = wanted.value
+    ),
+    (
+        SELECT json_group_array(json_array(t.id, t.state))
+        FROM json_each(?1) AS wanted CROSS JOIN dibs_dead AS t WHERE t.id = wanted.value
+    ),
+    (
+        SELECT json_group_array(json_array(t.id, t.state))
+        FROM json_each(?1) AS wanted CROSS JOIN dibs_days AS d CROSS JOIN dibs_finished AS t
+        WHERE wanted.value BETWEEN d.lowest AND d.highest AND t.day = d.day AND t.id = wanted.value
+    );
+
+-- name: insert_task
+-- Store an unfinished task that is in no place. Takes the columns of `task_columns`. Changes no row if there is one.
+INSERT OR IGNORE INTO dibs_tasks (
+    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, lease_expires_at, started_at, worker,
+    sequence, cancel, share, gated, partition, expires_at, workflow, progress, args, facts
+)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: save_task
+-- An unfinished task that has changed. Takes the columns of `task_columns`, and the lease number and the state that it
+-- was loaded with: the fence is in the statement. Changes no row if they are others. Seeks by primary key.
+UPDATE dibs_tasks SET
+    track = ?2, state = ?3, rank = ?4, ready_at = ?5, due_at = ?6, rerank_at = ?7, lease = ?8, lease_for = ?9,
+    lease_expires_at = ?10, started_at = ?11, worker = ?12, sequence = ?13, cancel = ?14, share = ?15, gated = ?16,
+    partition = ?17, expires_at = ?18, workflow = ?19, progress = ?20, args = ?21, facts = ?22
+WHERE id = ?1 AND lease = ?23 AND state = ?24;
+
+-- name: save_dead
+-- Store dead tasks. Takes a JSON array of ended tasks (the columns of `ended_columns`; dead ones have no result).
+INSERT INTO dibs_dead (
+    id, day, track, state, rank, ready_at, lease, started_at, finished_at, worker, sequence, progress, args, facts,
+    workflow
+)
+SELECT
+    value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7,
+    value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 13, value ->> 14,
+    value ->> 15
+FROM json_each(?);
+
+-- name: save_finished
+-- Store finished tasks one by one (cancelled ones; completions have a bulk statement, `complete`). Takes a JSON array
+-- of ended tasks (the columns of `ended_columns`).
+INSERT INTO dibs_finished (
+    id, day, track, state, rank, ready_at, lease, started_at, finished_at, worker, sequence, progress, result, args,
+    facts, workflow
+)
+SELECT
+    value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7,
+    value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13, value ->> 14,
+    value ->> 15
+FROM json_each(?);
+
+-- name: delete_tasks
+-- Tasks that are unfinished no longer. Takes a JSON array of (id, lease number, state) as they were loaded; one that is
+-- otherwise stays. Seeks by primary key.
+DELETE FROM dibs_tasks
+WHERE (id, lease, state) IN (SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?));
+
+-- name: delete_dead
+-- Tasks that are dead no longer. Takes a JSON array of (id, lease number) as they were loaded. Seeks by primary key.
+DELETE FROM dibs_dead WHERE (id, lease) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?));
+
+-- name: delete_finished
+-- Tasks that are finished no longer. Takes a JSON array of (day, id, lease number) as they were loaded. Seeks by
+-- primary key.
+DELETE FROM dibs_finished
+WHERE (day, id, lease) IN (SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?));
+
+-- name: purge_tasks
+-- Remove unfinished tasks, whatever they are like. Takes ids (JSON array).
+DELETE FROM dibs_tasks WHERE id IN (SELECT value FROM json_each(?));
+
+-- name: purge_dead
+-- Remove dead tasks, whatever they are like. Takes ids (JSON array).
+DELETE FROM dibs_dead WHERE id IN (SELECT value FROM json_each(?));
+
+-- name: purge_finished
+-- Remove finished tasks, whatever they are like. Takes a JSON array of (day, id). Seeks by primary key.
+DELETE FROM dibs_finished WHERE (day, id) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?));
+
+-- name: pending_of
+-- Some pending tasks of a track, gated ones last. Takes the track, how many, ids to pass over (JSON array). Returns a
+-- JSON array of rows (the columns of `Row`). Reads a range of dibs_pending.
+SELECT json_group_array(json_array(
+    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
+    progress, NULL, NULL, args, facts
+))
+FROM (
+    SELECT * FROM dibs_tasks INDEXED BY dibs_pending
+    WHERE state = 'pending' AND track = ?1 AND id NOT IN (SELECT value FROM json_each(?3)) LIMIT ?2
+);
+
+-- name: due_of
+-- Some tasks of some tracks that wait for their time. Takes tracks (JSON array), how many, ids to pass over (JSON
+-- array). Returns a JSON array of rows (the columns of `Row`). Visits waiting tasks through dibs_due until it has
+-- enough; only when a queue is deleted.
+SELECT json_group_array(json_array(
+    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
+    progress, NULL, NULL, args, facts
+))
+FROM (
+    SELECT * FROM dibs_tasks INDEXED BY dibs_due
+    WHERE due_at IS NOT NULL AND track IN (SELECT value FROM json_each(?1))
+      AND id NOT IN (SELECT value FROM json_each(?3))
+    LIMIT ?2
+);
+
+-- name: blocked_of
+-- Some blocked tasks of some tracks. Takes tracks (JSON array), how many, ids to pass over (JSON array). Returns a JSON
+-- array of rows (the columns of `Row`). Reads ranges of dibs_blocked.
+SELECT json_group_array(json_array(
+    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
+    progress, NULL, NULL, args, facts
+))
+FROM (
+    SELECT t.* FROM json_each(?1) AS wanted CROSS JOIN dibs_tasks AS t INDEXED BY dibs_blocked
+    WHERE t.state = 'blocked' AND t.track = wanted.value
+      AND t.id NOT IN (SELECT value FROM json_each(?3))
+    LIMIT ?2
+) AS found;
+
+-- name: expired
+-- Running tasks whose lease has ended by an instant, longest ago first. Takes it, how many, ids to pass over (JSON
+-- array). Returns a JSON array of rows (the columns of `Row`). Reads a range of dibs_leases.
+SELECT json_group_array(json_array(
+    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
+    progress, NULL, NULL, args, facts
+))
+FROM (
+    SELECT * FROM dibs_tasks INDEXED BY dibs_leases
+    WHERE lease_expires_at IS NOT NULL AND lease_expires_at <= ?1
+      AND id NOT IN (SELECT value FROM json_each(?3))
+    ORDER BY lease_expires_at, id LIMIT ?2
+);
+
+-- name: running_of
+-- Running tasks of some workers. Takes workers (JSON array), how many, ids to pass over (JSON array). Returns a JSON
+-- array of rows (the columns of `Row`). Visits the running tasks through dibs_leases, only when a worker has been found
+-- dead.
+SELECT json_group_array(json_array(
+    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
+    progress, NULL, NULL, args, facts
+))
+FROM (
+    SELECT * FROM dibs_tasks INDEXED BY dibs_leases
+    WHERE lease_expires_at IS NOT NULL AND worker IN (SELECT value FROM json_each(?1))
+      AND id NOT IN (SELECT value FROM json_each(?3))
+    ORDER BY lease_expires_at, id LIMIT ?2
+);
+
+-- name: purge_row
+-- What is known of tasks that can't be read. Takes ids (JSON array). Returns id, place, state, track, share, partition,
+-- day, lease_expires_at. Seeks as `find` does.
+SELECT t.id, 'tasks', t.state, t.track, t.share, t.partition, 0, t.lease_expires_at
+FROM json_each(?1) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.id = wanted.value
+UNION ALL
+SELECT t.id, 'dead', t.state, t.track, '', NULL, t.day, NULL
+FROM json_each(?1) AS wanted CROSS JOIN dibs_dead AS t WHERE t.id = wanted.value
+UNION ALL
+SELECT t.id, 'finished', t.state, t.track, '', NULL, t.day, NULL
+FROM json_each(?1) AS wanted CROSS JOIN dibs_days AS d CROSS JOIN dibs_finished AS t
+WHERE wanted.value BETWEEN d.lowest AND d.highest AND t.day = d.day AND t.id = wanted.value;
+
+-- name: history
+-- The history of a task, oldest first. Takes its id. Returns a JSON array of (n, entry as JSON text).
+SELECT json_group_array(json_array(n, entry)) FROM (SELECT n, entry FROM dibs_history WHERE task = ? ORDER BY n);
+
+-- name: all_history
+-- All entries of histories, in order. Takes task and number to begin after, how many. Returns a JSON array of (task, n,
+-- entry as JSON text). Reads a range of the primary key.
+SELECT json_group_array(json_array(task, n, entry))
+FROM (SELECT task, n, entry FROM dibs_history WHERE (task, n) > (?1, ?2) ORDER BY task, n LIMIT ?3);
+
+-- name: add_history
+-- Add entries to histories. Takes a JSON array of (task, entry as JSON text); later entries get higher numbers.
+INSERT INTO dibs_history (task, n, entry)
+SELECT
+    value ->> 0,
+    (SELECT coalesce(max(n), 0) FROM dibs_history WHERE task = value ->> 0) + 1 + key,
+    value ->> 1
+FROM json_each(?);
+
+-- name: trim_history
+-- Keep the newest entries of some histories. Takes tasks (JSON array), how many to keep.
+DELETE FROM dibs_history WHERE (task, n) IN (
+    SELECT h.task, h.n FROM json_each(?1) AS wanted CROSS JOIN dibs_history AS h
+    WHERE h.task = wanted.value
+      AND h.n <= (SELECT n FROM dibs_history WHERE task = wanted.value ORDER BY n DESC LIMIT 1 OFFSET ?2)
+);
+
+-- name: delete_history
+-- Forget the histories of tasks. Takes ids (JSON array).
+DELETE FROM dibs_history WHERE task IN (SELECT value FROM json_each(?));
+
+-- name: find_keys
+-- Idempotency keys. Takes a JSON array of (queue, key). Returns a JSON array of (queue, key, task, fingerprint,
+-- held_until) of those that there are. Seeks by primary key.
+SELECT json_group_array(json_array(k.queue, k.key, k.task, k.fingerprint, k.held_until))
+FROM json_each(?) AS wanted CROSS JOIN dibs_keys AS k
+WHERE k.queue = wanted.value ->> 0 AND k.key = wanted.value ->> 1;
+
+-- name: all_keys
+-- All idempotency keys, in order. Takes queue and key to begin after, how many. Returns a JSON array of (queue, key,
+-- task, fingerprint, held_until). Reads a range of the primary key.
+SELECT json_group_array(json_array(queue, key, task, fingerprint, held_until))
+FROM (SELECT * FROM dibs_keys WHERE (queue, key) > (?1, ?2) ORDER BY queue, key LIMIT ?3);
+
+-- name: save_keys
+-- Take idempotency keys. Takes a JSON array of (queue, key, task, fingerprint, held_until). A free key is taken over.
+REPLACE INTO dibs_keys (queue, key, task, fingerprint, held_until)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4 FROM json_each(?);
+
+-- name: delete_keys
+-- Free idempotency keys. Takes a JSON array of (queue, key).
+DELETE FROM dibs_keys WHERE (queue, key) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?));
+
+-- name: ended_keys
+-- Idempotency keys whose window is over. Takes now; held_until, queue and key to begin after; how many. Returns a JSON
+-- array of (held_until, queue, key, 1 if its task is not unfinished). Reads a range of dibs_keys_held.
+SELECT json_group_array(json_array(
+    held_until, queue, key, NOT EXISTS (SELECT 1 FROM dibs_tasks WHERE id = task)
+))
+FROM (
+    SELECT held_until, queue, key, task FROM dibs_keys INDEXED BY dibs_keys_held
+    WHERE held_until <= ?1 AND (held_until, queue, key) > (?2, ?3, ?4)
+    ORDER BY held_until, queue, key LIMIT ?5
+);
+
+-- name: purge_keys
+-- Free the idempotency keys of purged tasks. Takes a JSON array of (queue, key, task); a key that stands for another
+-- task by now is left alone.
+DELETE FROM dibs_keys
+WHERE (queue, key, task) IN (SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?));
+
+-- name: purge_keys_of
+-- Free the idempotency keys of a task that can't be read: which they are is among what can't. Takes its id. Reads all
+-- keys; only when somebody purges such a task.
+DELETE FROM dibs_keys WHERE task = ?;
