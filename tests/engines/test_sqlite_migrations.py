@@ -60,7 +60,7 @@ def test_tasks_in_every_state_live_on(tmp_path: Path, monkeypatch: pytest.Monkey
             found = {record.id: record for record in await engine.get(IDS) if record is not None}
             assert [found[task_id].state for task_id in IDS] == [State(each.partition("-")[2]) for each in IDS]
             assert found["a-completed"].result == b"3"
-            assert found["f-pending"].metadata == {"price": 0.1234567890123456789}
+            assert found["f-pending"].spec.metadata == {"price": 0.1234567890123456789}
             assert await engine.migrations() == []
             assert all(finding.level is not Level.ERROR for finding in await engine.check(full=True))
 
