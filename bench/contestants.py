@@ -13,8 +13,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
 
-from dibs.cli import measure
-from dibs.cli.bench_app import make_app
+from dibs.benchmark import measures
+from dibs.benchmark.app import make_app
 from signals import ListenerThread
 
 __all__ = ["CONTESTANTS", "Contestant", "Figures"]
@@ -49,15 +49,15 @@ class Dibs:
 
     def enqueue(self, directory: Path, count: int) -> float:
         with make_app(self.url(directory)) as app:
-            return measure.enqueue_one(app, count)
+            return measures.enqueue_one(app, count)
 
     def drain(self, directory: Path, count: int) -> float:
         with make_app(self.url(directory)) as app:
-            return measure.drain(app, directory, count)
+            return measures.drain(app, directory, count)
 
     def latency(self, directory: Path, samples: int) -> float | None:
         with make_app(self.url(directory)) as app:
-            return measure.latency(app, directory, samples)["p50"]
+            return measures.latency(app, directory, samples)["p50"]
 
 
 class WithWorkers:

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-from dibs.cli import measure
-from dibs.cli.bench_app import make_app
+from dibs.benchmark import measures
+from dibs.benchmark.app import make_app
 
 QUEUE = "bench-drain"
 WANTED = 0.8
@@ -96,13 +96,13 @@ def fill(url: str, count: int, priorities: int) -> None:
 def drain(place: Path, url: str, count: int) -> float:
     """The rate of the first `count` tasks from the moment that the queue is opened."""
     with make_app(url) as app:
-        before = measure.completed(app, QUEUE)
-        with measure.working(app, place, 1, 200):
+        before = measures.completed(app, QUEUE)
+        with measures.working(app, place, 1, 200):
             began = time.perf_counter()
             app.queues.resume(QUEUE)
-            ended = measure.wait_for(app, QUEUE, before + count)
+            ended = measures.wait_for(app, QUEUE, before + count)
             app.queues.pause(QUEUE)
-        done = measure.completed(app, QUEUE) - before
+        done = measures.completed(app, QUEUE) - before
         assert done >= count
         return count / (ended - began)
 

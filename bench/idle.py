@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from dibs.cli.bench_app import QUEUES, make_app
+from dibs.benchmark.app import QUEUES, make_app
 from dibs.cli.worker_processes import WorkerProcesses
 
 MOST_CPU = 0.5
@@ -47,7 +47,7 @@ def main() -> None:
 def watch(place: Path, seconds: float, workers: int, storm: int) -> tuple[float, float]:
     """Percent of one core, and resident MiB, over that time, of the one that takes most."""
     url = f"sqlite:///{place}/idle.db"
-    with make_app(url) as app, WorkerProcesses("dibs.cli.bench_app:app", url, place, 10, QUEUES) as crew:
+    with make_app(url) as app, WorkerProcesses("dibs.benchmark.app:app", url, place, 10, QUEUES) as crew:
         task = app.task_named("bench.nothing")
         handles = app.enqueue_many([task.call(number=number) for number in range(storm)])
         crew.start(workers)

@@ -14,8 +14,8 @@ from collections.abc import Callable
 import peers
 import signals
 from dibs import Dibs
-from dibs.cli import measure
-from dibs.cli.bench_app import QUEUES
+from dibs.benchmark import measures
+from dibs.benchmark.app import QUEUES
 
 app = Dibs(peers.URL or "memory://")
 
@@ -37,7 +37,7 @@ def install(count: int) -> None:
 
 
 def one(count: int) -> None:
-    print(measure.enqueue_one(app, count))
+    print(measures.enqueue_one(app, count))
 
 
 def callers(count: int) -> None:
@@ -57,7 +57,7 @@ async def call_at_once(each: int) -> None:
 
 def bulk(count: int) -> None:
     app.queues.list()
-    print(measure.enqueue_bulk(app, count))
+    print(measures.enqueue_bulk(app, count))
 
 
 def starts(count: int) -> None:

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 import asyncpg
 
-from dibs.cli.bench_app import QUEUES
+from dibs.benchmark.app import QUEUES
 from postgres_server import Server, fetch
 from signals import ListenerThread
 

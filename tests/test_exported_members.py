@@ -60,7 +60,9 @@ def test_every_error_is_listed_and_drawn() -> None:
 
 def test_the_methods_of_an_app() -> None:
     assert {name for name in vars(dibs.Dibs) if not name.startswith("_")} == {
+        "aaudit",
         "abound",
+        "achores",
         "aclose",
         "aenqueue",
         "aenqueue_many",
@@ -69,9 +71,11 @@ def test_the_methods_of_an_app() -> None:
         "apeek",
         "aposition",
         "astats",
+        "audit",
         "await_all",
         "awhy",
         "bound",
+        "chores",
         "close",
         "enqueue",
         "enqueue_many",

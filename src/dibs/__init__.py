@@ -2,8 +2,9 @@
 
 The house, from the inside out; imports point inward only:
 
-    errors      the whole error tree
+    errors      the whole error tree; beside it `version`
     core        the rules as pure functions: states, ranks, retries, limits, codec
+    terminal    what people and scripts see of a command
     observe     what Dibs counts about itself
     blobs       where large payloads are kept: a directory, S3
     simulation  the rules in virtual time
@@ -13,6 +14,8 @@ The house, from the inside out; imports point inward only:
     worker      fetch, run, settle
     client      what application code uses; it and the worker don't know each other
     testing     for users' tests and for ours
+    demo        `dibs demo`: a run that checks its own promises
+    benchmark   `dibs bench`: how fast it is here
     cli         the `dibs` command
 """
 

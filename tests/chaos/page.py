@@ -50,7 +50,8 @@ NOT_TRIED = """\
 ## What was not tried
 
 - Power loss, a host that dies, failing disks, and a network between hosts: everything ran on one machine.
-- A failover to a standby (tested apart: `tests/engines/test_postgres_outages.py`), PgBouncer, PostgreSQL before 18.
+- A failover to a standby (tested apart: `tests/engines/postgres/test_postgres_outages.py`), PgBouncer, PostgreSQL
+  before 18.
 - The clock of the PostgreSQL server; clocks that differ between processes that share a SQLite file.
 - The memory engine, which lives in one process; macOS and Windows.
 - Results and arguments in a blob store, transactions of the caller's own, hundreds of workers, millions of tasks.

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from cli_support import Cli, finish, start
 
-from dibs.cli.demo_app import make_app
-from dibs.cli.demo_plan import expected_ends, make_plan
-from dibs.cli.demo_report import Crash, summarise
+from dibs.demo.app import make_app
+from dibs.demo.plan import expected_ends, make_plan
+from dibs.demo.report import Crash, summarise
 
 
 def test_the_demo_keeps_its_promises() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import timedelta
 
 import pytest
@@ -307,3 +308,43 @@ def test_workers_that_are_not_there(app: Dibs) -> None:
     for act in (app.workers.pause, app.workers.resume, app.workers.drain):
         with pytest.raises(UnknownWorker, match="no worker has the id 'w9'"):
             act("w9")
+
+
+# The audit log, chores and dependents.
+
+
+def test_the_audit_log_tells_who_did_what(shop: Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIBS_ACTOR", "ada")
+    assert shop.audit() == []
+    first, second = add(shop, 2)
+    shop.tasks.cancel(first, "not wanted")
+    shop.queues.pause("default")
+    newest, oldest = shop.audit()
+    assert (oldest.actor, oldest.act, oldest.target, oldest.detail) == ("ada", "cancel", first, "not wanted")
+    assert newest.target == "default"
+    assert newest.at == shop.tasks.get(second).created_at
+    assert shop.audit(limit=1) == [newest]
+    with pytest.raises(InvalidOption, match="limit"):
+        shop.audit(limit=0)
+
+
+def test_chores_tell_of_their_last_run(still: Dibs, dibs_clock: ManualClock) -> None:
+    before = still.chores()
+    assert {(chore.at, chore.took, chore.done, chore.total, chore.more) for chore in before} == {(None, 0, 0, 0, False)}
+    until = time.monotonic() + TIMEOUT
+    with still.worker():
+        while any(chore.at is None for chore in still.chores()) and time.monotonic() < until:
+            time.sleep(0.01)
+    after = still.chores()
+    assert [chore.name for chore in after] == [chore.name for chore in before]
+    assert {chore.at for chore in after} == {dibs_clock.time}
+
+
+def test_the_dependents_of_a_task(shop: Dibs) -> None:
+    work = shop.task_named("work")
+    first = work.enqueue(1)
+    second, third = (work.using(after=[first]).enqueue(number) for number in (2, 3))
+    assert [info.id for info in first.dependents()] == [second.id, third.id]
+    assert [info.state for info in shop.tasks.dependents(first.id, limit=1)] == [State.BLOCKED]
+    assert second.dependents() == shop.tasks.dependents("nobody") == []
+    assert asyncio.run(first.adependents()) == first.dependents()

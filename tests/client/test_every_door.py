@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import dibs
 from dibs import Context, Dibs, Filter, Task, chain, group, simulation
 from dibs.blobs import open_blobs
-from dibs.client.options import Options
+from dibs.client.options import Options, SharedOptions
 from dibs.client.queues import QueueChanges
 from dibs.core.schedules import check_recurrence
 from dibs.core.settings import QueueSettings
@@ -190,9 +190,10 @@ def parameters(door: Door) -> list[inspect.Parameter]:
 
 
 def spots(door: Door) -> list[str]:
-    """Where a value can be put: the parameters, and the keywords of `queues.set`."""
+    """Where a value can be put: the parameters, and the keywords of `Dibs`, `app.task` and `queues.set`."""
     found = [each.name for each in parameters(door)]
-    return [*found, *QueueChanges.__annotations__] if "changes" in found else found
+    keywords = {"changes": QueueChanges, "defaults": SharedOptions}
+    return [*found, *(each for name in found if name in keywords for each in keywords[name].__annotations__)]
 
 
 def knock(world: World, name: str, odd: Mapping[str, Any]) -> None:

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from dibs import Context, Dibs, Permanent, State, chain, group, take
-from dibs.client.assembly import assemble
-from dibs.client.links import Flow
+from dibs.client.dependencies import Flow
+from dibs.client.workflow_batch import assemble
 from dibs.errors import DependencyCycle, DibsError, InvalidArguments, InvalidOption, TaskCancelled, TaskFailed
 from dibs.testing import Sandbox
 

@@ -1,4 +1,4 @@
-"""`why`, of tasks that wait for others, for a limit, for their tenant's turn; and of schedules."""
+"""`why`, of tasks in each state and of those that wait for others, a limit or their tenant's turn; and of schedules."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from dibs import Dibs, State
 from dibs.core.limits import Scope
+from dibs.core.task import WorkerState
 from dibs.engines.values import Beat
 from dibs.errors import UnknownTask
 from dibs.testing import ManualClock
@@ -41,6 +42,100 @@ def beat(app: Dibs, **facts: Any) -> None:
     }
     sign = Beat(**{**plain, **facts})
     app.hub.runner.run(app.hub.engine.beat(sign, now=app.hub.clock.store_now()))
+
+
+# Why: each reason in a sentence that ends with what to do, or when it ends.
+
+
+def test_why_it_is_scheduled(shop: Dibs, dibs_clock: ManualClock) -> None:
+    why = shop.why(add(shop, delay=90))
+    assert str(why) == "it is scheduled: due in 90.0 s, at 2026-01-01 12:01:30 UTC."
+    assert why.until == dibs_clock.time + timedelta(seconds=90)
+
+
+def test_why_it_is_retrying(shop: Dibs) -> None:
+    task = add(shop)
+    shop.settle(shop.claim()[0], "failed", error=ValueError("no"), after=7200)
+    assert str(shop.why(task)) == "attempt 1 of 4 failed (ValueError: no); the next run is in 2.0 h."
+
+
+def test_why_it_waits_after_losses(shop: Dibs, dibs_clock: ManualClock) -> None:
+    task = add(shop)
+    for _ in range(2):
+        shop.claim()
+        dibs_clock.advance(31)
+    shop.claim()
+    assert str(shop.why(task)).startswith("its worker was lost 2 times; the next run is in ")
+
+
+def test_why_nobody_serves_it(shop: Dibs) -> None:
+    task = add(shop)
+    assert str(shop.why(task)) == "no worker serves queue 'default': start one with `dibs worker`."
+    beat(shop, queues=("other",))
+    assert "no worker serves queue" in str(shop.why(task))
+
+
+def test_why_nobody_knows_it(shop: Dibs) -> None:
+    task = add(shop)
+    beat(shop, names=("else",))
+    assert str(shop.why(task)) == "no worker of queue 'default' knows the task 'work': deploy code that defines it."
+
+
+def test_why_nobody_can(shop: Dibs) -> None:
+    task = add(shop, requires=["gpu"])
+    beat(shop)
+    assert str(shop.why(task)) == "it requires gpu, and no worker of queue 'default' offers that."
+    beat(shop, capabilities=("gpu",))
+    assert "it is next in queue 'default'" in str(shop.why(task))
+
+
+def test_why_all_are_paused(shop: Dibs) -> None:
+    task = add(shop)
+    beat(shop)
+    shop.workers.pause("w1")
+    assert shop.workers.list()[0].state is WorkerState.PAUSED
+    assert str(shop.why(task)) == "all workers that could run it are paused: w1."
+
+
+def test_why_the_queue_is_paused(shop: Dibs) -> None:
+    task = add(shop)
+    shop.queues.pause("default")
+    assert str(shop.why(task)) == "queue 'default' is paused: nothing is handed out until it is resumed."
+
+
+def test_why_others_go_first(shop: Dibs, dibs_clock: ManualClock) -> None:
+    shop.queues.set("default", rate=5)
+    beat(shop)
+    task = add(shop, priority=40)
+    add(shop, priority=90)
+    dibs_clock.advance(600)
+    assert str(shop.why(task)) == (
+        "1 task goes before it in queue 'default' (its effective priority is 41.0), and at most 5 start per second."
+    )
+
+
+def test_why_it_runs(shop: Dibs, dibs_clock: ManualClock) -> None:
+    task = add(shop)
+    (claim,) = shop.claim()
+    dibs_clock.advance(3)
+    worker = shop.tasks.get(task).worker
+    assert str(shop.why(task)) == f"it is running: on {worker} for 3.0 s, lease 1."
+    shop.tasks.cancel(task)
+    assert "it is running and has been asked to cancel" in str(shop.why(task))
+    shop.settle(claim)
+    assert str(shop.why(task)) == "it has completed, at 2026-01-01 12:00:03 UTC."
+
+
+def test_why_it_is_dead_or_cancelled(shop: Dibs) -> None:
+    first, second = add(shop, priority=90), add(shop)
+    shop.settle(shop.claim()[0], "permanent", error="broken")
+    shop.tasks.cancel(second, "no need")
+    assert str(shop.why(first)) == (
+        "it is dead (reason permanent, Error: broken) since 2026-01-01 12:00:00 UTC. Replay it to run it again."
+    )
+    assert str(shop.why(second)) == "it is cancelled (reason user: no need) since 2026-01-01 12:00:00 UTC."
+    with pytest.raises(UnknownTask):
+        shop.why("0190163d-8694-739b-aea5-966c26f8ad91")
 
 
 # Limits: the one that is full, its figures, and what frees it.

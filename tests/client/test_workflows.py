@@ -13,6 +13,7 @@ from msgspec import structs
 
 from dibs import Dibs, Filter, Permanent, State, Task, chain, group, take
 from dibs.client.workflows import WorkflowState
+from dibs.engines.values import Page, Query
 from dibs.errors import Closed, InvalidOption, QueueDraining, UnknownTask, UnknownWorkflow, WrongThread
 from dibs.testing import ManualClock, Sandbox
 
@@ -20,6 +21,7 @@ from .conftest import TIMEOUT
 
 Work = Task[..., str]
 BROKEN = {"now": True}
+LAST_ID = "ffffffff-ffff-7fff-bfff-ffffffffffff"
 
 
 @pytest.fixture
@@ -180,6 +182,25 @@ def test_cleaning_up_that_was_not_needed_is_no_failure(app: Dibs, work: Work) ->
     stopped = app.enqueue_workflow(group(chain(work.call("a"), work.call("b")), chain(doomed, work.call("d"))))
     run(app)
     assert stopped.status().state is WorkflowState.CANCELLED
+
+
+def test_how_it_ended_is_told_from_all_pages(app: Dibs, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page of a search may be empty and still have a cursor: others' tasks were looked at."""
+    first = work.call("a")
+    cleanup = work.using(after=[first.if_failed()]).call("clean up")
+    good = app.enqueue_workflow(group(first, cleanup, work.using(after=[cleanup]).call("report")))
+    run(app)
+    stopped = app.enqueue_workflow(chain(work.using(delay=3600).call("b"), work.call("c"), work.call("d")))
+    assert stopped.cancel()
+    run(app)
+    search = app.hub.engine.search
+
+    async def one_by_one(query: Query) -> Page:
+        return await search(structs.replace(query, limit=1)) if query.cursor else Page([], LAST_ID)
+
+    monkeypatch.setattr(app.hub.engine, "search", one_by_one)
+    assert (good.status().state, stopped.status().state) == (WorkflowState.COMPLETED, WorkflowState.CANCELLED)
+    assert [len(workflow.graph().nodes) for workflow in (good, stopped)] == [3, 3]
 
 
 def test_waiting_has_an_end(app: Dibs, work: Work) -> None:

@@ -639,7 +639,9 @@ def test_errands(run: Run) -> None:
         await store.do_everything()
         await store.look_at_everything()
         assert any("errand" in each for each in await store.problems())
-        store.rows.set("follow_ups", "true", follow_up=store.rows.json(f'{{"what":"release dependents","about":"{first}"}}'))
+        store.rows.set(
+            "follow_ups", "true", follow_up=store.rows.json(f'{{"what":"release dependents","about":"{first}"}}')
+        )
         assert len(given) + len(await store.claim(2000)) == 1500
 
     run(test)

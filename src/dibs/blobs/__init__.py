@@ -1,5 +1,6 @@
 """Where payloads are kept that are too large to be stored with their tasks: a directory, S3, or memory for tests.
 
+`base` says what a store must do, `directory`, `s3` and `memory` do it, `open` finds the one that a URL names.
 `runtime`, `worker` and `client` may import this room; it knows neither tasks nor engines. Invariants:
 
 - A blob store keeps bytes under keys. It is blocking, and may be used from many threads and processes at once.

@@ -15,7 +15,7 @@ from dibs.blobs.base import LONGEST_KEY, BlobInfo, Blobs, check_blob, check_keys
 from dibs.core.options import brief, shown
 from dibs.errors import BlobLost, BlobStoreUnavailable, InvalidOption
 
-__all__ = ["DirectoryBlobs"]
+__all__ = ["ABANDONED", "INCOMING", "DirectoryBlobs"]
 
 INCOMING = ".incoming"
 """Files that are being written. That it is there tells a blob store from a mount point with nothing mounted."""

@@ -106,10 +106,10 @@ class S3Blobs:
         try:
             yield
         except (BotoCoreError, ClientError, OSError) as error:
-            raise BlobStoreUnavailable(f"can't {doing} blobs in {self}: {told(error)}") from error
+            raise BlobStoreUnavailable(f"can't {doing} blobs in {self}: {error_text(error)}") from error
 
 
-def told(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """What boto says, as the end of a sentence."""
     return f"{str(error).strip().rstrip('.') or type(error).__name__}."
 

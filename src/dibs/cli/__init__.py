@@ -1,12 +1,15 @@
 """The `dibs` command: one file per command or group of commands.
 
 `main` is the entry point and turns errors into one sentence and an exit code (`codes`); `options` holds what commands
-share, `output` what people and scripts see, `loading` how `MODULE:APP` becomes an app. Nothing imports this room.
+share, `loading` finds the app that `MODULE:APP` names, `logs` sets up logging, `reference` writes the page of all
+commands. The commands: `worker`, `enqueue`, `tasks` (with `task_views` and `watch`), `dead`, `queues` (with
+`queue_settings`), `schedules`, `workflows`, `workers`, `top`, `why`, `doctor`, `backup`, `migrate`, `simulate`, `bench`
+and `demo`; `crew` holds the worker processes that the last two start, and is all that other rooms import from here.
 Invariants:
 
 - Data goes to stdout, everything else to stderr; with `--json`, stdout is one JSON document and nothing else.
 - A command knows the public faces (`Dibs`, the worker) and the engine seam, never which engine it talks to.
-- Whatever changes more than one task says how many first, and asks.
+- A command that changes more than one task first says how many, and asks.
 """
 
 from dibs.cli.main import main

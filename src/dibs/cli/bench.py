@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import platform
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import click
 
-from dibs.cli.bench_app import make_app
-from dibs.cli.measure import drain, enqueue_bulk, enqueue_concurrent, enqueue_one, latency
+from dibs.benchmark.app import make_app
+from dibs.benchmark.measures import measure_all
 from dibs.cli.options import json_option
-from dibs.cli.output import emit, errors, say, show, table
 from dibs.client.app import Dibs
 from dibs.core.options import check_number
 from dibs.engines.values import Feature
 from dibs.errors import InvalidOption
-from dibs.version import __version__
+from dibs.terminal import emit, errors, say, show, table
 
 __all__ = ["bench"]
 
@@ -51,7 +49,8 @@ def bench(url: str | None, count: int, processes: int, concurrency: int, samples
             raise InvalidOption(f"{place} lives in one process: leave --processes out.")
         if Feature.DURABLE in app.hub.engine.features:
             refuse_used(app)
-        figures = Bench(app, logs, quiet=as_json).run(count, processes, concurrency, samples)
+        announce = nullcontext if as_json else status
+        figures = measure_all(app, logs, count, processes, concurrency, samples, announce)
     emit(figures) if as_json else show_figures(figures)
 
 
@@ -71,41 +70,10 @@ def refuse_used(app: Dibs) -> None:
         raise InvalidOption(f"{app.url} is in use (queues {', '.join(names[:3])}): bench needs a store of its own.")
 
 
-class Bench:
-    """All measurements, one after another."""
-
-    def __init__(self, app: Dibs, logs: Path, *, quiet: bool) -> None:
-        self.app = app
-        self.logs = logs
-        self.console = None if quiet or not errors().is_terminal else errors()
-
-    def run(self, count: int, processes: int, concurrency: int, samples: int) -> dict[str, Any]:
-        app = self.app
-        few = min(count, 5_000)
-        one = self.say("enqueueing one at a time", lambda: enqueue_one(app, few))
-        many = self.say("enqueueing from 64 threads", lambda: enqueue_concurrent(app, few))
-        bulk = self.say("enqueueing in bulk", lambda: enqueue_bulk(app, count))
-        rate = self.say("draining", lambda: drain(app, self.logs, count, processes, concurrency))
-        starts = self.say("start latency", lambda: latency(app, self.logs, samples))
-        return {
-            "enqueue_one_per_second": round(one),
-            "enqueue_concurrent_per_second": round(many),
-            "enqueue_bulk_per_second": round(bulk),
-            "drain_per_second": round(rate),
-            "latency_ms": starts,
-            "tasks": count,
-            "processes": processes,
-            "concurrency": concurrency,
-            "url": app.url,
-            "durability": app.hub.engine.durability,
-            "versions": {"dibs": __version__, "python": platform.python_version(), "system": platform.platform()},
-        }
-
-    def say(self, what: str, measure: Any) -> Any:
-        if self.console is None:
-            return measure()
-        with self.console.status(f"{what} …"):
-            return measure()
+def status(what: str) -> AbstractContextManager[object]:
+    """Says on a terminal what is being measured."""
+    console = errors()
+    return console.status(f"{what} …") if console.is_terminal else nullcontext()
 
 
 def show_figures(figures: dict[str, Any]) -> None:

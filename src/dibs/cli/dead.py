@@ -10,7 +10,6 @@ import click
 from msgspec import Struct, structs
 
 from dibs.cli.options import bulk_options, filter_options, json_option, make_filter, with_store
-from dibs.cli.output import age, emit, errors, say, show, table
 from dibs.cli.tasks import purge_tasks, replay_tasks
 from dibs.client.app import Dibs
 from dibs.client.info import TaskInfo
@@ -18,6 +17,7 @@ from dibs.client.tasks import Filter
 from dibs.core.states import State
 from dibs.engines.values import COUNT_LIMIT
 from dibs.errors import InvalidOption
+from dibs.terminal import age, emit, errors, say, show, table
 
 __all__ = ["dead"]
 

@@ -9,10 +9,10 @@ from rich.text import Text
 
 from dibs.cli.codes import ExitCode
 from dibs.cli.options import json_option, with_store
-from dibs.cli.output import emit, errors, say, span
 from dibs.client.app import Dibs
 from dibs.client.queues import QueueInfo
 from dibs.client.workers import WorkerInfo
+from dibs.core.humanize import format_duration
 from dibs.core.settings import Policy
 from dibs.core.states import State
 from dibs.core.task import QueueState, WorkerState
@@ -20,8 +20,9 @@ from dibs.core.times import SECOND
 from dibs.engines.values import Feature, Finding, Level
 from dibs.errors import StoreError
 from dibs.runtime.payloads import Payloads
+from dibs.terminal import emit, errors, say
 
-__all__ = ["doctor", "examine"]
+__all__ = ["doctor"]
 
 BACKLOG = 20
 """Ageing periods after which the oldest pending task is worth a warning."""
@@ -133,7 +134,7 @@ def look_at(app: Dibs, queue: QueueInfo, workers: list[WorkerInfo]) -> list[Find
     limit = BACKLOG * queue.settings.aging / SECOND
     if oldest is not None and queue.settings.policy is Policy.AGING and oldest > limit:
         detail = (
-            f"its oldest pending task has waited {span(oldest)}, more than {BACKLOG} × the ageing period: "
+            f"its oldest pending task has waited {format_duration(oldest)}, more than {BACKLOG} × the ageing period: "
             "priorities count for little in such a backlog; add workers, or raise aging"
         )
         found.append(Finding(Level.WARNING, title, detail))

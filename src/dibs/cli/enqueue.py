@@ -15,24 +15,23 @@ from dibs.cli.options import (
     open_store,
     parse_pairs,
     parse_value,
-    priority_of,
     store_options,
 )
-from dibs.cli.output import emit, say
 from dibs.cli.watch import ending, follow
 from dibs.client.app import Dibs
 from dibs.client.handle import Handle
 from dibs.client.options import Options, make_options
 from dibs.client.producer import enqueue as enqueue_new
 from dibs.core.codec import Signature, fingerprint
-from dibs.core.options import brief, check_name, shown
+from dibs.core.options import as_number, brief, check_name, shown
 from dibs.core.states import State
 from dibs.core.task import NewTask
 from dibs.engines.values import EnqueueOutcome
 from dibs.errors import InvalidOption
 from dibs.runtime.hub import Hub
+from dibs.terminal import emit, say
 
-__all__ = ["arguments_of", "enqueue", "plain_task", "tell"]
+__all__ = ["arguments_of", "enqueue", "plain_task", "print_enqueued", "wanted"]
 
 
 @click.command()
@@ -82,14 +81,14 @@ def enqueue(
             if app_spec
             else by_name(app, name, pairs, arguments, options)
         )
-        return tell(app, handle, name, wait, as_json)
+        return print_enqueued(app, handle, name, wait, as_json)
 
 
 def wanted(given: dict[str, Any]) -> dict[str, Any]:
     """The options that were given, as `using` takes them."""
     metadata = parse_pairs(given.pop("metadata"), "metadata")
     if given["priority"] is not None:
-        given["priority"] = priority_of(given["priority"])
+        given["priority"] = as_number(given["priority"])
     given["metadata"] = {name: parse_value(value) for name, value in metadata.items()} or None
     given["requires"] = list(given["requires"]) or None
     if "after" in given:
@@ -162,7 +161,7 @@ def json_object(text: str) -> dict[str, Any]:
         ) from None
 
 
-def tell(app: Dibs, handle: Handle[Any], name: str, wait: float | None, as_json: bool) -> int:
+def print_enqueued(app: Dibs, handle: Handle[Any], name: str, wait: float | None, as_json: bool) -> int:
     """Say what was enqueued, and how it ended if that was asked."""
     data: dict[str, Any] = {"id": handle.id, "name": name, "queue": handle.queue, "duplicate": handle.duplicate}
     if wait is None:

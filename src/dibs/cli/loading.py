@@ -13,7 +13,7 @@ from dibs.client.app import Dibs
 from dibs.core.options import brief, nearest, shown
 from dibs.errors import DibsError, InvalidOption
 
-__all__ = ["AppFailed", "load_app"]
+__all__ = ["load_app"]
 
 
 class AppFailed(DibsError):
@@ -35,7 +35,7 @@ def load_app(spec: str) -> Dibs:
             )
         found = getattr(found, name)
     if not isinstance(found, Dibs):
-        raise InvalidOption(f"{shown(spec)} is a {type(found).__name__}, not a Dibs app.{told(module)}")
+        raise InvalidOption(f"{shown(spec)} is a {type(found).__name__}, not a Dibs app.{apps_hint(module)}")
     return found
 
 
@@ -77,7 +77,7 @@ def apps_in(module: ModuleType) -> list[str]:
     return [name for name, value in vars(module).items() if isinstance(value, Dibs)]
 
 
-def told(module: ModuleType) -> str:
+def apps_hint(module: ModuleType) -> str:
     names = apps_in(module)
     return f" The module has: {', '.join(names)}." if names else ""
 

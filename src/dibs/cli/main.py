@@ -30,7 +30,7 @@ COMMANDS = {
     "why": "dibs.cli.why:why",
     "peek": "dibs.cli.why:peek",
     "doctor": "dibs.cli.doctor:doctor",
-    "backup": "dibs.cli.care:backup",
+    "backup": "dibs.cli.backup:backup",
     "migrate": "dibs.cli.migrate:migrate",
     "simulate": "dibs.cli.simulate:simulate",
     "bench": "dibs.cli.bench:bench",
@@ -96,11 +96,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def explain(error: Exception) -> tuple[str, int]:
     """The sentence and the exit code for an error. What was given may be of any size, what is said is not."""
-    message, code = told(error)
+    message, code = message_and_code(error)
     return brief(message), code
 
 
-def told(error: Exception) -> tuple[str, int]:
+def message_and_code(error: Exception) -> tuple[str, int]:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         return error.format_message(), ExitCode.USAGE
     if isinstance(error, click.Abort):

@@ -7,9 +7,9 @@ import asyncio
 import click
 
 from dibs.cli.options import json_option, with_store
-from dibs.cli.output import emit, say
 from dibs.client.app import Dibs
 from dibs.errors import InvalidOption
+from dibs.terminal import emit, say
 
 __all__ = ["migrate"]
 

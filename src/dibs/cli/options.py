@@ -22,8 +22,8 @@ from dibs.errors import InvalidOption
 from dibs.runtime.environment import default_url
 
 __all__ = [
+    "LATER",
     "SPAN",
-    "TIME",
     "act_on_all",
     "agreed",
     "bulk_options",
@@ -33,6 +33,7 @@ __all__ = [
     "open_store",
     "parse_pairs",
     "parse_value",
+    "store_options",
     "with_store",
 ]
 
@@ -171,8 +172,8 @@ def make_filter(given: dict[str, Any]) -> Filter:
         state=given.pop("state"),
         queue=given.pop("queue"),
         name=given.pop("name"),
-        priority_min=priority_of(given.pop("min_priority")),
-        priority_max=priority_of(given.pop("max_priority")),
+        priority_min=as_number(given.pop("min_priority")),
+        priority_max=as_number(given.pop("max_priority")),
         created_after=given.pop("since"),
         created_before=given.pop("before"),
         metadata={name: parse_value(value) for name, value in metadata.items()},
@@ -182,11 +183,6 @@ def make_filter(given: dict[str, Any]) -> Filter:
         tenant=given.pop("tenant"),
         text=given.pop("text"),
     )
-
-
-def priority_of(text: str) -> int | str:
-    """A number where it is one; names and nonsense are judged by those who know."""
-    return as_number(text)
 
 
 def bulk_options(function: Function) -> Function:

@@ -9,14 +9,14 @@ import click
 from msgspec import structs
 
 from dibs.cli.options import SPAN, parse_pairs, parse_value
-from dibs.cli.output import plain
 from dibs.client.queues import QueueChanges
 from dibs.core.limits import Scope, limit_of
 from dibs.core.settings import DURATIONS, Defaults, Limit, QueueSettings
 from dibs.core.times import SECOND
 from dibs.errors import InvalidOption
+from dibs.terminal import plain
 
-__all__ = ["limit_changes", "limit_lines", "limit_text", "setting_value", "settings_data", "settings_text"]
+__all__ = ["limit_changes", "limit_lines", "setting_value", "settings_data", "settings_text"]
 
 
 def settings_data(settings: QueueSettings) -> dict[str, Any]:

@@ -11,17 +11,18 @@ from rich.text import Text
 
 from dibs.cli.codes import ExitCode
 from dibs.cli.options import SPAN, agreed, json_option, parse_pairs, with_store
-from dibs.cli.output import emit, errors, number, say, show, span, state_text, table
 from dibs.cli.queue_settings import limit_changes, limit_lines, setting_value, settings_data, settings_text
 from dibs.client.app import Dibs
+from dibs.client.humanize import figures, subject
 from dibs.client.queues import QueueChanges, QueueInfo, TenantInfo
 from dibs.client.stats import Percentiles, QueueStats
-from dibs.client.words import figures, subject
+from dibs.core.humanize import format_duration
 from dibs.core.settings import QueueSettings
 from dibs.core.states import WAITING, State
 from dibs.errors import InvalidOption
+from dibs.terminal import emit, errors, number, say, show, state_text, table
 
-__all__ = ["full_text", "queue_data", "queues", "tenants_text"]
+__all__ = ["SHOWN", "full_text", "percentiles_text", "queue_data", "queues"]
 
 SHOWN = (
     State.PENDING,
@@ -114,9 +115,9 @@ def show_queue(app: Dibs, info: QueueInfo, stats: QueueStats, window: float) -> 
         facts.add_row("tenants", tenants_text(app.queues.tenants(info.name, TENANTS)))
     if info.stale:
         facts.add_row("to re-rank", f"{info.stale:,} waiting tasks are still ranked by earlier settings")
-    facts.add_row("oldest pending", span(stats.oldest_pending_seconds))
+    facts.add_row("oldest pending", format_duration(stats.oldest_pending_seconds))
     facts.add_row("workers", f"{stats.workers_active} active")
-    facts.add_row(f"last {span(window)}", done_text(stats))
+    facts.add_row(f"last {format_duration(window)}", done_text(stats))
     facts.add_row("wait", percentiles_text(stats.wait))
     facts.add_row("run", percentiles_text(stats.run))
     facts.add_row("settings", settings_text(info.settings))
@@ -152,7 +153,7 @@ def done_text(stats: QueueStats) -> str:
 def percentiles_text(values: Percentiles) -> str:
     if not values.count:
         return "–"
-    return f"P50 {span(values.p50)}, P95 {span(values.p95)}, P99 {span(values.p99)}"
+    return f"P50 {format_duration(values.p50)}, P95 {format_duration(values.p95)}, P99 {format_duration(values.p99)}"
 
 
 @queues.command("set")

@@ -10,15 +10,16 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from dibs.cli.enqueue import arguments_of, plain_task, tell, wanted
+from dibs.cli.enqueue import arguments_of, plain_task, print_enqueued, wanted
 from dibs.cli.options import SPAN, json_option, open_store, store_options, with_store
-from dibs.cli.output import age, emit, number, plain, say, show, span, table, when_text
 from dibs.client.app import Dibs
 from dibs.client.options import Options, make_options
+from dibs.client.schedule_template import as_template, template_of
 from dibs.client.schedules import ScheduleInfo
-from dibs.client.template import as_template, template_of
+from dibs.core.humanize import format_duration
 from dibs.core.schedules import CatchUp, Overlap, check_recurrence
 from dibs.errors import InvalidOption
+from dibs.terminal import age, emit, number, plain, say, show, table, when_text
 
 __all__ = ["due_text", "schedules"]
 
@@ -66,8 +67,8 @@ def due_text(info: ScheduleInfo) -> Text:
         return Text("paused", style="yellow")
     late = (datetime.now(UTC) - info.next_fire_at).total_seconds()
     if late > 1:
-        return Text(f"overdue by {span(late)}", style="red")
-    return Text("now" if late > -0.5 else f"in {span(-late)}")
+        return Text(f"overdue by {format_duration(late)}", style="red")
+    return Text("now" if late > -0.5 else f"in {format_duration(-late)}")
 
 
 def source_text(info: ScheduleInfo) -> Text:
@@ -251,4 +252,4 @@ def change(name: str, act: Callable[[str], bool], state: str, as_json: bool) -> 
 def run(app: Dibs, name: str, wait: float | None, as_json: bool) -> int:
     """Enqueue its task now, besides its fires."""
     info = app.schedules.get(name)
-    return tell(app, app.schedules.run_now(name), info.task, wait, as_json)
+    return print_enqueued(app, app.schedules.run_now(name), info.task, wait, as_json)

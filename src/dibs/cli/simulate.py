@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
+from msgspec import structs
 
 from dibs import simulation
 from dibs.cli.options import SPAN, json_option, open_store, parse_pairs, store_options
-from dibs.cli.output import emit, errors
-from dibs.cli.queue_settings import settings_data
-from dibs.cli.simulate_input import Case, Source, cases_of, from_queue, made_up, settings_of
-from dibs.cli.simulate_svg import picture
-from dibs.cli.simulate_view import Outcome, recommendation, show_outcomes
-from dibs.core.settings import QueueSettings
+from dibs.cli.queue_settings import limit_changes, setting_value, settings_data, settings_text
+from dibs.client.app import Dibs
+from dibs.core.options import check_number, check_real
+from dibs.core.settings import QueueSettings, change_settings
+from dibs.core.states import State
+from dibs.core.task import TaskRecord
 from dibs.core.times import SECOND
-from dibs.errors import InvalidOption
+from dibs.engines.values import Query
+from dibs.errors import InvalidOption, Refused
+from dibs.simulation.cases import MOST_TASKS, Case, Outcome, Source, cases_of, made_up, recommendation, recorded_source
+from dibs.simulation.chart import picture
 from dibs.simulation.synthetic import Durations, Pattern
+from dibs.simulation.tables import show_outcomes
 from dibs.simulation.targets import Target, judge, parse_target
+from dibs.terminal import emit, errors
 
 __all__ = ["simulate"]
 
@@ -40,6 +47,8 @@ MADE_UP = (
     "seed",
 )
 """Options that say nothing about recorded arrivals."""
+
+PAGE = 1000
 
 
 def arrival_options(function: Function) -> Function:
@@ -146,14 +155,14 @@ def simulate(
     targets = [parse_target(text, seconds_of) for text in target]
     source, base = arrivals_of(context, given, url, app_spec)
     settings = settings_of(base, parse_pairs(changes, "a setting"), given)
-    cases = cases_of(settings, workers, concurrency, parse_pairs(sweep, "a sweep"))
+    cases = cases_of(settings, workers, concurrency, parse_pairs(sweep, "a sweep"), setting_value)
     outcomes = [outcome_of(source, case, targets, quiet=as_json) for case in cases]
     if svg is not None:
         svg.write_text(picture(outcomes), encoding="utf-8")
     if as_json:
         emit(document(source, outcomes))
     else:
-        show_outcomes(source, outcomes)
+        show_outcomes(source, outcomes, settings_text(outcomes[0].case.settings))
         if svg is not None:
             errors().print(f"Drawn into {click.format_filename(svg)}.", soft_wrap=True)
 
@@ -183,6 +192,36 @@ def arrivals_of(
     with open_store(url, app_spec) as app:
         settings = app.queues.get(name).settings
         return from_queue(app, name, given["tasks"], given["load"]), settings
+
+
+def from_queue(app: Dibs, name: str, most: int, load: float) -> Source:
+    """Arrivals that a queue has seen: its newest completed tasks, as many times as fast as `load` says."""
+    check_number(most, "--tasks", 1, MOST_TASKS)
+    check_real(load, "--load", 0.001, 1000)
+    source = recorded_source(islice(completed(app, name), most), name, load)
+    if source is None:
+        raise Refused(f"queue {name!r} has no completed tasks to learn from (they are kept as long as `keep` says).")
+    return source
+
+
+def completed(app: Dibs, name: str) -> Iterator[TaskRecord]:
+    """The newest first."""
+    query = Query(states=(State.COMPLETED,), queues=(name,), limit=PAGE)
+    while True:
+        page = app.hub.runner.run(app.hub.engine.search(query))
+        yield from page.records
+        if page.cursor is None:
+            return
+        query = structs.replace(query, cursor=page.cursor)
+
+
+def settings_of(base: QueueSettings, changes: Mapping[str, str], given: Mapping[str, Any]) -> QueueSettings:
+    """The settings as `dibs queues set` would make them."""
+    wanted = {name: setting_value(name, text) for name, text in changes.items()}
+    wanted |= limit_changes(base, given["per_task"], given["per_partition"], given["weight"])
+    if given["fair"] is not None:
+        wanted["fair"] = given["fair"]
+    return change_settings(base, wanted)
 
 
 def outcome_of(source: Source, case: Case, targets: Sequence[Target], *, quiet: bool) -> Outcome:

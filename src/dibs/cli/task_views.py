@@ -9,13 +9,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dibs.cli.output import UNREADABLE, age, plain, show, span, state_text, table, when_text
 from dibs.client.info import HistoryLine, TaskInfo
 from dibs.client.tasks import Prerequisite
 from dibs.core.graph import Rule
+from dibs.core.humanize import format_duration
 from dibs.core.states import State
+from dibs.terminal import UNREADABLE, age, plain, show, state_text, table, when_text
 
-__all__ = ["show_task", "task_table"]
+__all__ = ["first_line", "show_task", "task_table"]
 
 NOTE_LIMIT = 80
 NEEDS_SHOWN = 20
@@ -53,7 +54,7 @@ def note_of(info: TaskInfo) -> str:
     if info.state is State.CANCELLED:
         return f"{info.reason}: {info.note}" if info.note not in ("", info.reason) else str(info.reason)
     if info.state is State.COMPLETED:
-        return f"ran {span(info.ran)}"
+        return f"ran {format_duration(info.ran)}"
     return ""
 
 
@@ -108,12 +109,15 @@ def facts_of(info: TaskInfo) -> list[tuple[str, str | Text]]:
         ("due", moment(info.due_at) if info.state in (State.SCHEDULED, State.RETRYING) else ""),
         ("started", moment(info.started_at)),
         ("finished", moment(info.finished_at)),
-        ("waited, ran", f"{span(info.waited)}, {span(info.ran)}" if info.waited is not None else ""),
+        (
+            "waited, ran",
+            f"{format_duration(info.waited)}, {format_duration(info.ran)}" if info.waited is not None else "",
+        ),
         ("deadline", moment(info.deadline)),
         ("expires", moment(info.expires_at)),
         ("attempts", f"{info.attempts} failed of at most {info.retries + 1}" if info.attempts else ""),
         ("losses", str(info.losses) if info.losses else ""),
-        ("timeout", "" if info.timeout is None else span(info.timeout)),
+        ("timeout", "" if info.timeout is None else format_duration(info.timeout)),
         ("worker", info.worker or ""),
         ("lease", str(info.lease) if info.lease else ""),
         ("progress", "" if info.progress is None else f"{info.progress:.0%} {info.progress_message}".rstrip()),

@@ -17,17 +17,17 @@ from dibs.cli.options import (
     make_filter,
     parse_pairs,
     parse_value,
-    priority_of,
     with_store,
 )
-from dibs.cli.output import emit, errors, say
 from dibs.cli.task_views import show_task, task_table
 from dibs.cli.watch import watch
 from dibs.client.app import Dibs
 from dibs.client.tasks import Acted, Filter
+from dibs.core.options import as_number
 from dibs.errors import InvalidOption
+from dibs.terminal import emit, errors, say
 
-__all__ = ["act", "purge_tasks", "replay_tasks", "tasks"]
+__all__ = ["purge_tasks", "replay_tasks", "tasks"]
 
 
 @click.group()
@@ -186,7 +186,7 @@ def taken(given: dict[str, Any]) -> dict[str, Any]:
     metadata = parse_pairs(given.pop("set_metadata"), "metadata")
     changes = {name: given.pop(name) for name in ("priority", "delay", "at", "deadline", "expires")}
     if changes["priority"] is not None:
-        changes["priority"] = priority_of(changes["priority"])
+        changes["priority"] = as_number(changes["priority"])
     if metadata:
         changes["metadata"] = {name: parse_value(value) for name, value in metadata.items()}
     return {name: value for name, value in changes.items() if value is not None}

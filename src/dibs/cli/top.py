@@ -14,7 +14,6 @@ from rich.table import Table
 from rich.text import Text
 
 from dibs.cli.options import SPAN, json_option, with_store
-from dibs.cli.output import emit, number, out, show, span, state_text, table
 from dibs.cli.queues import SHOWN, full_text, percentiles_text, queue_data
 from dibs.cli.schedules import due_text
 from dibs.cli.workers import worker_table
@@ -23,9 +22,11 @@ from dibs.client.queues import QueueInfo, TenantInfo
 from dibs.client.schedules import ScheduleInfo
 from dibs.client.stats import QueueStats
 from dibs.client.workers import WorkerInfo
+from dibs.core.humanize import format_duration
 from dibs.core.options import check_real
 from dibs.core.states import State
 from dibs.core.task import WorkerState
+from dibs.terminal import emit, number, out, show, state_text, table
 
 __all__ = ["top"]
 
@@ -122,12 +123,12 @@ def heading(frame: Frame) -> Text:
     line.append(f"\n{len(frame.workers)} workers, {busy} of {slots} slots busy", style="not bold")
     line.append(f", {stats.desired_slots} needed" if stats.desired_slots else "", style="not bold")
     line.append(
-        f"\nlast {span(WINDOW)}: {stats.throughput_per_second:.1f}/s, {stats.error_rate:.1%} failed, "
+        f"\nlast {format_duration(WINDOW)}: {stats.throughput_per_second:.1f}/s, {stats.error_rate:.1%} failed, "
         f"wait {percentiles_text(stats.wait)}, run {percentiles_text(stats.run)}",
         style="not bold",
     )
     if stats.oldest_pending_seconds is not None:
-        line.append(f", oldest pending {span(stats.oldest_pending_seconds)}", style="not bold")
+        line.append(f", oldest pending {format_duration(stats.oldest_pending_seconds)}", style="not bold")
     return line
 
 

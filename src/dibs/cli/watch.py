@@ -10,14 +10,14 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from dibs.cli.codes import ExitCode
 from dibs.cli.options import SPAN, json_option, with_store
-from dibs.cli.output import emit, errors, plain, say
 from dibs.cli.task_views import first_line
 from dibs.client.app import Dibs
 from dibs.client.handle import Handle
 from dibs.client.info import TaskInfo
 from dibs.core.states import State
+from dibs.terminal import emit, errors, plain, say
 
-__all__ = ["follow", "watch"]
+__all__ = ["ending", "follow", "watch"]
 
 LOOK = 0.25
 """Seconds between two looks at the progress; the end itself is noticed at once."""

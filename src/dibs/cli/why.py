@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 
 from dibs.cli.options import json_option, with_store
-from dibs.cli.output import emit, say
 from dibs.cli.task_views import task_table
 from dibs.client.app import Dibs
 from dibs.core.options import nearest, shown
 from dibs.errors import UnknownQueue
+from dibs.terminal import emit, say
 
 __all__ = ["peek", "why"]
 

@@ -18,7 +18,7 @@ from dibs.worker.main import run
 from dibs.worker.settings import WorkerSettings
 from dibs.worker.supervisor import reload, supervise
 
-__all__ = ["worker"]
+__all__ = ["own_command", "worker"]
 
 log = logging.getLogger("dibs.cli")
 

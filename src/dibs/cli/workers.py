@@ -8,10 +8,10 @@ import click
 from rich.table import Table
 
 from dibs.cli.options import json_option, with_store
-from dibs.cli.output import age, emit, say, show, state_text, table
 from dibs.client.app import Dibs
 from dibs.client.workers import WorkerInfo
 from dibs.core.task import WorkerState
+from dibs.terminal import age, emit, say, show, state_text, table
 
 __all__ = ["worker_table", "workers"]
 
@@ -60,7 +60,7 @@ def worker_table(found: list[WorkerInfo]) -> Table:
 @with_store
 def pause(app: Dibs, worker_id: str, as_json: bool) -> None:
     """Claim nothing more until resumed."""
-    tell(worker_id, app.workers.pause, "pause", as_json)
+    change_and_print(worker_id, app.workers.pause, "pause", as_json)
 
 
 @workers.command()
@@ -69,7 +69,7 @@ def pause(app: Dibs, worker_id: str, as_json: bool) -> None:
 @with_store
 def resume(app: Dibs, worker_id: str, as_json: bool) -> None:
     """Claim again."""
-    tell(worker_id, app.workers.resume, "resume", as_json)
+    change_and_print(worker_id, app.workers.resume, "resume", as_json)
 
 
 @workers.command()
@@ -78,10 +78,10 @@ def resume(app: Dibs, worker_id: str, as_json: bool) -> None:
 @with_store
 def drain(app: Dibs, worker_id: str, as_json: bool) -> None:
     """Finish what it runs, then leave."""
-    tell(worker_id, app.workers.drain, "drain", as_json)
+    change_and_print(worker_id, app.workers.drain, "drain", as_json)
 
 
-def tell(worker_id: str, change: Callable[[str], bool], what: str, as_json: bool) -> None:
+def change_and_print(worker_id: str, change: Callable[[str], bool], what: str, as_json: bool) -> None:
     changed = change(worker_id)
     if as_json:
         emit({"worker": worker_id, "told": what, "changed": changed})

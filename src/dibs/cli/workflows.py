@@ -10,10 +10,10 @@ from rich.text import Text
 
 from dibs.cli.codes import ExitCode
 from dibs.cli.options import agreed, json_option, with_store
-from dibs.cli.output import COLOURS, age, emit, errors, number, say, show, state_text, table
 from dibs.client.app import Dibs
 from dibs.client.workflows import WorkflowInfo, WorkflowState
 from dibs.core.states import UNFINISHED, State
+from dibs.terminal import COLOURS, age, emit, errors, number, say, show, state_text, table
 
 __all__ = ["workflows"]
 
@@ -131,7 +131,9 @@ def cancel(app: Dibs, workflow_id: str, reason: str, yes: bool, as_json: bool) -
     if unfinished and not yes and not agreed(f"Cancel {unfinished:,} task{'s' * (unfinished != 1)}?"):
         errors().print("Nothing was changed.")
         return ExitCode.FAILED
-    return told(workflow_id, app.workflows.cancel(workflow_id, reason), "cancelled", "had ended before", as_json)
+    return print_change(
+        workflow_id, app.workflows.cancel(workflow_id, reason), "cancelled", "had ended before", as_json
+    )
 
 
 @workflows.command()
@@ -143,10 +145,10 @@ def replay(app: Dibs, workflow_id: str, as_json: bool) -> int:
 
     Tasks that have completed don't run again.
     """
-    return told(workflow_id, app.workflows.replay(workflow_id), "replayed", "has nothing to replay", as_json)
+    return print_change(workflow_id, app.workflows.replay(workflow_id), "replayed", "has nothing to replay", as_json)
 
 
-def told(workflow_id: str, changed: bool, done: str, unchanged: str, as_json: bool) -> int:
+def print_change(workflow_id: str, changed: bool, done: str, unchanged: str, as_json: bool) -> int:
     if as_json:
         emit({"id": workflow_id, "changed": changed})
     else:

@@ -1,6 +1,18 @@
 """What application code uses: `Dibs`, tasks, handles, and the admin faces.
 
+`app` is the object that everything hangs on.
+
+- Defining and enqueueing: `define` reads a function, `task` is what a decorator gives, `options` what can be said of a
+  call, `producer` hands it over, `take` puts one task's result into another's arguments, `schedule_template` makes
+  the task of a schedule.
+- Workflows: `dependencies` says what a task waits for, `flow` has chains and groups, `workflow_batch` makes one batch
+  of them, `workflows` follows them, `graph` reads and `drawing` draws them.
+- Following: `handle` is one task, `result_waiter` waits for all handles of an app, `info` has the public snapshots.
+- Asking and changing: `tasks`, `queues`, `schedules`, `workers` and `stats`; `why` says why a task does not run, with
+  `blockers` for what it waits for and `humanize` for the words; `operations` are the audit log and the chores.
+  `consumer` is for loops of one's own.
+
 Imports `attempt` and below, and `worker` only inside `Dibs.worker()`; `cli`, `testing` and users import it.
 Invariants: arguments are checked before anything is sent; every blocking method is the async one, driven
-(`blocking.blocking`); nothing here knows which engine it talks to.
+by `blocking`; nothing here knows which engine it talks to.
 """

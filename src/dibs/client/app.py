@@ -9,29 +9,30 @@ from datetime import datetime, timedelta
 from inspect import isasyncgenfunction
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 from zoneinfo import ZoneInfo
 
 from dibs.attempt.context import Context
 from dibs.attempt.middleware import Middleware
 from dibs.blobs import BlobStore
 from dibs.client import consumer as low_level
-from dibs.client.assembly import enqueue_in_order
 from dibs.client.blocking import blocking
 from dibs.client.define import define, functions_of, importable
+from dibs.client.dependencies import Flow
 from dibs.client.handle import Handle
-from dibs.client.info import TaskInfo, task_info, unreadable
-from dibs.client.links import Flow
-from dibs.client.options import Options, Span
+from dibs.client.info import TaskInfo, task_info, unknown_task, unreadable_task
+from dibs.client.operations import AuditLine, ChoreInfo, audit_line, chore_info
+from dibs.client.options import Options, SharedOptions, Span
 from dibs.client.queues import Queues
+from dibs.client.result_waiter import ResultWaiter
+from dibs.client.schedule_template import ScheduleDecorator, declare
 from dibs.client.schedules import Schedules
 from dibs.client.stats import QueueStats, check_window, read_stats
 from dibs.client.task import Call, Task
 from dibs.client.tasks import Tasks
-from dibs.client.template import ScheduleDecorator, declare
-from dibs.client.waiting import Waiting
 from dibs.client.why import Why, explain
 from dibs.client.workers import Workers
+from dibs.client.workflow_batch import enqueue_in_order
 from dibs.client.workflows import Workflow, Workflows, begin
 from dibs.core.codec import Codec, PayloadCodec
 from dibs.core.options import (
@@ -46,6 +47,7 @@ from dibs.core.options import (
     check_number,
     check_reference,
     shown,
+    unknown_option,
 )
 from dibs.core.priority import Bound
 from dibs.core.retry import ExceptionTypes
@@ -55,7 +57,7 @@ from dibs.core.times import patience, when
 from dibs.engines.base import Engine
 from dibs.engines.open import open_engine
 from dibs.engines.values import EnqueueOutcome, UnreadableTask
-from dibs.errors import InvalidOption, UnknownTask
+from dibs.errors import InvalidOption
 from dibs.runtime.clock import Clock, SystemClock
 from dibs.runtime.definition import TaskDefinition
 from dibs.runtime.environment import default_blobs, default_url, host
@@ -98,12 +100,6 @@ class Dibs:
         self,
         url: str | None = None,
         *,
-        retries: int | None = None,
-        timeout: Span | None = None,
-        lease: Span | None = None,
-        retry_base: Span | None = None,
-        retry_cap: Span | None = None,
-        timeout_growth: float | None = None,
         payload_codec: PayloadCodec | None = None,
         also_reads: Iterable[PayloadCodec] = (),
         blobs: str | PathLike[str] | BlobStore | None = None,
@@ -112,21 +108,14 @@ class Dibs:
         client: str | None = None,
         clock: Clock | None = None,
         engine: Engine | None = None,
+        **defaults: Unpack[SharedOptions],
     ) -> None:
         self.url = default_url() or "sqlite:///dibs.db" if url is None else url
-        shared = {
-            "retries": retries,
-            "timeout": timeout,
-            "lease": lease,
-            "retry_base": retry_base,
-            "retry_cap": retry_cap,
-            "timeout_growth": timeout_growth,
-        }
         self.hub = Hub(
             open_engine(self.url) if engine is None else check_engine(engine),
             clock=SystemClock() if clock is None else check_clock(clock),
             codec=Codec(payload_codec, also_reads),
-            defaults=given(shared, "Dibs()"),
+            defaults=given_options(defaults, Dibs.__init__, "Dibs()"),
             url=self.url,
             payloads=make_payloads(default_blobs() if blobs is None else blobs, inline_limit),
         )
@@ -139,7 +128,7 @@ class Dibs:
         self.workers = Workers(self.hub)
         self.workflows = Workflows(self.hub)
         self._consumer = low_level.Consumer(self.hub)
-        self._waiting = Waiting(self.hub)
+        self._waiter = ResultWaiter(self.hub)
         self.claim, self.aclaim = self._consumer.claim, self._consumer.aclaim
         self.settle, self.asettle = self._consumer.settle, self._consumer.asettle
         self.extend, self.aextend = self._consumer.extend, self._consumer.aextend
@@ -165,18 +154,13 @@ class Dibs:
         name: str | None = None,
         queue: str = "default",
         priority: int | str = 50,
-        retries: int | None = None,
-        timeout: Span | None = None,
-        lease: Span | None = None,
-        retry_base: Span | None = None,
-        retry_cap: Span | None = None,
-        timeout_growth: float | None = None,
         requires: Sequence[str] = (),
         retry_on: ExceptionTypes | type[BaseException] = (Exception,),
         no_retry: ExceptionTypes | type[BaseException] = (),
         executor: str | None = None,
         memory_limit: int | None = None,
         per: str | None = None,
+        **defaults: Unpack[SharedOptions],
     ) -> Decorator: ...
 
     def task(
@@ -187,18 +171,13 @@ class Dibs:
         name: str | None = None,
         queue: str = "default",
         priority: int | str = 50,
-        retries: int | None = None,
-        timeout: Span | None = None,
-        lease: Span | None = None,
-        retry_base: Span | None = None,
-        retry_cap: Span | None = None,
-        timeout_growth: float | None = None,
         requires: Sequence[str] = (),
         retry_on: ExceptionTypes | type[BaseException] = (Exception,),
         no_retry: ExceptionTypes | type[BaseException] = (),
         executor: str | None = None,
         memory_limit: int | None = None,
         per: str | None = None,
+        **defaults: Unpack[SharedOptions],
     ) -> Any:
         """Make a function a task.
 
@@ -206,15 +185,7 @@ class Dibs:
         `memory_limit` (bytes) is for processes. `requires` names capabilities that a worker must offer. `per` names
         the parameter whose value is the partition that a queue's `per_partition` limits.
         """
-        shared = {
-            "retries": retries,
-            "timeout": timeout,
-            "lease": lease,
-            "retry_base": retry_base,
-            "retry_cap": retry_cap,
-            "timeout_growth": timeout_growth,
-        }
-        options = given(shared, "a task")
+        options = given_options(defaults, Dibs.task, "a task")
 
         def decorate(function: Callable[..., Any]) -> Task[..., Any]:
             definition = define(
@@ -361,7 +332,7 @@ class Dibs:
     def _handle(
         self, task_id: str, queue: str, definition: TaskDefinition | None, duplicate: bool = False
     ) -> Handle[Any]:
-        return Handle(self.hub, self._waiting, task_id, queue, definition, duplicate)
+        return Handle(self.tasks, self._waiter, task_id, queue, definition, duplicate)
 
     async def await_all(self, handles: Iterable[Handle[Any]], timeout: float | None = None) -> list[TaskInfo]:
         """Wait until all have ended, however they ended; TimeoutError if that takes too long."""
@@ -371,7 +342,7 @@ class Dibs:
 
         async def all_ended() -> list[TaskInfo]:
             async with asyncio.timeout(longest):
-                waits = [self._waiting.ended(handle.id, handle.queue) for handle in given]
+                waits = [self._waiter.ended(handle.id, handle.queue) for handle in given]
                 records = await asyncio.gather(*waits)
             return [task_info(record, self.hub.codec) for record in records]
 
@@ -413,6 +384,19 @@ class Dibs:
 
     stats = blocking(astats)
 
+    async def aaudit(self, limit: int = 100) -> list[AuditLine]:
+        """Who changed what through the admin methods and commands, newest first."""
+        count = check_number(limit, "limit", 1, PAGE_LIMIT)
+        return [audit_line(entry) for entry in await self.hub.runner.arun(self.hub.engine.audit(count))]
+
+    audit = blocking(aaudit)
+
+    async def achores(self) -> list[ChoreInfo]:
+        """The last run of each chore by which the leading worker keeps the store in order."""
+        return [chore_info(record) for record in await self.hub.runner.arun(self.hub.engine.chores())]
+
+    chores = blocking(achores)
+
     async def aposition(self, task_id: str) -> tuple[int, datetime | None]:
         """How many tasks go before a pending one (at most 10,000 are counted), and when it should start."""
 
@@ -422,9 +406,9 @@ class Dibs:
             now = self.hub.clock.now()
             record = (await self.hub.engine.get([wanted]))[0]
             if record is None:
-                raise UnknownTask(f"no task has the id {wanted}.")
+                raise unknown_task(wanted)
             if isinstance(record, UnreadableTask):
-                raise unreadable(record)
+                raise unreadable_task(wanted, record.problem)
             position = await self.hub.engine.position(wanted, now=self.hub.clock.store_now())
             if position is None:
                 return 0, when(record.due_at or record.started_at)
@@ -472,7 +456,7 @@ class Dibs:
         await self.hub.runner.aclose(self._close)
 
     async def _close(self) -> None:
-        await self._waiting.close()
+        await self._waiter.close()
         await self.hub.engine.close()
 
     def __enter__(self) -> Self:
@@ -504,6 +488,9 @@ def check_engine(engine: Engine) -> Engine:
     return engine
 
 
-def given(shared: Mapping[str, object], where: str) -> Defaults:
-    """The options that were given, checked."""
-    return check_defaults({name: value for name, value in shared.items() if value is not None}, where)
+def given_options(given: SharedOptions, function: Callable[..., Any], where: str) -> Defaults:
+    """The shared options that were given, checked; an unknown name may also be a misspelled parameter of `function`."""
+    for name in given:
+        if name not in SharedOptions.__annotations__:
+            raise unknown_option(name, {*SharedOptions.__annotations__, *(function.__kwdefaults__ or ())}, where)
+    return check_defaults({name: value for name, value in given.items() if value is not None}, where)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Generic, TypeVar, overload
 
-from dibs.client.links import Flow, Shape, Source
+from dibs.client.dependencies import Flow, Shape, Source
 from dibs.client.task import Call
 from dibs.core.options import is_several, shown
 from dibs.errors import InvalidOption
@@ -18,20 +18,20 @@ R = TypeVar("R")
 class Composite(Flow[R]):
     """Several flows as one."""
 
-    __slots__ = ("_ends", "_shape", "_starts")
+    __slots__ = ("_first_tasks", "_last_tasks", "_shape")
 
-    def __init__(self, starts: tuple[Call[Any], ...], ends: tuple[Any, ...], shape: Shape) -> None:
-        self._starts = starts
-        self._ends = ends
+    def __init__(self, first_tasks: tuple[Call[Any], ...], last_tasks: tuple[Any, ...], shape: Shape) -> None:
+        self._first_tasks = first_tasks
+        self._last_tasks = last_tasks
         self._shape = shape
 
     @property
-    def starts(self) -> tuple[Call[Any], ...]:
-        return self._starts
+    def first_tasks(self) -> tuple[Call[Any], ...]:
+        return self._first_tasks
 
     @property
-    def ends(self) -> tuple[Any, ...]:
-        return self._ends
+    def last_tasks(self) -> tuple[Any, ...]:
+        return self._last_tasks
 
     @property
     def shape(self) -> Shape:
@@ -44,9 +44,9 @@ class Chain(Composite[R]):
     __slots__ = ("steps",)
 
     def __init__(self, steps: tuple[Flow[Any], ...]) -> None:
-        self.steps = tuple(step for step in steps if step.starts) or steps[:1]
-        """Without empty groups: whoever would wait for one waits for what comes before it."""
-        super().__init__(self.steps[0].starts, self.steps[-1].ends, steps[-1].shape)
+        self.steps = tuple(step for step in steps if step.first_tasks) or steps[:1]
+        """Without empty groups: what would wait for one waits for what comes before it."""
+        super().__init__(self.steps[0].first_tasks, self.steps[-1].last_tasks, steps[-1].shape)
 
     def __repr__(self) -> str:
         return f"<Chain of {len(self.steps):,} steps>"
@@ -59,9 +59,9 @@ class Group(Composite[list[R]], Generic[R]):
 
     def __init__(self, members: tuple[Flow[R], ...]) -> None:
         self.members = members
-        starts = {call.id: call for member in members for call in member.starts}
-        ends = {end.id: end for member in members for end in member.ends}
-        super().__init__(tuple(starts.values()), tuple(ends.values()), [member.shape for member in members])
+        first_tasks = {call.id: call for member in members for call in member.first_tasks}
+        last_tasks = {task.id: task for member in members for task in member.last_tasks}
+        super().__init__(tuple(first_tasks.values()), tuple(last_tasks.values()), [member.shape for member in members])
 
     def __repr__(self) -> str:
         return f"<Group of {len(self.members):,}>"

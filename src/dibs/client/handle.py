@@ -8,18 +8,15 @@ from typing import Any, TypeVar, cast
 
 from dibs.attempt.context import Context
 from dibs.client.blocking import blocking
-from dibs.client.info import HistoryLine, TaskInfo, history_line, task_info, unreadable, was_cancelled
-from dibs.client.links import Shape, Source
-from dibs.client.waiting import Waiting
-from dibs.core.options import check_note
+from dibs.client.dependencies import Shape, Source
+from dibs.client.info import HistoryLine, TaskInfo, task_info, unreadable_task
+from dibs.client.result_waiter import ResultWaiter
+from dibs.client.tasks import Tasks
 from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.core.times import patience
-from dibs.engines.values import CancelOutcome, UnreadableTask
 from dibs.errors import ResultGone, TaskCancelled, TaskFailed, UnknownTask, WrongThread
 from dibs.runtime.definition import TaskDefinition
-from dibs.runtime.environment import actor
-from dibs.runtime.hub import Hub
 
 __all__ = ["Handle"]
 
@@ -31,28 +28,29 @@ class Handle(Source[R]):
 
     def __init__(
         self,
-        hub: Hub,
-        waiting: Waiting,
+        tasks: Tasks,
+        waiter: ResultWaiter,
         task_id: str,
         queue: str,
         definition: TaskDefinition | None,
         duplicate: bool = False,
     ) -> None:
-        self.hub = hub
+        self.hub = tasks.hub
+        self._tasks = tasks
         self.id = task_id
         self.queue = queue
         self.duplicate = duplicate
         """Whether the key already stood for this task, so that no other one was stored."""
         self.info: TaskInfo | None = None
         """The last snapshot read; `refresh` reads another."""
-        self._waiting = waiting
+        self._waiter = waiter
         self._definition = definition
 
     def __repr__(self) -> str:
         return f"<Handle {self.id} in {self.queue}>"
 
     @property
-    def ends(self) -> tuple[Handle[R]]:
+    def last_tasks(self) -> tuple[Handle[R]]:
         return (self,)
 
     @property
@@ -60,18 +58,12 @@ class Handle(Source[R]):
         return self.id
 
     async def arefresh(self) -> TaskInfo:
-        """Read the task anew."""
-
-        async def read() -> TaskRecord | UnreadableTask | None:
-            return (await self.hub.engine.get([self.id]))[0]
-
-        record = await self.hub.runner.arun(read())
-        if record is None:
-            raise UnknownTask(f"no task has the id {self.id}: it was never committed, or it has been pruned.")
-        if isinstance(record, UnreadableTask):
-            raise unreadable(record)
-        self.info = task_info(record, self.hub.codec)
-        return self.info
+        """Read the task again."""
+        info = await self._tasks.aget(self.id)
+        if info.unreadable is not None:
+            raise unreadable_task(info.id, info.unreadable)
+        self.info = info
+        return info
 
     refresh = blocking(arefresh)
 
@@ -100,7 +92,7 @@ class Handle(Source[R]):
         missing = "had not ended"
         try:
             async with asyncio.timeout(timeout):
-                record = await self._waiting.ended(self.id, self.queue)
+                record = await self._waiter.ended(self.id, self.queue)
                 self.info = task_info(record, self.hub.codec)
                 if record.state is not State.COMPLETED:
                     raise failure_of(record)
@@ -121,22 +113,21 @@ class Handle(Source[R]):
 
     async def acancel(self, reason: str = "") -> bool:
         """Cancel; True if it has ended by this or has been asked to, False if it had ended before."""
-        note = check_note(reason, "reason")
-
-        async def cancel() -> CancelOutcome:
-            now = self.hub.clock.store_now()
-            return (await self.hub.engine.cancel([self.id], note=note, actor=actor(), now=now))[0]
-
-        return was_cancelled(await self.hub.runner.arun(cancel()), self.id)
+        return await self._tasks.acancel(self.id, reason)
 
     cancel = blocking(acancel)
 
     async def ahistory(self) -> list[HistoryLine]:
         """What happened to it besides clean runs, oldest first."""
-        entries = await self.hub.runner.arun(self.hub.engine.history(self.id))
-        return [history_line(entry) for entry in entries]
+        return await self._tasks.ahistory(self.id)
 
     history = blocking(ahistory)
+
+    async def adependents(self, limit: int = 100) -> list[TaskInfo]:
+        """Tasks that wait for this one, oldest first."""
+        return await self._tasks.adependents(self.id, limit)
+
+    dependents = blocking(adependents)
 
 
 def failure_of(record: TaskRecord) -> TaskFailed | TaskCancelled:

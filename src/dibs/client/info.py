@@ -15,7 +15,17 @@ from dibs.core.times import EPOCH, SECOND, when
 from dibs.engines.values import CancelOutcome, UnreadableTask
 from dibs.errors import UnknownTask, Unreadable
 
-__all__ = ["HistoryLine", "TaskInfo", "task_info", "unreadable", "was_cancelled"]
+__all__ = [
+    "CANT_CHANGE",
+    "HistoryLine",
+    "TaskInfo",
+    "history_line",
+    "readable",
+    "task_info",
+    "unknown_task",
+    "unreadable_task",
+    "was_cancelled",
+]
 
 CANT_CHANGE = "task {} can't be read by this version, so it stays as it is: dibs doctor says why. It can be purged."
 
@@ -137,16 +147,21 @@ def task_info(record: TaskRecord | UnreadableTask, codec: Codec) -> TaskInfo:
 def was_cancelled(outcome: CancelOutcome, task_id: str) -> bool:
     """Whether a task has been cancelled, or asked to stop; or the error."""
     if outcome is CancelOutcome.UNKNOWN:
-        raise UnknownTask(f"no task has the id {task_id}.")
+        raise unknown_task(task_id)
     if outcome is CancelOutcome.UNREADABLE:
         raise Unreadable(CANT_CHANGE.format(task_id))
     return outcome is not CancelOutcome.ENDED
 
 
-def unreadable(task: UnreadableTask) -> Unreadable:
+def unknown_task(task_id: str) -> UnknownTask:
+    """The error about a task that is not there."""
+    return UnknownTask(f"no task has the id {task_id}: it was never committed, or it has been pruned.")
+
+
+def unreadable_task(task_id: str, problem: str) -> Unreadable:
     """The error about a task that can't be read."""
     return Unreadable(
-        f"task {task.id} can't be read: {task.problem}. It was damaged, or written by a newer Dibs, and is set aside: "
+        f"task {task_id} can't be read: {problem}. It was damaged, or written by a newer Dibs, and is set aside: "
         "upgrade, repair its row, or purge it."
     )
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 from msgspec import Struct, structs
 
-from dibs.client.links import Source, check_after
+from dibs.client.dependencies import Source, check_after
 from dibs.core.codec import as_json
 from dibs.core.graph import Edge
 from dibs.core.ids import check_id
@@ -31,12 +31,32 @@ from dibs.core.task import TaskSpec
 from dibs.core.times import DAY, Duration, Instant, duration, instant, seconds
 from dibs.errors import InvalidArguments, InvalidOption
 
-__all__ = ["Options", "Span", "label_of", "make_options"]
+__all__ = [
+    "METADATA_LIMIT",
+    "Options",
+    "SharedOptions",
+    "Span",
+    "check_metadata",
+    "check_requires",
+    "label_of",
+    "make_options",
+]
 
 Span = float | timedelta
 """Seconds, or a timedelta."""
 
 METADATA_LIMIT = 16 * 1024
+
+
+class SharedOptions(TypedDict, total=False):
+    """What apps, queues and tasks can each give a default for; None leaves it to the next one."""
+
+    retries: int | None
+    timeout: Span | None
+    lease: Span | None
+    retry_base: Span | None
+    retry_cap: Span | None
+    timeout_growth: float | None
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -51,7 +71,7 @@ class Options(Struct, frozen=True, kw_only=True):
     expires_at: Instant | None = None
     expires_in: Duration | None = None
     after: tuple[Edge, ...] = ()
-    ends: tuple[Source[Any], ...] = ()
+    sources: tuple[Source[Any], ...] = ()
     """The handles and calls that edges in `after` lead to."""
     partition: str | None = None
     tenant: str = ""
@@ -190,7 +210,7 @@ CONVERT: dict[str, Callable[[Any], dict[str, Any]]] = {
     "at": lambda value: {"at": instant(value, "at"), "delay": 0},
     "deadline": check_deadline,
     "expires": check_expires,
-    "after": lambda value: dict(zip(("after", "ends"), check_after(value), strict=True)),
+    "after": lambda value: dict(zip(("after", "sources"), check_after(value), strict=True)),
     "per": lambda value: {"partition": label_of(value, "per")},
     "tenant": lambda value: {"tenant": label_of(value, "tenant")},
     "debounce": check_debounce,

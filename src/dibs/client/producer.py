@@ -22,7 +22,7 @@ from dibs.errors import (
 from dibs.runtime.hub import Hub
 from dibs.runtime.joining import ainside, inside
 
-__all__ = ["aenqueue", "enqueue", "enqueue_many"]
+__all__ = ["aenqueue", "enqueue", "enqueue_many", "wait_for_room"]
 
 RENEW_EVERY = 1800.0
 """Seconds after which a producer that waits for room renews the blob of its arguments, or it would be swept."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 from msgspec import Struct
 
 from dibs.client.blocking import blocking
+from dibs.client.options import SharedOptions, Span
 from dibs.core.fairness import weight
 from dibs.core.limits import LimitState
 from dibs.core.options import PAGE_LIMIT, check_flag, check_name, check_number
@@ -24,14 +24,13 @@ from dibs.runtime.hub import Hub
 
 __all__ = ["QueueChanges", "QueueInfo", "Queues", "TenantInfo"]
 
-Span = float | timedelta
 AnyLimit = int | Limit | Mapping[str, Any]
 TRIES = 10
 NEXT = 20
 """Tasks of a queue that are looked at for what holds them back."""
 
 
-class QueueChanges(TypedDict, total=False):
+class QueueChanges(SharedOptions, total=False):
     """What can be set for a queue; durations in seconds or as timedelta.
 
     A limit of `per_task` and `per_partition` is the number that may run at once, or a mapping with `max_concurrent`,
@@ -59,12 +58,6 @@ class QueueChanges(TypedDict, total=False):
     weights: Mapping[str, float]
     keep: Span
     keep_dead: Span
-    retries: int | None
-    timeout: Span | None
-    lease: Span | None
-    retry_base: Span | None
-    retry_cap: Span | None
-    timeout_growth: float | None
 
 
 class QueueInfo(Struct, frozen=True, kw_only=True):

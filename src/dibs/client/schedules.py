@@ -14,8 +14,8 @@ from dibs.client.handle import Handle
 from dibs.client.info import readable
 from dibs.client.options import Options, Span
 from dibs.client.producer import aenqueue
+from dibs.client.schedule_template import template_of
 from dibs.client.task import Task
-from dibs.client.template import template_of
 from dibs.core.codec import Codec
 from dibs.core.options import PAGE_LIMIT, check_kind, check_name, check_number, check_reference, nearest
 from dibs.core.schedules import (

@@ -19,7 +19,7 @@ from dibs.engines.base import Engine
 from dibs.engines.values import Counter, Minute
 from dibs.errors import InvalidOption
 
-__all__ = ["Percentiles", "Point", "QueueStats", "read_stats"]
+__all__ = ["LONGEST", "Percentiles", "Point", "QueueStats", "check_window", "read_stats"]
 
 LONGEST: Duration = 7 * DAY
 """The longest window: the leading worker prunes what is older, and each minute of a window is a point of its series."""

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 from msgspec import Struct
 
-from dibs.client.links import Shape, Source, few_enough
+from dibs.client.dependencies import Shape, Source, few_enough
 from dibs.core.graph import Edge
 from dibs.core.options import shown
 from dibs.core.results import Placeholder, Take, lift, shorten
@@ -57,7 +57,7 @@ def place(bound: Mapping[str, Any], after: Iterable[Edge], ends: Iterable[Source
     edges = {edge.id: edge for edge in after}
     sources = list(ends)
     for _, source in found:
-        for end in source.ends:
+        for end in source.last_tasks:
             if end.id not in edges:
                 edges[end.id] = Edge(end.id)
                 sources.append(end)

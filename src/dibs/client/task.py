@@ -11,8 +11,8 @@ from uuid import UUID
 from msgspec import Struct, structs
 
 from dibs.attempt.context import Context
+from dibs.client.dependencies import After, Flow, Shape
 from dibs.client.handle import Handle
-from dibs.client.links import After, Flow, Shape
 from dibs.client.options import Options, Span, label_of, make_options
 from dibs.client.producer import aenqueue, enqueue
 from dibs.client.take import Placed, place
@@ -46,11 +46,11 @@ class Call(Struct, Flow[R], frozen=True):
         return self.new.id
 
     @property
-    def starts(self) -> tuple[Call[Any], ...]:
+    def first_tasks(self) -> tuple[Call[Any], ...]:
         return (self,)
 
     @property
-    def ends(self) -> tuple[Call[Any], ...]:
+    def last_tasks(self) -> tuple[Call[Any], ...]:
         return (self,)
 
     @property
@@ -166,9 +166,9 @@ class Task(Generic[P, R]):
         signature = definition.signature
         bound = signature.bind(args, kwargs)
         payload, placed = self._payload(bound)
-        after, ends, said = options.after, options.ends, bound
+        after, sources, said = options.after, options.sources, bound
         if placed is not None:
-            after, ends, said = placed.after, placed.ends, {**placed.args, TAKE: placed.takes}
+            after, sources, said = placed.after, placed.ends, {**placed.args, TAKE: placed.takes}
         context = Context.current_or_none()
         new = structs.replace(self._draft, id=options.id or hub.new_id(), args=payload)
         if context is not None:
@@ -186,7 +186,7 @@ class Task(Generic[P, R]):
         if not (options.replace or after):
             return Call(self, new)
         check_new(new)
-        return Call(self, new, tuple(end for end in ends if isinstance(end, Call)))
+        return Call(self, new, tuple(each for each in sources if isinstance(each, Call)))
 
     @cached_property
     def _draft(self) -> NewTask:
@@ -216,7 +216,7 @@ class Task(Generic[P, R]):
             return signature.encode(bound, codec), None
         except PlaceholderMet:
             pass
-        placed = place(bound, self.options.after, self.options.ends)
+        placed = place(bound, self.options.after, self.options.sources)
         return signature.encode_taking(placed.args, placed.takes, codec), placed
 
     def _moment(self, at: Instant | None, within: Duration | None) -> Instant | None:

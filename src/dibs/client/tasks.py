@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from dibs.client.blocking import blocking
-from dibs.client.info import CANT_CHANGE, HistoryLine, TaskInfo, history_line, task_info, was_cancelled
+from dibs.client.info import CANT_CHANGE, HistoryLine, TaskInfo, history_line, task_info, unknown_task, was_cancelled
 from dibs.client.options import Span, check_metadata
 from dibs.core.graph import Rule
 from dibs.core.ids import check_id
@@ -33,7 +33,7 @@ from dibs.core.states import ENDED, UNFINISHED, WAITING, State
 from dibs.core.task import Edit, TaskRecord
 from dibs.core.times import Instant, duration, instant
 from dibs.engines.values import COUNT_LIMIT, CancelOutcome, Changed, Query, UnreadableTask
-from dibs.errors import InvalidOption, QueueDraining, UnknownTask, Unreadable, WrongState
+from dibs.errors import InvalidOption, QueueDraining, Unreadable, WrongState
 from dibs.runtime.environment import actor
 from dibs.runtime.hub import Hub
 
@@ -113,7 +113,7 @@ class Tasks:
     async def _get(self, task_id: str) -> TaskInfo:
         record = (await self.hub.engine.get([task_id]))[0]
         if record is None:
-            raise UnknownTask(f"no task has the id {task_id}.")
+            raise unknown_task(task_id)
         return task_info(record, self.hub.codec)
 
     get = blocking(aget)
@@ -148,6 +148,17 @@ class Tasks:
 
     needs = blocking(aneeds)
 
+    async def adependents(self, task_id: str, limit: int = 100) -> list[TaskInfo]:
+        """Tasks that wait for this one, oldest first."""
+        wanted = check_reference(task_id, "a task's id")
+        return await self.hub.runner.arun(self._dependents(wanted, check_number(limit, "limit", 1, PAGE_LIMIT)))
+
+    async def _dependents(self, task_id: str, limit: int) -> list[TaskInfo]:
+        found = await self.hub.engine.get(await self.hub.engine.followers(task_id, limit))
+        return [task_info(record, self.hub.codec) for record in found if record is not None]
+
+    dependents = blocking(adependents)
+
     async def asearch(self, filter: Filter = Filter(), *, limit: int = 50, cursor: str | None = None) -> TaskPage:
         """A page of matching tasks, newest first. A page may be short and still have a cursor: each look is bounded."""
         query = make_query(filter, check_number(limit, "limit", 1, PAGE_LIMIT), cursor)
@@ -178,11 +189,8 @@ class Tasks:
     async def acancel(self, task_id: str, reason: str = "") -> bool:
         """End a waiting task, ask a running one to stop; False if it had ended before."""
         wanted, note = check_reference(task_id, "a task's id"), check_note(reason, "reason")
-
-        async def act() -> CancelOutcome:
-            return (await self.hub.engine.cancel([wanted], note=note, actor=actor(), now=self._now))[0]
-
-        return was_cancelled(await self.hub.runner.arun(act()), wanted)
+        asked = self.hub.engine.cancel([wanted], note=note, actor=actor(), now=self._now)
+        return was_cancelled((await self.hub.runner.arun(asked))[0], wanted)
 
     cancel = blocking(acancel)
 
@@ -206,11 +214,10 @@ class Tasks:
             expires_at=None if expires is None else instant(expires, "expires"),
             metadata=None if metadata is None else check_metadata(metadata),
         )
-
-        async def act() -> Changed:
-            return (await self.hub.engine.edit([edit], actor=actor(), now=self._now))[0]
-
-        return done(await self.hub.runner.arun(act()), edit.id, "is not waiting: only waiting tasks can be edited")
+        asked = self.hub.engine.edit([edit], actor=actor(), now=self._now)
+        return changed_or_raise(
+            (await self.hub.runner.arun(asked))[0], edit.id, "is not waiting: only waiting tasks can be edited"
+        )
 
     edit = blocking(aedit)
 
@@ -224,22 +231,18 @@ class Tasks:
     async def areplay(self, task_id: str, *, queue: str | None = None, reset: bool = True) -> bool:
         """Run a dead task again; `reset=False` keeps its count of attempts and losses."""
         wanted, into, anew = check_reference(task_id, "a task's id"), checked_queue(queue), check_flag(reset, "reset")
-
-        async def act() -> Changed:
-            return (await self.hub.engine.replay([wanted], queue=into, reset=anew, actor=actor(), now=self._now))[0]
-
-        return done(await self.hub.runner.arun(act()), wanted, "is not dead: only dead tasks can be replayed")
+        asked = self.hub.engine.replay([wanted], queue=into, reset=anew, actor=actor(), now=self._now)
+        return changed_or_raise(
+            (await self.hub.runner.arun(asked))[0], wanted, "is not dead: only dead tasks can be replayed"
+        )
 
     replay = blocking(areplay)
 
     async def apurge(self, task_id: str) -> bool:
         """Delete an ended task for good, or one that can't be read."""
         wanted = check_reference(task_id, "a task's id")
-
-        async def act() -> Changed:
-            return (await self.hub.engine.purge([wanted], actor=actor(), now=self._now))[0]
-
-        return done(await self.hub.runner.arun(act()), wanted, "has not ended: cancel it first")
+        asked = self.hub.engine.purge([wanted], actor=actor(), now=self._now)
+        return changed_or_raise((await self.hub.runner.arun(asked))[0], wanted, "has not ended: cancel it first")
 
     purge = blocking(apurge)
 
@@ -323,10 +326,10 @@ class Tasks:
         return Acted(matched, changed, dry_run)
 
 
-def done(answer: Changed, task_id: str, wrong_state: str) -> bool:
+def changed_or_raise(answer: Changed, task_id: str, wrong_state: str) -> bool:
     """True if something changed, False if it already was so; otherwise the error."""
     if answer is Changed.UNKNOWN:
-        raise UnknownTask(f"no task has the id {task_id}.")
+        raise unknown_task(task_id)
     if answer is Changed.UNREADABLE:
         raise Unreadable(CANT_CHANGE.format(task_id))
     if answer is Changed.WRONG_STATE:

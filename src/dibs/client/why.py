@@ -8,19 +8,20 @@ from itertools import pairwise
 
 from msgspec import Struct, structs
 
-from dibs.client.blame import Look, blame
-from dibs.client.words import figures, label, number, span, subject
+from dibs.client.blockers import StoreView, find_blockers
+from dibs.client.humanize import figures, label, number, subject
+from dibs.client.info import unknown_task
 from dibs.core.fairness import most_before
+from dibs.core.humanize import format_duration
 from dibs.core.limits import LimitState, Scope
 from dibs.core.priority import effective
 from dibs.core.schedules import UNPLANNABLE, Overlap, ScheduleRecord, plan
 from dibs.core.settings import QueueSettings
 from dibs.core.states import UNFINISHED, WAITING, Reason, State
 from dibs.core.task import QueueState, TaskRecord
-from dibs.core.times import MINUTE, Instant, when
+from dibs.core.times import MINUTE, Instant, seconds, when
 from dibs.engines.base import Engine
 from dibs.engines.values import Query, UnreadableTask
-from dibs.errors import UnknownTask
 
 __all__ = ["Why", "explain"]
 
@@ -44,27 +45,27 @@ class Why(Struct, frozen=True):
 
 async def explain(engine: Engine, task_id: str, now: Instant) -> Why:
     """Why a task is where it is; or a schedule, by its name."""
-    look = Look(engine, now)
-    record = await look.task(task_id)
+    view = StoreView(engine, now)
+    record = await view.task(task_id)
     if isinstance(record, UnreadableTask):
         return Why(f"it can't be read here ({record.problem}), and is set aside: upgrade, repair its row, or purge it.")
     if record is not None:
-        return await explain_task(look, record)
+        return await explain_task(view, record)
     for schedule in await engine.schedules():
         if schedule.name == task_id:
-            return await explain_schedule(look, schedule)
-    raise UnknownTask(f"no task has the id {task_id}.")
+            return await explain_schedule(view, schedule)
+    raise unknown_task(task_id)
 
 
-async def explain_task(look: Look, record: TaskRecord) -> Why:
+async def explain_task(view: StoreView, record: TaskRecord) -> Why:
     """The reason, and what else is worth knowing about a task that waits."""
     if record.state is State.PENDING:
-        why = await explain_pending(look, record)
+        why = await explain_pending(view, record)
     elif record.state is State.BLOCKED or record.reason is Reason.DEPENDENCY:
-        why = await explain_dependent(look, record)
+        why = await explain_dependent(view, record)
     else:
-        why = explain_other(record, look.now)
-    extra = waiting_details(record, look.now) if record.state in WAITING else ()
+        why = explain_other(record, view.now)
+    extra = waiting_details(record, view.now) if record.state in WAITING else ()
     return structs.replace(why, details=(*why.details, *extra))
 
 
@@ -76,14 +77,14 @@ def waiting_details(record: TaskRecord, now: Instant) -> tuple[str, ...]:
         )
     if record.spec.expires_at is not None:
         at = when(record.spec.expires_at)
-        left = span(record.spec.expires_at - now)
+        left = format_duration(seconds(record.spec.expires_at - now))
         lines.append(f"It expires in {left}, at {at:%Y-%m-%d %H:%M:%S} UTC: unless started by then it is cancelled.")
     return tuple(lines)
 
 
 def explain_other(record: TaskRecord, now: Instant) -> Why:
     due = when(record.due_at)
-    in_words = span((record.due_at or now) - now)
+    in_words = format_duration(seconds((record.due_at or now) - now))
     if record.state is State.SCHEDULED:
         return Why(f"it is scheduled: due in {in_words}, at {due:%Y-%m-%d %H:%M:%S} UTC.", due)
     if record.state is State.RETRYING:
@@ -93,7 +94,7 @@ def explain_other(record: TaskRecord, now: Instant) -> Why:
         return Why(f"{cause}; the next run is in {in_words}.", due)
     if record.state is State.RUNNING:
         asked = " and has been asked to cancel" if record.cancel_reason is not None else ""
-        since = span(now - (record.started_at or now))
+        since = format_duration(seconds(now - (record.started_at or now)))
         return Why(f"it is running{asked}: on {record.worker} for {since}, lease {record.lease}.")
     ended = f"{when(record.finished_at):%Y-%m-%d %H:%M:%S} UTC"
     if record.state is State.COMPLETED:
@@ -104,21 +105,21 @@ def explain_other(record: TaskRecord, now: Instant) -> Why:
     return Why(f"it is {record.state} (reason {record.reason}{note}{error}) since {ended}.{replay}")
 
 
-async def explain_dependent(look: Look, record: TaskRecord) -> Why:
-    """A task that waits for others, or that ended because of one: down to the one that is to blame."""
-    found = await blame(look, record)
+async def explain_dependent(view: StoreView, record: TaskRecord) -> Why:
+    """A task that waits for others, or that ended because of one: down to the one at the root."""
+    found = await find_blockers(view, record)
     if record.state is State.BLOCKED:
         if not found.path:
             return Why("what it waited for has ended; it goes on with the next claim.")
         part = "" if found.open == found.total else f"{found.open:,} of "
         text = "it waits for" if found.total == 1 else f"it waits for {part}{found.total:,} tasks, among them"
     else:
-        text = explain_other(record, look.now).text
+        text = explain_other(record, view.now).text
         if not found.path:
             return Why(text)
         text = f"{text} It waited for"
     first, root = found.path[0], found.path[-1]
-    cause = await explain_root(look, root)
+    cause = await explain_root(view, root)
     if first is root:
         return Why(f"{text} {label(first)}: {cause.text}", details=cause.details)
     waits = "waits" if record.state is State.BLOCKED else "waited"
@@ -127,36 +128,36 @@ async def explain_dependent(look: Look, record: TaskRecord) -> Why:
     return Why(text, details=(*steps, *cause.details))
 
 
-async def explain_root(look: Look, record: TaskRecord) -> Why:
+async def explain_root(view: StoreView, record: TaskRecord) -> Why:
     """Why the last task of a way is where it is; the way is not followed any further."""
     if record.state is State.PENDING:
-        return await explain_pending(look, record)
+        return await explain_pending(view, record)
     if record.state is State.BLOCKED:
         return Why(f"it waits for others itself (`dibs why {record.id}` goes on from there).")
-    return explain_other(record, look.now)
+    return explain_other(record, view.now)
 
 
-async def explain_pending(look: Look, record: TaskRecord) -> Why:
-    if (trouble := await look.trouble(record)) is not None:
+async def explain_pending(view: StoreView, record: TaskRecord) -> Why:
+    if (trouble := await view.trouble(record)) is not None:
         return Why(trouble)
-    limits = await look.engine.limits(record.id, now=look.now)
+    limits = await view.engine.limits(record.id, now=view.now)
     for state in limits:
         if state.is_full:
-            text = await full_text(look, record, state)
+            text = await full_text(view, record, state)
             others = tuple(
                 f"Limit: {subject(other, record.queue)}, {figures(other)}." for other in limits if other != state
             )
-            until = None if state.opens_in is None else when(look.now + state.opens_in)
+            until = None if state.opens_in is None else when(view.now + state.opens_in)
             return Why(text, until, others)
-    position = await look.engine.position(record.id, now=look.now)
+    position = await view.engine.position(record.id, now=view.now)
     if position is None:
         return Why("it is just being claimed.")
-    settings = (await look.queue(record.queue)).settings
-    points = effective(record.rank, record.lane, settings, look.now)
+    settings = (await view.queue(record.queue)).settings
+    points = effective(record.rank, record.lane, settings, view.now)
     ahead = f"more than {position.ahead:,} tasks go" if position.more else f"{number(position.ahead, 'task')} go"
     ahead += "es" if position.ahead == 1 else ""
     rate = "" if settings.rate is None else f", and at most {settings.rate:g} start per second"
-    details = await turn_details(look, record, settings) if settings.fair else ()
+    details = await turn_details(view, record, settings) if settings.fair else ()
     details += tuple(f"Limit: {subject(state, record.queue)}, {figures(state)}." for state in limits)
     if position.ahead == 0:
         text = (
@@ -167,9 +168,9 @@ async def explain_pending(look: Look, record: TaskRecord) -> Why:
     return Why(text, details=details)
 
 
-async def turn_details(look: Look, record: TaskRecord, settings: QueueSettings) -> tuple[str, ...]:
+async def turn_details(view: StoreView, record: TaskRecord, settings: QueueSettings) -> tuple[str, ...]:
     """Whose turn it is before this task's tenant, and what that can come to at most."""
-    shares = [each.tenant for each in await look.engine.tenants(record.queue, MOST_TENANTS)]
+    shares = [each.tenant for each in await view.engine.tenants(record.queue, MOST_TENANTS)]
     others = [share for share in shares if share != record.share]
     before = shares.index(record.share) if record.share in shares else len(shares)
     more = "more than " if record.share not in shares and len(shares) == MOST_TENANTS else ""
@@ -180,46 +181,48 @@ async def turn_details(look: Look, record: TaskRecord, settings: QueueSettings) 
     return (f"{text}{number(most, 'start')} of others.",)
 
 
-async def full_text(look: Look, record: TaskRecord, state: LimitState) -> str:
+async def full_text(view: StoreView, record: TaskRecord, state: LimitState) -> str:
     """Which limit is full, with its figures, and what frees it."""
     told = f"{subject(state, record.queue)} is at its limit: {figures(state)}"
     if state.opens_in is not None:
-        return f"{told}; the next is there in {span(state.opens_in)}."
-    oldest = min(await running_under(look, record, state), key=lambda each: each.started_at or 0, default=None)
+        return f"{told}; the next is there in {format_duration(seconds(state.opens_in))}."
+    oldest = min(await running_under(view, record, state), key=lambda each: each.started_at or 0, default=None)
     if oldest is None:
         return f"{told}; it waits for one to end."
-    since = span(look.now - (oldest.started_at or look.now))
+    since = format_duration(seconds(view.now - (oldest.started_at or view.now)))
     only = "by" if state.running == 1 else "the longest"
     return f"{told}, {only} {label(oldest)} on {oldest.worker} for {since}; it waits for one to end."
 
 
-async def running_under(look: Look, record: TaskRecord, state: LimitState) -> Sequence[TaskRecord]:
+async def running_under(view: StoreView, record: TaskRecord, state: LimitState) -> Sequence[TaskRecord]:
     """Some of the tasks that hold the slots of a limit."""
     names = (record.name,) if state.scope is Scope.TASK else ()
-    page = await look.engine.search(Query(states=(State.RUNNING,), queues=(record.queue,), names=names, limit=1000))
+    page = await view.engine.search(Query(states=(State.RUNNING,), queues=(record.queue,), names=names, limit=1000))
     wanted = state.whose if state.scope is Scope.PARTITION else None
     return [each for each in page.records if wanted is None or each.spec.partition == wanted]
 
 
-async def explain_schedule(look: Look, schedule: ScheduleRecord) -> Why:
+async def explain_schedule(view: StoreView, schedule: ScheduleRecord) -> Why:
     """Why a schedule does not fire, or when it does."""
     if schedule.paused:
         return Why(f"schedule {schedule.name!r} is paused: it does not fire until it is resumed.")
     try:
-        plan(schedule, look.now)
+        plan(schedule, view.now)
     except UNPLANNABLE as error:
         return Why(f"schedule {schedule.name!r} can't be worked out on this machine: {error}.")
-    due, late = when(schedule.next_fire_at), look.now - schedule.next_fire_at
-    queue = await look.queue(schedule.task.queue)
+    due, late = when(schedule.next_fire_at), view.now - schedule.next_fire_at
+    queue = await view.queue(schedule.task.queue)
     if late > 0 and queue.state is QueueState.DRAINING:
         return Why(f"schedule {schedule.name!r} is due, but queue {queue.name!r} is draining: it fires when resumed.")
     depth = queue.settings.max_depth
-    if late > 0 and depth is not None and (await look.engine.counts())[queue.name][State.PENDING] >= depth:
+    if late > 0 and depth is not None and (await view.engine.counts())[queue.name][State.PENDING] >= depth:
         return Why(f"schedule {schedule.name!r} is due, but queue {queue.name!r} is full: it fires when there is room.")
     if late > LATE:
-        return Why(f"schedule {schedule.name!r} is overdue by {span(late)}: no worker leads, so nobody fires it.")
-    last = await look.task(schedule.last_task) if schedule.last_task else None
+        overdue = format_duration(seconds(late))
+        return Why(f"schedule {schedule.name!r} is overdue by {overdue}: no worker leads, so nobody fires it.")
+    last = await view.task(schedule.last_task) if schedule.last_task else None
     details: tuple[str, ...] = ()
     if schedule.recurrence.overlap is Overlap.SKIP and isinstance(last, TaskRecord) and last.state in UNFINISHED:
         details = (f"It will be skipped if its last task, {label(last)}, is still {last.state} then.",)
-    return Why(f"schedule {schedule.name!r} fires next in {span(-late)}, at {due:%Y-%m-%d %H:%M:%S} UTC.", due, details)
+    left = format_duration(seconds(-late))
+    return Why(f"schedule {schedule.name!r} fires next in {left}, at {due:%Y-%m-%d %H:%M:%S} UTC.", due, details)

@@ -8,20 +8,20 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from dibs.attempt.context import Context
-from dibs.client.assembly import assemble
 from dibs.client.blocking import blocking
+from dibs.client.dependencies import Flow
 from dibs.client.graph import WorkflowGraph, read_graph
 from dibs.client.handle import Handle
-from dibs.client.links import Flow
 from dibs.client.producer import enqueue_many
 from dibs.client.task import Call
+from dibs.client.workflow_batch import assemble
 from dibs.core.options import PAGE_LIMIT, check_label, check_note, check_number, check_reference, shown
 from dibs.core.states import UNFINISHED, State
-from dibs.core.task import TaskRecord
 from dibs.core.times import patience, when
+from dibs.engines.base import Engine
 from dibs.engines.values import Changed, EnqueueOutcome, NewWorkflow, Query, WorkflowRecord, ended_topic
 from dibs.errors import InvalidOption, UnknownWorkflow, WrongThread
 from dibs.runtime.environment import actor
@@ -35,6 +35,7 @@ __all__ = ["Workflow", "WorkflowInfo", "WorkflowState", "Workflows", "begin"]
 R = TypeVar("R")
 
 WORKFLOW = "a workflow's id"
+PAGE = 500
 
 LOOK_AGAIN = 1.0
 """Seconds after which one that waits looks even if nothing rang."""
@@ -126,16 +127,15 @@ class Workflows:
             return WorkflowState.FAILED
         if not record.counts.get(State.CANCELLED):
             return WorkflowState.COMPLETED
-        query = Query(workflow=record.id, states=(State.CANCELLED,), limit=1000)
-        cancelled = (await self.hub.engine.search(query)).records
-        return WorkflowState.COMPLETED if not_needed(cancelled) else WorkflowState.CANCELLED
+        needed = await any_needed(self.hub.engine, record.id)
+        return WorkflowState.CANCELLED if needed else WorkflowState.COMPLETED
 
     async def acancel(self, workflow_id: str, reason: str = "") -> bool:
         """Cancel all its unfinished tasks; False if there are none."""
         wanted, note = check_reference(workflow_id, WORKFLOW), check_note(reason, "reason")
         now = self.hub.clock.store_now()
         asked = self.hub.engine.cancel_workflow(wanted, note=note, actor=actor(), now=now)
-        return changed(await self.hub.runner.arun(asked), wanted)
+        return changed_or_raise(await self.hub.runner.arun(asked), wanted)
 
     cancel = blocking(acancel)
 
@@ -143,7 +143,7 @@ class Workflows:
         """Run its dead tasks again, and let those wait again that ended because of them; False if there are none."""
         wanted, now = check_reference(workflow_id, WORKFLOW), self.hub.clock.store_now()
         asked = self.hub.engine.replay_workflow(wanted, actor=actor(), now=now)
-        return changed(await self.hub.runner.arun(asked), wanted)
+        return changed_or_raise(await self.hub.runner.arun(asked), wanted)
 
     replay = blocking(areplay)
 
@@ -268,17 +268,25 @@ async def begin(app: Dibs, flow: Flow[Any], name: str) -> Workflow:
     return Workflow(app.workflows, begun, handles)
 
 
-def not_needed(cancelled: Sequence[TaskRecord]) -> bool:
-    """Whether all these were cancelled because what they should clean up after went well."""
-    members = {record.id for record in cancelled}
-    for record in cancelled:
-        cause = record.ended_by
-        if cause is None or not (cause.state is State.COMPLETED or cause.id in members):
-            return False
-    return True
+async def any_needed(engine: Engine, workflow_id: str) -> bool:
+    """Whether a cancelled member was needed: all but those whose work was to clean up after what then went well."""
+    members: set[str] = set()
+    failed: set[str] = set()
+    query = Query(workflow=workflow_id, states=(State.CANCELLED,), limit=PAGE)
+    while True:
+        page = await engine.search(query)
+        for record in page.records:
+            if record.ended_by is None:
+                return True
+            members.add(record.id)
+            if record.ended_by.state is not State.COMPLETED:
+                failed.add(record.ended_by.id)
+        if page.cursor is None:
+            return not failed <= members
+        query = structs.replace(query, cursor=page.cursor)
 
 
-def changed(answer: Changed, workflow_id: str) -> bool:
+def changed_or_raise(answer: Changed, workflow_id: str) -> bool:
     """True if something changed, False if there was nothing to change."""
     if answer is Changed.UNKNOWN:
         raise unknown(workflow_id)

@@ -9,8 +9,9 @@ from zoneinfo import ZoneInfo
 from msgspec import Struct
 
 from dibs.core.cron import Calendar, calendar_of, check_cron, check_zone
+from dibs.core.humanize import format_exact_duration
 from dibs.core.options import check_choice, check_number, shown
-from dibs.core.times import DAY, HOUR, MINUTE, SECOND, Duration, Instant, duration
+from dibs.core.times import DAY, SECOND, Duration, Instant, duration
 from dibs.errors import InvalidOption
 
 __all__ = [
@@ -83,8 +84,8 @@ def check_recurrence(
     )
     if recurrence.jitter and recurrence.jitter > (shortest := shortest_interval(recurrence)):
         raise InvalidOption(
-            f"jitter={shown(jitter)} is longer than the time between two fires, {span(shortest)}: a task could be "
-            "overtaken by the next one."
+            f"jitter={shown(jitter)} is longer than the time between two fires, {format_exact_duration(shortest)}: "
+            "a task could be overtaken by the next one."
         )
     return recurrence
 
@@ -149,20 +150,8 @@ def shortest_interval(recurrence: Recurrence) -> Duration:
 def describe(recurrence: Recurrence) -> str:
     """The times of a rhythm in words: "every 5 min", "At 02:30 every day, Europe/Zurich"."""
     words = (
-        f"every {span(recurrence.every)}"
+        f"every {format_exact_duration(recurrence.every)}"
         if recurrence.every is not None
         else f"{calendar(recurrence).pattern.explain()}, {recurrence.tz}"
     )
-    return f"{words}, up to {span(recurrence.jitter)} later" if recurrence.jitter else words
-
-
-def span(length: Duration) -> str:
-    """A duration to the microsecond: "1 h 30 min"."""
-    words: list[str] = []
-    for unit, name in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
-        count, length = divmod(length, unit)
-        if count:
-            words.append(f"{count} {name}")
-    if length or not words:
-        words.append(f"{length / SECOND:.6f}".rstrip("0").rstrip(".") + " s")
-    return " ".join(words)
+    return f"{words}, up to {format_exact_duration(recurrence.jitter)} later" if recurrence.jitter else words

@@ -139,7 +139,7 @@ class Sandbox:
             stack.close()
 
     async def _finish(self) -> None:
-        await self.app._waiting.close()
+        await self.app._waiter.close()
         if self._resources is not None:
             await self._resources.aclose()
             self._resources = None

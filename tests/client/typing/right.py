@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import assert_type
 
 from dibs import Call, Context, Dibs, Handle, chain, group, take
+from dibs.client.dependencies import Link
 from dibs.client.flow import Chain, Group
-from dibs.client.links import Link
 
 app = Dibs("memory://")
 

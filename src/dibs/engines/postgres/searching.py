@@ -8,7 +8,7 @@ from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.engines.decisions.records import Place, place_of
 from dibs.engines.decisions.searching import matches, may_match
-from dibs.engines.postgres.rows import Row
+from dibs.engines.postgres.rows import Row, real_ids
 from dibs.engines.postgres.transaction import Snapshot
 from dibs.engines.values import VISIT_LIMIT, Page, Query, UnreadableTask
 
@@ -26,8 +26,11 @@ async def search(snapshot: Snapshot, query: Query) -> Page:
     wanted = [place in places for place in Place]
     first = HIGHEST if query.cursor is None else below(query.cursor)
     chunk, visited = FIRST_CHUNK, 0
+    statement, of = ("search", []) if query.workflow is None else ("search_members", real_ids([query.workflow]))
+    if query.workflow is not None and not of:
+        return Page(found)
     while True:
-        rows = await snapshot.rows("search", first, chunk + 1, *wanted)
+        rows = await snapshot.rows(statement, first, chunk + 1, *wanted, *of)
         snapshot.catalog.expect(row["track"] for row in rows)
         for position, row in enumerate(rows[:chunk], 1):
             visited += 1

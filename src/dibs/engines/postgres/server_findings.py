@@ -10,6 +10,7 @@ import re
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+from dibs.core.humanize import format_duration
 from dibs.core.times import day_of
 from dibs.engines.postgres.statements import fingerprint, migration_scripts, quoted
 from dibs.engines.postgres.transaction import Snapshot
@@ -113,10 +114,12 @@ async def horizon(snapshot: Snapshot) -> AsyncIterator[Finding]:
         else:
             told = f"pid {row['pid']} ({session(row)})"
             remedy = f"SELECT pg_terminate_backend({row['pid']})"
-        detail = f"{told} has kept dead rows from being removed for {span(row['seconds'])}: end it, or {remedy}"
+        detail = (
+            f"{told} has kept dead rows from being removed for {format_duration(row['seconds'])}: end it, or {remedy}"
+        )
         yield Finding(Level.WARNING, title, detail)
     if not rows:
-        yield Finding(Level.OK, title, f"none that keeps dead rows for more than {span(LONG_TRANSACTION)}")
+        yield Finding(Level.OK, title, f"none that keeps dead rows for more than {format_duration(LONG_TRANSACTION)}")
 
 
 def session(row: Any) -> str:
@@ -148,11 +151,15 @@ async def lock_waits(snapshot: Snapshot) -> AsyncIterator[Finding]:
     keys = [row["key"] for row in await snapshot.rows("lock_keys_of", list(snapshot.catalog.queues))]
     for row in await snapshot.rows("lock_waits", snapshot.schema, keys, LONG_WAIT):
         blockers = row["blockers"] or []
-        told = f"pid {row['pid']} has waited {span(row['seconds'])} for a lock ({row['what']})"
+        told = f"pid {row['pid']} has waited {format_duration(row['seconds'])} for a lock ({row['what']})"
         if not blockers:
             yield Finding(Level.WARNING, "locks", told)
             continue
-        since = "" if row["blocking_seconds"] is None else f", in a transaction for {span(row['blocking_seconds'])}"
+        since = (
+            ""
+            if row["blocking_seconds"] is None
+            else f", in a transaction for {format_duration(row['blocking_seconds'])}"
+        )
         yield Finding(
             Level.WARNING,
             "locks",
@@ -224,7 +231,7 @@ def neglected(snapshot: Snapshot, rows: list[Any]) -> Iterator[Finding]:
 def bloated(snapshot: Snapshot, rows: list[Any]) -> Iterator[Finding]:
     for row in rows:
         if row["dead"] > MANY_DEAD and row["dead"] > 2 * row["rows"]:
-            since = "never vacuumed" if row["seconds"] is None else f"vacuumed {span(row['seconds'])} ago"
+            since = "never vacuumed" if row["seconds"] is None else f"vacuumed {format_duration(row['seconds'])} ago"
             yield Finding(
                 Level.WARNING,
                 "dead rows",
@@ -251,11 +258,3 @@ async def days(snapshot: Snapshot) -> AsyncIterator[Finding]:
 
 def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-def span(seconds: float) -> str:
-    """A time as people say it."""
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size or seconds == size:
-            return f"{seconds / size:,.0f} {unit}"
-    return f"{seconds:,.0f} s"

@@ -7,7 +7,7 @@ from msgspec import structs
 from dibs.core.states import State
 from dibs.core.task import Failure, Outcome
 from dibs.core.times import HOUR, MINUTE
-from dibs.engines.values import Query
+from dibs.engines.values import VISIT_LIMIT, Query
 from dibs.testing.conformance.harness import WORKER, Harness
 
 
@@ -124,6 +124,20 @@ async def test_by_text_in_arguments_errors_and_notes(harness: Harness) -> None:
     assert await found(harness, Query(text="KeyError")) == [failed.id]
     assert await found(harness, Query(text="100%")) == []
     assert await found(harness, Query(text="_da")) == []
+
+
+async def test_by_workflow_behind_many_others(harness: Harness) -> None:
+    """More newer tasks than one page looks at."""
+    members = [harness.new(queue="a"), harness.new(queue="a"), harness.new(queue="a", delay=HOUR)]
+    workflow = await harness.begin(*members)
+    ids = [task.id for task in members]
+    await harness.settle((await harness.claim(1, queues=("a",)))[0])
+    await harness.engine.cancel([ids[1]], now=harness.now)
+    await harness.add_many(VISIT_LIMIT + 1)
+    assert await found(harness, Query(workflow=workflow)) == ids[::-1]
+    assert await found(harness, Query(workflow=workflow, limit=1)) == ids[::-1]
+    assert await found(harness, Query(workflow=workflow, states=(State.CANCELLED,))) == [ids[1]]
+    assert await found(harness, Query(workflow=harness.new_id())) == []
 
 
 async def test_all_that_is_given_must_hold(harness: Harness) -> None:

@@ -14,7 +14,7 @@ import asyncpg
 import psycopg
 import pytest
 import sqlalchemy
-from guest_help import ASYNC, BLOCKING, DRIVERS, Mine, guest, set_up_django
+from user_connection_help import ASYNC, BLOCKING, DRIVERS, Mine, guest, set_up_django
 
 from dibs import Dibs, State, Task
 from dibs.client.tasks import Filter

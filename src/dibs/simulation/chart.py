@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from math import log10
 
-from dibs.cli.output import span
-from dibs.cli.simulate_view import Outcome, busiest, slots_text
+from dibs.core.humanize import format_duration
+from dibs.simulation.cases import Outcome, busiest, slots_text
 from dibs.simulation.measure import Report, Waits
 
 __all__ = ["picture"]
@@ -129,7 +129,7 @@ def row(who: str, waits: Waits, ticks: Sequence[float], y: float) -> Iterator[st
     yield text(LEFT - 14, y + 4, who if len(who) <= 18 else f"{who[:17]}…", "end")
     yield line(place(waits.p50, ticks), y, place(waits.p99, ticks), y, "span")
     for kind, name in reversed(DOTS):  # where dots meet, the smaller wait is on top
-        told = f"<title>{escape(who)}: {name} {span(getattr(waits, kind))}</title>"
+        told = f"<title>{escape(who)}: {name} {format_duration(getattr(waits, kind))}</title>"
         yield f'<circle cx="{place(getattr(waits, kind), ticks):.1f}" cy="{y:.1f}" r="5" class="{kind}">{told}</circle>'
 
 
@@ -160,7 +160,9 @@ def backlog_chart(report: Report, top: float) -> Iterator[str]:
         y = floor - BACKLOG * part
         yield line(LEFT, y, WIDTH - RIGHT, y, "grid")
         yield text(LEFT - 14, y + 4, f"{highest * part:,.0f}" if part != 0.5 or highest > 1 else "", "small end")
-        yield text(LEFT + width * part, floor + 16, span(report.seconds * part) if part else "0", "small middle")
+        yield text(
+            LEFT + width * part, floor + 16, format_duration(report.seconds * part) if part else "0", "small middle"
+        )
     steps = len(report.backlog) - 1
     points = [
         f"{LEFT + width * step / steps:.1f},{floor - BACKLOG * count / highest:.1f}"

@@ -1,4 +1,4 @@
-"""How `dibs demo` looks while it runs: a live screen on a terminal, plain lines elsewhere, nothing for scripts."""
+"""How the demo looks: a live screen on a terminal, plain lines elsewhere, nothing for scripts; then the summary."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from dibs.cli.output import number, state_text, table
 from dibs.client.queues import QueueInfo
 from dibs.client.workers import WorkerInfo
+from dibs.core.humanize import format_duration
 from dibs.core.states import State
+from dibs.demo.report import Summary
+from dibs.terminal import number, say, share, show, state_text, table
 
-__all__ = ["View"]
+__all__ = ["View", "show_summary"]
 
 SHOWN = (State.PENDING, State.SCHEDULED, State.RUNNING, State.RETRYING, State.COMPLETED, State.DEAD, State.CANCELLED)
 LINES_EVERY = 2.0
@@ -69,8 +71,8 @@ class View:
 
     def _screen(self, queues: list[QueueInfo], workers: list[WorkerInfo], ended: int) -> RenderableType:
         bar = Table.grid(padding=(0, 1))
-        share = min(1.0, ended / self._total)
-        bar.add_row(ProgressBar(total=1.0, completed=share, width=40), f"{ended:,} of {self._total:,} ended")
+        part = min(1.0, ended / self._total)
+        bar.add_row(ProgressBar(total=1.0, completed=part, width=40), f"{ended:,} of {self._total:,} ended")
         names = [state.upper() for state in SHOWN]
         made = table("QUEUE", *names, right=names)
         for queue in queues:
@@ -81,3 +83,26 @@ class View:
             crew.append(f" {worker.running}/{worker.concurrency}   ", style="default")
         heading = Text(f"dibs demo  {self.seconds:.0f} s", style="bold")
         return Group(heading, bar, Text(), made, Text(), crew, Text(), Text("\n".join(self._events)))
+
+
+def show_summary(summary: Summary) -> None:
+    """The summary for people."""
+    show(Text(f"\n{summary.tasks:,} tasks in {summary.seconds:g} s", style="bold"))
+    made = table("END STATE", "TASKS", "SHARE", right=["TASKS", "SHARE"])
+    for state, count in summary.end_states.items():
+        made.add_row(state, f"{count:,}", share(count, summary.tasks))
+    show(made)
+    say("")
+    waits = table("WAIT BY PRIORITY", "TASKS", "P50", "P95", "P99", right=["TASKS", "P50", "P95", "P99"])
+    for tier, wait in summary.wait_ms.items():
+        waits.add_row(
+            tier, f"{wait.count:,}", *(format_duration(value / 1000) for value in (wait.p50, wait.p95, wait.p99))
+        )
+    show(waits)
+    say(
+        f"\n{summary.throughput_per_second:g} tasks/s, {summary.retries:,} retries, "
+        f"{summary.recoveries:,} recovered from the killed worker, lost {summary.lost}\n"
+    )
+    for promise in summary.promises:
+        mark = Text("kept    ", style="green") if promise.kept else Text("BROKEN  ", style="bold red")
+        say(mark.append(f"{promise.promise}: {promise.detail}", style="default"))

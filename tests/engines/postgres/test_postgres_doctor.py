@@ -15,7 +15,6 @@ from postgres_help import claim, connection, engines, new, run, settle
 from postgres_roles import RIGHTS, role, url_as
 
 from dibs.engines.postgres import PostgresEngine, from_url, server_findings, statements
-from dibs.engines.postgres.server_findings import span
 from dibs.engines.values import Finding, Level
 from servers.cluster import Cluster
 from servers.postgres import new_url
@@ -64,7 +63,7 @@ def test_a_healthy_store() -> None:
 
 
 def test_the_guide_explains_every_finding() -> None:
-    guide = (Path(__file__).parents[2] / "docs" / "guides" / "postgresql.md").read_text()
+    guide = (Path(__file__).parents[3] / "docs" / "guides" / "postgresql.md").read_text()
     table = guide[guide.index("| finding |") : guide.index("## Long transactions")]
 
     async def test() -> None:
@@ -358,10 +357,3 @@ def test_what_a_role_may_not_see_is_said(impatient: None) -> None:
             await engine.close()
 
     run(test)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(3, "3 s"), (60, "1 min"), (119, "119 s"), (600, "10 min"), (90_000, "25 h"), (10**6, "12 d")]
-)
-def test_spans(seconds: float, text: str) -> None:
-    assert span(seconds) == text

@@ -1,74 +1,55 @@
-"""What `dibs simulate` shows: tables with bars for one run, one line per run for a sweep, and what follows from it."""
+"""What people see of a simulation: tables with bars for one run, a line per run for a sweep, and advice."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import Struct
 from rich.table import Table
 from rich.text import Text
 
-from dibs.cli.output import say, share, show, span, table
-from dibs.cli.queue_settings import settings_text
-from dibs.cli.simulate_input import Case, Source
+from dibs.core.humanize import format_duration
 from dibs.core.times import SECOND
+from dibs.simulation.cases import Outcome, Source, busiest, recommendation, slots_text
 from dibs.simulation.measure import Report, Waits, label
 from dibs.simulation.overtaking import Overtaking
 from dibs.simulation.targets import Target, Verdict
+from dibs.terminal import say, share, show, table
 
-__all__ = ["Outcome", "busiest", "recommendation", "show_outcomes"]
+__all__ = ["show_outcomes"]
 
 BAR = 32
 SHADES = (("p50", "█", "green"), ("p95", "▓", "yellow"), ("p99", "░", "red"))
 TICKS = " ▁▂▃▄▅▆▇█"
 MOST_TENANTS = 10
 MOST_PAIRS = 10
-MOST_COLUMNS = 5
 FIGURES = ("P50", "P90", "P95", "P99", "MAX")
 
 
-class Outcome(Struct, frozen=True):
-    """A case, what happened, and whether it was good enough."""
-
-    case: Case
-    report: Report
-    verdicts: list[Verdict]
-
-    @property
-    def meets_all(self) -> bool:
-        return all(verdict.met for verdict in self.verdicts)
-
-
-def recommendation(outcomes: Sequence[Outcome]) -> int | None:
-    """The number of the first case that meets all targets; None without targets."""
-    good = (number for number, outcome in enumerate(outcomes) if outcome.verdicts and outcome.meets_all)
-    return next(good, None)
-
-
-def show_outcomes(source: Source, outcomes: Sequence[Outcome]) -> None:
-    """Everything for people."""
+def show_outcomes(source: Source, outcomes: Sequence[Outcome], settings: str) -> None:
+    """Everything for people; `settings` are those of the only case, in words."""
     arrivals = source.arrivals
-    while_arriving = span((arrivals.ends - arrivals.begins) / SECOND)
+    while_arriving = format_duration((arrivals.ends - arrivals.begins) / SECOND)
     say(Text(f"{len(arrivals):,} tasks within {while_arriving}", style="bold").append(f" ({source.text})", "default"))
     if source.recorded_wait is not None:
         say(f"They really waited: {waits_text(source.recorded_wait)}.")
     say("")
     if len(outcomes) == 1:
-        show_one(outcomes[0])
+        show_one(outcomes[0], settings)
     else:
         show_sweep(outcomes)
 
 
 def waits_text(waits: Waits) -> str:
-    return f"P50 {span(waits.p50)}, P95 {span(waits.p95)}, P99 {span(waits.p99)}, at most {span(waits.max)}"
+    parts = {"P50": waits.p50, "P95": waits.p95, "P99": waits.p99, "at most": waits.max}
+    return ", ".join(f"{name} {format_duration(seconds)}" for name, seconds in parts.items())
 
 
-def show_one(outcome: Outcome) -> None:
+def show_one(outcome: Outcome, settings: str) -> None:
     case, report = outcome.case, outcome.report
-    say(f"{slots_text(case)}; settings: {settings_text(case.settings)}")
+    say(f"{slots_text(case)}; settings: {settings}")
     say(
         f"utilisation {report.utilisation:.0%} ({report.slots_needed:.1f} slots needed on average), backlog at most "
-        f"{report.peak:,}, drained {span(report.drain_seconds)} after the last arrival"
+        f"{report.peak:,}, drained {format_duration(report.drain_seconds)} after the last arrival"
     )
     if report.refused:
         say(f"{report.refused:,} tasks refused: the queue was full (max_depth)")
@@ -80,16 +61,11 @@ def show_one(outcome: Outcome) -> None:
         if len(report.by_tenant) > MOST_TENANTS:
             say(f"… and {len(report.by_tenant) - MOST_TENANTS:,} tenants with fewer tasks")
     show_promises(report)
-    say(f"\nbacklog  {sparkline(report.backlog)}  0 to {report.peak:,} over {span(report.seconds)}")
+    say(f"\nbacklog  {sparkline(report.backlog)}  0 to {report.peak:,} over {format_duration(report.seconds)}")
     if outcome.verdicts:
         say("")
         for verdict in outcome.verdicts:
             say(verdict_text(verdict))
-
-
-def slots_text(case: Case) -> str:
-    workers = f"{case.workers:,} worker{'s' * (case.workers != 1)}"
-    return f"{workers} × {case.concurrency:,} = {case.slots:,} slot{'s' * (case.slots != 1)}"
 
 
 def waits_table(what: str, rows: dict[str, Waits]) -> Table:
@@ -97,7 +73,7 @@ def waits_table(what: str, rows: dict[str, Waits]) -> Table:
     made.add_column(Text("WAIT: ").append("█ P50 ", "green").append("▓ P95 ", "yellow").append("░ P99", "red"))
     longest = max((waits.p99 for waits in rows.values()), default=0.0)
     for who, waits in rows.items():
-        figures = [span(getattr(waits, name.lower())) for name in FIGURES]
+        figures = [format_duration(getattr(waits, name.lower())) for name in FIGURES]
         made.add_row(who or "(none)", f"{waits.tasks:,}", *figures, bar(waits, longest))
     return made
 
@@ -123,7 +99,7 @@ def show_promises(report: Report) -> None:
         say("")
         made = table("OVERTAKEN", "BY", "FOR AT MOST", "BOUND", right=["FOR AT MOST", "BOUND"])
         for each in report.overtaking[:MOST_PAIRS]:
-            made.add_row(label(each.priority), label(each.by), span(each.worst_seconds), bound_text(each))
+            made.add_row(label(each.priority), label(each.by), format_duration(each.worst_seconds), bound_text(each))
         show(made)
     if report.turns:
         say("")
@@ -139,18 +115,18 @@ def show_promises(report: Report) -> None:
 def bound_text(overtaking: Overtaking | None) -> str:
     if overtaking is None:
         return "–"
-    return "none" if overtaking.bound_seconds is None else span(overtaking.bound_seconds)
+    return "none" if overtaking.bound_seconds is None else format_duration(overtaking.bound_seconds)
 
 
 def verdict_text(verdict: Verdict) -> Text:
     mark = Text("met     ", "green") if verdict.met else Text("MISSED  ", "bold red")
-    return mark.append(f"{measured_text(verdict)} (target {span(verdict.target.seconds)})", "default")
+    return mark.append(f"{measured_text(verdict)} (target {format_duration(verdict.target.seconds)})", "default")
 
 
 def measured_text(verdict: Verdict) -> str:
     if verdict.seconds is None:
         return f"no task of {verdict.target.who} ran"
-    return f"{wait_text(verdict.target)} is {span(verdict.seconds)}"
+    return f"{wait_text(verdict.target)} is {format_duration(verdict.seconds)}"
 
 
 def wait_text(target: Target) -> str:
@@ -175,12 +151,6 @@ def show_sweep(outcomes: Sequence[Outcome]) -> None:
         say(advice(outcomes))
 
 
-def busiest(report: Report) -> list[str]:
-    """The priorities that a sweep shows: those with the most tasks, the most urgent first."""
-    most = sorted(report.by_priority, key=lambda who: -report.by_priority[who].tasks)[:MOST_COLUMNS]
-    return [who for who in report.by_priority if who in most]
-
-
 def sweep_row(outcome: Outcome, shown: Sequence[str]) -> list[str]:
     report = outcome.report
     worst = report.overtaking[0] if report.overtaking else None
@@ -188,10 +158,10 @@ def sweep_row(outcome: Outcome, shown: Sequence[str]) -> list[str]:
         outcome.case.label,
         f"{outcome.case.slots:,}",
         share(report.utilisation, 1),
-        span(report.drain_seconds),
+        format_duration(report.drain_seconds),
         f"{report.peak:,}",
-        *(span(report.by_priority[who].p95) if who in report.by_priority else "–" for who in shown),
-        "–" if worst is None else span(worst.worst_seconds),
+        *(format_duration(report.by_priority[who].p95) if who in report.by_priority else "–" for who in shown),
+        "–" if worst is None else format_duration(worst.worst_seconds),
         bound_text(worst),
     ]
 
@@ -207,11 +177,13 @@ def advice(outcomes: Sequence[Outcome]) -> str:
     if best is None:
         last = outcomes[-1]
         missed = next(verdict for verdict in last.verdicts if not verdict.met)
-        target = span(missed.target.seconds)
+        target = format_duration(missed.target.seconds)
         return f"None meets every target: with {last.case.label} {measured_text(missed)} (target {target})."
     chosen = outcomes[best]
     told = f"{chosen.case.label} is the first to meet every target: "
-    told += ", ".join(f"{measured_text(each)} (target {span(each.target.seconds)})" for each in chosen.verdicts)
+    told += ", ".join(
+        f"{measured_text(each)} (target {format_duration(each.target.seconds)})" for each in chosen.verdicts
+    )
     if best:
         before = outcomes[best - 1]
         missed = next(verdict for verdict in before.verdicts if not verdict.met)

@@ -58,7 +58,7 @@ def test_the_layout_is_the_sum_of_its_steps(monkeypatch: pytest.MonkeyPatch) -> 
             whole = await describe(own, schema_of(plain))
             assert layout_only(whole) == FILE.read_text().splitlines(), (
                 "the layout is not the one that is written down. If that is meant: a new step in migrations/, and "
-                "python tests/engines/postgres_schema.py"
+                "python tests/engines/postgres/postgres_schema.py"
             )
 
     run(test)
@@ -333,7 +333,7 @@ def test_odd_names_for_schemas_don_t_meet(name: str) -> None:
 
 
 def test_the_guide_says_which_rights_are_needed() -> None:
-    guide = (HERE.parents[1] / "docs" / "guides" / "postgresql.md").read_text()
+    guide = (HERE.parents[2] / "docs" / "guides" / "postgresql.md").read_text()
     for right in RIGHTS:
         assert right.format(schema="dibs").replace("ROLE", "shop") in guide
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from dibs.client.dependencies import Flow, few_enough
 from dibs.client.flow import Chain, Group
 from dibs.client.handle import Handle
-from dibs.client.links import Flow, few_enough
 from dibs.client.producer import enqueue_many
 from dibs.client.task import Call
 from dibs.core.graph import Edge, find_cycle, prerequisites_first
@@ -75,10 +75,10 @@ def collect(flow: Flow[Any]) -> tuple[dict[str, Call[Any]], Mapping[str, list[En
         elif isinstance(part, Chain):
             stack += reversed(part.steps)
             for earlier, later in zip(part.steps, part.steps[1:], strict=False):
-                links += len(earlier.ends) * len(later.starts)
+                links += len(earlier.last_tasks) * len(later.first_tasks)
                 check_links(links)
-                for call in later.starts:
-                    before[call.id].append(earlier.ends)
+                for call in later.first_tasks:
+                    before[call.id].append(earlier.last_tasks)
     return calls, before
 
 

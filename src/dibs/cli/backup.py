@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from dibs.cli.options import json_option, with_store
-from dibs.cli.output import emit, errors, say
 from dibs.client.app import Dibs
 from dibs.engines.values import Feature
 from dibs.errors import InvalidOption, UsageError
+from dibs.terminal import emit, errors, say
 
 __all__ = ["backup"]
 

@@ -33,7 +33,7 @@ class Source(Generic[R_co]):
     __slots__ = ()
 
     @property
-    def ends(self) -> tuple[Handle[Any] | Call[Any], ...]:
+    def last_tasks(self) -> tuple[Handle[Any] | Call[Any], ...]:
         """The tasks that must end for it to have ended."""
         raise NotImplementedError
 
@@ -51,11 +51,11 @@ class Source(Generic[R_co]):
             raise InvalidOption(
                 f"otherwise() takes one of {', '.join(OTHERWISE)}, not {shown(rule)}.{nearest(rule, OTHERWISE)}"
             )
-        return Link(self.ends, Rule(rule))
+        return Link(self.last_tasks, Rule(rule))
 
     def if_failed(self) -> Link:
         """For `after`: run only if this one is dead or cancelled; if it completes, what waits is cancelled."""
-        return Link(self.ends, Rule.IF_FAILED)
+        return Link(self.last_tasks, Rule.IF_FAILED)
 
 
 class Flow(Source[R_co]):
@@ -64,7 +64,7 @@ class Flow(Source[R_co]):
     __slots__ = ()
 
     @property
-    def starts(self) -> tuple[Call[Any], ...]:
+    def first_tasks(self) -> tuple[Call[Any], ...]:
         """The calls that wait for whatever comes before it."""
         raise NotImplementedError
 
@@ -72,7 +72,7 @@ class Flow(Source[R_co]):
 class Link(Struct, frozen=True):
     """Wait for these, with a rule for the case that they don't complete."""
 
-    ends: tuple[Handle[Any] | Call[Any], ...]
+    last_tasks: tuple[Handle[Any] | Call[Any], ...]
     rule: Rule
 
 
@@ -81,24 +81,24 @@ After = Source[Any] | Link | str | UUID
 
 
 def check_after(value: After | Iterable[After]) -> tuple[tuple[Edge, ...], tuple[Source[Any], ...]]:
-    """The edges to what is named, and those ends of them that are not ids."""
+    """The edges to what is named, and those tasks among it that are not ids."""
     edges: dict[str, Edge] = {}
-    ends: list[Source[Any]] = []
+    sources: list[Source[Any]] = []
     for item in value if is_several(value) else [value]:
         for edge, end in edges_to(item):
             there = edges.setdefault(edge.id, edge)
             if there.rule is not edge.rule:
                 raise InvalidOption(f"after has two rules for task {edge.id}: {there.rule!r} and {edge.rule!r}.")
             if end is not None and there is edge:
-                ends.append(end)
-    return few_enough(edges), tuple(ends)
+                sources.append(end)
+    return few_enough(edges), tuple(sources)
 
 
 def edges_to(item: object) -> Iterable[tuple[Edge, Source[Any] | None]]:
     if isinstance(item, Source):
-        return [(Edge(end.id), end) for end in item.ends]
+        return [(Edge(end.id), end) for end in item.last_tasks]
     if isinstance(item, Link):
-        return [(Edge(end.id, item.rule), end) for end in item.ends]
+        return [(Edge(end.id, item.rule), end) for end in item.last_tasks]
     if isinstance(item, str | UUID):
         return [(Edge(check_id(item)), None)]
     raise InvalidOption(

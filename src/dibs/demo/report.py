@@ -6,20 +6,19 @@ from collections import Counter
 from collections.abc import Sequence
 
 from msgspec import Struct
-from rich.text import Text
 
-from dibs.cli.demo_plan import Planned, expected_ends
-from dibs.cli.demo_promises import Promise, special_promises
-from dibs.cli.output import say, share, show, span, table
 from dibs.client.app import Dibs
 from dibs.client.schedules import ScheduleInfo
+from dibs.core.humanize import format_duration
 from dibs.core.settings import Tier, tier_of
 from dibs.core.states import ENDED, State
 from dibs.core.task import TaskRecord
 from dibs.core.times import SECOND
+from dibs.demo.plan import Planned, expected_ends
+from dibs.demo.promises import Promise, special_promises
 from dibs.engines.values import Counter as EngineCounter
 
-__all__ = ["Crash", "Promise", "Summary", "counters_of", "show_summary", "summarise"]
+__all__ = ["RECOVERY_LIMIT", "Crash", "Promise", "Summary", "counters_of", "summarise"]
 
 BATCH = 500
 RECOVERY_LIMIT = 3.0
@@ -92,7 +91,7 @@ def summarise(
         url=app.url,
         seconds=round(seconds, 1),
         tasks=len(plan),
-        end_states=ends(ended),
+        end_states=count_end_states(ended),
         wait_ms=waits,
         throughput_per_second=round(throughput(ended), 1),
         retries=counted[EngineCounter.RETRIES],
@@ -120,7 +119,7 @@ def counters_of(app: Dibs) -> dict[str, int]:
     return dict(total)
 
 
-def ends(ended: Sequence[TaskRecord]) -> dict[str, int]:
+def count_end_states(ended: Sequence[TaskRecord]) -> dict[str, int]:
     counted = Counter(record.state for record in ended)
     return {str(state): counted[state] for state in (State.COMPLETED, State.DEAD, State.CANCELLED)}
 
@@ -152,7 +151,7 @@ def throughput(ended: Sequence[TaskRecord]) -> float:
 
 def outcomes(plan: Sequence[Planned], ended: Sequence[TaskRecord]) -> Promise:
     wanted = {str(state): count for state, count in expected_ends(list(plan)).items()}
-    found = ends(ended)
+    found = count_end_states(ended)
     detail = ", ".join(f"{count:,} {state}" for state, count in found.items())
     if found != wanted:
         detail += f"; expected {', '.join(f'{count:,} {state}' for state, count in wanted.items())}"
@@ -174,7 +173,7 @@ def as_planned(planned: Planned, record: TaskRecord) -> bool:
 def urgent_first(waits: dict[str, Wait]) -> Promise:
     medians = [wait.p50 for wait in waits.values()]
     kept = len(medians) > 1 and medians == sorted(medians) and medians[0] < medians[-1]
-    detail = ", ".join(f"{tier} {span(wait.p50 / 1000)}" for tier, wait in waits.items())
+    detail = ", ".join(f"{tier} {format_duration(wait.p50 / 1000)}" for tier, wait in waits.items())
     return Promise(promise="urgent tasks wait less", kept=kept, detail=f"median wait: {detail}")
 
 
@@ -185,31 +184,11 @@ def recovery(crash: Crash | None, ended: dict[str, TaskRecord]) -> Promise:
     again = [task_id for task_id in crash.tasks if task_id in ended and ended[task_id].losses > 0]
     took = crash.recovered_after
     kept = bool(crash.tasks) and len(again) == len(crash.tasks) and took is not None and took <= crash.limit
-    detail = f"{len(again)} of {len(crash.tasks)} did; taken back after {span(took)}, limit {span(crash.limit)}"
+    detail = f"{len(again)} of {len(crash.tasks)} did; taken back after {format_duration(took)}"
+    detail += f", limit {format_duration(crash.limit)}"
     return Promise(promise=name, kept=kept, detail=detail)
 
 
 def shutdown(exits: dict[str, int]) -> Promise:
     detail = ", ".join(f"{name} exit code {code}" for name, code in exits.items())
     return Promise(promise="the other workers leave in good order", kept=not any(exits.values()), detail=detail)
-
-
-def show_summary(summary: Summary) -> None:
-    """The summary for people."""
-    show(Text(f"\n{summary.tasks:,} tasks in {summary.seconds:g} s", style="bold"))
-    made = table("END STATE", "TASKS", "SHARE", right=["TASKS", "SHARE"])
-    for state, count in summary.end_states.items():
-        made.add_row(state, f"{count:,}", share(count, summary.tasks))
-    show(made)
-    say("")
-    waits = table("WAIT BY PRIORITY", "TASKS", "P50", "P95", "P99", right=["TASKS", "P50", "P95", "P99"])
-    for tier, wait in summary.wait_ms.items():
-        waits.add_row(tier, f"{wait.count:,}", *(span(value / 1000) for value in (wait.p50, wait.p95, wait.p99)))
-    show(waits)
-    say(
-        f"\n{summary.throughput_per_second:g} tasks/s, {summary.retries:,} retries, "
-        f"{summary.recoveries:,} recovered from the killed worker, lost {summary.lost}\n"
-    )
-    for promise in summary.promises:
-        mark = Text("kept    ", style="green") if promise.kept else Text("BROKEN  ", style="bold red")
-        say(mark.append(f"{promise.promise}: {promise.detail}", style="default"))

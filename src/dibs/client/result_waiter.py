@@ -6,15 +6,15 @@ import asyncio
 import time
 from collections import defaultdict
 
-from dibs.client.info import unreadable
+from dibs.client.info import unknown_task, unreadable_task
 from dibs.core.states import ENDED
 from dibs.core.task import TaskRecord
 from dibs.engines.base import Subscription
 from dibs.engines.values import UnreadableTask, ended_topic
-from dibs.errors import Closed, StoreBusy, StoreUnavailable, UnknownTask
+from dibs.errors import Closed, StoreBusy, StoreUnavailable
 from dibs.runtime.hub import Hub
 
-__all__ = ["Waiting"]
+__all__ = ["ResultWaiter"]
 
 LOOK_AGAIN = 1.0
 """Seconds after which to look even if nothing rang."""
@@ -27,7 +27,7 @@ OUTAGE = 30.0
 """Seconds without an answer of the store after which waiters are told so. A restart takes less."""
 
 
-class Waiting:
+class ResultWaiter:
     """The waiters of one app; used on the runner's loop only."""
 
     def __init__(self, hub: Hub) -> None:
@@ -111,10 +111,10 @@ class Waiting:
         ids = list(self._futures)
         for task_id, record in zip(ids, await self._hub.engine.get(ids), strict=True):
             if record is None:
-                gone = UnknownTask(f"no task has the id {task_id}: it was never committed, or it has been pruned.")
+                gone = unknown_task(task_id)
                 self._answer(task_id, gone)
             elif isinstance(record, UnreadableTask):
-                self._answer(task_id, unreadable(record))
+                self._answer(task_id, unreadable_task(task_id, record.problem))
             elif record.state in ENDED:
                 self._answer(task_id, record)
 

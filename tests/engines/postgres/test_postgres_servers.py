@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 PATIENCE = 30.0
 PROGRAM = """
 import sys, threading

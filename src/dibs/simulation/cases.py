@@ -1,39 +1,48 @@
-"""What `dibs simulate` is asked: which arrivals, under which settings, with how many workers, in which cases."""
+"""What to simulate (arrivals, settings, workers, in which cases), and which case to recommend."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice, product
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
 from math import prod
 from typing import Any, TypeVar
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
-from dibs.cli.options import priority_of
-from dibs.cli.output import span
-from dibs.cli.queue_settings import limit_changes, setting_value
-from dibs.client.app import Dibs
+from dibs.core.humanize import format_duration
 from dibs.core.options import as_number, check_name, check_number, check_real, shown
 from dibs.core.priority import parse_priority
 from dibs.core.settings import QueueSettings, change_settings
-from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.core.times import DAY, SECOND, Duration, duration
-from dibs.engines.values import Query
-from dibs.errors import InvalidOption, Refused
+from dibs.errors import InvalidOption
 from dibs.simulation.arrivals import Arrivals, recorded, squeezed
-from dibs.simulation.measure import Waits, waits_of
+from dibs.simulation.measure import Report, Waits, waits_of
 from dibs.simulation.synthetic import Durations, Pattern, Plan, synthetic
+from dibs.simulation.targets import Verdict
 
-__all__ = ["Case", "Source", "cases_of", "from_queue", "made_up", "settings_of"]
+__all__ = [
+    "MOST_TASKS",
+    "Case",
+    "Outcome",
+    "Source",
+    "busiest",
+    "cases_of",
+    "made_up",
+    "recommendation",
+    "recorded_source",
+    "slots_text",
+]
 
 MOST_TASKS = 10_000_000
 MOST_CASES = 100
-PAGE = 1000
+MOST_COLUMNS = 5
 RANGE = re.compile(r"([0-9]{1,9})\.\.([0-9]{1,9})")
 
 Key = TypeVar("Key")
+SettingValue = Callable[[str, str], Any]
+"""A setting's value from its name and text."""
 
 
 class Source(Struct, frozen=True):
@@ -64,7 +73,7 @@ def made_up(given: Mapping[str, Any]) -> Source:
         rate=check_real(given["rate"], "--rate", 1e-6, 1e6),
         pattern=Pattern(given["pattern"]),
         period=None if given["period"] is None else check_span(given["period"], "--period"),
-        mix=weights(given["mix"], "--mix", lambda word: parse_priority(priority_of(word))),
+        mix=weights(given["mix"], "--mix", lambda word: parse_priority(as_number(word))),
         names=weights(given["names"], "--names", lambda word: check_name(word, "a task's name")),
         tenants=check_number(given["tenants"], "--tenants", 0, 100_000),
         skew=check_real(given["skew"], "--skew", 0, 10),
@@ -76,7 +85,8 @@ def made_up(given: Mapping[str, Any]) -> Source:
     arrivals = synthetic(plan)
     text = f"made up, {plan.pattern}, {plan.rate:g} per second, seed {plan.seed}"
     if plan.pattern is not Pattern.STEADY and arrivals.ends < plan.cycle:
-        text += f"; less than one period of {span(plan.cycle / SECOND)}: give more --tasks, or a shorter --period"
+        cycle = format_duration(plan.cycle / SECOND)
+        text += f"; less than one period of {cycle}: give more --tasks, or a shorter --period"
     return Source(arrivals, text)
 
 
@@ -107,13 +117,11 @@ def weight(number: str, part: str, option: str) -> float:
     return found
 
 
-def from_queue(app: Dibs, name: str, most: int, load: float) -> Source:
-    """Arrivals that a queue has seen: its newest completed tasks, as many times as fast as `load` says."""
-    check_number(most, "--tasks", 1, MOST_TASKS)
-    check_real(load, "--load", 0.001, 1000)
-    found = recorded(islice(completed(app, name), most))
+def recorded_source(records: Iterable[TaskRecord], name: str, load: float) -> Source | None:
+    """Arrivals that a queue has seen, as many times as fast as `load` says; None if it has completed nothing."""
+    found = recorded(records)
     if not found.waits:
-        raise Refused(f"queue {name!r} has no completed tasks to learn from (they are kept as long as `keep` says).")
+        return None
     text = f"recorded from queue {name!r}"
     text += f" at {load:g} times the speed" if load != 1 else ""
     text += f"; of {found.retried:,} tasks that failed before only the last run counts" if found.retried else ""
@@ -121,34 +129,19 @@ def from_queue(app: Dibs, name: str, most: int, load: float) -> Source:
     return Source(arrivals, text, waits_of(found.waits))
 
 
-def completed(app: Dibs, name: str) -> Iterator[TaskRecord]:
-    """The newest first."""
-    query = Query(states=(State.COMPLETED,), queues=(name,), limit=PAGE)
-    while True:
-        page = app.hub.runner.run(app.hub.engine.search(query))
-        yield from page.records
-        if page.cursor is None:
-            return
-        query = structs.replace(query, cursor=page.cursor)
+def cases_of(
+    settings: QueueSettings, workers: int, concurrency: int, sweeps: Mapping[str, str], setting_value: SettingValue
+) -> list[Case]:
+    """Every combination of the values swept over, in the order given; without a sweep the one case there is.
 
-
-def settings_of(base: QueueSettings, changes: Mapping[str, str], given: Mapping[str, Any]) -> QueueSettings:
-    """The settings as `dibs queues set` would make them."""
-    wanted = {name: setting_value(name, text) for name, text in changes.items()}
-    wanted |= limit_changes(base, given["per_task"], given["per_partition"], given["weight"])
-    if given["fair"] is not None:
-        wanted["fair"] = given["fair"]
-    return change_settings(base, wanted)
-
-
-def cases_of(settings: QueueSettings, workers: int, concurrency: int, sweeps: Mapping[str, str]) -> list[Case]:
-    """Every combination of the values swept over, in the order given; without a sweep the one case there is."""
+    `setting_value` reads the text of a setting.
+    """
     axes = [[(name, value) for value in values_of(name, text)] for name, text in sweeps.items()]
     runs = prod(len(axis) for axis in axes)
     if runs > MOST_CASES:
         raise InvalidOption(f"that makes {runs:,} runs: sweep over at most {MOST_CASES}.")
     combinations = product(*axes)
-    return [case_of(settings, workers, concurrency, combination) for combination in combinations]
+    return [case_of(settings, workers, concurrency, combination, setting_value) for combination in combinations]
 
 
 def values_of(name: str, text: str) -> Iterable[str]:
@@ -164,15 +157,50 @@ def values_of(name: str, text: str) -> Iterable[str]:
             yield from map(str, range(low, high + 1))
 
 
-def case_of(settings: QueueSettings, workers: int, concurrency: int, combination: Iterable[tuple[str, str]]) -> Case:
-    crew: dict[str, int | str] = {"workers": workers, "concurrency": concurrency}
+def case_of(
+    settings: QueueSettings,
+    workers: int,
+    concurrency: int,
+    combination: Iterable[tuple[str, str]],
+    setting_value: SettingValue,
+) -> Case:
+    counted: dict[str, int | str] = {"workers": workers, "concurrency": concurrency}
     changes: dict[str, Any] = {}
     label = []
     for name, text in combination:
         label.append(f"{name}={text}")
-        if name in crew:
-            crew[name] = as_number(text)
+        if name in counted:
+            counted[name] = as_number(text)
         else:
             changes[name] = setting_value(name, text)
-    counts = [check_number(count, f"--{name}", 1, 10_000) for name, count in crew.items()]
+    counts = [check_number(count, f"--{name}", 1, 10_000) for name, count in counted.items()]
     return Case(" ".join(label), change_settings(settings, changes), *counts)
+
+
+class Outcome(Struct, frozen=True):
+    """A case, what happened, and whether it was good enough."""
+
+    case: Case
+    report: Report
+    verdicts: list[Verdict]
+
+    @property
+    def meets_all(self) -> bool:
+        return all(verdict.met for verdict in self.verdicts)
+
+
+def recommendation(outcomes: Sequence[Outcome]) -> int | None:
+    """The number of the first case that meets all targets; None without targets."""
+    good = (number for number, outcome in enumerate(outcomes) if outcome.verdicts and outcome.meets_all)
+    return next(good, None)
+
+
+def busiest(report: Report) -> list[str]:
+    """The priorities that a sweep shows: those with the most tasks, the most urgent first."""
+    most = sorted(report.by_priority, key=lambda who: -report.by_priority[who].tasks)[:MOST_COLUMNS]
+    return [who for who in report.by_priority if who in most]
+
+
+def slots_text(case: Case) -> str:
+    workers = f"{case.workers:,} worker{'s' * (case.workers != 1)}"
+    return f"{workers} × {case.concurrency:,} = {case.slots:,} slot{'s' * (case.slots != 1)}"

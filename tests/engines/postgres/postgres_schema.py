@@ -1,6 +1,6 @@
 """A schema in words, from the catalogs: what two stores are compared by, and `postgres_schema.txt` is written with.
 
-Run as a program it writes that file anew: `python tests/engines/postgres_schema.py`.
+Run as a program it writes that file anew: `python tests/engines/postgres/postgres_schema.py`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def layout_only(description: list[str]) -> list[str]:
 if __name__ == "__main__":
     import asyncio
 
-    sys.path[:0] = [str(FILE.parent), str(FILE.parents[1])]
+    sys.path[:0] = [str(FILE.parent), str(FILE.parents[2])]
     from postgres_help import connection as connect
     from postgres_help import engines
 

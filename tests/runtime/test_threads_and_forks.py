@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from client.conftest import TIMEOUT, MakeApp
 from dibs import Dibs, State, Task
 from dibs.core.task import NewTask
 from dibs.engines.memory import MemoryEngine
 from dibs.engines.values import EnqueueAnswer
 from dibs.errors import Closed
-
-from .conftest import TIMEOUT, MakeApp
 
 
 def in_child(work: Callable[[], object]) -> int:

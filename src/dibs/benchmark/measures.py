@@ -1,24 +1,34 @@
-"""The measurements of `dibs bench`, each a function from an app to a figure."""
+"""The measurements of `dibs bench`: each a function from an app to a figure, and all of them in a row."""
 
 from __future__ import annotations
 
+import platform
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
-from dibs.cli.bench_app import QUEUES
+from dibs.benchmark.app import QUEUES
 from dibs.cli.worker_processes import WorkerProcesses
 from dibs.client.app import Dibs
 from dibs.core.states import State
 from dibs.engines.values import Feature
 from dibs.errors import DibsError
+from dibs.version import __version__
 
-__all__ = ["drain", "enqueue_bulk", "enqueue_concurrent", "enqueue_one", "latency"]
+__all__ = ["completed", "drain", "enqueue_bulk", "enqueue_one", "latency", "measure_all", "wait_for", "working"]
+
+MOST_SINGLE = 5_000
+"""The most tasks that are enqueued one by one."""
+
+Announce = Callable[[str], AbstractContextManager[object]]
+"""Says what is being measured, for as long as it is."""
 
 CALLERS = 64
+PARTS = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 BULK = 1000
 STALLED = 60.0
 """Seconds without a settled task after which draining has failed."""
@@ -108,7 +118,7 @@ def working(app: Dibs, logs: Path, processes: int, concurrency: int) -> Iterator
         with app.worker(queues=QUEUES[1:], concurrency=concurrency):
             yield
         return
-    with WorkerProcesses("dibs.cli.bench_app:app", app.url, logs, concurrency, QUEUES[1:]) as crew:
+    with WorkerProcesses("dibs.benchmark.app:app", app.url, logs, concurrency, QUEUES[1:]) as crew:
         crew.start(processes)
         crew.ready(app)
         yield
@@ -130,4 +140,31 @@ def latency(app: Dibs, logs: Path, samples: int) -> dict[str, float]:
     return {name: round(values[int(part * len(values))], 2) for name, part in PARTS.items()}
 
 
-PARTS = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+def measure_all(
+    app: Dibs, logs: Path, count: int, processes: int, concurrency: int, samples: int, announce: Announce
+) -> dict[str, Any]:
+    """Every figure, and what it was measured on."""
+    few = min(count, MOST_SINGLE)
+    with announce("enqueueing one at a time"):
+        one = enqueue_one(app, few)
+    with announce("enqueueing from 64 threads"):
+        many = enqueue_concurrent(app, few)
+    with announce("enqueueing in bulk"):
+        bulk = enqueue_bulk(app, count)
+    with announce("draining"):
+        rate = drain(app, logs, count, processes, concurrency)
+    with announce("start latency"):
+        starts = latency(app, logs, samples)
+    return {
+        "enqueue_one_per_second": round(one),
+        "enqueue_concurrent_per_second": round(many),
+        "enqueue_bulk_per_second": round(bulk),
+        "drain_per_second": round(rate),
+        "latency_ms": starts,
+        "tasks": count,
+        "processes": processes,
+        "concurrency": concurrency,
+        "url": app.url,
+        "durability": app.hub.engine.durability,
+        "versions": {"dibs": __version__, "python": platform.python_version(), "system": platform.platform()},
+    }

@@ -25,6 +25,7 @@ from dibs.engines.sqlite.rows import Row, record_of
 from dibs.engines.sqlite.statements import statement, statement_texts
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.values import EnqueueOutcome
+from dibs.testing.tasks import new_task
 
 PACKAGE = files("dibs.engines.sqlite")
 NAMES = list(statement_texts())
@@ -163,7 +164,7 @@ settings = st.builds(
 )
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 tasks = st.builds(
-    NewTask,
+    new_task,
     id=st.uuids().map(str),
     queue=st.just("default"),
     name=st.sampled_from(["work", "play"]),

@@ -17,10 +17,12 @@ from postgres_help import NOW, claim, connection, engines, new, run
 
 from dibs.core.priority import scale
 from dibs.core.settings import QueueSettings
+from dibs.core.task import Lease, Outcome, Settlement
 from dibs.engines.postgres import PostgresEngine
 from dibs.engines.postgres.read_floors import EVERYTHING, START
 from dibs.engines.postgres.statements import HERE, functions, statement, statement_texts
 from dibs.engines.statement_files import blocks
+from dibs.engines.values import NewWorkflow, Query
 
 DEPTH = 4000
 ELSEWHERE = 500
@@ -113,6 +115,31 @@ def test_hot_statements_read_what_they_give(mode: str, analysed: bool) -> None:
                 scanned, fetched, rows = await reading(own, schema, "find", ids)
                 assert (scanned, len(rows)) == (0, len(ids))
                 assert fetched <= 2 * len(ids) + 20
+
+    run(test)
+
+
+@pytest.mark.parametrize("analysed", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+def test_the_members_of_a_workflow_are_found_through_their_index(mode: str, analysed: bool) -> None:
+    async def test() -> None:
+        async with engines() as (engine,), connection() as own:
+            schema = engine.address.schema
+            await own.execute(f"SET plan_cache_mode = {mode}")
+            workflow = NewWorkflow(new().id)
+            members = [new(workflow=workflow.id) for _ in range(6)]
+            await engine.enqueue(members, atomic=True, workflow=workflow, now=NOW)
+            for task in await claim(engine, 2, now=NOW):
+                await engine.settle([Settlement(lease=Lease(task.id, task.lease), outcome=Outcome.COMPLETED)], now=NOW)
+            await fill(engine)
+            if analysed:
+                await own.execute(f"ANALYZE {schema}.tasks")
+            parameters = (new().id, 50, True, True, True, workflow.id)
+            scanned, fetched, rows = await reading(own, schema, "search_members", *parameters)
+            assert [str(row["id"]) for row in rows] == [task.id for task in reversed(members)]
+            assert scanned == 0
+            assert fetched <= 20
+            assert not (await engine.search(Query(workflow="not a workflow"))).tasks
 
     run(test)
 

@@ -12,20 +12,22 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from dibs.core.humanize import format_duration
 from dibs.core.states import State
 from dibs.core.task import QueueState, WorkerState
 
 __all__ = [
+    "COLOURS",
     "UNREADABLE",
     "age",
     "emit",
     "errors",
     "number",
     "out",
+    "plain",
     "say",
     "share",
     "show",
-    "span",
     "state_text",
     "table",
     "when_text",
@@ -102,25 +104,12 @@ UNREADABLE = Text("unreadable", style="red")
 """Stands where a task's state would: it can't be read, which is no state."""
 
 
-def span(seconds: float | None) -> str:
-    """A duration in words: 3 ms, 12.5 s, 4 min, 3.0 h, 2.1 days."""
-    if seconds is None:
-        return "–"
-    if seconds < 0.9995:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"
-
-
 def age(at: datetime | None) -> str:
     """How long ago, or how soon."""
     if at is None:
         return "–"
     passed = (datetime.now(UTC) - at).total_seconds()
-    return f"in {span(-passed)}" if passed < -0.5 else span(max(passed, 0.0))
+    return f"in {format_duration(-passed)}" if passed < -0.5 else format_duration(max(passed, 0.0))
 
 
 def when_text(at: datetime | None) -> str:

@@ -1,4 +1,4 @@
-"""Who is to blame for a task that waits for others: the way from it down to what holds it up."""
+"""What holds up a task that waits for others: the path from it down to the task at the root."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from dibs.core.times import Instant
 from dibs.engines.base import Engine
 from dibs.engines.values import UnreadableTask, WorkerRecord
 
-__all__ = ["Blame", "Look", "blame"]
+__all__ = ["Blockers", "StoreView", "find_blockers"]
 
 DEEPEST = 5
 """Steps that are followed."""
 
 WIDEST = 100
-"""Prerequisites of one task among which the one to blame is looked for."""
+"""Prerequisites of one task among which the blocker is looked for."""
 
-PATIENCE = {
+NEEDS_ATTENTION = {
     State.DEAD: 0,
     State.CANCELLED: 0,
     State.RETRYING: 2,
@@ -28,11 +28,11 @@ PATIENCE = {
     State.RUNNING: 6,
     State.COMPLETED: 7,
 }
-"""The lower, the more likely it is that somebody has to do something; 1 is for what can't start as things are."""
+"""The lower, the more likely it is that someone must act; 1 is for what can't start as things are."""
 
 
-class Look:
-    """One look at a store: what several answers need is read once."""
+class StoreView:
+    """A store as several answers need it, each part read once."""
 
     def __init__(self, engine: Engine, now: Instant) -> None:
         self.engine = engine
@@ -62,44 +62,44 @@ class Look:
         return no_worker(record, await self.workers())
 
 
-class Blame(Struct, frozen=True):
-    """How many tasks a task waits for, of how many in all, and the way to the one that is to blame, nearest first."""
+class Blockers(Struct, frozen=True):
+    """How many tasks a task waits for, of how many in all, and the path to the one that holds it up, nearest first."""
 
     open: int
     total: int
     path: tuple[TaskRecord, ...]
 
 
-async def blame(look: Look, record: TaskRecord) -> Blame:
+async def find_blockers(view: StoreView, record: TaskRecord) -> Blockers:
     """Follow what a task waits for; or, of one that ended because of a dependency, what that ended by."""
-    needs = (await look.engine.needs([record.id]))[0]
+    needs = (await view.engine.needs([record.id]))[0]
     path: list[TaskRecord] = []
     for _ in range(DEEPEST):
-        found = await to_blame(look, path[-1] if path else record)
+        found = await next_blocker(view, path[-1] if path else record)
         if found is None:
             break
         path.append(found)
-    return Blame(sum(need.is_open for need in needs), len(needs), tuple(path))
+    return Blockers(sum(need.is_open for need in needs), len(needs), tuple(path))
 
 
-async def to_blame(look: Look, record: TaskRecord) -> TaskRecord | None:
+async def next_blocker(view: StoreView, record: TaskRecord) -> TaskRecord | None:
     """The one prerequisite to name; None where there is none to follow."""
     if record.state is not State.BLOCKED and record.reason is not Reason.DEPENDENCY:
         return None
-    needs = (await look.engine.needs([record.id]))[0]
+    needs = (await view.engine.needs([record.id]))[0]
     if record.state is State.BLOCKED:
         ids = [need.id for need in needs if need.is_open][:WIDEST]
     else:
         ids = [] if record.ended_by is None else [record.ended_by.id]
-    found = [each for each in await look.engine.get(ids) if isinstance(each, TaskRecord)]
-    ranked = [(await patience(look, each), place) for place, each in enumerate(found)]
+    found = [each for each in await view.engine.get(ids) if isinstance(each, TaskRecord)]
+    ranked = [(await attention(view, each), place) for place, each in enumerate(found)]
     return found[min(ranked)[1]] if ranked else None
 
 
-async def patience(look: Look, record: TaskRecord) -> int:
-    if record.state in (State.PENDING, State.SCHEDULED, State.RETRYING) and await look.trouble(record) is not None:
+async def attention(view: StoreView, record: TaskRecord) -> int:
+    if record.state in (State.PENDING, State.SCHEDULED, State.RETRYING) and await view.trouble(record) is not None:
         return 1
-    return PATIENCE[record.state]
+    return NEEDS_ATTENTION[record.state]
 
 
 def no_worker(record: TaskRecord, workers: list[WorkerRecord]) -> str | None:

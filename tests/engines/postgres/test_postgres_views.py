@@ -20,7 +20,7 @@ from dibs.core.times import SECOND
 from dibs.engines.postgres import PostgresEngine
 from dibs.engines.values import NewWorkflow, Query
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "postgresql.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "postgresql.md"
 FAILURE = Failure(type="ValueError", message="no\u0000pe", traceback="somewhere")
 DEPTH = 3000
 

@@ -286,7 +286,7 @@ def test_async_with_closes_and_tells_who_waits() -> None:
             def work() -> None: ...
 
             waiting = asyncio.create_task((await work.aenqueue()).aresult())
-            while not app._waiting._futures:
+            while not app._waiter._futures:
                 await asyncio.sleep(0)
         with pytest.raises(Closed):
             await waiting

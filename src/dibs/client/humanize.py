@@ -1,28 +1,16 @@
-"""Numbers, durations, tasks and limits in the words of people."""
+"""Counts, tasks and limits in the words of people."""
 
 from __future__ import annotations
 
 from dibs.core.limits import LimitState, Scope
 from dibs.core.task import TaskRecord
-from dibs.core.times import SECOND, Duration
 
-__all__ = ["figures", "label", "number", "span", "subject"]
+__all__ = ["figures", "label", "number", "subject"]
 
 
 def number(count: int, thing: str) -> str:
     """How many of something."""
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
-
-
-def span(duration: Duration) -> str:
-    """A duration."""
-    seconds = max(0.0, duration / SECOND)
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    minutes = seconds / 60
-    if minutes < 120:
-        return f"{minutes:.0f} min"
-    return f"{minutes / 60:.1f} h" if minutes < 48 * 60 else f"{minutes / 1440:.1f} days"
 
 
 def label(record: TaskRecord) -> str:

@@ -8,11 +8,11 @@ from statistics import median
 
 from msgspec import Struct
 
-from dibs.cli.demo_plan import LARGE, SMALL
 from dibs.client.app import Dibs
 from dibs.client.schedules import ScheduleInfo
 from dibs.client.tasks import Filter
 from dibs.core.task import TaskRecord
+from dibs.demo.plan import LARGE, SMALL
 
 __all__ = ["Promise", "special_promises"]
 
