@@ -11,6 +11,7 @@ from dibs.core.settings import FALLBACK, Resolved
 from dibs.core.states import Reason, State
 from dibs.core.task import Failure, NewTask, TaskRecord
 from dibs.core.times import Instant, day_of
+from dibs.engines.decisions.partition import Partition
 
 __all__ = [
     "Columns",
@@ -20,7 +21,6 @@ __all__ = [
     "ended_columns",
     "facts_for",
     "facts_of",
-    "partition_key",
     "record_from",
     "task_columns",
 ]
@@ -217,11 +217,6 @@ def record_from(
     )
 
 
-def partition_key(queue: str, partition: str) -> str:
-    """What partitions are told apart by in the whole store. No queue's name has a space."""
-    return f"{queue} {partition}"
-
-
 def task_columns(record: TaskRecord, track: int, gate: int) -> tuple[object, ...]:
     """The columns of an unfinished task, up to what is kept as the engine likes: progress, arguments, facts."""
     return (
@@ -241,7 +236,7 @@ def task_columns(record: TaskRecord, track: int, gate: int) -> tuple[object, ...
         record.cancel_reason is not None,
         record.share,
         gate,
-        None if record.partition is None else partition_key(record.queue, record.partition),
+        None if record.partition is None else Partition(record.queue, record.partition).key,
         record.expires_at,
         record.workflow,
     )

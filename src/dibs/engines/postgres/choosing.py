@@ -16,8 +16,9 @@ from dibs.core.limits import Scope
 from dibs.core.priority import effective, merge_key
 from dibs.core.times import Instant
 from dibs.engines.decisions.headroom import Headroom, Whose
+from dibs.engines.decisions.partition import Partition
 from dibs.engines.postgres.catalog import Queue, Track
-from dibs.engines.postgres.head_pages import Head, NeedMore, Pages
+from dibs.engines.postgres.head_pages import Head, Key, NeedMore, Pages
 from dibs.engines.postgres.headroom import Headrooms
 from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.transaction import Transaction
@@ -87,8 +88,8 @@ class QueueCursor:
         self.headrooms = headrooms
         self.lanes: dict[str, list[Lane]] = {}
         self.taken: set[str] = set()
-        self.groups: set[tuple[int, str, str | None]] = set()
-        self.blocked: dict[str, None] = {}
+        self.groups: set[Key] = set()
+        self.blocked: dict[Partition, None] = {}
         self.served: dict[str, int] = {}
         turns = pages.turns.get(queue.name)
         self.turns = turns
@@ -152,7 +153,7 @@ class QueueCursor:
             return False
         if self.headrooms.is_full(self.queue, Scope.TASK, self.names[head.track]):
             return False
-        if head.partition is not None and self.headrooms.is_full(self.queue, Scope.PARTITION, head.partition):
+        if head.partition is not None and self.headrooms.is_full(self.queue, Scope.PARTITION, head.partition.name):
             self.blocked[head.partition] = None
             return False
         return True
@@ -177,7 +178,7 @@ class QueueCursor:
             return
         self.taken.add(head.id)
         group = (head.track, share, head.partition)
-        if group not in self.groups and not self.headrooms.is_full(self.queue, Scope.PARTITION, head.partition):
+        if group not in self.groups and not self.headrooms.is_full(self.queue, Scope.PARTITION, head.partition.name):
             self.groups.add(group)
             lane.add(self.pages.of(group, head))
 
@@ -190,7 +191,7 @@ class QueueCursor:
         transaction = self.pages.snapshot
         assert isinstance(transaction, Transaction)
         for partition in self.blocked:
-            transaction.mark_changed(self.queue.name, partition)
+            transaction.mark_changed(partition)
         if self.served:
             await transaction.write("save_clock", self.queue.name, self.clock)
             virtual_times = [(self.queue.name, share, virtual_time) for share, virtual_time in self.served.items()]

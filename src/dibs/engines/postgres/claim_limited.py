@@ -18,6 +18,7 @@ from dibs.core.states import State
 from dibs.core.task import LeasedTask, QueueState
 from dibs.core.times import SECOND, Duration, Instant
 from dibs.engines.decisions.facts import decode_facts
+from dibs.engines.decisions.partition import Partition
 from dibs.engines.postgres.catalog import Catalog, Queue, Track
 from dibs.engines.postgres.choosing import Chosen, QueueCursor, choose
 from dibs.engines.postgres.head_pages import NeedMore, Pages
@@ -173,9 +174,9 @@ async def pass_over(transaction: Transaction, queues: list[tuple[int, Queue]]) -
     limited = {queue.name for _, queue in queues if queue.settings.per_partition is not None}
     if limited and transaction.aside.tasks:
         for row in await transaction.rows("partitions_of", transaction.passed_over):
-            queue = row["partition"].partition(" ")[0]
-            if queue in limited:
-                transaction.mark_changed(queue, row["partition"])
+            partition = Partition.parse(row["partition"])
+            if partition.queue in limited:
+                transaction.mark_changed(partition)
         if transaction.partitions:
             await promote_heads(transaction)
 
@@ -215,7 +216,7 @@ async def lease(transaction: Transaction, request: ClaimRequest, chosen: list[Ch
         transaction.count_pending(each.head.track, each.share, -1)
         transaction.count(State.RUNNING, each.head.track, 1)
         if each.head.partition is not None:
-            transaction.mark_changed(catalog.track(each.head.track).queue, each.head.partition)
+            transaction.mark_changed(each.head.partition)
     for queue, n in Tally(catalog.track(each.head.track).queue for each in taken).items():
         transaction.count_event(Counter.CLAIMED, queue, n)
     await spend(transaction, taken)

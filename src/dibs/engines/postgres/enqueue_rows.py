@@ -13,7 +13,8 @@ from dibs.core.settings import resolve
 from dibs.core.task import NewTask, QueueState
 from dibs.core.times import DAY, MS, Instant
 from dibs.engines.decisions.encoding import encode
-from dibs.engines.decisions.facts import facts_for, partition_key
+from dibs.engines.decisions.facts import facts_for
+from dibs.engines.decisions.partition import Partition
 from dibs.engines.postgres.catalog import Catalog, Missing, TrackKey, band_of
 
 __all__ = ["draft", "draft_one", "first_day", "is_plain"]
@@ -79,7 +80,7 @@ def draft_one(catalog: Catalog, new: NewTask, missing: dict[TrackKey, None]) -> 
         missing[key] = None
     options = resolve(new.options, new.app_options, settings, new.priority)
     facts = facts_for(new, options)
-    partition = None if new.partition is None else partition_key(new.queue, new.partition)
+    partition = None if new.partition is None else Partition(new.queue, new.partition).key
     rerank_in, lease, expires_at = ranking.rerank_in, options.lease, new.expires_at
     return (track or 0, ranking.offset, new.delay, new.at, rerank_in, lease, expires_at, partition, encode(facts))
 

@@ -17,7 +17,7 @@ from dibs.core.task import NewTask, TaskRecord
 from dibs.engines.decisions.dependencies import end
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.enqueueing import HeldKey, Known, answer_all, replace_all
-from dibs.engines.decisions.facts import partition_key
+from dibs.engines.decisions.partition import Partition
 from dibs.engines.postgres.catalog import Missing, Stale
 from dibs.engines.postgres.dependencies import inherit_again
 from dibs.engines.postgres.records import TASK_WIDTH, Records, gate_of
@@ -137,7 +137,7 @@ async def write_new(transaction: Transaction, known: Known, records: list[TaskRe
         else:
             transaction.count(record.state, track, 1)
         if gate == 2 and record.partition is not None:
-            transaction.mark_changed(record.queue, partition_key(record.queue, record.partition))
+            transaction.mark_changed(Partition(record.queue, record.partition))
     if rows and await transaction.write("insert_tasks", *columns(rows, TASK_WIDTH + 1)) != len(rows):
         raise Stale  # somebody has stored the same task since we looked
     await doomed.flush()

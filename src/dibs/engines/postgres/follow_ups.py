@@ -51,7 +51,7 @@ async def defer(transaction: Transaction) -> bool:
 
     All that it has caused is left to the next claim after its commit; True if there is something.
     """
-    touched = [to_json(list(partitions)) for partitions in transaction.partitions.values()]
+    touched = [to_json([each.key for each in partitions]) for partitions in transaction.partitions.values()]
     transaction.partitions.clear()
     follow_ups = [
         *transaction.follow_ups,

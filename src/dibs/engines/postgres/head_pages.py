@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from dibs.core.fairness import start_virtual_time
 from dibs.core.times import Instant
+from dibs.engines.decisions.partition import Partition
 from dibs.engines.postgres.catalog import Queue, Track
 from dibs.engines.postgres.rows import Row, columns
 from dibs.engines.postgres.transaction import Snapshot, Transaction
@@ -21,7 +22,7 @@ LOWEST = -(2**62)
 """Below every rank."""
 LOWEST_ID = "00000000-0000-0000-0000-000000000000"
 
-Key = tuple[int, str, str | None]
+Key = tuple[int, str, Partition | None]
 """A stream, a share, and a partition if only that is meant."""
 
 
@@ -32,8 +33,7 @@ class Head(Struct, frozen=True, order=True):
     id: str
     ready_at: Instant
     track: int
-    partition: str | None = None
-    """With the queue's name in front."""
+    partition: Partition | None = None
 
 
 class TurnOrder(Struct):
@@ -56,7 +56,7 @@ class NeedMore(Exception):  # not an error: more has to be read
     """What has been read does not suffice to choose."""
 
     def __init__(
-        self, key: Key | None = None, after: Head | None = None, queue: str = "", partitions: tuple[str, ...] = ()
+        self, key: Key | None = None, after: Head | None = None, queue: str = "", partitions: tuple[Partition, ...] = ()
     ) -> None:
         super().__init__(key, queue, partitions)
         self.key = key
@@ -123,7 +123,9 @@ class Pages:
         """The next page of a partition's tasks in one stream and share, from behind a task on."""
         there = self.heads.setdefault(key, [])
         last = there[-1] if there else after
-        rows = await self.snapshot.rows("read_group", key[2], key[0], key[1], last.rank, last.id, self.page)
+        track, share, partition = key
+        assert partition is not None
+        rows = await self.snapshot.rows("read_group", partition.key, track, share, last.rank, last.id, self.page)
         there += [self.head_of(row) for row in rows]
         if len(rows) < self.page:
             self.complete.add(key)
@@ -140,7 +142,7 @@ class Pages:
             else:
                 await self.read([short.key])
 
-    def partitions(self) -> set[str]:
+    def partitions(self) -> set[Partition]:
         """Those of all tasks that have been read."""
         return {head.partition for heads in self.heads.values() for head in heads if head.partition is not None}
 
@@ -159,7 +161,8 @@ class Pages:
                 raise NeedMore(key, after)
 
     def head_of(self, row: Row) -> Head:
-        head = Head(row["rank"], str(row["id"]), row["ready_at"], row["stream"], row["partition"])
+        partition = None if row["partition"] is None else Partition.parse(row["partition"])
+        head = Head(row["rank"], str(row["id"]), row["ready_at"], row["stream"], partition)
         if row["ready_at"] is None:
             self.snapshot.aside.log_once("task", head.id, "it is pending, but not since when")
             self.snapshot.aside.skip_task(head.id, head.track)

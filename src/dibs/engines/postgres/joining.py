@@ -35,7 +35,7 @@ from dibs.engines.postgres.store import Store
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.postgres.user_connections import DriverConnection, UserConnection, unwrap
 from dibs.engines.postgres.user_connections.base import FAILED
-from dibs.engines.values import EnqueueAnswer, SettleOutcome, Unready, work_topic
+from dibs.engines.values import EnqueueAnswer, SettleOutcome, Unready, parse_topic, work_topic
 from dibs.errors import DibsError, StoreBusy, StoreError, StoreMismatch, StoreUnavailable, UsageError
 
 __all__ = ["Joined", "Joiner"]
@@ -221,7 +221,7 @@ class Joined:
         """Wake whom it concerns, when the transaction commits; and somebody who claims, if something is left to do."""
         topics = transaction.topics
         if left:
-            topics = topics | {work_topic(topic.partition(":")[2]) for topic in topics}
+            topics = topics | {work_topic(parse_topic(topic)[1]) for topic in topics}
         if topics:
             await transaction.rows("notify", channel_of(self.schema), payloads(sorted(topics)))
 

@@ -20,7 +20,7 @@ from typing import Any
 from dibs.engines.postgres.errors import DRIVER_ERRORS, translation
 from dibs.engines.postgres.notify_rate import REPEAT_AFTER, Rate, Replay
 from dibs.engines.postgres.pool import GOODBYE_SECONDS, Connection, Pool
-from dibs.engines.values import SCHEDULES
+from dibs.engines.values import SCHEDULES, TopicKind, parse_topic
 from dibs.engines.wake import Listener, LocalNotifier
 from dibs.errors import DibsError
 
@@ -54,7 +54,7 @@ def poll_seconds(topics: Collection[str]) -> float:
     """
     if set(topics) <= {SCHEDULES}:
         return 5.0
-    return 0.95 if all(topic.startswith("worker:") for topic in topics) else 0.5
+    return 0.95 if all(parse_topic(topic)[0] == TopicKind.WORKER for topic in topics) else 0.5
 
 
 async def until_deaf(connection: Connection, ask: Callable[[], Awaitable[object]]) -> None:

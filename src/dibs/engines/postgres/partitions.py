@@ -15,9 +15,9 @@ import msgspec
 from dibs.core.limits import Bucket, Scope, refill, tokens, until_token
 from dibs.core.settings import Limit
 from dibs.core.times import Duration
-from dibs.engines.decisions.facts import partition_key
 from dibs.engines.decisions.follow_ups import Done, FollowUp, gone_on
 from dibs.engines.decisions.headroom import Headroom
+from dibs.engines.decisions.partition import Partition
 from dibs.engines.postgres.catalog import Queue
 from dibs.engines.postgres.headroom import Headrooms
 from dibs.engines.postgres.rows import columns
@@ -40,19 +40,19 @@ async def promote_heads(transaction: Transaction) -> None:
             await reorder(transaction, queue, list(partitions))
 
 
-async def reorder(transaction: Transaction, queue: Queue, partitions: list[str]) -> None:
+async def reorder(transaction: Transaction, queue: Queue, partitions: list[Partition]) -> None:
     headrooms = Headrooms(transaction, [queue])
     await headrooms.know(partitions)
-    by_partition: dict[str, Headroom | None] = {p: headrooms.known[queue.name, Scope.PARTITION, p] for p in partitions}
-    open_ones = [p for p, headroom in by_partition.items() if headroom is None or headroom.left != 0]
-    shut = [p for p in partitions if p not in set(open_ones)]
-    await transaction.write("gate", open_ones, shut, transaction.passed_over)
-    opens: list[tuple[str, str, int | None]] = []
+    by_partition = {each: headrooms.known[each.queue, Scope.PARTITION, each.name] for each in partitions}
+    full = {each for each, headroom in by_partition.items() if headroom is not None and headroom.is_full}
+    with_headroom = [each.key for each in partitions if each not in full]
+    await transaction.write("gate", with_headroom, [each.key for each in full], transaction.passed_over)
+    refills: list[tuple[str, str, int | None]] = []
     for partition, headroom in by_partition.items():
         if headroom is not None and headroom.full is not None:
-            opens.append((queue.name, partition.partition(" ")[2], refill_at(transaction, headroom)))
-    if opens:
-        await transaction.write("save_openings", *columns(opens, 3))
+            refills.append((*partition, refill_at(transaction, headroom)))
+    if refills:
+        await transaction.write("save_openings", *columns(refills, 3))
 
 
 def refill_at(transaction: Transaction, headroom: Headroom) -> int | None:
@@ -67,7 +67,7 @@ async def open_refilled(transaction: Transaction, queues: Iterable[Queue]) -> No
         limit = queue.settings.per_partition
         if limit is not None and limit.rate is not None:
             for row in await transaction.rows("openings_due", queue.name, transaction.now, REFILLS):
-                transaction.mark_changed(queue.name, partition_key(queue.name, row["whose"]))
+                transaction.mark_changed(Partition(queue.name, row["whose"]))
     if transaction.partitions:
         await promote_heads(transaction)
 
@@ -86,19 +86,19 @@ async def reorder_some(transaction: Transaction, follow_ups: list[FollowUp], mos
         tracks = [track.number for track in transaction.catalog.of_queue(follow_up.about)]
         done = await transaction.write("ungate", tracks, most)
         return max(1, done), follow_ups if done == most else follow_ups[1:]
-    after = follow_up.after or partition_key(follow_up.about, "")
-    rows = await transaction.rows("partitions", partition_key(follow_up.about, ""), after, most)
+    start = Partition(follow_up.about, "").key
+    rows = await transaction.rows("partitions", start, follow_up.after or start, most)
     found = [row[0] for row in rows]
     if found:
         await transaction.write("guard", found)
-    for partition in found:
-        transaction.mark_changed(follow_up.about, partition)
+    for key in found:
+        transaction.mark_changed(Partition.parse(key))
     return gone_on(follow_ups, found, most)
 
 
 async def mark_changed_again(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> Done:
     """Put partitions in order at the end of this transaction, as a transaction without the lock could not."""
     for follow_up in follow_ups:
-        for partition in texts_decoder.decode(follow_up.about):
-            transaction.mark_changed(partition.partition(" ")[0], partition)
+        for key in texts_decoder.decode(follow_up.about):
+            transaction.mark_changed(Partition.parse(key))
     return len(follow_ups), []

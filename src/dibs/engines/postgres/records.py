@@ -12,7 +12,7 @@ from dibs.core.states import State
 from dibs.core.task import HISTORY_LIMIT, TaskRecord
 from dibs.core.times import day_of
 from dibs.engines.decisions.encoding import encode
-from dibs.engines.decisions.facts import partition_key
+from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.records import Changes, Ledger, Place, place_of
 from dibs.engines.postgres.catalog import Stale
 from dibs.engines.postgres.rows import Row, columns, ended_columns, real_ids, task_columns
@@ -67,7 +67,7 @@ class Records(Ledger):
             day = day_of(record.finished_at or 0) if place_of(record.state) is Place.FINISHED else 0
             self.transaction.count(record.state, track, change, day)
         if record.partition is not None and record.state in (State.PENDING, State.RUNNING):
-            self.transaction.mark_changed(record.queue, partition_key(record.queue, record.partition))
+            self.transaction.mark_changed(Partition(record.queue, record.partition))
 
     async def follow_up(self, changes: Changes) -> None:
         """Errands for those that others wait for, and for what they wait for themselves."""

@@ -17,7 +17,7 @@ from dibs.engines.postgres.rows import Row, columns
 from dibs.engines.postgres.store import TASKS, Store
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.postgres.workers import bury
-from dibs.engines.values import ExtendAnswer, ExtendOutcome, Extension, Rescued, SettleOutcome, ended_topic
+from dibs.engines.values import ExtendAnswer, ExtendOutcome, Extension, Rescued, SettleOutcome, ended_topic, work_topic
 from dibs.errors import StoreError
 
 __all__ = ["extend", "rescue", "settle"]
@@ -64,7 +64,7 @@ async def ended_topics(store: Store, tracks: set[int]) -> set[str]:
     for queue in {catalog.tracks[number].queue for number in tracks if number in catalog.tracks}:
         topics.add(ended_topic(queue))
         if catalog.settings(queue).limits_starts:  # a slot has come free
-            topics.add(f"work:{queue}")
+            topics.add(work_topic(queue))
     return topics
 
 

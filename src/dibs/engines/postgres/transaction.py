@@ -12,6 +12,7 @@ from dibs.core.task import TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import encode
 from dibs.engines.decisions.follow_ups import FollowUp
+from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.transaction import topics_of
 from dibs.engines.postgres.catalog import Catalog, Missing, Queue, TrackKey, band_of_record
 from dibs.engines.postgres.pool import Connection
@@ -125,7 +126,7 @@ class Transaction(Snapshot):
         self.follow_ups: deque[FollowUp] = deque()
         self.stuck: list[FollowUp] = []
         """Errands that lead to what can't be read here: they are left to others."""
-        self.partitions: dict[str, dict[str, None]] = {}
+        self.partitions: dict[str, dict[Partition, None]] = {}
         self.topics: set[str] = set()
 
     async def write(self, name: str, *parameters: Any) -> int:
@@ -148,10 +149,10 @@ class Transaction(Snapshot):
         if track.fair:
             self.shares[track.queue, share] += change
 
-    def mark_changed(self, queue: str, partition: str) -> None:
+    def mark_changed(self, partition: Partition) -> None:
         """Note a partition in which a pending task has come or gone, or a slot come free: who is next may change."""
-        if self.settings(queue).per_partition is not None:
-            self.partitions.setdefault(queue, {})[partition] = None
+        if self.settings(partition.queue).per_partition is not None:
+            self.partitions.setdefault(partition.queue, {})[partition] = None
 
     async def flush(self) -> None:
         """Write the counts that have changed."""

@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dibs.engines.sqlite.presence import share_rights
+from dibs.engines.values import TopicKind
 from dibs.engines.wake import Listener, LocalNotifier
 
 __all__ = ["Notifier", "Subscriber"]
@@ -38,7 +39,7 @@ FRESH_NANOSECONDS = 50_000_000
 RELOOK_SECONDS = 0.005
 """A process that commits more often than this looks for new listeners only so often; they begin with a claim anyway."""
 BIND_TRIES = 5
-TASK_KINDS = ("work:", "ended:")
+TASK_KINDS = (TopicKind.WORK, TopicKind.ENDED)
 """What a commit on a user's own connection can be about. All others have sent a datagram."""
 FULL = 10
 """As many datagrams as some systems keep for a socket. Who finds so many may have missed others."""

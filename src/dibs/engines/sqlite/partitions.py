@@ -22,8 +22,8 @@ from dibs.core.limits import Bucket, refill, until_token
 from dibs.core.settings import Limit
 from dibs.core.times import Duration, Instant
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.decisions.facts import partition_key
 from dibs.engines.decisions.follow_ups import Done, FollowUp, gone_on
+from dibs.engines.decisions.partition import Partition
 from dibs.engines.sqlite.catalog import Queue
 from dibs.engines.sqlite.headroom import partition_headrooms
 from dibs.engines.sqlite.row_decoder import RowDecoder
@@ -67,22 +67,22 @@ def promote_heads(transaction: Transaction) -> None:
         if limit is not None:
             partitions = list(touched) if limit.rate is None else with_tokens(transaction, queue, limit, list(touched))
             if partitions:
-                asked = (to_json(partitions), limit.max_concurrent, transaction.passed_over())
+                asked = (to_json([each.key for each in partitions]), limit.max_concurrent, transaction.passed_over())
                 ungate(transaction, transaction.many(GATED, "gated_heads", *asked))
     transaction.partitions.clear()
 
 
-def with_tokens(transaction: Transaction, queue: str, limit: Limit, partitions: list[str]) -> list[str]:
+def with_tokens(transaction: Transaction, queue: str, limit: Limit, partitions: list[Partition]) -> list[Partition]:
     """Those of some partitions that have a token; of the others it is noted when they will."""
     headrooms = partition_headrooms(transaction, queue, limit, partitions)
     shut = [
-        (queue, key[len(queue) + 1 :], headroom.full.level, headroom.full.at, transaction.now + refills_in, key)
-        for key, headroom in headrooms.items()
+        (*each, headroom.full.level, headroom.full.at, transaction.now + refills_in, each.key)
+        for each, headroom in headrooms.items()
         if headroom.full is not None and (refills_in := headroom.refills_in) is not None
     ]
     if shut:
         transaction.write("save_openings", to_json(shut))
-    return [key for key, headroom in headrooms.items() if not headroom.has_no_token]
+    return [each for each, headroom in headrooms.items() if not headroom.has_no_token]
 
 
 def ungate(transaction: Transaction, tasks: list[Gated]) -> None:
@@ -107,8 +107,8 @@ def open_refilled(transaction: Transaction, queues: Iterable[Queue]) -> bool:
             due = texts_decoder.decode(transaction.value("openings_due", queue.name, transaction.now, left))
             if due:
                 transaction.write("forget_openings", to_json(due), queue.name)
-            for partition in due:
-                transaction.mark_changed(queue.name, partition_key(queue.name, partition))
+            for name in due:
+                transaction.mark_changed(Partition(queue.name, name))
             left -= len(due)
     return left == 0
 
@@ -131,10 +131,10 @@ def reorder_some(transaction: Transaction, follow_ups: list[FollowUp], most: int
     if transaction.settings(follow_up.about).per_partition is None:
         done = ungate_all(transaction, follow_up.about, most)
         return max(1, done), follow_ups if done == most else follow_ups[1:]
-    after = follow_up.after or partition_key(follow_up.about, "")
+    after = follow_up.after or Partition(follow_up.about, "").key
     found = texts_decoder.decode(transaction.value("partitions", follow_up.about, after, most))
-    for partition in found:
-        transaction.mark_changed(follow_up.about, partition)
+    for key in found:
+        transaction.mark_changed(Partition.parse(key))
     return gone_on(follow_ups, found, most)
 
 
