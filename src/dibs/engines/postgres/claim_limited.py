@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Iterable
 
-from dibs.core.lease import PROMOTE_BATCH
 from dibs.core.limits import Scope
 from dibs.core.moves import leased
+from dibs.core.policy import PROMOTE_BATCH
 from dibs.core.priority import scale
 from dibs.core.settings import FALLBACK
 from dibs.core.states import State

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 
 from asyncpg.exceptions import NumericValueOutOfRangeError, QueryCanceledError
 
-from dibs.core.lease import EXPIRE_BATCH, LONGEST_RUN, PROMOTE_BATCH
+from dibs.core.lease import LONGEST_RUN
 from dibs.core.moves import expired
+from dibs.core.policy import EXPIRE_BATCH, PROMOTE_BATCH
 from dibs.core.priority import scale
 from dibs.core.times import SECOND, Duration, Instant
 from dibs.engines.decisions.encoding import to_json

@@ -19,6 +19,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from dibs.core.policy import ABSENT_SECONDS
 from dibs.engines.postgres.errors import DRIVER_ERRORS
 from dibs.engines.postgres.notifier import ANSWER_SECONDS, until_deaf
 from dibs.engines.postgres.pool import Address, Connection, Pool
@@ -30,8 +31,6 @@ __all__ = ["Presence"]
 
 log = logging.getLogger("dibs.engines.postgres")
 
-LOOK_SECONDS = 1.0
-"""Absent at two looks that are at least this far apart: lost."""
 
 GAP_SECONDS = 3.0
 """Looks that are further apart than this say nothing together: we were away ourselves."""
@@ -177,7 +176,7 @@ class Presence:
         before = self.first_absent if now - self.looked_at <= GAP_SECONDS else {}
         self.looked_at = now
         self.first_absent = {worker: before.get(worker, now) for worker in found}
-        return sorted(worker for worker, since in self.first_absent.items() if now - since >= LOOK_SECONDS)
+        return sorted(worker for worker, since in self.first_absent.items() if now - since >= ABSENT_SECONDS)
 
 
 transports: set[Any] = set()

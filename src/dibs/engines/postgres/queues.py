@@ -7,6 +7,7 @@ from copy import copy
 from msgspec import structs
 
 from dibs.core.moves import buried
+from dibs.core.policy import BURY_BATCH
 from dibs.core.settings import QueueSettings, reranks
 from dibs.core.states import UNFINISHED, WAITING, Reason, State
 from dibs.core.task import QueueRecord, QueueState
@@ -18,8 +19,6 @@ from dibs.engines.postgres.transaction import Snapshot, Transaction
 from dibs.engines.values import Changed, ended_topic, work_topic
 
 __all__ = ["bury_some", "delete_queue", "is_deletable", "queues", "set_queue", "set_queue_state"]
-
-BURY_BATCH = 1000
 
 
 async def queues(snapshot: Snapshot) -> list[QueueRecord]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dibs.core.moves import reranked
+from dibs.core.policy import CHORE_BATCH
 from dibs.core.states import WAITING
 from dibs.engines.postgres.records import Records
-from dibs.engines.postgres.retention import CHORE_BATCH, Step
+from dibs.engines.postgres.retention import Step
 from dibs.engines.postgres.rows import Row
 from dibs.engines.postgres.transaction import Transaction
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.json import decode
 
 from dibs.core.limits import Bucket, Scope, limit_of, refill
+from dibs.core.policy import CHORE_BATCH, VISIT_BATCH
 from dibs.core.states import State
 from dibs.core.times import DAY, Duration, Instant, day_of
 from dibs.engines.decisions.encoding import encode
@@ -22,7 +23,6 @@ from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.unreadable import readable
 
 __all__ = [
-    "CHORE_BATCH",
     "Step",
     "make_days",
     "prune_buckets",
@@ -35,8 +35,6 @@ __all__ = [
 
 Cursor = TypeVar("Cursor")
 
-CHORE_BATCH = 1000
-VISIT_BATCH = 5000
 DAYS_AHEAD = 3
 LOCK_TIMEOUT = "SET LOCAL lock_timeout = '100ms'"
 """Who waits for the whole table keeps everybody else waiting: better to try again later."""

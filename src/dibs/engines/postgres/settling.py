@@ -6,7 +6,8 @@ import logging
 import time
 from collections.abc import Sequence
 
-from dibs.core.lease import RESCUE_BATCH, span_left, taken_until
+from dibs.core.lease import span_left, taken_until
+from dibs.core.policy import RESCUE_BATCH
 from dibs.core.task import Lease, Outcome, Settlement
 from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import encode

@@ -7,9 +7,9 @@ from collections import Counter as Tally
 import msgspec
 from msgspec import Struct
 
-from dibs.core.lease import EXPIRE_BATCH, PROMOTE_BATCH
 from dibs.core.limits import Scope
 from dibs.core.moves import expired, leased
+from dibs.core.policy import EXPIRE_BATCH, PROMOTE_BATCH
 from dibs.core.priority import scale
 from dibs.core.settings import FALLBACK, QueueSettings
 from dibs.core.states import State

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, get_args
 from msgspec import Struct, ValidationError, convert
 from msgspec.json import Decoder, decode
 
+from dibs.core.policy import CHORE_BATCH, VISIT_BATCH
 from dibs.core.states import State
 from dibs.core.times import DAY, Duration, Instant
 from dibs.engines.decisions.encoding import to_json
@@ -22,7 +23,6 @@ from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.unreadable import readable
 
 __all__ = [
-    "CHORE_BATCH",
     "Step",
     "cursor_of",
     "prune_dead",
@@ -35,8 +35,6 @@ __all__ = [
 
 Cursor = TypeVar("Cursor")
 
-CHORE_BATCH = 1000
-VISIT_BATCH = 5000
 
 LAST_DAY = 10**9
 """Later than any day; what is no number sorts after it."""
