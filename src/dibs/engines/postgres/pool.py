@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dibs.core.options import shown
+from dibs.engines.postgres.driver_internals import limit_read_buffer
 from dibs.engines.postgres.errors import CROWDED, DRIVER_ERRORS, leaves_doubt, translation, words_of
 from dibs.errors import Closed, DibsError, InvalidOption, StoreBusy, StoreUnavailable
 
@@ -42,7 +43,6 @@ longer has to begin again."""
 
 GOODBYE_SECONDS = 2.0
 """How long closing waits for a server that may not answer any more."""
-RECEIVED_AT_ONCE = 64 * 1024
 
 WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED"
 LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -212,7 +212,7 @@ class Pool:
                 continue
             self.hosts.remove(host)
             self.hosts.insert(0, host)
-            receive_less(connection)
+            limit_read_buffer(connection)
             return connection
         assert failure is not None
         raise failure
@@ -331,15 +331,6 @@ class Pool:
             await connection.close(timeout=min(self.address.connect_timeout, GOODBYE_SECONDS))
         except DRIVER_ERRORS:
             connection.terminate()
-
-
-def receive_less(connection: Connection) -> None:
-    """asyncio makes room for 256 KiB each time it reads: so much that the system has to be asked for it each time.
-
-    That was a tenth of what a lone enqueue costs.
-    """
-    if hasattr(connection._transport, "max_size"):
-        connection._transport.max_size = RECEIVED_AT_ONCE
 
 
 def more_telling(failure: BaseException | None, other: BaseException) -> BaseException:

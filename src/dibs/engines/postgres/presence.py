@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any
 
 from dibs.core.policy import ABSENT_SECONDS
+from dibs.engines.postgres.driver_internals import closed_in_children
 from dibs.engines.postgres.errors import DRIVER_ERRORS
 from dibs.engines.postgres.notifier import ANSWER_SECONDS, until_deaf
 from dibs.engines.postgres.pool import Address, Connection, Pool
@@ -96,15 +97,13 @@ class Keeper:
     async def session(self) -> AsyncIterator[Connection]:
         """A session that holds the lock, as the worker's row says by then."""
         connection = await self.lines.connect()
-        transport = connection._transport
-        transports.add(transport)
         try:
-            await self.hold(connection)
-            self.settled.set()
-            yield connection
+            with closed_in_children(connection):
+                await self.hold(connection)
+                self.settled.set()
+                yield connection
         finally:
             self.held_at = None
-            transports.discard(transport)
             connection.terminate()
 
     async def hold(self, connection: Connection) -> None:
@@ -177,24 +176,3 @@ class Presence:
         self.looked_at = now
         self.first_absent = {worker: before.get(worker, now) for worker in found}
         return sorted(worker for worker, since in self.first_absent.items() if now - since >= ABSENT_SECONDS)
-
-
-transports: set[Any] = set()
-"""The ways of this process's sessions. A forked child has a copy of each socket, and with it would keep the session
-after its parent's death."""
-
-
-def let_go() -> None:
-    """Put nothing in the place of each socket. Its number stays taken, so whoever closes it later does no harm."""
-    for transport in transports:
-        socket = transport.get_extra_info("socket")
-        number = -1 if socket is None else socket.fileno()
-        if number >= 0:
-            nothing = os.open(os.devnull, os.O_RDWR)
-            os.dup2(nothing, number, inheritable=False)
-            os.close(nothing)
-    transports.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=let_go)
