@@ -23,7 +23,7 @@ from dibs.core.states import State
 from dibs.core.task import HistoryEvent, WorkerState
 from dibs.core.times import HOUR
 from dibs.engines.postgres import PostgresEngine, from_url, notifier, presence, settling
-from dibs.engines.postgres.read_floors import START
+from dibs.engines.postgres.index_bloat import START
 from dibs.engines.postgres.store import TASKS
 from dibs.engines.values import Beat, Counter, Feature, Rescued
 from dibs.errors import StoreUnavailable

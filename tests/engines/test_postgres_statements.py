@@ -16,7 +16,7 @@ from postgres_help import NOW, claim, connection, engines, new, run
 from dibs.core.priority import scale
 from dibs.core.settings import QueueSettings
 from dibs.engines.postgres import PostgresEngine
-from dibs.engines.postgres.read_floors import EVERYTHING, START
+from dibs.engines.postgres.index_bloat import EVERYTHING, START
 from dibs.engines.postgres.statements import functions, source, statement
 
 DEPTH = 4000

@@ -23,8 +23,8 @@ from dibs.engines.postgres.catalog import Catalog, Queue, Track
 from dibs.engines.postgres.choosing import Chosen, QueueCursor, choose
 from dibs.engines.postgres.head_pages import NeedMore, Pages
 from dibs.engines.postgres.headroom import Headrooms
+from dibs.engines.postgres.index_bloat import Bounds, DueWindow
 from dibs.engines.postgres.partitions import next_refill, open_refilled, promote_heads
-from dibs.engines.postgres.read_floors import Bounds, Window
 from dibs.engines.postgres.rows import Row, columns
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.unreadable import UNREADABLE, problem_of
@@ -128,7 +128,7 @@ def leased_tasks(rows: Iterable[Row], catalog: Catalog, now: Instant) -> tuple[l
     return tasks, unreadable
 
 
-async def given_before(transaction: Transaction, request: ClaimRequest, window: Window) -> Claimed | None:
+async def given_before(transaction: Transaction, request: ClaimRequest, window: DueWindow) -> Claimed | None:
     """What an earlier call with the same sequence took and still holds."""
     rows = await transaction.rows("claim_repeat", request.worker, request.sequence, list(transaction.catalog.tracks))
     if not rows:
@@ -139,7 +139,7 @@ async def given_before(transaction: Transaction, request: ClaimRequest, window: 
 
 
 async def serve(
-    transaction: Transaction, request: ClaimRequest, skip_upkeep: bool, window: Window, at: Instant | None
+    transaction: Transaction, request: ClaimRequest, skip_upkeep: bool, window: DueWindow, at: Instant | None
 ) -> Claimed:
     """`at`: now, None for the clock. It is read again after the wait for the queues that have to be locked."""
     served = served_queues(transaction.catalog, request)
@@ -241,7 +241,7 @@ async def spend(transaction: Transaction, taken: list[Chosen]) -> None:
 
 
 async def next_due_in(
-    transaction: Transaction, request: ClaimRequest, window: Window, bounds: Bounds
+    transaction: Transaction, request: ClaimRequest, window: DueWindow, bounds: Bounds
 ) -> Duration | None:
     """In how long a waiting task, an expiry or a start token falls due; at once if errands are left."""
     low, ahead = bounds

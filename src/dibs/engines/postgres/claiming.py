@@ -29,10 +29,9 @@ from dibs.engines.postgres.claim_limited import (
     served_queues,
     tracks_for,
 )
-from dibs.engines.postgres.floor_probe import arrivals
 from dibs.engines.postgres.follow_ups import resume
+from dibs.engines.postgres.index_bloat import LAG, START, DueWindow, ReadFloors, arrivals
 from dibs.engines.postgres.partitions import promote_heads
-from dibs.engines.postgres.read_floors import LAG, START, ReadFloors, Window
 from dibs.engines.postgres.records import Records
 from dibs.engines.postgres.store import NOTHING, ONCE, TASKS, Store
 from dibs.engines.postgres.transaction import Transaction
@@ -100,7 +99,7 @@ async def claim_once(store: Store, request: ClaimRequest, now: Instant | None, s
     if request.floors or any(is_chosen_from(store.catalog, queue) for _, queue in queues):
         found = await store.write(serve, now, ONCE, request, skip_upkeep, window_for(store, now), now)
         if now is None:
-            store.floor_probe.look(store.catalog)
+            store.floor_probe.start_if_due(store.catalog)
         return found
     return await claim_plainly(store, request, now, skip_upkeep)
 
@@ -115,10 +114,10 @@ async def claim_plainly(store: Store, request: ClaimRequest, now: Instant | None
     ]
     tracks = [line[0] for line in lines]
     wanted = request.limit + request.prefetch
-    cursors = store.floor_probe.cursors if now is None else ReadFloors()
+    floors = store.floor_probe.floors if now is None else ReadFloors()
     window = window_for(store, now)
     numbers = [track.number for track in tracks]
-    lows, bounds, at = cursors.lows(tracks), window.bounds, time.monotonic()
+    lows, bounds, at = floors.lows(tracks), window.bounds, time.monotonic()
     began = dict(zip(numbers, lows, strict=True))
     try:
         rows = await store.rows_once(
@@ -153,12 +152,12 @@ async def claim_plainly(store: Store, request: ClaimRequest, now: Instant | None
     next_at: Instant | None = last["next_at"]
     window.learn(bounds[0], instant, last["looked"], due=next_at is not None and next_at <= instant)
     if wanted > 0:
-        cursors.claimed(max(0, last["took"] - EACH * len(rows)))  # what was given had to be read and locked anyway
-    if wanted > 0 and cursors.is_slow:
-        cursors.know(tracks)
-        cursors.raise_to({row["stream"]: row["rank"] - LAG for row in rows}, began)
+        floors.claimed(max(0, last["took"] - EACH * len(rows)))  # what was given had to be read and locked anyway
+    if wanted > 0 and floors.is_slow:
+        floors.know(tracks)
+        floors.raise_to({row["stream"]: row["rank"] - LAG for row in rows}, began)
     if now is None:
-        store.floor_probe.look(catalog)
+        store.floor_probe.start_if_due(catalog)
     tasks, unreadable = leased_tasks(rows, catalog, instant)
     if unreadable:
         await store.rows("unlease", [row["id"] for row in unreadable], [row["lease"] for row in unreadable])
@@ -174,21 +173,21 @@ async def begin_later(store: Store, tracks: list[Track], began: Mapping[int, int
     `began`, `low`: where it began to read the streams, and what falls due. `at`: when. Looks see to what is passed
     over.
     """
-    cursors, window = store.floor_probe.cursors, store.floor_probe.window
+    floors, window = store.floor_probe.floors, store.floor_probe.window
     ((_, instant),) = await store.rows("look", None)
     took = round((time.monotonic() - at) * SECOND)
     if low == START:
         window.learn(low, instant, took, due=False)
-    cursors.claimed(took)
-    cursors.know(tracks)
+    floors.claimed(took)
+    floors.know(tracks)
     ranks = arrivals(store.catalog, tracks, window)
-    cursors.raise_to({track: rank for track, rank in ranks.items() if began[track] == START}, began)
-    store.floor_probe.look(store.catalog)
+    floors.raise_to({track: rank for track, rank in ranks.items() if began[track] == START}, began)
+    store.floor_probe.start_if_due(store.catalog)
 
 
-def window_for(store: Store, now: Instant | None) -> Window:
+def window_for(store: Store, now: Instant | None) -> DueWindow:
     """Whoever gives the instant himself gets everything in its exact order, whatever it takes."""
-    return store.floor_probe.window if now is None else Window()
+    return store.floor_probe.window if now is None else DueWindow()
 
 
 async def bring_up_to_date(transaction: Transaction, low: Instant) -> bool:

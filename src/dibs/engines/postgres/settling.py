@@ -12,7 +12,7 @@ from dibs.core.task import Lease, Outcome, Settlement
 from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import encode
 from dibs.engines.decisions.settling import Part, held_answer, lose_all, settle_one, without_repeats
-from dibs.engines.postgres.read_floors import START
+from dibs.engines.postgres.index_bloat import START
 from dibs.engines.postgres.records import Records
 from dibs.engines.postgres.rows import Row, columns
 from dibs.engines.postgres.store import TASKS, Store
@@ -100,8 +100,8 @@ async def extend(store: Store, extensions: Sequence[Extension], now: Instant | N
 
 async def rescue(store: Store, ended_by: Instant | None, not_after: Instant | None, now: Instant | None) -> Rescued:
     """Take back what expired leases and lost workers held, but for rows that somebody is at; mark dead workers."""
-    cursor, at = store.rescue_cursor, time.monotonic()
-    low = cursor.low(at) if now is None else START
+    floor, at = store.rescue_floor, time.monotonic()
+    low = floor.low(at) if now is None else START
     if now is None and at - store.opened_at < NEWCOMER_SECONDS:
         low = END  # no lease has ended after that
     await store.look_again()
@@ -112,13 +112,13 @@ async def rescue(store: Store, ended_by: Instant | None, not_after: Instant | No
         if now is not None or low != START:
             raise
         ((_, instant),) = await store.rows("look", None)
-        cursor.put_off(instant, at)
+        floor.put_off(instant, at)
         log.warning("Could not look at all leases, only at those that ended lately: %s", error)
-        low = cursor.low(at)
+        low = floor.low(at)
         rescued = await store.write(take_back, now, TASKS, low, absent, ended_by, not_after)
     until = taken_until(rescued.at, ended_by, not_after)
     if now is None and low != END and until is not None:
-        cursor.learn(until, at, ended=not rescued.more, full=low == START)
+        floor.learn(until, at, ended=not rescued.more, full=low == START)
     return rescued
 
 

@@ -16,14 +16,13 @@ from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import encode
 from dibs.engines.postgres.catalog import Catalog, Missing, Stale
 from dibs.engines.postgres.errors import DRIVER_ERRORS, LOST, OCCUPIED, READ_ONLY, REPEATABLE, translation
-from dibs.engines.postgres.floor_probe import FloorProbe
 from dibs.engines.postgres.follow_ups import conclude
+from dibs.engines.postgres.index_bloat import FloorProbe, RescueFloor
 from dibs.engines.postgres.layout import prepare
 from dibs.engines.postgres.notifier import Notifier
 from dibs.engines.postgres.pgbouncer import check_direct_way, check_way
 from dibs.engines.postgres.pool import LONGEST_SILENCE, LOOK, WRITE, Address, Connection, Pool, transaction
 from dibs.engines.postgres.presence import Presence
-from dibs.engines.postgres.read_floors import RescueFloor
 from dibs.engines.postgres.replica import Readiness, lag_finding, out_of_reach
 from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.statements import statement
@@ -83,7 +82,7 @@ class Store:
         self.opened_at = time.monotonic()
         self.pool = Pool(address)
         self.catalog = Catalog(aside)
-        self.rescue_cursor = RescueFloor()
+        self.rescue_floor = RescueFloor()
         self.notifier = Notifier(self.pool, asyncio.get_running_loop())
         self.floor_probe = FloorProbe(self.rows, self.notifier.local_notifier.notify_all)
         self.presence = Presence(address, self.rows)
