@@ -410,7 +410,7 @@ async def crash(cluster: Cluster) -> None:
 
 def test_a_worker_is_missed_though_somebody_has_reset_the_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes its lock once more, and its row says so."""
-    monkeypatch.setattr(notifier, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(notifier, "PING_SECONDS", 0.01)
 
     async def test() -> None:
         async with crew(2) as ((worker, other), own):
@@ -451,7 +451,7 @@ def test_looks_that_are_far_apart_do_not_count_together() -> None:
 
             await until(seen)
             away = presence.GAP_SECONDS + 1
-            store.presence.looked_at -= away
+            store.presence.checked_at -= away
             store.presence.first_absent["w"] -= away
             assert found_nothing(await other.rescue()), "we were away: what we saw before is old"
             assert [each.workers for each in await rescue_until(other, lambda found: bool(found.workers))] == [["w"]]

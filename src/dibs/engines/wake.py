@@ -36,7 +36,7 @@ class Listener:
             return
         try:
             self._loop.call_soon_threadsafe(self._event.set)
-        except RuntimeError:  # the loop has been closed: nobody is waiting any more
+        except RuntimeError:  # the loop has been closed: no one can be waiting any more
             self.close()
 
     def close(self) -> None:

@@ -68,7 +68,7 @@ async def purge(transaction: Transaction, ids: Sequence[str], actor: str) -> lis
 
 
 async def purge_unreadable(transaction: Transaction, ids: list[str]) -> dict[str, Changed]:
-    """Delete rows that can't be read, unless somebody who can may be running them. Counts follow as far as is known."""
+    """Delete rows that can't be read, unless a process that can may be running them. Counts follow where known."""
     answers = {}
     for task_id, place, state, track, *others in await transaction.rows("purge_row", ids):
         known = track if track in transaction.catalog.tracks else None

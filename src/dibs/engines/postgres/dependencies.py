@@ -1,11 +1,11 @@
 """Tasks that wait for others: what follows when one of them ends, leaves or becomes more urgent.
 
-Each step takes errands of one kind and a bound, does as much as the bound allows with a fixed number of statements, and
-answers how much that was and which of the errands are not finished. What is done needs no note of its own: an edge that
-has been judged is closed, one that has been weighed has its weight.
+Each step takes follow-ups of one kind and a bound, does as much as the bound allows with a fixed number of statements,
+and answers how much it did and which follow-ups are not finished. It stores no progress of its own: an edge that has
+been judged is closed, and an edge that has passed its urgency on has it stored.
 
-Two transactions may judge different edges of one dependent at the same time. Each locks the dependent first and looks
-at what is open afterwards, so the second one sees what the first has closed.
+Two transactions may judge different edges of one dependent at the same time. Each locks the dependent first and reads
+the open edges afterwards, so the second one sees which edges the first has closed.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ async def forget(transaction: Transaction, follow_ups: list[FollowUp], most: int
     """Delete the edges of tasks that are gone."""
     follow_up = follow_ups[0]
     ids = texts_decoder.decode(follow_up.about)
-    if follow_up.n is not None:  # since then somebody may have enqueued a task of the same id
+    if follow_up.n is not None:  # a task of the same id may have been enqueued since then
         there = await transaction.find(ids)
         ids = [each for each in ids if each not in there]
     deleted = await transaction.write("forget_edges", ids, most)

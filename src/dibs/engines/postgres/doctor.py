@@ -65,7 +65,7 @@ async def unreadable_rows(snapshot: Snapshot, full: bool) -> list[Finding]:
 
 
 async def read_tasks(look: Snapshot, full: bool) -> None:
-    """What nobody can read is left behind, so it is soon among the oldest."""
+    """Read the oldest tasks: a task that no process can read stays, so it is soon among them."""
     after, looked = LOWEST_ID, 0
     while full or looked < OLDEST:
         rows = await look.rows("oldest_tasks", after, CHUNK)

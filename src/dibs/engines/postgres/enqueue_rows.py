@@ -22,11 +22,11 @@ __all__ = ["draft", "draft_one", "first_day", "is_plain"]
 VERSION_AT = 14
 """Where an id tells its version."""
 SLACK_DAYS = 1
-"""By how much the clock of whoever made an id may be ahead."""
+"""By how many days the clock that an id was made with may be ahead."""
 
 
 Draft = tuple[int, int, int, Instant | None, int | None, int, Instant | None, str | None, bytes]
-"""What alike tasks have in common: stream, rank offset, delay, instant, rerank_in, lease, expiry, partition, facts."""
+"""What alike tasks have in common: track, rank offset, delay, instant, rerank_in, lease, expiry, partition, facts."""
 
 
 def is_plain(catalog: Catalog, new: NewTask) -> bool:
@@ -46,7 +46,7 @@ def is_plain(catalog: Catalog, new: NewTask) -> bool:
 
 
 def draft(catalog: Catalog, tasks: Sequence[NewTask]) -> list[Sequence[Any]]:
-    """The columns, in the order in which the function takes them; raises `Missing` for streams that there are not.
+    """The columns, in the order in which the function takes them; raises `Missing` for tracks that do not exist.
 
     Batches are mostly of one kind: what follows from it is worked out once for each run of tasks.
     """
@@ -70,7 +70,7 @@ def draft(catalog: Catalog, tasks: Sequence[NewTask]) -> list[Sequence[Any]]:
 
 
 def draft_one(catalog: Catalog, new: NewTask, missing: dict[TrackKey, None]) -> Draft:
-    """What follows from a task; its stream is added to `missing` if there is none."""
+    """What follows from a task; its track is added to `missing` if it does not exist."""
     queue = catalog.queues[new.queue]
     settings = queue.settings
     ranking = catalog.ranking(queue, new.priority)

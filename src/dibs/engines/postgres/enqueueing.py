@@ -75,7 +75,7 @@ async def known_about(transaction: Transaction, tasks: Sequence[NewTask]) -> Kno
 
 
 async def lock_keys(transaction: Transaction, known: Known) -> None:
-    """Keys that nobody holds are held for now, so that nobody else takes them before it is decided who does."""
+    """Lock the wanted keys. Free keys are held from here on, so that no other transaction takes them first."""
     wanted = sorted((queue, to_json(key)) for queue, key in known.wanted_keys())
     if not wanted:
         return
@@ -108,7 +108,7 @@ async def store(transaction: Transaction, known: Known) -> None:
     await hold_keys(transaction, known, known.held_keys())
     if spent := known.spent_buckets():
         await transaction.write("save_buckets", *columns(spent, 6))
-    # Ended ones are left out: two who share the lock on one would each wait for the other to have it alone.
+    # Without those that have ended: two transactions that share a lock on one would deadlock when both want it alone.
     if needed := known.needed():
         await inherit_again(transaction, needed)
 
@@ -139,7 +139,7 @@ async def write_new(transaction: Transaction, known: Known, records: list[TaskRe
         if gate == 2 and record.partition is not None:
             transaction.mark_changed(Partition(record.queue, record.partition))
     if rows and await transaction.write("insert_tasks", *columns(rows, TASK_WIDTH + 1)) != len(rows):
-        raise Stale  # somebody has stored the same task since we looked
+        raise Stale  # another transaction has stored the same task since
     await doomed.flush()
     if members:
         await transaction.write("count_members", list(members), list(members.values()))

@@ -15,7 +15,7 @@ from dibs.core.task import TaskRecord
 from dibs.engines.decisions.headroom import Headroom, Whose, headroom_of
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.postgres.catalog import Queue
-from dibs.engines.postgres.head_pages import NeedMore
+from dibs.engines.postgres.head_pages import NeedMore, NotRead
 from dibs.engines.postgres.transaction import Snapshot
 
 __all__ = ["Headrooms", "limits"]
@@ -31,7 +31,7 @@ class Headrooms:
 
     @classmethod
     async def of(cls, snapshot: Snapshot, queues: Iterable[Queue]) -> Headrooms:
-        """The limits on queues and on names. Partitions are looked at when they are met."""
+        """The limits on queues and on names. Those of partitions are read when a choice needs them."""
         headrooms = cls(snapshot, queues)
         for queue in headrooms.queues.values():
             await headrooms.read_queue(queue)
@@ -87,7 +87,7 @@ class Headrooms:
         if scope is Scope.PARTITION and key not in self.known:
             if queue.settings.per_partition is None:
                 return None
-            raise NeedMore(partitions=(Partition(queue.name, whose),))
+            raise NotRead(NeedMore(partitions=(Partition(queue.name, whose),)))
         return self.known.get(key)
 
     def is_full(self, queue: Queue, scope: Scope, whose: str) -> bool:

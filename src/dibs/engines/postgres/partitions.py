@@ -1,9 +1,8 @@
-"""Where partitions are limited: which of their pending tasks are where claims look.
+"""Where partitions are limited: which of their pending tasks are in the index that claims read.
 
-Of each partition (and stream and share) at most the best task is in front; the others are gated, out of the index that
-claims read. A partition that is full has nothing in front at all. Every move of a pending or running task of such a
-queue touches its partition, and at the end of the transaction those that were touched are put in order. The queue's
-lock is held.
+Of each partition, track and share at most the best task, the head, is in that index; the others are gated, out of it. A
+full partition has no head in it at all. Every move of a pending or running task of such a queue marks its partition as
+changed, and at the end of the transaction the changed partitions are reordered, with the queue's lock held.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ REFILLS = 1000
 
 
 async def promote_heads(transaction: Transaction) -> None:
-    """Put the partitions that were touched in order: the best tasks forward where there is room, all others behind."""
+    """Reorder the partitions that have changed: ungate the heads where there is headroom, and gate all others."""
     touched, transaction.partitions = transaction.partitions, {}
     for name, partitions in touched.items():
         queue = transaction.catalog.queues.get(name)
@@ -56,13 +55,13 @@ async def reorder(transaction: Transaction, queue: Queue, partitions: list[Parti
 
 
 def refill_at(transaction: Transaction, headroom: Headroom) -> int | None:
-    """When to look at a partition that has no token again: a little early, for rounding must not make it late."""
+    """When to check a partition without a token again: a little early, because rounding must not make it late."""
     wait = headroom.refills_in
     return None if wait is None else transaction.now + max(0, wait - wait // 1000 - 2)
 
 
 async def open_refilled(transaction: Transaction, queues: Iterable[Queue]) -> None:
-    """Partitions that may have got a token by now are put in order."""
+    """Reorder the partitions that may have got a token by now."""
     for queue in queues:
         limit = queue.settings.per_partition
         if limit is not None and limit.rate is not None:
@@ -80,7 +79,7 @@ async def next_refill(transaction: Transaction, queue: str, limit: Limit) -> Dur
 
 
 async def reorder_some(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> Done:
-    """A queue's limit on partitions has changed: all of them are looked at again, in order."""
+    """A queue's limit on partitions has changed: reorder all of them, a part at a time."""
     follow_up = follow_ups[0]
     if transaction.settings(follow_up.about).per_partition is None:
         tracks = [track.number for track in transaction.catalog.of_queue(follow_up.about)]
@@ -97,7 +96,7 @@ async def reorder_some(transaction: Transaction, follow_ups: list[FollowUp], mos
 
 
 async def mark_changed_again(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> Done:
-    """Put partitions in order at the end of this transaction, as a transaction without the lock could not."""
+    """Mark partitions as changed for a transaction that could not reorder them, because it did not hold the lock."""
     for follow_up in follow_ups:
         for key in texts_decoder.decode(follow_up.about):
             transaction.mark_changed(Partition.parse(key))

@@ -95,7 +95,7 @@ class Address(Struct, frozen=True, kw_only=True):
 
 
 KEPT = {
-    # The server finds out in 25 s that a client's host is gone, and the client's network stays awake meanwhile.
+    # The server finds out in 25 s that a client's host is gone, and firewalls do not drop a quiet connection.
     "tcp_keepalives_idle": "10",
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",
@@ -108,7 +108,7 @@ def settings_for(address: Address) -> dict[str, str]:
     """Plans are kept, and tables are empty when the first are made: those must not scan whole tables for ever.
 
     What else a database or role may have as its default must not change what statements do. Behind a pooler, which may
-    not know these settings, no plan is kept, and `pooling.check_way` looks at those that matter.
+    not know these settings, no plan is kept, and `pgbouncer.check_way` checks those that matter.
     """
     named = {"application_name": "dibs"}
     if address.pooled:
@@ -288,7 +288,7 @@ class Pool:
         return None
 
     async def next_given_back(self) -> Connection | None:
-        """The server has no room for as many of us as the pool has: make do with those that there are."""
+        """The server refuses more connections: wait for one of those that the pool has."""
         try:
             async with asyncio.timeout(self.address.timeout):
                 while (self.lent or self.connecting) and not self.idle:
@@ -326,7 +326,7 @@ class Pool:
         await asyncio.gather(*(self.hang_up(connection) for connection in idle))
 
     async def hang_up(self, connection: Connection) -> None:
-        """Say good-bye, unless nobody listens."""
+        """Close a connection in order, or drop it if the server does not answer."""
         try:
             await connection.close(timeout=min(self.address.connect_timeout, GOODBYE_SECONDS))
         except DRIVER_ERRORS:

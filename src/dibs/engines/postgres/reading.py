@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
 import msgspec
 
 from dibs.core.fairness import start_virtual_time
 from dibs.core.states import State
 from dibs.core.task import HistoryEntry, TaskRecord
 from dibs.engines.postgres.catalog import Queue
-from dibs.engines.postgres.choosing import QueueCursor, in_claim_order
+from dibs.engines.postgres.choosing import QueueCursor, first_heads
 from dibs.engines.postgres.head_pages import NeedMore, Pages
 from dibs.engines.postgres.transaction import Snapshot
 from dibs.engines.unreadable import readable
@@ -52,11 +50,10 @@ async def next_ids(snapshot: Snapshot, queue: Queue, most: int) -> list[str]:
     pages = Pages(snapshot, most, with_gated=True)
     await pages.open([(0, queue)], {queue.name: tracks})
     while True:
-        front = QueueCursor(pages, queue, 0, tracks, None)
-        try:
-            return [head.id for head in islice(in_claim_order(front, snapshot.now), most)]
-        except NeedMore as short:
-            await pages.read_more(short)
+        found = first_heads(QueueCursor(pages, queue, 0, tracks, None), snapshot.now, most)
+        if not isinstance(found, NeedMore):
+            return [head.id for head in found]
+        await pages.read_more(found)
 
 
 async def peek(snapshot: Snapshot, queue_name: str, limit: int) -> list[TaskRecord]:

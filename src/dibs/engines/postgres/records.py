@@ -32,13 +32,13 @@ class Records(Ledger):
         self.transaction = transaction
 
     async def load(self, ids: Iterable[str]) -> None:
-        """Lock tasks, and know them. They are looked for where they are now, not where they were at the beginning."""
+        """Lock and read tasks, wherever they are by then, which may not be where they were at the beginning."""
         wanted = sorted(real_ids(set(ids)))
         if not wanted:
             return
         self.adopt(await self.transaction.rows("lock", wanted))
         missed = [task_id for task_id in wanted if task_id not in self.stored and task_id not in self.unreadable]
-        if missed and await self.transaction.find(missed):  # it went from one place to another meanwhile
+        if missed and await self.transaction.find(missed):  # it has moved to another table since
             raise Stale
 
     def adopt(self, rows: Sequence[Row]) -> list[TaskRecord]:
@@ -110,7 +110,7 @@ class Records(Ledger):
 
 
 def gate_of(transaction: Transaction, record: TaskRecord, track: int) -> int:
-    """Where partitions are limited, pending tasks come in behind the gate; `gating` then lets the best ones out."""
+    """Where partitions are limited, pending tasks are stored gated; `partitions` then promotes the heads."""
     if record.partition is not None and transaction.settings(record.queue).per_partition is not None:
         return 2 if record.state is State.PENDING else 1
     return 1 if transaction.catalog.track(track).fair else 0

@@ -37,7 +37,7 @@ async def rank_again(transaction: Transaction, rows: list[Row]) -> None:
 
 
 async def retire(transaction: Transaction, stale: list[int]) -> None:
-    """Streams of earlier settings in which nothing waits any more: claims need not look at them again."""
+    """Tracks of earlier settings in which no task waits any more: claims need not read them again."""
     occupied = {track for what, track, _, _ in await transaction.all_counts() if what in WAITING}
     empty = [number for number in stale if number not in occupied]
     if empty:

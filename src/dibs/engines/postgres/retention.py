@@ -37,7 +37,7 @@ Cursor = TypeVar("Cursor")
 
 DAYS_AHEAD = 3
 LOCK_TIMEOUT = "SET LOCAL lock_timeout = '100ms'"
-"""Who waits for the whole table keeps everybody else waiting: better to try again later."""
+"""A transaction that waits for the lock on a whole table makes all others wait: better to try again later."""
 LOWEST_ID = "00000000-0000-0000-0000-000000000000"
 
 
@@ -66,7 +66,7 @@ def expired_queues(transaction: Transaction, day: int, setting: str) -> set[str]
     """The queues that keep nothing that ended on this day."""
 
     def is_over(queue: str) -> bool:
-        if queue in transaction.catalog.unreadable:  # nobody knows how long it keeps anything
+        if queue in transaction.catalog.unreadable:  # it is not known how long it keeps anything
             return False
         keep: Duration = getattr(transaction.settings(queue), setting)
         return (day + 1) * DAY <= transaction.now - keep
@@ -192,7 +192,7 @@ async def prune_keys(transaction: Transaction) -> Step:
 
 
 async def prune_workflows(transaction: Transaction) -> Step:
-    """Forget workflows of which nothing is left: looks at a bounded number, from where the last step stopped."""
+    """Delete workflows without tasks: reads a bounded number, from where the last step stopped."""
     after = await cursor_of(transaction, "prune_workflows", str) or LOWEST_ID
     rows = await transaction.rows("some_workflows", after, CHORE_BATCH)
     empty = [row["id"] for row in rows if row["is_empty"]]
@@ -210,7 +210,7 @@ async def prune_buckets(transaction: Transaction) -> Step:
     idle = []
     for row in rows:
         if row["scope"] not in SCOPES or row["queue"] in transaction.catalog.unreadable:
-            continue  # nobody here knows what it is
+            continue  # this version does not know what it is
         limit = limit_of(transaction.settings(row["queue"]), Scope(row["scope"]), row["whose"])
         bucket = Bucket(row["level"], row["at"])
         full = limit is not None and limit.rate is not None and refill(None, limit, transaction.now)

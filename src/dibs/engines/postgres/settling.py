@@ -26,14 +26,14 @@ __all__ = ["extend", "rescue", "settle"]
 log = logging.getLogger("dibs.engines.postgres")
 
 NEWCOMER_SECONDS = 8.0
-"""Whoever has just opened the store can't know whether it has been away. If it has, every lease has run out, and those
-who live extend theirs within this time."""
+"""A process that has just opened the store can't know whether the server has been away. If it has, every lease has run
+out, and the workers that are alive extend theirs within this time."""
 
 END: Instant = 2**62
 
 
 async def settle(store: Store, settlements: Sequence[Settlement], now: Instant | None) -> list[SettleOutcome]:
-    """Completions that concern nobody else go in bulk, all else record by record."""
+    """Completions that concern no other task go in bulk, all else record by record."""
     answers: dict[int, SettleOutcome] = {}
     for part in without_repeats(settlements):
         completions = [each for each in part if each[1].outcome is Outcome.COMPLETED]
@@ -99,7 +99,7 @@ async def extend(store: Store, extensions: Sequence[Extension], now: Instant | N
 
 
 async def rescue(store: Store, ended_by: Instant | None, not_after: Instant | None, now: Instant | None) -> Rescued:
-    """Take back what expired leases and lost workers held, but for rows that somebody is at; mark dead workers."""
+    """Take back what expired leases and lost workers held, but for rows that are locked; mark dead workers."""
     floor, at = store.rescue_floor, time.monotonic()
     low = floor.low(at) if now is None else START
     if now is None and at - store.opened_at < NEWCOMER_SECONDS:
@@ -113,7 +113,7 @@ async def rescue(store: Store, ended_by: Instant | None, not_after: Instant | No
             raise
         ((_, instant),) = await store.rows("look", None)
         floor.put_off(instant, at)
-        log.warning("Could not look at all leases, only at those that ended lately: %s", error)
+        log.warning("Could not read all leases, only those that ended lately: %s", error)
         low = floor.low(at)
         rescued = await store.write(take_back, now, TASKS, low, absent, ended_by, not_after)
     until = taken_until(rescued.at, ended_by, not_after)

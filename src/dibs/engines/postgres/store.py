@@ -41,7 +41,7 @@ Read = Callable[Concatenate[Snapshot, Arguments], Awaitable[Answer]]
 TRIES = 20
 PAUSE_SECONDS = 0.005
 LONG_PAUSE_SECONDS = 0.1
-"""For the one who gives up his place in the line: those who waited behind him have theirs meanwhile."""
+"""The pause after a lock that could not be had: the transactions that queued behind this one go first."""
 
 
 class Reach(Struct, frozen=True):
@@ -60,11 +60,14 @@ NOTHING = Reach()
 TASKS = Reach(queues=None)
 SETTINGS = Reach(queues=None, exclusive=True)
 ONCE = Reach(repeats=False)
-"""A claim: who makes it says himself when he repeats it, and then gets the leases that he was given."""
+"""For a claim. The caller repeats it, with `ClaimRequest.repeat`, and then gets the leases that it was given."""
 
 
 class ConnectionLost(Exception):
-    """The connection broke; `cause` is what the driver said. `unwritten`: at least nothing was written."""
+    """The connection broke; `cause` is what the driver said. `unwritten`: it is known that nothing was written.
+
+    An exception, because the transaction on that connection is over. `Store.persist` repeats it where that is safe.
+    """
 
     def __init__(self, cause: Exception, *, unwritten: bool = False) -> None:
         super().__init__(cause)
@@ -140,7 +143,7 @@ class Store:
             return found
 
     async def refresh(self) -> Catalog:
-        """Read the catalog anew."""
+        """Read the catalog again."""
 
         async def attempt() -> Catalog:
             async with self.lend() as connection:
@@ -149,7 +152,7 @@ class Store:
         return await self.persist(attempt)
 
     async def catch_up(self, stale: Stale) -> None:
-        """Know what is there now; streams that still are not never will be."""
+        """Read the catalog again; tracks that still do not exist never will."""
         await self.refresh()
         self.aside.tracks.update(track for track in stale.tracks if track not in self.catalog.tracks)
 
@@ -162,9 +165,9 @@ class Store:
     # Transactions.
 
     async def persist(self, act: Callable[[], Awaitable[Answer]], reach: Reach = NOTHING) -> Answer:
-        """Try again what was in the way of others, or was worked out from what is no longer so.
+        """Repeat what met a conflict with other transactions, or was decided with an old copy of the catalog.
 
-        A connection that was lost is made anew once: most likely it had been dead for a while, and nothing was done.
+        A lost connection is replaced once: most likely it had been dead for a while, and nothing was done.
         """
         may_reconnect = True
         for attempt in range(TRIES):
@@ -194,7 +197,7 @@ class Store:
         *arguments: Arguments.args,
         **named: Arguments.kwargs,
     ) -> Answer:
-        """Run a verb in a transaction, and ring afterwards."""
+        """Run a verb in a transaction, and notify afterwards."""
 
         async def attempt() -> tuple[Answer, set[str]]:
             async with self.lend() as connection, transaction(connection, WRITE):
@@ -224,7 +227,7 @@ class Store:
         *arguments: Arguments.args,
         **named: Arguments.kwargs,
     ) -> Answer:
-        """Run a verb that only looks, on one snapshot of the store."""
+        """Run a verb that only reads, on one snapshot of the store."""
 
         async def attempt() -> Answer:
             async with self.lend() as connection, transaction(connection, LOOK):
@@ -283,7 +286,7 @@ class Store:
                 await self.read(Snapshot.look_again, None)
 
     async def add(self, missing: Missing) -> None:
-        """Make queues and streams, in a transaction of their own: nobody waits for others with one of these in hand."""
+        """Make queues and tracks, in a transaction of their own, so that it waits for no other lock."""
         tracks = [(*key[:2], " ".join(key[2]), *key[3:]) for key in missing.tracks]
         parameters = (sorted(missing.queues), encode(QueueSettings()), *columns(tracks, 7))
         await self.rows("add_streams", *parameters)
