@@ -7,6 +7,8 @@ from dibs.core.times import DAY, SECOND, Duration
 __all__ = [
     "ABSENT_SECONDS",
     "BURY_BATCH",
+    "CHECKED_MINUTES",
+    "CHECKED_ROWS",
     "CHORE_BATCH",
     "EXPIRE_BATCH",
     "KEEP_AUDIT",
@@ -41,6 +43,11 @@ KEEP_WORKERS: Duration = DAY
 KEEP_AUDIT: Duration = 90 * DAY
 KEEP_MINUTES = 7 * 24 * 60
 """Statistics are kept for this many minutes."""
+
+CHECKED_ROWS = 10_000
+"""The oldest rows of each kind that the doctor reads, unless it reads all."""
+CHECKED_MINUTES = 60
+"""The last minutes of statistics that it reads."""
 
 ABSENT_SECONDS = 1.0
 """A worker whose process is absent at two checks at least this far apart is lost."""

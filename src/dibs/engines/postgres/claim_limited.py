@@ -121,7 +121,7 @@ def leased_task(row: Row, catalog: Catalog, now: Instant) -> LeasedTask:
 
 
 def leased_tasks(rows: Iterable[Row], catalog: Catalog, now: Instant) -> tuple[list[LeasedTask], list[Row]]:
-    """What the worker is told of claimed tasks, and the rows of those that can't be read: they are set aside."""
+    """Claimed tasks as the worker gets them, and the rows of those that can't be read: they are set aside."""
     tasks, unreadable = [], []
     for row in rows:
         try:

@@ -39,7 +39,7 @@ async def follow_ends(transaction: Transaction, follow_ups: list[FollowUp], most
     found = await transaction.rows("open_edges_to", [follow_up.about for follow_up in follow_ups], most)
     stuck = {edge["position"] for edge in found if not known_rule(transaction, edge)}
     edges = [edge for edge in found if edge["position"] not in stuck]
-    # Errands with an unreadable edge stay stored for a process that can read it.
+    # Follow-ups with an unreadable edge stay stored for a process that can read it.
     transaction.stuck += [follow_ups[place] for place in sorted(stuck)]
     first = max(edge["position"] for edge in found) if len(found) == most else len(follow_ups)
     unfinished = [follow_ups[place] for place in range(first, len(follow_ups)) if place not in stuck]

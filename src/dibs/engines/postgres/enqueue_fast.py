@@ -110,7 +110,7 @@ def stored_answer(new: NewTask, now: Instant) -> EnqueueAnswer:
 
 
 async def get(store: Store, ids: Sequence[str]) -> list[TaskRecord | UnreadableTask | None]:
-    """Streams never change, so whatever copy of the catalog knows them will do."""
+    """Tracks never change, so any copy of the catalog that knows them will do."""
 
     async def look() -> list[TaskRecord | UnreadableTask | None]:
         catalog = store.catalog

@@ -1,6 +1,6 @@
 """New tasks as the arrays that the function `enqueue` takes, without a record in between.
 
-This is `moves.admit` for tasks that nothing can stand in the way of; what depends on the clock is left to the store.
+This is `moves.admit` for tasks that can't be refused or deduplicated; the store fills in what depends on its clock.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Draft = tuple[int, int, int, Instant | None, int | None, int, Instant | None, st
 
 
 def is_plain(catalog: Catalog, new: NewTask) -> bool:
-    """Whether nothing can stand in the way of a task. Most are of this kind."""
+    """Whether a task can be stored without deciding anything about it first. Most can."""
     if new.key is not None or new.after or new.deadline is not None or new.workflow is not None:
         return False
     queue = catalog.queues.get(new.queue)

@@ -1,6 +1,6 @@
 """enqueue: decide each item in order, then store what was accepted, in one transaction.
 
-Tasks that nothing can stand in the way of are stored by one statement (`functions/enqueue.sql`).
+Tasks about which nothing has to be decided are stored by `enqueue_fast`, in one statement.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ SLOW: Duration = 5 * MS
 LAG: Duration = 2 * SECOND
 """By how much commits may come out of order without a task having to wait for a probe."""
 AHEAD: Duration = 5 * SECOND
-"""How far ahead a claim looks for what falls due, if it does not read everything."""
+"""How far ahead a claim reads what falls due, if it does not read everything."""
 Bounds = tuple[Instant, Duration | None]
 """The instant from which to read what falls due or expires, and how far ahead of now (None: without end)."""
 EVERYTHING: Bounds = (START, None)

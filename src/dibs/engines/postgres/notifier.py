@@ -96,7 +96,7 @@ class Notifier:
         self.pool = pool
         address = pool.address.direct()
         self.direct = None if address is None else Pool(address)
-        """Where connections that listen come from, None if a pooler is in the way."""
+        """Where connections that listen come from, None if there is only a pooler."""
         self.loop = loop
         self.channel = channel_of(pool.address.schema)
         self.subscribers = 0

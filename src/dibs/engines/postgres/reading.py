@@ -1,4 +1,4 @@
-"""Looking without changing anything."""
+"""What is only read: history, the next tasks, positions, counts, statistics, the audit log, tenants."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def peek(snapshot: Snapshot, queue_name: str, limit: int) -> list[TaskReco
         rows = await snapshot.find(ids)
         records = snapshot.records(rows[task_id] for task_id in ids)
         if len(records) == len(ids):
-            break  # otherwise some of them have just been set aside, and others go forward
+            break  # otherwise some have just been set aside, and others take their places
     return records
 
 

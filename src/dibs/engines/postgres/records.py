@@ -70,7 +70,7 @@ class Records(Ledger):
             self.transaction.mark_changed(Partition(record.queue, record.partition))
 
     async def follow_up(self, changes: Changes) -> None:
-        """Errands for those that others wait for, and for what they wait for themselves."""
+        """Follow-ups for tasks that others wait for, and for the tasks that they wait for themselves."""
         followed = await self.ids_where("followed", changes.ended)
         needing = await self.ids_where("needing", changes.were_blocked)
         self.transaction.follow_ups.extend(changes.follow_ups(followed, needing))

@@ -1,7 +1,7 @@
-"""What can be wrong with a server and a schema, as findings that say what to do about it.
+"""What can be wrong with the server and with the schema, as findings that say what to do about it.
 
-Everything here is read from the catalogs and statistics of PostgreSQL: nothing counts rows, nothing waits. What a role
-may not see is said, not guessed.
+All of it is read from the catalogs and statistics of PostgreSQL, and reported by `doctor`: nothing here reads tasks,
+counts rows or waits. Where the role may not see something, a finding says so.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TABLE = re.compile(r'CREATE TABLE "(?:[^"]|"")*"\.(\w+) \((.*?)\n\)', re.DOTALL)
 
 
 async def server_findings(snapshot: Snapshot) -> AsyncIterator[Finding]:
-    """How the server is set up, and which sessions are in the way there."""
+    """How the server is set up, and which sessions block others there."""
     server = await snapshot.row("server")
     yield version(server["version"])
     yield switch("fsync", server["fsync"], DAMAGE)

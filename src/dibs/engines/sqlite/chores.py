@@ -46,7 +46,7 @@ def resign(transaction: Transaction, term: Term) -> None:
 
 
 def is_current(transaction: Snapshot, term: Term) -> bool:
-    """Whether nobody has taken a later term."""
+    """Whether no later term has begun."""
     stored = transaction.row("term")
     return stored is not None and tuple(stored[:2]) == (term.number, term.worker)
 

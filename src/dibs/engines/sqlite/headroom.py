@@ -1,6 +1,6 @@
 """How much more the limits of queues, task names and partitions allow.
 
-Slots are running tasks: those of a queue or a name are known from the tallies, those of a partition are counted in its
+Slots are running tasks: those of a queue or a name are known from the counts, those of a partition are counted in its
 index. Tokens are in dibs_buckets.
 """
 
@@ -50,7 +50,7 @@ LOADS = RowDecoder(PartitionLoad, "limit of partition")
 
 
 class Headrooms:
-    """The rooms of one claim, found when they are asked for."""
+    """What limits allow in one claim, read when it is asked for."""
 
     def __init__(self, transaction: Transaction, queues: Iterable[Queue]) -> None:
         self.transaction = transaction
@@ -60,7 +60,7 @@ class Headrooms:
             self.find(limited)
 
     def find(self, queues: list[Queue]) -> None:
-        """The rooms of whole queues and of task names."""
+        """Read what the limits of whole queues and of task names allow."""
         wanted = [(queue, Scope.QUEUE, "") for queue in queues]
         wanted += [(queue, Scope.TASK, name) for queue in queues for name in queue.settings.per_task]
         limits = [(queue, scope, whose, limit_of(queue.settings, scope, whose)) for queue, scope, whose in wanted]

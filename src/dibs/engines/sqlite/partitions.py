@@ -1,14 +1,14 @@
-"""Partitions with a limit: who is in front, and who waits behind.
+"""Where partitions are limited: which of their pending tasks claims read.
 
-Where partitions are limited, pending tasks come in *gated*: in the index, but apart from what claims read. In each
-partition that has room the best task of each kind and share is let forward. What must hold after each transaction:
+Pending tasks of such a queue are stored *gated*: in the index, but apart from what claims read. In each partition with
+headroom the best task of each track and share, its head, is ungated. What must hold after each transaction:
 
-- If a partition has room, the best pending task of each stream and share in it is not gated.
+- If a partition has headroom, the best pending task of each track and share in it is not gated.
 - If it has no token and pending tasks, `opens_at` says when it has one.
 
-More may be ungated than that (a task that was overtaken by a better one, or a partition that has become full): a claim
-checks the room of each candidate, and gates those it meets in vain. So a full partition is in nobody's way, however
-deep it is, and what is let forward is one task at a time.
+More tasks may be ungated (one that a better task has overtaken, or one in a partition that is now full): a claim checks
+the headroom of each candidate, and gates those that may not start. So a full partition delays no other, however deep it
+is, and only one task at a time is ungated.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GATE_BUDGET = 1000
 """Tasks that one claim gates, and partitions that it opens."""
 
 LOOK = 50
-"""Openings that are looked at together for the next one that matters."""
+"""Refills that are read at a time to find the next one that matters."""
 
 
 class Gated(Struct, array_like=True, frozen=True):
@@ -61,7 +61,7 @@ texts_decoder = msgspec.json.Decoder(list[str])
 
 
 def promote_heads(transaction: Transaction) -> None:
-    """In the partitions that were touched, let the best tasks forward where there is room."""
+    """Ungate the heads of the partitions that have changed, where there is headroom."""
     for queue, touched in transaction.partitions.items():
         limit = transaction.settings(queue).per_partition
         if limit is not None:
@@ -94,12 +94,12 @@ def ungate(transaction: Transaction, tasks: list[Gated]) -> None:
 
 
 def gate(transaction: Transaction, ids: Iterable[str]) -> None:
-    """Tasks that a claim met in vain."""
+    """Gate tasks that a claim found in full partitions."""
     transaction.write("gate", to_json(list(ids)))
 
 
 def open_refilled(transaction: Transaction, queues: Iterable[Queue]) -> bool:
-    """Partitions that have got a token by now are touched; True if there may be more of them."""
+    """Mark the partitions that have got a token by now as changed; True if there may be more of them."""
     left = GATE_BUDGET
     for queue in queues:
         limit = queue.settings.per_partition
@@ -114,7 +114,7 @@ def open_refilled(transaction: Transaction, queues: Iterable[Queue]) -> bool:
 
 
 def next_refill(transaction: Transaction, queue: str, limit: Limit) -> Duration | None:
-    """In how long a partition that has pending tasks gets a token. Openings that nobody waits for are forgotten."""
+    """In how long a partition that has pending tasks gets a token. Refills that no task waits for are deleted."""
     while True:
         found = transaction.many(REFILLS, "openings", queue, LOOK)
         idle = [refill_due.partition for refill_due in found if not refill_due.pending]
@@ -126,7 +126,7 @@ def next_refill(transaction: Transaction, queue: str, limit: Limit) -> Duration 
 
 
 def reorder_some(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> Done:
-    """A queue's limit on partitions has changed: all of them are looked at again, in order."""
+    """A queue's limit on partitions has changed: reorder all of them, a part at a time."""
     follow_up = follow_ups[0]
     if transaction.settings(follow_up.about).per_partition is None:
         done = ungate_all(transaction, follow_up.about, most)

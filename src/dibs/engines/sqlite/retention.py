@@ -101,7 +101,7 @@ def expired_queues(transaction: Transaction, day: int, setting: str) -> set[str]
     """The queues that keep nothing that ended on this day."""
 
     def is_over(queue: str) -> bool:
-        if queue in transaction.catalog.unreadable:  # nobody knows how long it keeps anything
+        if queue in transaction.catalog.unreadable:  # it is not known how long it keeps anything
             return False
         keep: Duration = getattr(transaction.settings(queue), setting)
         return (day + 1) * DAY <= transaction.now - keep
@@ -192,7 +192,7 @@ def prune_dead(transaction: Transaction) -> Step:
 
 
 def tell_of_days(snapshot: Snapshot) -> None:
-    """Dead tasks whose day can't be read are kept, because nobody knows for how long they are to be."""
+    """Dead tasks whose day can't be read are kept, because it is not known for how long."""
     for task_id, day in snapshot.each(row_by_row("dead_beyond"), (LAST_DAY, CHORE_BATCH)):
         snapshot.aside.log_once("day of dead task", task_id, f"it is {day!r}")
 
