@@ -1,7 +1,8 @@
 """Connections to the server: a few, bound to the loop that opened them, each statement with a timeout.
 
-Not asyncpg's own pool, which sends a statement after every use to undo what sessions may leave behind. Nothing here
-leaves anything behind; a connection whose state is not known is dropped instead.
+Not asyncpg's own pool: it takes 42 µs more for each use, and fails where the server refuses another connection, instead
+of waiting for one of those it has (docs/design/postgres.md). No use leaves anything behind in a session that would have
+to be reset; a connection whose state is not known is dropped.
 """
 
 from __future__ import annotations
