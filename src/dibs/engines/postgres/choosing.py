@@ -24,7 +24,7 @@ from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.values import ClaimRequest
 
-__all__ = ["Chosen", "Lane", "QueueCursor", "choose", "first_heads"]
+__all__ = ["Chosen", "QueueCursor", "choose", "first_heads"]
 
 
 class Chosen(Struct, frozen=True):

@@ -25,7 +25,16 @@ from dibs.engines.postgres.rows import Row, columns
 from dibs.engines.postgres.transaction import Snapshot, Transaction
 from dibs.engines.values import Need
 
-__all__ = ["close_edges", "follow_ends", "followers", "forget", "inherit_again", "needs", "pass_on_urgency"]
+__all__ = [
+    "close_edges",
+    "follow_ends",
+    "followers",
+    "forget",
+    "inherit_again",
+    "known_rule",
+    "needs",
+    "pass_on_urgency",
+]
 
 Edge = tuple[str, int, str]
 """Dependent, slot, prerequisite."""

@@ -13,7 +13,7 @@ from dibs.engines.postgres.catalog import Queue, Track
 from dibs.engines.postgres.rows import Row, columns
 from dibs.engines.postgres.transaction import Snapshot, Transaction
 
-__all__ = ["Head", "Key", "NeedMore", "NotRead", "Pages", "TurnOrder"]
+__all__ = ["Head", "Key", "NeedMore", "NotRead", "Pages"]
 
 SMALLEST_PAGE = 8
 LARGEST_PAGE = 1000

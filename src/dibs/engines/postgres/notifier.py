@@ -23,7 +23,7 @@ from dibs.engines.values import SCHEDULES, TopicKind, parse_topic
 from dibs.engines.wake import Listener, LocalNotifier
 from dibs.errors import DibsError
 
-__all__ = ["ANSWER_SECONDS", "Notifier", "until_closed"]
+__all__ = ["ANSWER_SECONDS", "Notifier", "channel_of", "payloads", "until_closed"]
 
 log = logging.getLogger("dibs.engines.postgres")
 

@@ -49,7 +49,7 @@ async def reorder(transaction: Transaction, queue: Queue, partitions: list[Parti
     refills: list[tuple[str, str, int | None]] = []
     for partition, headroom in by_partition.items():
         if headroom is not None and headroom.full is not None:
-            refills.append((*partition, refill_at(transaction, headroom)))
+            refills.append((partition.queue, partition.name, refill_at(transaction, headroom)))
     if refills:
         await transaction.write("save_openings", *columns(refills, 3))
 

@@ -18,6 +18,7 @@ __all__ = [
     "audit",
     "counters",
     "counts",
+    "decode_entry",
     "has_long_tail",
     "history",
     "identity",

@@ -21,7 +21,7 @@ from dibs.engines.postgres.workers import bury
 from dibs.engines.values import ExtendAnswer, ExtendOutcome, Extension, Rescued, SettleOutcome, ended_topic, work_topic
 from dibs.errors import StoreError
 
-__all__ = ["extend", "rescue", "settle"]
+__all__ = ["extend", "rescue", "settle", "settle_records"]
 
 log = logging.getLogger("dibs.engines.postgres")
 
