@@ -16,7 +16,12 @@ import asyncpg
 import pytest
 
 from dibs.engines.postgres import driver_internals
-from dibs.engines.postgres.driver_internals import READ_BUFFER_BYTES, closed_in_children, limit_read_buffer
+from dibs.engines.postgres.driver_internals import (
+    READ_BUFFER_BYTES,
+    closed_in_children,
+    limit_read_buffer,
+    unproxied,
+)
 from dibs.engines.postgres.pool import Address, Pool
 from servers.postgres import server_url
 
@@ -62,3 +67,17 @@ def test_without_the_private_attributes_all_else_works(caplog: pytest.LogCapture
     with caplog.at_level(logging.WARNING, "dibs"), closed_in_children(unknown):
         pass
     assert "not known" in caplog.text
+    assert unproxied(unknown) is unknown
+
+
+def test_a_pool_lends_one_connection_behind_many_proxies() -> None:
+    async def test() -> None:
+        async with asyncpg.create_pool(server_url(), min_size=1, max_size=1) as pool:
+            async with pool.acquire() as first:
+                found = unproxied(first)
+            async with pool.acquire() as second:
+                assert first is not second
+                assert unproxied(second) is found
+                assert isinstance(found, asyncpg.Connection)
+
+    asyncio.run(test())

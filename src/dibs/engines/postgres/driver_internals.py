@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["closed_in_children", "limit_read_buffer"]
+__all__ = ["closed_in_children", "limit_read_buffer", "unproxied"]
 
 log = logging.getLogger("dibs.engines.postgres")
 
@@ -24,6 +24,14 @@ transports: set[Any] = set()
 def transport_of(connection: Any) -> Any | None:
     """The asyncio transport of a connection, None if this version of asyncpg has it elsewhere."""
     return getattr(connection, "_transport", None)
+
+
+def unproxied(connection: Any) -> Any:
+    """The connection behind the proxy that a pool has lent; the object itself if it is no proxy.
+
+    A pool lends one connection behind many proxies. Without this attribute, each proxy counts as another connection.
+    """
+    return getattr(connection, "_con", connection)
 
 
 def limit_read_buffer(connection: Any) -> None:

@@ -26,8 +26,10 @@ __all__ = ["mark_changed_again", "next_refill", "open_refilled", "promote_heads"
 
 texts_decoder = msgspec.json.Decoder(list[str])
 
-LOOK = 100
+REFILLS_READ = 100
+"""Refills that are read to find the next one."""
 REFILLS = 1000
+"""Partitions of a queue that one claim opens because they have got a token."""
 
 
 async def promote_heads(transaction: Transaction) -> None:
@@ -73,7 +75,7 @@ async def open_refilled(transaction: Transaction, queues: Iterable[Queue]) -> No
 
 async def next_refill(transaction: Transaction, queue: str, limit: Limit) -> Duration | None:
     """In how long a partition that has pending tasks gets a token."""
-    rows = await transaction.rows("openings", queue, LOOK)
+    rows = await transaction.rows("openings", queue, REFILLS_READ)
     buckets = [refill(Bucket(row["level"], row["at"]), limit, transaction.now) for row in rows]
     return min((until_token(bucket, limit) for bucket in buckets if tokens(bucket) == 0), default=None)
 

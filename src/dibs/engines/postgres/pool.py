@@ -25,7 +25,7 @@ from dibs.errors import Closed, DibsError, InvalidOption, StoreBusy, StoreUnavai
 __all__ = [
     "GOODBYE_SECONDS",
     "LONGEST_SILENCE",
-    "LOOK",
+    "READ",
     "WRITE",
     "Address",
     "Connection",
@@ -46,7 +46,7 @@ GOODBYE_SECONDS = 2.0
 """How long closing waits for a server that may not answer any more."""
 
 WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED"
-LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 """How transactions begin, whatever the server's defaults are."""
 
 Connection = Any

@@ -21,7 +21,7 @@ from dibs.engines.postgres.index_bloat import FloorProbe, RescueFloor
 from dibs.engines.postgres.layout import prepare
 from dibs.engines.postgres.notifier import Notifier
 from dibs.engines.postgres.pgbouncer import check_direct_way, check_way
-from dibs.engines.postgres.pool import LONGEST_SILENCE, LOOK, WRITE, Address, Connection, Pool, transaction
+from dibs.engines.postgres.pool import LONGEST_SILENCE, READ, WRITE, Address, Connection, Pool, transaction
 from dibs.engines.postgres.presence import Presence
 from dibs.engines.postgres.replica import Readiness, lag_finding, out_of_reach
 from dibs.engines.postgres.rows import columns
@@ -230,7 +230,7 @@ class Store:
         """Run a verb that only reads, on one snapshot of the store."""
 
         async def attempt() -> Answer:
-            async with self.lend() as connection, transaction(connection, LOOK):
+            async with self.lend() as connection, transaction(connection, READ):
                 generation, instant = await connection.fetchrow(statement("look", self.schema), now)
                 catalog = self.catalog if self.catalog.generation == generation else await self.read_catalog(connection)
                 return await verb(Snapshot(connection, self.schema, catalog, instant), *arguments, **named)

@@ -34,7 +34,7 @@ __all__ = ["GATE_BUDGET", "gate", "next_refill", "open_refilled", "promote_heads
 GATE_BUDGET = 1000
 """Tasks that one claim gates, and partitions that it opens."""
 
-LOOK = 50
+REFILLS_READ = 50
 """Refills that are read at a time to find the next one that matters."""
 
 
@@ -116,12 +116,12 @@ def open_refilled(transaction: Transaction, queues: Iterable[Queue]) -> bool:
 def next_refill(transaction: Transaction, queue: str, limit: Limit) -> Duration | None:
     """In how long a partition that has pending tasks gets a token. Refills that no task waits for are deleted."""
     while True:
-        found = transaction.many(REFILLS, "openings", queue, LOOK)
+        found = transaction.many(REFILLS, "openings", queue, REFILLS_READ)
         idle = [refill_due.partition for refill_due in found if not refill_due.pending]
         if idle:
             transaction.write("forget_openings", to_json(idle), queue)
         buckets = [refill(Bucket(each.level, each.at), limit, transaction.now) for each in found if each.pending]
-        if buckets or len(found) < LOOK:
+        if buckets or len(found) < REFILLS_READ:
             return min((until_token(bucket, limit) for bucket in buckets), default=None)
 
 
