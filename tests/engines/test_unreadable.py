@@ -13,7 +13,7 @@ from msgspec import structs
 
 from dibs.core.graph import FOLLOW_UP_BUDGET, Edge
 from dibs.core.ids import uuid7
-from dibs.core.lease import RESCUE_BATCH
+from dibs.core.policy import RESCUE_BATCH
 from dibs.core.recurrence import Recurrence
 from dibs.core.settings import Limit, QueueSettings
 from dibs.core.states import State

@@ -9,7 +9,7 @@ import pytest
 
 from dibs.client import consumer
 from dibs.client.app import Dibs
-from dibs.core.lease import RESCUE_BATCH
+from dibs.core.policy import RESCUE_BATCH
 from dibs.core.task import NewTask
 from dibs.core.times import MINUTE, SECOND, Duration, Instant
 from dibs.engines.memory import MemoryEngine

@@ -6,9 +6,6 @@ from dibs.core.times import HOUR, SECOND, Duration, Instant
 
 __all__ = [
     "LONGEST_RUN",
-    "RESCUE_BATCH",
-    "TERM",
-    "TERM_RENEWAL",
     "heartbeat_interval",
     "is_exhausted",
     "rewound",
@@ -18,14 +15,6 @@ __all__ = [
 
 LONGEST_RUN: Duration = 24 * HOUR
 """However often a lease is extended, after this a run counts as timed out."""
-
-TERM: Duration = 15 * SECOND
-TERM_RENEWAL: Duration = 5 * SECOND
-PROMOTE_BATCH = 1000
-EXPIRE_BATCH = 1000
-RESCUE_BATCH = 500
-LOOK_INTERVAL: Duration = 1 * SECOND
-"""A worker absent at two looks this far apart is lost."""
 
 
 def heartbeat_interval(lease: Duration) -> Duration:

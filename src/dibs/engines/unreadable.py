@@ -46,10 +46,10 @@ UNREADABLE = (msgspec.DecodeError, ValueError, TypeError, LookupError, OverflowE
 """What reading a row may raise that is the row's own fault."""
 
 LOOK_AGAIN = 5.0
-"""Seconds until tasks that were set aside are looked at again."""
+"""Seconds until tasks that were set aside are read again."""
 
 MOMENT: Duration = SECOND // 10
-"""How long a claim waits that could not pass over all that can't be read."""
+"""How long to wait before the next claim, if there are more unreadable tasks than can be skipped."""
 
 TITLE = "unreadable rows"
 REMEDY = "Damaged, or written by a newer Dibs: upgrade, or repair the row"
@@ -59,7 +59,7 @@ REMEDIES = {
 }
 
 MAX_ROWS = 10_000
-"""Rows that are told of, and tasks that are passed over, by one process."""
+"""The most rows that one process logs, and tasks that it skips."""
 
 STATES = frozenset(State)
 SHOWN = 5
@@ -71,15 +71,15 @@ class UnreadableRows:
 
     def __init__(self) -> None:
         self.tasks: dict[str, None] = {}
-        """Ids that claims, rescue and chores pass over."""
+        """Ids that claims, rescue and chores skip."""
         self.follow_ups: dict[int, None] = {}
-        """Errands that are left to others."""
+        """Follow-ups that are left to other processes."""
         self.crowded: set[int] = set()
-        """Streams with tasks that could not be added any more: claims pass them over altogether."""
+        """Tracks with more unreadable tasks than fit in `tasks`: claims skip them altogether."""
         self.is_helpless = False
-        """Tasks were met whose ids are no text: nothing can pass them over."""
+        """There are tasks whose ids are no text: no statement can skip them."""
         self.tracks: set[int] = set()
-        """Streams that tasks name, and that are not there."""
+        """Tracks that tasks name, and that do not exist."""
         self.rechecked_at = 0.0
         self._logged: set[tuple[str, str]] = set()
 
@@ -96,21 +96,21 @@ class UnreadableRows:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to pass over."""
+        """Whether there is nothing to skip."""
         return not self.tasks and not self.follow_ups and not self.crowded and not self.is_helpless
 
     @property
     def is_full(self) -> bool:
-        """Whether there is more to pass over than is kept, or can be."""
+        """Whether there is more to skip than is kept, or can be."""
         return self.is_helpless or len(self.tasks) >= MAX_ROWS or len(self.follow_ups) >= MAX_ROWS
 
     @property
     def size(self) -> int:
-        """Grows with everything that claims pass over from now on."""
+        """Grows with everything that claims skip from now on."""
         return len(self.tasks) + len(self.crowded)
 
     def skip_task(self, task_id: str, track: object = None) -> None:
-        """Pass a task over from now on; if there are too many of them, all of its stream."""
+        """Skip a task from now on; if there are too many of them, all of its track."""
         if self.is_empty:
             self.rechecked_at = time.monotonic()
         if len(self.tasks) < MAX_ROWS or task_id in self.tasks:
@@ -119,20 +119,20 @@ class UnreadableRows:
             self.crowded.add(track)
 
     def skip_nameless(self) -> None:
-        """A task was met that nothing can pass over: claims that give nothing wait a little."""
+        """There is a task that no statement can skip: claims that give nothing wait a little."""
         if self.is_empty:
             self.rechecked_at = time.monotonic()
         self.is_helpless = True
 
     def skip_follow_up(self, follow_up: int) -> None:
-        """Leave an errand to others."""
+        """Leave a follow-up to other processes."""
         if self.is_empty:
             self.rechecked_at = time.monotonic()
         if len(self.follow_ups) < MAX_ROWS:
             self.follow_ups[follow_up] = None
 
     def paced(self, claimed: Claimed) -> Claimed:
-        """Where not all can be passed over, a claim that gives nothing is repeated neither at once nor never."""
+        """Where not all can be skipped, a claim that gives nothing is repeated after a while, not at once."""
         if claimed.tasks or not self.is_full:
             return claimed
         again = round(LOOK_AGAIN * SECOND)
@@ -140,7 +140,7 @@ class UnreadableRows:
         return Claimed([], min(max(due_in, MOMENT), again))
 
     def start_recheck(self, is_needed: bool = False) -> bool:
-        """Whether to look again at what was set aside, or at what else needs it. Errands are simply tried again."""
+        """Whether to read again what was set aside, or what else needs it. Follow-ups are simply tried again."""
         if (self.is_empty and not is_needed) or time.monotonic() < self.rechecked_at + LOOK_AGAIN:
             return False
         self.rechecked_at = time.monotonic()
@@ -157,7 +157,7 @@ class UnreadableRows:
 
 
 def next_look() -> float:
-    """When to look again at what can't be read now, by the monotonic clock."""
+    """When to read again what can't be read now, by the monotonic clock."""
     return time.monotonic() + LOOK_AGAIN
 
 
@@ -170,7 +170,7 @@ def problem_of(error: BaseException) -> str:
 def readable(
     aside: UnreadableRows, what: str, rows: Iterable[tuple[Key, Stored]], decode: Callable[[Stored], Value]
 ) -> Iterator[tuple[Key, Value]]:
-    """The rows that can be read, each with its key; the others are told of."""
+    """The rows that can be read, each with its key; the others are logged."""
     for key, stored in rows:
         try:
             value = decode(stored)
@@ -210,7 +210,7 @@ def made_at(task_id: str) -> Instant:
 
 
 def unreadable_queue(name: str, problem: str) -> Unreadable:
-    """Nothing may be written on the strength of settings that nobody has read."""
+    """The error for a write to a queue whose settings can't be read."""
     return Unreadable(
         f"the settings of queue {name!r} can't be read: {problem}. They were damaged, or written by a newer Dibs: "
         "upgrade, or repair the row."
@@ -218,7 +218,7 @@ def unreadable_queue(name: str, problem: str) -> Unreadable:
 
 
 class UnreadableReport(UnreadableRows):
-    """What somebody finds who looks for rows that can't be read: kept instead of logged."""
+    """The rows that a check finds unreadable: kept instead of logged."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -52,11 +52,13 @@ __all__ = [
     "SettleOutcome",
     "TenantRecord",
     "Term",
+    "TopicKind",
     "UnreadableTask",
     "Unready",
     "WorkerRecord",
     "WorkflowRecord",
     "ended_topic",
+    "parse_topic",
     "settle_answer",
     "work_topic",
     "worker_record",
@@ -472,20 +474,34 @@ class Finding(Struct, frozen=True):
     detail: str = ""
 
 
-def work_topic(queue: str) -> str:
-    """Rung when a queue may have work."""
-    return f"work:{queue}"
+class TopicKind(StrEnum):
+    """What a topic is about: the part before the colon. Only the functions below put topics together or apart."""
+
+    WORK = "work"
+    ENDED = "ended"
+    WORKER = "worker"
 
 
 SCHEDULES = "schedules"
-"""The topic that is rung when a schedule has changed."""
+"""Notified when a schedule has changed."""
+
+
+def work_topic(queue: str) -> str:
+    """Notified when a queue may have work."""
+    return f"{TopicKind.WORK}:{queue}"
 
 
 def ended_topic(queue: str) -> str:
-    """Rung when tasks of a queue have ended."""
-    return f"ended:{queue}"
+    """Notified when tasks of a queue have ended."""
+    return f"{TopicKind.ENDED}:{queue}"
 
 
 def worker_topic(worker: str) -> str:
-    """Rung when a worker should look up: a cancel request or another state."""
-    return f"worker:{worker}"
+    """Notified when a worker should ask for news: a cancel request or another state."""
+    return f"{TopicKind.WORKER}:{worker}"
+
+
+def parse_topic(topic: str) -> tuple[str, str]:
+    """The kind of a topic (`TopicKind`, or one that this version does not know), and its queue or worker."""
+    kind, _, about = topic.partition(":")
+    return kind, about

@@ -6,6 +6,8 @@ import asyncio
 import threading
 from collections.abc import Collection
 
+from dibs.engines.values import TopicKind, parse_topic
+
 __all__ = ["Listener", "LocalNotifier"]
 
 
@@ -19,7 +21,7 @@ class Listener:
         self._event = asyncio.Event()
 
     async def wait(self, timeout: float) -> bool:
-        """Until rung, at most `timeout` seconds; a ring since the last wait counts."""
+        """Until woken, at most `timeout` seconds; a notification since the last wait counts."""
         try:
             async with asyncio.timeout(timeout):
                 await self._event.wait()
@@ -29,12 +31,12 @@ class Listener:
         return True
 
     def wake(self) -> None:
-        if asyncio._get_running_loop() is self._loop:  # no detour for those who are there already
+        if asyncio._get_running_loop() is self._loop:  # no detour through the loop's queue of callbacks
             self._event.set()
             return
         try:
             self._loop.call_soon_threadsafe(self._event.set)
-        except RuntimeError:  # the loop has been closed: nobody is waiting any more
+        except RuntimeError:  # the loop has been closed: no one can be waiting any more
             self.close()
 
     def close(self) -> None:
@@ -59,19 +61,19 @@ class LocalNotifier:
             self._listeners = [each for each in self._listeners if each is not listener]
 
     def notify(self, topics: Collection[str]) -> None:
-        """Wake whoever listens to any of these."""
+        """Wake every listener of any of these topics."""
         if topics:
             for listener in self._listeners:
                 if not listener.topics.isdisjoint(topics):
                     listener.wake()
 
-    def notify_kinds(self, *kinds: str) -> None:
-        """Wake whoever listens to a topic that begins with one of these."""
+    def notify_kinds(self, *kinds: TopicKind) -> None:
+        """Wake every listener of a topic of one of these kinds."""
         for listener in self._listeners:
-            if any(topic.startswith(kinds) for topic in listener.topics):
+            if any(parse_topic(topic)[0] in kinds for topic in listener.topics):
                 listener.wake()
 
     def notify_all(self) -> None:
-        """Wake everybody: something may have happened."""
+        """Wake every listener: something may have happened."""
         for listener in self._listeners:
             listener.wake()

@@ -19,7 +19,7 @@ from dibs.core.states import State
 from dibs.core.task import Edit, Outcome
 from dibs.core.times import SECOND
 from dibs.engines.postgres import PostgresEngine, from_url
-from dibs.engines.postgres.claim_limited import MOMENT
+from dibs.engines.postgres.claim_limited import RETRY_LOCKED
 from dibs.engines.postgres.settling import NEWCOMER_SECONDS
 from dibs.engines.values import ClaimRequest, work_topic
 from dibs.errors import StoreBusy, StoreUnavailable
@@ -150,7 +150,7 @@ def test_nobody_hurries_back_for_rows_that_somebody_has_locked(fact: str, limits
             (answer,) = await engine.enqueue([new(**{fact: NOW + SECOND})], now=now)
             request = ClaimRequest(worker="w", sequence=1, queues=("default",), limit=0)
             async with locked(engine, "the rows"):
-                assert (await engine.claim(request, now=later)).next_due_in == MOMENT
+                assert (await engine.claim(request, now=later)).next_due_in == RETRY_LOCKED
             assert (await engine.claim(request, now=later)).next_due_in is None
             (record,) = await engine.get([answer.id])
             assert record is not None

@@ -13,7 +13,7 @@ from postgres_help import NOW, claim, connection, engines, new, run, settle
 from dibs.core.states import State
 from dibs.core.times import HOUR
 from dibs.engines.postgres import PostgresEngine
-from dibs.engines.postgres.read_floors import LONG_AGO
+from dibs.engines.postgres.index_bloat import LONG_AGO
 from dibs.engines.postgres.statements import statement
 
 CHANGE = "INSERT INTO {schema}.count_changes (what, track, n) VALUES ('pending', 1, 1)"

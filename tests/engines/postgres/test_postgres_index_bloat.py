@@ -17,8 +17,18 @@ from dibs.core.task import LeasedTask
 from dibs.core.times import HOUR, MS, SECOND
 from dibs.engines.postgres import PostgresEngine, claim_limited, settling
 from dibs.engines.postgres.catalog import MIXED, Track
-from dibs.engines.postgres.floor_probe import FloorProbe, arrivals
-from dibs.engines.postgres.read_floors import AHEAD, EVERYTHING, LAG, LONG_AGO, START, ReadFloors, RescueFloor, Window
+from dibs.engines.postgres.index_bloat import (
+    AHEAD,
+    EVERYTHING,
+    LAG,
+    LONG_AGO,
+    START,
+    DueWindow,
+    FloorProbe,
+    ReadFloors,
+    RescueFloor,
+    arrivals,
+)
 from dibs.engines.postgres.store import Store
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.values import ClaimRequest, Rescued
@@ -36,71 +46,71 @@ NEVER = float("inf")
 
 def slow() -> ReadFloors:
     """Of an engine that knows that reading from the beginning is slow."""
-    cursors = ReadFloors()
-    cursors.claimed(SECOND)
-    cursors.know(TRACKS)
-    return cursors
+    floors = ReadFloors()
+    floors.claimed(SECOND)
+    floors.know(TRACKS)
+    return floors
 
 
 def test_quick_claims_read_from_the_beginning() -> None:
-    cursors = ReadFloors()
-    cursors.claimed(MS)
-    cursors.know(TRACKS)
-    cursors.raise_to({1: RANK}, FROM_THE_BEGINNING)
-    assert cursors.lows(TRACKS) == EVERYWHERE
-    assert not cursors.is_due(NEVER)
+    floors = ReadFloors()
+    floors.claimed(MS)
+    floors.know(TRACKS)
+    floors.raise_to({1: RANK}, FROM_THE_BEGINNING)
+    assert floors.lows(TRACKS) == EVERYWHERE
+    assert not floors.is_due(NEVER)
 
 
 def test_after_a_slow_claim_marks_are_used() -> None:
-    cursors = slow()
-    cursors.raise_to({1: RANK, 3: RANK}, FROM_THE_BEGINNING)
-    assert cursors.lows(TRACKS) == [RANK, START, START], "mixed streams have no order to rely on"
-    cursors.claimed(MS)
-    assert cursors.lows(TRACKS) != EVERYWHERE, "that was quick because of the marks"
+    floors = slow()
+    floors.raise_to({1: RANK, 3: RANK}, FROM_THE_BEGINNING)
+    assert floors.lows(TRACKS) == [RANK, START, START], "mixed streams have no order to rely on"
+    floors.claimed(MS)
+    assert floors.lows(TRACKS) != EVERYWHERE, "that was quick because of the marks"
 
 
 def test_marks_move_on_with_what_is_given() -> None:
-    cursors = slow()
-    cursors.raise_to({1: RANK, 2: RANK}, FROM_THE_BEGINNING)
-    cursors.raise_to({1: RANK + 1, 2: RANK - 1}, {1: RANK, 2: RANK})
-    assert cursors.lows(TRACKS) == [RANK + 1, RANK, START]
+    floors = slow()
+    floors.raise_to({1: RANK, 2: RANK}, FROM_THE_BEGINNING)
+    floors.raise_to({1: RANK + 1, 2: RANK - 1}, {1: RANK, 2: RANK})
+    assert floors.lows(TRACKS) == [RANK + 1, RANK, START]
 
 
 def test_marks_move_back_to_what_was_passed_over() -> None:
-    cursors = slow()
-    cursors.raise_to({1: RANK, 2: RANK}, FROM_THE_BEGINNING)
-    cursors.lower_to({1: RANK - 1})
-    assert cursors.lows(TRACKS) == [RANK - 1, RANK, START]
-    cursors.raise_to({1: RANK + 1, 2: RANK + 1}, {1: RANK, 2: RANK})
-    assert cursors.lows(TRACKS) == [RANK - 1, RANK + 1, START], "who began above it has not seen what was there"
+    floors = slow()
+    floors.raise_to({1: RANK, 2: RANK}, FROM_THE_BEGINNING)
+    floors.lower_to({1: RANK - 1})
+    assert floors.lows(TRACKS) == [RANK - 1, RANK, START]
+    floors.raise_to({1: RANK + 1, 2: RANK + 1}, {1: RANK, 2: RANK})
+    assert floors.lows(TRACKS) == [RANK - 1, RANK + 1, START], "who began above it has not seen what was there"
 
 
 def test_looks_take_a_tenth_of_the_time_at_most() -> None:
-    cursors = slow()
-    assert cursors.is_due(0.0)
-    cursors.looked(3 * SECOND, 0.0)
-    assert not cursors.is_due(29.9)
-    assert cursors.is_due(30.0)
-    cursors.looked(6 * MS, 30.0)
-    assert not cursors.is_due(30.9), "and come once a second at most"
-    assert cursors.is_due(31.0)
+    floors = slow()
+    assert floors.is_due(0.0)
+    floors.probed(3 * SECOND, 0.0)
+    assert not floors.is_due(29.9)
+    assert floors.is_due(30.0)
+    floors.probed(6 * MS, 30.0)
+    assert not floors.is_due(30.9), "and come once a second at most"
+    assert floors.is_due(31.0)
 
 
 def test_a_quick_look_ends_it() -> None:
-    cursors = slow()
-    cursors.raise_to({1: RANK}, FROM_THE_BEGINNING)
-    cursors.looked(MS, 0.0)
-    assert cursors.lows(TRACKS) == EVERYWHERE
+    floors = slow()
+    floors.raise_to({1: RANK}, FROM_THE_BEGINNING)
+    floors.probed(MS, 0.0)
+    assert floors.lows(TRACKS) == EVERYWHERE
 
 
 def test_the_window_is_open_as_long_as_looking_is_quick() -> None:
-    window = Window()
+    window = DueWindow()
     window.learn(START, RANK, MS, due=False)
     assert window.bounds == EVERYTHING
 
 
 def test_after_a_slow_look_only_what_may_have_come_since_is_looked_at() -> None:
-    window = Window()
+    window = DueWindow()
     window.learn(START, RANK, SECOND, due=False)
     assert window.bounds == (RANK - LAG, AHEAD)
     window.learn(RANK - LAG, RANK + SECOND, MS, due=True)
@@ -136,21 +146,21 @@ async def slow_engine() -> AsyncIterator[tuple[PostgresEngine, FloorProbe]]:
     async with engines() as (engine,):
         floor_probe = lookout_of(engine)
         await engine.enqueue([new() for _ in range(3)])
-        floor_probe.cursors.looked(SECOND, NEVER)
-        floor_probe.window.looked(SECOND, NEVER)
+        floor_probe.floors.probed(SECOND, NEVER)
+        floor_probe.window.probed(SECOND, NEVER)
         await settle(engine, await claim(engine, 1))
         yield engine, floor_probe
 
 
-async def look(engine: PostgresEngine, floor_probe: FloorProbe) -> None:
-    """Have a claim that gives nothing start a look, and see it through."""
-    floor_probe.cursors.rests_until = floor_probe.window.rests_until = 0.0
+async def probe(engine: PostgresEngine, floor_probe: FloorProbe) -> None:
+    """Have a claim that gives nothing start a probe, and wait for it."""
+    floor_probe.floors.rests_until = floor_probe.window.rests_until = 0.0
     await engine.claim(ClaimRequest(worker="w", sequence=10**6, queues=("default",), limit=0))
-    assert floor_probe.looking is not None
-    await floor_probe.looking
+    assert floor_probe.running is not None
+    await floor_probe.running
 
 
-def test_what_comes_late_is_given_after_the_next_look() -> None:
+def test_what_comes_late_is_given_after_the_next_probe() -> None:
     async def test() -> None:
         async with slow_engine() as (engine, floor_probe):
             late = new(id="0190163d-8694-739b-aea5-966c26f8ad91")
@@ -158,18 +168,18 @@ def test_what_comes_late_is_given_after_the_next_look() -> None:
             assert late.id not in [task.id for task in await claim(engine, 1)]
             woken: list[bool] = []
             floor_probe.wake = lambda: woken.append(True)
-            await look(engine, floor_probe)
+            await probe(engine, floor_probe)
             assert woken == [True]
-            floor_probe.cursors.looked(SECOND, NEVER)
+            floor_probe.floors.probed(SECOND, NEVER)
             assert [task.id for task in await claim(engine, 1)] == [late.id]
 
     run(test)
 
 
-async def claim_during_a_look(
+async def claim_during_a_probe(
     engine: PostgresEngine, floor_probe: FloorProbe, monkeypatch: pytest.MonkeyPatch
 ) -> list[LeasedTask]:
-    """A claim that has read before the look does, and hears of it after."""
+    """A claim that has read before the probe does, and gets its answer after it."""
     store = store_of(engine)
     has_read, go_on = asyncio.Event(), asyncio.Event()
     fetch, lease = store.rows_once, claim_limited.lease
@@ -191,13 +201,13 @@ async def claim_during_a_look(
     claiming = asyncio.create_task(claim(engine, 1))
     await has_read.wait()
     monkeypatch.undo()
-    await floor_probe.look_at_all(store.catalog, time.monotonic())
+    await floor_probe.probe(store.catalog, time.monotonic())
     go_on.set()
     return await claiming
 
 
 def look_slowly(floor_probe: FloorProbe) -> None:
-    """From now on every look takes a second, as it is told, and is due when `rests_until` is put back."""
+    """From now on every probe reports that it took a second, and is due when `rests_until` is put back."""
     read = floor_probe.rows
 
     async def rows(name: str, *parameters: Any) -> list[Any]:
@@ -205,7 +215,7 @@ def look_slowly(floor_probe: FloorProbe) -> None:
         return [{**row, "took": SECOND} if name == "heads" else (*tuple(row)[:2], SECOND) for row in found]
 
     floor_probe.rows = rows
-    floor_probe.cursors.rests_until = floor_probe.window.rests_until = 0.0
+    floor_probe.floors.rests_until = floor_probe.window.rests_until = 0.0
 
 
 def test_a_claim_under_way_does_not_undo_what_a_look_has_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,8 +224,8 @@ def test_a_claim_under_way_does_not_undo_what_a_look_has_found(monkeypatch: pyte
             late = new(id="0190163d-8694-739b-aea5-966c26f8ad91")
             await engine.enqueue([late], now=1)
             look_slowly(floor_probe)
-            assert len(await claim_during_a_look(engine, floor_probe, monkeypatch)) == 1
-            assert floor_probe.cursors.is_slow
+            assert len(await claim_during_a_probe(engine, floor_probe, monkeypatch)) == 1
+            assert floor_probe.floors.is_slow
             assert [task.id for task in await claim(engine, 1)] == [late.id]
 
     run(test)
@@ -231,9 +241,9 @@ def test_a_claim_under_way_does_not_hide_what_has_fallen_due(limited: bool, monk
             late = new(delay=1)
             await engine.enqueue([late], now=1)
             look_slowly(floor_probe)
-            assert len(await claim_during_a_look(engine, floor_probe, monkeypatch)) == 1
+            assert len(await claim_during_a_probe(engine, floor_probe, monkeypatch)) == 1
             assert floor_probe.window.is_slow
-            floor_probe.cursors.looked(MS, NEVER)
+            floor_probe.floors.probed(MS, NEVER)
             assert late.id in [task.id for task in await claim(engine, 5)]
 
     run(test)
@@ -245,7 +255,7 @@ def test_what_is_locked_is_not_passed_over() -> None:
             await claim(engine, 5)
             waiting = new()
             await engine.enqueue([waiting], now=1)
-            floor_probe.cursors.marks = dict.fromkeys(floor_probe.cursors.marks, START)
+            floor_probe.floors.floors = dict.fromkeys(floor_probe.floors.floors, START)
             async with own.transaction():
                 await own.execute(f"SELECT FROM {engine.address.schema}.tasks FOR UPDATE")
                 assert not await claim(engine, 5)
@@ -254,7 +264,7 @@ def test_what_is_locked_is_not_passed_over() -> None:
     run(test)
 
 
-def test_claims_do_not_wait_for_a_look() -> None:
+def test_claims_do_not_wait_for_a_probe() -> None:
     async def test() -> None:
         async with slow_engine() as (engine, floor_probe):
             read, go_on = floor_probe.rows, asyncio.Event()
@@ -263,15 +273,15 @@ def test_claims_do_not_wait_for_a_look() -> None:
                 await go_on.wait()
                 return await read(*parameters)
 
-            floor_probe.rows, floor_probe.cursors.rests_until = rows, 0.0
+            floor_probe.rows, floor_probe.floors.rests_until = rows, 0.0
             assert len(await claim(engine, 1)) == 1
-            looking = floor_probe.looking
-            assert looking is not None
+            running = floor_probe.running
+            assert running is not None
             assert len(await claim(engine, 1)) == 1
-            assert floor_probe.looking is looking, "one at a time"
-            assert not looking.done()
+            assert floor_probe.running is running, "one at a time"
+            assert not running.done()
             go_on.set()
-            await looking
+            await running
 
     run(test)
 
@@ -279,12 +289,12 @@ def test_claims_do_not_wait_for_a_look() -> None:
 def test_where_nothing_waits_claims_begin_with_what_arrives() -> None:
     async def test() -> None:
         async with slow_engine() as (engine, floor_probe):
-            cursors = floor_probe.cursors
+            floors = floor_probe.floors
             assert len(await claim(engine, 5)) == 2
-            cursors.marks = dict.fromkeys(cursors.marks, START)
-            await look(engine, floor_probe)
-            assert START not in cursors.marks.values()
-            cursors.looked(SECOND, NEVER)
+            floors.floors = dict.fromkeys(floors.floors, START)
+            await probe(engine, floor_probe)
+            assert START not in floors.floors.values()
+            floors.probed(SECOND, NEVER)
             arrived = new()
             await engine.enqueue([arrived])
             assert [task.id for task in await claim(engine, 5)] == [arrived.id]
@@ -298,10 +308,10 @@ def test_mixed_streams_are_read_from_the_beginning() -> None:
             await engine.enqueue([new(priority=42)])
             assert len(await claim(engine, 5)) == 3
             store = store_of(engine)
-            bands = {store.catalog.track(number).band for number in floor_probe.cursors.marks}
+            bands = {store.catalog.track(number).band for number in floor_probe.floors.floors}
             assert bands == {50}
             assert arrivals(store.catalog, store.catalog.tracks.values(), floor_probe.window).keys() == {
-                *floor_probe.cursors.marks
+                *floor_probe.floors.floors
             }
 
     run(test)
@@ -316,30 +326,30 @@ def test_a_look_that_fails_is_made_again_later() -> None:
                 raise StoreUnavailable("not now")
 
             floor_probe.rows = rows
-            await look(engine, floor_probe)
-            assert floor_probe.cursors.is_slow
-            assert not floor_probe.cursors.is_due(floor_probe.cursors.rests_until - 0.1)
+            await probe(engine, floor_probe)
+            assert floor_probe.floors.is_slow
+            assert not floor_probe.floors.is_due(floor_probe.floors.rests_until - 0.1)
             floor_probe.rows = read
-            await look(engine, floor_probe)
-            assert not floor_probe.cursors.is_slow, "the index is sound"
+            await probe(engine, floor_probe)
+            assert not floor_probe.floors.is_slow, "the index is sound"
             assert not floor_probe.window.is_slow
 
     run(test)
 
 
-def test_closing_ends_a_look() -> None:
+def test_closing_ends_a_probe() -> None:
     async def test() -> None:
         async with slow_engine() as (engine, floor_probe):
 
             async def rows(*_: Any) -> list[Any]:
                 return await asyncio.Event().wait()  # type: ignore[return-value]
 
-            floor_probe.rows, floor_probe.cursors.rests_until = rows, 0.0
+            floor_probe.rows, floor_probe.floors.rests_until = rows, 0.0
             await claim(engine, 1)
-            looking = floor_probe.looking
-            assert looking is not None
+            running = floor_probe.running
+            assert running is not None
             await engine.close()
-            assert looking.cancelled()
+            assert running.cancelled()
 
     run(test)
 
@@ -355,8 +365,8 @@ def test_what_falls_due_or_expires_within_a_narrow_window_is_seen_to(limited: bo
             soon = [new(delay=1), new(expires_at=1)]
             later = new(delay=HOUR)
             await engine.enqueue([*soon, later])
-            window.looked(SECOND, NEVER)
-            window.mark = 1  # whatever is due earlier, has been seen to
+            window.probed(SECOND, NEVER)
+            window.floor = 1  # whatever is due earlier, has been seen to
             given = await claim(engine, 5)
             assert [task.id for task in given] == [soon[0].id]
             states = [record.state for record in await engine.get([soon[1].id, later.id]) if record is not None]
@@ -364,7 +374,7 @@ def test_what_falls_due_or_expires_within_a_narrow_window_is_seen_to(limited: bo
             request = ClaimRequest(worker="w", sequence=10**6, queues=("default",), limit=1)
             next_due_in = (await engine.claim(request)).next_due_in
             assert next_due_in == AHEAD, "it looks again before it can have missed anything"
-            window.looked(MS, 0.0)
+            window.probed(MS, 0.0)
             next_due_in = (await engine.claim(request)).next_due_in
             assert next_due_in is not None
             assert next_due_in > AHEAD
@@ -372,7 +382,7 @@ def test_what_falls_due_or_expires_within_a_narrow_window_is_seen_to(limited: bo
     run(test)
 
 
-def test_what_fell_due_before_the_window_is_given_after_the_next_look() -> None:
+def test_what_fell_due_before_the_window_is_given_after_the_next_probe() -> None:
     async def test() -> None:
         async with slow_engine() as (engine, floor_probe):
             late = new(delay=1)
@@ -381,12 +391,12 @@ def test_what_fell_due_before_the_window_is_given_after_the_next_look() -> None:
             (record,) = await engine.get([late.id])
             assert record is not None
             assert record.state is State.SCHEDULED
-            floor_probe.cursors.looked(MS, 0.0)
+            floor_probe.floors.probed(MS, 0.0)
             woken: list[bool] = []
             floor_probe.wake = lambda: woken.append(True)
-            await look(engine, floor_probe)
+            await probe(engine, floor_probe)
             assert woken == [True]
-            floor_probe.window.looked(SECOND, NEVER)
+            floor_probe.window.probed(SECOND, NEVER)
             assert [task.id for task in await claim(engine, 5)] == [late.id]
 
     run(test)
@@ -402,11 +412,11 @@ def test_what_expired_before_the_window_is_not_given(limited: bool, kinds: int) 
             await claim(engine, 5)
             late = [new(name=f"kind{n}", expires_at=10) for n in range(kinds)]
             await engine.enqueue(late, now=1)
-            floor_probe.cursors.looked(MS, NEVER)
+            floor_probe.floors.probed(MS, NEVER)
             assert floor_probe.window.bounds[0] > 10
             assert not await claim(engine, 5)
             look_slowly(floor_probe)
-            await look(engine, floor_probe)
+            await probe(engine, floor_probe)
             assert not await claim(engine, 5)
             records = await engine.get([task.id for task in late])
             assert {record.state for record in records if record is not None} == {State.CANCELLED}
@@ -418,7 +428,7 @@ def test_streams_of_earlier_settings_are_not_in_the_order_of_arrival() -> None:
     async def test() -> None:
         async with slow_engine() as (engine, floor_probe):
             store = store_of(engine)
-            (number,) = floor_probe.cursors.marks
+            (number,) = floor_probe.floors.floors
             assert arrivals(store.catalog, [store.catalog.track(number)], floor_probe.window)
             await set_queue(engine, aging=3600)
             catalog = await store.refresh()
@@ -434,7 +444,7 @@ def test_a_repeated_claim_looks_at_no_more_than_others() -> None:
             await engine.enqueue([new(delay=HOUR)])
             request = ClaimRequest(worker="w", sequence=10**6, queues=("default",), limit=1)
             given = await engine.claim(request)
-            floor_probe.window.looked(SECOND, NEVER)
+            floor_probe.window.probed(SECOND, NEVER)
             again = await engine.claim(structs.replace(request, repeat=True))
             assert [task.id for task in again.tasks] == [task.id for task in given.tasks]
             assert again.next_due_in == AHEAD
@@ -470,15 +480,15 @@ def test_after_a_claim_that_could_not_end_the_next_ones_begin_with_what_arrives(
                 return await read(*parameters)
 
             floor_probe.rows = rows
-            monkeypatch.setattr("dibs.engines.postgres.read_floors.SLOW", 0)
+            monkeypatch.setattr("dibs.engines.postgres.index_bloat.SLOW", 0)
             old, due, arrived = new(), new(delay=1), new()
             await engine.enqueue([old, due], now=1)
             await engine.enqueue([arrived])
             await cancelled_claim(engine)
             assert [task.id for task in await claim(engine, 5)] == [arrived.id]
-            assert floor_probe.looking is not None
+            assert floor_probe.running is not None
             go_on.set()
-            await floor_probe.looking
+            await floor_probe.running
             assert [task.id for task in await claim(engine, 5)] == [old.id, due.id]
 
     run(test)
@@ -487,10 +497,10 @@ def test_after_a_claim_that_could_not_end_the_next_ones_begin_with_what_arrives(
 def test_where_claims_began_at_marks_one_that_could_not_end_moves_none() -> None:
     async def test() -> None:
         async with slow_engine() as (engine, floor_probe):
-            marks, mark = dict.fromkeys(floor_probe.cursors.marks, 1), floor_probe.window.mark
-            floor_probe.cursors.marks = dict(marks)
+            marks, mark = dict.fromkeys(floor_probe.floors.floors, 1), floor_probe.window.floor
+            floor_probe.floors.floors = dict(marks)
             await cancelled_claim(engine)
-            assert (floor_probe.cursors.marks, floor_probe.window.mark) == (marks, mark)
+            assert (floor_probe.floors.floors, floor_probe.window.floor) == (marks, mark)
 
     run(test)
 
@@ -517,7 +527,7 @@ def test_leases_that_ended_lately_are_taken_back_though_looking_at_all_fails(mon
                 assert (await engine.rescue()).lost == [lately.id]
             assert lows.count(START) == 1, "all of them only once a minute"
             monkeypatch.undo()
-            store.rescue_cursor.full_at = 0.0
+            store.rescue_floor.full_at = 0.0
             assert (await engine.rescue()).lost == [long_ago.id]
 
     run(test)
@@ -536,6 +546,6 @@ def test_without_a_store_nothing_is_learnt_about_leases(monkeypatch: pytest.Monk
             monkeypatch.setattr(store, "rows", away)
             with pytest.raises(StoreUnavailable):
                 await engine.rescue()
-            assert store.rescue_cursor.low(time.monotonic()) == START
+            assert store.rescue_floor.low(time.monotonic()) == START
 
     run(test)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from postgres_help import NOW, claim, engines, new, run, settle, sound
 
-from dibs.core.lease import TERM
+from dibs.core.policy import TERM
 from dibs.core.states import State
 from dibs.core.times import HOUR, SECOND
 from dibs.engines.postgres import PostgresEngine, chores

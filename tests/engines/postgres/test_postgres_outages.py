@@ -91,7 +91,7 @@ BEAT = Beat(id="w", host="h", pid=1, version="1", queues=("default",), names=Non
 
 CALLS: dict[str, Callable[[PostgresEngine, list[LeasedTask]], Awaitable[Any]]] = {
     "enqueue": lambda engine, _: engine.enqueue([new()]),
-    "enqueue with care": lambda engine, _: engine.enqueue([new(key="k")]),
+    "enqueue decided": lambda engine, _: engine.enqueue([new(key="k")]),
     "claim": lambda engine, _: claim(engine, 1),
     "complete": lambda engine, held: settle(engine, held[:1]),
     "settle": lambda engine, held: settle(engine, held[1:2], Outcome.RELEASED),
@@ -223,7 +223,7 @@ def test_a_server_that_takes_connections_and_says_nothing(cluster: Cluster, prox
 
 
 def test_a_listener_that_stalls_is_found_out(cluster: Cluster, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notifier, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(notifier, "PING_SECONDS", 0.2)
     monkeypatch.setattr(notifier, "ANSWER_SECONDS", 0.2)
 
     async def test() -> None:

@@ -18,12 +18,12 @@ import psutil
 import pytest
 from postgres_help import claim, connection, engines, new, run, settle, sound
 
-from dibs.core.lease import RESCUE_BATCH
+from dibs.core.policy import ABSENT_SECONDS, RESCUE_BATCH
 from dibs.core.states import State
 from dibs.core.task import HistoryEvent, WorkerState
 from dibs.core.times import HOUR
 from dibs.engines.postgres import PostgresEngine, from_url, notifier, presence, settling
-from dibs.engines.postgres.read_floors import START
+from dibs.engines.postgres.index_bloat import START
 from dibs.engines.postgres.store import TASKS
 from dibs.engines.values import Beat, Counter, Feature, Rescued
 from dibs.errors import StoreUnavailable
@@ -143,7 +143,7 @@ def test_the_tasks_of_a_lost_worker_are_taken_back_once_and_its_term_ends() -> N
             began = time.monotonic()
             await kill(worker)
             found = await rescue_until(other, lambda rescued: bool(rescued.workers))
-            assert time.monotonic() - began >= presence.LOOK_SECONDS
+            assert time.monotonic() - began >= ABSENT_SECONDS
             (rescued,) = found
             assert sorted(rescued.lost) == sorted(task.id for task in held)
             assert rescued.workers == ["w"]
@@ -285,7 +285,7 @@ def test_a_worker_that_can_have_no_session_says_so_and_is_not_missed() -> None:
             await worker.beat(beat("w"))
             assert await says_no()
             began = time.monotonic()
-            while time.monotonic() - began < 2 * presence.LOOK_SECONDS:
+            while time.monotonic() - began < 2 * ABSENT_SECONDS:
                 assert found_nothing(await other.rescue())
             keeper.lines.connect = way  # type: ignore[method-assign]
             await until(lambda: sessions_of(own, worker, "w"))
@@ -309,7 +309,7 @@ def test_who_has_not_come_back_to_a_restarted_server_is_not_missed() -> None:
             await kill(worker)
             await own.execute(f"UPDATE \"{worker.address.schema}\".workers SET presence = presence - interval '1 day'")
             began = time.monotonic()
-            while time.monotonic() - began < 2 * presence.LOOK_SECONDS:
+            while time.monotonic() - began < 2 * ABSENT_SECONDS:
                 assert found_nothing(await other.rescue())
 
     run(test)
@@ -380,7 +380,7 @@ def test_after_a_crash_a_newcomer_misses_nobody_who_has_not_come_back() -> None:
         since = await value(cluster, SINCE)
         assert since > before
         began = time.monotonic()
-        while time.monotonic() - began < 2 * presence.LOOK_SECONDS:
+        while time.monotonic() - began < 2 * ABSENT_SECONDS:
             assert found_nothing(await newcomer.rescue())
         may_enter.set()
 
@@ -410,7 +410,7 @@ async def crash(cluster: Cluster) -> None:
 
 def test_a_worker_is_missed_though_somebody_has_reset_the_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes its lock once more, and its row says so."""
-    monkeypatch.setattr(notifier, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(notifier, "PING_SECONDS", 0.01)
 
     async def test() -> None:
         async with crew(2) as ((worker, other), own):
@@ -451,7 +451,7 @@ def test_looks_that_are_far_apart_do_not_count_together() -> None:
 
             await until(seen)
             away = presence.GAP_SECONDS + 1
-            store.presence.looked_at -= away
+            store.presence.checked_at -= away
             store.presence.first_absent["w"] -= away
             assert found_nothing(await other.rescue()), "we were away: what we saw before is old"
             assert [each.workers for each in await rescue_until(other, lambda found: bool(found.workers))] == [["w"]]
@@ -576,7 +576,7 @@ def test_a_process_that_is_stopped_is_not_missed_and_one_that_is_killed_is() -> 
                 (task,) = await claim(other, 1, "w")
                 worker.send_signal(signal.SIGSTOP)
                 began = time.monotonic()
-                while time.monotonic() - began < 3 * presence.LOOK_SECONDS:
+                while time.monotonic() - began < 3 * ABSENT_SECONDS:
                     assert found_nothing(await other.rescue())
                 worker.kill()
                 (found,) = await rescue_until(other, lambda rescued: bool(rescued.workers))

@@ -19,7 +19,7 @@ from dibs.core.priority import scale
 from dibs.core.settings import QueueSettings
 from dibs.core.task import Lease, Outcome, Settlement
 from dibs.engines.postgres import PostgresEngine
-from dibs.engines.postgres.read_floors import EVERYTHING, START
+from dibs.engines.postgres.index_bloat import EVERYTHING, START
 from dibs.engines.postgres.statements import HERE, functions, statement, statement_texts
 from dibs.engines.statement_files import blocks
 from dibs.engines.values import NewWorkflow, Query

@@ -447,8 +447,8 @@ def test_blocking_sqlalchemy_needs_no_greenlet() -> None:
         "import sys\n"
         "sys.modules['greenlet'] = None\n"
         "from sqlalchemy.orm import Session\n"
-        "from dibs.engines.postgres.user_connections import guest_of\n"
-        "assert guest_of(Session()).waits is False\n"
+        "from dibs.engines.postgres.user_connections import unwrap\n"
+        "assert unwrap(Session()).waits is False\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 

@@ -293,7 +293,7 @@ def test_a_worker_that_lost_its_file_says_so_and_settles_nothing_into_the_void(
     assert "restore a backup, and start again" in line
     with Dibs(f"sqlite:///{path}") as app:  # another store, which the worker must not touch
         later = app.task(lambda number: None, name="note").enqueue(1)
-        (tmp_path / "let go").mark_changed()
+        (tmp_path / "let go").touch()
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(PATIENCE) != 0
         assert "could not be delivered" in log.read_text()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
-from sqlite_help import new_task, opened
+from sqlite_help import opened
 
 from dibs.core.moves import admit
 from dibs.core.settings import Defaults, Limit, Policy, QueueSettings

@@ -12,6 +12,7 @@ from dibs.core.settings import FALLBACK, QueueSettings, Resolved
 from dibs.core.states import Reason, State
 from dibs.core.task import EndedBy, Failure, LeasedTask, Moment, NewTask, Percent, TaskRecord, TaskSpec
 from dibs.core.times import Instant, day_of
+from dibs.engines.decisions.partition import Partition
 
 __all__ = [
     "Columns",
@@ -22,7 +23,6 @@ __all__ = [
     "facts_for",
     "facts_of",
     "leased_task",
-    "partition_key",
     "record_from",
     "task_columns",
 ]
@@ -209,11 +209,6 @@ def leased_task(
     )
 
 
-def partition_key(queue: str, partition: str) -> str:
-    """What partitions are told apart by in the whole store. No queue's name has a space."""
-    return f"{queue} {partition}"
-
-
 def task_columns(record: TaskRecord, track: int, gate: int) -> tuple[object, ...]:
     """The columns of an unfinished task, up to what is kept as the engine likes: progress, arguments, facts."""
     return (
@@ -233,7 +228,7 @@ def task_columns(record: TaskRecord, track: int, gate: int) -> tuple[object, ...
         record.cancel_reason is not None,
         record.share,
         gate,
-        None if record.spec.partition is None else partition_key(record.queue, record.spec.partition),
+        None if record.spec.partition is None else Partition(record.queue, record.spec.partition).key,
         record.spec.expires_at,
         record.spec.workflow,
     )

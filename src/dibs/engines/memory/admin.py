@@ -11,6 +11,7 @@ from msgspec import structs
 from dibs.core.fairness import start_virtual_time
 from dibs.core.limits import Scope, limit_of, refill
 from dibs.core.moves import buried, cancelled, edited, replayed, reranked
+from dibs.core.policy import CHORE_BATCH, KEEP_AUDIT, KEEP_MINUTES, KEEP_WORKERS
 from dibs.core.settings import QueueSettings, reranks
 from dibs.core.states import ENDED, UNFINISHED, WAITING, Reason, State
 from dibs.core.task import Edit, QueueRecord, QueueState, TaskRecord, WorkerState
@@ -37,11 +38,6 @@ from dibs.engines.values import (
     worker_record,
     worker_topic,
 )
-
-CHORE_BATCH = 1000
-KEEP_AUDIT = 90 * DAY
-KEEP_WORKERS = DAY
-KEEP_MINUTES = 7 * 24 * 60
 
 
 def cancel(store: Store, ids: Sequence[str], note: str, actor: str, now: Instant) -> list[CancelOutcome]:

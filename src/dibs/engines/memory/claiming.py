@@ -10,9 +10,9 @@ from itertools import takewhile
 from msgspec import Struct
 
 from dibs.core.fairness import next_virtual_time, start_virtual_time
-from dibs.core.lease import EXPIRE_BATCH, PROMOTE_BATCH
 from dibs.core.limits import Scope, tokens, until_token
 from dibs.core.moves import claimed, expired, leased, promoted
+from dibs.core.policy import EXPIRE_BATCH, PROMOTE_BATCH
 from dibs.core.priority import effective, merge_key
 from dibs.core.states import State
 from dibs.core.task import Kind, LeasedTask, QueueState, TaskRecord

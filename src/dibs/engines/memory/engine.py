@@ -9,8 +9,8 @@ from copy import copy
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dibs.core.lease import TERM
 from dibs.core.limits import LimitState
+from dibs.core.policy import CHORE_BATCH, TERM
 from dibs.core.schedules import Recurrence, ScheduleRecord
 from dibs.core.settings import QueueSettings
 from dibs.core.states import State
@@ -350,7 +350,7 @@ def do_chore(store: Store, name: str, term: Term, now: Instant) -> ChoreRecord:
         at=now,
         took=(time.perf_counter_ns() - began) // 1000,
         done=count,
-        more=count >= admin.CHORE_BATCH,
+        more=count >= CHORE_BATCH,
         total=count + (store.chores[name].total if name in store.chores else 0),
     )
     store.chores[name] = record

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from dibs.core.lease import RESCUE_BATCH, is_exhausted, span_left, taken_until
+from dibs.core.lease import is_exhausted, span_left, taken_until
 from dibs.core.moves import lost, settled
+from dibs.core.policy import RESCUE_BATCH
 from dibs.core.states import UNFINISHED, WAITING, State
 from dibs.core.task import HistoryEntry, HistoryEvent, Lease, Settlement, WorkerState
 from dibs.core.times import Instant

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Callable
 
+from dibs.core.policy import CHORE_BATCH
 from dibs.core.states import WAITING, State
 from dibs.core.task import TaskRecord
 from dibs.core.times import Instant
@@ -14,8 +15,6 @@ from dibs.engines.memory.store import Store, Workflow
 from dibs.engines.values import Changed, WorkflowRecord
 
 __all__ = ["cancel_workflow", "prune_workflows", "replay_workflow", "workflow_record", "workflows"]
-
-PRUNE_BATCH = 1000
 
 
 def workflows(store: Store, limit: int, before: str | None) -> list[WorkflowRecord]:
@@ -69,7 +68,7 @@ def begin(store: Store, follow_up: FollowUp, wanted: Callable[[TaskRecord], bool
 def prune_workflows(store: Store, now: Instant) -> int:
     """Workflows of which nothing is left."""
     empty = [key for key, each in store.workflows.items() if not any(i in store.tasks for i in each.members)]
-    doomed = empty[:PRUNE_BATCH]
+    doomed = empty[:CHORE_BATCH]
     for workflow_id in doomed:
         del store.workflows[workflow_id]
     return len(doomed)

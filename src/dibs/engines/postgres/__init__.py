@@ -1,10 +1,27 @@
 """The PostgreSQL engine: one database for any number of machines.
 
-`engine` is the async face; the verbs are coroutines on a `Transaction`, one module per concern (`enqueueing`,
-`claiming`, `settling`, `waiting`, `workflows`, `admin`, `reading`, `queueing`, `working`, `housekeeping`,
-`scheduling`, `care`). They read and write; what is not this engine's own to decide is decided in
-`dibs.engines.decisions`. Statements are files in `sql/`; what one statement can't do right is a function in
-`functions/`; the layout is the sum of `migrations/`. Invariants:
+The verbs are coroutines on a `Transaction` or a `Snapshot`. What is not this engine's own to decide is decided in
+`dibs.engines.decisions`. Statements are files in `sql/`, functions of the database are in `functions/`, and the layout
+is the sum of `migrations/`. The modules:
+
+- Way in: `engine` (the async face), `url` (from a URL to an engine), `user_connections` and `joining` (verbs inside a
+  transaction of the user's own).
+- Connections: `pool` (lends them), `store` (runs and repeats transactions), `transaction` (what a verb works on),
+  `pgbouncer` (poolers in between), `replica` (the server of `read_url`), `errors` (from the driver's errors to ours),
+  `driver_internals` (private attributes of asyncpg and asyncio), `statements` (loads SQL), `layout` (migrations).
+- What all verbs use: `catalog` (queues and tracks), `rows` (from columns to records), `records` (tasks that a
+  transaction changes), `follow_ups` (how a write ends), `dependencies` (tasks that wait for others).
+- enqueue: `enqueue_fast` (one statement), `enqueueing` (decided item by item), `enqueue_rows` (columns of new tasks).
+- claim: `claiming` (by ranks alone), `claim_limited` (with limits, shares or reserved slots), `choosing` (which tasks),
+  `head_pages` (the heads of the index), `headroom` (what limits allow), `partitions` (heads of limited partitions),
+  `index_bloat` (where to start reading).
+- Running tasks: `settling` (settle, extend, rescue), `workers` (signs of life), `presence` (which workers are alive).
+- All else: `admin`, `queues`, `schedules`, `workflows`, `reading` (history, counts, positions), `searching`.
+- Upkeep: `chores` (what a leader does), `retention` (deletes what is over), `reranking` (after new settings), `doctor`
+  (reads all rows), `server_findings` (the server's own state).
+- Waking: `notifier` (LISTEN and NOTIFY), `notify_rate` (fewer messages).
+
+Invariants:
 
 - The hot verbs (enqueue, claim, complete, extend) are one round trip. All else locks the rows it changes in order of
   id, decides with `dibs.core.moves`, and writes them back, in one transaction.

@@ -8,6 +8,7 @@ from dibs.core.states import State
 from dibs.core.task import Edit
 from dibs.engines.decisions.admin import PurgeRow, cancel_all, edit_one, ids_done, purge_all, replay_one, target
 from dibs.engines.decisions.encoding import to_json
+from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.records import Place
 from dibs.engines.postgres.dependencies import inherit_again
 from dibs.engines.postgres.records import Records
@@ -67,7 +68,7 @@ async def purge(transaction: Transaction, ids: Sequence[str], actor: str) -> lis
 
 
 async def purge_unreadable(transaction: Transaction, ids: list[str]) -> dict[str, Changed]:
-    """Delete rows that can't be read, unless somebody who can may be running them. Counts follow as far as is known."""
+    """Delete rows that can't be read, unless a process that can may be running them. Counts follow where known."""
     answers = {}
     for task_id, place, state, track, *others in await transaction.rows("purge_row", ids):
         known = track if track in transaction.catalog.tracks else None
@@ -93,7 +94,7 @@ async def delete(transaction: Transaction, left: PurgeRow) -> None:
         day = left.day if left.place is Place.FINISHED else 0
         transaction.count(State(left.state), left.track, -1, day)
     if left.track is not None and left.partition is not None:
-        transaction.mark_changed(transaction.catalog.track(left.track).queue, left.partition)
+        transaction.mark_changed(Partition.parse(left.partition))
     transaction.follow_ups.extend(left.follow_ups())
     transaction.aside.forget([left.id])
 

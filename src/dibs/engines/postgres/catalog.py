@@ -1,4 +1,4 @@
-"""Queues and streams, as this engine remembers them.
+"""Queues and tracks, as this engine has last read them.
 
 Both change seldom and are needed by every verb, so each engine keeps a copy of one generation, and every write compares
 the store's own before it believes it. A copy is never changed, only replaced: transactions keep the one they began
@@ -23,7 +23,7 @@ __all__ = ["MIXED", "Catalog", "Missing", "Queue", "Stale", "Track", "TrackKey",
 
 FIRST_EPOCH = 1
 BANDS = frozenset({30, 50, 70, 90})
-"""The priorities that have names: tasks of each come in the order of their ranks, so they have streams of their own."""
+"""The priorities that have names: tasks of each arrive in the order of their ranks, so each has tracks of its own."""
 MIXED = -1
 
 TrackKey = tuple[str, str, tuple[str, ...], int, int, bool, int]
@@ -45,7 +45,7 @@ class Queue(Struct, frozen=True):
 
 
 class Track(Struct, frozen=True):
-    """A stream's row: tasks of one kind in one lane of one queue, ranked under one epoch. `fair`: by their tenants."""
+    """A track's row: tasks of one kind in one lane of one queue, ranked under one epoch. `fair`: by their tenants."""
 
     number: int
     queue: str
@@ -58,8 +58,11 @@ class Track(Struct, frozen=True):
     retired: bool
 
 
-class Stale(Exception):  # not an error: the transaction is repeated with what is known then
-    """The store has queues or streams that this copy does not know; `streams` are some of which there are tasks."""
+class Stale(Exception):
+    """The store has queues or tracks that this copy does not know; `tracks` are some of those that have tasks.
+
+    An exception, because it must roll back the transaction, which `Store.persist` repeats with a new copy.
+    """
 
     def __init__(self, *tracks: int) -> None:
         super().__init__(*tracks)
@@ -67,7 +70,10 @@ class Stale(Exception):  # not an error: the transaction is repeated with what i
 
 
 class Missing(Exception):
-    """A queue or streams have to be made before the transaction is repeated."""
+    """The transaction needs a queue or tracks that do not exist.
+
+    An exception, because it must roll back the transaction, which `Store.persist` repeats once it has made them.
+    """
 
     def __init__(self, queues: list[str], tracks: list[TrackKey]) -> None:
         super().__init__(queues, tracks)
@@ -76,12 +82,12 @@ class Missing(Exception):
 
 
 def band_of(new: NewTask, lane: int) -> int:
-    """The band of the stream that a new task goes to."""
+    """The band of the track that a new task goes to."""
     return new.spec.priority if new.spec.priority in BANDS and new.spec.deadline is None and lane == 0 else MIXED
 
 
 def band_of_record(record: TaskRecord) -> int:
-    """The band of the stream that a waiting task goes to; one that has come back is not in the order of arrival."""
+    """The band of the track that a waiting task goes to; a task that has come back is not in the order of arrival."""
     plain = record.lease == 0 and record.spec.deadline is None and record.lane == 0
     return record.urgency if plain and record.urgency in BANDS else MIXED
 
@@ -91,7 +97,7 @@ NO_QUEUE = QueueSettings()
 
 
 class Catalog:
-    """All queues and streams as of one generation."""
+    """All queues and tracks as of one generation."""
 
     def __init__(self, aside: UnreadableRows, generation: int = -1) -> None:
         self.aside = aside
@@ -138,13 +144,13 @@ class Catalog:
         return found
 
     def expect(self, numbers: Iterable[int]) -> None:
-        """`Stale` if some of these streams may only be new, so that all of them are looked for at once."""
+        """Raises `Stale` if this copy lacks some of these tracks: they may be new, and are then read together."""
         unknown = set(numbers) - self.tracks.keys() - self.aside.tracks
         if unknown:
             raise Stale(*sorted(unknown))
 
     def of_queue(self, queue: str) -> list[Track]:
-        """The streams of a queue, retired ones included."""
+        """The tracks of a queue, retired ones included."""
         return self.by_queue.get(queue, [])
 
     def ranking(self, queue: Queue, priority: int) -> Ranking:
@@ -170,5 +176,5 @@ class Catalog:
         return FIRST_EPOCH if queue is None else queue.epoch
 
     def is_stale(self, track: Track) -> bool:
-        """Whether waiting tasks of this stream are ranked by earlier settings."""
+        """Whether waiting tasks of this track are ranked by earlier settings."""
         return track.epoch != self.epoch(track.queue)

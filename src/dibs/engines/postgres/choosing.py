@@ -1,7 +1,7 @@
 """Which tasks a claim gives: heads merged across kinds, lanes, shares and queues, within their limits.
 
-Works on what has been read (`pages`, `rooms`) and changes neither: where it does not suffice, `Short` says what is
-missing, and the whole choice is made again.
+Works on what has been read (`Pages`, `Headrooms`) and changes neither. Where that does not suffice, the answer is a
+`NeedMore`; the caller reads what it names and makes the whole choice again.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from dibs.core.limits import Scope
 from dibs.core.priority import effective, merge_key
 from dibs.core.times import Instant
 from dibs.engines.decisions.headroom import Headroom, Whose
+from dibs.engines.decisions.partition import Partition
 from dibs.engines.postgres.catalog import Queue, Track
-from dibs.engines.postgres.head_pages import Head, NeedMore, Pages
+from dibs.engines.postgres.head_pages import Head, Key, NeedMore, NotRead, Pages
 from dibs.engines.postgres.headroom import Headrooms
 from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.values import ClaimRequest
 
-__all__ = ["Chosen", "Lane", "QueueCursor", "choose", "in_claim_order"]
+__all__ = ["Chosen", "QueueCursor", "choose", "first_heads"]
 
 
 class Chosen(Struct, frozen=True):
@@ -35,7 +36,7 @@ class Chosen(Struct, frozen=True):
 
 
 class Lane:
-    """One lane of one share: the entries of its streams, merged."""
+    """One lane of one share: the entries of its tracks, merged."""
 
     def __init__(self, queue: Queue, number: int, order: int, sources: Iterable[Iterator[Head]]) -> None:
         self.queue = queue
@@ -87,8 +88,8 @@ class QueueCursor:
         self.headrooms = headrooms
         self.lanes: dict[str, list[Lane]] = {}
         self.taken: set[str] = set()
-        self.groups: set[tuple[int, str, str | None]] = set()
-        self.blocked: dict[str, None] = {}
+        self.groups: set[Key] = set()
+        self.blocked: dict[Partition, None] = {}
         self.served: dict[str, int] = {}
         turns = pages.turns.get(queue.name)
         self.turns = turns
@@ -111,11 +112,11 @@ class QueueCursor:
             if start != recorded:
                 heapreplace(self.heap, (start, share))
             elif self.turns is not None and not self.turns.is_known(start, share, self.clock):
-                raise NeedMore(queue=self.queue.name)
+                raise NotRead(NeedMore(queue=self.queue.name))
             else:
                 return share
         if self.turns is not None and not self.turns.is_complete:
-            raise NeedMore(queue=self.queue.name)
+            raise NotRead(NeedMore(queue=self.queue.name))
         return None
 
     def lane(self, now: Instant) -> Lane | None:
@@ -146,13 +147,13 @@ class QueueCursor:
         return False
 
     def may_start(self, head: Head) -> bool:
-        """Whether the name and the partition of a task have room."""
+        """Whether the limits on the name and on the partition of a task allow a start."""
         assert self.headrooms is not None
         if head.id in self.taken:
             return False
         if self.headrooms.is_full(self.queue, Scope.TASK, self.names[head.track]):
             return False
-        if head.partition is not None and self.headrooms.is_full(self.queue, Scope.PARTITION, head.partition):
+        if head.partition is not None and self.headrooms.is_full(self.queue, Scope.PARTITION, head.partition.name):
             self.blocked[head.partition] = None
             return False
         return True
@@ -171,13 +172,13 @@ class QueueCursor:
         return Chosen(head, share, counted)
 
     def follow(self, lane: Lane, head: Head, share: str) -> None:
-        """If the partition of a task that is given has room left, the ones behind it may start too."""
+        """If the partition of a task that is given has headroom left, the tasks behind it may start too."""
         assert self.headrooms is not None
         if head.partition is None or self.queue.settings.per_partition is None:
             return
         self.taken.add(head.id)
         group = (head.track, share, head.partition)
-        if group not in self.groups and not self.headrooms.is_full(self.queue, Scope.PARTITION, head.partition):
+        if group not in self.groups and not self.headrooms.is_full(self.queue, Scope.PARTITION, head.partition.name):
             self.groups.add(group)
             lane.add(self.pages.of(group, head))
 
@@ -186,41 +187,55 @@ class QueueCursor:
         self.lanes[self.heap[0][1]].remove(lane)
 
     async def finish(self) -> None:
-        """Write what has been found out on the way."""
+        """Write what the choice has found out: partitions that are full, and the turns that were taken."""
         transaction = self.pages.snapshot
         assert isinstance(transaction, Transaction)
         for partition in self.blocked:
-            transaction.mark_changed(self.queue.name, partition)
+            transaction.mark_changed(partition)
         if self.served:
             await transaction.write("save_clock", self.queue.name, self.clock)
             virtual_times = [(self.queue.name, share, virtual_time) for share, virtual_time in self.served.items()]
             await transaction.write("save_virtual_times", *columns(virtual_times, 3))
 
 
-def choose(fronts: list[QueueCursor], request: ClaimRequest, headrooms: Headrooms, now: Instant) -> list[Chosen]:
+def choose(
+    cursors: list[QueueCursor], request: ClaimRequest, headrooms: Headrooms, now: Instant
+) -> list[Chosen] | NeedMore:
     """The tasks to give, most urgent first."""
+    try:
+        return most_urgent(cursors, request, headrooms, now)
+    except NotRead as error:
+        return error.need
+
+
+def most_urgent(cursors: list[QueueCursor], request: ClaimRequest, headrooms: Headrooms, now: Instant) -> list[Chosen]:
     below = [0] * len(request.floors)
     chosen: list[Chosen] = []
-    fronts = list(fronts)
+    cursors = list(cursors)
     while len(chosen) < request.limit + request.prefetch:
-        found = [(lane, front) for front in fronts if (lane := front.lane(now)) is not None]
+        found = [(lane, cursor) for cursor in cursors if (lane := cursor.lane(now)) is not None]
         if not found:
             break
-        lane, front = min(found, key=lambda each: each[0].key(now, request.in_order))
+        lane, cursor = min(found, key=lambda each: each[0].key(now, request.in_order))
         under = [i for i, floor in enumerate(request.floors) if lane.effective(now) < floor.effective]
-        limited = front.queue.settings.limits_starts
-        if headrooms.is_full(front.queue, Scope.QUEUE, "") or (limited and len(chosen) >= request.limit):
-            fronts.remove(front)
+        limited = cursor.queue.settings.limits_starts
+        if headrooms.is_full(cursor.queue, Scope.QUEUE, "") or (limited and len(chosen) >= request.limit):
+            cursors.remove(cursor)
         elif any(below[i] >= request.floors[i].below for i in under):
-            front.end(lane)
+            cursor.end(lane)
         else:
-            chosen.append(front.take(lane))
+            chosen.append(cursor.take(lane))
             for i in under:
                 below[i] += 1
     return chosen
 
 
-def in_claim_order(front: QueueCursor, now: Instant) -> Iterator[Head]:
-    """Pending tasks of a queue as claims would give them if nothing else limited them."""
-    while (lane := front.lane(now)) is not None:
-        yield front.take(lane).head
+def first_heads(cursor: QueueCursor, now: Instant, most: int) -> list[Head] | NeedMore:
+    """The first pending tasks of a queue, as claims would give them if nothing else limited them."""
+    found: list[Head] = []
+    try:
+        while len(found) < most and (lane := cursor.lane(now)) is not None:
+            found.append(cursor.take(lane).head)
+    except NotRead as error:
+        return error.need
+    return found

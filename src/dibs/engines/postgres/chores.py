@@ -8,20 +8,17 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from msgspec import structs
 
-from dibs.core.lease import TERM
-from dibs.core.times import DAY, MINUTE
+from dibs.core.policy import CHORE_BATCH, KEEP_AUDIT, KEEP_MINUTES, KEEP_WORKERS, TERM
+from dibs.core.times import MINUTE
 from dibs.engines.decisions.encoding import encode
 from dibs.engines.postgres import reranking, retention
-from dibs.engines.postgres.retention import CHORE_BATCH, Step
+from dibs.engines.postgres.retention import Step
 from dibs.engines.postgres.transaction import Snapshot, Transaction
 from dibs.engines.unreadable import readable
 from dibs.engines.values import ChoreRecord, Term
 
 __all__ = ["CHORES", "chores", "do_chore", "fold_counts", "lead", "resign"]
 
-KEEP_WORKERS = DAY
-KEEP_AUDIT = 90 * DAY
-KEEP_MINUTES = 7 * 24 * 60
 FOLD_BATCH = 50_000
 
 decode_record = msgspec.json.Decoder(ChoreRecord).decode

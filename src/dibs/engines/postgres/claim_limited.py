@@ -9,26 +9,29 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Iterable
 
-from dibs.core.lease import PROMOTE_BATCH
+from msgspec import Struct
+
 from dibs.core.limits import Scope
 from dibs.core.moves import leased
+from dibs.core.policy import PROMOTE_BATCH
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, QueueState
 from dibs.core.times import SECOND, Duration, Instant
 from dibs.engines.decisions import facts
+from dibs.engines.decisions.partition import Partition
 from dibs.engines.postgres.catalog import Catalog, Queue, Track
 from dibs.engines.postgres.choosing import Chosen, QueueCursor, choose
 from dibs.engines.postgres.head_pages import NeedMore, Pages
 from dibs.engines.postgres.headroom import Headrooms
+from dibs.engines.postgres.index_bloat import Bounds, DueWindow
 from dibs.engines.postgres.partitions import next_refill, open_refilled, promote_heads
-from dibs.engines.postgres.read_floors import Bounds, Window
 from dibs.engines.postgres.rows import Row, columns
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.unreadable import UNREADABLE, problem_of
 from dibs.engines.values import Claimed, ClaimRequest, Counter
 
 __all__ = [
-    "MOMENT",
+    "RETRY_LOCKED",
     "NeedsUpkeep",
     "Unread",
     "given_before",
@@ -39,16 +42,19 @@ __all__ = [
     "tracks_for",
 ]
 
-MOMENT: Duration = SECOND // 10
-"""When to look again at what somebody else has locked (the same as in `functions/claim.sql`)."""
+RETRY_LOCKED: Duration = SECOND // 10
+"""When to try again what another transaction has locked (the same as in `functions/claim.sql`)."""
 
 
-class Unread(Exception):  # not an error: others are chosen
-    """Some of what was chosen can't be read, and is set aside. Nothing was written."""
+class Unread(Exception):
+    """Some of the chosen tasks can't be read, and are set aside: the claim chooses again.
+
+    An exception, because it must roll back the leases that the transaction has written.
+    """
 
 
-class NeedsUpkeep(Exception):  # not an error: something has to be done first
-    """There is something to expire, to promote with care, or to follow up."""
+class NeedsUpkeep(Struct, frozen=True):
+    """The answer of a claim that found tasks to expire or promote, or follow-ups, that have to be done first."""
 
 
 def served_queues(catalog: Catalog, request: ClaimRequest) -> list[tuple[int, Queue]]:
@@ -66,7 +72,7 @@ def is_chosen_from(catalog: Catalog, queue: Queue) -> bool:
 
 
 def tracks_for(catalog: Catalog, queue: Queue, request: ClaimRequest) -> list[Track]:
-    """The streams of a queue that a worker can run."""
+    """The tracks of a queue that a worker can run."""
     names = None if request.names is None else frozenset(request.names)
     offered = frozenset(request.capabilities)
     return [
@@ -99,7 +105,7 @@ def leased_task(row: Row, catalog: Catalog, now: Instant) -> LeasedTask:
 
 
 def leased_tasks(rows: Iterable[Row], catalog: Catalog, now: Instant) -> tuple[list[LeasedTask], list[Row]]:
-    """What the worker is told of claimed tasks, and the rows of those that can't be read: they are set aside."""
+    """Claimed tasks as the worker gets them, and the rows of those that can't be read: they are set aside."""
     tasks, unreadable = [], []
     for row in rows:
         try:
@@ -111,7 +117,7 @@ def leased_tasks(rows: Iterable[Row], catalog: Catalog, now: Instant) -> tuple[l
     return tasks, unreadable
 
 
-async def given_before(transaction: Transaction, request: ClaimRequest, window: Window) -> Claimed | None:
+async def given_before(transaction: Transaction, request: ClaimRequest, window: DueWindow) -> Claimed | None:
     """What an earlier call with the same sequence took and still holds."""
     rows = await transaction.rows("claim_repeat", request.worker, request.sequence, list(transaction.catalog.tracks))
     if not rows:
@@ -122,9 +128,13 @@ async def given_before(transaction: Transaction, request: ClaimRequest, window: 
 
 
 async def serve(
-    transaction: Transaction, request: ClaimRequest, skip_upkeep: bool, window: Window, at: Instant | None
-) -> Claimed:
-    """`at`: now, None for the clock. It is read again after the wait for the queues that have to be locked."""
+    transaction: Transaction, request: ClaimRequest, skip_upkeep: bool, window: DueWindow, at: Instant | None
+) -> Claimed | NeedsUpkeep:
+    """Choose tasks and lease them.
+
+    `at`: now, None for the clock, which is read again after waiting for the locks of queues. `skip_upkeep`: what has to
+    be done first has just been done.
+    """
     served = served_queues(transaction.catalog, request)
     wanted = sorted(queue.name for _, queue in served if is_chosen_from(transaction.catalog, queue))
     locked = wanted
@@ -134,32 +144,32 @@ async def serve(
     queues = [(order, queue) for order, queue in served if queue.name in locked or queue.name not in wanted]
     bounds = low, _ = window.bounds
     follow_ups = list(transaction.aside.follow_ups)
-    care, due = await transaction.row("upkeep", transaction.now, low, transaction.passed_over, follow_ups)
-    if care and not skip_upkeep:
-        raise NeedsUpkeep
+    needs_upkeep, due = await transaction.row("upkeep", transaction.now, low, transaction.passed_over, follow_ups)
+    if needs_upkeep and not skip_upkeep:
+        return NeedsUpkeep()
     promoted = await transaction.value("promote", transaction.now, PROMOTE_BATCH, low) if due else 0
     await open_refilled(transaction, [queue for _, queue in queues])
     await pass_over(transaction, queues)
-    fronts, chosen = await chosen_from(transaction, request, queues)
+    cursors, chosen = await chosen_from(transaction, request, queues)
     tasks = await lease(transaction, request, chosen)
-    for front in fronts:
-        await front.finish()
+    for cursor in cursors:
+        await cursor.finish()
     if transaction.partitions:
         await promote_heads(transaction)
     due_in = await next_due_in(transaction, request, window, bounds)
     if len(locked) < len(wanted):
-        due_in = MOMENT if due_in is None else min(due_in, MOMENT)
-    return Claimed(tasks, MOMENT if due_in == 0 and promoted < PROMOTE_BATCH else due_in)
+        due_in = RETRY_LOCKED if due_in is None else min(due_in, RETRY_LOCKED)
+    return Claimed(tasks, RETRY_LOCKED if due_in == 0 and promoted < PROMOTE_BATCH else due_in)
 
 
 async def pass_over(transaction: Transaction, queues: list[tuple[int, Queue]]) -> None:
-    """Where partitions are limited, let those forward that are behind tasks that are set aside."""
+    """Where partitions are limited, promote the heads behind tasks that are set aside."""
     limited = {queue.name for _, queue in queues if queue.settings.per_partition is not None}
     if limited and transaction.aside.tasks:
         for row in await transaction.rows("partitions_of", transaction.passed_over):
-            queue = row["partition"].partition(" ")[0]
-            if queue in limited:
-                transaction.mark_changed(queue, row["partition"])
+            partition = Partition.parse(row["partition"])
+            if partition.queue in limited:
+                transaction.mark_changed(partition)
         if transaction.partitions:
             await promote_heads(transaction)
 
@@ -177,17 +187,17 @@ async def chosen_from(
     await pages.open(queues, tracks)
     while True:
         left = headrooms.copy()
-        fronts = [QueueCursor(pages, queue, order, tracks[queue.name], left) for order, queue in queues]
-        try:
-            return fronts, choose(fronts, request, left, transaction.now)
-        except NeedMore as short:
-            await pages.read_more(short)
-            if short.partitions:  # the others that have been read will be asked for as well
-                await headrooms.know(headrooms.unknown(pages.partitions()))
+        cursors = [QueueCursor(pages, queue, order, tracks[queue.name], left) for order, queue in queues]
+        found = choose(cursors, request, left, transaction.now)
+        if not isinstance(found, NeedMore):
+            return cursors, found
+        await pages.read_more(found)
+        if found.partitions:  # the others that have been read will be asked for as well
+            await headrooms.know(headrooms.unknown(pages.partitions()))
 
 
 async def lease(transaction: Transaction, request: ClaimRequest, chosen: list[Chosen]) -> list[LeasedTask]:
-    """Give the chosen tasks to the worker, but for those that somebody else is at just now."""
+    """Give the chosen tasks to the worker, but for those that another transaction has locked."""
     if not chosen:
         return []
     ids = [each.head.id for each in chosen]
@@ -199,7 +209,7 @@ async def lease(transaction: Transaction, request: ClaimRequest, chosen: list[Ch
         transaction.count_pending(each.head.track, each.share, -1)
         transaction.count(State.RUNNING, each.head.track, 1)
         if each.head.partition is not None:
-            transaction.mark_changed(catalog.track(each.head.track).queue, each.head.partition)
+            transaction.mark_changed(each.head.partition)
     for queue, n in Tally(catalog.track(each.head.track).queue for each in taken).items():
         transaction.count_event(Counter.CLAIMED, queue, n)
     await spend(transaction, taken)
@@ -224,15 +234,15 @@ async def spend(transaction: Transaction, taken: list[Chosen]) -> None:
 
 
 async def next_due_in(
-    transaction: Transaction, request: ClaimRequest, window: Window, bounds: Bounds
+    transaction: Transaction, request: ClaimRequest, window: DueWindow, bounds: Bounds
 ) -> Duration | None:
-    """In how long a waiting task, an expiry or a start token falls due; at once if errands are left."""
+    """In how long a waiting task, an expiry or a start token falls due; at once if follow-ups are left."""
     low, ahead = bounds
     until = None if ahead is None else transaction.now + ahead
     follow_ups = list(transaction.aside.follow_ups)
-    next_at, errands_left, took = await transaction.row("next_due", low, until, transaction.passed_over, follow_ups)
+    next_at, follow_ups_left, took = await transaction.row("next_due", low, until, transaction.passed_over, follow_ups)
     window.learn(low, transaction.now, took, due=next_at is not None and next_at <= transaction.now)
-    if errands_left:
+    if follow_ups_left:
         return 0
     times = [each for each in (next_at, until) if each is not None]
     waits = [max(0, each - transaction.now) for each in times]

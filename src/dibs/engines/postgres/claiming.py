@@ -1,7 +1,7 @@
-"""claim: end what is too late, promote what is due, go on with errands; then choose, and lease what was chosen.
+"""claim: expire and promote tasks, go on with follow-ups; then choose tasks, and lease them.
 
-Where nothing but ranks decides, all of it is one statement (`functions/claim.sql`). Limits, shares and reserved slots
-are decided upon by `serving`, with the queues concerned locked against other claims.
+Where nothing but ranks decides, all of it is one statement (`functions/claim.sql`). With limits, shares or reserved
+slots, `claim_limited` decides, with the queues concerned locked against other claims.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from collections.abc import Mapping
 
 from asyncpg.exceptions import NumericValueOutOfRangeError, QueryCanceledError
 
-from dibs.core.lease import EXPIRE_BATCH, LONGEST_RUN, PROMOTE_BATCH
+from dibs.core.lease import LONGEST_RUN
 from dibs.core.moves import expired
+from dibs.core.policy import EXPIRE_BATCH, PROMOTE_BATCH
 from dibs.core.priority import scale
 from dibs.core.times import SECOND, Duration, Instant
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.postgres.catalog import Stale, Track
 from dibs.engines.postgres.claim_limited import (
-    MOMENT,
+    RETRY_LOCKED,
     NeedsUpkeep,
     Unread,
     given_before,
@@ -28,10 +29,9 @@ from dibs.engines.postgres.claim_limited import (
     served_queues,
     tracks_for,
 )
-from dibs.engines.postgres.floor_probe import arrivals
 from dibs.engines.postgres.follow_ups import resume
+from dibs.engines.postgres.index_bloat import LAG, START, DueWindow, ReadFloors, arrivals
 from dibs.engines.postgres.partitions import promote_heads
-from dibs.engines.postgres.read_floors import LAG, START, ReadFloors, Window
 from dibs.engines.postgres.records import Records
 from dibs.engines.postgres.store import NOTHING, ONCE, TASKS, Store
 from dibs.engines.postgres.transaction import Transaction
@@ -70,7 +70,7 @@ async def claim_again(store: Store, request: ClaimRequest, now: Instant | None) 
                 raise
             await skip_unleasable(store)
         if store.aside.size == size:
-            break  # there is no room to pass over anything else
+            break  # no more tasks can be set aside
     return Claimed([], 0)
 
 
@@ -82,30 +82,35 @@ async def skip_unleasable(store: Store) -> None:
 
 
 async def claim_readable(store: Store, request: ClaimRequest, now: Instant | None) -> Claimed:
-    """`Unread` if all that was chosen can't be read."""
-    try:
-        return await store.persist(lambda: claim_once(store, request, now, False), ONCE)
-    except NeedsUpkeep:
-        more = await store.write(bring_up_to_date, now, TASKS, window_for(store, now).bounds[0])
-        found = await store.persist(lambda: claim_once(store, request, now, True), ONCE)
-        if more:
-            return Claimed(found.tasks, 0)
-        return Claimed(found.tasks, MOMENT) if found.next_due_in == 0 else found
+    """Claim, with the upkeep that has to be done first. Raises `Unread` if no chosen task can be read."""
+    found = await store.persist(lambda: claim_once(store, request, now, skip_upkeep=False), ONCE)
+    if not isinstance(found, NeedsUpkeep):
+        return found
+    more = await store.write(bring_up_to_date, now, TASKS, window_for(store, now).bounds[0])
+    found = await store.persist(lambda: claim_once(store, request, now, skip_upkeep=True), ONCE)
+    assert not isinstance(found, NeedsUpkeep)
+    if more:
+        return Claimed(found.tasks, 0)
+    return Claimed(found.tasks, RETRY_LOCKED) if found.next_due_in == 0 else found
 
 
-async def claim_once(store: Store, request: ClaimRequest, now: Instant | None, skip_upkeep: bool) -> Claimed:
-    """`Care` if something has to be done first, unless it is known to have been done (`careless`)."""
+async def claim_once(
+    store: Store, request: ClaimRequest, now: Instant | None, *, skip_upkeep: bool
+) -> Claimed | NeedsUpkeep:
+    """Claim in one transaction. `skip_upkeep`: what has to be done first has just been done."""
     queues = served_queues(store.catalog, request)
     if request.floors or any(is_chosen_from(store.catalog, queue) for _, queue in queues):
         found = await store.write(serve, now, ONCE, request, skip_upkeep, window_for(store, now), now)
         if now is None:
-            store.floor_probe.look(store.catalog)
+            store.floor_probe.start_if_due(store.catalog)
         return found
     return await claim_plainly(store, request, now, skip_upkeep)
 
 
-async def claim_plainly(store: Store, request: ClaimRequest, now: Instant | None, skip_upkeep: bool) -> Claimed:
-    """One statement. `Stale` if it was asked with what is no longer so."""
+async def claim_plainly(
+    store: Store, request: ClaimRequest, now: Instant | None, skip_upkeep: bool
+) -> Claimed | NeedsUpkeep:
+    """Claim by ranks alone, in one statement. Raises `Stale` if the catalog has changed."""
     catalog = store.catalog
     lines = [
         (track, order, scale(queue.settings, track.lane))
@@ -114,10 +119,10 @@ async def claim_plainly(store: Store, request: ClaimRequest, now: Instant | None
     ]
     tracks = [line[0] for line in lines]
     wanted = request.limit + request.prefetch
-    cursors = store.floor_probe.cursors if now is None else ReadFloors()
+    floors = store.floor_probe.floors if now is None else ReadFloors()
     window = window_for(store, now)
     numbers = [track.number for track in tracks]
-    lows, bounds, at = cursors.lows(tracks), window.bounds, time.monotonic()
+    lows, bounds, at = floors.lows(tracks), window.bounds, time.monotonic()
     began = dict(zip(numbers, lows, strict=True))
     try:
         rows = await store.rows_once(
@@ -147,17 +152,17 @@ async def claim_plainly(store: Store, request: ClaimRequest, now: Instant | None
     if last["status"] == "stale":
         raise Stale
     if last["status"] == "upkeep":
-        raise NeedsUpkeep
+        return NeedsUpkeep()
     instant: Instant = last["now"]
     next_at: Instant | None = last["next_at"]
     window.learn(bounds[0], instant, last["looked"], due=next_at is not None and next_at <= instant)
     if wanted > 0:
-        cursors.claimed(max(0, last["took"] - EACH * len(rows)))  # what was given had to be read and locked anyway
-    if wanted > 0 and cursors.is_slow:
-        cursors.know(tracks)
-        cursors.raise_to({row["track"]: row["rank"] - LAG for row in rows}, began)
+        floors.claimed(max(0, last["took"] - EACH * len(rows)))  # what was given had to be read and locked anyway
+    if wanted > 0 and floors.is_slow:
+        floors.know(tracks)
+        floors.raise_to({row["track"]: row["rank"] - LAG for row in rows}, began)
     if now is None:
-        store.floor_probe.look(catalog)
+        store.floor_probe.start_if_due(catalog)
     tasks, unreadable = leased_tasks(rows, catalog, instant)
     if unreadable:
         await store.rows("unlease", [row["id"] for row in unreadable], [row["lease"] for row in unreadable])
@@ -168,32 +173,32 @@ async def claim_plainly(store: Store, request: ClaimRequest, now: Instant | None
 
 
 async def begin_later(store: Store, tracks: list[Track], began: Mapping[int, int], low: Instant, at: float) -> None:
-    """A claim was too slow to end: what it read from the beginning, the next ones begin with what arrives now.
+    """After a claim that timed out: where it read from the beginning, the next claims start at what arrives now.
 
-    `began`, `low`: where it began to read the streams, and what falls due. `at`: when. Looks see to what is passed
-    over.
+    `began`, `low`: where it started to read the tracks, and what falls due. `at`: when it started. The probe finds the
+    tasks that claims skip.
     """
-    cursors, window = store.floor_probe.cursors, store.floor_probe.window
+    floors, window = store.floor_probe.floors, store.floor_probe.window
     ((_, instant),) = await store.rows("begin_read", None)
     took = round((time.monotonic() - at) * SECOND)
     if low == START:
         window.learn(low, instant, took, due=False)
-    cursors.claimed(took)
-    cursors.know(tracks)
+    floors.claimed(took)
+    floors.know(tracks)
     ranks = arrivals(store.catalog, tracks, window)
-    cursors.raise_to({track: rank for track, rank in ranks.items() if began[track] == START}, began)
-    store.floor_probe.look(store.catalog)
+    floors.raise_to({track: rank for track, rank in ranks.items() if began[track] == START}, began)
+    store.floor_probe.start_if_due(store.catalog)
 
 
-def window_for(store: Store, now: Instant | None) -> Window:
-    """Whoever gives the instant himself gets everything in its exact order, whatever it takes."""
-    return store.floor_probe.window if now is None else Window()
+def window_for(store: Store, now: Instant | None) -> DueWindow:
+    """A caller that gives the instant gets everything in its exact order, however long that takes."""
+    return store.floor_probe.window if now is None else DueWindow()
 
 
 async def bring_up_to_date(transaction: Transaction, low: Instant) -> bool:
-    """What time and others have left to be done before anything is chosen; True if there is more of it.
+    """Expire and promote what is due, and go on with follow-ups; True if some of that is left.
 
-    `low`: nothing that is due earlier is left.
+    `low`: nothing was left that is due earlier.
     """
     records = Records(transaction)
     passed = transaction.passed_over
@@ -209,7 +214,7 @@ async def bring_up_to_date(transaction: Transaction, low: Instant) -> bool:
         records.promote(record)
     await records.flush()
     promoted = await transaction.value("promote", transaction.now, PROMOTE_BATCH, low)
-    errands_left = await resume(transaction)
+    follow_ups_left = await resume(transaction)
     if transaction.partitions:
         await promote_heads(transaction)
-    return errands_left or len(late) == EXPIRE_BATCH or PROMOTE_BATCH in (len(due), promoted)
+    return follow_ups_left or len(late) == EXPIRE_BATCH or PROMOTE_BATCH in (len(due), promoted)

@@ -1,11 +1,11 @@
 """Tasks that wait for others: what follows when one of them ends, leaves or becomes more urgent.
 
-Each step takes errands of one kind and a bound, does as much as the bound allows with a fixed number of statements, and
-answers how much that was and which of the errands are not finished. What is done needs no note of its own: an edge that
-has been judged is closed, one that has been weighed has its weight.
+Each step takes follow-ups of one kind and a bound, does as much as the bound allows with a fixed number of statements,
+and answers how much it did and which follow-ups are not finished. It stores no progress of its own: an edge that has
+been judged is closed, and an edge that has passed its urgency on has it stored.
 
-Two transactions may judge different edges of one dependent at the same time. Each locks the dependent first and looks
-at what is open afterwards, so the second one sees what the first has closed.
+Two transactions may judge different edges of one dependent at the same time. Each locks the dependent first and reads
+the open edges afterwards, so the second one sees which edges the first has closed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,16 @@ from dibs.engines.postgres.rows import Row, columns
 from dibs.engines.postgres.transaction import Snapshot, Transaction
 from dibs.engines.values import Need
 
-__all__ = ["close_edges", "follow_ends", "followers", "forget", "inherit_again", "needs", "pass_on_urgency"]
+__all__ = [
+    "close_edges",
+    "follow_ends",
+    "followers",
+    "forget",
+    "inherit_again",
+    "known_rule",
+    "needs",
+    "pass_on_urgency",
+]
 
 Edge = tuple[str, int, str]
 """Dependent, slot, prerequisite."""
@@ -39,7 +48,7 @@ async def follow_ends(transaction: Transaction, follow_ups: list[FollowUp], most
     found = await transaction.rows("open_edges_to", [follow_up.about for follow_up in follow_ups], most)
     stuck = {edge["position"] for edge in found if not known_rule(transaction, edge)}
     edges = [edge for edge in found if edge["position"] not in stuck]
-    # Errands with an unreadable edge stay stored for a process that can read it.
+    # Follow-ups with an unreadable edge stay stored for a process that can read it.
     transaction.stuck += [follow_ups[place] for place in sorted(stuck)]
     first = max(edge["position"] for edge in found) if len(found) == most else len(follow_ups)
     unfinished = [follow_ups[place] for place in range(first, len(follow_ups)) if place not in stuck]
@@ -108,7 +117,7 @@ async def forget(transaction: Transaction, follow_ups: list[FollowUp], most: int
     """Delete the edges of tasks that are gone."""
     follow_up = follow_ups[0]
     ids = texts_decoder.decode(follow_up.about)
-    if follow_up.n is not None:  # since then somebody may have enqueued a task of the same id
+    if follow_up.n is not None:  # a task of the same id may have been enqueued since then
         there = await transaction.find(ids)
         ids = [each for each in ids if each not in there]
     deleted = await transaction.write("forget_edges", ids, most)

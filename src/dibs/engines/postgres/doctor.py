@@ -1,10 +1,14 @@
-"""Health checks."""
+"""The health check of a store: reads its rows for those that can't be read, and compares its counts.
+
+What it says of the server and the schema comes from `server_findings`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
 from dibs.core.graph import Rule
+from dibs.core.policy import CHECKED_MINUTES, CHECKED_ROWS
 from dibs.core.states import State
 from dibs.core.times import MINUTE
 from dibs.engines.decisions.follow_ups import decode_follow_up
@@ -24,9 +28,7 @@ from dibs.engines.values import Finding, Level
 __all__ = ["DURABILITY", "check"]
 
 SAFETY = ("fsync", "full_page_writes", "synchronous_commit")
-OLDEST = 10_000
 CHUNK = 1000
-RECENT_MINUTES = 60
 LOWEST_ID = "00000000-0000-0000-0000-000000000000"
 HIGHEST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 DURABILITY = "Acknowledged tasks are in PostgreSQL's log on disk, and survive what the server and its replicas survive."
@@ -52,10 +54,10 @@ async def unreadable_rows(snapshot: Snapshot, full: bool) -> list[Finding]:
     await workers(look)
     await schedules(look)
     await chores(look)
-    await audit(look, OLDEST)
+    await audit(look, CHECKED_ROWS)
     minute = look.now // MINUTE
-    await stats(look, None, 0 if full else minute - RECENT_MINUTES, minute)
-    for _ in readable(found, "errand", await look.rows("first_follow_ups", OLDEST), decode_follow_up):
+    await stats(look, None, 0 if full else minute - CHECKED_MINUTES, minute)
+    for _ in readable(found, "errand", await look.rows("first_follow_ups", CHECKED_ROWS), decode_follow_up):
         pass
     if full:
         await read_history(look)
@@ -65,9 +67,9 @@ async def unreadable_rows(snapshot: Snapshot, full: bool) -> list[Finding]:
 
 
 async def read_tasks(look: Snapshot, full: bool) -> None:
-    """What nobody can read is left behind, so it is soon among the oldest."""
+    """Read the oldest tasks: a task that no process can read stays, so it is soon among them."""
     after, looked = LOWEST_ID, 0
-    while full or looked < OLDEST:
+    while full or looked < CHECKED_ROWS:
         rows = await look.rows("oldest_tasks", after, CHUNK)
         read(look, rows)
         looked += len(rows)
@@ -85,7 +87,7 @@ async def read_tasks(look: Snapshot, full: bool) -> None:
 
 def read(look: Snapshot, rows: list[Row]) -> None:
     for row in rows:
-        if row["track"] not in look.catalog.tracks:  # all of this is one look at the store
+        if row["track"] not in look.catalog.tracks:  # all of this is one snapshot of the store
             look.aside.tracks.add(row["track"])
         look.read(row)
 

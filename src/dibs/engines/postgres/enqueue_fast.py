@@ -12,7 +12,7 @@ from dibs.core.times import Instant
 from dibs.engines.decisions.enqueueing import due_at_first
 from dibs.engines.postgres.catalog import Catalog, Missing, Stale, TrackKey
 from dibs.engines.postgres.enqueue_rows import draft, draft_one, first_day, is_plain
-from dibs.engines.postgres.enqueueing import enqueue as enqueue_with_care
+from dibs.engines.postgres.enqueueing import enqueue as enqueue_decided
 from dibs.engines.postgres.rows import Row, real_ids, record_of
 from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.store import TASKS, Reach, Store
@@ -37,7 +37,7 @@ async def enqueue(
         return [answer for answer in answers if answer is not None]
     # Edges and replacements may have consequences in any queue; others concern their own only.
     reach = TASKS if any(new.after or new.replace for new in left) else Reach(tuple(new.queue for new in left))
-    found = iter(await store.write(enqueue_with_care, now, reach, left, atomic, workflow))
+    found = iter(await store.write(enqueue_decided, now, reach, left, atomic, workflow))
     return [next(found) if answer is None else answer for answer in answers]
 
 
@@ -74,7 +74,7 @@ async def enqueue_plainly(
 
 
 def check_queues(catalog: Catalog, tasks: Sequence[NewTask]) -> None:
-    """Raise if nobody knows how one of their queues is set."""
+    """Raise if the settings of one of their queues can't be read."""
     for name in {new.queue for new in tasks} & catalog.unreadable.keys():
         raise unreadable_queue(name, catalog.unreadable[name])
 
@@ -110,7 +110,7 @@ def stored_answer(new: NewTask, now: Instant) -> EnqueueAnswer:
 
 
 async def get(store: Store, ids: Sequence[str]) -> list[TaskRecord | UnreadableTask | None]:
-    """Streams never change, so whatever copy of the catalog knows them will do."""
+    """Tracks never change, so any copy of the catalog that knows them will do."""
 
     async def look() -> list[TaskRecord | UnreadableTask | None]:
         catalog = store.catalog

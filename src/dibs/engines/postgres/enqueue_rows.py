@@ -1,6 +1,6 @@
 """New tasks as the arrays that the function `enqueue` takes, without a record in between.
 
-This is `moves.admit` for tasks that nothing can stand in the way of; what depends on the clock is left to the store.
+This is `moves.admit` for tasks that can't be refused or deduplicated; the store fills in what depends on its clock.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dibs.core.settings import resolve
 from dibs.core.task import NewTask, QueueState, is_like
 from dibs.core.times import DAY, MS, Instant
 from dibs.engines.decisions.encoding import encode
-from dibs.engines.decisions.facts import facts_for, partition_key
+from dibs.engines.decisions.facts import facts_for
+from dibs.engines.decisions.partition import Partition
 from dibs.engines.postgres.catalog import Catalog, Missing, TrackKey, band_of
 
 __all__ = ["draft", "draft_one", "first_day", "is_plain"]
@@ -21,15 +22,15 @@ __all__ = ["draft", "draft_one", "first_day", "is_plain"]
 VERSION_AT = 14
 """Where an id tells its version."""
 SLACK_DAYS = 1
-"""By how much the clock of whoever made an id may be ahead."""
+"""By how many days the clock that an id was made with may be ahead."""
 
 
 Draft = tuple[int, int, int, Instant | None, int | None, int, Instant | None, str | None, bytes]
-"""What alike tasks have in common: stream, rank offset, delay, instant, rerank_in, lease, expiry, partition, facts."""
+"""What alike tasks have in common: track, rank offset, delay, instant, rerank_in, lease, expiry, partition, facts."""
 
 
 def is_plain(catalog: Catalog, new: NewTask) -> bool:
-    """Whether nothing can stand in the way of a task. Most are of this kind."""
+    """Whether a task can be stored without deciding anything about it first. Most can."""
     if new.spec.key is not None or new.after or new.spec.deadline is not None or new.spec.workflow is not None:
         return False
     queue = catalog.queues.get(new.queue)
@@ -45,7 +46,7 @@ def is_plain(catalog: Catalog, new: NewTask) -> bool:
 
 
 def draft(catalog: Catalog, tasks: Sequence[NewTask]) -> list[Sequence[Any]]:
-    """The columns, in the order in which the function takes them; raises `Missing` for streams that there are not.
+    """The columns, in the order in which the function takes them; raises `Missing` for tracks that do not exist.
 
     Batches are mostly of one kind: what follows from it is worked out once for each run of tasks.
     """
@@ -64,7 +65,7 @@ def draft(catalog: Catalog, tasks: Sequence[NewTask]) -> list[Sequence[Any]]:
 
 
 def draft_one(catalog: Catalog, new: NewTask, missing: dict[TrackKey, None]) -> Draft:
-    """What follows from a task; its stream is added to `missing` if there is none."""
+    """What follows from a task; its track is added to `missing` if it does not exist."""
     queue = catalog.queues[new.queue]
     settings = queue.settings
     ranking = catalog.ranking(queue, new.spec.priority)
@@ -74,7 +75,7 @@ def draft_one(catalog: Catalog, new: NewTask, missing: dict[TrackKey, None]) -> 
         missing[key] = None
     options = resolve(new.options, new.app_options, settings, new.spec.priority)
     facts = facts_for(new, options)
-    partition = None if new.spec.partition is None else partition_key(new.queue, new.spec.partition)
+    partition = None if new.spec.partition is None else Partition(new.queue, new.spec.partition).key
     rerank_in, lease, expires_at = ranking.rerank_in, options.lease, new.spec.expires_at
     return (track or 0, ranking.offset, new.delay, new.at, rerank_in, lease, expires_at, partition, encode(facts))
 

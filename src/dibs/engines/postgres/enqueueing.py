@@ -1,6 +1,6 @@
 """enqueue: decide each item in order, then store what was accepted, in one transaction.
 
-Tasks that nothing can stand in the way of are stored by one statement (`functions/enqueue.sql`).
+Tasks about which nothing has to be decided are stored by `enqueue_fast`, in one statement.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dibs.core.states import ENDED, State
 from dibs.core.task import NewTask, TaskRecord
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.enqueueing import HeldKey, Known, answer_all, replace_all
-from dibs.engines.decisions.facts import partition_key
+from dibs.engines.decisions.partition import Partition
 from dibs.engines.postgres.catalog import Missing, Stale
 from dibs.engines.postgres.dependencies import inherit_again
 from dibs.engines.postgres.records import TASK_WIDTH, Records, gate_of
@@ -74,7 +74,7 @@ async def known_about(transaction: Transaction, tasks: Sequence[NewTask]) -> Kno
 
 
 async def lock_keys(transaction: Transaction, known: Known) -> None:
-    """Keys that nobody holds are held for now, so that nobody else takes them before it is decided who does."""
+    """Lock the wanted keys. Free keys are held from here on, so that no other transaction takes them first."""
     wanted = sorted((queue, to_json(key)) for queue, key in known.wanted_keys())
     if not wanted:
         return
@@ -107,7 +107,7 @@ async def store(transaction: Transaction, known: Known) -> None:
     await hold_keys(transaction, known, known.held_keys())
     if spent := known.spent_buckets():
         await transaction.write("save_buckets", *columns(spent, 6))
-    # Ended ones are left out: two who share the lock on one would each wait for the other to have it alone.
+    # Without those that have ended: two transactions that share a lock on one would deadlock when both want it alone.
     if needed := known.needed():
         await inherit_again(transaction, needed)
 
@@ -136,9 +136,9 @@ async def write_new(transaction: Transaction, known: Known, records: list[TaskRe
         else:
             transaction.count(record.state, track, 1)
         if gate == 2 and record.spec.partition is not None:
-            transaction.mark_changed(record.queue, partition_key(record.queue, record.spec.partition))
+            transaction.mark_changed(Partition(record.queue, record.spec.partition))
     if rows and await transaction.write("insert_tasks", *columns(rows, TASK_WIDTH + 1)) != len(rows):
-        raise Stale  # somebody has stored the same task since we looked
+        raise Stale  # another transaction has stored the same task since
     await doomed.flush()
     if members:
         await transaction.write("count_members", list(members), list(members.values()))

@@ -1,4 +1,4 @@
-"""What PostgreSQL and its driver complain about, as the errors that Dibs promises."""
+"""From errors of PostgreSQL and its driver to the errors of Dibs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LOST = (
     exceptions.CrashShutdownError,
     exceptions.IdleInTransactionSessionTimeoutError,
     exceptions.IdleSessionTimeoutError,
-    asyncpg.InternalClientError,  # it has been told that it is gone, but does not know it yet
+    asyncpg.InternalClientError,  # the driver has lost the connection, but does not say so yet
     ConnectionError,
 )
 """The connection is gone: a new one may work."""

@@ -1,6 +1,6 @@
-"""What every write ends with: errands are run, partitions let their next tasks forward, counts are written.
+"""How every write ends: follow-ups are done, partitions promote their next tasks, counts are written.
 
-An errand is what one transaction may not be able to finish. It is done at once as far as the budget goes; the rest is
+A follow-up is work that may be too much for one transaction. It is done at once as far as the budget goes; the rest is
 stored, and claims go on with it.
 """
 
@@ -47,11 +47,11 @@ async def conclude(transaction: Transaction) -> None:
 
 
 async def defer(transaction: Transaction) -> bool:
-    """`conclude` in a transaction of somebody else's: it holds no lock on queues, and may last.
+    """`conclude` in a transaction of the user's own: it holds no lock on queues, and may last.
 
-    All that it has caused is left to the next claim after its commit; True if there is something.
+    All its follow-ups are left to the next claim after its commit; True if there are any.
     """
-    touched = [to_json(list(partitions)) for partitions in transaction.partitions.values()]
+    touched = [to_json([each.key for each in partitions]) for partitions in transaction.partitions.values()]
     transaction.partitions.clear()
     follow_ups = [
         *transaction.follow_ups,
@@ -71,7 +71,7 @@ async def resume(transaction: Transaction) -> bool:
 
 
 async def go_on(transaction: Transaction) -> None:
-    """Errands are done in order, the stored ones first. Those that another process is at are its own for now."""
+    """Do follow-ups in order, the stored ones first, except those that another transaction has locked."""
     own = list(transaction.follow_ups)
     transaction.follow_ups.clear()
     for n, told in await transaction.rows("follow_ups", FOLLOW_UP_BUDGET, list(transaction.aside.follow_ups)):
@@ -85,7 +85,7 @@ async def go_on(transaction: Transaction) -> None:
 
 
 async def run(transaction: Transaction) -> None:
-    """Do errands up to the budget, in order, and store what is left of them."""
+    """Do follow-ups up to the budget, in order, and store what is left of them."""
     follow_ups = transaction.follow_ups
     left = FOLLOW_UP_BUDGET
     done: list[int] = []
@@ -110,7 +110,7 @@ async def run(transaction: Transaction) -> None:
 
 
 def leave_stuck(transaction: Transaction) -> None:
-    """Errands with an unreadable edge stay stored for a process that can read it."""
+    """Follow-ups with an unreadable edge stay stored for a process that can read it."""
     stuck, transaction.stuck = transaction.stuck, []
     for follow_up in stuck:
         if follow_up.n is None:

@@ -8,11 +8,12 @@ from msgspec import Struct
 
 from dibs.core.fairness import start_virtual_time
 from dibs.core.times import Instant
+from dibs.engines.decisions.partition import Partition
 from dibs.engines.postgres.catalog import Queue, Track
 from dibs.engines.postgres.rows import Row, columns
 from dibs.engines.postgres.transaction import Snapshot, Transaction
 
-__all__ = ["Head", "Key", "NeedMore", "Pages", "TurnOrder"]
+__all__ = ["Head", "Key", "NeedMore", "NotRead", "Pages"]
 
 SMALLEST_PAGE = 8
 LARGEST_PAGE = 1000
@@ -21,8 +22,8 @@ LOWEST = -(2**62)
 """Below every rank."""
 LOWEST_ID = "00000000-0000-0000-0000-000000000000"
 
-Key = tuple[int, str, str | None]
-"""A stream, a share, and a partition if only that is meant."""
+Key = tuple[int, str, Partition | None]
+"""A track, a share, and a partition if only its tasks are meant."""
 
 
 class Head(Struct, frozen=True, order=True):
@@ -32,8 +33,7 @@ class Head(Struct, frozen=True, order=True):
     id: str
     ready_at: Instant
     track: int
-    partition: str | None = None
-    """With the queue's name in front."""
+    partition: Partition | None = None
 
 
 class TurnOrder(Struct):
@@ -44,7 +44,7 @@ class TurnOrder(Struct):
     is_complete: bool
 
     def is_known(self, start: int, share: str, clock: int) -> bool:
-        """Whether nobody that has not been read can come before this one."""
+        """Whether no share that has not been read can come before this one."""
         if self.is_complete:
             return True
         virtual_time, last = self.virtual_times[-1]
@@ -52,17 +52,24 @@ class TurnOrder(Struct):
         return clock <= edge and (start, share) <= (edge, last)
 
 
-class NeedMore(Exception):  # not an error: more has to be read
-    """What has been read does not suffice to choose."""
+class NeedMore(Struct, frozen=True):
+    """What has to be read before tasks can be chosen: heads of `key`, turns of `queue`, or headroom of `partitions`."""
 
-    def __init__(
-        self, key: Key | None = None, after: Head | None = None, queue: str = "", partitions: tuple[str, ...] = ()
-    ) -> None:
-        super().__init__(key, queue, partitions)
-        self.key = key
-        self.after = after
-        self.queue = queue
-        self.partitions = partitions
+    key: Key | None = None
+    after: Head | None = None
+    queue: str = ""
+    partitions: tuple[Partition, ...] = ()
+
+
+class NotRead(Exception):
+    """A choice met something that has not been read.
+
+    It is raised inside the iterators that lanes merge, and never leaves `choosing`, which answers with `need`.
+    """
+
+    def __init__(self, need: NeedMore) -> None:
+        super().__init__(need)
+        self.need = need
 
 
 class Pages:
@@ -120,32 +127,34 @@ class Pages:
         self.complete |= {key for key, count in found.items() if count < self.page}
 
     async def read_group(self, key: Key, after: Head) -> None:
-        """The next page of a partition's tasks in one stream and share, from behind a task on."""
+        """The next page of a partition's tasks in one track and share, after a task."""
         there = self.heads.setdefault(key, [])
         last = there[-1] if there else after
-        rows = await self.snapshot.rows("read_group", key[2], key[0], key[1], last.rank, last.id, self.page)
+        track, share, partition = key
+        assert partition is not None
+        rows = await self.snapshot.rows("read_group", partition.key, track, share, last.rank, last.id, self.page)
         there += [self.head_of(row) for row in rows]
         if len(rows) < self.page:
             self.complete.add(key)
 
-    async def read_more(self, short: NeedMore) -> None:
-        """Read what was missing."""
-        if short.queue:
-            await self.read_turns(short.queue, 4 * len(self.turns[short.queue].virtual_times))
-            await self.read([key for key in self.keys_of_turns(short.queue) if key not in self.heads])
-        elif short.key is not None:
+    async def read_more(self, need: NeedMore) -> None:
+        """Read the turns or heads that a choice needs."""
+        if need.queue:
+            await self.read_turns(need.queue, 4 * len(self.turns[need.queue].virtual_times))
+            await self.read([key for key in self.keys_of_turns(need.queue) if key not in self.heads])
+        elif need.key is not None:
             self.page = min(2 * self.page, LARGEST_PAGE)
-            if short.key[2] is not None and short.after is not None:
-                await self.read_group(short.key, short.after)
+            if need.key[2] is not None and need.after is not None:
+                await self.read_group(need.key, need.after)
             else:
-                await self.read([short.key])
+                await self.read([need.key])
 
-    def partitions(self) -> set[str]:
-        """Those of all tasks that have been read."""
+    def partitions(self) -> set[Partition]:
+        """The partitions of all tasks that have been read."""
         return {head.partition for heads in self.heads.values() for head in heads if head.partition is not None}
 
     def of(self, key: Key, after: Head | None = None) -> Iterator[Head]:
-        """The entries in order; `Short` where they have not been read yet."""
+        """The entries in order; raises `NotRead` where they have not been read yet."""
         position, aside = 0, self.snapshot.aside
         while True:
             heads = self.heads.get(key, [])
@@ -156,10 +165,11 @@ class Pages:
             elif key in self.complete:
                 return
             else:
-                raise NeedMore(key, after)
+                raise NotRead(NeedMore(key, after))
 
     def head_of(self, row: Row) -> Head:
-        head = Head(row["rank"], str(row["id"]), row["ready_at"], row["track"], row["partition"])
+        partition = None if row["partition"] is None else Partition.parse(row["partition"])
+        head = Head(row["rank"], str(row["id"]), row["ready_at"], row["track"], partition)
         if row["ready_at"] is None:
             self.snapshot.aside.log_once("task", head.id, "it is pending, but not since when")
             self.snapshot.aside.skip_task(head.id, head.track)

@@ -12,17 +12,17 @@ from msgspec import structs
 from dibs.core.limits import Bucket, LimitState, Scope, limit_of, limit_state, limits_for
 from dibs.core.settings import Limit
 from dibs.core.task import TaskRecord
-from dibs.engines.decisions.facts import partition_key
 from dibs.engines.decisions.headroom import Headroom, Whose, headroom_of
+from dibs.engines.decisions.partition import Partition
 from dibs.engines.postgres.catalog import Queue
-from dibs.engines.postgres.head_pages import NeedMore
+from dibs.engines.postgres.head_pages import NeedMore, NotRead
 from dibs.engines.postgres.transaction import Snapshot
 
 __all__ = ["Headrooms", "limits"]
 
 
 class Headrooms:
-    """The limits of some queues, as far as they have been looked at. A partition is known with its queue in front."""
+    """The limits of some queues, as far as they have been read."""
 
     def __init__(self, snapshot: Snapshot, queues: Iterable[Queue]) -> None:
         self.snapshot = snapshot
@@ -31,7 +31,7 @@ class Headrooms:
 
     @classmethod
     async def of(cls, snapshot: Snapshot, queues: Iterable[Queue]) -> Headrooms:
-        """The limits on queues and on names. Partitions are looked at when they are met."""
+        """The limits on queues and on names. Those of partitions are read when a choice needs them."""
         headrooms = cls(snapshot, queues)
         for queue in headrooms.queues.values():
             await headrooms.read_queue(queue)
@@ -55,24 +55,24 @@ class Headrooms:
     def add(self, whose: Whose, limit: Limit, running: int, bucket: Bucket | None) -> None:
         self.known[whose] = headroom_of(limit, running, bucket, self.snapshot.now)
 
-    async def know(self, partitions: Iterable[str]) -> None:
-        """Look at partitions."""
+    async def know(self, partitions: Iterable[Partition]) -> None:
+        """Read the headroom of some partitions."""
         by_queue: dict[str, list[str]] = {}
         for partition in partitions:
-            by_queue.setdefault(partition.partition(" ")[0], []).append(partition)
+            by_queue.setdefault(partition.queue, []).append(partition.key)
         for queue, keys in by_queue.items():
             limit = self.snapshot.settings(queue).per_partition
             for row in await self.snapshot.rows("partition_loads", keys, queue):
-                whose = (queue, Scope.PARTITION, row["partition"])
+                whose = (queue, Scope.PARTITION, Partition.parse(row["partition"]).name)
                 bucket = None if row["level"] is None else Bucket(row["level"], row["at"])
                 if limit is None:
                     self.known[whose] = None
                 else:
                     self.add(whose, limit, row["running"], bucket)
 
-    def unknown(self, partitions: Iterable[str]) -> list[str]:
-        """Those that have not been looked at."""
-        return [each for each in partitions if (each.partition(" ")[0], Scope.PARTITION, each) not in self.known]
+    def unknown(self, partitions: Iterable[Partition]) -> list[Partition]:
+        """The partitions among these that have not been read."""
+        return [each for each in partitions if (each.queue, Scope.PARTITION, each.name) not in self.known]
 
     def copy(self) -> Headrooms:
         """One to choose with: starts are counted in it."""
@@ -87,7 +87,7 @@ class Headrooms:
         if scope is Scope.PARTITION and key not in self.known:
             if queue.settings.per_partition is None:
                 return None
-            raise NeedMore(partitions=(whose,))
+            raise NotRead(NeedMore(partitions=(Partition(queue.name, whose),)))
         return self.known.get(key)
 
     def is_full(self, queue: Queue, scope: Scope, whose: str) -> bool:
@@ -96,18 +96,19 @@ class Headrooms:
         headroom = self.headroom(queue, scope, whose)
         return headroom is not None and headroom.is_full
 
-    def take(self, queue: Queue, name: str, partition: str | None) -> list[tuple[Whose, Headroom]]:
+    def take(self, queue: Queue, name: str, partition: Partition | None) -> list[tuple[Whose, Headroom]]:
         """A task starts: it takes a slot, and a token, of each limit it stands under."""
         if queue.name not in self.queues:
             return []
         counted: list[tuple[Whose, Headroom]] = []
-        scopes = [(Scope.QUEUE, ""), (Scope.TASK, name), *([] if partition is None else [(Scope.PARTITION, partition)])]
+        scopes = [(Scope.QUEUE, ""), (Scope.TASK, name)]
+        if partition is not None:
+            scopes.append((Scope.PARTITION, partition.name))
         for scope, whose in scopes:
             headroom = self.headroom(queue, scope, whose)
             if headroom is not None:
                 headroom.started += 1
-                plain = whose.partition(" ")[2] if scope is Scope.PARTITION else whose
-                counted.append(((queue.name, scope, plain), headroom))
+                counted.append(((queue.name, scope, whose), headroom))
         return counted
 
 
@@ -123,7 +124,7 @@ async def limits(snapshot: Snapshot, task_id: str) -> list[LimitState]:
     found = []
     for scope, whose, limit in limits_for(queue.settings, record.name, record.spec.partition):
         if scope is Scope.PARTITION:
-            loads = await snapshot.rows("partition_loads", [partition_key(queue.name, whose)], queue.name)
+            loads = await snapshot.rows("partition_loads", [Partition(queue.name, whose).key], queue.name)
             count = loads[0]["running"]
         else:
             count = sum(n for track, n in running.items() if scope is Scope.QUEUE or tracks[track] == whose)

@@ -1,9 +1,9 @@
 """join: enqueue and complete inside a transaction of the user's own, on their connection.
 
-Such a transaction may last. So nothing here takes the lock of a queue or works off errands: tasks of guarded queues
-come in as if they were due at once but had not been promoted, and what moves have caused is left to the next claim
-after the commit. What is held until then: the shared lock on settings, the rows of the task itself, of its idempotency
-key, of its client's bucket and of what it waits for.
+Such a transaction may last. So nothing here takes the lock of a queue or does follow-ups: tasks of guarded queues are
+stored as due at once but not yet promoted, and follow-ups are left to the next claim after the commit. Until then the
+transaction holds the shared lock on settings, and the rows of the task, of its idempotency key, of its client's bucket
+and of the tasks it waits for.
 
 The user's connection is used on their thread or loop, the engine's own on the engine's loop. When the first needs
 something of the second it raises `Unready`, and whoever can reach both has `Joiner.ready` see to it and begins again.
@@ -35,7 +35,7 @@ from dibs.engines.postgres.store import Store
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.postgres.user_connections import DriverConnection, UserConnection, unwrap
 from dibs.engines.postgres.user_connections.base import FAILED
-from dibs.engines.values import EnqueueAnswer, SettleOutcome, Unready, work_topic
+from dibs.engines.values import EnqueueAnswer, SettleOutcome, Unready, parse_topic, work_topic
 from dibs.errors import DibsError, StoreBusy, StoreError, StoreMismatch, StoreUnavailable, UsageError
 
 __all__ = ["Joined", "Joiner"]
@@ -53,7 +53,7 @@ ELSEWHERE = ("3F000", "42P01", "42501", "42703")
 
 
 class NotCurrent(Exception):
-    """The lease is not the current one: what has been written about it is taken back."""
+    """The lease is not the current one. An exception, because it must roll back to the savepoint."""
 
 
 class Joiner:
@@ -148,7 +148,7 @@ class Joined:
             answers = await self.enqueue_plainly(face, tasks, now)
             if answers is not None:
                 return answers
-        return await self.with_care(face, now, lambda transaction: enqueue_with_care(transaction, tasks))
+        return await self.in_savepoint(face, now, lambda transaction: enqueue_decided(transaction, tasks))
 
     async def enqueue_plainly(
         self, face: DriverConnection, tasks: Sequence[NewTask], now: Instant | None
@@ -180,28 +180,28 @@ class Joined:
 
     async def complete_on(self, face: DriverConnection, settlement: Settlement, now: Instant | None) -> SettleOutcome:
         try:
-            return await self.with_care(face, now, lambda transaction: complete(transaction, settlement))
+            return await self.in_savepoint(face, now, lambda transaction: complete(transaction, settlement))
         except NotCurrent:
             return SettleOutcome.REFUSED
 
     # Anything that takes several statements.
 
-    async def with_care(
+    async def in_savepoint(
         self, face: DriverConnection, now: Instant | None, verb: Callable[[Transaction], Awaitable[Answer]]
     ) -> Answer:
         """Run a verb as part of the user's transaction: as a whole, or as if it had not been tried.
 
-        Who was in the way of somebody else has let go of all that he had locked here, and tries again.
+        After a deadlock all locks that were taken here have been released, and it is tried again.
         """
         for _ in range(TRIES - 1):
             try:
-                return await self.try_with_care(face, now, verb)
+                return await self.try_in_savepoint(face, now, verb)
             except face.errors as error:
                 if getattr(error, "sqlstate", None) != DEADLOCK:
                     raise
-        return await self.try_with_care(face, now, verb)
+        return await self.try_in_savepoint(face, now, verb)
 
-    async def try_with_care(
+    async def try_in_savepoint(
         self, face: DriverConnection, now: Instant | None, verb: Callable[[Transaction], Awaitable[Answer]]
     ) -> Answer:
         async with savepoint(face):
@@ -218,10 +218,10 @@ class Joined:
             return answer
 
     async def notify(self, transaction: Transaction, left: bool) -> None:
-        """Wake whom it concerns, when the transaction commits; and somebody who claims, if something is left to do."""
+        """Notify when the transaction commits; if follow-ups are left, also a worker that claims."""
         topics = transaction.topics
         if left:
-            topics = topics | {work_topic(topic.partition(":")[2]) for topic in topics}
+            topics = topics | {work_topic(parse_topic(topic)[1]) for topic in topics}
         if topics:
             await transaction.rows("notify", channel_of(self.schema), payloads(sorted(topics)))
 
@@ -240,7 +240,7 @@ async def savepoint(face: DriverConnection) -> AsyncIterator[None]:
     await face.execute("RELEASE SAVEPOINT dibs_join")
 
 
-async def enqueue_with_care(transaction: Transaction, tasks: Sequence[NewTask]) -> list[EnqueueAnswer]:
+async def enqueue_decided(transaction: Transaction, tasks: Sequence[NewTask]) -> list[EnqueueAnswer]:
     """`enqueueing.enqueue`, all or none; tasks that could start at once in a guarded queue wait to be promoted."""
     known, answers = await decide(transaction, tasks, atomic=True)
     if not known.refused:
@@ -250,7 +250,7 @@ async def enqueue_with_care(transaction: Transaction, tasks: Sequence[NewTask]) 
 
 
 def put_off(transaction: Transaction, known: Known) -> None:
-    """Who makes a task of a guarded queue pending must hold the queue's lock. Claims do, and promote what is due."""
+    """Store such tasks as due: making one pending takes the queue's lock, which claims hold when they promote."""
     guarded = {*transaction.catalog.guarded}
     at_once = transaction.now + 1
     for new in list(known.staged.values()):

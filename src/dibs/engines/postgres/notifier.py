@@ -1,8 +1,7 @@
 """Waking waiters, here and in other processes, by LISTEN and NOTIFY on one channel for each schema.
 
-A notification takes a lock on the whole database when it is committed, so none is sent inside the transactions that do
-the work, and not one for each ring (`echoes`). Nothing depends on a notification arriving: workers look by themselves
-now and then.
+A NOTIFY takes a lock on the whole database when it commits, so none is sent inside the transactions that do the work,
+and not one for each change (`notify_rate`). Nothing depends on a notification arriving: workers also poll.
 """
 
 from __future__ import annotations
@@ -20,23 +19,23 @@ from typing import Any
 from dibs.engines.postgres.errors import DRIVER_ERRORS, translation
 from dibs.engines.postgres.notify_rate import REPEAT_AFTER, Rate, Replay
 from dibs.engines.postgres.pool import GOODBYE_SECONDS, Connection, Pool
-from dibs.engines.values import SCHEDULES
+from dibs.engines.values import SCHEDULES, TopicKind, parse_topic
 from dibs.engines.wake import Listener, LocalNotifier
 from dibs.errors import DibsError
 
-__all__ = ["ANSWER_SECONDS", "Notifier", "until_deaf"]
+__all__ = ["ANSWER_SECONDS", "Notifier", "channel_of", "payloads", "until_closed"]
 
 log = logging.getLogger("dibs.engines.postgres")
 
 FIRST_RETRY_SECONDS = 0.1
 LONGEST_RETRY_SECONDS = 5.0
-LOOK_SECONDS = 15.0
-"""How often a connection on which nothing happens is asked whether it is still there."""
+PING_SECONDS = 15.0
+"""How often a connection on which nothing happens is pinged."""
 
 ANSWER_SECONDS = 5.0
 LONGEST_PAYLOAD = 7000
 NOTIFY = (
-    # What is lost with a crash of the server are notifications to those who lose their connection anyway.
+    # A crash of the server loses only notifications to listeners that lose their connection anyway.
     "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
 )
 
@@ -47,61 +46,61 @@ def channel_of(schema: str) -> str:
 
 
 def poll_seconds(topics: Collection[str]) -> float:
-    """How often whoever waits for these looks by himself, where nothing can be heard.
+    """How often a subscriber of these topics polls, where it can't listen.
 
-    A look for work is one statement. Who waits for requests to a worker, or for changes of schedules, writes when he
-    looks: these may take longer.
+    Polling for work is one statement. Polling for requests to a worker, or for changes of schedules, also writes, so it
+    is done less often.
     """
     if set(topics) <= {SCHEDULES}:
         return 5.0
-    return 0.95 if all(topic.startswith("worker:") for topic in topics) else 0.5
+    return 0.95 if all(parse_topic(topic)[0] == TopicKind.WORKER for topic in topics) else 0.5
 
 
-async def until_deaf(connection: Connection, ask: Callable[[], Awaitable[object]]) -> None:
-    """Until the connection is closed. It is asked now and then: one that stalls looks like a quiet one."""
+async def until_closed(connection: Connection, ask: Callable[[], Awaitable[object]]) -> None:
+    """Wait until the connection is closed. It is pinged now and then, because a stalled one looks like a quiet one."""
     gone = asyncio.Event()
     connection.add_termination_listener(lambda _: gone.set())
     while not connection.is_closed():
         try:
-            async with asyncio.timeout(LOOK_SECONDS):
+            async with asyncio.timeout(PING_SECONDS):
                 await gone.wait()
         except TimeoutError:
             await ask()
 
 
 class Subscriber:
-    """A subscription that keeps the engine listening until it is closed; where it can't listen, it rings by itself."""
+    """A subscription that keeps the engine listening until it is closed; where it can't listen, it wakes by itself."""
 
     def __init__(self, notifier: Notifier, listener: Listener, longest: float = math.inf) -> None:
-        self._bells = notifier
+        self._notifier = notifier
         self._longest = longest
         self._listener = listener
         self._closed = False
 
     async def wait(self, timeout: float) -> bool:
-        """Until rung, at most `timeout` seconds; a ring since the last wait counts."""
+        """Until woken, at most `timeout` seconds; a notification since the last wait counts."""
         return await self._listener.wait(min(timeout, self._longest)) or timeout > self._longest
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
             self._listener.close()
-            self._bells.unsubscribe()
+            self._notifier.unsubscribe()
 
 
 class Notifier:
-    """The bells of one engine: its own listeners, and a way to those of others."""
+    """Wakes the listeners of one engine, and those of other processes."""
 
     def __init__(self, pool: Pool, loop: asyncio.AbstractEventLoop) -> None:
         self.local_notifier = LocalNotifier()
         self.pool = pool
-        direct = pool.address.direct()
-        self.lines = None if direct is None else Pool(direct)
-        """Where connections that listen come from, None if a pooler is in the way."""
+        address = pool.address.direct()
+        self.direct = None if address is None else Pool(address)
+        """Where connections that listen come from, None if there is only a pooler."""
         self.loop = loop
         self.channel = channel_of(pool.address.schema)
         self.subscribers = 0
-        self.listener_thread: asyncio.Task[None] | None = None
+        self.listening: asyncio.Task[None] | None = None
         self.rate = Rate()
         self.replay = Replay(self.local_notifier, loop)
         self.sending: set[asyncio.Task[None]] = set()
@@ -109,48 +108,48 @@ class Notifier:
     def subscribe(self, topics: Collection[str], loop: asyncio.AbstractEventLoop) -> Subscriber:
         listener = self.local_notifier.subscribe(topics, loop)
         self.subscribers += 1
-        if self.lines is None:
+        if self.direct is None:
             return Subscriber(self, listener, poll_seconds(topics))
-        if self.listener_thread is None:
-            self.listener_thread = self.loop.create_task(self.listen(), name="dibs-listen")
+        if self.listening is None:
+            self.listening = self.loop.create_task(self.listen(), name="dibs-listen")
         return Subscriber(self, listener)
 
     def unsubscribe(self) -> None:
         self.subscribers -= 1
-        if self.subscribers == 0 and self.listener_thread is not None:
-            self.listener_thread.cancel()
-            self.listener_thread = None
+        if self.subscribers == 0 and self.listening is not None:
+            self.listening.cancel()
+            self.listening = None
 
-    # Hearing.
+    # Receiving.
 
     async def listen(self) -> None:
-        """Keep a connection that hears. The log is told once that there is none, and once that there is again."""
+        """Keep a connection that listens. Logs once that there is none, and once that there is one again."""
         failures = 0
         while True:
             try:
-                async with self.hearing() as connection:
+                async with self.listening_connection() as connection:
                     if failures > 1:
                         log.info("Listening to %s again.", self.pool.address)
                     failures = 0
-                    await until_deaf(connection, partial(connection.fetchval, "SELECT 1", timeout=ANSWER_SECONDS))
-                told = f"{self.pool.address} closed the connection."
+                    await until_closed(connection, partial(connection.fetchval, "SELECT 1", timeout=ANSWER_SECONDS))
+                reason = f"{self.pool.address} closed the connection."
             except DibsError as error:
-                told = str(error)
+                reason = str(error)
             except DRIVER_ERRORS as error:
-                told = str(translation(error, str(self.pool.address)))
+                reason = str(translation(error, str(self.pool.address)))
             failures += 1
-            if failures == 2:  # a session may end for many reasons; that there is no other one is worth a line
-                log.warning("Can't listen, looking now and then instead: %s", told)
+            if failures == 2:  # sessions end for many reasons; only that no other one can be had is worth a line
+                log.warning("Can't listen, polling instead: %s", reason)
             wait = min(FIRST_RETRY_SECONDS * 2 ** min(failures - 1, 10), LONGEST_RETRY_SECONDS)
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))
 
     @asynccontextmanager
-    async def hearing(self) -> AsyncIterator[Connection]:
-        """A connection that listens. What was rung before may have been missed: everybody looks once."""
-        assert self.lines is not None
-        connection = await self.lines.connect()
+    async def listening_connection(self) -> AsyncIterator[Connection]:
+        """A connection that listens. Earlier notifications may have been missed, so every listener is woken once."""
+        assert self.direct is not None
+        connection = await self.direct.connect()
         try:
-            await connection.add_listener(self.channel, self.hear)
+            await connection.add_listener(self.channel, self.receive)
             self.local_notifier.notify_all()
             self.loop.call_later(
                 REPEAT_AFTER, self.local_notifier.notify_all
@@ -159,20 +158,20 @@ class Notifier:
         finally:
             connection.terminate()
 
-    def hear(self, _connection: Any, _pid: int, _channel: str, payload: object) -> None:
+    def receive(self, _connection: Any, _pid: int, _channel: str, payload: object) -> None:
         topics = str(payload).split("\n")
         self.local_notifier.notify(topics)
         self.replay.add(topics)
 
-    # Ringing.
+    # Sending.
 
     async def notify(self, topics: Collection[str]) -> None:
-        """Wake whoever listens to any of these. Never fails: who does not hear it looks by himself."""
+        """Wake all listeners of any of these topics. Never fails: a listener that is not reached polls."""
         if not topics:
             return
         self.local_notifier.notify(topics)
         fresh = self.rate.fresh(topics, self.loop.time())
-        if fresh and getattr(self.loop, "dibs_private", False):  # nobody drives it once the caller has his answer
+        if fresh and getattr(self.loop, "dibs_private", False):  # it stops running once the caller has its answer
             await self.send(fresh)
         elif fresh:
             self.send_soon(fresh)
@@ -188,15 +187,15 @@ class Notifier:
                 for payload in payloads(sorted(topics)):
                     await connection.fetchrow(NOTIFY, self.channel, payload, timeout=ANSWER_SECONDS)
         except (*DRIVER_ERRORS, DibsError) as error:
-            log.info("could not ring %s: %s", ", ".join(sorted(topics)), error)
+            log.info("could not notify %s: %s", ", ".join(sorted(topics)), error)
 
     async def close(self) -> None:
-        """Send what is on its way, then be silent."""
-        listener_thread, self.listener_thread = self.listener_thread, None
-        if listener_thread is not None:
-            listener_thread.cancel()
+        """Stop listening, and wait for notifications that are being sent."""
+        listening, self.listening = self.listening, None
+        if listening is not None:
+            listening.cancel()
             with suppress(asyncio.CancelledError):
-                await listener_thread
+                await listening
         if self.sending:
             await asyncio.wait(self.sending, timeout=GOODBYE_SECONDS)
 

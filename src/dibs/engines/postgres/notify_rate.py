@@ -1,8 +1,9 @@
-"""How a few messages stand for many rings.
+"""Limits how often a process sends NOTIFY, without losing the last notification of a burst.
 
-A message about a topic is sent at once unless others have been sent just before it: then nothing is sent, for whoever
-heard the last of those looks again when the interval is over. So the sender needs no timer, which matters where nobody
-drives its loop between two calls, and the last ring is answered as surely as the first.
+The sender (`Rate`) sends a notification about a topic at once, unless it has sent several within the last moments: then
+it sends nothing. The receiver (`Replay`) makes up for that: `REPEAT_AFTER` it has received a notification, it wakes its
+listeners once more, and so they also see what changed after the last one that was sent. So the sender needs no timer,
+which could not fire where its event loop runs only during calls.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ __all__ = ["REPEAT_AFTER", "Rate", "Replay"]
 INTERVAL = 0.02
 """Seconds per message about a topic, from one sender, in the long run."""
 BURST = 5
-"""Messages that may follow each other at once: a topic that is rung now and then never waits."""
+"""Messages about a topic that may follow each other at once: a topic with few notifications is never held back."""
 REPEAT_AFTER = 0.03
-"""Seconds after which a hearer looks again: a ring that sends nothing is within one interval of a message."""
+"""Seconds after which a receiver wakes its listeners again. A notification that is not sent comes within one `INTERVAL`
+of one that was, so this has to be longer."""
 MOST = 10_000
+"""Topics that are remembered before the idle ones are dropped."""
 
 
 class Rate:
@@ -31,7 +34,7 @@ class Rate:
         """When the next message about a topic would be sent, were there one per interval."""
 
     def fresh(self, topics: Collection[str], now: float) -> list[str]:
-        """Those topics that a message is to be sent about."""
+        """The topics among these that a message is to be sent about."""
         if len(self.due) > MOST:
             self.due = {topic: due for topic, due in self.due.items() if due > now}
         found = []
@@ -44,28 +47,28 @@ class Rate:
 
 
 class Replay:
-    """The hearer's side: rings what was heard once more, an interval after it was last heard."""
+    """The receiver's side: wakes listeners once more, `REPEAT_AFTER` a topic was last received."""
 
     def __init__(self, local_notifier: LocalNotifier, loop: asyncio.AbstractEventLoop) -> None:
         self.local_notifier = local_notifier
         self.loop = loop
-        self.heard: dict[str, float] = {}
+        self.received: dict[str, float] = {}
         self.timer: asyncio.TimerHandle | None = None
 
     def add(self, topics: Iterable[str]) -> None:
         now = self.loop.time()
         for topic in topics:
-            self.heard.pop(topic, None)
-            self.heard[topic] = now  # in the order in which they were last heard
+            self.received.pop(topic, None)
+            self.received[topic] = now  # in the order in which they were last received
         if self.timer is None:
             self.timer = self.loop.call_at(now + REPEAT_AFTER, self.notify)
 
     def notify(self) -> None:
         self.timer = None
         now = self.loop.time()
-        over = [topic for topic, at in self.heard.items() if at + REPEAT_AFTER <= now]
+        over = [topic for topic, at in self.received.items() if at + REPEAT_AFTER <= now]
         for topic in over:
-            del self.heard[topic]
+            del self.received[topic]
         self.local_notifier.notify(over)
-        if self.heard:
-            self.timer = self.loop.call_at(next(iter(self.heard.values())) + REPEAT_AFTER, self.notify)
+        if self.received:
+            self.timer = self.loop.call_at(next(iter(self.received.values())) + REPEAT_AFTER, self.notify)

@@ -21,13 +21,13 @@ SESSION = "SELECT pg_backend_pid() AS pid, current_setting('default_transaction_
 
 
 async def is_pooled(connection: Connection) -> bool:
-    """Whether somebody else keeps the session: the process that serves us is not the one that greeted us."""
+    """Whether a pooler keeps the session: the server process is not the one that the connection was opened with."""
     served_by: int = await connection.fetchval("SELECT pg_backend_pid()")
     return served_by != int(connection.get_server_pid())
 
 
 async def check_way(connection: Connection, address: Address) -> None:
-    """Refuse a pooler that nobody has told us of, and defaults that only a session of our own could set right."""
+    """Refuse a pooler that the URL does not mention, and defaults that only a session of our own could change."""
     row = await connection.fetchrow(SESSION)
     if not address.pooled and row["pid"] != connection.get_server_pid():
         raise StoreMismatch(

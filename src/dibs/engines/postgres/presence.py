@@ -1,9 +1,10 @@
-"""Who is alive: each worker's process holds a lock in a session of its own, and the server lets go when it dies.
+"""Which workers are alive: each worker's process holds a lock in a session of its own, which ends when it dies.
 
-The lock's number comes from the schema and the worker's id, so it is nobody else's. A worker's row says whether its
-process holds the lock, and at which server: only who should hold it can be missed. A process that is stopped or slow
-keeps its session; one whose session broke takes a new one at once, well before anybody has looked twice. All sessions
-end with their server, so after a restart, a crash or a failover nobody is missed who has not come back.
+The lock's number comes from the schema and the worker's id, so no other worker has it. A worker's row says whether its
+process holds the lock, and at which server: only a worker that should hold it can be absent. A process that is stopped
+or slow keeps its session. One whose session broke takes a new one at once, well before it is absent at two checks. All
+sessions end with their server, so after a restart, a crash or a failover no worker counts as absent until it has come
+back.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from dibs.core.policy import ABSENT_SECONDS
+from dibs.engines.postgres.driver_internals import closed_in_children
 from dibs.engines.postgres.errors import DRIVER_ERRORS
-from dibs.engines.postgres.notifier import ANSWER_SECONDS, until_deaf
+from dibs.engines.postgres.notifier import ANSWER_SECONDS, until_closed
 from dibs.engines.postgres.pool import Address, Connection, Pool
 from dibs.engines.postgres.statements import statement
 from dibs.engines.values import Beat
@@ -30,11 +33,9 @@ __all__ = ["Presence"]
 
 log = logging.getLogger("dibs.engines.postgres")
 
-LOOK_SECONDS = 1.0
-"""Absent at two looks that are at least this far apart: lost."""
 
 GAP_SECONDS = 3.0
-"""Looks that are further apart than this say nothing together: we were away ourselves."""
+"""Checks that are further apart than this do not count together: this process was away itself."""
 
 FIRST_SECONDS = 2.0
 """How long a first sign of life waits for the lock. Without it a worker is as alive, but missed only by its lease."""
@@ -69,7 +70,7 @@ class Keeper:
             try:
                 async with self.session() as connection:
                     self.found()
-                    await until_deaf(connection, partial(self.hold, connection))
+                    await until_closed(connection, partial(self.hold, connection))
                 wait = SHORTEST_WAIT
             except (*DRIVER_ERRORS, DibsError) as error:
                 self.settled.set()
@@ -83,7 +84,7 @@ class Keeper:
         self.missing_since, self.has_told = None, False
 
     def missed(self, why: str) -> float:
-        """How long to wait for the next try. The log is told once, unless it was a matter of moments."""
+        """How long to wait for the next try. Logs once, unless it lasted only moments."""
         now = time.monotonic()
         self.missing_since = self.missing_since or now
         gone_for = now - self.missing_since
@@ -97,15 +98,13 @@ class Keeper:
     async def session(self) -> AsyncIterator[Connection]:
         """A session that holds the lock, as the worker's row says by then."""
         connection = await self.lines.connect()
-        transport = connection._transport
-        transports.add(transport)
         try:
-            await self.hold(connection)
-            self.settled.set()
-            yield connection
+            with closed_in_children(connection):
+                await self.hold(connection)
+                self.settled.set()
+                yield connection
         finally:
             self.held_at = None
-            transports.discard(transport)
             connection.terminate()
 
     async def hold(self, connection: Connection) -> None:
@@ -130,7 +129,7 @@ class Keeper:
 
 
 class Presence:
-    """The locks of this engine's own workers, and its looks at those of all."""
+    """The locks of this engine's own workers, and its checks of those of all workers."""
 
     def __init__(self, address: Address, rows: Rows) -> None:
         direct = address.direct()
@@ -138,14 +137,14 @@ class Presence:
         self.rows = rows
         self.keepers: dict[str, Keeper] = {}
         self.first_absent: dict[str, float] = {}
-        self.looked_at = 0.0
+        self.checked_at = 0.0
 
-    # Being there.
+    # The workers of this process.
 
     async def show(self, sign: Beat) -> datetime | None:
         """Hold the lock of a worker of this process from its first sign of life on. Answers at which server it is held.
 
-        Not on a loop that turns only while somebody waits for an answer: a lost session would not be noticed there.
+        Not on a loop that runs only during calls: it would not notice a lost session.
         """
         if self.lines is None or sign.pid != os.getpid():
             return None
@@ -168,34 +167,13 @@ class Presence:
         for worker in [*self.keepers]:
             await self.leave(worker)
 
-    # Looking for others.
+    # Checking all workers.
 
     async def absent(self) -> list[str]:
-        """The workers who were absent at two looks; this is one."""
+        """The workers that were absent at two checks, of which this is one."""
         found = {row["id"] for row in await self.rows("absent")}
         now = time.monotonic()
-        before = self.first_absent if now - self.looked_at <= GAP_SECONDS else {}
-        self.looked_at = now
+        before = self.first_absent if now - self.checked_at <= GAP_SECONDS else {}
+        self.checked_at = now
         self.first_absent = {worker: before.get(worker, now) for worker in found}
-        return sorted(worker for worker, since in self.first_absent.items() if now - since >= LOOK_SECONDS)
-
-
-transports: set[Any] = set()
-"""The ways of this process's sessions. A forked child has a copy of each socket, and with it would keep the session
-after its parent's death."""
-
-
-def let_go() -> None:
-    """Put nothing in the place of each socket. Its number stays taken, so whoever closes it later does no harm."""
-    for transport in transports:
-        socket = transport.get_extra_info("socket")
-        number = -1 if socket is None else socket.fileno()
-        if number >= 0:
-            nothing = os.open(os.devnull, os.O_RDWR)
-            os.dup2(nothing, number, inheritable=False)
-            os.close(nothing)
-    transports.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=let_go)
+        return sorted(worker for worker, since in self.first_absent.items() if now - since >= ABSENT_SECONDS)

@@ -7,6 +7,7 @@ from copy import copy
 from msgspec import structs
 
 from dibs.core.moves import buried
+from dibs.core.policy import BURY_BATCH
 from dibs.core.settings import QueueSettings, reranks
 from dibs.core.states import UNFINISHED, WAITING, Reason, State
 from dibs.core.task import QueueRecord, QueueState
@@ -19,8 +20,6 @@ from dibs.engines.values import Changed, ended_topic, work_topic
 
 __all__ = ["bury_some", "delete_queue", "is_deletable", "queues", "set_queue", "set_queue_state"]
 
-BURY_BATCH = 1000
-
 
 async def queues(snapshot: Snapshot) -> list[QueueRecord]:
     stale = await stale_by_queue(snapshot)
@@ -32,7 +31,7 @@ def as_record(queue: Queue, stale: int) -> QueueRecord:
 
 
 async def stale_by_queue(snapshot: Snapshot) -> dict[str, int]:
-    """How many waiting tasks are in streams of an earlier epoch."""
+    """How many waiting tasks are in tracks of an earlier epoch."""
     found: dict[str, int] = {}
     for what, number, _, n in await snapshot.all_counts():
         if what in WAITING:
@@ -64,7 +63,7 @@ async def set_queue(
 
 
 def changed_catalog(transaction: Transaction, queue: Queue) -> Catalog:
-    """What this transaction knows from here on; nobody else sees it."""
+    """The copy that this transaction uses from here on; no other transaction sees it."""
     catalog = copy(transaction.catalog)
     catalog.queues = {**catalog.queues, queue.name: queue}
     catalog.rankings = {}
@@ -99,7 +98,7 @@ async def is_deletable(transaction: Transaction, name: str, force: bool) -> Chan
 
 
 async def bury_some(transaction: Transaction, name: str, actor: str) -> bool:
-    """Make some waiting tasks of a queue dead; False when none is left. Bounded, so that nobody waits long."""
+    """Make some waiting tasks of a queue dead; False when none is left. Bounded, so that no other waits long."""
     tracks = [track.number for track in transaction.catalog.of_queue(name)]
     rows = await transaction.rows("waiting_locked", tracks, BURY_BATCH, transaction.passed_over)
     records = Records(transaction)

@@ -1,8 +1,6 @@
-"""Looking without changing anything."""
+"""What is only read: history, the next tasks, positions, counts, statistics, the audit log, tenants."""
 
 from __future__ import annotations
-
-from itertools import islice
 
 import msgspec
 
@@ -10,7 +8,7 @@ from dibs.core.fairness import start_virtual_time
 from dibs.core.states import State
 from dibs.core.task import HistoryEntry, TaskRecord
 from dibs.engines.postgres.catalog import Queue
-from dibs.engines.postgres.choosing import QueueCursor, in_claim_order
+from dibs.engines.postgres.choosing import QueueCursor, first_heads
 from dibs.engines.postgres.head_pages import NeedMore, Pages
 from dibs.engines.postgres.transaction import Snapshot
 from dibs.engines.unreadable import readable
@@ -20,6 +18,7 @@ __all__ = [
     "audit",
     "counters",
     "counts",
+    "decode_entry",
     "has_long_tail",
     "history",
     "identity",
@@ -52,11 +51,10 @@ async def next_ids(snapshot: Snapshot, queue: Queue, most: int) -> list[str]:
     pages = Pages(snapshot, most, with_gated=True)
     await pages.open([(0, queue)], {queue.name: tracks})
     while True:
-        front = QueueCursor(pages, queue, 0, tracks, None)
-        try:
-            return [head.id for head in islice(in_claim_order(front, snapshot.now), most)]
-        except NeedMore as short:
-            await pages.read_more(short)
+        found = first_heads(QueueCursor(pages, queue, 0, tracks, None), snapshot.now, most)
+        if not isinstance(found, NeedMore):
+            return [head.id for head in found]
+        await pages.read_more(found)
 
 
 async def peek(snapshot: Snapshot, queue_name: str, limit: int) -> list[TaskRecord]:
@@ -69,7 +67,7 @@ async def peek(snapshot: Snapshot, queue_name: str, limit: int) -> list[TaskReco
         rows = await snapshot.find(ids)
         records = snapshot.records(rows[task_id] for task_id in ids)
         if len(records) == len(ids):
-            break  # otherwise some of them have just been set aside, and others go forward
+            break  # otherwise some have just been set aside, and others take their places
     return records
 
 

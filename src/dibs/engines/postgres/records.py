@@ -12,7 +12,7 @@ from dibs.core.states import State
 from dibs.core.task import HISTORY_LIMIT, TaskRecord
 from dibs.core.times import day_of
 from dibs.engines.decisions.encoding import encode
-from dibs.engines.decisions.facts import partition_key
+from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.records import Changes, Ledger, Place, place_of
 from dibs.engines.postgres.catalog import Stale
 from dibs.engines.postgres.rows import Row, columns, ended_columns, real_ids, task_columns
@@ -32,13 +32,13 @@ class Records(Ledger):
         self.transaction = transaction
 
     async def load(self, ids: Iterable[str]) -> None:
-        """Lock tasks, and know them. They are looked for where they are now, not where they were at the beginning."""
+        """Lock and read tasks, wherever they are by then, which may not be where they were at the beginning."""
         wanted = sorted(real_ids(set(ids)))
         if not wanted:
             return
         self.adopt(await self.transaction.rows("lock", wanted))
         missed = [task_id for task_id in wanted if task_id not in self.stored and task_id not in self.unreadable]
-        if missed and await self.transaction.find(missed):  # it went from one place to another meanwhile
+        if missed and await self.transaction.find(missed):  # it has moved to another table since
             raise Stale
 
     def adopt(self, rows: Sequence[Row]) -> list[TaskRecord]:
@@ -68,10 +68,10 @@ class Records(Ledger):
             day = day_of(record.finished_at or 0) if place_of(record.state) is Place.FINISHED else 0
             self.transaction.count(record.state, track, change, day)
         if record.spec.partition is not None and record.state in (State.PENDING, State.RUNNING):
-            self.transaction.mark_changed(record.queue, partition_key(record.queue, record.spec.partition))
+            self.transaction.mark_changed(Partition(record.queue, record.spec.partition))
 
     async def follow_up(self, changes: Changes) -> None:
-        """Errands for those that others wait for, and for what they wait for themselves."""
+        """Follow-ups for tasks that others wait for, and for the tasks that they wait for themselves."""
         followed = await self.ids_where("followed", changes.ended)
         needing = await self.ids_where("needing", changes.were_blocked)
         self.transaction.follow_ups.extend(changes.follow_ups(followed, needing))
@@ -116,7 +116,7 @@ class Records(Ledger):
 
 
 def gate_of(transaction: Transaction, record: TaskRecord, track: int) -> int:
-    """Where partitions are limited, pending tasks come in behind the gate; `gating` then lets the best ones out."""
+    """Where partitions are limited, pending tasks are stored gated; `partitions` then promotes the heads."""
     if record.spec.partition is not None and transaction.settings(record.queue).per_partition is not None:
         return 2 if record.state is State.PENDING else 1
     return 1 if transaction.catalog.track(track).fair else 0

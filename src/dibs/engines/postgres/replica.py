@@ -1,7 +1,7 @@
-"""The server of `read_url`: what may be a little behind is looked up there, and here if it can't be reached.
+"""The server of `read_url`: what may be a little behind is read there, or from the primary if it can't be reached.
 
-`Store.consult` asks it for lists and statistics. What is about one task or one workflow may be what somebody has just
-been told of, or waits for: that is read from the primary, like everything that is decided by.
+`Store.consult` asks it for lists and statistics. What is about one task or one workflow is read from the primary,
+because a caller may have just changed it or be waiting for it. So is everything that a decision needs.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ __all__ = ["Readiness", "lag_finding", "out_of_reach"]
 log = logging.getLogger("dibs.engines.postgres")
 
 REST_SECONDS = 15.0
-"""How long a server that failed is left alone: nobody should wait for it again and again."""
+"""How long a server that failed is not asked, so that callers do not wait for it again and again."""
 
 LATE_SECONDS = 30.0
 """How far a standby may be behind before the doctor warns."""
 
 
 class Readiness:
-    """Whether the server is worth a try. The log is told once that it is not, and once that it is again."""
+    """Whether the server is worth a try. Logs once that it is not, and once that it is again."""
 
     def __init__(self, address: Address) -> None:
         self.address = address

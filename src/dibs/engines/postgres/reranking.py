@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dibs.core.moves import reranked
+from dibs.core.policy import CHORE_BATCH
 from dibs.core.states import WAITING
 from dibs.engines.postgres.records import Records
-from dibs.engines.postgres.retention import CHORE_BATCH, Step
+from dibs.engines.postgres.retention import Step
 from dibs.engines.postgres.rows import Row
 from dibs.engines.postgres.transaction import Transaction
 
@@ -36,7 +37,7 @@ async def rank_again(transaction: Transaction, rows: list[Row]) -> None:
 
 
 async def retire(transaction: Transaction, stale: list[int]) -> None:
-    """Streams of earlier settings in which nothing waits any more: claims need not look at them again."""
+    """Tracks of earlier settings in which no task waits any more: claims need not read them again."""
     occupied = {track for what, track, _, _ in await transaction.all_counts() if what in WAITING}
     empty = [number for number in stale if number not in occupied]
     if empty:

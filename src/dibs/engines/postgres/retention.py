@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.json import decode
 
 from dibs.core.limits import Bucket, Scope, limit_of, refill
+from dibs.core.policy import CHORE_BATCH, VISIT_BATCH
 from dibs.core.states import State
 from dibs.core.times import DAY, Duration, Instant, day_of
 from dibs.engines.decisions.encoding import encode
@@ -22,7 +23,6 @@ from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.unreadable import readable
 
 __all__ = [
-    "CHORE_BATCH",
     "Step",
     "make_days",
     "prune_buckets",
@@ -35,11 +35,9 @@ __all__ = [
 
 Cursor = TypeVar("Cursor")
 
-CHORE_BATCH = 1000
-VISIT_BATCH = 5000
 DAYS_AHEAD = 3
 LOCK_TIMEOUT = "SET LOCAL lock_timeout = '100ms'"
-"""Who waits for the whole table keeps everybody else waiting: better to try again later."""
+"""A transaction that waits for the lock on a whole table makes all others wait: better to try again later."""
 LOWEST_ID = "00000000-0000-0000-0000-000000000000"
 
 
@@ -68,7 +66,7 @@ def expired_queues(transaction: Transaction, day: int, setting: str) -> set[str]
     """The queues that keep nothing that ended on this day."""
 
     def is_over(queue: str) -> bool:
-        if queue in transaction.catalog.unreadable:  # nobody knows how long it keeps anything
+        if queue in transaction.catalog.unreadable:  # it is not known how long it keeps anything
             return False
         keep: Duration = getattr(transaction.settings(queue), setting)
         return (day + 1) * DAY <= transaction.now - keep
@@ -194,7 +192,7 @@ async def prune_keys(transaction: Transaction) -> Step:
 
 
 async def prune_workflows(transaction: Transaction) -> Step:
-    """Forget workflows of which nothing is left: looks at a bounded number, from where the last step stopped."""
+    """Delete workflows without tasks: reads a bounded number, from where the last step stopped."""
     after = await cursor_of(transaction, "prune_workflows", str) or LOWEST_ID
     rows = await transaction.rows("page_of_workflows", after, CHORE_BATCH)
     empty = [row["id"] for row in rows if row["is_empty"]]
@@ -212,7 +210,7 @@ async def prune_buckets(transaction: Transaction) -> Step:
     idle = []
     for row in rows:
         if row["scope"] not in SCOPES or row["queue"] in transaction.catalog.unreadable:
-            continue  # nobody here knows what it is
+            continue  # this version does not know what it is
         limit = limit_of(transaction.settings(row["queue"]), Scope(row["scope"]), row["whose"])
         bucket = Bucket(row["level"], row["at"])
         full = limit is not None and limit.rate is not None and refill(None, limit, transaction.now)

@@ -1,7 +1,7 @@
 """Tasks as rows and back.
 
-Every statement that reads tasks gives the columns of `find`, whichever of the three places they come from. What people
-choose travels inside `facts` and `progress`, JSON that no statement looks into.
+Every statement that reads tasks gives the columns of `find`, whichever of the three places they come from. What
+people choose travels inside `facts` and `progress`, JSON that no statement reads.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def columns(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
 
 
 def record_of(row: Row, track: Track) -> TaskRecord:
-    """The record that a row and its stream tell of."""
+    """The record of a row and its track."""
     columns = Columns(
         str(row["id"]),
         row["track"],

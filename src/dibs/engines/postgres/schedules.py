@@ -115,7 +115,7 @@ async def fire_one(transaction: Transaction, record: ScheduleRecord) -> Fired:
     overlaps = record.recurrence.overlap is Overlap.SKIP and await is_unfinished(transaction, record.last_task)
     fired = firing(record, overlaps, transaction.now)
     answers = await enqueue(transaction, fired.tasks, True) if fired.tasks else []
-    await transaction.flush()  # the next one may be of the same queue, and looks at its depth
+    await transaction.flush()  # the next one may be of the same queue, and reads its depth
     moved = moved_on(fired, answers)
     if moved is None:
         return Fired()

@@ -1,4 +1,4 @@
-"""search: newest first by id over all three places, looking at a bounded number of rows a page."""
+"""search: newest first by id over all three places, reading a bounded number of rows a page."""
 
 from __future__ import annotations
 

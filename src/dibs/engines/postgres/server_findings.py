@@ -1,7 +1,7 @@
-"""What can be wrong with a server and a schema, as findings that say what to do about it.
+"""What can be wrong with the server and with the schema, as findings that say what to do about it.
 
-Everything here is read from the catalogs and statistics of PostgreSQL: nothing counts rows, nothing waits. What a role
-may not see is said, not guessed.
+All of it is read from the catalogs and statistics of PostgreSQL, and reported by `doctor`: nothing here reads tasks,
+counts rows or waits. Where the role may not see something, a finding says so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LONG_TRANSACTION = 60.0
 """Seconds after which a transaction that keeps dead rows is worth a warning."""
 
 LONG_WAIT = 5.0
-"""Seconds after which somebody who waits for a lock is."""
+"""Seconds after which a wait for a lock is worth a warning."""
 
 OLD_SLOT = 1_000_000
 """Transactions since the oldest row that a slot keeps."""
@@ -42,7 +42,7 @@ TABLE = re.compile(r'CREATE TABLE "(?:[^"]|"")*"\.(\w+) \((.*?)\n\)', re.DOTALL)
 
 
 async def server_findings(snapshot: Snapshot) -> AsyncIterator[Finding]:
-    """How the server is set up, who is in the way there."""
+    """How the server is set up, and which sessions block others there."""
     server = await snapshot.row("server")
     yield version(server["version"])
     yield switch("fsync", server["fsync"], DAMAGE)
@@ -123,7 +123,7 @@ async def horizon(snapshot: Snapshot) -> AsyncIterator[Finding]:
 
 
 def session(row: Any) -> str:
-    """Who somebody is, and what he does."""
+    """Which session this is, and what it does."""
     query = next(iter((row["query"] or "").strip().splitlines()), "")
     parts = [row["role"], row["application"], row["state"], query and f"{query[:80]}"]
     return ", ".join(part for part in parts if part)
@@ -147,7 +147,7 @@ async def slots(snapshot: Snapshot) -> AsyncIterator[Finding]:
 
 
 async def lock_waits(snapshot: Snapshot) -> AsyncIterator[Finding]:
-    """Who waits for a lock of this store, and for whom."""
+    """Which sessions wait for a lock of this store, and for which other session."""
     keys = [row["key"] for row in await snapshot.rows("lock_keys_of", list(snapshot.catalog.queues))]
     for row in await snapshot.rows("lock_waits", snapshot.schema, keys, LONG_WAIT):
         blockers = row["blockers"] or []

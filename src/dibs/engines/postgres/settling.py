@@ -6,33 +6,43 @@ import logging
 import time
 from collections.abc import Sequence
 
-from dibs.core.lease import RESCUE_BATCH, span_left, taken_until
+from dibs.core.lease import span_left, taken_until
+from dibs.core.policy import RESCUE_BATCH
 from dibs.core.task import Lease, Outcome, Settlement
 from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import encode
 from dibs.engines.decisions.settling import Part, held_answer, lose_all, settle_one, without_repeats
-from dibs.engines.postgres.read_floors import START
+from dibs.engines.postgres.index_bloat import START
 from dibs.engines.postgres.records import Records
 from dibs.engines.postgres.rows import Row, columns
 from dibs.engines.postgres.store import TASKS, Store
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.postgres.workers import bury
-from dibs.engines.values import COMPLETED, ExtendAnswer, ExtendOutcome, Extension, Rescued, SettleAnswer, ended_topic
+from dibs.engines.values import (
+    COMPLETED,
+    ExtendAnswer,
+    ExtendOutcome,
+    Extension,
+    Rescued,
+    SettleAnswer,
+    ended_topic,
+    work_topic,
+)
 from dibs.errors import StoreError
 
-__all__ = ["extend", "rescue", "settle"]
+__all__ = ["extend", "rescue", "settle", "settle_records"]
 
 log = logging.getLogger("dibs.engines.postgres")
 
 NEWCOMER_SECONDS = 8.0
-"""Whoever has just opened the store can't know whether it has been away. If it has, every lease has run out, and those
-who live extend theirs within this time."""
+"""A process that has just opened the store can't know whether the server has been away. If it has, every lease has run
+out, and the workers that are alive extend theirs within this time."""
 
 END: Instant = 2**62
 
 
 async def settle(store: Store, settlements: Sequence[Settlement], now: Instant | None) -> list[SettleAnswer]:
-    """Completions that concern nobody else go in bulk, all else record by record."""
+    """Completions that concern no other task go in bulk, all else record by record."""
     answers: dict[int, SettleAnswer] = {}
     for part in without_repeats(settlements):
         completions = [each for each in part if each[1].outcome is Outcome.COMPLETED]
@@ -64,7 +74,7 @@ async def ended_topics(store: Store, tracks: set[int]) -> set[str]:
     for queue in {catalog.tracks[number].queue for number in tracks if number in catalog.tracks}:
         topics.add(ended_topic(queue))
         if catalog.settings(queue).limits_starts:  # a slot has come free
-            topics.add(f"work:{queue}")
+            topics.add(work_topic(queue))
     return topics
 
 
@@ -98,9 +108,9 @@ async def extend(store: Store, extensions: Sequence[Extension], now: Instant | N
 
 
 async def rescue(store: Store, ended_by: Instant | None, not_after: Instant | None, now: Instant | None) -> Rescued:
-    """Take back what expired leases and lost workers held, but for rows that somebody is at; mark dead workers."""
-    cursor, at = store.rescue_cursor, time.monotonic()
-    low = cursor.low(at) if now is None else START
+    """Take back what expired leases and lost workers held, but for rows that are locked; mark dead workers."""
+    floor, at = store.rescue_floor, time.monotonic()
+    low = floor.low(at) if now is None else START
     if now is None and at - store.opened_at < NEWCOMER_SECONDS:
         low = END  # no lease has ended after that
     await store.look_again()
@@ -111,13 +121,13 @@ async def rescue(store: Store, ended_by: Instant | None, not_after: Instant | No
         if now is not None or low != START:
             raise
         ((_, instant),) = await store.rows("begin_read", None)
-        cursor.put_off(instant, at)
-        log.warning("Could not look at all leases, only at those that ended lately: %s", error)
-        low = cursor.low(at)
+        floor.put_off(instant, at)
+        log.warning("Could not read all leases, only those that ended lately: %s", error)
+        low = floor.low(at)
         rescued = await store.write(take_back, now, TASKS, low, absent, ended_by, not_after)
     until = taken_until(rescued.at, ended_by, not_after)
     if now is None and low != END and until is not None:
-        cursor.learn(until, at, ended=not rescued.more, full=low == START)
+        floor.learn(until, at, ended=not rescued.more, full=low == START)
     return rescued
 
 

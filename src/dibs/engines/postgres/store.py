@@ -16,14 +16,13 @@ from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import encode
 from dibs.engines.postgres.catalog import Catalog, Missing, Stale
 from dibs.engines.postgres.errors import DRIVER_ERRORS, LOST, OCCUPIED, READ_ONLY, REPEATABLE, translation
-from dibs.engines.postgres.floor_probe import FloorProbe
 from dibs.engines.postgres.follow_ups import conclude
+from dibs.engines.postgres.index_bloat import FloorProbe, RescueFloor
 from dibs.engines.postgres.layout import prepare
 from dibs.engines.postgres.notifier import Notifier
 from dibs.engines.postgres.pgbouncer import check_direct_way, check_way
-from dibs.engines.postgres.pool import LONGEST_SILENCE, LOOK, WRITE, Address, Connection, Pool, transaction
+from dibs.engines.postgres.pool import LONGEST_SILENCE, READ, WRITE, Address, Connection, Pool, transaction
 from dibs.engines.postgres.presence import Presence
-from dibs.engines.postgres.read_floors import RescueFloor
 from dibs.engines.postgres.replica import Readiness, lag_finding, out_of_reach
 from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.statements import statement
@@ -42,7 +41,7 @@ Read = Callable[Concatenate[Snapshot, Arguments], Awaitable[Answer]]
 TRIES = 20
 PAUSE_SECONDS = 0.005
 LONG_PAUSE_SECONDS = 0.1
-"""For the one who gives up his place in the line: those who waited behind him have theirs meanwhile."""
+"""The pause after a lock that could not be had: the transactions that queued behind this one go first."""
 
 
 class Reach(Struct, frozen=True):
@@ -61,11 +60,14 @@ NOTHING = Reach()
 TASKS = Reach(queues=None)
 SETTINGS = Reach(queues=None, exclusive=True)
 ONCE = Reach(repeats=False)
-"""A claim: who makes it says himself when he repeats it, and then gets the leases that he was given."""
+"""For a claim. The caller repeats it, with `ClaimRequest.repeat`, and then gets the leases that it was given."""
 
 
 class ConnectionLost(Exception):
-    """The connection broke; `cause` is what the driver said. `unwritten`: at least nothing was written."""
+    """The connection broke; `cause` is what the driver said. `unwritten`: it is known that nothing was written.
+
+    An exception, because the transaction on that connection is over. `Store.persist` repeats it where that is safe.
+    """
 
     def __init__(self, cause: Exception, *, unwritten: bool = False) -> None:
         super().__init__(cause)
@@ -83,7 +85,7 @@ class Store:
         self.opened_at = time.monotonic()
         self.pool = Pool(address)
         self.catalog = Catalog(aside)
-        self.rescue_cursor = RescueFloor()
+        self.rescue_floor = RescueFloor()
         self.notifier = Notifier(self.pool, asyncio.get_running_loop())
         self.floor_probe = FloorProbe(self.rows, self.notifier.local_notifier.notify_all)
         self.presence = Presence(address, self.rows)
@@ -141,7 +143,7 @@ class Store:
             return found
 
     async def refresh(self) -> Catalog:
-        """Read the catalog anew."""
+        """Read the catalog again."""
 
         async def attempt() -> Catalog:
             async with self.lend() as connection:
@@ -150,7 +152,7 @@ class Store:
         return await self.persist(attempt)
 
     async def catch_up(self, stale: Stale) -> None:
-        """Know what is there now; streams that still are not never will be."""
+        """Read the catalog again; tracks that still do not exist never will."""
         await self.refresh()
         self.aside.tracks.update(track for track in stale.tracks if track not in self.catalog.tracks)
 
@@ -163,9 +165,9 @@ class Store:
     # Transactions.
 
     async def persist(self, act: Callable[[], Awaitable[Answer]], reach: Reach = NOTHING) -> Answer:
-        """Try again what was in the way of others, or was worked out from what is no longer so.
+        """Repeat what met a conflict with other transactions, or was decided with an old copy of the catalog.
 
-        A connection that was lost is made anew once: most likely it had been dead for a while, and nothing was done.
+        A lost connection is replaced once: most likely it had been dead for a while, and nothing was done.
         """
         may_reconnect = True
         for attempt in range(TRIES):
@@ -195,7 +197,7 @@ class Store:
         *arguments: Arguments.args,
         **named: Arguments.kwargs,
     ) -> Answer:
-        """Run a verb in a transaction, and ring afterwards."""
+        """Run a verb in a transaction, and notify afterwards."""
 
         async def attempt() -> tuple[Answer, set[str]]:
             async with self.lend() as connection, transaction(connection, WRITE):
@@ -225,10 +227,10 @@ class Store:
         *arguments: Arguments.args,
         **named: Arguments.kwargs,
     ) -> Answer:
-        """Run a verb that only looks, on one snapshot of the store."""
+        """Run a verb that only reads, on one snapshot of the store."""
 
         async def attempt() -> Answer:
-            async with self.lend() as connection, transaction(connection, LOOK):
+            async with self.lend() as connection, transaction(connection, READ):
                 generation, instant = await connection.fetchrow(statement("begin_read", self.schema), now)
                 catalog = self.catalog if self.catalog.generation == generation else await self.read_catalog(connection)
                 return await verb(Snapshot(connection, self.schema, catalog, instant), *arguments, **named)
@@ -284,7 +286,7 @@ class Store:
                 await self.read(Snapshot.look_again, None)
 
     async def add(self, missing: Missing) -> None:
-        """Make queues and streams, in a transaction of their own: nobody waits for others with one of these in hand."""
+        """Make queues and tracks, in a transaction of their own, so that it waits for no other lock."""
         tracks = [(*key[:2], " ".join(key[2]), *key[3:]) for key in missing.tracks]
         parameters = (sorted(missing.queues), encode(QueueSettings()), *columns(tracks, 7))
         await self.rows("add_tracks", *parameters)

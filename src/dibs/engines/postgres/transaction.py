@@ -1,4 +1,4 @@
-"""What the verbs work on: a connection inside a transaction, the catalog, and what is to be told afterwards."""
+"""What the verbs work on: a connection inside a transaction, the catalog, and what is to be done after the commit."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dibs.core.task import TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import encode
 from dibs.engines.decisions.follow_ups import FollowUp
+from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.transaction import topics_of
 from dibs.engines.postgres.catalog import Catalog, Missing, Queue, TrackKey, band_of_record
 from dibs.engines.postgres.pool import Connection
@@ -24,9 +25,9 @@ __all__ = ["Snapshot", "Transaction", "set_aside"]
 
 
 def set_aside(catalog: Catalog, row: Row, error: Exception) -> UnreadableTask:
-    """A task that can't be read is told of, and passed over from now on unless it has ended."""
+    """Log a task that can't be read, and skip it from now on unless it has ended."""
     track, problem = catalog.tracks.get(row["track"]), problem_of(error)
-    if track is None or track.queue not in catalog.unreadable:  # which has been told of
+    if track is None or track.queue not in catalog.unreadable:  # which has been logged
         catalog.aside.log_once("task", row["id"], problem)
     ended = row["finished_at"] is not None
     if not ended:
@@ -35,7 +36,7 @@ def set_aside(catalog: Catalog, row: Row, error: Exception) -> UnreadableTask:
 
 
 class Snapshot:
-    """A look at the store."""
+    """One snapshot of the store."""
 
     def __init__(self, connection: Connection, schema: str, catalog: Catalog, now: Instant) -> None:
         self.connection = connection
@@ -70,7 +71,7 @@ class Snapshot:
         return record_of(row, self.catalog.track(row["track"]))
 
     def read(self, row: Row) -> TaskRecord | UnreadableTask:
-        """The record of a row, if it can be read; otherwise it is told of, and passed over from now on."""
+        """The record of a row, if it can be read; otherwise it is logged, and skipped from now on."""
         try:
             return self.record(row)
         except UNREADABLE as error:
@@ -96,13 +97,13 @@ class Snapshot:
         return {str(row["id"]): row for row in rows}
 
     async def all_counts(self) -> list[tuple[str, int, str, int]]:
-        """Every count that is not zero: what, stream, queue, n."""
+        """Every count that is not zero: what, track, queue, n."""
         rows = await self.rows("counts")
         self.catalog.expect(row["track"] for row in rows if row["track"])
         return [tuple(row) for row in rows if not row["track"] or self.knows(row["track"])]
 
     def knows(self, track: int) -> bool:
-        """Whether a stream is there; `Stale` if it may only be new."""
+        """Whether a track exists; raises `Stale` if it may be new."""
         return track not in self.aside.tracks and self.catalog.track(track) is not None
 
     def settings(self, queue: str) -> QueueSettings:
@@ -115,7 +116,7 @@ class Snapshot:
 class Transaction(Snapshot):
     """A write transaction: counts, topics and what is to be followed up gather here.
 
-    Whoever opened it has `aftermath.conclude` write the counts and follow up, and then rings.
+    Its opener calls `follow_ups.conclude`, which does the follow-ups and writes the counts, commits, and notifies.
     """
 
     def __init__(self, connection: Connection, schema: str, catalog: Catalog, now: Instant) -> None:
@@ -124,8 +125,8 @@ class Transaction(Snapshot):
         self.shares: dict[tuple[str, str], int] = defaultdict(int)
         self.follow_ups: deque[FollowUp] = deque()
         self.stuck: list[FollowUp] = []
-        """Errands that lead to what can't be read here: they are left to others."""
-        self.partitions: dict[str, dict[str, None]] = {}
+        """Follow-ups that lead to rows that can't be read here: they are left to other processes."""
+        self.partitions: dict[str, dict[Partition, None]] = {}
         self.topics: set[str] = set()
 
     async def write(self, name: str, *parameters: Any) -> int:
@@ -134,7 +135,7 @@ class Transaction(Snapshot):
         return int(status.rpartition(" ")[2])
 
     def count(self, what: State, track: int, change: int, day: int = 0) -> None:
-        """Count tasks of a stream by state; finished ones also by the day of their end."""
+        """Count tasks of a track by state; finished ones also by the day of their end."""
         self.changes[what, track, "", day] += change
 
     def count_event(self, what: Counter, queue: str, change: int = 1) -> None:
@@ -142,16 +143,16 @@ class Transaction(Snapshot):
         self.changes[what, 0, queue, 0] += change
 
     def count_pending(self, number: int, share: str, change: int) -> None:
-        """Count pending tasks of one share of a stream."""
+        """Count pending tasks of one share of a track."""
         self.changes[State.PENDING, number, "", 0] += change
         track = self.catalog.track(number)
         if track.fair:
             self.shares[track.queue, share] += change
 
-    def mark_changed(self, queue: str, partition: str) -> None:
-        """Note a partition in which a pending task has come or gone, or a slot come free: who is next may change."""
-        if self.settings(queue).per_partition is not None:
-            self.partitions.setdefault(queue, {})[partition] = None
+    def mark_changed(self, partition: Partition) -> None:
+        """Note a partition in which a pending task has come or gone, or a slot is free again: its heads may change."""
+        if self.settings(partition.queue).per_partition is not None:
+            self.partitions.setdefault(partition.queue, {})[partition] = None
 
     async def flush(self) -> None:
         """Write the counts that have changed."""
@@ -165,7 +166,7 @@ class Transaction(Snapshot):
         self.shares.clear()
 
     async def save_queue(self, queue: Queue) -> None:
-        """Write a queue that has been changed. The catalog is read again by whoever comes next."""
+        """Write a queue that has been changed. The next transaction reads the catalog again."""
         await self.write("save_queue", queue.name, queue.state, encode(queue.settings), queue.epoch)
         await self.next_generation()
 
@@ -180,7 +181,7 @@ class Transaction(Snapshot):
         return record
 
     def check_queue(self, name: str) -> None:
-        """Raise if nothing may be written about a queue, because nobody knows how it is set."""
+        """Raise if nothing may be written about a queue, because its settings can't be read."""
         if name in self.catalog.unreadable:
             raise unreadable_queue(name, self.catalog.unreadable[name])
 
@@ -193,13 +194,13 @@ class Transaction(Snapshot):
         return queue
 
     def key_of(self, record: TaskRecord) -> TrackKey:
-        """Which stream a task belongs to as it is ranked now."""
+        """Which track a task belongs to as it is ranked now."""
         epoch, fair = self.catalog.epoch(record.queue), self.settings(record.queue).fair
         band = band_of_record(record)
         return (record.queue, record.name, record.requires, record.lane, epoch, fair, band)
 
     def tracks_of(self, records: Iterable[TaskRecord]) -> dict[TrackKey, int]:
-        """The numbers of the streams of some tasks; those that are missing are made, and the transaction repeated."""
+        """The numbers of the tracks of some tasks; raises `Missing` if some do not exist."""
         keys = {self.key_of(record): None for record in records}
         numbers = self.catalog.numbers
         missing = [key for key in keys if key not in numbers]
@@ -208,7 +209,7 @@ class Transaction(Snapshot):
         return {key: numbers[key] for key in keys}
 
     def tell(self, queue: str, state: State) -> None:
-        """Note whom to ring for a task that has come to `state`."""
+        """Note the topics of a task that has come to `state`."""
         self.topics.update(topics_of(queue, state, self.settings(queue)))
 
     async def remember(self, actor: str, act: str, target: str, detail: str = "") -> None:

@@ -77,7 +77,7 @@ def from_url(url: str) -> PostgresEngine:
 
 
 def read_dsn(url: str) -> str:
-    """Of several servers any will do, where those that are written to are looked for otherwise."""
+    """Let reads use any of several servers; otherwise only one that takes writes would do."""
     dsn = direct_dsn(url, "read_url")
     if "target_session_attrs=" in dsn:
         return dsn

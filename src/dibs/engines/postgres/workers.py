@@ -1,4 +1,4 @@
-"""Workers: their signs of life, and what becomes of those who give none."""
+"""Workers: their signs of life, and the end of those that give none."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def set_worker_state(transaction: Transaction, worker: str, state: WorkerS
 
 
 async def bury(transaction: Transaction, lost: Collection[str], until: Instant) -> list[str]:
-    """Mark workers dead whose record has expired by then, and those who are lost. One that led leads no longer."""
+    """Mark workers dead whose record has expired by then, and those that are lost. One that led leads no longer."""
     dead = sorted(row["id"] for row in await transaction.rows("bury_workers", until, list(lost)))
     if dead:
         await transaction.write("end_term", dead)

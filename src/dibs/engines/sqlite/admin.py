@@ -8,6 +8,7 @@ from dibs.core.states import State
 from dibs.core.task import Edit
 from dibs.engines.decisions.admin import PurgeRow, cancel_all, edit_one, ids_done, purge_all, replay_one, target
 from dibs.engines.decisions.encoding import to_json
+from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.records import Place
 from dibs.engines.sqlite.dependencies import inherit_again
 from dibs.engines.sqlite.records import Records
@@ -92,7 +93,7 @@ def delete(transaction: Transaction, left: PurgeRow) -> None:
     elif left.track is not None and isinstance(left.state, str) and left.state in STATES:
         transaction.count(State(left.state), left.track, -1)
     if left.track is not None and isinstance(left.partition, str):
-        transaction.mark_changed(transaction.catalog.tracks[left.track].queue, left.partition)
+        transaction.mark_changed(Partition.parse(left.partition))
     transaction.follow_ups.extend(left.follow_ups())
     transaction.aside.forget([left.id])
 

@@ -9,6 +9,7 @@ from itertools import chain, groupby
 from dibs.core.limits import Scope
 from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import to_json
+from dibs.engines.decisions.partition import Partition
 from dibs.engines.sqlite.catalog import Queue, Track
 from dibs.engines.sqlite.fairness import TurnOrder, clock_of, save_turns
 from dibs.engines.sqlite.headroom import Headrooms
@@ -43,7 +44,7 @@ class QueueCursor:
         self.shares: dict[str, str] = {}
         """The shares of what was taken, by id, but for those without a name."""
         self.taken: set[str] = set()
-        self.groups: set[tuple[str, int, str]] = set()
+        self.groups: set[tuple[Partition, int, str]] = set()
         self.blocked: dict[str, None] = {}
         self.passed = 0
         self.is_truncated = False
@@ -71,7 +72,7 @@ class QueueCursor:
 
     def foretell(self, heads: list[Head]) -> None:
         """These tasks are about to be looked at: find out about their partitions together."""
-        self.headrooms.know(self.queue, {head.partition: None for head in heads if head.partition is not None})
+        self.headrooms.know(self.queue, {each: None for head in heads if (each := head.partition) is not None})
 
     def open_turns(self) -> TurnOrder:
         fair = [track.number for track in self.tracks if track.fair]
@@ -142,22 +143,22 @@ class QueueCursor:
             head = lane.head
             if self.names and not self.has_headroom(tracks[head.track].name):
                 lane.drop()
-            elif head.partition is None or self.may_start(head):
+            elif (partition := head.partition) is None or self.may_start(head, partition):
                 return True
             else:
                 lane.advance()
         return False
 
-    def may_start(self, head: Head) -> bool:
+    def may_start(self, head: Head, partition: Partition) -> bool:
         """Whether a task's partition has room. If not, it need not be looked at again until it has."""
         if head.id in self.taken or head.id in self.blocked:  # both in front and after another of its partition
             return False
-        headroom = self.headrooms.of(self.queue.name, Scope.PARTITION, head.partition or "")
+        headroom = self.headrooms.of(self.queue.name, Scope.PARTITION, partition.name)
         if headroom is None or not headroom.is_full:
             return True
         self.blocked[head.id] = None
         if headroom.has_no_token:
-            self.transaction.mark_changed(self.queue.name, head.partition or "")
+            self.transaction.mark_changed(partition)
         self.stopped = len(self.blocked) >= GATE_BUDGET
         return False
 
@@ -175,21 +176,20 @@ class QueueCursor:
     def start(self, lane: Lane, head: Head, share: str) -> None:
         """A task takes its slots and tokens. If its partition has room left, the next one behind it may start too."""
         name = self.transaction.catalog.tracks[head.track].name
-        for headroom in self.headrooms.of_task(self.queue.name, name, head.partition):
+        partition = head.partition
+        for headroom in self.headrooms.of_task(self.queue.name, name, partition):
             headroom.started += 1
-        partition = (
-            None if head.partition is None else self.headrooms.of(self.queue.name, Scope.PARTITION, head.partition)
-        )
-        if head.partition is None or partition is None:
+        room = None if partition is None else self.headrooms.of(self.queue.name, Scope.PARTITION, partition.name)
+        if partition is None or room is None:
             return
         self.taken.add(head.id)
-        if partition.is_full:
+        if room.is_full:
             return
-        self.transaction.mark_changed(self.queue.name, head.partition)
-        group = (head.partition, head.track, share)
+        self.transaction.mark_changed(partition)
+        group = (partition, head.track, share)
         if group not in self.groups:
             self.groups.add(group)
-            chunk = min(self.wanted, partition.left or self.wanted)
+            chunk = min(self.wanted, room.left or self.wanted)
             lane.add(read_group(self.transaction, head, share, chunk))
 
     def end(self, lane: Lane) -> None:

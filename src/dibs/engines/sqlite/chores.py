@@ -8,11 +8,11 @@ from collections.abc import Callable
 import msgspec
 from msgspec import structs
 
-from dibs.core.lease import TERM
-from dibs.core.times import DAY, MINUTE
+from dibs.core.policy import CHORE_BATCH, KEEP_AUDIT, KEEP_MINUTES, KEEP_WORKERS, TERM
+from dibs.core.times import MINUTE
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.sqlite import reranking, retention, tidying, workflows
-from dibs.engines.sqlite.retention import CHORE_BATCH, Step
+from dibs.engines.sqlite.retention import Step
 from dibs.engines.sqlite.statements import statement
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.unreadable import readable
@@ -20,9 +20,6 @@ from dibs.engines.values import ChoreRecord, Term
 
 __all__ = ["CHORES", "chores", "do_chore", "is_current", "lead", "record_chore", "resign"]
 
-KEEP_WORKERS = DAY
-KEEP_AUDIT = 90 * DAY
-KEEP_MINUTES = 7 * 24 * 60
 VACUUM_PAGES = 1000
 FREE_SHARE = 0.25
 """A file gives pages back only when more than this share of it is free: pages are soon needed again."""
@@ -49,7 +46,7 @@ def resign(transaction: Transaction, term: Term) -> None:
 
 
 def is_current(transaction: Snapshot, term: Term) -> bool:
-    """Whether nobody has taken a later term."""
+    """Whether no later term has begun."""
     stored = transaction.row("term")
     return stored is not None and tuple(stored[:2]) == (term.number, term.worker)
 

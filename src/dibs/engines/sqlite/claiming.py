@@ -7,14 +7,15 @@ from collections import Counter as Tally
 import msgspec
 from msgspec import Struct
 
-from dibs.core.lease import EXPIRE_BATCH, PROMOTE_BATCH
 from dibs.core.limits import Scope
 from dibs.core.moves import expired, leased
+from dibs.core.policy import EXPIRE_BATCH, PROMOTE_BATCH
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, QueueState
 from dibs.core.times import Duration, Instant
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.facts import decode_facts, leased_task
+from dibs.engines.decisions.partition import Partition
 from dibs.engines.sqlite.catalog import Track
 from dibs.engines.sqlite.choosing import QueueCursor, choose
 from dibs.engines.sqlite.follow_ups import resume
@@ -98,10 +99,10 @@ class ClaimInProgress:
         transaction = self.transaction
         limited = {queue.name for _, queue in self.queues if queue.settings.per_partition is not None}
         if limited and transaction.aside.tasks:
-            for partition in transaction.many(PARTITIONS, "partitions_of", transaction.passed_over()):
-                queue = partition.partition(" ")[0]
-                if queue in limited:
-                    transaction.mark_changed(queue, partition)
+            for key in transaction.many(PARTITIONS, "partitions_of", transaction.passed_over()):
+                partition = Partition.parse(key)
+                if partition.queue in limited:
+                    transaction.mark_changed(partition)
 
     def is_due(self, at: Instant | None) -> bool:
         return at is not None and at <= self.now
@@ -147,7 +148,7 @@ class ClaimInProgress:
             transaction.count_pending(track, share, n)
         for each in due:
             if each.partition is not None:
-                transaction.mark_changed(tracks[each.track].queue, each.partition)
+                transaction.mark_changed(Partition.parse(each.partition))
 
     def can_be_promoted(self, due: Due) -> bool:
         """Whether a due task is one that can become pending; if not, it is set aside."""

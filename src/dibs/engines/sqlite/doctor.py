@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dibs.core.policy import CHECKED_MINUTES, CHECKED_ROWS
 from dibs.core.states import State
 from dibs.core.times import MINUTE
 from dibs.engines.decisions.follow_ups import decode_follow_up
@@ -37,9 +38,7 @@ __all__ = ["backup", "check", "writable"]
 BACKUP_PAGES = 1000
 BACKUP_PAUSE = 0.005
 LARGE_LOG = 64 * 1024 * 1024
-OLDEST = 10_000
 CHUNK = 1000
-RECENT_MINUTES = 60
 
 DAYS = RowDecoder(tuple[int, str, str], "day")
 
@@ -75,12 +74,12 @@ def unreadable_rows(snapshot: Snapshot, full: bool) -> Iterator[Finding]:
     workers(look)
     schedules(look)
     chores(look)
-    audit(look, OLDEST)
+    audit(look, CHECKED_ROWS)
     minute = look.now // MINUTE
-    stats(look, None, 0 if full else minute - RECENT_MINUTES, minute)
-    workflows(look, OLDEST, None)
+    stats(look, None, 0 if full else minute - CHECKED_MINUTES, minute)
+    workflows(look, CHECKED_ROWS, None)
     look_at_figures(look)
-    for _ in look.documents("errand", decode_follow_up, "follow_ups", OLDEST, "[]"):
+    for _ in look.documents("errand", decode_follow_up, "follow_ups", CHECKED_ROWS, "[]"):
         pass
     if full:
         read_tables(look)
@@ -94,7 +93,7 @@ def look_at_figures(look: Snapshot) -> None:
     for day, lowest, highest, pruned in look.each(row_by_row("days"), ()):
         DAYS.one_by_one([(day, lowest, highest)], look.aside)
         pruned_queues(look, day, pruned)
-    for (task_id,) in look.each(row_by_row("ids_beyond"), (BEYOND, OLDEST)):
+    for (task_id,) in look.each(row_by_row("ids_beyond"), (BEYOND, CHECKED_ROWS)):
         look.aside.log_once("id of a task", task_id, "it is not a text")
     for queue in look.catalog.queues.values():
         if queue.settings.fair:
@@ -125,7 +124,7 @@ def all_rows(snapshot: Snapshot, name: str, *after: Any) -> Iterator[list[tuple[
 def oldest(snapshot: Snapshot) -> Iterator[Row | UnreadableTask]:
     """The oldest unfinished tasks: what nobody can read is left behind, and becomes one of them."""
     after = ""
-    for _ in range(OLDEST // CHUNK):
+    for _ in range(CHECKED_ROWS // CHUNK):
         rows = snapshot.tasks("oldest_tasks", after, CHUNK)
         yield from rows
         if len(rows) < CHUNK:

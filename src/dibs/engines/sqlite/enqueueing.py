@@ -25,7 +25,8 @@ from dibs.engines.decisions.enqueueing import (
     replace_all,
     unreadable_key,
 )
-from dibs.engines.decisions.facts import facts_for, partition_key
+from dibs.engines.decisions.facts import facts_for
+from dibs.engines.decisions.partition import Partition
 from dibs.engines.sqlite.catalog import Queue
 from dibs.engines.sqlite.dependencies import inherit_again
 from dibs.engines.sqlite.headroom import find_buckets
@@ -249,14 +250,15 @@ def widened(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
     """The row of a new task with all columns, as `insert_task` takes it."""
     task_id, track, state, rank, ready_at, due_at, rerank_at, lease_for, args, facts = admitted(transaction, new)
     settings = transaction.settings(new.queue)
-    partition = None if new.spec.partition is None else partition_key(new.queue, new.spec.partition)
+    partition = None if new.spec.partition is None else Partition(new.queue, new.spec.partition)
     gated = partition is not None and state is State.PENDING and settings.per_partition is not None
     if partition is not None and gated:
-        transaction.mark_changed(new.queue, partition)
+        transaction.mark_changed(partition)
+    key = None if partition is None else partition.key
     share = new.spec.tenant if settings.fair else ""
     return (
         task_id, track, state, rank, ready_at, due_at, rerank_at, 0, lease_for, None, None, None, 0, 0,
-        share, int(gated), partition, new.spec.expires_at, new.spec.workflow, None, args, facts,
+        share, int(gated), key, new.spec.expires_at, new.spec.workflow, None, args, facts,
     )  # fmt: skip
 
 

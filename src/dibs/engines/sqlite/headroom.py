@@ -1,6 +1,6 @@
 """How much more the limits of queues, task names and partitions allow.
 
-Slots are running tasks: those of a queue or a name are known from the tallies, those of a partition are counted in its
+Slots are running tasks: those of a queue or a name are known from the counts, those of a partition are counted in its
 index. Tokens are in dibs_buckets.
 """
 
@@ -17,8 +17,8 @@ from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.decisions.facts import partition_key
 from dibs.engines.decisions.headroom import Headroom, Whose, headroom_of
+from dibs.engines.decisions.partition import Partition
 from dibs.engines.sqlite.catalog import Queue
 from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
@@ -50,7 +50,7 @@ LOADS = RowDecoder(PartitionLoad, "limit of partition")
 
 
 class Headrooms:
-    """The rooms of one claim, found when they are asked for."""
+    """What limits allow in one claim, read when it is asked for."""
 
     def __init__(self, transaction: Transaction, queues: Iterable[Queue]) -> None:
         self.transaction = transaction
@@ -60,7 +60,7 @@ class Headrooms:
             self.find(limited)
 
     def find(self, queues: list[Queue]) -> None:
-        """The rooms of whole queues and of task names."""
+        """Read what the limits of whole queues and of task names allow."""
         wanted = [(queue, Scope.QUEUE, "") for queue in queues]
         wanted += [(queue, Scope.TASK, name) for queue in queues for name in queue.settings.per_task]
         limits = [(queue, scope, whose, limit_of(queue.settings, scope, whose)) for queue, scope, whose in wanted]
@@ -73,23 +73,23 @@ class Headrooms:
             if limit is not None:
                 self.headrooms[key] = headroom_of(limit, running.get(key, 0), buckets.get(key), self.transaction.now)
 
-    def know(self, queue: Queue, partitions: Iterable[str]) -> None:
-        """Find out about partitions that are about to be asked for. They are given with their queue's name."""
+    def know(self, queue: Queue, partitions: Iterable[Partition]) -> None:
+        """Read the headroom of partitions of one queue that are about to be asked for."""
         limit = queue.settings.per_partition
-        new = [each for each in partitions if (queue.name, Scope.PARTITION, each) not in self.headrooms]
+        new = [each for each in partitions if (queue.name, Scope.PARTITION, each.name) not in self.headrooms]
         if limit is not None and new:
-            for key, headroom in partition_headrooms(self.transaction, queue.name, limit, new).items():
-                self.headrooms[queue.name, Scope.PARTITION, key] = headroom
+            for each, headroom in partition_headrooms(self.transaction, queue.name, limit, new).items():
+                self.headrooms[queue.name, Scope.PARTITION, each.name] = headroom
 
     def of(self, queue: str, scope: Scope, whose: str) -> Headroom | None:
         """None: there is no such limit."""
         return self.headrooms.get((queue, scope, whose))
 
-    def of_task(self, queue: str, name: str, partition: str | None) -> list[Headroom]:
+    def of_task(self, queue: str, name: str, partition: Partition | None) -> list[Headroom]:
         """All limits that the start of a task stands under."""
         found = [self.of(queue, Scope.QUEUE, ""), self.of(queue, Scope.TASK, name)]
         if partition is not None:
-            found.append(self.of(queue, Scope.PARTITION, partition))
+            found.append(self.of(queue, Scope.PARTITION, partition.name))
         return [headroom for headroom in found if headroom is not None]
 
     def save(self) -> None:
@@ -102,7 +102,7 @@ class Headrooms:
             if scope is Scope.PARTITION:
                 refills_in = headroom.refills_in
                 refill_at = None if refills_in is None else self.transaction.now + refills_in
-                partitions.append((queue, whose, bucket.level, bucket.at, refill_at))
+                partitions.append((queue, Partition(queue, whose).key, bucket.level, bucket.at, refill_at))
             else:
                 rows.append((queue, scope, whose, bucket.level, bucket.at, None))
         if rows:
@@ -111,16 +111,18 @@ class Headrooms:
             self.transaction.write("save_partition_buckets", to_json(partitions))
 
 
-def partition_headrooms(snapshot: Snapshot, queue: str, limit: Limit, partitions: list[str]) -> dict[str, Headroom]:
-    """The rooms of partitions of one queue, given and answered with the queue's name in front."""
-    loads = snapshot.many(LOADS, "partition_loads", to_json(partitions), queue)
+def partition_headrooms(
+    snapshot: Snapshot, queue: str, limit: Limit, partitions: list[Partition]
+) -> dict[Partition, Headroom]:
+    """What the limit of one queue still allows in some of its partitions."""
+    loads = snapshot.many(LOADS, "partition_loads", to_json([each.key for each in partitions]), queue)
     found = {}
     for load in loads:
-        whose = load.partition[len(queue) + 1 :]
-        rows = [] if load.at is None else [(queue, Scope.PARTITION, whose, load.level, load.at)]
+        partition = Partition.parse(load.partition)
+        rows = [] if load.at is None else [(queue, Scope.PARTITION, partition.name, load.level, load.at)]
         stored = BUCKETS.one_by_one(rows, snapshot.aside)
         bucket = Bucket(stored[0].level, stored[0].at) if stored else None
-        found[load.partition] = headroom_of(limit, load.running, bucket, snapshot.now)
+        found[partition] = headroom_of(limit, load.running, bucket, snapshot.now)
     return found
 
 
@@ -156,7 +158,7 @@ def limits(snapshot: Snapshot, task_id: str) -> list[LimitState]:
         bucket = find_buckets(snapshot, [key]).get(key)
         runs = running[queue.name, scope, whose]
         if scope is Scope.PARTITION:
-            partition = to_json([partition_key(queue.name, whose)])
+            partition = to_json([Partition(queue.name, whose).key])
             runs = sum(load.running for load in snapshot.many(LOADS, "partition_loads", partition, queue.name))
         found.append(limit_state(scope, whose, limit, runs, bucket, snapshot.now))
     return found

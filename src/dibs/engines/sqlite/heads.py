@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from dibs.core.times import Instant
+from dibs.engines.decisions.partition import Partition
 from dibs.engines.sqlite.row_decoder import BATCH_ERRORS, RowDecoder, TaskDecoder, is_spoiled
 from dibs.engines.sqlite.statements import row_by_row
 from dibs.engines.sqlite.transaction import Snapshot
@@ -27,8 +28,11 @@ class Head(Struct, array_like=True, frozen=True, order=True):
     id: str
     ready_at: Instant
     track: int
-    partition: str | None = None
-    """With the queue's name in front."""
+    partition_key: str | None = None
+
+    @property
+    def partition(self) -> Partition | None:
+        return None if self.partition_key is None else Partition.parse(self.partition_key)
 
 
 class Turn(Struct, array_like=True, frozen=True):
@@ -77,7 +81,7 @@ def read_group(snapshot: Snapshot, after: Head, share: str, chunk: int) -> Itera
     """What comes after a task in its partition, of the same stream and share, gated or not."""
     rank, task_id = after.rank, after.id
     while True:
-        heads, last = read_chunk(snapshot, chunk, "read_group", after.partition, after.track, share, rank, task_id)
+        heads, last = read_chunk(snapshot, chunk, "read_group", after.partition_key, after.track, share, rank, task_id)
         yield from heads
         if last is None:
             return

@@ -1,9 +1,10 @@
 """Waking waiters in this process and in others.
 
-Every process that listens binds a datagram socket in a directory beside the store; whoever has committed sends the
-topics to each socket there. Nothing depends on a datagram arriving: while somebody waits, a thread also looks at
-`data_version` every 50 ms, which tells that another process, or the user's own connection, has committed. That rings
-for tasks only: hearts and schedulers write when they are rung, and those of two workers would ring each other for ever.
+Every process that listens binds a datagram socket in a directory beside the store; a process that has committed sends
+the topics to each socket there. Nothing depends on a datagram arriving: while there are waiters, a thread also reads
+`data_version` every 50 ms, which changes when another process, or the user's own connection, has committed. That wakes
+listeners of tasks only: heartbeats and schedulers write when they are woken, and those of two workers would wake each
+other for ever.
 """
 
 from __future__ import annotations
@@ -21,29 +22,30 @@ from contextlib import suppress
 from pathlib import Path
 
 from dibs.engines.sqlite.presence import share_rights
+from dibs.engines.values import TopicKind
 from dibs.engines.wake import Listener, LocalNotifier
 
 __all__ = ["Notifier", "Subscriber"]
 
 NET_SECONDS = 0.05
 LINGER_SECONDS = 1.0
-"""How long the net stays out after the last waiter: a worker that waits again and again wakes nobody by that."""
+"""How long polling goes on after the last waiter: a worker that waits again and again need not start it again."""
 LONGEST_NAME = 100
 """Bytes that a socket's path may have everywhere."""
-ELSEWHERE = Path("/tmp")  # noqa: S108  # rings are no secret, and nothing depends on them
+ELSEWHERE = Path("/tmp")  # noqa: S108  # notifications are no secret, and nothing depends on them
 LONGEST_MESSAGE = 4096
 EVERYTHING = b"*"
 FRESH_NANOSECONDS = 50_000_000
 """A file or directory that changed so recently may change again without its time stamp showing it."""
 RELOOK_SECONDS = 0.005
-"""A process that commits more often than this looks for new listeners only so often; they begin with a claim anyway."""
+"""How often a process that commits all the time checks for new listeners, which begin with a claim anyway."""
 BIND_TRIES = 5
-TASK_KINDS = ("work:", "ended:")
+TASK_KINDS = (TopicKind.WORK, TopicKind.ENDED)
 """What a commit on a user's own connection can be about. All others have sent a datagram."""
 FULL = 10
-"""As many datagrams as some systems keep for a socket. Who finds so many may have missed others."""
+"""As many datagrams as some systems keep for a socket: with so many, others may have been dropped."""
 ALL_SECONDS = 1.0
-"""How often those who write when they are rung are rung by the net, where no datagram can be heard."""
+"""How often polling also wakes listeners that write when they are woken, where no datagram can be received."""
 
 
 class Subscriber:
@@ -55,7 +57,7 @@ class Subscriber:
         self._closed = False
 
     async def wait(self, timeout: float) -> bool:
-        """Until rung, at most `timeout` seconds; a ring since the last wait counts."""
+        """Until woken, at most `timeout` seconds; a notification since the last wait counts."""
         self._bells.begin_wait()
         try:
             return await self._listener.wait(timeout)
@@ -70,7 +72,7 @@ class Subscriber:
 
 
 class Notifier:
-    """The bells of one store: the listeners of this process, and the sockets of the others.
+    """Wakes the listeners of this process, and through their sockets those of the others.
 
     `data_version` answers with a number that changes when others commit, or None if it can't be had just now.
     """
@@ -123,7 +125,7 @@ class Notifier:
         return self.waiters > 0 or time.monotonic() < self.waited_at + LINGER_SECONDS
 
     def notify(self, topics: Collection[str]) -> None:
-        """Wake whoever listens to any of these, here and elsewhere. Never blocks, never fails."""
+        """Wake all listeners of any of these topics, here and elsewhere. Never blocks, never fails."""
         if not topics:
             return
         self.local_notifier.notify(topics)
@@ -143,7 +145,7 @@ class Notifier:
                 mine = None if self.listener_thread is None else self.listener_thread.address
                 self.others = [str(name) for name in self.directory.iterdir() if name != mine]
                 self.listed_at = -1 if time.time_ns() - changed_at < FRESH_NANOSECONDS else changed_at
-        except OSError:  # nobody has ever listened, or the last one has just left
+        except OSError:  # there has been no listener yet, or the last one has just left
             self.others, self.listed_at = [], -1
         return self.others
 
@@ -204,7 +206,7 @@ class ListenerThread(threading.Thread):
             self.waker.send(b".")
 
     def stop(self) -> None:
-        """Leave no socket behind that others could ring, then end the thread."""
+        """Leave no socket behind that others could send to, then end the thread."""
         self.stopped = True
         if self.address is not None:
             with suppress(OSError):
@@ -223,7 +225,7 @@ class ListenerThread(threading.Thread):
                 self.woken.recv(4096)
             if self.receiver is not None and self.receiver in ready:
                 self.receive(self.receiver)
-            # Not after every datagram: the commit that it tells of would ring a second time.
+            # Not after every datagram: its commit would wake listeners a second time.
             if time.monotonic() >= self.next_look:
                 self.next_look = time.monotonic() + NET_SECONDS
                 self.look()
@@ -244,9 +246,9 @@ class ListenerThread(threading.Thread):
             self.notifier.local_notifier.notify_kinds(*TASK_KINDS)
 
     def look(self) -> None:
-        """The net: has anyone else committed since the last look?
+        """Poll: wake listeners if another process has committed since the last time.
 
-        Every commit writes to the log, so a log that was not written to needs no closer look: that costs a tenth.
+        Every commit writes to the log, so where the log was not written to, nothing else is read: that costs a tenth.
         """
         if self.owes_all and time.monotonic() >= self.next_all:
             self.owes_all, self.next_all = False, time.monotonic() + ALL_SECONDS
@@ -307,4 +309,4 @@ def bind(directory: Path, mode: int) -> tuple[socket.socket | None, Path | None]
 def make_directory(directory: Path, mode: int) -> None:
     if not directory.is_dir():
         directory.mkdir(exist_ok=True)
-        share_rights(directory, mode | (mode & 0o444) >> 2)  # whoever may read may enter
+        share_rights(directory, mode | (mode & 0o444) >> 2)  # a process that may read the store may use the directory

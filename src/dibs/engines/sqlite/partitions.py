@@ -1,14 +1,14 @@
-"""Partitions with a limit: who is in front, and who waits behind.
+"""Where partitions are limited: which of their pending tasks claims read.
 
-Where partitions are limited, pending tasks come in *gated*: in the index, but apart from what claims read. In each
-partition that has room the best task of each kind and share is let forward. What must hold after each transaction:
+Pending tasks of such a queue are stored *gated*: in the index, but apart from what claims read. In each partition with
+headroom the best task of each track and share, its head, is ungated. What must hold after each transaction:
 
-- If a partition has room, the best pending task of each stream and share in it is not gated.
+- If a partition has headroom, the best pending task of each track and share in it is not gated.
 - If it has no token and pending tasks, `opens_at` says when it has one.
 
-More may be ungated than that (a task that was overtaken by a better one, or a partition that has become full): a claim
-checks the room of each candidate, and gates those it meets in vain. So a full partition is in nobody's way, however
-deep it is, and what is let forward is one task at a time.
+More tasks may be ungated (one that a better task has overtaken, or one in a partition that is now full): a claim checks
+the headroom of each candidate, and gates those that may not start. So a full partition delays no other, however deep it
+is, and only one task at a time is ungated.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dibs.core.limits import Bucket, refill, until_token
 from dibs.core.settings import Limit
 from dibs.core.times import Duration, Instant
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.decisions.facts import partition_key
 from dibs.engines.decisions.follow_ups import Done, FollowUp, gone_on
+from dibs.engines.decisions.partition import Partition
 from dibs.engines.sqlite.catalog import Queue
 from dibs.engines.sqlite.headroom import partition_headrooms
 from dibs.engines.sqlite.row_decoder import RowDecoder
@@ -34,8 +34,8 @@ __all__ = ["GATE_BUDGET", "gate", "next_refill", "open_refilled", "promote_heads
 GATE_BUDGET = 1000
 """Tasks that one claim gates, and partitions that it opens."""
 
-LOOK = 50
-"""Openings that are looked at together for the next one that matters."""
+REFILLS_READ = 50
+"""Refills that are read at a time to find the next one that matters."""
 
 
 class Gated(Struct, array_like=True, frozen=True):
@@ -61,28 +61,28 @@ texts_decoder = msgspec.json.Decoder(list[str])
 
 
 def promote_heads(transaction: Transaction) -> None:
-    """In the partitions that were touched, let the best tasks forward where there is room."""
+    """Ungate the heads of the partitions that have changed, where there is headroom."""
     for queue, touched in transaction.partitions.items():
         limit = transaction.settings(queue).per_partition
         if limit is not None:
             partitions = list(touched) if limit.rate is None else with_tokens(transaction, queue, limit, list(touched))
             if partitions:
-                asked = (to_json(partitions), limit.max_concurrent, transaction.passed_over())
+                asked = (to_json([each.key for each in partitions]), limit.max_concurrent, transaction.passed_over())
                 ungate(transaction, transaction.many(GATED, "gated_heads", *asked))
     transaction.partitions.clear()
 
 
-def with_tokens(transaction: Transaction, queue: str, limit: Limit, partitions: list[str]) -> list[str]:
+def with_tokens(transaction: Transaction, queue: str, limit: Limit, partitions: list[Partition]) -> list[Partition]:
     """Those of some partitions that have a token; of the others it is noted when they will."""
     headrooms = partition_headrooms(transaction, queue, limit, partitions)
     shut = [
-        (queue, key[len(queue) + 1 :], headroom.full.level, headroom.full.at, transaction.now + refills_in, key)
-        for key, headroom in headrooms.items()
+        (*each, headroom.full.level, headroom.full.at, transaction.now + refills_in, each.key)
+        for each, headroom in headrooms.items()
         if headroom.full is not None and (refills_in := headroom.refills_in) is not None
     ]
     if shut:
         transaction.write("save_refills", to_json(shut))
-    return [key for key, headroom in headrooms.items() if not headroom.has_no_token]
+    return [each for each, headroom in headrooms.items() if not headroom.has_no_token]
 
 
 def ungate(transaction: Transaction, tasks: list[Gated]) -> None:
@@ -94,12 +94,12 @@ def ungate(transaction: Transaction, tasks: list[Gated]) -> None:
 
 
 def gate(transaction: Transaction, ids: Iterable[str]) -> None:
-    """Tasks that a claim met in vain."""
+    """Gate tasks that a claim found in full partitions."""
     transaction.write("gate", to_json(list(ids)))
 
 
 def open_refilled(transaction: Transaction, queues: Iterable[Queue]) -> bool:
-    """Partitions that have got a token by now are touched; True if there may be more of them."""
+    """Mark the partitions that have got a token by now as changed; True if there may be more of them."""
     left = GATE_BUDGET
     for queue in queues:
         limit = queue.settings.per_partition
@@ -107,34 +107,34 @@ def open_refilled(transaction: Transaction, queues: Iterable[Queue]) -> bool:
             due = texts_decoder.decode(transaction.value("refills_due", queue.name, transaction.now, left))
             if due:
                 transaction.write("forget_refills", to_json(due), queue.name)
-            for partition in due:
-                transaction.mark_changed(queue.name, partition_key(queue.name, partition))
+            for name in due:
+                transaction.mark_changed(Partition(queue.name, name))
             left -= len(due)
     return left == 0
 
 
 def next_refill(transaction: Transaction, queue: str, limit: Limit) -> Duration | None:
-    """In how long a partition that has pending tasks gets a token. Openings that nobody waits for are forgotten."""
+    """In how long a partition that has pending tasks gets a token. Refills that no task waits for are deleted."""
     while True:
-        found = transaction.many(REFILLS, "refills", queue, LOOK)
+        found = transaction.many(REFILLS, "refills", queue, REFILLS_READ)
         idle = [refill_due.partition for refill_due in found if not refill_due.pending]
         if idle:
             transaction.write("forget_refills", to_json(idle), queue)
         buckets = [refill(Bucket(each.level, each.at), limit, transaction.now) for each in found if each.pending]
-        if buckets or len(found) < LOOK:
+        if buckets or len(found) < REFILLS_READ:
             return min((until_token(bucket, limit) for bucket in buckets), default=None)
 
 
 def reorder_some(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> Done:
-    """A queue's limit on partitions has changed: all of them are looked at again, in order."""
+    """A queue's limit on partitions has changed: reorder all of them, a part at a time."""
     follow_up = follow_ups[0]
     if transaction.settings(follow_up.about).per_partition is None:
         done = ungate_all(transaction, follow_up.about, most)
         return max(1, done), follow_ups if done == most else follow_ups[1:]
-    after = follow_up.after or partition_key(follow_up.about, "")
+    after = follow_up.after or Partition(follow_up.about, "").key
     found = texts_decoder.decode(transaction.value("partitions", follow_up.about, after, most))
-    for partition in found:
-        transaction.mark_changed(follow_up.about, partition)
+    for key in found:
+        transaction.mark_changed(Partition.parse(key))
     return gone_on(follow_ups, found, most)
 
 

@@ -15,13 +15,14 @@ import threading
 import time
 from pathlib import Path
 
+from dibs.core.policy import ABSENT_SECONDS
+
 if sys.platform != "win32":
     import fcntl
 
 __all__ = ["AVAILABLE", "Presence"]
 
 AVAILABLE = sys.platform != "win32"  # there: leases alone
-LOOK_SECONDS = 1.0
 OPEN_BYTE = 0
 
 
@@ -82,7 +83,7 @@ class Presence:
             now = time.monotonic()
             looked = {worker for worker, offset in workers.items() if self.is_absent(offset)}
             self.first_absent = {worker: self.first_absent.get(worker, now) for worker in looked}
-            return {worker for worker, since in self.first_absent.items() if now - since >= LOOK_SECONDS}
+            return {worker for worker, since in self.first_absent.items() if now - since >= ABSENT_SECONDS}
 
     def is_absent(self, offset: int) -> bool:
         """Whether nobody holds a byte. Taking it, shared, for a moment is the test."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from dibs.core.moves import buried
+from dibs.core.policy import BURY_BATCH
 from dibs.core.settings import QueueSettings, reranks
 from dibs.core.states import UNFINISHED, WAITING, Reason, State
 from dibs.core.task import QueueRecord, QueueState
@@ -27,8 +28,6 @@ __all__ = [
     "set_queue_state",
     "stale_count",
 ]
-
-BURY_BATCH = 1000
 
 
 def queues(snapshot: Snapshot) -> list[QueueRecord]:

@@ -14,7 +14,7 @@ from dibs.core.states import State
 from dibs.core.task import HISTORY_LIMIT, TaskRecord
 from dibs.core.times import day_of
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.decisions.facts import partition_key
+from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.records import Changes, Ledger, Place
 from dibs.engines.sqlite.rows import Row, ended_columns, task_columns
 from dibs.engines.sqlite.transaction import Transaction
@@ -63,7 +63,7 @@ class Records(Ledger):
         else:
             self.transaction.count(record.state, track, change)
         if record.spec.partition is not None and record.state in (State.PENDING, State.RUNNING):
-            self.transaction.mark_changed(record.queue, partition_key(record.queue, record.spec.partition))
+            self.transaction.mark_changed(Partition(record.queue, record.spec.partition))
 
     def follow_up(self, changes: Changes) -> None:
         """Errands for those that others wait for, and for what they wait for themselves."""

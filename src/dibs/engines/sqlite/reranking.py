@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dibs.core.moves import reranked
+from dibs.core.policy import CHORE_BATCH
 from dibs.core.states import WAITING
 from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.sqlite.catalog import Queue
 from dibs.engines.sqlite.records import Records
-from dibs.engines.sqlite.retention import CHORE_BATCH, Step
+from dibs.engines.sqlite.retention import Step
 from dibs.engines.sqlite.rows import Row
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.values import UnreadableTask

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, get_args
 from msgspec import Struct, ValidationError, convert
 from msgspec.json import Decoder, decode
 
+from dibs.core.policy import CHORE_BATCH, VISIT_BATCH
 from dibs.core.states import State
 from dibs.core.times import DAY, Duration, Instant
 from dibs.engines.decisions.encoding import to_json
@@ -22,7 +23,6 @@ from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.unreadable import readable
 
 __all__ = [
-    "CHORE_BATCH",
     "Step",
     "cursor_of",
     "prune_dead",
@@ -35,8 +35,6 @@ __all__ = [
 
 Cursor = TypeVar("Cursor")
 
-CHORE_BATCH = 1000
-VISIT_BATCH = 5000
 
 LAST_DAY = 10**9
 """Later than any day; what is no number sorts after it."""
@@ -103,7 +101,7 @@ def expired_queues(transaction: Transaction, day: int, setting: str) -> set[str]
     """The queues that keep nothing that ended on this day."""
 
     def is_over(queue: str) -> bool:
-        if queue in transaction.catalog.unreadable:  # nobody knows how long it keeps anything
+        if queue in transaction.catalog.unreadable:  # it is not known how long it keeps anything
             return False
         keep: Duration = getattr(transaction.settings(queue), setting)
         return (day + 1) * DAY <= transaction.now - keep
@@ -194,7 +192,7 @@ def prune_dead(transaction: Transaction) -> Step:
 
 
 def tell_of_days(snapshot: Snapshot) -> None:
-    """Dead tasks whose day can't be read are kept, because nobody knows for how long they are to be."""
+    """Dead tasks whose day can't be read are kept, because it is not known for how long."""
     for task_id, day in snapshot.each(row_by_row("dead_beyond"), (LAST_DAY, CHORE_BATCH)):
         snapshot.aside.log_once("day of dead task", task_id, f"it is {day!r}")
 

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from dibs.core.lease import RESCUE_BATCH
+from dibs.core.policy import RESCUE_BATCH
 from dibs.core.states import State
 from dibs.core.task import Outcome, Settlement
 from dibs.core.times import Instant, day_of
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.follow_ups import FollowUp, FollowUpKind
+from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.settling import Part, held_answer, lose_all, settle_one, without_repeats
 from dibs.engines.sqlite.records import Records
 from dibs.engines.sqlite.row_decoder import RowDecoder
@@ -69,9 +70,8 @@ def settle_part(transaction: Transaction, part: Part, answers: dict[int, SettleA
     if runs:
         completions = [part[run.key][1] for run in runs]
         complete(transaction, completions, Tally(run.track for run in runs))
-        for track, partition in {(run.track, run.partition) for run in runs}:
-            if partition is not None:
-                transaction.mark_changed(transaction.catalog.tracks[track].queue, partition)
+        for key in {run.partition for run in runs if run.partition is not None}:
+            transaction.mark_changed(Partition.parse(key))
         if has_edges:
             follow_up(transaction, [settlement.lease.id for settlement in completions])
         answers.update((part[run.key][0], COMPLETED) for run in runs)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from msgspec import Struct
 
 from dibs.core.limits import Bucket, Scope, limit_of, refill
+from dibs.core.policy import CHORE_BATCH
 from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.sqlite.retention import CHORE_BATCH, Step, cursor_of, save_last
+from dibs.engines.sqlite.retention import Step, cursor_of, save_last
 from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.sqlite.statements import row_by_row
 from dibs.engines.sqlite.transaction import Transaction

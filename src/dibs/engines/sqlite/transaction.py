@@ -14,6 +14,7 @@ from dibs.core.task import TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.follow_ups import FollowUp
+from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.transaction import topics_of
 from dibs.engines.sqlite.catalog import Catalog, Queue, Track, TrackKey
 from dibs.engines.sqlite.row_decoder import BATCH_ERRORS, RowDecoder, columns_of, is_spoiled, text_or_bytes
@@ -236,7 +237,7 @@ class Transaction(Snapshot):
         self.stuck: list[FollowUp] = []
         """Errands that lead to what can't be read here: they are left to others."""
         self.follow_ups: deque[FollowUp] = deque()
-        self.partitions: dict[str, dict[str, None]] = {}
+        self.partitions: dict[str, dict[Partition, None]] = {}
         self.topics: set[str] = set()
 
     def write(self, name: str, *parameters: Any) -> int:
@@ -271,10 +272,10 @@ class Transaction(Snapshot):
             if change > 0:
                 self.turns[number, share] = None
 
-    def mark_changed(self, queue: str, partition: str) -> None:
+    def mark_changed(self, partition: Partition) -> None:
         """Note a partition in which a pending task has come or gone, or a slot come free: who is next may change."""
-        if self.settings(queue).per_partition is not None:
-            self.partitions.setdefault(queue, {})[partition] = None
+        if self.settings(partition.queue).per_partition is not None:
+            self.partitions.setdefault(partition.queue, {})[partition] = None
 
     def flush(self) -> None:
         """Write the counts that have changed."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Struct
 
-from dibs.core.lease import RESCUE_BATCH
+from dibs.core.policy import RESCUE_BATCH
 from dibs.core.task import WorkerState
 from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import to_json

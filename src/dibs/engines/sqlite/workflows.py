@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.json import decode
 
+from dibs.core.policy import CHORE_BATCH
 from dibs.core.states import State
 from dibs.core.times import Instant
 from dibs.engines.decisions.admin import cancel_one
@@ -16,7 +17,7 @@ from dibs.engines.decisions.follow_ups import Done, FollowUp, FollowUpKind, gone
 from dibs.engines.decisions.workflows import REPLAY_BATCH, Outgoing, Replay, first_members
 from dibs.engines.sqlite.dependencies import inherit_again
 from dibs.engines.sqlite.records import Records
-from dibs.engines.sqlite.retention import CHORE_BATCH, Step
+from dibs.engines.sqlite.retention import Step
 from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.values import Changed, WorkflowRecord

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.core.lease import TERM
+from dibs.core.policy import TERM
 from dibs.core.states import State
 from dibs.core.task import Outcome
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.core.lease import EXPIRE_BATCH
+from dibs.core.policy import EXPIRE_BATCH
 from dibs.core.states import Reason, State
 from dibs.core.task import Edit, HistoryEvent, Outcome, QueueState
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND

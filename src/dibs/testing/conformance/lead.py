@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.core.lease import TERM
+from dibs.core.policy import TERM
 from dibs.core.times import SECOND
 from dibs.testing.conformance.harness import Harness
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.core.lease import RESCUE_BATCH
+from dibs.core.policy import RESCUE_BATCH
 from dibs.core.retry import after_loss, jitter
 from dibs.core.states import Reason, State
 from dibs.core.task import MAX_LOSSES, HistoryEvent, WorkerState

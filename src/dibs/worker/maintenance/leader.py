@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Callable
 
-from dibs.core.lease import TERM_RENEWAL
+from dibs.core.policy import TERM_RENEWAL
 from dibs.core.times import SECOND
 from dibs.engines.values import Feature, Term
 from dibs.errors import StoreError

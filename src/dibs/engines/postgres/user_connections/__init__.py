@@ -1,9 +1,9 @@
 """Connections of the user's own, as the verbs of this engine want to see them.
 
-Verbs speak to a *face*: the four methods of asyncpg's connection that they use. A *guest* knows how to come from what
-the user has (a connection of a driver, SQLAlchemy's or Django's) to a face, and whether that has to be awaited. The
-methods of a blocking driver's face are coroutines that never suspend: whoever calls them on the user's own thread has
-the answer after one step.
+Verbs use a `DriverConnection`: the four methods of asyncpg's connection that they need. A `UserConnection` knows how to
+get one from what the user has (a connection of a driver, of SQLAlchemy or of Django), and whether its methods have to
+be awaited. With a blocking driver they are coroutines that never suspend: called on the user's own thread, each has its
+answer after one step.
 
 No driver is imported unless the user's object comes from it. Only `joining` uses this package.
 """

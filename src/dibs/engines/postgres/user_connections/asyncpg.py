@@ -1,4 +1,4 @@
-"""asyncpg: its connections have the face that verbs want already."""
+"""asyncpg: its connections have the methods that verbs use already."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import asyncpg
 
+from dibs.engines.postgres.driver_internals import unproxied
 from dibs.engines.postgres.user_connections.base import (
     NO_TRANSACTION,
     DriverConnection,
@@ -15,7 +16,7 @@ from dibs.engines.postgres.user_connections.base import (
 )
 from dibs.errors import UsageError
 
-__all__ = ["Own", "guest"]
+__all__ = ["Own", "user_connection"]
 
 
 class Own:
@@ -31,7 +32,7 @@ class Own:
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
-        self.key: object = getattr(connection, "_con", connection)  # a pool lends the same one behind many faces
+        self.key: object = unproxied(connection)
         self.fetch = connection.fetch
         self.fetchrow = connection.fetchrow
         self.fetchval = connection.fetchval
@@ -48,7 +49,7 @@ class Own:
             raise UsageError(NO_TRANSACTION)
 
 
-def guest(connection: Any) -> UserConnection:
+def user_connection(connection: Any) -> UserConnection:
     if not hasattr(type(connection), "is_in_transaction"):  # a pool has the other methods, too
         raise unsuitable(connection, "give a connection, which has a transaction")
 

@@ -1,4 +1,4 @@
-"""What guests have in common."""
+"""What the connections of all drivers have in common."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class DriverConnection(Protocol):
 
 
 class UserConnection(Struct, frozen=True):
-    """A connection that was handed to us. `waits`: its face has to be awaited, on the loop it belongs to."""
+    """A connection that the user has given. `waits`: its methods have to be awaited, on the loop it belongs to."""
 
     waits: bool
     open: Callable[[], Awaitable[DriverConnection]]

@@ -1,4 +1,4 @@
-"""From what the user has handed over to a guest, by the package that it comes from."""
+"""From what the user has given to a `UserConnection`, by the package that it comes from."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ __all__ = ["unwrap"]
 
 
 def unwrap(connection: Any) -> UserConnection:
-    """The guest for a connection; `UsageError` for what is none. Nothing is sent."""
+    """The `UserConnection` of a connection; raises `UsageError` for anything else. Nothing is sent."""
     packages = {kind.__module__.partition(".")[0] for kind in type(connection).__mro__}
     if "psycopg" in packages:
         from dibs.engines.postgres.user_connections import psycopg
 
-        return psycopg.guest(connection)
+        return psycopg.user_connection(connection)
     if "asyncpg" in packages:
         from dibs.engines.postgres.user_connections import asyncpg
 
-        return asyncpg.guest(connection)
+        return asyncpg.user_connection(connection)
     if "sqlalchemy" in packages:
         from dibs.engines.postgres.user_connections import sqlalchemy
 
-        return sqlalchemy.guest(connection)
+        return sqlalchemy.user_connection(connection)
     if "django" in packages:
         from dibs.engines.postgres.user_connections import django
 
-        return django.guest(connection)
+        return django.user_connection(connection)
     raise unsuitable(connection)

@@ -7,10 +7,10 @@ from typing import Any
 from dibs.engines.postgres.user_connections.base import FAILED, DriverConnection, UserConnection, unsuitable
 from dibs.errors import UsageError
 
-__all__ = ["guest"]
+__all__ = ["user_connection"]
 
 
-def guest(connection: Any) -> UserConnection:
+def user_connection(connection: Any) -> UserConnection:
     if not hasattr(connection, "ensure_connection"):
         raise unsuitable(connection, "give django.db.connection, or one of django.db.connections")
 

@@ -20,7 +20,7 @@ from dibs.engines.postgres.user_connections.base import (
 from dibs.engines.postgres.user_connections.text_codec import Row, as_text, from_binary
 from dibs.errors import UsageError
 
-__all__ = ["driver_connection", "guest"]
+__all__ = ["driver_connection", "user_connection"]
 
 
 class Encoded:
@@ -42,7 +42,7 @@ class EncodedDumper(Dumper):
 
 
 class Shared:
-    """What the faces of both kinds of connection have in common. `run` is theirs."""
+    """What both kinds of connection have in common. Each has its own `run`."""
 
     errors: tuple[type[BaseException], ...] = (psycopg.Error, OSError)
 
@@ -122,7 +122,7 @@ class Waiting(Shared):
 
 
 def driver_connection(connection: Any) -> DriverConnection:
-    """The face of a connection of this driver."""
+    """The `DriverConnection` for a connection of this driver."""
     if not hasattr(psycopg, "RawCursor"):
         raise UsageError(f"Dibs can join transactions of psycopg 3.2 or newer; this is {psycopg.__version__}.")
     if isinstance(connection, psycopg.AsyncConnection):
@@ -132,10 +132,10 @@ def driver_connection(connection: Any) -> DriverConnection:
     raise unsuitable(connection, "give the connection itself")
 
 
-def guest(connection: Any) -> UserConnection:
-    face = driver_connection(connection)
+def user_connection(connection: Any) -> UserConnection:
+    driver_side = driver_connection(connection)
 
     async def opened() -> DriverConnection:
-        return face
+        return driver_side
 
-    return UserConnection(isinstance(face, Waiting), opened)
+    return UserConnection(isinstance(driver_side, Waiting), opened)

@@ -17,14 +17,14 @@ from sqlalchemy.orm import Session, scoped_session
 from dibs.engines.postgres.user_connections.base import DriverConnection, UserConnection, unsuitable
 from dibs.errors import UsageError
 
-__all__ = ["guest"]
+__all__ = ["user_connection"]
 
 ANYTHING = "SELECT 1"
 ASYNC = "sqlalchemy.ext.asyncio"
-"""Can't be imported without greenlet, which those who block don't need."""
+"""Can't be imported without greenlet, which blocking callers don't need."""
 
 
-def guest(connection: Any) -> UserConnection:
+def user_connection(connection: Any) -> UserConnection:
     if any(kind.__module__.startswith(ASYNC) for kind in type(connection).__mro__):
         from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 
@@ -50,10 +50,10 @@ async def open_blocking(given: Any) -> DriverConnection:
     with complaints():
         connection = given if isinstance(given, Connection) else given.connection()
         driver = connection.connection.driver_connection
-        face = driver_connection(driver, waits=False)
+        driver_side = driver_connection(driver, waits=False)
         if not connection.in_transaction():
             connection.exec_driver_sql(ANYTHING)
-    return face
+    return driver_side
 
 
 async def open_session(session: Any) -> DriverConnection:
@@ -64,10 +64,10 @@ async def open_session(session: Any) -> DriverConnection:
 async def open_waiting(connection: Any) -> DriverConnection:
     with complaints():
         driver = (await connection.get_raw_connection()).driver_connection
-        face = driver_connection(driver, waits=True)
+        driver_side = driver_connection(driver, waits=True)
         if not connection.in_transaction() or is_idle(driver):
             await connection.exec_driver_sql(ANYTHING)
-    return face
+    return driver_side
 
 
 def is_idle(driver: Any) -> bool:
@@ -77,7 +77,7 @@ def is_idle(driver: Any) -> bool:
 
 
 def driver_connection(driver: Any, *, waits: bool) -> DriverConnection:
-    """The face of what SQLAlchemy keeps inside."""
+    """The `DriverConnection` for the driver's connection inside SQLAlchemy's."""
     package = type(driver).__module__.partition(".")[0]
     if package == "psycopg":
         from dibs.engines.postgres.user_connections import psycopg

@@ -1,0 +1,53 @@
+"""How much one call does, how long records are kept, and how long a leader leads: the same in every engine."""
+
+from __future__ import annotations
+
+from dibs.core.times import DAY, SECOND, Duration
+
+__all__ = [
+    "ABSENT_SECONDS",
+    "BURY_BATCH",
+    "CHECKED_MINUTES",
+    "CHECKED_ROWS",
+    "CHORE_BATCH",
+    "EXPIRE_BATCH",
+    "KEEP_AUDIT",
+    "KEEP_MINUTES",
+    "KEEP_WORKERS",
+    "PROMOTE_BATCH",
+    "RESCUE_BATCH",
+    "TERM",
+    "TERM_RENEWAL",
+    "VISIT_BATCH",
+]
+
+TERM: Duration = 15 * SECOND
+"""How long a leader leads without renewal."""
+TERM_RENEWAL: Duration = 5 * SECOND
+
+PROMOTE_BATCH = 1000
+"""Due tasks that one claim makes pending."""
+EXPIRE_BATCH = 1000
+"""Tasks past their deadline to start that one claim ends."""
+RESCUE_BATCH = 500
+"""Tasks that one `rescue` takes back."""
+BURY_BATCH = 1000
+"""Waiting tasks that one step of deleting a queue ends."""
+CHORE_BATCH = 1000
+"""Rows that one step of a chore changes or deletes."""
+VISIT_BATCH = 5000
+"""Rows that one step of retention reads, whether or not their time is over."""
+
+KEEP_WORKERS: Duration = DAY
+"""How long a dead worker stays listed."""
+KEEP_AUDIT: Duration = 90 * DAY
+KEEP_MINUTES = 7 * 24 * 60
+"""Statistics are kept for this many minutes."""
+
+CHECKED_ROWS = 10_000
+"""The oldest rows of each kind that the doctor reads, unless it reads all."""
+CHECKED_MINUTES = 60
+"""The last minutes of statistics that it reads."""
+
+ABSENT_SECONDS = 1.0
+"""A worker whose process is absent at two checks at least this far apart is lost."""
