@@ -49,7 +49,7 @@ class Dispatcher:
         self._changed = changed
         self._loop = asyncio.get_running_loop()
         self._runner = TaskRunner(hub)
-        self._threads = ThreadExecutor(self._runner, self._loop, self._thread_ended)
+        self._threads = ThreadExecutor(self._runner, self._thread_ended)
         self._execute: dict[ExecutorKind, Callable[[Run], Awaitable[Settlement]]] = {
             ExecutorKind.LOOP: LoopExecutor(self._runner).run,
             ExecutorKind.THREAD: self._threads.run,

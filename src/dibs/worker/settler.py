@@ -75,7 +75,8 @@ class Settler:
         run.settled = True
         if run.stop is Stop.LOST:
             self.counters.lost += 1
-            self._let_go(run)
+            if self._held.get(run.task.id) is run:
+                del self._held[run.task.id]
         elif run.completing:  # the task is locked until its own transaction is over: its settlement waits alone
             task = self._loop.create_task(self._send([(run, settlement)]), context=self._variables.copy())
             self._alone.add(task)
@@ -142,7 +143,8 @@ class Settler:
 
     def _answered(self, run: Run, settlement: Settlement, answer: SettleAnswer) -> None:
         """The store has answered a settlement."""
-        self._let_go(run)
+        if self._held.get(run.task.id) is run:  # a later lease on the same task is another run
+            del self._held[run.task.id]
         if answer.outcome is SettleOutcome.REFUSED:
             self._refused(run, settlement)
             return
@@ -155,11 +157,6 @@ class Settler:
         ran = time.monotonic() - run.claimed
         self.counters.count(settlement, answer.state, ran)
         self._minutes.record(run.task, settlement.outcome, answer.state, int(ran * SECOND), self._clock.now())
-
-    def _let_go(self, run: Run) -> None:
-        """Hold the run no longer; a later lease on the same task is another run."""
-        if self._held.get(run.task.id) is run:
-            del self._held[run.task.id]
 
     def _refused(self, run: Run, settlement: Settlement) -> None:
         self.counters.refused += 1

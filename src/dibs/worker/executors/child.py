@@ -16,8 +16,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -137,7 +137,7 @@ class Child:
         definition: TaskDefinition | None = None
         try:
             runner, definition = await self._find(start)
-            with MemoryLimit(definition.memory_limit):
+            with memory_limited(definition.memory_limit):
                 # A task of its own: context variables that it sets are gone with it.
                 call = as_async(definition.function)
                 return protocol.Ended(await guarded(runner.run(link, definition, call, start.args)))
@@ -192,31 +192,24 @@ async def guarded(work: Awaitable[Settlement]) -> Settlement:
         del error  # otherwise it keeps this frame and the frame the error, with everything that the task had
 
 
-class MemoryLimit:
-    """Lets this process grow to `limit` bytes while a task runs.
+@contextmanager
+def memory_limited(limit: int | None) -> Iterator[None]:
+    """Let this process grow to `limit` bytes.
 
-    The kernel limits addresses, not use: what is mapped but not used when the run starts is added.
+    The kernel limits addresses, not use: what is mapped but not used at the start is added.
     """
+    if limit is None or sys.platform == "win32":
+        yield
+        return
+    import resource
 
-    def __init__(self, limit: int | None) -> None:
-        self._limit = limit
-        self._before = (0, 0)
-
-    def __enter__(self) -> None:
-        if self._limit is not None and sys.platform != "win32":
-            import resource
-
-            self._before = resource.getrlimit(resource.RLIMIT_AS)
-            wanted = self._limit + unused_addresses()
-            if self._before[1] != resource.RLIM_INFINITY:
-                wanted = min(wanted, self._before[1])
-            resource.setrlimit(resource.RLIMIT_AS, (wanted, self._before[1]))
-
-    def __exit__(self, *error: object) -> None:
-        if self._limit is not None and sys.platform != "win32":
-            import resource
-
-            resource.setrlimit(resource.RLIMIT_AS, self._before)
+    before, most = resource.getrlimit(resource.RLIMIT_AS)
+    wanted = limit + unused_addresses()
+    resource.setrlimit(resource.RLIMIT_AS, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (before, most))
 
 
 def unused_addresses() -> int:

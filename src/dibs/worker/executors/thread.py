@@ -23,66 +23,50 @@ from dibs.worker.run import Run
 __all__ = ["ThreadExecutor"]
 
 
-class ThreadExecutor:
-    """Calls the task's function in a thread; the middleware runs on the loop."""
-
-    def __init__(self, runner: TaskRunner, loop: asyncio.AbstractEventLoop, ended: Callable[[Run], None]) -> None:
-        """`ended` is called when the thread of a run is free again, also if the run was not waited for."""
-        self._runner = runner
-        self._ended = ended
-        self._threads = Threads(loop, "dibs-task")
-
-    def run(self, run: Run) -> Awaitable[Settlement]:
-        return self._runner.run(run, run.definition, partial(self._call, run))
-
-    async def _call(self, run: Run, /, *args: Any, **kwargs: Any) -> Any:
-        function, context = run.definition.function, CURRENT.get()
-
-        def call() -> Any:
-            CURRENT.set(context)
-            return function(*args, **kwargs)
-
-        run.in_thread = True
-        return await self._threads.call(call, lambda: self._ended(run))
-
-    def close(self) -> None:
-        self._threads.close()
-
-
 class Job:
-    """One call in a thread. `answer` resolves when it has ended; `ended` is called on the loop when the thread is free
-    again, also if nothing waits for the answer any more."""
+    """One call in a thread; `answer` resolves when it has ended."""
 
-    __slots__ = ("answer", "call", "ended", "error", "value")
+    __slots__ = ("answer", "call", "error", "run", "value")
 
-    def __init__(self, call: Callable[[], Any], answer: asyncio.Future[Any], ended: Callable[[], None]) -> None:
+    def __init__(self, run: Run, call: Callable[[], Any], answer: asyncio.Future[Any]) -> None:
+        self.run = run
         self.call = call
         self.answer = answer
-        self.ended = ended
         self.value: Any = None
         self.error: BaseException | None = None
 
 
-class Threads:
-    """As many threads as are needed at once, kept for the next calls."""
+class ThreadExecutor:
+    """As many threads as are needed at once, kept for the next calls. The middleware runs on the loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
-        self._loop = loop
-        self._name = name
+    def __init__(self, runner: TaskRunner, ended: Callable[[Run], None]) -> None:
+        """`ended` is called on the loop when the thread of a run is free again, also if the run was not waited for."""
+        self._runner = runner
+        self._ended = ended
+        self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._done: deque[Job] = deque()
         self._draining = False
         self._count = 0
         self._busy = 0
 
-    async def call(self, function: Callable[[], Any], ended: Callable[[], None]) -> Any:
-        """Run `function` in a thread. Cancelling the wait leaves the thread running; `ended` is called at its end."""
-        job = Job(function, self._loop.create_future(), ended)
+    def run(self, run: Run) -> Awaitable[Settlement]:
+        return self._runner.run(run, run.definition, partial(self._call, run))
+
+    async def _call(self, run: Run, /, *args: Any, **kwargs: Any) -> Any:
+        """Call the task's function in a thread. Cancelling the wait leaves the thread running."""
+        function, context = run.definition.function, CURRENT.get()
+
+        def call() -> Any:
+            CURRENT.set(context)
+            return function(*args, **kwargs)
+
+        job = Job(run, call, self._loop.create_future())
+        run.in_thread = True
         self._busy += 1
         if self._busy > self._count:
             self._count += 1
-            thread = threading.Thread(target=self._work, name=f"{self._name}-{self._count}", daemon=True)
-            thread.start()
+            threading.Thread(target=self._work, name=f"dibs-task-{self._count}", daemon=True).start()
         self._jobs.put(job)
         await job.answer
         try:
@@ -127,4 +111,4 @@ class Threads:
             self._busy -= 1
             if not job.answer.done():
                 job.answer.set_result(None)
-            job.ended()
+            self._ended(job.run)
