@@ -438,7 +438,9 @@ def test_a_fire_that_was_promised_is_kept_when_the_rules_of_its_zone_have_change
     assert plan(record, utc("2025-06-01T01:00")).fires == (promised, utc("2025-06-01T01:00"))
 
 
-@pytest.mark.parametrize("recurrence", [check_recurrence(every=1), check_recurrence(cron="* * * * *", tz="Europe/Zurich")])
+@pytest.mark.parametrize(
+    "recurrence", [check_recurrence(every=1), check_recurrence(cron="* * * * *", tz="Europe/Zurich")]
+)
 @pytest.mark.parametrize("catch_up", CatchUp)
 def test_ten_years_of_downtime_are_counted_without_being_walked(
     recurrence: Recurrence, catch_up: CatchUp, monkeypatch: pytest.MonkeyPatch

@@ -36,11 +36,12 @@ FAIR = {"fair": True}
 async def enqueue(
     engine: PostgresEngine, mine: Any, tasks: Sequence[NewTask], now: int | None = NOW
 ) -> list[EnqueueAnswer]:
+    joined = engine.join(mine)
     for _ in range(5):
         try:
-            return await engine.join(mine).enqueue(tasks, now=now)
-        except Unready as unready:
-            await engine.ready(unready.needs)
+            return await joined.enqueue(tasks, now=now)
+        except Unready:
+            await joined.prepare()
     raise AssertionError("it never got ready")
 
 
@@ -48,11 +49,12 @@ async def complete(
     engine: PostgresEngine, mine: Any, task: LeasedTask, result: bytes | None = None, now: int | None = NOW
 ) -> SettleOutcome:
     report = Settlement(lease=Lease(task.id, task.lease), outcome=Outcome.COMPLETED, result=result)
+    joined = engine.join(mine)
     for _ in range(5):
         try:
-            return await engine.join(mine).complete(report, now=now)
-        except Unready as unready:
-            await engine.ready(unready.needs)
+            return await joined.complete(report, now=now)
+        except Unready:
+            await joined.prepare()
     raise AssertionError("it never got ready")
 
 

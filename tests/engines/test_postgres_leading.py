@@ -44,7 +44,7 @@ def test_two_who_think_that_they_lead() -> None:
             assert first is not None
             assert second is not None
             late = NOW + TERM + SECOND
-            names = old.chore_names
+            names = [chore.name for chore in (await old.about()).chores]
             done = await asyncio.gather(
                 *(old.chore(name, first, now=late) for name in names),
                 *(young.chore(name, second, now=late) for name in names),

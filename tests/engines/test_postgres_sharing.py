@@ -297,7 +297,7 @@ def test_a_day_on_which_something_has_ended_already_gets_no_partition_and_costs_
             day = NOW // DAY
             make = statement("make_day", engine.address.schema)
             assert [await own.fetchval(make, each) for each in (day, day + 1, day + 1)] == [False, True, False]
-            assert (await engine.counts())["default"][State.COMPLETED] == 1
+            assert ((await engine.counts()).tasks)["default"][State.COMPLETED] == 1
 
     run(test)
 

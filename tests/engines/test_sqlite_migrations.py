@@ -73,7 +73,7 @@ def test_tasks_in_every_state_live_on(tmp_path: Path) -> None:
             assert found["a-pending"].metadata == {"price": 0.1234567890123456789}
             assert await engine.migrations() == []
             assert all(finding.level is not Level.ERROR for finding in await engine.check(full=True))
-            assert len(await engine.identity()) == 32
+            assert len((await engine.about()).identity) == 32
 
     asyncio.run(go())
     with closing(sqlite3.connect(path)) as connection:
@@ -108,7 +108,7 @@ def test_start_tokens_are_not_given_back(tmp_path: Path) -> None:
         async with opened(path) as engine:
             answers = await engine.enqueue([NewTask(id="h", queue="slow", name="work")], now=NOW)
             assert answers[0].outcome is EnqueueOutcome.ENQUEUED
-            (limit,) = await engine.limits("h", now=NOW)
+            (limit,) = (await engine.standing("slow", ["h"], now=NOW)).limits[0]
             assert (limit.scope, limit.tokens) == (Scope.QUEUE, 0)
             assert (await engine.claim(request(queues=("slow",)), now=NOW)).tasks == []
             assert len((await engine.claim(request(queues=("slow",)), now=NOW + SECOND)).tasks) == 1

@@ -18,7 +18,7 @@ from dibs.errors import UsageError
 
 
 async def pending(engine: SqliteEngine) -> int:
-    counts = await engine.counts()
+    counts = (await engine.counts()).tasks
     return sum(counts.get("default", {}).values())
 
 

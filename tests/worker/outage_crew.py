@@ -65,7 +65,7 @@ class Crew:
                 threading.Event().wait(0.02)
 
     def count(self, state: State, queue: str = "default") -> int:
-        counts = self.insist(lambda: self.app.hub.runner.run(self.app.hub.engine.counts()))
+        counts = self.insist(lambda: (self.app.hub.runner.run(self.app.hub.engine.counts())).tasks)
         return int(counts.get(queue, {}).get(state, 0))
 
     def records(self, ids: list[str]) -> list[TaskRecord]:
@@ -86,7 +86,7 @@ class Crew:
         try:
             eventually(holds, PATIENCE)
         except AssertionError:
-            counts = self.insist(lambda: self.app.hub.runner.run(self.app.hub.engine.counts()))
+            counts = self.insist(lambda: (self.app.hub.runner.run(self.app.hub.engine.counts())).tasks)
             raise AssertionError(f"it did not happen: {counts}, {len(self.runs())} runs\n{self.all_logs()}") from None
 
     def after(self, seconds: float) -> None:

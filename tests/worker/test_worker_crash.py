@@ -57,7 +57,7 @@ class Store:
         return record
 
     def ended(self, ids: list[str]) -> bool:
-        counts = self.app.hub.runner.run(self.app.hub.engine.counts())["default"]
+        counts = (self.app.hub.runner.run(self.app.hub.engine.counts())).tasks["default"]
         return counts[State.COMPLETED] + counts[State.DEAD] + counts[State.CANCELLED] == len(ids)
 
     def file(self, name: str) -> Path:
@@ -94,7 +94,7 @@ def spawn(store: Store) -> Iterator[Spawn]:
 
 def leads(store: Store, name: str) -> bool:
     """Whether this worker is the leader, as far as another can see."""
-    chores = store.app.hub.runner.run(store.app.hub.engine.chores())
+    chores = (store.app.hub.runner.run(store.app.hub.engine.about())).chores
     return any(chore.at for chore in chores) and bool(workers_named(store, name))
 
 

@@ -296,7 +296,7 @@ def test_a_late_settlement_is_refused_logged_and_counted(app: Dibs, caplog: pyte
         eventually(lambda: worker.stats().refused == 1)
     assert record_of(app, handle.id).worker == "other"
     assert any("was refused" in message for message in caplog.messages)
-    counters = app.hub.runner.run(app.hub.engine.counters())
+    counters = (app.hub.runner.run(app.hub.engine.counts())).counters
     assert sum(each.get("refused_writes", 0) for each in counters.values()) == 1  # type: ignore[call-overload]
 
 

@@ -97,7 +97,7 @@ class Bench:
             "processes": processes,
             "concurrency": concurrency,
             "url": app.url,
-            "durability": app.hub.engine.durability,
+            "durability": app.hub.runner.run(app.hub.engine.about()).durability,
             "versions": {"dibs": __version__, "python": platform.python_version(), "system": platform.platform()},
         }
 

@@ -98,7 +98,7 @@ def wait_for(app: Dibs, queue: str, wanted: int) -> float:
 
 
 def completed(app: Dibs, queue: str) -> int:
-    return app.hub.runner.run(app.hub.engine.counts()).get(queue, {}).get(State.COMPLETED, 0)
+    return app.hub.runner.run(app.hub.engine.counts()).tasks.get(queue, {}).get(State.COMPLETED, 0)
 
 
 @contextmanager

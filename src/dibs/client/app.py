@@ -392,8 +392,8 @@ class Dibs:
     async def apeek(self, queue: str = "default", limit: int = 10) -> list[TaskInfo]:
         """The next tasks of a queue in claim order."""
         name, count = check_name(queue, "queue"), check_number(limit, "limit", 1, PAGE_LIMIT)
-        records = await self.hub.runner.arun(self.hub.engine.peek(name, count, now=self.hub.clock.store_now()))
-        return [task_info(record, self.hub.codec) for record in records]
+        peeked = await self.hub.runner.arun(self.hub.engine.peek(name, count, now=self.hub.clock.store_now()))
+        return [task_info(record, self.hub.codec) for record in peeked.tasks]
 
     peek = blocking(apeek)
 
@@ -423,7 +423,8 @@ class Dibs:
                 raise UnknownTask(f"no task has the id {wanted}.")
             if isinstance(record, UnreadableTask):
                 raise unreadable(record)
-            position = await self.hub.engine.position(wanted, now=self.hub.clock.store_now())
+            peeked = await self.hub.engine.peek(record.queue, 0, until=wanted, now=self.hub.clock.store_now())
+            position = peeked.position
             if position is None:
                 return 0, when(record.due_at or record.started_at)
             stats = await read_stats(self.hub.engine, record.queue, 300_000_000, now)

@@ -72,7 +72,7 @@ class Blame(Struct, frozen=True):
 
 async def blame(look: Look, record: TaskRecord) -> Blame:
     """Follow what a task waits for; or, of one that ended because of a dependency, what that ended by."""
-    needs = (await look.engine.needs([record.id]))[0]
+    needs = (await look.engine.edges([record.id]))[0].needs
     path: list[TaskRecord] = []
     for _ in range(DEEPEST):
         found = await to_blame(look, path[-1] if path else record)
@@ -86,7 +86,7 @@ async def to_blame(look: Look, record: TaskRecord) -> TaskRecord | None:
     """The one prerequisite to name; None where there is none to follow."""
     if record.state is not State.BLOCKED and record.reason is not Reason.DEPENDENCY:
         return None
-    needs = (await look.engine.needs([record.id]))[0]
+    needs = (await look.engine.edges([record.id]))[0].needs
     if record.state is State.BLOCKED:
         ids = [need.id for need in needs if need.is_open][:WIDEST]
     else:

@@ -14,7 +14,7 @@ from dibs.core.options import check_note
 from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.core.times import patience
-from dibs.engines.values import CancelOutcome, UnreadableTask
+from dibs.engines.values import Cancel, Changed, UnreadableTask
 from dibs.errors import ResultGone, TaskCancelled, TaskFailed, UnknownTask, WrongThread
 from dibs.runtime.definition import TaskDefinition
 from dibs.runtime.environment import actor
@@ -123,9 +123,9 @@ class Handle(Source[R]):
         """Cancel; True if it has ended by this or has been asked to, False if it had ended before."""
         note = check_note(reason, "reason")
 
-        async def cancel() -> CancelOutcome:
+        async def cancel() -> Changed:
             now = self.hub.clock.store_now()
-            return (await self.hub.engine.cancel([self.id], note=note, actor=actor(), now=now))[0]
+            return (await self.hub.engine.act([Cancel(self.id, note)], actor=actor(), now=now))[0]
 
         return was_cancelled(await self.hub.runner.arun(cancel()), self.id)
 

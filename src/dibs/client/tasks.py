@@ -32,7 +32,7 @@ from dibs.core.priority import parse_priority
 from dibs.core.states import ENDED, UNFINISHED, WAITING, State
 from dibs.core.task import Edit, TaskRecord
 from dibs.core.times import Instant, duration, instant
-from dibs.engines.values import COUNT_LIMIT, CancelOutcome, Changed, Query, UnreadableTask
+from dibs.engines.values import COUNT_LIMIT, Cancel, Changed, Purge, Query, Replay, UnreadableTask
 from dibs.errors import InvalidOption, QueueDraining, UnknownTask, Unreadable, WrongState
 from dibs.runtime.environment import actor
 from dibs.runtime.hub import Hub
@@ -131,7 +131,7 @@ class Tasks:
         return await self.hub.runner.arun(self._needs(check_reference(task_id, "a task's id")))
 
     async def _needs(self, task_id: str) -> list[Prerequisite]:
-        needs = (await self.hub.engine.needs([task_id]))[0]
+        needs = (await self.hub.engine.edges([task_id]))[0].needs
         found: list[TaskRecord | UnreadableTask | None] = []
         for start in range(0, len(needs), BATCH):
             found += await self.hub.engine.get([need.id for need in needs[start : start + BATCH]])
@@ -179,8 +179,8 @@ class Tasks:
         """End a waiting task, ask a running one to stop; False if it had ended before."""
         wanted, note = check_reference(task_id, "a task's id"), check_note(reason, "reason")
 
-        async def act() -> CancelOutcome:
-            return (await self.hub.engine.cancel([wanted], note=note, actor=actor(), now=self._now))[0]
+        async def act() -> Changed:
+            return (await self.hub.engine.act([Cancel(wanted, note)], actor=actor(), now=self._now))[0]
 
         return was_cancelled(await self.hub.runner.arun(act()), wanted)
 
@@ -208,7 +208,7 @@ class Tasks:
         )
 
         async def act() -> Changed:
-            return (await self.hub.engine.edit([edit], actor=actor(), now=self._now))[0]
+            return (await self.hub.engine.act([edit], actor=actor(), now=self._now))[0]
 
         return done(await self.hub.runner.arun(act()), edit.id, "is not waiting: only waiting tasks can be edited")
 
@@ -226,7 +226,7 @@ class Tasks:
         wanted, into, anew = check_reference(task_id, "a task's id"), checked_queue(queue), check_flag(reset, "reset")
 
         async def act() -> Changed:
-            return (await self.hub.engine.replay([wanted], queue=into, reset=anew, actor=actor(), now=self._now))[0]
+            return (await self.hub.engine.act([Replay(wanted, into, anew)], actor=actor(), now=self._now))[0]
 
         return done(await self.hub.runner.arun(act()), wanted, "is not dead: only dead tasks can be replayed")
 
@@ -237,7 +237,7 @@ class Tasks:
         wanted = check_reference(task_id, "a task's id")
 
         async def act() -> Changed:
-            return (await self.hub.engine.purge([wanted], actor=actor(), now=self._now))[0]
+            return (await self.hub.engine.act([Purge(wanted)], actor=actor(), now=self._now))[0]
 
         return done(await self.hub.runner.arun(act()), wanted, "has not ended: cancel it first")
 
@@ -248,8 +248,9 @@ class Tasks:
         note = check_note(reason, "reason")
 
         async def act(ids: list[str]) -> int:
-            answers = await self.hub.engine.cancel(ids, note=note, actor=actor(), now=self._now)
-            return sum(answer in (CancelOutcome.CANCELLED, CancelOutcome.REQUESTED) for answer in answers)
+            cancels = [Cancel(task_id, note) for task_id in ids]
+            answers = await self.hub.engine.act(cancels, actor=actor(), now=self._now)
+            return sum(answer in (Changed.DONE, Changed.REQUESTED) for answer in answers)
 
         return await self.hub.runner.arun(self._all(filter, UNFINISHED, act, dry_run))
 
@@ -261,7 +262,7 @@ class Tasks:
 
         async def act(ids: list[str]) -> int:
             edits = [Edit(id=task_id, priority=wanted) for task_id in ids]
-            return count_done(await self.hub.engine.edit(edits, actor=actor(), now=self._now))
+            return count_done(await self.hub.engine.act(edits, actor=actor(), now=self._now))
 
         return await self.hub.runner.arun(self._all(filter, WAITING, act, dry_run))
 
@@ -279,8 +280,8 @@ class Tasks:
         into, anew = checked_queue(queue), check_flag(reset, "reset")
 
         async def act(ids: list[str]) -> int:
-            answers = await self.hub.engine.replay(ids, queue=into, reset=anew, actor=actor(), now=self._now)
-            return count_done(answers)
+            replays = [Replay(task_id, into, anew) for task_id in ids]
+            return count_done(await self.hub.engine.act(replays, actor=actor(), now=self._now))
 
         return await self.hub.runner.arun(self._all(filter, frozenset({State.DEAD}), act, dry_run))
 
@@ -290,7 +291,8 @@ class Tasks:
         """Delete all ended tasks that match, in bounded steps."""
 
         async def act(ids: list[str]) -> int:
-            return count_done(await self.hub.engine.purge(ids, actor=actor(), now=self._now))
+            purges = [Purge(task_id) for task_id in ids]
+            return count_done(await self.hub.engine.act(purges, actor=actor(), now=self._now))
 
         return await self.hub.runner.arun(self._all(filter, ENDED, act, dry_run))
 

@@ -137,7 +137,7 @@ async def explain_root(look: Look, record: TaskRecord) -> Why:
 async def explain_pending(look: Look, record: TaskRecord) -> Why:
     if (trouble := await look.trouble(record)) is not None:
         return Why(trouble)
-    limits = await look.engine.limits(record.id, now=look.now)
+    limits = (await look.engine.standing(record.queue, [record.id], now=look.now)).limits[0]
     for state in limits:
         if state.is_full:
             text = await full_text(look, record, state)
@@ -146,7 +146,7 @@ async def explain_pending(look: Look, record: TaskRecord) -> Why:
             )
             until = None if state.opens_in is None else when(look.now + state.opens_in)
             return Why(text, until, others)
-    position = await look.engine.position(record.id, now=look.now)
+    position = (await look.engine.peek(record.queue, 0, until=record.id, now=look.now)).position
     if position is None:
         return Why("it is just being claimed.")
     settings = (await look.queue(record.queue)).settings
@@ -167,7 +167,8 @@ async def explain_pending(look: Look, record: TaskRecord) -> Why:
 
 async def turn_details(look: Look, record: TaskRecord, settings: QueueSettings) -> tuple[str, ...]:
     """Whose turn it is before this task's tenant, and what that can come to at most."""
-    shares = [each.tenant for each in await look.engine.tenants(record.queue, MOST_TENANTS)]
+    standing = await look.engine.standing(record.queue, tenants=MOST_TENANTS)
+    shares = [each.tenant for each in standing.tenants]
     others = [share for share in shares if share != record.share]
     before = shares.index(record.share) if record.share in shares else len(shares)
     more = "more than " if record.share not in shares and len(shares) == MOST_TENANTS else ""
@@ -212,7 +213,7 @@ async def explain_schedule(look: Look, schedule: ScheduleRecord) -> Why:
     if late > 0 and queue.state is QueueState.DRAINING:
         return Why(f"schedule {schedule.name!r} is due, but queue {queue.name!r} is draining: it fires when resumed.")
     depth = queue.settings.max_depth
-    if late > 0 and depth is not None and (await look.engine.counts())[queue.name][State.PENDING] >= depth:
+    if late > 0 and depth is not None and (await look.engine.counts()).tasks[queue.name][State.PENDING] >= depth:
         return Why(f"schedule {schedule.name!r} is due, but queue {queue.name!r} is full: it fires when there is room.")
     if late > LATE:
         return Why(f"schedule {schedule.name!r} is overdue by {span(late)}: no worker leads, so nobody fires it.")

@@ -243,11 +243,6 @@ class LeasedTask(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True
         """Which attempt this is, from 1."""
         return self.attempts + 1
 
-    @property
-    def handed_back(self) -> int:
-        """How many leases ended neither in a failed attempt nor in a loss; since a replay, which counts anew, more."""
-        return self.lease - 1 - self.attempts - self.losses
-
 
 class QueueRecord(Struct, frozen=True, kw_only=True):
     """A queue as it is stored. `stale` counts waiting tasks still ranked by earlier settings."""
@@ -282,8 +277,8 @@ class Settlement(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True
     note: str = ""
 
 
-class Edit(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Changes to a waiting task; what is None stays. `due_at` in the past means now."""
+class Edit(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="edit"):
+    """Changes to a waiting task; what is None stays. `due_at` in the past means now. Repeat: `unchanged`."""
 
     id: str
     priority: int | None = None

@@ -179,6 +179,9 @@ class InlineJoined:
         is_current = record is not None and record.state is State.RUNNING and record.lease == lease.number
         return SettleOutcome.DONE if is_current else SettleOutcome.REFUSED
 
+    async def prepare(self) -> None:
+        """Nothing is ever missing."""
+
 
 class EndedSubscription:
     """Waiting for a task that nobody will run is an error here, not a test that hangs."""

@@ -14,7 +14,7 @@ from dibs.core.states import UNFINISHED, State
 from dibs.core.task import LeasedTask, QueueRecord, TaskRecord
 from dibs.engines.base import Engine
 from dibs.engines.memory import MemoryEngine
-from dibs.engines.values import Need, Query, UnreadableTask
+from dibs.engines.values import Edges, Query, UnreadableTask
 from dibs.testing.conformance.harness import START, EngineFactory
 from dibs.testing.programs import SETTINGS
 
@@ -86,8 +86,8 @@ class SideBySide(RuleBasedStateMachine):
         subject, model = self.each(lambda engine: self.observe(engine, looked_at, queues))
         for what, seen in model.items():
             assert subject[what] == seen, f"{what}: the engine has {subject[what]!r}, the model {seen!r}"
-        needs = dict(zip(self.ids, self.both(lambda engine: engine.needs(self.ids)), strict=True))
-        check_edges(records, needs)
+        edges = dict(zip(self.ids, self.both(lambda engine: engine.edges(self.ids)), strict=True))
+        check_edges(records, edges)
 
     async def observe(self, engine: Engine, looked_at: list[str], changed: set[str]) -> dict[str, object]:
         """All that can be seen of a store, histories of these tasks, and the order of these queues."""
@@ -95,20 +95,19 @@ class SideBySide(RuleBasedStateMachine):
         fair = [queue.name for queue in queues if queue.settings.fair and queue.name in changed]
         return {
             "counts": await engine.counts(),
-            "counters": await engine.counters(),
             "queues": [without_stale(queue) for queue in queues],
-            "peek": {name: await engine.peek(name, MANY, now=self.now) for name in changed},
-            "tenants": {name: await engine.tenants(name) for name in fair},
+            "peek": {name: (await engine.peek(name, MANY, now=self.now)).tasks for name in changed},
+            "tenants": {name: (await engine.standing(name, tenants=100)).tenants for name in fair},
             "history": {task_id: await engine.history(task_id) for task_id in looked_at},
             "audit": await engine.audit(),
         }
 
 
-def check_edges(records: dict[str, TaskRecord | None], needs: dict[str, list[Need]]) -> None:
+def check_edges(records: dict[str, TaskRecord | None], edges: dict[str, Edges]) -> None:
     """Whoever is blocked waits for something unfinished, nobody else does, and urgency has gone all the way."""
     heaviest: dict[str, int] = {}
     for task_id, record in records.items():
-        awaited = [need.id for need in needs[task_id] if need.is_open]
+        awaited = [need.id for need in edges[task_id].needs if need.is_open]
         is_blocked = record is not None and record.state is State.BLOCKED
         assert bool(awaited) == is_blocked, f"{record!r} waits for {awaited!r}"
         for need_id in awaited:
@@ -141,8 +140,9 @@ async def all_pages(engine: Engine, query: Query) -> list[str]:
         query = structs.replace(query, cursor=page.cursor)
 
 
-async def finish_chores(engine: Engine, names: tuple[str, ...], now: int) -> None:
-    """Do chores until nothing is left of them."""
+async def finish_chores(engine: Engine, names: tuple[str, ...] | None, now: int) -> None:
+    """Do these chores, or all, until nothing is left of them."""
+    names = names or tuple(chore.name for chore in (await engine.about()).chores)
     term = await engine.lead("leader", now=now)
     assert term is not None
     for name in names:

@@ -233,7 +233,7 @@ class Fetcher:
         if self._runs.held or len(self._runs.reports):
             return False
         try:
-            counts = await self._engine.counts()
+            counts = (await self._engine.counts()).tasks
         except StoreError:
             return False
         mine = [counts[queue] for queue in self._queues if queue in counts]

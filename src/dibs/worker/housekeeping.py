@@ -138,7 +138,8 @@ class Leader:
     async def _chores(self, term: Term) -> None:
         """Every chore that is due, once; those with more to do go on for at most one renewal interval."""
         began = time.monotonic()
-        names = self._engine.chore_names
+        with self._health.asking("do chores"):
+            names = tuple(each.name for each in (await self._engine.about()).chores)
         if began < self._next_round:
             names = tuple(name for name in names if name in OFTEN or name in self._unfinished)
         else:

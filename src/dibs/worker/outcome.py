@@ -83,15 +83,15 @@ def failed(task: LeasedTask, definition: TaskDefinition, error: BaseException) -
     return failed_with(task, describe(error), retry=retry, delay=delay)
 
 
-def unready(task: LeasedTask, error: BaseException) -> Settlement:
+def unready(task: LeasedTask, error: BaseException, before: int = 0) -> Settlement:
     """There was no run, as the arguments could not be made ready.
 
-    A blob store that is away is no fault of the task: it is put off, and no attempt counted. A blob or a record that is
-    gone stays so. All else (arguments that don't fit the function any more, a codec that is missing) is retried
-    whatever the task says, so that a deploy heals it.
+    A blob store that is away is no fault of the task: it is put off, for twice as long each time (it has been `before`
+    times), and no attempt counted. A blob or a record that is gone stays so. All else (arguments that don't fit the
+    function any more, a codec that is missing) is retried whatever the task says, so that a deploy heals it.
     """
     if isinstance(error, BlobStoreUnavailable):
-        plain = min(SNOOZE << min(task.lease - 1, 10), LONGEST_SNOOZE)
+        plain = min(SNOOZE << min(before, 10), LONGEST_SNOOZE)
         delay = round(plain * (1 + 0.1 * jitter(task.id, task.lease)))
         note = shorten(f"put off, as its arguments could not be fetched: {error}", MESSAGE_LIMIT)
         return Settlement(lease=Lease(task.id, task.lease), outcome=Outcome.SNOOZED, delay=delay, note=note)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
@@ -49,6 +50,9 @@ PUT_OFF: Duration = 5 * SECOND
 AT_A_TIME = 10
 """As many suspects as are put off for no longer than twice that; if there are more they are spread over more."""
 
+REMEMBERED = 10_000
+"""Tasks of which a worker counts how often it has put them off."""
+
 LEARNING = 0.05
 """The weight of the newest run in the running average of durations."""
 
@@ -78,6 +82,7 @@ class Runs:
         """A slot that comes free is news once no more than this many runs are buffered."""
         self.leaving = False
         self.leaked = 0
+        self._put_off: Counter[str] = Counter()
         self.average: float | None = None
         self.last_started = time.monotonic()
         self.below = [0] * len(self._ceilings)
@@ -121,11 +126,18 @@ class Runs:
         first, *others = suspects
         for run in others if held == len(suspects) else suspects:
             spread = 1 + random.random() * len(suspects) / AT_A_TIME
-            delay = round((PUT_OFF << min(run.task.handed_back, 4)) * spread)
+            delay = round((PUT_OFF << min(self._times_put_off(run.task), 4)) * spread)
             self._settle(run, outcome.put_off(run.task, delay))
         if held == len(suspects):  # after the others, which must be gone when it comes back
             self._settle(first, outcome.put_off(first.task, 0))
         return False
+
+    def _times_put_off(self, task: LeasedTask) -> int:
+        """How often this worker has put a task off before now, as far as it remembers."""
+        if len(self._put_off) >= REMEMBERED:
+            self._put_off.clear()
+        self._put_off[task.id] += 1
+        return self._put_off[task.id] - 1
 
     def fill(self) -> None:
         """Start buffered runs while there are slots for them."""
@@ -186,7 +198,7 @@ class Runs:
             json = await arguments(self._hub, task)
             args, kwargs = ([], {}) if in_process else definition.signature.decode(json)
         except DibsError as error:
-            return outcome.unready(task, error)
+            return outcome.unready(task, error, self._times_put_off(task))
         if in_process:
             return await self._in_process(run, json)
         self._begin_timeout(run)

@@ -84,7 +84,7 @@ class Sweeper:
 
     async def _is_ours(self) -> bool:
         """Whether the blobs are those of this task store."""
-        identity = await self._hub.engine.identity()
+        identity = (await self._hub.engine.about()).identity
         mark = await asyncio.to_thread(self._marked, identity)
         if mark != identity:
             log.error(

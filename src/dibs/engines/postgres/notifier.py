@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
+from dibs.engines.base import MayBlock
 from dibs.engines.postgres.errors import DRIVER_ERRORS, translation
 from dibs.engines.postgres.notify_rate import REPEAT_AFTER, Rate, Replay
 from dibs.engines.postgres.pool import GOODBYE_SECONDS, Connection, Pool
@@ -92,13 +93,14 @@ class Subscriber:
 class Notifier:
     """The bells of one engine: its own listeners, and a way to those of others."""
 
-    def __init__(self, pool: Pool, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, pool: Pool, loop: asyncio.AbstractEventLoop, may_block: MayBlock) -> None:
         self.local_notifier = LocalNotifier()
         self.pool = pool
         direct = pool.address.direct()
         self.lines = None if direct is None else Pool(direct)
         """Where connections that listen come from, None if a pooler is in the way."""
         self.loop = loop
+        self.may_block = may_block
         self.channel = channel_of(pool.address.schema)
         self.subscribers = 0
         self.listener_thread: asyncio.Task[None] | None = None
@@ -172,7 +174,7 @@ class Notifier:
             return
         self.local_notifier.notify(topics)
         fresh = self.rate.fresh(topics, self.loop.time())
-        if fresh and getattr(self.loop, "dibs_private", False):  # nobody drives it once the caller has his answer
+        if fresh and self.may_block():  # nobody drives the loop once the caller has its answer
             await self.send(fresh)
         elif fresh:
             self.send_soon(fresh)

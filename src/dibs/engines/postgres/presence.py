@@ -19,6 +19,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from dibs.engines.base import MayBlock
 from dibs.engines.postgres.errors import DRIVER_ERRORS
 from dibs.engines.postgres.notifier import ANSWER_SECONDS, until_deaf
 from dibs.engines.postgres.pool import Address, Connection, Pool
@@ -132,10 +133,11 @@ class Keeper:
 class Presence:
     """The locks of this engine's own workers, and its looks at those of all."""
 
-    def __init__(self, address: Address, rows: Rows) -> None:
+    def __init__(self, address: Address, rows: Rows, may_block: MayBlock) -> None:
         direct = address.direct()
         self.lines = None if direct is None else Pool(direct)
         self.rows = rows
+        self.may_block = may_block
         self.keepers: dict[str, Keeper] = {}
         self.first_absent: dict[str, float] = {}
         self.looked_at = 0.0
@@ -147,9 +149,7 @@ class Presence:
 
         Not on a loop that turns only while somebody waits for an answer: a lost session would not be noticed there.
         """
-        if self.lines is None or sign.pid != os.getpid():
-            return None
-        if getattr(asyncio.get_running_loop(), "dibs_private", False):
+        if self.lines is None or sign.pid != os.getpid() or self.may_block():
             return None
         keeper = self.keepers.get(sign.id)
         if keeper is None:

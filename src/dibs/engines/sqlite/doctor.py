@@ -78,7 +78,7 @@ def unreadable_rows(snapshot: Snapshot, full: bool) -> Iterator[Finding]:
     audit(look, OLDEST)
     minute = look.now // MINUTE
     stats(look, None, 0 if full else minute - RECENT_MINUTES, minute)
-    workflows(look, OLDEST, None)
+    workflows(look, None, OLDEST, None)
     look_at_figures(look)
     for _ in look.documents("errand", decode_follow_up, "errands", OLDEST, "[]"):
         pass

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 
 from msgspec import structs
 
 from dibs.core.graph import Edge, Rule
 from dibs.core.ids import uuid7
+from dibs.core.limits import LimitState
 from dibs.core.settings import QueueSettings, change_settings
 from dibs.core.states import State
 from dibs.core.task import (
@@ -29,9 +31,13 @@ from dibs.engines.values import (
     ClaimRequest,
     Counter,
     EnqueueOutcome,
+    Need,
     NewWorkflow,
+    Position,
     SettleOutcome,
+    TenantRecord,
     Term,
+    WorkflowRecord,
 )
 
 __all__ = ["QUEUE", "START", "WORKER", "EngineFactory", "Harness", "edges", "lease_of"]
@@ -84,6 +90,16 @@ class Harness:
         assert [answer.outcome for answer in answers] == [EnqueueOutcome.ENQUEUED] * len(tasks)
         assert [answer.id for answer in answers] == [task.id for task in tasks]
         return [answer.id for answer in answers]
+
+    @asynccontextmanager
+    async def blocking(self) -> AsyncIterator[Engine]:
+        """Another engine on this store, as a caller that blocks has it."""
+        engine = self.engine.sibling()
+        await engine.open(lambda: True)
+        try:
+            yield engine
+        finally:
+            await engine.close()
 
     async def add(self, **facts: object) -> str:
         """Enqueue one new task."""
@@ -182,8 +198,30 @@ class Harness:
 
     async def is_open(self, task_id: str) -> list[bool]:
         """Which edges of a task are open, in their order."""
-        (needs,) = await self.engine.needs([task_id])
+        needs = await self.needs(task_id)
         return [need.is_open for need in needs]
+
+    async def needs(self, task_id: str) -> list[Need]:
+        """What a task waits or waited for."""
+        return (await self.engine.edges([task_id]))[0].needs
+
+    async def followers(self, task_id: str) -> list[str]:
+        """Some tasks that wait for this one."""
+        return (await self.engine.edges([task_id], followers=100))[0].followers
+
+    async def workflow(self, workflow_id: str) -> WorkflowRecord | None:
+        return next(iter(await self.engine.workflows([workflow_id])), None)
+
+    async def position(self, task_id: str, queue: str = QUEUE) -> Position | None:
+        """How many tasks of its queue go before it."""
+        return (await self.engine.peek(queue, 0, until=task_id, now=self.now)).position
+
+    async def limits(self, task_id: str, queue: str = QUEUE) -> list[LimitState]:
+        """The limits that its start stands under."""
+        return (await self.engine.standing(queue, [task_id], now=self.now)).limits[0]
+
+    async def tenants(self, queue: str = QUEUE) -> list[TenantRecord]:
+        return (await self.engine.standing(queue, tenants=100)).tenants
 
     async def events(self, task_id: str) -> list[HistoryEvent]:
         """What happened to a task, oldest first."""
@@ -191,11 +229,11 @@ class Harness:
 
     async def counts(self, queue: str = QUEUE) -> dict[State, int]:
         """How many tasks a queue has by state, without zeros."""
-        counts = await self.engine.counts()
+        counts = (await self.engine.counts()).tasks
         return {state: count for state, count in counts.get(queue, {}).items() if count}
 
     async def counter(self, counter: Counter, queue: str = QUEUE) -> int:
-        return (await self.engine.counters()).get(queue, {}).get(counter, 0)
+        return ((await self.engine.counts()).counters).get(queue, {}).get(counter, 0)
 
     async def queue(self, name: str = QUEUE) -> QueueRecord | None:
         """A queue's record, if there is such a queue."""
@@ -203,7 +241,7 @@ class Harness:
 
     async def peek(self, queue: str = QUEUE, limit: int = 100) -> list[str]:
         """The next tasks of a queue."""
-        return [record.id for record in await self.engine.peek(queue, limit, now=self.now)]
+        return [record.id for record in (await self.engine.peek(queue, limit, now=self.now)).tasks]
 
     async def set_queue(self, name: str = QUEUE, **changes: object) -> QueueRecord:
         """Change settings, given as people give them."""
@@ -247,5 +285,8 @@ class Harness:
 
     async def all_chores(self) -> None:
         """Do everything that a leader does."""
-        for name in self.engine.chore_names:
+        for name in await self.chore_names():
             await self.finish_chore(name)
+
+    async def chore_names(self) -> list[str]:
+        return [record.name for record in (await self.engine.about()).chores]

@@ -25,7 +25,7 @@ async def test_closed_engine_may_be_opened_again(harness: Harness) -> None:
 
 
 async def test_says_what_it_is(harness: Harness) -> None:
-    assert harness.engine.durability.endswith(".")
+    assert (await harness.engine.about()).durability.endswith(".")
     assert all(isinstance(feature, Feature) for feature in harness.engine.features)
 
 

@@ -8,7 +8,7 @@ from dibs.core.settings import Defaults, Limit, Policy, QueueSettings, Tier
 from dibs.core.states import Reason, State
 from dibs.core.task import HistoryEvent, Outcome, QueueState
 from dibs.core.times import HOUR, SECOND
-from dibs.engines.values import Changed, EnqueueOutcome
+from dibs.engines.values import Changed, EnqueueOutcome, Replay
 from dibs.testing.conformance.harness import QUEUE, Harness
 
 STRICT = QueueSettings(policy=Policy.STRICT)
@@ -192,7 +192,7 @@ async def test_a_run_that_would_go_back_to_a_deleted_queue_is_dead(harness: Harn
 async def test_the_dead_of_a_deleted_queue_run_elsewhere(harness: Harness) -> None:
     task_id = await harness.add()
     await harness.engine.delete_queue(QUEUE, force=True, now=harness.now)
-    assert await harness.engine.replay([task_id], queue="elsewhere", now=harness.now) == [Changed.DONE]
+    assert await harness.engine.act([Replay(task_id, queue="elsewhere")], now=harness.now) == [Changed.DONE]
     assert await harness.claim_ids(queues=("elsewhere",)) == [task_id]
 
 

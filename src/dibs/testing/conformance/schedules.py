@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from dibs.core.schedules import CatchUp, Overlap, Recurrence, ScheduleRecord, first_fire
+from dibs.core.schedules import CatchUp, Overlap, Recurrence, ScheduleRecord, ScheduleState, first_fire
 from dibs.core.settings import Defaults
 from dibs.core.task import NewTask
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
@@ -34,11 +34,13 @@ async def schedule(harness: Harness, name: str = "s") -> ScheduleRecord:
 
 
 async def pause(harness: Harness, paused: bool = True, name: str = "s") -> Changed:
-    return await harness.engine.pause_schedule(name, paused, actor="ada", now=harness.now)
+    return await harness.engine.set_schedule_state(
+        name, ScheduleState.PAUSED if paused else ScheduleState.ACTIVE, actor="ada", now=harness.now
+    )
 
 
 async def delete(harness: Harness, name: str = "s") -> Changed:
-    return await harness.engine.delete_schedule(name, actor="ada", now=harness.now)
+    return await harness.engine.set_schedule_state(name, ScheduleState.DELETED, actor="ada", now=harness.now)
 
 
 async def acts(harness: Harness) -> list[tuple[str, str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.core.states import Reason, State
 from dibs.core.task import HISTORY_LIMIT, Failure, HistoryEvent, Lease, Outcome, Settlement
 from dibs.core.times import HOUR, MINUTE, SECOND
-from dibs.engines.values import Counter, SettleOutcome
+from dibs.engines.values import Cancel, Counter, SettleOutcome
 from dibs.testing.conformance.harness import WORKER, Harness, lease_of
 
 DONE, ALREADY, REFUSED = SettleOutcome.DONE, SettleOutcome.ALREADY, SettleOutcome.REFUSED
@@ -102,7 +102,7 @@ async def test_dead_without_reason_is_permanent(harness: Harness) -> None:
 
 async def test_cancelled_by_its_worker(harness: Harness) -> None:
     task = await harness.start()
-    await harness.engine.cancel([task.id], note="not needed", now=harness.now)
+    await harness.engine.act([Cancel(task.id, "not needed")], now=harness.now)
     assert await harness.settle(task, Outcome.CANCELLED) is DONE
     record = await harness.record(task.id)
     assert (record.state, record.reason, record.note) == (State.CANCELLED, Reason.USER, "not needed")
@@ -133,7 +133,7 @@ async def test_snoozed_is_scheduled(harness: Harness) -> None:
 async def test_asked_to_cancel_it_does_not_come_back(harness: Harness) -> None:
     for outcome in (Outcome.RETRY, Outcome.RELEASED, Outcome.SNOOZED):
         task = await harness.start()
-        await harness.engine.cancel([task.id], note="stop", now=harness.now)
+        await harness.engine.act([Cancel(task.id, "stop")], now=harness.now)
         assert await harness.settle(task, outcome, delay=SECOND) is DONE
         record = await harness.record(task.id)
         assert (record.state, record.note, record.due_at) == (State.CANCELLED, "stop", None)
@@ -142,7 +142,7 @@ async def test_asked_to_cancel_it_does_not_come_back(harness: Harness) -> None:
 
 async def test_completion_wins_over_a_cancel_request(harness: Harness) -> None:
     task = await harness.start()
-    await harness.engine.cancel([task.id], now=harness.now)
+    await harness.engine.act([Cancel(task.id)], now=harness.now)
     assert await harness.settle(task, result=b"1") is DONE
     assert await harness.state(task.id) is State.COMPLETED
 

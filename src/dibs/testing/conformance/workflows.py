@@ -9,11 +9,15 @@ from dibs.core.states import Reason, State
 from dibs.core.task import HistoryEvent, Outcome, QueueState
 from dibs.core.times import DAY, MINUTE
 from dibs.engines.values import (
+    Cancel,
+    CancelWorkflow,
     Changed,
     Counter,
     EnqueueOutcome,
     NewWorkflow,
     Query,
+    Replay,
+    ReplayWorkflow,
     ended_topic,
     work_topic,
     worker_topic,
@@ -34,22 +38,22 @@ async def chain(harness: Harness, rule: Rule = Rule.CANCEL, **facts: object) -> 
 
 
 async def counts(harness: Harness, workflow_id: str) -> dict[State, int]:
-    record = await harness.engine.workflow(workflow_id)
+    record = await harness.workflow(workflow_id)
     assert record is not None
     return {state: count for state, count in record.counts.items() if count}
 
 
 async def cancel(harness: Harness, workflow_id: str) -> Changed:
-    return await harness.engine.cancel_workflow(workflow_id, note="no more", actor="ada", now=harness.now)
+    return (await harness.engine.act([CancelWorkflow(workflow_id, "no more")], actor="ada", now=harness.now))[0]
 
 
 async def replay(harness: Harness, workflow_id: str) -> Changed:
-    return await harness.engine.replay_workflow(workflow_id, actor="ada", now=harness.now)
+    return (await harness.engine.act([ReplayWorkflow(workflow_id)], actor="ada", now=harness.now))[0]
 
 
 async def test_it_is_recorded_with_its_tasks(harness: Harness) -> None:
     workflow_id, ids = await chain(harness)
-    record = await harness.engine.workflow(workflow_id)
+    record = await harness.workflow(workflow_id)
     assert record is not None
     assert (record.id, record.name, record.created_at, record.total) == (workflow_id, "chain", harness.now, 3)
     assert record.counts == {state: {BLOCKED: 2, PENDING: 1}.get(state, 0) for state in State}
@@ -77,7 +81,7 @@ async def test_refused_as_a_whole(harness: Harness) -> None:
     batch = [harness.new(workflow=workflow.id), harness.new(workflow=workflow.id, after=edges(harness.new_id()))]
     answers = await harness.engine.enqueue(batch, atomic=True, workflow=workflow, now=harness.now)
     assert [answer.outcome for answer in answers] == [EnqueueOutcome.ABANDONED, EnqueueOutcome.UNKNOWN]
-    assert await harness.engine.workflow(workflow.id) is None
+    assert await harness.workflow(workflow.id) is None
     assert await harness.engine.workflows() == []
 
 
@@ -85,11 +89,11 @@ async def test_repeat_begins_nothing_new(harness: Harness) -> None:
     workflow = NewWorkflow(harness.new_id(), "once")
     batch = [harness.new(workflow=workflow.id) for _ in range(2)]
     await harness.engine.enqueue(batch, atomic=True, workflow=workflow, now=harness.now)
-    before = await harness.engine.workflow(workflow.id)
+    before = await harness.workflow(workflow.id)
     harness.later(MINUTE)
     answers = await harness.engine.enqueue(batch, atomic=True, workflow=workflow, now=harness.now)
     assert [answer.outcome for answer in answers] == [EnqueueOutcome.EXISTS] * 2
-    assert await harness.engine.workflow(workflow.id) == before
+    assert await harness.workflow(workflow.id) == before
 
 
 async def test_newest_first_in_pages(harness: Harness) -> None:
@@ -98,12 +102,12 @@ async def test_newest_first_in_pages(harness: Harness) -> None:
     assert [record.id for record in found] == ids[::-1]
     assert [record.id for record in await harness.engine.workflows(limit=2)] == [ids[4], ids[3]]
     assert [record.id for record in await harness.engine.workflows(limit=2, before=ids[3])] == [ids[2], ids[1]]
-    assert found[0] == await harness.engine.workflow(ids[4])
+    assert found[0] == await harness.workflow(ids[4])
 
 
 async def test_unknown_ones(harness: Harness) -> None:
     missing = harness.new_id()
-    assert await harness.engine.workflow(missing) is None
+    assert await harness.workflow(missing) is None
     assert await cancel(harness, missing) is Changed.UNKNOWN
     assert await replay(harness, missing) is Changed.UNKNOWN
     assert await harness.engine.audit() == []
@@ -211,7 +215,7 @@ async def test_replay_again_is_unchanged(harness: Harness) -> None:
 
 async def test_replay_does_not_bring_back_what_people_cancelled(harness: Harness) -> None:
     workflow_id, ids = await chain(harness)
-    await harness.engine.cancel([ids[1]], now=harness.now)
+    await harness.engine.act([Cancel(ids[1])], now=harness.now)
     assert await harness.states(*ids) == [PENDING, CANCELLED, CANCELLED]
     await replay(harness, workflow_id)
     assert await harness.states(*ids) == [PENDING, CANCELLED, CANCELLED], "what it waits for stays cancelled"
@@ -221,7 +225,7 @@ async def test_replay_runs_at_once_what_has_nothing_left_to_wait_for(harness: Ha
     """Its prerequisite was replayed alone and has completed since."""
     workflow_id, ids = await chain(harness)
     await harness.finish(ids[0], Outcome.DEAD)
-    await harness.engine.replay([ids[0]], now=harness.now)
+    await harness.engine.act([Replay(ids[0])], now=harness.now)
     await harness.finish(ids[0])
     assert await harness.states(*ids) == [COMPLETED, CANCELLED, CANCELLED]
     harness.later(MINUTE)
@@ -234,7 +238,7 @@ async def test_replay_runs_at_once_what_has_nothing_left_to_wait_for(harness: Ha
 async def test_replay_waits_for_what_still_runs(harness: Harness) -> None:
     workflow_id, ids = await chain(harness)
     await harness.finish(ids[0], Outcome.DEAD)
-    await harness.engine.replay([ids[0]], now=harness.now)
+    await harness.engine.act([Replay(ids[0])], now=harness.now)
     await harness.take(ids[0])
     assert await replay(harness, workflow_id) is Changed.DONE
     assert await harness.states(*ids) == [RUNNING, BLOCKED, BLOCKED]
@@ -262,7 +266,7 @@ async def test_replay_leaves_what_a_stranger_holds_back(harness: Harness) -> Non
         assert await harness.states(first.id, second.id) == [DEAD, CANCELLED]
         await replay(harness, workflow_id)
         assert await harness.states(first.id, second.id) == [DEAD, CANCELLED]
-        assert await harness.engine.followers(first.id) == []
+        assert await harness.followers(first.id) == []
 
 
 async def test_replay_into_a_draining_queue(harness: Harness) -> None:
@@ -304,19 +308,19 @@ async def test_pruned_members_are_in_no_count_and_an_empty_one_goes(harness: Har
     await harness.finish(second.id, Outcome.DEAD)
     harness.later(2 * DAY + 1)
     await harness.all_chores()
-    record = await harness.engine.workflow(workflow_id)
+    record = await harness.workflow(workflow_id)
     assert record is not None
     assert (record.total, await counts(harness, workflow_id)) == (2, {DEAD: 1})
     harness.later(2 * DAY)
     await harness.all_chores()
-    assert await harness.engine.workflow(workflow_id) is None
+    assert await harness.workflow(workflow_id) is None
     assert await cancel(harness, workflow_id) is Changed.UNKNOWN
 
 
 async def test_a_task_that_joins_later_is_a_member(harness: Harness) -> None:
     workflow_id, ids = await chain(harness)
     late = await harness.add(workflow=workflow_id, queue="late")
-    record = await harness.engine.workflow(workflow_id)
+    record = await harness.workflow(workflow_id)
     assert record is not None
     assert (record.total, record.counts[PENDING]) == (4, 2)
     await cancel(harness, workflow_id)
