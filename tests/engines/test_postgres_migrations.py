@@ -114,7 +114,7 @@ def test_an_old_worker_survives_a_migration(monkeypatch: pytest.MonkeyPatch) -> 
         assert done > 0
         claimed = await claim(old, 1000)
         await settle(old, claimed)
-        counts = await old.counts()
+        counts = (await old.counts()).tasks
         assert counts["default"][State.COMPLETED] == done + len(claimed)
         assert counts["newer"][State.COMPLETED] == 25
         await sound(old)

@@ -138,7 +138,7 @@ def test_the_commits_of_others_ring_no_heart(tmp_path: Path, monkeypatch: pytest
                 other.execute("CREATE TABLE others (n)")
             assert await work.wait(PATIENCE)
             assert await waiting is not hears
-            await engine.beat(beat("w"))
+            await engine.beat(beat("w", os.getpid()))
             await engine.set_worker_state("w", WorkerState.PAUSED)
             assert await heart.wait(PATIENCE)
             work.close()

@@ -198,12 +198,18 @@ def test_a_lost_lease_stops_the_run_at_once(app: Dibs, caplog: pytest.LogCapture
         record = record_of(app, handle.id)
         rescued = app.hub.runner.run(engine.rescue(now=record.lease_expires_at + 1))
         assert rescued.lost == [handle.id]
-        app.hub.runner.run(engine.ring([f"worker:{worker.id}"]))
+        wake(app, worker)
         assert stopped.wait(PATIENCE)
         handle.result(timeout=PATIENCE)
     assert seen == [False]
     assert worker.stats().lost == 1
     assert record_of(app, handle.id).lease == 2
+
+
+def wake(app: Dibs, worker: Worker) -> None:
+    """Have it look up now."""
+    assert app.workers.pause(worker.id)
+    assert app.workers.resume(worker.id)
 
 
 def lose_all(app: Dibs, worker: Worker, ids: list[str]) -> None:
@@ -212,7 +218,7 @@ def lose_all(app: Dibs, worker: Worker, ids: list[str]) -> None:
     app.queues.pause("default")  # else they would run again at once
     ended = max(record_of(app, each).lease_expires_at for each in ids) + 1
     assert sorted(runner.run(engine.rescue(now=ended)).lost) == sorted(ids)
-    runner.run(engine.ring([f"worker:{worker.id}"]))
+    wake(app, worker)
     eventually(lambda: worker.stats().lost == len(ids))
 
 
