@@ -141,7 +141,7 @@ class Lease(Struct, gc=False, frozen=True):
     number: int
 
 
-class TaskRecord(Struct, kw_only=True, omit_defaults=True):
+class TaskRecord(Struct, kw_only=True, omit_defaults=True, tag="task"):
     """Everything the store knows about a task, in whichever of the three places it is."""
 
     id: str

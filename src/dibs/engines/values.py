@@ -325,7 +325,7 @@ Act = Cancel | Edit | Replay | Purge | CancelWorkflow | ReplayWorkflow
 """What can be done to one task or workflow."""
 
 
-class UnreadableTask(Struct, frozen=True, kw_only=True):
+class UnreadableTask(Struct, frozen=True, kw_only=True, tag="unreadable"):
     """A stored task that this version can't read. That is no state: the row stays as it is, and all pass it over.
 
     `state`, `queue` and `name` are what its columns say, as far as they can be told.

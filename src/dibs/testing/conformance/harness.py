@@ -37,6 +37,7 @@ from dibs.engines.values import (
     SettleOutcome,
     TenantRecord,
     Term,
+    WorkerRecord,
     WorkflowRecord,
 )
 
@@ -255,6 +256,10 @@ class Harness:
     async def beat(self, worker: str = WORKER, **facts: object) -> None:
         """A sign of life."""
         await self.engine.beat(self.new_beat(worker, **facts), now=self.now)
+
+    async def worker(self, worker: str) -> WorkerRecord | None:
+        """A worker's record, if the store knows it."""
+        return next((record for record in await self.engine.workers() if record.id == worker), None)
 
     def new_beat(self, worker: str = WORKER, **facts: object) -> Beat:
         beat = Beat(id=worker, host="here", pid=1, version="1", queues=(QUEUE,), names=None)

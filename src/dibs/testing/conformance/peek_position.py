@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dibs.core.times import HOUR
 from dibs.engines.values import Position
-from dibs.testing.conformance.harness import Harness
+from dibs.testing.conformance.harness import QUEUE, Harness
 
 
 async def test_counts_who_goes_before(harness: Harness) -> None:
@@ -14,6 +14,13 @@ async def test_counts_who_goes_before(harness: Harness) -> None:
     order = [record.id for record in (await harness.engine.peek("default", 100, now=harness.now)).tasks]
     for ahead, task_id in enumerate(order):
         assert await harness.position(task_id) == Position(ahead)
+
+
+async def test_in_its_own_queue_only(harness: Harness) -> None:
+    first, second = await harness.add_many(2)
+    assert await harness.position(first, "other") is None
+    peeked = await harness.engine.peek(QUEUE, 1, until=second, now=harness.now)
+    assert ([record.id for record in peeked.tasks], peeked.position) == ([first], Position(1))
 
 
 async def test_only_pending_tasks_have_one(harness: Harness) -> None:

@@ -6,8 +6,8 @@ from dibs.core.states import State
 from dibs.core.task import Edit, Outcome, QueueState
 from dibs.core.times import HOUR, MINUTE, SECOND
 from dibs.engines.values import Cancel, Replay
+from dibs.testing.conformance.claim_names import add_to
 from dibs.testing.conformance.harness import QUEUE, Harness
-from dibs.testing.conformance.limits import add_to
 
 
 async def test_a_partition_runs_so_many_at_once(harness: Harness) -> None:

@@ -6,15 +6,18 @@ from dibs.core.graph import Edge, Rule
 from dibs.core.states import Reason, State
 from dibs.core.task import HistoryEvent, Outcome
 from dibs.core.times import DAY
-from dibs.engines.values import Cancel, Counter, EnqueueOutcome, Feature, Need, Position, Purge, Query
+from dibs.engines.values import Counter, EnqueueOutcome, Feature, Position, Purge, Query
 from dibs.runtime.loop import at_once
 from dibs.testing.conformance.harness import Harness, edges
 
 BLOCKED, PENDING = State.BLOCKED, State.PENDING
+
 COMPLETED, CANCELLED, DEAD = State.COMPLETED, State.CANCELLED, State.DEAD
+
 UNKNOWN = EnqueueOutcome.UNKNOWN
 
 ENDS = (Outcome.COMPLETED, Outcome.DEAD, Outcome.CANCELLED)
+
 AFTERWARDS = {
     Rule.CANCEL: (PENDING, CANCELLED, CANCELLED),
     Rule.FAIL: (PENDING, DEAD, DEAD),
@@ -196,38 +199,6 @@ async def test_purged_and_pruned_prerequisites_are_unknown(harness: Harness) -> 
         purged,
         pruned,
     ]
-
-
-async def test_needs_are_told_in_their_order(harness: Harness) -> None:
-    first, second = await harness.add_many(2)
-    after = (Edge(second, Rule.RUN), Edge(first, Rule.IF_FAILED), Edge(second))
-    follower, free = await harness.add(after=after), await harness.add()
-    expected = [Need(edge.id, edge.rule, True) for edge in after]
-    assert [each.needs for each in await harness.engine.edges([free, follower, harness.new_id()])] == [[], expected, []]
-
-
-async def test_needs_last_as_long_as_the_task(harness: Harness) -> None:
-    need = await harness.add()
-    follower = await harness.follow(need)
-    await harness.finish(need)
-    await harness.finish(follower)
-    assert [each.needs for each in await harness.engine.edges([follower])] == [[Need(need, Rule.CANCEL, False)]]
-    await harness.engine.act([Purge(follower)], now=harness.now)
-    assert [each.needs for each in await harness.engine.edges([follower])] == [[]]
-
-
-async def test_followers_are_those_that_still_wait(harness: Harness) -> None:
-    need, other = await harness.add_many(2)
-    ids = [await harness.follow(need) for _ in range(4)]
-    both = await harness.follow(need, other, need)
-    assert await harness.followers(need) == [*ids, both], "by id, each once"
-    assert (await harness.engine.edges([need], followers=2))[0].followers == ids[:2]
-    await harness.engine.act([Cancel(ids[1])], now=harness.now)
-    assert await harness.followers(need) == [ids[0], *ids[2:], both]
-    await harness.finish(need)
-    assert await harness.followers(need) == []
-    assert await harness.followers(other) == [both]
-    assert await harness.followers(harness.new_id()) == []
 
 
 async def test_blocked_tasks_count_for_no_depth(harness: Harness) -> None:

@@ -1,4 +1,4 @@
-"""Shares: tenants of a fair queue take turns by weight, whatever their backlog; within a tenant rank decides."""
+"""claim, with fair shares: tenants take turns by weight, whatever their backlog; within a tenant rank decides."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dibs.core.settings import QueueSettings
 from dibs.core.states import State
 from dibs.core.task import Outcome
 from dibs.core.times import HOUR, MINUTE
-from dibs.engines.values import Cancel, Changed, Floor, Position, Query, TenantRecord
+from dibs.engines.values import Cancel, Changed, Floor, Position, Query
 from dibs.testing.conformance.harness import QUEUE, Harness
 
 
@@ -146,23 +146,6 @@ async def test_peek_and_position_follow_the_turns(harness: Harness) -> None:
         assert await harness.position(task_id) == Position(ahead)
     assert await virtual_times(harness) == before, "looking costs nothing"
     assert await harness.claim_ids(9) == expected
-
-
-async def test_tenants_are_told_in_the_order_of_their_turns(harness: Harness) -> None:
-    await harness.set_queue(fair=True, weights={"a": 2})
-    await add_for(harness, "aaabcc")
-    assert await harness.tenants(QUEUE) == [
-        TenantRecord(tenant="a", pending=3, virtual_time=0),
-        TenantRecord(tenant="b", pending=1, virtual_time=0),
-        TenantRecord(tenant="c", pending=2, virtual_time=0),
-    ]
-    assert await served(harness, 4) == "abca"
-    assert await harness.tenants(QUEUE) == [
-        TenantRecord(tenant="a", pending=1, virtual_time=COST),
-        TenantRecord(tenant="c", pending=1, virtual_time=COST),
-    ]
-    assert [record.tenant for record in (await harness.engine.standing(QUEUE, tenants=1)).tenants] == ["a"]
-    assert await harness.tenants("nowhere") == []
 
 
 async def test_a_tag_never_lies_before_the_clock(harness: Harness) -> None:
