@@ -271,7 +271,7 @@ def test_a_task_completes_with_the_transaction(settings: dict[str, Any]) -> None
                 assert await states(engine, task.id) == [state]
             (record,) = await engine.get([task.id])
             assert record is not None
-            assert (record.result, record.settled_lease, record.finished_at) == (b"1", 1, NOW)
+            assert (record.result, record.settled_lease, record.finished_at) == (b"1", task.lease, NOW)
             late = Settlement(lease=Lease(task.id, task.lease), outcome=Outcome.RETRY)
             assert await engine.settle([late], now=NOW) == [SettleOutcome.ALREADY]
             others += await claim(other, 2, now=NOW + 10)  # of a limited partition the next may start now

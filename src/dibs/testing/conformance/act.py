@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dibs.core.states import State
 from dibs.core.task import Edit, Outcome
-from dibs.engines.values import Cancel, CancelWorkflow, Changed, Purge, Replay, ReplayWorkflow
+from dibs.engines.values import Act, Cancel, CancelWorkflow, Changed, Purge, Replay, ReplayWorkflow
 from dibs.testing.conformance.harness import Harness
 
 
@@ -16,7 +16,7 @@ async def test_nothing(harness: Harness) -> None:
 async def test_each_has_its_answer_in_the_order_asked(harness: Harness) -> None:
     running, dead = await harness.start(), await harness.ended(Outcome.DEAD, queue="dead")
     waiting, workflow = await harness.add(), await harness.begin(harness.new(queue="flow"))
-    acts = [
+    acts: list[Act] = [
         Purge(dead),
         Cancel(running.id),
         Edit(id=waiting, priority=60),
@@ -44,7 +44,14 @@ async def test_each_has_its_answer_in_the_order_asked(harness: Harness) -> None:
 
 async def test_later_acts_see_what_earlier_ones_did(harness: Harness) -> None:
     task_id, dead = await harness.add(), await harness.ended(Outcome.DEAD, queue="dead")
-    acts = [Cancel(task_id), Purge(task_id), Replay(dead), Edit(id=dead, priority=90), Cancel(dead), Cancel(dead)]
+    acts: list[Act] = [
+        Cancel(task_id),
+        Purge(task_id),
+        Replay(dead),
+        Edit(id=dead, priority=90),
+        Cancel(dead),
+        Cancel(dead),
+    ]
     answers = [Changed.DONE] * 5 + [Changed.WRONG_STATE]
     assert await harness.engine.act(acts, now=harness.now) == answers
     assert await harness.engine.get([task_id]) == [None]
@@ -55,7 +62,7 @@ async def test_later_acts_see_what_earlier_ones_did(harness: Harness) -> None:
 
 async def test_acts_of_one_kind_are_one_entry_in_the_audit_log(harness: Harness) -> None:
     first, second, third = await harness.add_many(3)
-    acts = [
+    acts: list[Act] = [
         Edit(id=first, priority=60),
         Edit(id=second, priority=70),
         Cancel(first),

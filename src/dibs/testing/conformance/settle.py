@@ -240,7 +240,7 @@ async def test_answers_in_the_order_asked(harness: Harness) -> None:
         Settlement(lease=lease_of(task), outcome=outcome, delay=SECOND)
         for task, outcome in zip(tasks, Outcome, strict=True)
     ]
-    stale = Settlement(lease=Lease(tasks[0].id, 99), outcome=Outcome.DEAD)
+    stale = Settlement(lease=Lease(tasks[0].id, tasks[0].lease + 1), outcome=Outcome.DEAD)
     answers = await harness.engine.settle([stale, *settlements, settlements[0]], now=harness.now)
     assert answers == [REFUSED, *[DONE] * 6, ALREADY]
     states = [record.state for record in await harness.engine.get([task.id for task in tasks]) if record]

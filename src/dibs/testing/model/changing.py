@@ -16,6 +16,8 @@ from dibs.testing.side_by_side import without_stale
 
 __all__ = ["Changing"]
 
+KINDS = (Cancel, Replay, Purge)
+
 
 class Changing(Working):
     """The admin verbs."""
@@ -65,11 +67,8 @@ class Changing(Working):
     @rule(chosen=st.lists(picks, min_size=1, max_size=3), queue=st.none() | queues, reset=st.booleans())
     def replay(self, chosen: list[int], queue: str | None, reset: bool) -> None:
         ids = self.dead_ids() + self.some_ids(chosen)
-        self.both(
-            lambda engine: engine.act(
-                [Replay(each, queue=queue, reset=reset) for each in ids], actor="ada", now=self.now
-            )
-        )
+        acts = [Replay(each, queue, reset) for each in ids]
+        self.both(lambda engine: engine.act(acts, actor="ada", now=self.now))
 
     def dead_ids(self) -> list[str]:
         ids = [
@@ -83,6 +82,13 @@ class Changing(Working):
     def purge(self, chosen: list[int]) -> None:
         ids = self.some_ids(chosen)
         self.both(lambda engine: engine.act([Purge(each) for each in ids], actor="ada", now=self.now))
+
+    @precondition(lambda self: self.ids)
+    @rule(chosen=st.lists(st.tuples(picks, st.sampled_from(KINDS)), min_size=2, max_size=6))
+    def several(self, chosen: list[tuple[int, type[Cancel | Replay | Purge]]]) -> None:
+        """Acts of several kinds in one call."""
+        acts = [kind(self.some_ids([pick])[0]) for pick, kind in chosen]
+        self.both(lambda engine: engine.act(acts, actor="ada", now=self.now))
 
     @precondition(lambda self: self.workflow_ids)
     @rule(pick=picks, cancels=st.booleans())
