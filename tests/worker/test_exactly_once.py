@@ -111,8 +111,8 @@ def test_the_worker_is_killed_at_every_step(shop: Shop, spawn: Spawn, task: str)
     last = spawn()
     eventually(lambda: all(shop.record(task_id).state is State.COMPLETED for task_id in ids), PATIENCE)
     check(shop, ids)
-    leases = [shop.record(task_id).lease for task_id in ids]
-    assert leases == [1 if step in COMMITTED else 2 for step in STEPS]
+    losses = [shop.record(task_id).losses for task_id in ids]
+    assert losses == [0 if step in COMMITTED else 1 for step in STEPS]
     assert [shop.record(task_id).attempts for task_id in ids] == [0] * len(ids)
     last.send_signal(signal.SIGTERM)
     assert last.wait(timeout=PATIENCE) == ExitCode.CLEAN

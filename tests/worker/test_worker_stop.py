@@ -13,7 +13,7 @@ from worker_support import PATIENCE, drain, eventually, record_of
 from dibs.client.app import Dibs
 from dibs.core.states import Reason, State
 from dibs.core.task import HistoryEvent, WorkerState
-from dibs.engines.values import ClaimRequest
+from dibs.engines.values import Beat, ClaimRequest
 from dibs.errors import LeaseLost, TaskCancelled
 from dibs.worker import Context, ExitCode, Worker, WorkerSettings, running
 
@@ -207,7 +207,9 @@ def test_a_lost_lease_stops_the_run_at_once(app: Dibs, caplog: pytest.LogCapture
 
 
 def wake(app: Dibs, worker: Worker) -> None:
-    """Have it look up now."""
+    """Have it look up now. It has been taken for dead: a sign of life comes first."""
+    sign = Beat(id=worker.id, host="here", pid=1, version="1", queues=("default",), names=None)
+    app.hub.runner.run(app.hub.engine.beat(sign))
     assert app.workers.pause(worker.id)
     assert app.workers.resume(worker.id)
 
