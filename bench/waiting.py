@@ -76,7 +76,7 @@ async def rounds_of(engine: Engine, count: int, batch: int) -> dict[str, float]:
     while (await claim(engine, 0)).next_due_in == 0:
         pass
     figures["unblock"] = time.perf_counter() - began
-    assert (await engine.counts())[QUEUE][State.PENDING] == count
+    assert ((await engine.counts()).tasks)[QUEUE][State.PENDING] == count
     began = time.perf_counter()
     await drain(engine, batch, 0)
     figures["drain_joined"] = time.perf_counter() - began
@@ -103,7 +103,7 @@ async def drain(engine: Engine, batch: int, left: int) -> None:
     """Until nothing is left that can be claimed."""
     while (claimed := await claim(engine, batch)).tasks or claimed.next_due_in == 0:
         await settle(engine, claimed)
-    assert (await engine.counts())[QUEUE][State.PENDING] == left
+    assert ((await engine.counts()).tasks)[QUEUE][State.PENDING] == left
 
 
 if __name__ == "__main__":

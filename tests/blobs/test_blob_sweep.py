@@ -11,6 +11,7 @@ from blob_support import PATIENCE, DirectoryPlace, MakeApp, S3Place, eventually
 from dibs import Dibs, Task
 from dibs.core.reference import owner
 from dibs.core.times import DAY, HOUR
+from dibs.engines.values import Purge
 from dibs.errors import QueueDraining, StoreUnavailable
 from dibs.worker.maintenance import blob_sweeper as sweeping
 from dibs.worker.maintenance.blob_sweeper import BlobSweeper
@@ -38,7 +39,7 @@ def sweep(app: Dibs, leads: bool = True) -> int:
 def forget(app: Dibs, task_id: str) -> None:
     """Cancel and purge a task."""
     app.tasks.cancel(task_id)
-    app.hub.runner.run(app.hub.engine.purge([task_id]))
+    app.hub.runner.run(app.hub.engine.act([Purge(task_id)]))
 
 
 def test_blobs_of_purged_tasks_go_and_all_others_stay(
@@ -143,8 +144,8 @@ def test_pruned_tasks(make_app: MakeApp, dibs_clock: Any, directory: DirectoryPl
     async def prune() -> None:
         term = await engine.lead("test", now=dibs_clock.now() + DAY)
         assert term is not None
-        for name in engine.chore_names:
-            while (await engine.chore(name, term, now=dibs_clock.now() + DAY)).more:
+        for chore in (await engine.about()).chores:
+            while (await engine.chore(chore.name, term, now=dibs_clock.now() + DAY)).more:
                 pass
 
     app.hub.runner.run(prune())

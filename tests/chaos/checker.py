@@ -227,8 +227,8 @@ def urgency(task: Task) -> tuple[int, float, str]:
 
 
 def ran_once(task: Task, moves: Iterable[tuple[float, float]]) -> bool:
-    """Under its first lease, and no clock was set while it waited."""
-    if task.state != "completed" or task.lease != 1 or task.ready_at is None or task.started_at is None:
+    """Under its first lease, as no other has left a trace; and no clock was set while it waited."""
+    if task.state != "completed" or task.history or task.ready_at is None or task.started_at is None:
         return False
     return not any(task.ready_at - CALM < after and before < task.started_at + CALM for before, after in moves)
 

@@ -114,7 +114,6 @@ def all_tasks(app: Dibs) -> Iterable[TaskInfo]:
 
 
 def told(info: TaskInfo, app: Dibs) -> Task:
-    clean = info.state == "completed" and info.lease == 1
     return Task(
         id=info.id,
         name=info.name,
@@ -131,7 +130,7 @@ def told(info: TaskInfo, app: Dibs) -> Task:
         ready_at=stamp(info.ready_at),
         started_at=stamp(info.started_at),
         finished_at=stamp(info.finished_at),
-        history=() if clean else history(app, info.id),
+        history=history(app, info.id),
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from cli_support import Cli
 
 from dibs import Dibs
-from dibs.core.schedules import check_recurrence
+from dibs.core.schedules import ScheduleState, check_recurrence
 from servers.damage import OnSqlite
 
 DECLARED = """
@@ -143,7 +143,7 @@ def test_top_and_doctor_tell_of_schedules(cli: Cli, shop: Dibs) -> None:
     engine, run = shop.hub.engine, shop.hub.runner.run
     (record,) = run(engine.schedules())
     an_hour_ago = record.created_at - 3_600_000_000
-    run(engine.delete_schedule("report"))
+    run(engine.set_schedule_state("report", ScheduleState.DELETED))
     run(engine.set_schedule("report", record.recurrence, record.task, declared=True, now=an_hour_ago))
     run(engine.set_schedule("ping", check_recurrence(every=60), record.task, declared=False, now=an_hour_ago))
     text = cli("doctor", "--quick").out

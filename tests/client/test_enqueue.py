@@ -137,7 +137,7 @@ def test_a_plain_task_may_run_a_loop_of_its_own(tmp_path: Path) -> None:
     with app:
         outer.enqueue()
         app.hub.runner.main(Worker(app.hub, WorkerSettings(until_idle=True)).run())
-        assert app.hub.runner.run(app.hub.engine.counts())["default"][State.COMPLETED] == 2
+        assert (app.hub.runner.run(app.hub.engine.counts())).tasks["default"][State.COMPLETED] == 2
 
 
 def test_a_blocking_call_inside_a_running_loop_is_allowed(app: Dibs) -> None:

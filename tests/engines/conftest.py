@@ -93,7 +93,25 @@ ENGINES: dict[str, tuple[Callable[[Path], AbstractContextManager[EngineFactory]]
 WAYS = ("postgres15", "pgbouncer")
 """Other ways to an engine that is there already. What goes over them is in CHOSEN; the rest is a repeat."""
 
-CHOSEN = {"claim", "claim_limits", "enqueue", "extend", "limits", "open", "rescue", "settle", "subscribe", "workflows"}
+CHOSEN = {
+    "about",
+    "act_workflows",
+    "check",
+    "claim",
+    "claim_limits",
+    "claim_names",
+    "close",
+    "enqueue",
+    "extend",
+    "migrations",
+    "open",
+    "rescue",
+    "settle",
+    "sibling",
+    "standing_limits",
+    "subscribe",
+    "workflows",
+}
 
 
 @pytest.hookimpl(tryfirst=True)  # before it is decided what to leave out

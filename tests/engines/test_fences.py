@@ -24,7 +24,7 @@ from dibs.engines.postgres import PostgresEngine
 from dibs.engines.postgres import records as postgres
 from dibs.engines.sqlite import records as sqlite
 from dibs.engines.sqlite.transaction import TaskMoved
-from dibs.engines.values import ClaimRequest, SettleOutcome
+from dibs.engines.values import Cancel, ClaimRequest, Purge, Replay, SettleOutcome
 from dibs.errors import StoreBusy
 
 ENGINES = ["sqlite", "postgres"]
@@ -112,9 +112,8 @@ def test_it_is_tried_again(kind: str, tmp_path: Path, monkeypatch: pytest.Monkey
         async with engine_of(kind, tmp_path) as engine:
             task = await claimed(engine)
             saved = move_before_saving(monkeypatch, engine, "tasks", MOVES[0], times=1)
-            assert [answer.outcome for answer in await engine.settle([report(task, Outcome.FAILED)], now=NOW)] == [
-                SettleOutcome.DONE
-            ]
+            (answer,) = await engine.settle([report(task, Outcome.FAILED)], now=NOW)
+            assert answer.outcome is SettleOutcome.DONE
             assert saved == [1]
             assert (await stored(engine, task)).state is State.RETRYING
 
@@ -122,15 +121,15 @@ def test_it_is_tried_again(kind: str, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 async def cancel(engine: Engine, task: NewTask) -> object:
-    return await engine.cancel([task.id], now=NOW)
+    return await engine.act([Cancel(task.id)], now=NOW)
 
 
 async def replay(engine: Engine, task: NewTask) -> object:
-    return await engine.replay([task.id], now=NOW)
+    return await engine.act([Replay(task.id)], now=NOW)
 
 
 async def purge(engine: Engine, task: NewTask) -> object:
-    return await engine.purge([task.id], now=NOW)
+    return await engine.act([Purge(task.id)], now=NOW)
 
 
 @pytest.mark.parametrize("kind", ENGINES)

@@ -15,6 +15,7 @@ import pytest
 from client.conftest import TIMEOUT, MakeApp
 from dibs import Dibs, State, Task
 from dibs.core.task import NewTask
+from dibs.engines.base import MayBlock, never
 from dibs.engines.memory import MemoryEngine
 from dibs.engines.values import EnqueueAnswer
 from dibs.errors import Closed
@@ -210,7 +211,7 @@ class SlowToOpen(MemoryEngine):
 
     opened = 0
 
-    async def open(self) -> None:
+    async def open(self, may_block: MayBlock = never) -> None:
         self.opened += 1
         await asyncio.sleep(0)
 
@@ -234,7 +235,7 @@ class OpensWhenAllowed(MemoryEngine):
         self.may_open = asyncio.Event()
         self.is_open = False
 
-    async def open(self) -> None:
+    async def open(self, may_block: MayBlock = never) -> None:
         await self.may_open.wait()
         self.is_open = True
 

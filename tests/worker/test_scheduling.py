@@ -21,7 +21,7 @@ from dibs.client.app import Dibs
 from dibs.core.schedules import ScheduleRecord
 from dibs.core.states import State
 from dibs.core.times import MINUTE, SECOND
-from dibs.engines.values import SCHEDULES, Query
+from dibs.engines.values import Query
 from dibs.errors import InvalidOption
 from dibs.testing import ManualClock
 from dibs.worker import ExitCode, Worker, WorkerSettings
@@ -307,7 +307,7 @@ def test_a_changed_schedule_wakes_the_leader(still: Dibs, clock: ManualClock) ->
         clock.advance(MINUTE / SECOND)
         still.schedules.set("soon", "tick", every=1)
         clock.advance(2)
-        run(still, still.hub.engine.ring([SCHEDULES]))
+        still.schedules.set("later", "tick", every=3600)
         eventually(lambda: worker.stats().completed == 1)
     assert fire_times(still) == ["2026-01-01T12:01:02+00:00"]  # one for the two that were due
 

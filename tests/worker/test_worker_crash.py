@@ -57,7 +57,7 @@ class Store:
         return record
 
     def ended(self, ids: list[str]) -> bool:
-        counts = self.app.hub.runner.run(self.app.hub.engine.counts())["default"]
+        counts = (self.app.hub.runner.run(self.app.hub.engine.counts())).tasks["default"]
         return counts[State.COMPLETED] + counts[State.DEAD] + counts[State.CANCELLED] == len(ids)
 
     def file(self, name: str) -> Path:
@@ -94,7 +94,7 @@ def spawn(store: Store) -> Iterator[Spawn]:
 
 def leads(store: Store, name: str) -> bool:
     """Whether this worker is the leader, as far as another can see."""
-    chores = store.app.hub.runner.run(store.app.hub.engine.chores())
+    chores = (store.app.hub.runner.run(store.app.hub.engine.about())).chores
     return any(chore.at for chore in chores) and bool(workers_named(store, name))
 
 
@@ -156,7 +156,7 @@ def test_the_tasks_of_a_killed_worker_run_again_long_before_their_leases_end(
     assert time.monotonic() - killed_at < 15
     eventually(lambda: store.record(held).state is State.COMPLETED)
     record = store.record(held)
-    assert (record.result, record.losses, record.attempts, record.lease) == (b'"by lease 2"', 1, 0, 2)
+    assert (record.result, record.losses, record.attempts) == (b'"by run 2"', 1, 0)
     assert [entry.event for entry in store.app.handle(held).history()] == [HistoryEvent.LOST]
 
 
@@ -173,7 +173,7 @@ def test_a_worker_stopped_past_its_lease_settles_nothing(store: Store, spawn: Sp
     first.send_signal(signal.SIGTERM)
     assert first.wait(timeout=20) == ExitCode.CLEAN
     record = store.record(held)
-    assert (record.worker, record.result, record.losses) == ("second", b'"by lease 2"', 1)
+    assert (record.worker, record.result, record.losses) == ("second", b'"by run 2"', 1)
 
 
 @pytest.mark.slow
@@ -202,7 +202,7 @@ def test_sigterm_finishes_what_runs(store: Store, spawn: Spawn) -> None:
     store.file("a.go").touch()
     assert worker.wait(timeout=20) == ExitCode.CLEAN
     assert store.record(held).state is State.COMPLETED
-    assert store.record(waiting).lease in (0, 1)
+    assert store.record(waiting).losses == 0
     assert store.app.hub.runner.run(store.app.hub.engine.workers()) == []
 
 

@@ -54,7 +54,7 @@ def test_concurrency_bounds_what_runs_at_once(app: Dibs) -> None:
     handles = [work.enqueue(str(number)) for number in range(7)]
     with app.worker(concurrency=3):
         eventually(lambda: len(gate.inside) == 3)
-        assert app.hub.runner.run(app.hub.engine.counts())["default"][State.RUNNING] == 3
+        assert (app.hub.runner.run(app.hub.engine.counts())).tasks["default"][State.RUNNING] == 3
         gate.open.set()
         for handle in handles:
             handle.result(timeout=PATIENCE)
@@ -125,7 +125,7 @@ def test_tasks_that_may_kill_their_worker_are_held_one_at_a_time(app: Dibs, monk
 
     @app.task
     async def work() -> None:
-        held.append(sum(state[State.RUNNING] for state in (await app.hub.engine.counts()).values()))
+        held.append(sum(state[State.RUNNING] for state in ((await app.hub.engine.counts()).tasks).values()))
 
     handles = [work.enqueue() for _ in range(6)]
     with app.worker(concurrency=6):
@@ -304,10 +304,12 @@ def test_a_worker_survives_an_outage_and_says_so_once(
 
 def test_lost_replies_cost_nothing(faulty_app: Dibs, switch: Switch) -> None:
     ran = []
+    leases: dict[str, int] = {}
 
     @faulty_app.task
-    async def work(number: int) -> None:
+    async def work(ctx: Context, number: int) -> None:
         ran.append(number)
+        leases[ctx.id] = ctx.lease
 
     switch.lost_replies |= {"claim", "settle"}
     handles = [work.enqueue(number) for number in range(5)]
@@ -317,7 +319,7 @@ def test_lost_replies_cost_nothing(faulty_app: Dibs, switch: Switch) -> None:
     assert switch.failures == {"claim": 1, "settle": 1}
     assert worker.stats().refused == 0
     for handle in handles:
-        assert record_of(faulty_app, handle.id).lease == 1
+        assert record_of(faulty_app, handle.id).lease == leases[handle.id]
 
 
 def test_a_settlement_that_the_store_can_not_take_costs_nobody_else(
@@ -519,7 +521,7 @@ def test_the_leader_does_its_chores_and_resigns(app: Dibs) -> None:
 
     engine = app.hub.engine
     with app.worker() as worker:
-        eventually(lambda: all(chore.at for chore in app.hub.runner.run(engine.chores())))
+        eventually(lambda: all(chore.at for chore in (app.hub.runner.run(engine.about())).chores))
         assert app.hub.runner.run(engine.lead("other")) is None
         assert worker.stats().state == "active"
     assert app.hub.runner.run(engine.lead("other")) is not None

@@ -83,7 +83,7 @@ def test_context_tells_about_the_run(app: Dibs) -> None:
         "name": look.name,
         "queue": "mail",
         "attempt": 1,
-        "lease": 1,
+        "lease": record_of(app, handle.id).settled_lease,
         "priority": 70,
         "metadata": {"a": 1},
         "valid": True,

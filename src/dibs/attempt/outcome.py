@@ -48,7 +48,7 @@ OURS = ("dibs.worker", "dibs.attempt")
 
 SNOOZE: Duration = 5 * SECOND
 LONGEST_SNOOZE: Duration = 60 * SECOND
-"""How long a task is put off while its arguments can't be fetched: as long again as it has waited already."""
+"""How long a task is put off while its arguments can't be fetched: twice as long each time."""
 
 
 NOT_COMMITTED = Failure(
@@ -93,7 +93,7 @@ def unready(task: LeasedTask, error: BaseException) -> Settlement:
     task says, so that a deployment can fix it.
     """
     if isinstance(error, BlobStoreUnavailable):
-        plain = min(max(SNOOZE, task.claimed_at - task.ready_at), LONGEST_SNOOZE)
+        plain = min(SNOOZE << min(task.handed_back, 10), LONGEST_SNOOZE)
         delay = round(plain * (1 + 0.1 * jitter(task.id, task.lease)))
         note = shorten(f"put off, as its arguments could not be fetched: {error}", MESSAGE_LIMIT)
         return Settlement(lease=Lease(task.id, task.lease), outcome=Outcome.SNOOZED, delay=delay, note=note)

@@ -26,7 +26,7 @@ async def with_results(hub: Hub, task: LeasedTask, json: bytes) -> bytes:
     """The arguments of a run as JSON, with the results that it takes filled in."""
     args, takes = split(json)
     slots = slots_in(takes)
-    needs = (await hub.engine.needs([task.id]))[0]
+    needs = (await hub.engine.edges([task.id]))[0].needs
     if slots and slots[-1] >= len(needs):
         raise InvalidArguments(f"the task takes result {slots[-1] + 1}, but it waits for {len(needs)} task(s) only.")
     results = await read_results(hub, {slot: needs[slot].id for slot in slots})

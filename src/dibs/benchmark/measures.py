@@ -108,7 +108,7 @@ def wait_for(app: Dibs, queue: str, wanted: int) -> float:
 
 
 def completed(app: Dibs, queue: str) -> int:
-    return app.hub.runner.run(app.hub.engine.counts()).get(queue, {}).get(State.COMPLETED, 0)
+    return app.hub.runner.run(app.hub.engine.counts()).tasks.get(queue, {}).get(State.COMPLETED, 0)
 
 
 @contextmanager
@@ -165,6 +165,6 @@ def measure_all(
         "processes": processes,
         "concurrency": concurrency,
         "url": app.url,
-        "durability": app.hub.engine.durability,
+        "durability": app.hub.runner.run(app.hub.engine.about()).durability,
         "versions": {"dibs": __version__, "python": platform.python_version(), "system": platform.platform()},
     }

@@ -73,7 +73,7 @@ def examine(app: Dibs, *, full: bool) -> list[Finding]:
     findings = app.hub.runner.run(app.hub.engine.check(full=full))
     features = app.hub.engine.features
     if not any(finding.title == "durability" for finding in findings):
-        findings.append(durability(app.hub.engine.durability, features))
+        findings.append(durability(app.hub.runner.run(app.hub.engine.about()).durability, features))
     findings.append(crash_detection(features))
     findings.append(large_payloads(app.hub.payloads))
     queues, workers = app.queues.list(), app.workers.list()

@@ -365,8 +365,8 @@ class Dibs:
     async def apeek(self, queue: str = "default", limit: int = 10) -> list[TaskInfo]:
         """The next tasks of a queue in claim order."""
         name, count = check_name(queue, "queue"), check_number(limit, "limit", 1, PAGE_LIMIT)
-        records = await self.hub.runner.arun(self.hub.engine.peek(name, count, now=self.hub.clock.store_now()))
-        return [task_info(record, self.hub.codec) for record in records]
+        peeked = await self.hub.runner.arun(self.hub.engine.peek(name, count, now=self.hub.clock.store_now()))
+        return [task_info(record, self.hub.codec) for record in peeked.tasks]
 
     peek = blocking(apeek)
 
@@ -393,7 +393,7 @@ class Dibs:
 
     async def achores(self) -> list[ChoreInfo]:
         """The last run of each chore by which the leading worker keeps the store in order."""
-        return [chore_info(record) for record in await self.hub.runner.arun(self.hub.engine.chores())]
+        return [chore_info(record) for record in (await self.hub.runner.arun(self.hub.engine.about())).chores]
 
     chores = blocking(achores)
 
@@ -409,7 +409,8 @@ class Dibs:
                 raise unknown_task(wanted)
             if isinstance(record, UnreadableTask):
                 raise unreadable_task(wanted, record.problem)
-            position = await self.hub.engine.position(wanted, now=self.hub.clock.store_now())
+            peeked = await self.hub.engine.peek(record.queue, 0, until=wanted, now=self.hub.clock.store_now())
+            position = peeked.position
             if position is None:
                 return 0, when(record.due_at or record.started_at)
             stats = await read_stats(self.hub.engine, record.queue, 300_000_000, now)

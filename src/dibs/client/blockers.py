@@ -72,7 +72,7 @@ class Blockers(Struct, frozen=True):
 
 async def find_blockers(view: StoreView, record: TaskRecord) -> Blockers:
     """Follow what a task waits for; or, of one that ended because of a dependency, what that ended by."""
-    needs = (await view.engine.needs([record.id]))[0]
+    needs = (await view.engine.edges([record.id]))[0].needs
     path: list[TaskRecord] = []
     for _ in range(DEEPEST):
         found = await next_blocker(view, path[-1] if path else record)
@@ -86,7 +86,7 @@ async def next_blocker(view: StoreView, record: TaskRecord) -> TaskRecord | None
     """The one prerequisite to name; None where there is none to follow."""
     if record.state is not State.BLOCKED and record.reason is not Reason.DEPENDENCY:
         return None
-    needs = (await view.engine.needs([record.id]))[0]
+    needs = (await view.engine.edges([record.id]))[0].needs
     if record.state is State.BLOCKED:
         ids = [need.id for need in needs if need.is_open][:WIDEST]
     else:

@@ -60,8 +60,8 @@ async def read_graph(engine: Engine, workflow_id: str, name: str) -> WorkflowGra
     ids = list(nodes)
     for start in range(0, len(ids), PAGE):
         chunk = ids[start : start + PAGE]
-        for task_id, needs in zip(chunk, await engine.needs(chunk), strict=True):
-            edges += [GraphEdge(task=task_id, after=n.id, rule=n.rule, is_open=n.is_open) for n in needs]
+        for task_id, found in zip(chunk, await engine.edges(chunk), strict=True):
+            edges += [GraphEdge(task=task_id, after=n.id, rule=n.rule, is_open=n.is_open) for n in found.needs]
     outside = list(dict.fromkeys(edge.after for edge in edges if edge.after not in nodes))
     before: dict[str, GraphNode] = {}
     for start in range(0, len(outside), PAGE):

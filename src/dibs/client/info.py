@@ -12,7 +12,7 @@ from dibs.core.reference import reference_in
 from dibs.core.states import ENDED, State
 from dibs.core.task import Failure, HistoryEntry, TaskRecord, TaskSpec
 from dibs.core.times import EPOCH, SECOND, when
-from dibs.engines.values import CancelOutcome, UnreadableTask
+from dibs.engines.values import Changed, UnreadableTask
 from dibs.errors import UnknownTask, Unreadable
 
 __all__ = [
@@ -144,13 +144,13 @@ def task_info(record: TaskRecord | UnreadableTask, codec: Codec) -> TaskInfo:
     )
 
 
-def was_cancelled(outcome: CancelOutcome, task_id: str) -> bool:
+def was_cancelled(answer: Changed, task_id: str) -> bool:
     """Whether a task has been cancelled, or asked to stop; or the error."""
-    if outcome is CancelOutcome.UNKNOWN:
+    if answer is Changed.UNKNOWN:
         raise unknown_task(task_id)
-    if outcome is CancelOutcome.UNREADABLE:
+    if answer is Changed.UNREADABLE:
         raise Unreadable(CANT_CHANGE.format(task_id))
-    return outcome is not CancelOutcome.ENDED
+    return answer is not Changed.WRONG_STATE
 
 
 def unknown_task(task_id: str) -> UnknownTask:

@@ -100,7 +100,7 @@ class Queues:
         return await self.hub.runner.arun(self._list())
 
     async def _list(self) -> QueueInfos:
-        counts = await self.hub.engine.counts()
+        counts = (await self.hub.engine.counts()).tasks
         zeros = dict.fromkeys(State, 0)
         return [queue_info(record, counts.get(record.name, zeros)) for record in await self.hub.engine.queues()]
 
@@ -129,7 +129,7 @@ class Queues:
             expected = old.version if name in known else 0
             record = await self.hub.engine.set_queue(name, new, expected=expected, actor=actor(), now=self._now)
             if record is not None:
-                counts = await self.hub.engine.counts()
+                counts = (await self.hub.engine.counts()).tasks
                 return queue_info(record, counts.get(name, dict.fromkeys(State, 0)))
         raise StoreBusy(f"queue {name!r} is being changed by others all the time: try again.")
 
@@ -139,7 +139,7 @@ class Queues:
         """Tenants of a fair queue that have pending tasks, those that are served next first."""
         check_number(limit, "limit", 1, PAGE_LIMIT)
         settings = (await self.aget(name)).settings
-        found = await self.hub.runner.arun(self.hub.engine.tenants(name, limit))
+        found = (await self.hub.runner.arun(self.hub.engine.standing(name, tenants=limit))).tenants
         return [
             TenantInfo(tenant=each.tenant, pending=each.pending, weight=weight(settings, each.tenant)) for each in found
         ]
@@ -152,8 +152,9 @@ class Queues:
 
     async def _full_limits(self, name: str) -> LimitStates:
         engine, now = self.hub.engine, self._now
-        kinds = {(task.name, task.spec.partition): task.id for task in await engine.peek(name, NEXT, now=now)}
-        found = [state for task_id in kinds.values() for state in await engine.limits(task_id, now=now)]
+        kinds = {(task.name, task.spec.partition): task.id for task in (await engine.peek(name, NEXT, now=now)).tasks}
+        standing = await engine.standing(name, list(kinds.values()), now=now)
+        found = [state for states in standing.limits for state in states]
         return [*{(state.scope, state.whose): state for state in found if state.is_full}.values()]
 
     full_limits = blocking(afull_limits)

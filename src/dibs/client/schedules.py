@@ -24,6 +24,7 @@ from dibs.core.schedules import (
     Overlap,
     Recurrence,
     ScheduleRecord,
+    ScheduleState,
     check_recurrence,
     describe,
     task_of,
@@ -170,20 +171,20 @@ class Schedules:
 
     async def apause(self, name: str) -> bool:
         """Fire no more until resumed; what is missed meanwhile is not caught up. False if it was paused."""
-        return await self._change(name, paused=True)
+        return await self._change(name, ScheduleState.PAUSED)
 
     pause = blocking(apause)
 
     async def aresume(self, name: str) -> bool:
         """Fire again, from now on. False if it did."""
-        return await self._change(name, paused=False)
+        return await self._change(name, ScheduleState.ACTIVE)
 
     resume = blocking(aresume)
 
-    async def _change(self, name: str, paused: bool) -> bool:
+    async def _change(self, name: str, state: ScheduleState) -> bool:
         check_reference(name, SCHEDULE)
         hub = self.hub
-        answer = await hub.runner.arun(hub.engine.pause_schedule(name, paused, actor=actor(), now=self._now))
+        answer = await hub.runner.arun(hub.engine.set_schedule_state(name, state, actor=actor(), now=self._now))
         if answer is Changed.UNKNOWN:
             await self._record(name)  # which knows the nearest name
         check_readable(answer, name)
@@ -191,11 +192,7 @@ class Schedules:
 
     async def adelete(self, name: str) -> None:
         """Delete a schedule; tasks that it has enqueued stay. One that code declares is back when a worker starts."""
-        check_reference(name, SCHEDULE)
-        hub = self.hub
-        answer = await hub.runner.arun(hub.engine.delete_schedule(name, actor=actor(), now=self._now))
-        if answer is Changed.UNKNOWN:
-            await self._record(name)
+        await self._change(name, ScheduleState.DELETED)
 
     delete = blocking(adelete)
 

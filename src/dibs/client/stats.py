@@ -102,7 +102,8 @@ async def read_stats(engine: Engine, queue: str | None, window: Duration, now: I
     until = now // MINUTE
     since = (now - window) // MINUTE
     minutes = await engine.stats(queue, since, until)
-    counts = add_counts(await engine.counts(), queue)
+    counted = await engine.counts()
+    counts = add_counts(counted.tasks, queue)
     completed = sum(m.completed for m in minutes)
     failed = sum(m.failed for m in minutes)
     run = percentiles(m.run for m in minutes)
@@ -127,7 +128,7 @@ async def read_stats(engine: Engine, queue: str | None, window: Duration, now: I
         oldest_pending_seconds=await oldest_pending(engine, queue, now),
         workers_active=await workers_active(engine, queue),
         desired_slots=desired_slots(runs / seconds, counts[State.PENDING], run.average),
-        counters=add_counters(await engine.counters(), queue),
+        counters=add_counters(counted.counters, queue),
         series=[point(minute, by_minute[minute]) for minute in range(since, until + 1)],
     )
 
@@ -157,7 +158,7 @@ def add_counters(counters: dict[str, dict[Counter, int]], queue: str | None) -> 
 async def oldest_pending(engine: Engine, queue: str | None, now: Instant) -> float | None:
     """The longest wait among the tasks next in line; ageing brings the oldest there."""
     names = [queue] if queue is not None else [record.name for record in await engine.queues()]
-    ready = [task.ready_at or now for name in names for task in await engine.peek(name, SAMPLE, now=now)]
+    ready = [task.ready_at or now for name in names for task in (await engine.peek(name, SAMPLE, now=now)).tasks]
     return max(0, now - min(ready)) / SECOND if ready else None
 
 

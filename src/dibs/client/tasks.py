@@ -32,7 +32,7 @@ from dibs.core.priority import parse_priority
 from dibs.core.states import ENDED, UNFINISHED, WAITING, State
 from dibs.core.task import Edit, TaskRecord
 from dibs.core.times import Instant, duration, instant
-from dibs.engines.values import COUNT_LIMIT, CancelOutcome, Changed, Query, UnreadableTask
+from dibs.engines.values import COUNT_LIMIT, Cancel, Changed, Purge, Query, Replay, UnreadableTask
 from dibs.errors import InvalidOption, QueueDraining, Unreadable, WrongState
 from dibs.runtime.environment import actor
 from dibs.runtime.hub import Hub
@@ -131,7 +131,7 @@ class Tasks:
         return await self.hub.runner.arun(self._needs(check_reference(task_id, "a task's id")))
 
     async def _needs(self, task_id: str) -> list[Prerequisite]:
-        needs = (await self.hub.engine.needs([task_id]))[0]
+        needs = (await self.hub.engine.edges([task_id]))[0].needs
         found: list[TaskRecord | UnreadableTask | None] = []
         for start in range(0, len(needs), BATCH):
             found += await self.hub.engine.get([need.id for need in needs[start : start + BATCH]])
@@ -154,7 +154,8 @@ class Tasks:
         return await self.hub.runner.arun(self._dependents(wanted, check_number(limit, "limit", 1, PAGE_LIMIT)))
 
     async def _dependents(self, task_id: str, limit: int) -> list[TaskInfo]:
-        found = await self.hub.engine.get(await self.hub.engine.followers(task_id, limit))
+        (edges,) = await self.hub.engine.edges([task_id], followers=limit)
+        found = await self.hub.engine.get(edges.followers)
         return [task_info(record, self.hub.codec) for record in found if record is not None]
 
     dependents = blocking(adependents)
@@ -189,7 +190,7 @@ class Tasks:
     async def acancel(self, task_id: str, reason: str = "") -> bool:
         """End a waiting task, ask a running one to stop; False if it had ended before."""
         wanted, note = check_reference(task_id, "a task's id"), check_note(reason, "reason")
-        asked = self.hub.engine.cancel([wanted], note=note, actor=actor(), now=self._now)
+        asked = self.hub.engine.act([Cancel(wanted, note)], actor=actor(), now=self._now)
         return was_cancelled((await self.hub.runner.arun(asked))[0], wanted)
 
     cancel = blocking(acancel)
@@ -214,7 +215,7 @@ class Tasks:
             expires_at=None if expires is None else instant(expires, "expires"),
             metadata=None if metadata is None else check_metadata(metadata),
         )
-        asked = self.hub.engine.edit([edit], actor=actor(), now=self._now)
+        asked = self.hub.engine.act([edit], actor=actor(), now=self._now)
         return changed_or_raise(
             (await self.hub.runner.arun(asked))[0], edit.id, "is not waiting: only waiting tasks can be edited"
         )
@@ -231,7 +232,7 @@ class Tasks:
     async def areplay(self, task_id: str, *, queue: str | None = None, reset: bool = True) -> bool:
         """Run a dead task again; `reset=False` keeps its count of attempts and losses."""
         wanted, into, anew = check_reference(task_id, "a task's id"), checked_queue(queue), check_flag(reset, "reset")
-        asked = self.hub.engine.replay([wanted], queue=into, reset=anew, actor=actor(), now=self._now)
+        asked = self.hub.engine.act([Replay(wanted, into, anew)], actor=actor(), now=self._now)
         return changed_or_raise(
             (await self.hub.runner.arun(asked))[0], wanted, "is not dead: only dead tasks can be replayed"
         )
@@ -241,7 +242,7 @@ class Tasks:
     async def apurge(self, task_id: str) -> bool:
         """Delete an ended task for good, or one that can't be read."""
         wanted = check_reference(task_id, "a task's id")
-        asked = self.hub.engine.purge([wanted], actor=actor(), now=self._now)
+        asked = self.hub.engine.act([Purge(wanted)], actor=actor(), now=self._now)
         return changed_or_raise((await self.hub.runner.arun(asked))[0], wanted, "has not ended: cancel it first")
 
     purge = blocking(apurge)
@@ -251,8 +252,9 @@ class Tasks:
         note = check_note(reason, "reason")
 
         async def act(ids: list[str]) -> int:
-            answers = await self.hub.engine.cancel(ids, note=note, actor=actor(), now=self._now)
-            return sum(answer in (CancelOutcome.CANCELLED, CancelOutcome.REQUESTED) for answer in answers)
+            cancels = [Cancel(task_id, note) for task_id in ids]
+            answers = await self.hub.engine.act(cancels, actor=actor(), now=self._now)
+            return sum(answer in (Changed.DONE, Changed.REQUESTED) for answer in answers)
 
         return await self.hub.runner.arun(self._all(filter, UNFINISHED, act, dry_run))
 
@@ -264,7 +266,7 @@ class Tasks:
 
         async def act(ids: list[str]) -> int:
             edits = [Edit(id=task_id, priority=wanted) for task_id in ids]
-            return count_done(await self.hub.engine.edit(edits, actor=actor(), now=self._now))
+            return count_done(await self.hub.engine.act(edits, actor=actor(), now=self._now))
 
         return await self.hub.runner.arun(self._all(filter, WAITING, act, dry_run))
 
@@ -282,8 +284,8 @@ class Tasks:
         into, anew = checked_queue(queue), check_flag(reset, "reset")
 
         async def act(ids: list[str]) -> int:
-            answers = await self.hub.engine.replay(ids, queue=into, reset=anew, actor=actor(), now=self._now)
-            return count_done(answers)
+            replays = [Replay(task_id, into, anew) for task_id in ids]
+            return count_done(await self.hub.engine.act(replays, actor=actor(), now=self._now))
 
         return await self.hub.runner.arun(self._all(filter, frozenset({State.DEAD}), act, dry_run))
 
@@ -293,7 +295,8 @@ class Tasks:
         """Delete all ended tasks that match, in bounded steps."""
 
         async def act(ids: list[str]) -> int:
-            return count_done(await self.hub.engine.purge(ids, actor=actor(), now=self._now))
+            purges = [Purge(task_id) for task_id in ids]
+            return count_done(await self.hub.engine.act(purges, actor=actor(), now=self._now))
 
         return await self.hub.runner.arun(self._all(filter, ENDED, act, dry_run))
 

@@ -140,7 +140,7 @@ async def explain_root(view: StoreView, record: TaskRecord) -> Why:
 async def explain_pending(view: StoreView, record: TaskRecord) -> Why:
     if (trouble := await view.trouble(record)) is not None:
         return Why(trouble)
-    limits = await view.engine.limits(record.id, now=view.now)
+    limits = (await view.engine.standing(record.queue, [record.id], now=view.now)).limits[0]
     for state in limits:
         if state.is_full:
             text = await full_text(view, record, state)
@@ -149,7 +149,7 @@ async def explain_pending(view: StoreView, record: TaskRecord) -> Why:
             )
             until = None if state.opens_in is None else when(view.now + state.opens_in)
             return Why(text, until, others)
-    position = await view.engine.position(record.id, now=view.now)
+    position = (await view.engine.peek(record.queue, 0, until=record.id, now=view.now)).position
     if position is None:
         return Why("it is just being claimed.")
     settings = (await view.queue(record.queue)).settings
@@ -170,7 +170,8 @@ async def explain_pending(view: StoreView, record: TaskRecord) -> Why:
 
 async def turn_details(view: StoreView, record: TaskRecord, settings: QueueSettings) -> tuple[str, ...]:
     """Whose turn it is before this task's tenant, and what that can come to at most."""
-    shares = [each.tenant for each in await view.engine.tenants(record.queue, MOST_TENANTS)]
+    standing = await view.engine.standing(record.queue, tenants=MOST_TENANTS)
+    shares = [each.tenant for each in standing.tenants]
     others = [share for share in shares if share != record.share]
     before = shares.index(record.share) if record.share in shares else len(shares)
     more = "more than " if record.share not in shares and len(shares) == MOST_TENANTS else ""
@@ -215,7 +216,7 @@ async def explain_schedule(view: StoreView, schedule: ScheduleRecord) -> Why:
     if late > 0 and queue.state is QueueState.DRAINING:
         return Why(f"schedule {schedule.name!r} is due, but queue {queue.name!r} is draining: it fires when resumed.")
     depth = queue.settings.max_depth
-    if late > 0 and depth is not None and (await view.engine.counts())[queue.name][State.PENDING] >= depth:
+    if late > 0 and depth is not None and (await view.engine.counts()).tasks[queue.name][State.PENDING] >= depth:
         return Why(f"schedule {schedule.name!r} is due, but queue {queue.name!r} is full: it fires when there is room.")
     if late > LATE:
         overdue = format_duration(seconds(late))

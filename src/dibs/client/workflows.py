@@ -22,7 +22,16 @@ from dibs.core.options import PAGE_LIMIT, check_label, check_note, check_number,
 from dibs.core.states import UNFINISHED, State
 from dibs.core.times import patience, when
 from dibs.engines.base import Engine
-from dibs.engines.values import Changed, EnqueueOutcome, NewWorkflow, Query, WorkflowRecord, ended_topic
+from dibs.engines.values import (
+    CancelWorkflow,
+    Changed,
+    EnqueueOutcome,
+    NewWorkflow,
+    Query,
+    ReplayWorkflow,
+    WorkflowRecord,
+    ended_topic,
+)
 from dibs.errors import InvalidOption, UnknownWorkflow, WrongThread
 from dibs.runtime.environment import actor
 from dibs.runtime.hub import Hub
@@ -92,7 +101,7 @@ class Workflows:
         return await self.hub.runner.arun(self._list(limit, below))
 
     async def _list(self, limit: int, before: str | None) -> WorkflowInfos:
-        return [await self._info(record) for record in await self.hub.engine.workflows(limit, before)]
+        return [await self._info(record) for record in await self.hub.engine.workflows(limit=limit, before=before)]
 
     list = blocking(alist)
 
@@ -101,10 +110,10 @@ class Workflows:
         return await self.hub.runner.arun(self._get(check_reference(workflow_id, WORKFLOW)))
 
     async def _get(self, workflow_id: str) -> WorkflowInfo:
-        record = await self.hub.engine.workflow(workflow_id)
-        if record is None:
+        records = await self.hub.engine.workflows([workflow_id])
+        if not records:
             raise unknown(workflow_id)
-        return await self._info(record)
+        return await self._info(records[0])
 
     get = blocking(aget)
 
@@ -134,16 +143,16 @@ class Workflows:
         """Cancel all its unfinished tasks; False if there are none."""
         wanted, note = check_reference(workflow_id, WORKFLOW), check_note(reason, "reason")
         now = self.hub.clock.store_now()
-        asked = self.hub.engine.cancel_workflow(wanted, note=note, actor=actor(), now=now)
-        return changed_or_raise(await self.hub.runner.arun(asked), wanted)
+        asked = self.hub.engine.act([CancelWorkflow(wanted, note)], actor=actor(), now=now)
+        return changed_or_raise((await self.hub.runner.arun(asked))[0], wanted)
 
     cancel = blocking(acancel)
 
     async def areplay(self, workflow_id: str) -> bool:
         """Run its dead tasks again, and let those wait again that ended because of them; False if there are none."""
         wanted, now = check_reference(workflow_id, WORKFLOW), self.hub.clock.store_now()
-        asked = self.hub.engine.replay_workflow(wanted, actor=actor(), now=now)
-        return changed_or_raise(await self.hub.runner.arun(asked), wanted)
+        asked = self.hub.engine.act([ReplayWorkflow(wanted)], actor=actor(), now=now)
+        return changed_or_raise((await self.hub.runner.arun(asked))[0], wanted)
 
     replay = blocking(areplay)
 

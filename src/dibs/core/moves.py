@@ -139,6 +139,7 @@ def leased(record: TaskRecord, settings: QueueSettings) -> LeasedTask:
         options=record.options,
         attempts=record.attempts,
         losses=record.losses,
+        handed_back=record.handed_back,
         fair=settings.fair,
     )
 
@@ -154,6 +155,7 @@ def settled(record: TaskRecord, settlement: Settlement, settings: QueueSettings 
         return failed(record, settlement, settings, now)
     if outcome is Outcome.CANCELLED or record.cancel_reason is not None:
         return stopped(record, settlement, now)
+    record = structs.replace(record, handed_back=record.handed_back + 1)
     if outcome is Outcome.SNOOZED:
         back = back_to_waiting(record, Move.SNOOZE, settings, settlement.delay or 0, now)
         return back, entry(record, HistoryEvent.SNOOZED, now, settlement)
@@ -332,6 +334,7 @@ def reset_life(record: TaskRecord, now: Instant, reset: bool) -> TaskRecord:
         spec=record.spec if (record.spec.expires_at or 0) > now else structs.replace(record.spec, expires_at=None),
         attempts=0 if reset else record.attempts,
         losses=0 if reset else record.losses,
+        handed_back=0,
     )
 
 

@@ -6,6 +6,7 @@ that a fire which is repeated after a lost reply is the same task, and the jitte
 
 from __future__ import annotations
 
+from enum import StrEnum
 from hashlib import sha256
 from zoneinfo import ZoneInfoNotFoundError
 
@@ -36,6 +37,7 @@ __all__ = [
     "Plan",
     "Recurrence",
     "ScheduleRecord",
+    "ScheduleState",
     "check_recurrence",
     "describe",
     "fire_id",
@@ -54,6 +56,14 @@ GRACE: Duration = MINUTE
 UNPLANNABLE = (ZoneInfoNotFoundError, InvalidOption)
 """What `plan` raises about a schedule that this machine can't work out: its zone is unknown here, or it has come to an
 end. Others must fire all the same."""
+
+
+class ScheduleState(StrEnum):
+    """Whether a schedule fires."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"  # what it misses is not caught up
+    DELETED = "deleted"  # it is gone; the tasks that it has enqueued stay
 
 
 class ScheduleRecord(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -168,7 +168,7 @@ class Lease(Struct, gc=False, frozen=True):
     number: int
 
 
-class TaskRecord(Struct, kw_only=True, omit_defaults=True):
+class TaskRecord(Struct, kw_only=True, omit_defaults=True, tag="task"):
     """Everything the store knows about a task, in whichever of the three places it is."""
 
     id: str
@@ -189,6 +189,8 @@ class TaskRecord(Struct, kw_only=True, omit_defaults=True):
     rerank_at: Instant | None = None
     attempts: int = 0
     losses: int = 0
+    handed_back: int = 0
+    """How often it was released or snoozed: leases that were no attempt and no loss."""
     lease: int = 0
     settled_lease: int = 0
     lease_expires_at: Instant | None = None
@@ -240,6 +242,7 @@ class LeasedTask(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True
     options: Resolved
     attempts: int = 0
     losses: int = 0
+    handed_back: int = 0
     fair: bool = False
     """Its queue has fair shares: turns decided when it was claimed, not its rank alone."""
 
@@ -252,11 +255,6 @@ class LeasedTask(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True
     def attempt(self) -> int:
         """Which attempt this is, from 1."""
         return self.attempts + 1
-
-    @property
-    def handed_back(self) -> int:
-        """How many leases ended neither in a failed attempt nor in a loss; since a replay, which counts anew, more."""
-        return self.lease - 1 - self.attempts - self.losses
 
 
 class QueueRecord(Struct, frozen=True, kw_only=True):
@@ -292,8 +290,8 @@ class Settlement(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True
     note: str = ""
 
 
-class Edit(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Changes to a waiting task; what is None stays. `due_at` in the past means now."""
+class Edit(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="edit"):
+    """Changes to a waiting task; what is None stays. `due_at` in the past means now. Repeat: `unchanged`."""
 
     id: str
     priority: int | None = None

@@ -114,7 +114,7 @@ def read(app: Dibs, ids: list[str]) -> list[TaskRecord | None]:
 def counters_of(app: Dibs) -> dict[str, int]:
     """The engine's counters over all queues."""
     total: Counter[str] = Counter({str(counter): 0 for counter in EngineCounter})
-    for counters in app.hub.runner.run(app.hub.engine.counters()).values():
+    for counters in app.hub.runner.run(app.hub.engine.counts()).counters.values():
         total.update({str(name): count for name, count in counters.items()})
     return dict(total)
 

@@ -7,23 +7,22 @@ Rules of the seam:
 - `now=None` means the store's own clock. Tests pass an instant through the same statements.
 - Callers state intents; engines compute ranks and settings with `dibs.core` and add their own clock.
 - Nothing here names a driver, SQL or a connection, but for `join`, whose connection is the caller's own.
-- Every write about a running task carries its lease number, compared in the statement that writes.
+- A lease's number only ever grows; it may cover many tasks of one claim. Every write about a running task carries it.
 - A stored row that can't be read fails no verb: it stays as it is, is logged once, and is passed over. `get` and
-  `search` tell of such tasks, `check` counts them, and `purge` deletes them.
+  `search` tell of such tasks, `check` counts them, and the act `Purge` deletes them.
+
+The verbs are grouped by who needs them: each protocol is also a scope that a token can be limited to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from dibs.core.limits import LimitState
-from dibs.core.schedules import Recurrence, ScheduleRecord
+from dibs.core.schedules import Recurrence, ScheduleRecord, ScheduleState
 from dibs.core.settings import QueueSettings
-from dibs.core.states import State
 from dibs.core.task import (
-    Edit,
     HistoryEntry,
     NewTask,
     QueueRecord,
@@ -34,14 +33,16 @@ from dibs.core.task import (
 )
 from dibs.core.times import Instant
 from dibs.engines.values import (
+    About,
+    Act,
     AuditEntry,
     Beat,
-    CancelOutcome,
     Changed,
     ChoreRecord,
     Claimed,
     ClaimRequest,
-    Counter,
+    Counts,
+    Edges,
     EnqueueAnswer,
     ExtendAnswer,
     Extension,
@@ -49,22 +50,42 @@ from dibs.engines.values import (
     Finding,
     Fired,
     Minute,
-    Need,
     NewWorkflow,
     Page,
-    Position,
+    Peeked,
     Query,
     Rescued,
     SettleAnswer,
     SettleOutcome,
-    TenantRecord,
+    Standing,
     Term,
     UnreadableTask,
     WorkerRecord,
     WorkflowRecord,
 )
 
-__all__ = ["Engine", "Joined", "Subscription"]
+__all__ = [
+    "Caring",
+    "Consuming",
+    "Engine",
+    "Joined",
+    "Keeping",
+    "MayBlock",
+    "Operating",
+    "Producing",
+    "Subscription",
+    "Viewing",
+    "never",
+]
+
+MayBlock = Callable[[], bool]
+"""Whether only a blocked caller drives the engine's loop now. Then blocking it disturbs nobody, but nobody goes on with
+what is left on it once the caller has its answer."""
+
+
+def never() -> bool:
+    """The loop is shared with others."""
+    return False
 
 
 class Subscription(Protocol):
@@ -80,8 +101,7 @@ class Subscription(Protocol):
 class Joined(Protocol):
     """A transaction of the caller's own: what is done here is there if it commits, and never if it rolls back.
 
-    Each verb is done as a whole, or the transaction is left as it was. `Unready` asks for `Engine.ready`, on the
-    engine's own loop, and for another try.
+    Each verb is done as a whole, or the transaction is left as it was. `Unready` asks for `prepare`, and another try.
     """
 
     @property
@@ -104,39 +124,13 @@ class Joined(Protocol):
         """
         ...
 
-
-class Engine(Protocol):
-    """A store of tasks."""
-
-    @property
-    def features(self) -> frozenset[Feature]: ...
-
-    @property
-    def durability(self) -> str:
-        """One sentence: what an acknowledged task survives."""
+    async def prepare(self) -> None:
+        """On the engine's own loop: make or learn what the verb that raised `Unready` needs."""
         ...
 
-    async def open(self) -> None:
-        """Connect, check the layout's version, create or migrate it. Twice is once."""
-        ...
 
-    async def close(self) -> None:
-        """Let go of everything. Twice is once; a closed engine may be opened again."""
-        ...
-
-    def forget(self) -> None:
-        """In a forked child: drop connections and locks without closing them; the next `open` makes new ones."""
-        ...
-
-    def sibling(self) -> Engine:
-        """Another engine on the same store, for another thread and loop (heartbeats)."""
-        ...
-
-    async def identity(self) -> str:
-        """What tells this store from all others: made at random with it, and the same for all who use it."""
-        ...
-
-    # Tasks: the hot verbs.
+class Producing(Protocol):
+    """Adding tasks."""
 
     async def enqueue(
         self,
@@ -153,22 +147,17 @@ class Engine(Protocol):
         """
         ...
 
-    def enqueue_now(self, task: NewTask, *, now: Instant | None = None) -> EnqueueAnswer:
-        """`enqueue` of one task on the calling thread, while nothing else uses this engine. Only with `INLINE`."""
-        ...
-
     def join(self, connection: Any) -> Joined:
         """The open transaction on a connection of the caller's own. Nothing is sent. Only with `TRANSACTIONS`."""
         ...
 
-    async def ready(self, needs: object) -> None:
-        """Do what `Unready` asked for: make queues that are missing, learn how others are set now."""
-        ...
+
+class Consuming(Protocol):
+    """Running tasks."""
 
     async def claim(self, request: ClaimRequest, *, now: Instant | None = None) -> Claimed:
-        """End what has expired, promote what is due, go on with errands; then lease the most urgent tasks that can run.
-
-        Each of these steps is bounded; `next_due_in` is 0 when one of them has more to do.
+        """End what has expired, promote what is due, go on with follow-ups; then lease the most urgent tasks that can
+        run. Each of these steps is bounded; `next_due_in` is 0 when one of them has more to do.
         """
         ...
 
@@ -184,114 +173,17 @@ class Engine(Protocol):
         """
         ...
 
-    async def rescue(
-        self, *, ended_by: Instant | None = None, not_after: Instant | None = None, now: Instant | None = None
-    ) -> Rescued:
-        """Take back tasks whose lease has ended or whose worker is dead: a bounded step that anyone may do.
-
-        The caller says what it knows of the store's clock, lest it take tasks from the living after a stall.
-        `ended_by`: what it showed when the caller last looked; a lease that ended later is left alone. `not_after`:
-        what it can show now at most; if it is later, the call was held up, takes nothing and answers `stalled`.
-        """
+    async def beat(self, beat: Beat, *, now: Instant | None = None) -> WorkerState:
+        """Upsert a worker and its minutes; the answer is the state to obey."""
         ...
 
-    # Tasks: the admin verbs.
-
-    async def cancel(
-        self, ids: Sequence[str], *, note: str = "", actor: str = "", now: Instant | None = None
-    ) -> list[CancelOutcome]:
-        """End waiting tasks; ask running ones to stop. Repeat: `ended` or `requested`."""
+    async def leave(self, worker: str, *, now: Instant | None = None) -> None:
+        """The worker is gone in good order."""
         ...
 
-    async def edit(self, edits: Sequence[Edit], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
-        """Change waiting tasks. Repeat: `unchanged`."""
-        ...
 
-    async def replay(
-        self,
-        ids: Sequence[str],
-        *,
-        queue: str | None = None,
-        reset: bool = True,
-        actor: str = "",
-        now: Instant | None = None,
-    ) -> list[Changed]:
-        """Make dead tasks pending again, in another queue if asked; `reset` forgets attempts and losses."""
-        ...
-
-    async def purge(self, ids: Sequence[str], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
-        """Delete ended tasks with their history."""
-        ...
-
-    # Workflows. What one call doesn't finish is an errand that claims go on with.
-
-    async def workflows(self, limit: int = 50, before: str | None = None) -> list[WorkflowRecord]:
-        """Newest first by id, from below `before` on."""
-        ...
-
-    async def workflow(self, workflow_id: str) -> WorkflowRecord | None: ...
-
-    async def cancel_workflow(
-        self, workflow_id: str, *, note: str = "", actor: str = "", now: Instant | None = None
-    ) -> Changed:
-        """Cancel all its unfinished tasks. Repeat: `unchanged` when none is left."""
-        ...
-
-    async def replay_workflow(self, workflow_id: str, *, actor: str = "", now: Instant | None = None) -> Changed:
-        """Run its dead tasks again; those that ended because of a dependency wait again. `unchanged`: none has."""
-        ...
-
-    async def needs(self, ids: Sequence[str]) -> list[list[Need]]:
-        """What each task waits or waited for, in the order given at its enqueue."""
-        ...
-
-    async def followers(self, task_id: str, limit: int = 100) -> list[str]:
-        """Some tasks that wait for this one, by id."""
-        ...
-
-    # Schedules.
-
-    async def schedules(self) -> list[ScheduleRecord]:
-        """By name."""
-        ...
-
-    async def set_schedule(
-        self,
-        name: str,
-        recurrence: Recurrence,
-        task: NewTask,
-        *,
-        declared: bool,
-        actor: str = "",
-        now: Instant | None = None,
-    ) -> Changed:
-        """Create or replace a schedule. With the same rhythm it keeps its next fire; with another it starts anew.
-
-        `declared`: it is written in code, and this call says that it still is. Repeat: `unchanged`.
-        """
-        ...
-
-    async def pause_schedule(self, name: str, paused: bool, *, actor: str = "", now: Instant | None = None) -> Changed:
-        """A paused schedule does not fire; what it misses meanwhile is not caught up."""
-        ...
-
-    async def delete_schedule(self, name: str, *, actor: str = "", now: Instant | None = None) -> Changed: ...
-
-    async def fire(self, *, now: Instant | None = None) -> Fired:
-        """Enqueue what schedules have due, a bounded number; each fire is a compare-and-set of `next_fire_at`."""
-        ...
-
-    # Limits and shares.
-
-    async def limits(self, task_id: str, *, now: Instant | None = None) -> list[LimitState]:
-        """The limits that the start of a task stands under, as they are now."""
-        ...
-
-    async def tenants(self, queue: str, limit: int = 100) -> list[TenantRecord]:
-        """Tenants of a fair queue that have pending tasks, those that are served next first."""
-        ...
-
-    # Reading. Results are values: changing them changes nothing.
+class Viewing(Protocol):
+    """Looking without changing anything. Answers are values: changing them changes nothing."""
 
     async def get(self, ids: Sequence[str]) -> list[TaskRecord | UnreadableTask | None]: ...
 
@@ -303,28 +195,60 @@ class Engine(Protocol):
         """A page, newest first by id. A page may be short or empty and still have a cursor."""
         ...
 
-    async def peek(self, queue: str, limit: int, *, now: Instant | None = None) -> list[TaskRecord]:
-        """The next tasks of one queue in claim order, whoever could run them, whatever state the queue is in."""
+    async def peek(self, queue: str, limit: int, *, until: str | None = None, now: Instant | None = None) -> Peeked:
+        """The next tasks of one queue in claim order, whichever worker could run them, whatever state the queue is in.
+
+        `until`: also how many go before this task, however many of them are given.
+        """
         ...
 
-    async def position(self, task_id: str, *, now: Instant | None = None) -> Position | None:
-        """None unless the task is pending."""
+    async def counts(self) -> Counts:
+        """Exact numbers; never a scan."""
         ...
-
-    async def counts(self) -> dict[str, dict[State, int]]:
-        """Exact number of tasks by queue and state, zeros included; never a scan."""
-        ...
-
-    async def counters(self) -> dict[str, dict[Counter, int]]: ...
 
     async def stats(self, queue: str | None, since: int, until: int) -> list[Minute]:
         """Minutes from `since` to `until` (inclusive), oldest first."""
         ...
 
-    # Queues.
+    async def edges(self, ids: Sequence[str], *, followers: int = 0) -> list[Edges]:
+        """What each task waits for, and at most so many of the tasks that wait for it, by id."""
+        ...
+
+    async def workflows(
+        self, ids: Sequence[str] | None = None, *, limit: int = 50, before: str | None = None
+    ) -> list[WorkflowRecord]:
+        """Those of `ids` that are there; without ids a page, newest first by id, from below `before` on."""
+        ...
+
+    async def standing(
+        self, queue: str, tasks: Sequence[str] = (), *, tenants: int = 0, now: Instant | None = None
+    ) -> Standing:
+        """The limits that starts of these tasks of a queue stand under, and at most so many of its tenants."""
+        ...
 
     async def queues(self) -> list[QueueRecord]:
         """By name. A queue exists from its first task or setting on."""
+        ...
+
+    async def workers(self) -> list[WorkerRecord]: ...
+
+    async def schedules(self) -> list[ScheduleRecord]:
+        """By name."""
+        ...
+
+    async def audit(self, limit: int = 100) -> list[AuditEntry]:
+        """Newest first."""
+        ...
+
+
+class Operating(Protocol):
+    """What operators change. `actor` is who, for the audit log."""
+
+    async def act(self, acts: Sequence[Act], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
+        """Do these in their order. What one call about a workflow leaves to do is a follow-up that claims go on with.
+
+        Acts of one kind that follow each other are one entry in the audit log.
+        """
         ...
 
     async def set_queue(
@@ -349,23 +273,48 @@ class Engine(Protocol):
         """
         ...
 
-    # Workers.
+    async def set_schedule(
+        self,
+        name: str,
+        recurrence: Recurrence,
+        task: NewTask,
+        *,
+        declared: bool,
+        actor: str = "",
+        now: Instant | None = None,
+    ) -> Changed:
+        """Create or replace a schedule. With the same recurrence it keeps its next fire; with another it starts again.
 
-    async def beat(self, beat: Beat, *, now: Instant | None = None) -> WorkerState:
-        """Upsert a worker and its minutes; the answer is the state to obey."""
+        `declared`: it is written in code, and this call says that it still is. Repeat: `unchanged`.
+        """
         ...
 
-    async def leave(self, worker: str, *, now: Instant | None = None) -> None:
-        """The worker is gone in good order."""
-        ...
-
-    async def workers(self) -> list[WorkerRecord]: ...
+    async def set_schedule_state(
+        self, name: str, state: ScheduleState, *, actor: str = "", now: Instant | None = None
+    ) -> Changed: ...
 
     async def set_worker_state(
         self, worker: str, state: WorkerState, *, actor: str = "", now: Instant | None = None
     ) -> Changed: ...
 
-    # Maintenance.
+
+class Keeping(Protocol):
+    """What workers do for all: rescue, schedules and chores."""
+
+    async def rescue(
+        self, *, ended_by: Instant | None = None, not_after: Instant | None = None, now: Instant | None = None
+    ) -> Rescued:
+        """Take back tasks whose lease has ended or whose worker is dead: a bounded step that anyone may do.
+
+        The caller says what it knows of the store's clock, so that it takes nothing from living workers after a stall.
+        `ended_by`: what it showed when the caller last looked; a lease that ended later is left alone. `not_after`:
+        what it can show now at most; if it is later, the call was held up, takes nothing and answers `stalled`.
+        """
+        ...
+
+    async def fire(self, *, now: Instant | None = None) -> Fired:
+        """Enqueue what schedules have due, a bounded number; each fire is a compare-and-set of `next_fire_at`."""
+        ...
 
     async def lead(self, worker: str, *, now: Instant | None = None) -> Term | None:
         """Take or renew leadership; None: somebody else has it."""
@@ -373,30 +322,13 @@ class Engine(Protocol):
 
     async def resign(self, term: Term) -> None: ...
 
-    @property
-    def chore_names(self) -> tuple[str, ...]: ...
-
     async def chore(self, name: str, term: Term, *, now: Instant | None = None) -> ChoreRecord:
         """Do one bounded step; `refused` if a later term has begun."""
         ...
 
-    async def chores(self) -> list[ChoreRecord]: ...
 
-    async def audit(self, limit: int = 100) -> list[AuditEntry]:
-        """Newest first."""
-        ...
-
-    # Waking.
-
-    def subscribe(self, topics: Collection[str]) -> Subscription:
-        """Listen from now on."""
-        ...
-
-    async def notify(self, topics: Collection[str]) -> None:
-        """Wake waiters, here and in other processes. Verbs that make work or end tasks ring by themselves."""
-        ...
-
-    # Care.
+class Caring(Protocol):
+    """Looking after the store itself."""
 
     async def check(self, *, full: bool = False) -> list[Finding]:
         """How the store is; `full` may take long."""
@@ -408,4 +340,35 @@ class Engine(Protocol):
 
     async def migrations(self, *, sql: bool = False) -> list[str]:
         """Steps that `open` would apply, as text; `sql`: what the store's own tools would apply them with."""
+        ...
+
+
+class Engine(Producing, Consuming, Viewing, Operating, Keeping, Caring, Protocol):
+    """A store of tasks: all verbs, and the engine's own lifecycle."""
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        """What it can do. Known before it is open: a caller chooses by it how to use the engine, or not to."""
+        ...
+
+    async def open(self, may_block: MayBlock = never) -> None:
+        """Connect, check the layout's version, create or migrate it. Twice is once."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything. Twice is once; a closed engine may be opened again."""
+        ...
+
+    def forget(self) -> None:
+        """In a forked child: drop connections and locks without closing them; the next `open` makes new ones."""
+        ...
+
+    def sibling(self) -> Engine:
+        """Another engine on the same store, for another thread and loop (heartbeats)."""
+        ...
+
+    async def about(self) -> About: ...
+
+    def subscribe(self, topics: Collection[str]) -> Subscription:
+        """Listen from now on. Verbs that make work or end tasks ring by themselves, here and in other processes."""
         ...

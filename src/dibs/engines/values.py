@@ -9,9 +9,10 @@ from typing import Any
 from msgspec import Struct
 
 from dibs.core.graph import Rule
+from dibs.core.limits import LimitState
 from dibs.core.options import check_fraction, shown
 from dibs.core.states import State
-from dibs.core.task import Lease, LeasedTask, TaskRecord, WorkerState
+from dibs.core.task import Edit, Lease, LeasedTask, TaskRecord, WorkerState
 from dibs.core.times import Duration, Instant
 from dibs.errors import InvalidOption
 
@@ -23,14 +24,19 @@ __all__ = [
     "REJECTED",
     "SCHEDULES",
     "VISIT_LIMIT",
+    "About",
+    "Act",
     "AuditEntry",
     "Beat",
-    "CancelOutcome",
+    "Cancel",
+    "CancelWorkflow",
     "Changed",
     "ChoreRecord",
     "ClaimRequest",
     "Claimed",
     "Counter",
+    "Counts",
+    "Edges",
     "EnqueueAnswer",
     "EnqueueOutcome",
     "ExtendAnswer",
@@ -45,11 +51,16 @@ __all__ = [
     "Need",
     "NewWorkflow",
     "Page",
+    "Peeked",
     "Position",
+    "Purge",
     "Query",
+    "Replay",
+    "ReplayWorkflow",
     "Rescued",
     "SettleAnswer",
     "SettleOutcome",
+    "Standing",
     "TenantRecord",
     "Term",
     "TopicKind",
@@ -85,15 +96,11 @@ class Feature(StrEnum):
     PRESENCE = "presence"  # a killed worker is noticed before its lease ends
     LEAD = "lead"  # leadership and chores happen here
     BACKUP = "backup"
-    INLINE = "inline"  # enqueue_now works: the store answers without waiting for an event loop
+    INLINE = "inline"  # verbs never suspend while the engine may block: they can be driven without an event loop
 
 
-class Unready(Exception):  # not an error: `Engine.ready` is run, and the act repeated
+class Unready(Exception):  # not an error: `Joined.prepare` is run, and the act repeated
     """What was asked of a joined transaction needs something of the engine first. Nothing was written."""
-
-    def __init__(self, needs: object = None) -> None:
-        super().__init__(needs)
-        self.needs = needs
 
 
 class EnqueueOutcome(StrEnum):
@@ -153,12 +160,28 @@ class Need(Struct, frozen=True):
     is_open: bool
 
 
+class Edges(Struct, frozen=True):
+    """What a task waits or waited for, in the order given at its enqueue; and ids of some tasks that wait for it."""
+
+    needs: list[Need]
+    followers: list[str] = []
+
+
 class TenantRecord(Struct, frozen=True, kw_only=True):
     """One tenant of a fair queue: its pending tasks, and its tag in the queue's virtual time."""
 
     tenant: str
     pending: int
     virtual_time: int
+
+
+class Standing(Struct, frozen=True):
+    """What decides over starts in a queue: for each task asked about the limits that its start stands under, and the
+    tenants that have pending tasks, those that are served next first.
+    """
+
+    limits: list[list[LimitState]]
+    tenants: list[TenantRecord]
 
 
 class Fired(Struct, frozen=True):
@@ -273,18 +296,11 @@ class Rescued(Struct, frozen=True):
     stalled: bool = False
 
 
-class CancelOutcome(StrEnum):
-    CANCELLED = "cancelled"
-    REQUESTED = "requested"  # it is running; its worker has been told
-    ENDED = "ended"  # too late
-    UNKNOWN = "unknown"
-    UNREADABLE = "unreadable"  # it is set aside, and stays as it is
-
-
 class Changed(StrEnum):
-    """The answer of an admin verb about one thing."""
+    """What became of one act, or of one other change that an operator asked for."""
 
     DONE = "done"
+    REQUESTED = "requested"  # a running task was asked to stop; its worker has been told
     UNCHANGED = "unchanged"  # it already was so: a repeat
     WRONG_STATE = "wrong state"
     DRAINING = "draining"
@@ -292,7 +308,45 @@ class Changed(StrEnum):
     UNREADABLE = "unreadable"  # it is set aside, and stays as it is
 
 
-class UnreadableTask(Struct, frozen=True, kw_only=True):
+class Cancel(Struct, frozen=True, omit_defaults=True, tag="cancel"):
+    """End a waiting task; ask a running one to stop. Repeat: `wrong state` or `requested`."""
+
+    id: str
+    note: str = ""
+
+
+class Replay(Struct, frozen=True, omit_defaults=True, tag="replay"):
+    """Make a dead task pending again, in another queue if asked; `reset` forgets attempts and losses."""
+
+    id: str
+    queue: str | None = None
+    reset: bool = True
+
+
+class Purge(Struct, frozen=True, tag="purge"):
+    """Delete an ended task with its history, or one that can't be read."""
+
+    id: str
+
+
+class CancelWorkflow(Struct, frozen=True, omit_defaults=True, tag="cancel workflow"):
+    """Cancel all unfinished tasks of a workflow. Repeat: `unchanged` when none is left."""
+
+    id: str
+    note: str = ""
+
+
+class ReplayWorkflow(Struct, frozen=True, tag="replay workflow"):
+    """Run its dead tasks again; those that ended because of a dependency wait again. `unchanged`: none has."""
+
+    id: str
+
+
+Act = Cancel | Edit | Replay | Purge | CancelWorkflow | ReplayWorkflow
+"""What can be done to one task or workflow."""
+
+
+class UnreadableTask(Struct, frozen=True, kw_only=True, tag="unreadable"):
     """A stored task that this version can't read. That is no state: the row stays as it is, and all pass it over.
 
     `state`, `queue` and `name` are what its columns say, as far as they can be told.
@@ -344,6 +398,13 @@ class Position(Struct, frozen=True):
 
     ahead: int
     more: bool = False
+
+
+class Peeked(Struct, frozen=True):
+    """The next tasks of a queue, and where the task asked about stands: None unless it is pending there."""
+
+    tasks: list[TaskRecord]
+    position: Position | None = None
 
 
 class Minute(Struct, kw_only=True, omit_defaults=True):
@@ -437,6 +498,19 @@ class ChoreRecord(Struct, kw_only=True, omit_defaults=True):
     refused: bool = False
 
 
+class About(Struct, frozen=True, kw_only=True):
+    """What an engine is, and its store.
+
+    `durability` says in one sentence what an acknowledged task survives. `identity` tells this store from all others:
+    made at random with it, and the same for all who use it. `chores` are all that there are, with their last runs.
+    """
+
+    features: frozenset[Feature]
+    durability: str
+    identity: str
+    chores: list[ChoreRecord]
+
+
 class AuditEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Who did what."""
 
@@ -458,6 +532,13 @@ class Counter(StrEnum):
     LOSSES = "losses"
     RETRIES = "retries"
     REPLAYED = "replayed"
+
+
+class Counts(Struct, frozen=True):
+    """By queue: how many tasks are in each state, zeros included, and what happened since the store was made."""
+
+    tasks: dict[str, dict[State, int]]
+    counters: dict[str, dict[Counter, int]]
 
 
 class Level(StrEnum):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any
@@ -12,16 +11,15 @@ from dibs.core.options import brief, nearest, shown
 from dibs.core.settings import Defaults
 from dibs.core.task import NewTask, Settlement
 from dibs.engines.base import Engine
-from dibs.engines.unreadable import UNREADABLE
 from dibs.engines.values import EnqueueAnswer, Feature, SettleAnswer
-from dibs.errors import DibsError, InvalidOption
+from dibs.errors import InvalidOption
 from dibs.observe.meters import Meters
 from dibs.runtime.clock import Clock
 from dibs.runtime.coalesce import Coalescer
 from dibs.runtime.definition import ScheduleDefinition, TaskDefinition
 from dibs.runtime.ids import IdMaker
-from dibs.runtime.instrument import instrumented, unreadable
-from dibs.runtime.loop import LoopRunner
+from dibs.runtime.instrument import instrumented
+from dibs.runtime.loop import LoopRunner, at_once
 from dibs.runtime.payloads import Payloads
 
 __all__ = ["Hub", "Lifespan"]
@@ -80,18 +78,10 @@ class Hub:
         """
         if Feature.INLINE not in self.features or not self.runner.take():
             return None
-        began, failed = time.perf_counter_ns(), True
         try:
-            answer = self.engine.enqueue_now(new, now=self.clock.store_now())
-            failed = False
-            return answer
-        except DibsError:
-            raise
-        except UNREADABLE as error:
-            raise unreadable(error, "enqueue") from error
+            return at_once(self.engine.enqueue([new], now=self.clock.store_now()))[0]
         finally:
             self.runner.give_back()
-            self.meters.record("enqueue", 1, (time.perf_counter_ns() - began) // 1000, failed)
 
     async def _flush_enqueues(self, tasks: Sequence[NewTask]) -> list[EnqueueAnswer]:
         return await self.engine.enqueue(tasks, now=self.clock.store_now())

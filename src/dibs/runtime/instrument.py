@@ -12,9 +12,9 @@ from dibs.engines.unreadable import UNREADABLE, problem_of
 from dibs.errors import DibsError, StoreCorrupt
 from dibs.observe.meters import Meters
 
-__all__ = ["instrumented", "unreadable"]
+__all__ = ["instrumented"]
 
-VERBS = tuple(name for name, member in vars(Engine).items() if inspect.iscoroutinefunction(member))
+VERBS = tuple(name for name, member in inspect.getmembers(Engine) if inspect.iscoroutinefunction(member))
 
 
 class Instrumented:

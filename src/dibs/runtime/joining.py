@@ -14,6 +14,7 @@ from dibs.engines.base import Joined
 from dibs.engines.values import Feature, Unready
 from dibs.errors import StoreBusy, UsageError, WrongThread
 from dibs.runtime.hub import Hub
+from dibs.runtime.loop import at_once
 
 __all__ = ["ainside", "inside"]
 
@@ -41,8 +42,8 @@ def inside(hub: Hub, connection: Any, act: Act[Answer]) -> Answer:
     for _ in range(TRIES):
         try:
             return at_once(act(joined))
-        except Unready as unready:
-            hub.runner.run(hub.engine.ready(unready.needs))
+        except Unready:
+            hub.runner.run(joined.prepare())
     raise too_many_retries()
 
 
@@ -59,8 +60,8 @@ async def ainside(hub: Hub, connection: Any, act: Act[Answer]) -> Answer:
     for _ in range(TRIES):
         try:
             return await act(joined)
-        except Unready as unready:
-            await hub.runner.arun(hub.engine.ready(unready.needs))
+        except Unready:
+            await hub.runner.arun(joined.prepare())
     raise too_many_retries()
 
 
@@ -70,17 +71,6 @@ def check(hub: Hub) -> None:
             "this engine can't join a transaction: leave connection= out, and let tasks return instead of calling "
             "complete_in."
         )
-
-
-def at_once(work: Coroutine[Any, Any, Answer]) -> Answer:
-    """The answer of a coroutine that never suspends."""
-    try:
-        work.send(None)
-    except StopIteration as end:
-        answer: Answer = end.value
-        return answer
-    work.close()
-    raise RuntimeError("a blocking connection made a coroutine wait")
 
 
 def too_many_retries() -> StoreBusy:

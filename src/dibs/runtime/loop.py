@@ -15,9 +15,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from dibs.engines.base import MayBlock
 from dibs.errors import Closed, WrongThread
 
-__all__ = ["DibsLoop", "LoopRunner"]
+__all__ = ["DibsLoop", "LoopRunner", "at_once"]
 
 Result = TypeVar("Result")
 
@@ -27,9 +28,7 @@ GRACE = 0.5
 
 
 class DibsLoop(asyncio.SelectorEventLoop):
-    """`dibs_private`: only a blocked caller drives this loop, so blocking it disturbs nobody."""
-
-    dibs_private = True
+    """The loop of one app."""
 
     def __del__(self) -> None:
         # An app that nobody holds any more was not forgotten to be closed: most live as long as their module.
@@ -40,7 +39,7 @@ class DibsLoop(asyncio.SelectorEventLoop):
 class LoopRunner:
     """Runs coroutines on one loop, from any thread."""
 
-    def __init__(self, start: Callable[[], Awaitable[None]], forget: Callable[[], None]) -> None:
+    def __init__(self, start: Callable[[MayBlock], Awaitable[None]], forget: Callable[[], None]) -> None:
         self._start = start
         self._forget = forget
         self._reset()
@@ -53,6 +52,7 @@ class LoopRunner:
         self._loop: DibsLoop | None = None
         self._thread: threading.Thread | None = None
         self._serving = threading.Event()
+        self._only_callers = True
         self._started = False
         self._opening = asyncio.Lock()
         self._closing = threading.RLock()
@@ -78,6 +78,10 @@ class LoopRunner:
     def is_serving(self) -> bool:
         """Whether some thread drives the loop for everybody."""
         return self._pid == os.getpid() and self._serving.is_set()
+
+    def may_block(self) -> bool:
+        """Whether only blocked callers drive the loop, so that blocking it disturbs nobody."""
+        return self._only_callers
 
     def ensure_engine(self) -> None:
         """Open the engine if nobody has yet."""
@@ -177,7 +181,7 @@ class LoopRunner:
             return
         async with self._opening:  # opening may suspend, and others come meanwhile
             if not self._started:
-                await self._start()
+                await self._start(self.may_block)
                 self._started = True
 
     def serve(self) -> None:
@@ -191,7 +195,7 @@ class LoopRunner:
             with self._gate:
                 if self._closed:
                     raise Closed(CLOSED)
-                loop.dibs_private = False
+                self._only_callers = False
                 self._thread = threading.Thread(target=self._serve, args=(loop,), name="dibs-loop", daemon=True)
                 self._thread.start()
             self._serving.wait()
@@ -205,13 +209,13 @@ class LoopRunner:
         """Drive the loop on this thread until `work` is done; other threads' calls are served meanwhile."""
         loop = self.loop
         with self._drive:
-            loop.dibs_private = False
+            self._only_callers = False
             self._serving.set()
             try:
                 return loop.run_until_complete(self._with_engine(work))
             finally:
                 self._serving.clear()
-                loop.dibs_private = True
+                self._only_callers = True
 
     async def aclose(self, finish: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """`close` for async code, whose own loop goes on meanwhile."""
@@ -254,6 +258,17 @@ class LoopRunner:
                 ending_thread = threading.Thread(target=end_loop, args=(loop,), name="dibs-close")
                 ending_thread.start()
                 ending_thread.join()
+
+
+def at_once(work: Coroutine[Any, Any, Result]) -> Result:
+    """The answer of a coroutine that never suspends."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        answer: Result = end.value
+        return answer
+    work.close()
+    raise RuntimeError("a coroutine that never suspends did")
 
 
 def end_loop(loop: asyncio.AbstractEventLoop) -> None:

@@ -179,6 +179,9 @@ class InlineJoined:
         is_current = record is not None and record.state is State.RUNNING and record.lease == lease.number
         return SettleOutcome.DONE if is_current else SettleOutcome.REFUSED
 
+    async def prepare(self) -> None:
+        """Nothing is ever missing."""
+
 
 class EndedSubscription:
     """Makes waiting for a task that nothing will run an error, instead of a test that hangs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -11,10 +12,10 @@ from msgspec import structs
 
 from dibs.core.settings import QueueSettings, change_settings
 from dibs.core.states import UNFINISHED, State
-from dibs.core.task import LeasedTask, QueueRecord, TaskRecord
+from dibs.core.task import HistoryEntry, Lease, LeasedTask, QueueRecord, TaskRecord
 from dibs.engines.base import Engine
 from dibs.engines.memory import MemoryEngine
-from dibs.engines.values import Need, Query, UnreadableTask
+from dibs.engines.values import Edges, Query, UnreadableTask
 from dibs.testing.conformance.harness import START, EngineFactory
 from dibs.testing.programs import SETTINGS
 
@@ -44,6 +45,8 @@ class SideBySide(RuleBasedStateMachine):
         self.ids: list[str] = []
         self.touched: set[str] = set()
         self.seen: dict[str, TaskRecord | None] = {}
+        self.numbers: defaultdict[str, dict[int, int]] = defaultdict(dict)
+        """By task: the numbers of its leases in the model, and those of the engine under test."""
         self.both(lambda engine: engine.open())
         self.both(self.set_up_queues)
 
@@ -58,6 +61,35 @@ class SideBySide(RuleBasedStateMachine):
         finally:
             self.runner.run(self.subject.close())
             self.runner.close()
+
+    # Each engine numbers its leases in its own way. Here a lease is known by its number in the model.
+
+    def match_leases(self, subject: list[LeasedTask], model: list[LeasedTask]) -> None:
+        """Learn which lease of the engine under test is which of the model's; its numbers must grow."""
+        for theirs, ours in zip(by_id(subject), by_id(model), strict=True):
+            known = self.numbers[ours.id]
+            assert known.setdefault(ours.lease, theirs.lease) == theirs.lease, "another lease than before"
+            assert list(known.values()) == sorted(set(known.values())), f"the leases of {ours.id} do not grow: {known}"
+
+    def subjects(self, lease: Lease) -> Lease:
+        """The lease of the engine under test that stands for one of the model."""
+        return Lease(lease.id, self.numbers[lease.id].get(lease.number, lease.number))
+
+    def models(self, task_id: str, number: int) -> int:
+        """The number in the model of a lease of the engine under test; -1 if it never gave that one."""
+        known = {theirs: ours for ours, theirs in self.numbers[task_id].items()}
+        return known.get(number, -1) if number else 0
+
+    def record_of(self, record: TaskRecord | UnreadableTask | None) -> TaskRecord | None:
+        """What the engine under test stores of a task, in the model's lease numbers."""
+        assert not isinstance(record, UnreadableTask), "a task can't be read"
+        if record is None:
+            return None
+        lease, settled = self.models(record.id, record.lease), self.models(record.id, record.settled_lease)
+        return structs.replace(record, lease=lease, settled_lease=settled)
+
+    def history_of(self, task_id: str, entries: list[HistoryEntry]) -> list[HistoryEntry]:
+        return [structs.replace(each, lease=self.models(task_id, each.lease)) for each in entries]
 
     def each(self, act: Act[Answer]) -> tuple[Answer, Answer]:
         """Do the same to both: the answers of the engine under test and of the model."""
@@ -74,20 +106,24 @@ class SideBySide(RuleBasedStateMachine):
 
     def compare(self, *, everything: bool = False) -> None:
         """What has changed since the last look is the same on both sides, and what both say is consistent."""
-        found = zip(self.ids, self.both(lambda engine: engine.get(self.ids)), strict=True)
-        records = {task_id: record for task_id, record in found if not isinstance(record, UnreadableTask)}
-        assert set(records) == set(self.ids), "a task can't be read"
+        subject, model = self.each(lambda engine: engine.get(self.ids))
+        found = [record for record in model if not isinstance(record, UnreadableTask)]
+        theirs = [self.record_of(record) for record in subject]
+        assert theirs == found, f"the engine has {theirs!r}, the model {found!r}"
+        records = dict(zip(self.ids, found, strict=True))
+        for task_id in [task_id for task_id, record in records.items() if record is None]:
+            self.numbers.pop(task_id, None)  # its id may be used again, and its leases are numbered from the beginning
         changed = [task_id for task_id, record in records.items() if everything or self.seen.get(task_id) != record]
         moved = [record for task_id in changed for record in (self.seen.get(task_id), records[task_id])]
         self.seen = records
         looked_at = sorted(self.touched.union(changed))
         self.touched.clear()
         queues = {record.queue for record in moved if record is not None}
-        subject, model = self.each(lambda engine: self.observe(engine, looked_at, queues))
-        for what, seen in model.items():
-            assert subject[what] == seen, f"{what}: the engine has {subject[what]!r}, the model {seen!r}"
-        needs = dict(zip(self.ids, self.both(lambda engine: engine.needs(self.ids)), strict=True))
-        check_edges(records, needs)
+        observed, expected = self.each(lambda engine: self.observe(engine, looked_at, queues))
+        for what, seen in expected.items():
+            assert observed[what] == seen, f"{what}: the engine has {observed[what]!r}, the model {seen!r}"
+        edges = dict(zip(self.ids, self.both(lambda engine: engine.edges(self.ids)), strict=True))
+        check_edges(records, edges)
 
     async def observe(self, engine: Engine, looked_at: list[str], changed: set[str]) -> dict[str, object]:
         """All that can be seen of a store, histories of these tasks, and the order of these queues."""
@@ -95,20 +131,27 @@ class SideBySide(RuleBasedStateMachine):
         fair = [queue.name for queue in queues if queue.settings.fair and queue.name in changed]
         return {
             "counts": await engine.counts(),
-            "counters": await engine.counters(),
             "queues": [without_stale(queue) for queue in queues],
-            "peek": {name: await engine.peek(name, MANY, now=self.now) for name in changed},
-            "tenants": {name: await engine.tenants(name) for name in fair},
-            "history": {task_id: await engine.history(task_id) for task_id in looked_at},
+            "peek": {name: await self.peeked(engine, name) for name in changed},
+            "tenants": {name: (await engine.standing(name, tenants=100)).tenants for name in fair},
+            "history": {task_id: await self.told(engine, task_id) for task_id in looked_at},
             "audit": await engine.audit(),
         }
 
+    async def peeked(self, engine: Engine, queue: str) -> list[TaskRecord | None]:
+        tasks = (await engine.peek(queue, MANY, now=self.now)).tasks
+        return [self.record_of(record) if engine is self.subject else record for record in tasks]
 
-def check_edges(records: dict[str, TaskRecord | None], needs: dict[str, list[Need]]) -> None:
+    async def told(self, engine: Engine, task_id: str) -> list[HistoryEntry]:
+        entries = await engine.history(task_id)
+        return self.history_of(task_id, entries) if engine is self.subject else entries
+
+
+def check_edges(records: dict[str, TaskRecord | None], edges: dict[str, Edges]) -> None:
     """Whoever is blocked waits for something unfinished, nobody else does, and urgency has gone all the way."""
     heaviest: dict[str, int] = {}
     for task_id, record in records.items():
-        awaited = [need.id for need in needs[task_id] if need.is_open]
+        awaited = [need.id for need in edges[task_id].needs if need.is_open]
         is_blocked = record is not None and record.state is State.BLOCKED
         assert bool(awaited) == is_blocked, f"{record!r} waits for {awaited!r}"
         for need_id in awaited:
@@ -141,8 +184,9 @@ async def all_pages(engine: Engine, query: Query) -> list[str]:
         query = structs.replace(query, cursor=page.cursor)
 
 
-async def finish_chores(engine: Engine, names: tuple[str, ...], now: int) -> None:
-    """Do chores until nothing is left of them."""
+async def finish_chores(engine: Engine, names: tuple[str, ...] | None, now: int) -> None:
+    """Do these chores, or all, until nothing is left of them."""
+    names = names or tuple(chore.name for chore in (await engine.about()).chores)
     term = await engine.lead("leader", now=now)
     assert term is not None
     for name in names:

@@ -245,7 +245,7 @@ class Fetcher(Service):
         if self._dispatcher.held or len(self._dispatcher.settler):
             return False
         try:
-            counts = await self._engine.counts()
+            counts = (await self._engine.counts()).tasks
         except StoreError:
             return False
         mine = [counts[queue] for queue in self._queues if queue in counts]

@@ -74,7 +74,7 @@ def test_odd_defaults_change_nothing() -> None:
                 return done
 
             assert sum(await asyncio.gather(*(work(i) for i in range(6)))) == 210
-            assert (await crew[1].counts())["default"][State.COMPLETED] == 210
+            assert (await crew[1].counts()).tasks["default"][State.COMPLETED] == 210
             await sound(crew[2])
             store = crew[0]._store
             assert store is not None

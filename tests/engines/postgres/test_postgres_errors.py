@@ -21,7 +21,7 @@ from dibs.core.times import SECOND
 from dibs.engines.postgres import PostgresEngine, from_url
 from dibs.engines.postgres.claim_limited import RETRY_LOCKED
 from dibs.engines.postgres.settling import NEWCOMER_SECONDS
-from dibs.engines.values import ClaimRequest, work_topic
+from dibs.engines.values import Cancel, ClaimRequest, Replay, work_topic
 from dibs.errors import StoreBusy, StoreUnavailable
 from servers.cluster import Cluster
 
@@ -49,7 +49,7 @@ def test_connections_that_were_cut_are_made_anew() -> None:
             await asyncio.gather(*(engine.enqueue([new()]) for _ in range(8)))
             assert await own.fetchval(TERMINATE) > 1
             await engine.enqueue([new()])
-            assert (await engine.counts())["default"][State.PENDING] == 9
+            assert ((await engine.counts()).tasks)["default"][State.PENDING] == 9
             assert await own.fetchval(TERMINATE) > 0
             assert await claim_somehow(engine) == 9
             await sound(engine)
@@ -82,8 +82,8 @@ WRITES: dict[str, Callable[[PostgresEngine, list[Any]], Awaitable[Any]]] = {
     "enqueue": lambda engine, _: engine.enqueue([new()]),
     "complete": lambda engine, held: settle(engine, held[:1]),
     "settle": lambda engine, held: settle(engine, held[1:2], Outcome.RELEASED),
-    "edit": lambda engine, held: engine.edit([Edit(id=held[2].id, priority=3)]),
-    "cancel": lambda engine, held: engine.cancel([held[2].id]),
+    "edit": lambda engine, held: engine.act([Edit(id=held[2].id, priority=3)]),
+    "cancel": lambda engine, held: engine.act([Cancel(held[2].id)]),
 }
 UNHINDERED = {("the rows", "enqueue"), ("the settings", "complete")}
 
@@ -179,11 +179,11 @@ async def anything(engine: PostgresEngine, ids: list[str], chance: random.Random
     some = chance.sample(ids, 30)
     match chance.randrange(7):
         case 0:
-            await engine.edit([Edit(id=each, priority=chance.randrange(100)) for each in some])
+            await engine.act([Edit(id=each, priority=chance.randrange(100)) for each in some])
         case 1:
-            await engine.cancel(some[:8])
+            await engine.act([Cancel(each) for each in some[:8]])
         case 2:
-            await engine.replay(some)
+            await engine.act([Replay(each) for each in some])
         case 3:
             held = await claim(engine, 20, worker=str(chance.random()))
             chance.shuffle(held)
@@ -282,7 +282,7 @@ def test_fewer_connections_than_the_pool_may_have_are_shared(small: Cluster) -> 
             engine = from_url(small.url(pool_size="20"))
             await engine.open()
             await asyncio.gather(*(engine.enqueue([new(key=f"k{i}")]) for i in range(60)))
-            assert (await engine.counts())["default"][State.PENDING] == 60
+            assert ((await engine.counts()).tasks)["default"][State.PENDING] == 60
             await engine.close()
 
     run(test)
@@ -294,7 +294,7 @@ def test_callers_wait_for_connections() -> None:
             await asyncio.gather(*(engine.enqueue([new(key=f"k{i}")]) for i in range(40)))
             found = await asyncio.gather(*(claim(engine, 5, f"w{i}") for i in range(8)))
             await asyncio.gather(*(settle(engine, tasks) for tasks in found))
-            assert (await engine.counts())["default"][State.COMPLETED] == 40
+            assert ((await engine.counts()).tasks)["default"][State.COMPLETED] == 40
             await sound(engine)
 
     run(test)
@@ -339,6 +339,6 @@ def test_ids_that_are_none_are_unknown() -> None:
     async def test() -> None:
         async with engines() as (engine,):
             assert await engine.get(["nobody", ""]) == [None, None]
-            assert [str(answer) for answer in await engine.cancel(["nobody"])] == ["unknown"]
+            assert [str(answer) for answer in await engine.act([Cancel("nobody")])] == ["unknown"]
 
     run(test)

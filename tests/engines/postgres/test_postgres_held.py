@@ -74,7 +74,7 @@ async def pending(engine: PostgresEngine) -> int:
     store = engine._store
     assert store is not None
     ((depth,),) = await store.rows("depth", list(store.catalog.tracks))
-    assert (await engine.counts())["default"][State.PENDING] == depth
+    assert ((await engine.counts()).tasks)["default"][State.PENDING] == depth
     return int(depth)
 
 

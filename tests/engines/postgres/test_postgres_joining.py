@@ -36,11 +36,12 @@ FAIR = {"fair": True}
 async def enqueue(
     engine: PostgresEngine, mine: Any, tasks: Sequence[NewTask], now: int | None = NOW
 ) -> list[EnqueueAnswer]:
+    joined = engine.join(mine)
     for _ in range(5):
         try:
-            return await engine.join(mine).enqueue(tasks, now=now)
-        except Unready as unready:
-            await engine.ready(unready.needs)
+            return await joined.enqueue(tasks, now=now)
+        except Unready:
+            await joined.prepare()
     raise AssertionError("it never got ready")
 
 
@@ -48,11 +49,12 @@ async def complete(
     engine: PostgresEngine, mine: Any, task: LeasedTask, result: bytes | None = None, now: int | None = NOW
 ) -> SettleOutcome:
     report = Settlement(lease=Lease(task.id, task.lease), outcome=Outcome.COMPLETED, result=result)
+    joined = engine.join(mine)
     for _ in range(5):
         try:
-            return await engine.join(mine).complete(report, now=now)
-        except Unready as unready:
-            await engine.ready(unready.needs)
+            return await joined.complete(report, now=now)
+        except Unready:
+            await joined.prepare()
     raise AssertionError("it never got ready")
 
 
@@ -269,7 +271,7 @@ def test_a_task_completes_with_the_transaction(settings: dict[str, Any]) -> None
                 assert await states(engine, task.id) == [state]
             (record,) = await engine.get([task.id])
             assert record is not None
-            assert (record.result, record.settled_lease, record.finished_at) == (b"1", 1, NOW)
+            assert (record.result, record.settled_lease, record.finished_at) == (b"1", task.lease, NOW)
             late = Settlement(lease=Lease(task.id, task.lease), outcome=Outcome.FAILED)
             assert [answer.outcome for answer in await engine.settle([late], now=NOW)] == [SettleOutcome.ALREADY]
             others += await claim(other, 2, now=NOW + 10)  # of a limited partition the next may start now

@@ -13,7 +13,7 @@ from dibs.core.times import HOUR, SECOND
 from dibs.engines.postgres import PostgresEngine, chores
 from dibs.engines.postgres.retention import Step
 from dibs.engines.postgres.transaction import Transaction
-from dibs.engines.values import ClaimRequest, Counter
+from dibs.engines.values import Cancel, ClaimRequest, Counter, Purge
 
 PATIENCE = 30.0
 
@@ -44,7 +44,7 @@ def test_two_who_think_that_they_lead() -> None:
             assert first is not None
             assert second is not None
             late = NOW + TERM + SECOND
-            names = old.chore_names
+            names = [chore.name for chore in (await old.about()).chores]
             done = await asyncio.gather(
                 *(old.chore(name, first, now=late) for name in names),
                 *(young.chore(name, second, now=late) for name in names),
@@ -73,7 +73,7 @@ def test_a_chore_that_is_under_way_is_whole_before_the_next_term_begins(monkeypa
             await asyncio.wait_for(begun.wait(), PATIENCE)
             heir = asyncio.create_task(young.lead("young", now=NOW + TERM))
             for _ in range(20):
-                await young.counters()  # the heir has had time to come as far as it can
+                await young.counts()  # the heir has had time to come as far as it can
             assert not heir.done(), "the term is in use"
             go.set()
             assert not (await chore).refused
@@ -95,7 +95,7 @@ def test_rescuers_at_the_same_time_take_back_what_expired_once() -> None:
             rescued = await asyncio.gather(*(engine.rescue(now=later) for engine in crew))
             lost = [task_id for each in rescued for task_id in each.lost]
             assert sorted(lost) == sorted(task.id for task in tasks)
-            assert (await crew[0].counters())["default"][Counter.LOSSES] == 300
+            assert (await crew[0].counts()).counters["default"][Counter.LOSSES] == 300
             assert {record.losses for record in await crew[0].get(lost) if record is not None} == {1}
             await sound(crew[0])
 
@@ -119,7 +119,7 @@ def test_what_is_due_is_promoted_once_whoever_looks() -> None:
 
             given = await asyncio.gather(*(work(engine, f"w{i}") for i, engine in enumerate(crew)))
             assert sorted(task_id for each in given for task_id in each) == sorted(task.id for task in tasks)
-            assert (await crew[0].counts())["default"][State.COMPLETED] == len(tasks)
+            assert (await crew[0].counts()).tasks["default"][State.COMPLETED] == len(tasks)
             await sound(crew[0])
 
     run(test)
@@ -139,8 +139,8 @@ def test_a_settlement_and_a_rescue_at_the_same_time_leave_one_outcome() -> None:
                     assert record is not None
                     taken_back = record.id in rescued.lost
                     assert record.state is (State.PENDING if taken_back else State.COMPLETED)
-                await worker.purge([task.id for task in found if task.id not in rescued.lost], now=late)
-                await worker.cancel(rescued.lost, now=late)
+                await worker.act([Purge(task.id) for task in found if task.id not in rescued.lost], now=late)
+                await worker.act([Cancel(each) for each in rescued.lost], now=late)
             await sound(worker)
 
     run(test)

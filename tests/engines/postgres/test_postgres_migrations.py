@@ -114,7 +114,7 @@ def test_an_old_worker_survives_a_migration() -> None:
         assert done > 0
         claimed = await claim(old, 1000)
         await settle(old, claimed)
-        counts = await old.counts()
+        counts = (await old.counts()).tasks
         assert counts["default"][State.COMPLETED] == done + len(claimed)
         assert counts["newer"][State.COMPLETED] == 25
         await sound(old)
@@ -352,8 +352,8 @@ def test_a_role_without_the_right_to_make_anything() -> None:
                 now = NOW + day * DAY
                 term = await engine.lead("w", now=now)
                 assert term is not None
-                for chore in engine.chore_names:
-                    assert not (await engine.chore(chore, term, now=now)).refused
+                for chore in (await engine.about()).chores:
+                    assert not (await engine.chore(chore.name, term, now=now)).refused
             assert (await engine.search(Query())).tasks == []
             async with connection() as own:
                 left = await own.fetch("SELECT relname FROM pg_class WHERE relnamespace = $1::regnamespace", schema)

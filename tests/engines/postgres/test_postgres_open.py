@@ -34,7 +34,7 @@ def test_many_may_open_a_new_store_at_once() -> None:
         crew = [from_url(url) for _ in range(6)]
         await asyncio.gather(*(engine.open() for engine in crew))
         await asyncio.gather(*(engine.enqueue([new()]) for engine in crew))
-        assert (await crew[0].counts())["default"][State.PENDING] == 6
+        assert (await crew[0].counts()).tasks["default"][State.PENDING] == 6
         await asyncio.gather(*(engine.close() for engine in crew))
 
     run(test)
@@ -44,7 +44,7 @@ def test_two_installations_in_one_database() -> None:
     async def test() -> None:
         async with engines() as (one,), engines() as (other,):
             await one.enqueue([new()])
-            assert await other.counts() == {}
+            assert (await other.counts()).tasks == {}
             assert await claim(other, 1) == []
             assert len(await claim(one, 1)) == 1
 
@@ -336,7 +336,7 @@ def test_finished_tasks_go_to_their_day_and_with_it() -> None:
                 assert (pruned.done, pruned.more) == (10, False)
                 assert await own.fetchval("SELECT to_regclass($1)", name) is None
             assert await engine.get([tasks[0].id]) == [None]
-            assert (await engine.counts())["default"][State.COMPLETED] == 0
+            assert ((await engine.counts()).tasks)["default"][State.COMPLETED] == 0
             await sound(engine)
 
     run(test)
@@ -347,10 +347,10 @@ def test_counts_are_the_same_folded_or_not() -> None:
         async with engines() as (engine,):
             await engine.enqueue([new() for _ in range(7)], now=NOW)
             await settle(engine, await claim(engine, 3, now=NOW), now=NOW)
-            before = await engine.counts(), await engine.counters()
+            before = (await engine.counts()).tasks, (await engine.counts()).counters
             folded = await engine.chore("fold_counts", await lead(engine, NOW), now=NOW)
             assert folded.done > 0
-            assert (await engine.counts(), await engine.counters()) == before
+            assert ((await engine.counts()).tasks, (await engine.counts()).counters) == before
             await sound(engine)
 
     run(test)

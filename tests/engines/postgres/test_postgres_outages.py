@@ -18,7 +18,7 @@ from dibs.core.task import Lease, LeasedTask, NewTask, Outcome, Settlement
 from dibs.engines.postgres import PostgresEngine, from_url, notifier
 from dibs.engines.postgres.store import NOTHING
 from dibs.engines.postgres.transaction import Transaction
-from dibs.engines.values import Beat, ClaimRequest, EnqueueOutcome, Extension, SettleOutcome, work_topic
+from dibs.engines.values import Beat, Cancel, ClaimRequest, EnqueueOutcome, Extension, SettleOutcome, work_topic
 from dibs.errors import StoreError, StoreUnavailable
 from servers.cluster import Cluster, has_disks, join_urls
 from servers.proxy import Proxy
@@ -69,7 +69,7 @@ async def enqueue_until_it_fails(engine: PostgresEngine, **facts: Any) -> None:
 
 
 async def count(engine: PostgresEngine, state: State, queue: str = "default") -> int:
-    return (await engine.counts()).get(queue, {}).get(state, 0)
+    return ((await engine.counts()).tasks).get(queue, {}).get(state, 0)
 
 
 def pool_is_whole(engine: PostgresEngine) -> bool:
@@ -176,7 +176,7 @@ def test_a_caller_who_stops_waiting_does_not_wait_for_the_stall(cluster: Cluster
         async with opened(cluster.url(proxy.port)) as engine:  # with half a minute for each statement
             await engine.enqueue([new()])
             task = new()
-            for call in (lambda: engine.enqueue([task]), lambda: engine.cancel([task.id])):
+            for call in (lambda: engine.enqueue([task]), lambda: engine.act([Cancel(task.id)])):
                 await quiet(engine)
                 proxy.stall()
                 under_way = asyncio.create_task(call())

@@ -163,7 +163,7 @@ def test_the_tasks_of_a_lost_worker_are_taken_back_once_and_its_term_ends() -> N
             assert record is not None
             assert record.state is State.RUNNING
             await settle(worker, held)  # too late: refused
-            assert (await other.counters())["default"][Counter.REFUSED] == len(held)
+            assert (await other.counts()).counters["default"][Counter.REFUSED] == len(held)
             await sound(other)
 
     run(test)
@@ -197,7 +197,7 @@ def test_rescuers_at_the_same_time_take_each_task_back_once() -> None:
             lost = [task_id for each in found for rescued in each for task_id in rescued.lost]
             assert len(lost) == len(set(lost)) == number
             assert [name for each in found for rescued in each for name in rescued.workers] == ["w"]
-            assert (await worker.counters())["default"][Counter.LOSSES] == number
+            assert (await worker.counts()).counters["default"][Counter.LOSSES] == number
             await sound(worker)
 
     async def rescue_some(engine: PostgresEngine) -> list[Rescued]:

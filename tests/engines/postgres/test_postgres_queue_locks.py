@@ -116,7 +116,7 @@ def test_who_waits_for_a_queue_keeps_no_other_for_long() -> None:
                 await limit(engine, queue, fair=True)
                 await engine.enqueue([new(queue=queue, tenant="t") for _ in range(3)])
             async with holding(engine, "b") as holder:
-                cancelling = asyncio.create_task(engine.cancel([]))
+                cancelling = asyncio.create_task(engine.act([]))
                 await until_waited_for(looker, holder)
                 async with asyncio.timeout(20):
                     assert len((await claim(other, "a")).tasks) == 3

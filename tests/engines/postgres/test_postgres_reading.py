@@ -18,7 +18,7 @@ from dibs.core.ids import uuid7
 from dibs.core.states import State
 from dibs.core.task import Outcome
 from dibs.engines.postgres import PostgresEngine, from_url, replica, server_findings
-from dibs.engines.values import Level, NewWorkflow, Query
+from dibs.engines.values import Cancel, Level, NewWorkflow, Query
 from dibs.errors import InvalidOption, StoreMismatch
 from servers.cluster import Cluster
 from servers.postgres import new_url, server_url
@@ -90,24 +90,22 @@ def test_search_is_from_the_standby_and_all_else_is_not(
         second = new()
         await engine.enqueue([second])
         assert [task.id for task in (await engine.search(Query())).tasks] == [first]
-        assert [task.id for task in await engine.peek("default", 10)] == [first]
-        counters = (await engine.counters())["default"]
-        assert list(counters.values()) == [1]
+        assert [task.id for task in (await engine.peek("default", 10)).tasks] == [first]
         # What is waited for, decided by or written is not behind.
         assert [record is not None for record in await engine.get([first, second.id])] == [True, True]
-        assert await engine.position(second.id) is not None
-        assert (await engine.counts())["default"][State.PENDING] == 2
+        assert (await engine.peek("default", 0, until=second.id)).position is not None
+        assert ((await engine.counts()).tasks)["default"][State.PENDING] == 2
         claimed = await claim(engine, 5)
         assert {task.id for task in claimed} == {first, second.id}
         await settle(engine, claimed[:1])
         await settle(engine, claimed[1:], Outcome.PERMANENT)
-        assert (await engine.counts())["default"][State.COMPLETED] == 1
+        assert ((await engine.counts()).tasks)["default"][State.COMPLETED] == 1
         assert len(await engine.history(claimed[1].id)) == 1
         assert [queue.name for queue in await engine.queues()] == ["default"]
         flow = uuid7(NOW // 1000, 0, 1)
         member = new(workflow=flow)
         await engine.enqueue([member], workflow=NewWorkflow(flow))
-        await engine.cancel([member.id], actor="ada")
+        await engine.act([Cancel(member.id)], actor="ada")
         (cancelled,) = (await engine.search(Query(workflow=flow))).tasks
         assert cancelled.state is State.CANCELLED, "how a workflow has ended is not behind"
         assert await engine.audit() == await engine.workflows() == []
@@ -236,12 +234,15 @@ def test_nothing_is_ever_written_there() -> None:
             await engine.enqueue(tasks)
             claimed = await claim(engine, 3)
             await settle(engine, claimed)
-            await engine.cancel([tasks[3].id], actor="ada")
+            await engine.act([Cancel(tasks[3].id)], actor="ada")
             assert len((await engine.search(Query())).tasks) == 5
-            assert len(await engine.peek("default", 10)) == 1
+            assert len((await engine.peek("default", 10)).tasks) == 1
             assert [entry.actor for entry in await engine.audit()] == ["ada"]
             assert (
-                await engine.stats("default", 0, 1) == await engine.tenants("default") == await engine.workflows() == []
+                await engine.stats("default", 0, 1)
+                == (await engine.standing("default", tenants=100)).tenants
+                == await engine.workflows()
+                == []
             )
             assert (await told(engine))[1].endswith("which is no standby")
             own = await asyncpg.connect(server_url())
@@ -258,7 +259,7 @@ def test_a_reader_that_is_nowhere(caplog: pytest.LogCaptureFixture) -> None:
         async with engines(read_url=nowhere) as (engine,):
             await engine.enqueue([new()])
             assert len((await engine.search(Query())).tasks) == 1
-            assert len(await engine.peek("default", 1)) == 1
+            assert len((await engine.peek("default", 1)).tasks) == 1
             assert "secret" not in caplog.text
             assert caplog.text.count("read_url does not answer") == 1
 

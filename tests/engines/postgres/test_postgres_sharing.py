@@ -36,7 +36,7 @@ def test_every_task_is_given_to_one() -> None:
 
             given = await asyncio.gather(*(work(engine, f"w{i}") for i, engine in enumerate(crew)))
             assert Tally(task_id for each in given for task_id in each) == Tally(task.id for task in tasks)
-            assert (await crew[0].counts())["default"][State.COMPLETED] == len(tasks)
+            assert (await crew[0].counts()).tasks["default"][State.COMPLETED] == len(tasks)
             await sound(crew[0])
 
     run(test)
@@ -67,7 +67,7 @@ def test_one_id_is_one_task() -> None:
                 answers = await asyncio.gather(*(engine.enqueue(batch) for engine in crew))
                 counted = Tally(answer.outcome for each in answers for answer in each)
                 assert counted == {EnqueueOutcome.ENQUEUED: 20, EnqueueOutcome.EXISTS: 60}
-            assert (await crew[0].counts())["default"][State.PENDING] == 40
+            assert (await crew[0].counts()).tasks["default"][State.PENDING] == 40
 
     run(test)
 
@@ -202,7 +202,7 @@ def test_a_queue_that_is_deleted_leaves_nothing_behind() -> None:
                 )
                 assert deleted is Changed.DONE
                 names = {record.name for record in await crew[0].queues()}
-                counts = (await crew[0].counts()).get("default", {})
+                counts = (await crew[0].counts()).tasks.get("default", {})
                 waiting = sum(counts.get(state, 0) for state in (State.PENDING, State.SCHEDULED))
                 assert waiting == 0 or "default" in names, "what waits must be in a queue that exists"
                 await crew[0].delete_queue("default", force=True)
@@ -297,7 +297,7 @@ def test_a_day_on_which_something_has_ended_already_gets_no_partition_and_costs_
             day = NOW // DAY
             make = statement("make_day", engine.address.schema)
             assert [await own.fetchval(make, each) for each in (day, day + 1, day + 1)] == [False, True, False]
-            assert (await engine.counts())["default"][State.COMPLETED] == 1
+            assert ((await engine.counts()).tasks)["default"][State.COMPLETED] == 1
 
     run(test)
 

@@ -18,7 +18,7 @@ from dibs.core.states import State
 from dibs.core.task import Failure, Lease, Outcome, Settlement, TaskRecord
 from dibs.core.times import SECOND
 from dibs.engines.postgres import PostgresEngine
-from dibs.engines.values import NewWorkflow, Query
+from dibs.engines.values import Cancel, NewWorkflow, Query
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "postgresql.md"
 FAILURE = Failure(type="ValueError", message="no\u0000pe", traceback="somewhere")
@@ -58,7 +58,7 @@ async def fill(engine: PostgresEngine) -> None:
     await engine.settle(reports, now=NOW + 2 * SECOND + 3)
     need = new(partition="p", queue="other", delay=10**9 + 7, expires_at=NOW + 10**10 + 1, deadline=NOW + 10**9 + 1)
     await engine.enqueue([need, new(queue="other", after=(Edge(need.id),), delay=5 * SECOND)], now=NOW + 5)
-    await engine.cancel([claimed[-1].id], note="stop", now=NOW + 3 * SECOND)
+    await engine.act([Cancel(claimed[-1].id, "stop")], now=NOW + 3 * SECOND)
 
 
 async def records(engine: PostgresEngine) -> dict[str, TaskRecord]:
@@ -126,7 +126,7 @@ def test_queue_counts_are_the_counts() -> None:
             await fill(engine)
             for _ in range(2):
                 rows = await own.fetch(f"SELECT queue, state, tasks FROM {engine.address.schema}.queue_counts")
-                counts = await engine.counts()
+                counts = (await engine.counts()).tasks
                 told = {(queue, state): n for queue, of in counts.items() for state, n in of.items() if n}
                 assert {(row["queue"], row["state"]): row["tasks"] for row in rows} == told
                 term = await engine.lead("w", now=NOW)

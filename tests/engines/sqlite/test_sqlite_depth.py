@@ -160,7 +160,7 @@ def test_a_limit_that_comes_late_is_met_in_bounded_steps(tmp_path: Path) -> None
             claims = [await engine.claim(request(10)) for _ in range(4)]
             assert [len(claimed.tasks) for claimed in claims] == [1, 0, 1, 0]
             assert [claimed.next_due_in for claimed in claims] == [0, 0, None, None]
-            assert len(await engine.peek("default", 5000)) == 2499
+            assert len((await engine.peek("default", 5000)).tasks) == 2499
             (queue,) = await engine.queues()
             await engine.set_queue("default", QueueSettings(), expected=queue.settings.version)
             calls = 1
@@ -180,11 +180,11 @@ def test_errands_survive_their_process(tmp_path: Path) -> None:
             await engine.enqueue([need, *(new_task(after=(Edge(need.id),)) for _ in range(2500))])
             (task,) = (await engine.claim(request(1))).tasks
             await engine.settle([completed(task)])
-            assert (await engine.counts())["default"][State.PENDING] == 1000
+            assert ((await engine.counts()).tasks)["default"][State.PENDING] == 1000
         async with opened(path, synchronous="normal") as engine:
             claims = [await engine.claim(request(0)) for _ in range(3)]
             assert [claimed.next_due_in for claimed in claims] == [0, None, None]
-            assert (await engine.counts())["default"][State.PENDING] == 2500
+            assert ((await engine.counts()).tasks)["default"][State.PENDING] == 2500
 
     asyncio.run(go())
 

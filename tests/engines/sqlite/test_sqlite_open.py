@@ -17,6 +17,7 @@ from sqlite_help import new_task, opened
 from dibs.engines.sqlite import SqliteEngine, from_url
 from dibs.engines.sqlite.layout import APPLICATION_ID, run_script
 from dibs.engines.sqlite.statements import migration_scripts
+from dibs.engines.sqlite.store import Synchronous
 from dibs.errors import Closed, InvalidOption, StoreCorrupt, StoreMismatch, StoreUnavailable
 
 
@@ -34,7 +35,15 @@ def test_urls() -> None:
     assert from_url("sqlite:////a%20b/c.db").path == Path("/a b/c.db")
     engine = from_url("sqlite:///tasks.db?synchronous=normal&busy_timeout=2")
     assert (engine.synchronous, engine.busy_timeout) == ("normal", 2.0)
-    assert "power" in engine.durability
+
+
+def test_says_what_an_acknowledged_task_survives(tmp_path: Path) -> None:
+    async def durability(synchronous: Synchronous) -> str:
+        async with opened(tmp_path / f"{synchronous}.db", synchronous=synchronous) as engine:
+            return (await engine.about()).durability
+
+    assert "a power loss may take" in asyncio.run(durability("normal"))
+    assert "the loss of power" in asyncio.run(durability("full"))
 
 
 @pytest.mark.parametrize(
@@ -204,7 +213,7 @@ def test_after_an_unclean_stop_the_file_is_checked(tmp_path: Path) -> None:
 
     async def count() -> int:
         async with opened(path) as engine:
-            counts = await engine.counts()
+            counts = (await engine.counts()).tasks
             return sum(counts["default"].values())
 
     assert asyncio.run(count()) == 1000  # acknowledged tasks are there

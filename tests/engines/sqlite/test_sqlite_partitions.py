@@ -18,7 +18,7 @@ from dibs.core.settings import QueueSettings, change_settings
 from dibs.core.task import Edit, Lease, LeasedTask, Outcome, Settlement
 from dibs.core.times import SECOND
 from dibs.engines.sqlite import SqliteEngine
-from dibs.engines.values import Level
+from dibs.engines.values import Cancel, Level, Replay
 
 NOW = 1_760_000_000 * SECOND
 CHANGES: tuple[dict[str, object], ...] = (
@@ -139,12 +139,12 @@ class Program:
         ids = self.random.sample(self.ids, min(3, len(self.ids)))
         what = self.random.randint(0, 3)
         if what == 0:
-            await self.engine.cancel(ids[:1], now=self.now)
+            await self.engine.act([Cancel(each) for each in ids[:1]], now=self.now)
         elif what == 1:
             priority = self.random.choice((5, 50, 95))
-            await self.engine.edit([Edit(id=task_id, priority=priority) for task_id in ids], now=self.now)
+            await self.engine.act([Edit(id=task_id, priority=priority) for task_id in ids], now=self.now)
         elif what == 2:
-            await self.engine.replay(ids, now=self.now)
+            await self.engine.act([Replay(each) for each in ids], now=self.now)
         else:
             (queue,) = await self.engine.queues()
             wanted = change_settings(queue.settings, self.random.choice(CHANGES))

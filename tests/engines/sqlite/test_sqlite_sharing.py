@@ -65,7 +65,7 @@ def test_producers_and_workers_in_many_processes(tmp_path: Path) -> None:
 
     async def go() -> None:
         async with opened(path) as engine:
-            assert (await engine.counts())["default"][State.COMPLETED] == 300
+            assert ((await engine.counts()).tasks)["default"][State.COMPLETED] == 300
             assert all(finding.level == "ok" for finding in await engine.check(full=True))
 
     asyncio.run(go())
@@ -138,7 +138,8 @@ def test_the_commits_of_others_ring_no_heart(tmp_path: Path, monkeypatch: pytest
                 other.execute("CREATE TABLE others (n)")
             assert await work.wait(PATIENCE)
             assert await waiting is not hears
-            await engine.notify([worker_topic("w")])
+            await engine.beat(beat("w", os.getpid()))
+            await engine.set_worker_state("w", WorkerState.PAUSED)
             assert await heart.wait(PATIENCE)
             work.close()
             heart.close()
@@ -238,9 +239,8 @@ def test_a_living_worker_is_never_taken_for_dead(tmp_path: Path) -> None:
 def test_a_forked_child_opens_its_own(tmp_path: Path) -> None:
     path = tmp_path / "x.db"
     loop = asyncio.new_event_loop()
-    loop.dibs_private = True  # type: ignore[attr-defined]  # no executor thread, as in a blocking caller
     engine = SqliteEngine(path)
-    loop.run_until_complete(engine.open())
+    loop.run_until_complete(engine.open(lambda: True))  # no executor thread, as in a blocking caller
     loop.run_until_complete(engine.enqueue([new_task()]))
     child = os.fork()
     if child == 0:
@@ -248,8 +248,7 @@ def test_a_forked_child_opens_its_own(tmp_path: Path) -> None:
         try:
             engine.forget()
             own = asyncio.new_event_loop()
-            own.dibs_private = True  # type: ignore[attr-defined]
-            own.run_until_complete(engine.open())
+            own.run_until_complete(engine.open(lambda: True))
             own.run_until_complete(engine.enqueue([new_task()]))
             own.run_until_complete(engine.close())
             status = 0
@@ -257,7 +256,7 @@ def test_a_forked_child_opens_its_own(tmp_path: Path) -> None:
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
     loop.run_until_complete(engine.enqueue([new_task()]))
-    counts = loop.run_until_complete(engine.counts())
+    counts = (loop.run_until_complete(engine.counts())).tasks
     assert counts["default"][State.PENDING] == 3
     loop.run_until_complete(engine.close())
     loop.close()
@@ -275,7 +274,7 @@ def test_engines_of_one_process_share_one_writer(tmp_path: Path) -> None:
             sibling = lax.sibling()
             await sibling.open()
             await asyncio.gather(*(each.enqueue([new_task()]) for each in (lax, strict, sibling) for _ in range(20)))
-            assert (await sibling.counts())["default"][State.PENDING] == 60
+            assert ((await sibling.counts()).tasks)["default"][State.PENDING] == 60
             await sibling.close()
 
     asyncio.run(go())

@@ -18,7 +18,7 @@ from dibs.errors import UsageError
 
 
 async def pending(engine: SqliteEngine) -> int:
-    counts = await engine.counts()
+    counts = (await engine.counts()).tasks
     return sum(counts.get("default", {}).values())
 
 
@@ -114,7 +114,7 @@ def test_a_task_completes_with_the_transaction(tmp_path: Path) -> None:
                 (record,) = await engine.get([task.id])
                 assert record is not None
                 assert record.state is state
-            assert (record.result, record.settled_lease) == (b"1", 1)
+            assert (record.result, record.settled_lease) == (b"1", task.lease)
             assert [answer.outcome for answer in await engine.settle([report])] == [SettleOutcome.ALREADY]
             assert len((await engine.claim(request(5))).tasks) == 1  # the one that waited for it
             assert all(finding.level == "ok" for finding in await engine.check(full=True))

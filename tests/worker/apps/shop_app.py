@@ -32,7 +32,7 @@ PAYMENTS = os.environ.get("SHOP_PAYMENTS", "payments")
 
 def reached(ctx: Context, step: str) -> None:
     """The first run ends, or stands still, at the step that the task was enqueued for."""
-    if ctx.lease == 1 and ctx.metadata.get("step") == step:
+    if ctx.attempt == 1 and ctx._task.losses == 0 and ctx.metadata.get("step") == step:
         os.kill(os.getpid(), getattr(signal, ctx.metadata["signal"]))
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from dibs.core.moves import cancelled, edited, replayed
 from dibs.core.settings import QueueSettings
@@ -15,10 +16,11 @@ from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.follow_ups import FollowUp, FollowUpKind
 from dibs.engines.decisions.records import Ledger, Place
 from dibs.engines.decisions.transaction import Transaction
-from dibs.engines.values import CancelOutcome, Changed, Counter, work_topic, worker_topic
+from dibs.engines.values import Act, Cancel, Changed, Counter, Replay, work_topic, worker_topic
 
 __all__ = [
     "PurgeRow",
+    "alike",
     "cancel_all",
     "cancel_one",
     "changes_text",
@@ -30,35 +32,42 @@ __all__ = [
 ]
 
 
+def alike(acts: Sequence[Act]) -> Iterator[list[Act]]:
+    """Acts that follow each other and say the same of different tasks: they are done together, and told as one."""
+    whatever = Edit(id="")
+    same = groupby(acts, lambda act: whatever if isinstance(act, Edit) else structs.replace(act, id=""))
+    return (list(group) for _, group in same)
+
+
 def cancel_all(
-    transaction: Transaction, records: Ledger, ids: Sequence[str], note: str, actor: str
-) -> tuple[list[CancelOutcome], list[str]]:
+    transaction: Transaction, records: Ledger, acts: Sequence[Cancel], actor: str
+) -> tuple[list[Changed], list[str]]:
     """The answers, and who has changed: a repeat changes nothing."""
     changed: list[str] = []
     answers = []
-    for task_id in ids:
-        before = records.get(task_id)
-        answers.append(cancel_one(transaction, records, task_id, note, actor))
-        if records.get(task_id) is not before:
-            changed.append(task_id)
+    for act in acts:
+        before = records.get(act.id)
+        answers.append(cancel_one(transaction, records, act.id, act.note, actor))
+        if records.get(act.id) is not before:
+            changed.append(act.id)
     return answers, changed
 
 
-def cancel_one(transaction: Transaction, records: Ledger, task_id: str, note: str, actor: str) -> CancelOutcome:
+def cancel_one(transaction: Transaction, records: Ledger, task_id: str, note: str, actor: str) -> Changed:
     record = records.get(task_id)
     if record is None:
-        return CancelOutcome.UNREADABLE if task_id in records.unreadable else CancelOutcome.UNKNOWN
+        return missing(records, task_id)
     if record.state in ENDED:
-        return CancelOutcome.ENDED
+        return Changed.WRONG_STATE
     if record.state is State.RUNNING:
         if record.cancel_reason is None:
             records.put(*cancelled(record, note, actor, transaction.now))
         transaction.topics.add(worker_topic(record.worker or ""))
-        return CancelOutcome.REQUESTED
+        return Changed.REQUESTED
     after, entry = cancelled(record, note, actor, transaction.now)
     records.put(after, entry)
     transaction.tell(record.queue, after.state)
-    return CancelOutcome.CANCELLED
+    return Changed.DONE
 
 
 def edit_one(transaction: Transaction, records: Ledger, change: Edit, actor: str) -> Changed:
@@ -75,18 +84,16 @@ def edit_one(transaction: Transaction, records: Ledger, change: Edit, actor: str
     return Changed.DONE
 
 
-def replay_one(
-    transaction: Transaction, records: Ledger, task_id: str, queue: str | None, reset: bool, actor: str
-) -> Changed:
-    record = records.get(task_id)
+def replay_one(transaction: Transaction, records: Ledger, act: Replay, actor: str) -> Changed:
+    record = records.get(act.id)
     if record is None:
-        return missing(records, task_id)
+        return missing(records, act.id)
     if record.state is not State.DEAD:
         return Changed.WRONG_STATE
-    target = transaction.make_queue(queue or record.queue)
+    target = transaction.make_queue(act.queue or record.queue)
     if target.state is QueueState.DRAINING:
         return Changed.DRAINING
-    records.put(*replayed(record, target.settings, queue, reset, actor, transaction.now))
+    records.put(*replayed(record, target.settings, act.queue, act.reset, actor, transaction.now))
     transaction.count_event(Counter.REPLAYED, target.name)
     transaction.topics.add(work_topic(target.name))
     return Changed.DONE

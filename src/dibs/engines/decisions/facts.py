@@ -58,6 +58,7 @@ class Facts(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
     options: Resolved | None = None
     attempts: Count = 0
     losses: Count = 0
+    handed_back: Count = 0
     settled_lease: Count = 0
     cancel_reason: str | None = None
     reason: Reason | None = None
@@ -81,6 +82,7 @@ def facts_of(record: TaskRecord, created_at: Instant = 0) -> Facts:
         options=None if record.options is FALLBACK else record.options,
         attempts=record.attempts,
         losses=record.losses,
+        handed_back=record.handed_back,
         settled_lease=record.settled_lease,
         cancel_reason=record.cancel_reason,
         reason=record.reason,
@@ -158,6 +160,7 @@ def record_from(
         rerank_at=row.rerank_at,
         attempts=facts.attempts,
         losses=facts.losses,
+        handed_back=facts.handed_back,
         lease=row.lease,
         settled_lease=row.lease if completed else facts.settled_lease,
         lease_expires_at=row.lease_expires_at,
@@ -205,6 +208,7 @@ def leased_task(
         options=facts.options or FALLBACK,
         attempts=facts.attempts,
         losses=facts.losses,
+        handed_back=facts.handed_back,
         fair=settings.fair,
     )
 

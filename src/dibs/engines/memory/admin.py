@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
+from typing import Any
 
 from msgspec import structs
 
@@ -16,22 +17,32 @@ from dibs.core.settings import QueueSettings, reranks
 from dibs.core.states import ENDED, UNFINISHED, WAITING, Reason, State
 from dibs.core.task import Edit, QueueRecord, QueueState, TaskRecord, WorkerState
 from dibs.core.times import DAY, Duration, Instant, day_of
-from dibs.engines.decisions.admin import changes_text, ids_done, target
+from dibs.engines.decisions.admin import alike, changes_text, ids_done, target
 from dibs.engines.decisions.searching import matches, may_match
 from dibs.engines.memory.claiming import in_claim_order
 from dibs.engines.memory.follow_ups import recompute
+from dibs.engines.memory.headroom import limits_of
 from dibs.engines.memory.store import Queue, Store, detached
-from dibs.engines.memory.workflows import prune_workflows
+from dibs.engines.memory.workflows import cancel_workflows, prune_workflows, replay_workflows
 from dibs.engines.values import (
     COUNT_LIMIT,
     VISIT_LIMIT,
+    Act,
     Beat,
-    CancelOutcome,
+    Cancel,
+    CancelWorkflow,
     Changed,
     Counter,
+    Counts,
+    Edges,
     Page,
+    Peeked,
     Position,
+    Purge,
     Query,
+    Replay,
+    ReplayWorkflow,
+    Standing,
     TenantRecord,
     ended_topic,
     work_topic,
@@ -40,33 +51,41 @@ from dibs.engines.values import (
 )
 
 
-def cancel(store: Store, ids: Sequence[str], note: str, actor: str, now: Instant) -> list[CancelOutcome]:
-    answers = [cancel_one(store, task_id, note, actor, now) for task_id in ids]
-    remember_many(store, actor, "cancel", [task_id for task_id, _, is_new in answers if is_new], note, now)
-    return [answer for _, answer, _ in answers]
+def act(store: Store, acts: Sequence[Act], actor: str, now: Instant) -> list[Changed]:
+    answers: list[Changed] = []
+    for group in alike(acts):
+        answers += ACTS[type(group[0])](store, group, actor, now)
+    return answers
 
 
-def cancel_one(store: Store, task_id: str, note: str, actor: str, now: Instant) -> tuple[str, CancelOutcome, bool]:
-    """The id, the answer, and whether this changed anything."""
-    record = store.tasks.get(task_id)
+def cancel(store: Store, acts: Sequence[Cancel], actor: str, now: Instant) -> list[Changed]:
+    answers = [cancel_one(store, act, actor, now) for act in acts]
+    changed = [act.id for act, (_, is_new) in zip(acts, answers, strict=True) if is_new]
+    remember_many(store, actor, "cancel", changed, acts[0].note, now)
+    return [answer for answer, _ in answers]
+
+
+def cancel_one(store: Store, act: Cancel, actor: str, now: Instant) -> tuple[Changed, bool]:
+    """The answer, and whether this changed anything."""
+    record = store.tasks.get(act.id)
     if record is None:
-        return task_id, CancelOutcome.UNKNOWN, False
+        return Changed.UNKNOWN, False
     if record.state in ENDED:
-        return task_id, CancelOutcome.ENDED, False
+        return Changed.WRONG_STATE, False
     if record.state is State.RUNNING:
         is_new = record.cancel_reason is None
         if is_new:
-            store.put(*cancelled(record, note, actor, now))
+            store.put(*cancelled(record, act.note, actor, now))
         store.topics.add(worker_topic(record.worker or ""))
-        return task_id, CancelOutcome.REQUESTED, is_new
-    store.put(*cancelled(record, note, actor, now))
+        return Changed.REQUESTED, is_new
+    store.put(*cancelled(record, act.note, actor, now))
     store.topics.add(ended_topic(record.queue))
-    return task_id, CancelOutcome.CANCELLED, True
+    return Changed.DONE, True
 
 
-def edit(store: Store, edits: Sequence[Edit], actor: str, now: Instant) -> list[Changed]:
-    answers = [edit_one(store, each, actor, now) for each in edits]
-    remember_many(store, actor, "edit", ids_done([each.id for each in edits], answers), "", now)
+def edit(store: Store, acts: Sequence[Edit], actor: str, now: Instant) -> list[Changed]:
+    answers = [edit_one(store, act, actor, now) for act in acts]
+    remember_many(store, actor, "edit", ids_done([act.id for act in acts], answers), "", now)
     return answers
 
 
@@ -84,42 +103,43 @@ def edit_one(store: Store, change: Edit, actor: str, now: Instant) -> Changed:
     return Changed.DONE
 
 
-def replay(store: Store, ids: Sequence[str], queue: str | None, reset: bool, actor: str, now: Instant) -> list[Changed]:
-    answers = [replay_one(store, task_id, queue, reset, actor, now) for task_id in ids]
-    remember_many(store, actor, "replay", ids_done(ids, answers), queue or "", now)
+def replay(store: Store, acts: Sequence[Replay], actor: str, now: Instant) -> list[Changed]:
+    answers = [replay_one(store, act, actor, now) for act in acts]
+    remember_many(store, actor, "replay", ids_done([act.id for act in acts], answers), acts[0].queue or "", now)
     return answers
 
 
-def replay_one(store: Store, task_id: str, queue: str | None, reset: bool, actor: str, now: Instant) -> Changed:
-    record = store.tasks.get(task_id)
+def replay_one(store: Store, act: Replay, actor: str, now: Instant) -> Changed:
+    record = store.tasks.get(act.id)
     if record is None:
         return Changed.UNKNOWN
     if record.state is not State.DEAD:
         return Changed.WRONG_STATE
-    into = store.queue(queue or record.queue)
+    into = store.queue(act.queue or record.queue)
     if into.state is QueueState.DRAINING:
         return Changed.DRAINING
-    store.put(*replayed(record, into.settings, queue, reset, actor, now))
-    recompute(store, task_id, now)
+    store.put(*replayed(record, into.settings, act.queue, act.reset, actor, now))
+    recompute(store, act.id, now)
     store.counters[into.name][Counter.REPLAYED] += 1
     store.topics.add(work_topic(into.name))
     return Changed.DONE
 
 
-def purge(store: Store, ids: Sequence[str], actor: str, now: Instant) -> list[Changed]:
-    answers = []
-    for task_id in ids:
-        record = store.tasks.get(task_id)
-        if record is None:
-            answers.append(Changed.UNKNOWN)
-        elif record.state not in ENDED:
-            answers.append(Changed.WRONG_STATE)
-        else:
-            store.remove(record)
-            free_key(store, record)
-            answers.append(Changed.DONE)
-    remember_many(store, actor, "purge", ids_done(ids, answers), "", now)
+def purge(store: Store, acts: Sequence[Purge], actor: str, now: Instant) -> list[Changed]:
+    answers = [purge_one(store, act) for act in acts]
+    remember_many(store, actor, "purge", ids_done([act.id for act in acts], answers), "", now)
     return answers
+
+
+def purge_one(store: Store, act: Purge) -> Changed:
+    record = store.tasks.get(act.id)
+    if record is None:
+        return Changed.UNKNOWN
+    if record.state not in ENDED:
+        return Changed.WRONG_STATE
+    store.remove(record)
+    free_key(store, record)
+    return Changed.DONE
 
 
 def free_key(store: Store, record: TaskRecord) -> None:
@@ -146,17 +166,17 @@ def search(store: Store, query: Query) -> Page:
     return Page(found)
 
 
-def peek(store: Store, queue: str, limit: int, now: Instant) -> list[TaskRecord]:
-    if queue not in store.queues:
-        return []
-    return [detached(record) for record in islice(in_claim_order(store, queue, now), limit)]
+def peek(store: Store, queue: str, limit: int, until: str | None, now: Instant) -> Peeked:
+    position = None if until is None else position_of(store, queue, until, now)
+    found = in_claim_order(store, queue, now) if queue in store.queues else iter(())
+    return Peeked([detached(record) for record in islice(found, limit)], position)
 
 
-def position(store: Store, task_id: str, now: Instant) -> Position | None:
+def position_of(store: Store, queue: str, task_id: str, now: Instant) -> Position | None:
     record = store.tasks.get(task_id)
-    if record is None or record.state is not State.PENDING:
+    if record is None or record.state is not State.PENDING or record.queue != queue:
         return None
-    for ahead, other in enumerate(islice(in_claim_order(store, record.queue, now), COUNT_LIMIT)):
+    for ahead, other in enumerate(islice(in_claim_order(store, queue, now), COUNT_LIMIT)):
         if other.id == task_id:
             return Position(ahead)
     return Position(COUNT_LIMIT, more=True)
@@ -209,6 +229,23 @@ def delete_queue(store: Store, name: str, force: bool, actor: str, now: Instant)
     store.remember(actor, "delete queue", name, "force" if force else "", now)
     store.topics.add(ended_topic(name))
     return Changed.DONE
+
+
+def standing(store: Store, queue: str, tasks: Sequence[str], most_tenants: int, now: Instant) -> Standing:
+    limits = [limits_of(store, queue, task_id, now) for task_id in tasks]
+    return Standing(limits, tenants(store, queue, most_tenants))
+
+
+def edges_of(store: Store, task_id: str, followers: int) -> Edges:
+    followed = store.edges.followed.get(task_id)
+    waiting = sorted({link[0] for link in followed.links})[:followers] if followed else []
+    return Edges(list(store.edges.needs.get(task_id, ())), waiting)
+
+
+def counts(store: Store) -> Counts:
+    names = {*store.queues, *(name for name, by_state in store.counts.items() if +by_state)}
+    tasks = {name: {state: store.counts[name][state] for state in State} for name in sorted(names)}
+    return Counts(tasks, {name: dict(+events) for name, events in sorted(store.counters.items()) if +events})
 
 
 def tenants(store: Store, queue_name: str, limit: int) -> list[TenantRecord]:
@@ -341,6 +378,15 @@ def prune_buckets(store: Store, now: Instant) -> int:
         del store.buckets[whose]
     return len(doomed)
 
+
+ACTS: dict[type[Act], Callable[[Store, Sequence[Any], str, Instant], list[Changed]]] = {
+    Cancel: cancel,
+    Edit: edit,
+    Replay: replay,
+    Purge: purge,
+    CancelWorkflow: cancel_workflows,
+    ReplayWorkflow: replay_workflows,
+}
 
 CHORES = {
     "rerank": rerank,

@@ -9,13 +9,10 @@ from copy import copy
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dibs.core.limits import LimitState
 from dibs.core.policy import CHORE_BATCH, TERM
-from dibs.core.schedules import Recurrence, ScheduleRecord
+from dibs.core.schedules import Recurrence, ScheduleRecord, ScheduleState
 from dibs.core.settings import QueueSettings
-from dibs.core.states import State
 from dibs.core.task import (
-    Edit,
     HistoryEntry,
     NewTask,
     QueueRecord,
@@ -25,20 +22,22 @@ from dibs.core.task import (
     WorkerState,
 )
 from dibs.core.times import Instant
-from dibs.engines.base import Engine, Joined, Subscription
-from dibs.engines.memory import admin, claiming, headroom, reporting, schedules, workflows
+from dibs.engines.base import Engine, Joined, MayBlock, Subscription, never
+from dibs.engines.memory import admin, claiming, reporting, schedules, workflows
 from dibs.engines.memory.enqueueing import enqueue
 from dibs.engines.memory.follow_ups import run_follow_ups
 from dibs.engines.memory.store import Store, detached
 from dibs.engines.values import (
+    About,
+    Act,
     AuditEntry,
     Beat,
-    CancelOutcome,
     Changed,
     ChoreRecord,
     Claimed,
     ClaimRequest,
-    Counter,
+    Counts,
+    Edges,
     EnqueueAnswer,
     ExtendAnswer,
     Extension,
@@ -47,14 +46,13 @@ from dibs.engines.values import (
     Fired,
     Level,
     Minute,
-    Need,
     NewWorkflow,
     Page,
-    Position,
+    Peeked,
     Query,
     Rescued,
     SettleAnswer,
-    TenantRecord,
+    Standing,
     Term,
     UnreadableTask,
     WorkerRecord,
@@ -66,20 +64,19 @@ from dibs.errors import UsageError
 __all__ = ["MemoryEngine"]
 
 Answer = TypeVar("Answer")
+DURABILITY = "Acknowledged tasks live in this process's memory and are gone when it ends."
 
 
 class MemoryEngine:
     """Tasks in this process, gone with it. Siblings share one store."""
 
     features = frozenset({Feature.LEAD, Feature.INLINE})
-    durability = "Acknowledged tasks live in this process's memory and are gone when it ends."
-    chore_names = tuple(admin.CHORES)
 
     def __init__(self, store: Store | None = None, local_notifier: LocalNotifier | None = None) -> None:
         self._store = store or Store()
         self._local_notifier = local_notifier or LocalNotifier()
 
-    async def open(self) -> None:
+    async def open(self, may_block: MayBlock = never) -> None:
         """Nothing to connect to."""
 
     async def close(self) -> None:
@@ -93,8 +90,10 @@ class MemoryEngine:
     def sibling(self) -> Engine:
         return MemoryEngine(self._store, self._local_notifier)
 
-    async def identity(self) -> str:
-        return self._store.identity
+    async def about(self) -> About:
+        with self._store.lock:
+            chores = [copy(self._store.chores.get(name, ChoreRecord(name=name))) for name in admin.CHORES]
+        return About(features=self.features, durability=DURABILITY, identity=self._store.identity, chores=chores)
 
     def _do(self, verb: Callable[..., Answer], *arguments: Any, now: Instant | None = None) -> Answer:
         """Run one verb with the store's clock, and ring whom it concerns."""
@@ -118,14 +117,8 @@ class MemoryEngine:
     ) -> list[EnqueueAnswer]:
         return self._do(enqueue, tasks, atomic, workflow, now=now)
 
-    def enqueue_now(self, task: NewTask, *, now: Instant | None = None) -> EnqueueAnswer:
-        return self._do(enqueue, [task], False, None, now=now)[0]
-
     def join(self, connection: Any) -> Joined:
         raise UsageError("the memory engine has no transactions to join: leave connection= out.")
-
-    async def ready(self, needs: object) -> None:
-        """There is nothing to join, so nobody needs anything."""
 
     async def claim(self, request: ClaimRequest, *, now: Instant | None = None) -> Claimed:
         return self._do(claiming.claim, request, now=now)
@@ -141,53 +134,18 @@ class MemoryEngine:
     ) -> Rescued:
         return self._do(reporting.rescue, ended_by, not_after, now=now)
 
-    async def cancel(
-        self, ids: Sequence[str], *, note: str = "", actor: str = "", now: Instant | None = None
-    ) -> list[CancelOutcome]:
-        return self._do(admin.cancel, ids, note, actor, now=now)
+    async def act(self, acts: Sequence[Act], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
+        return self._do(admin.act, acts, actor, now=now)
 
-    async def edit(self, edits: Sequence[Edit], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
-        return self._do(admin.edit, edits, actor, now=now)
-
-    async def replay(
-        self,
-        ids: Sequence[str],
-        *,
-        queue: str | None = None,
-        reset: bool = True,
-        actor: str = "",
-        now: Instant | None = None,
-    ) -> list[Changed]:
-        return self._do(admin.replay, ids, queue, reset, actor, now=now)
-
-    async def purge(self, ids: Sequence[str], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
-        return self._do(admin.purge, ids, actor, now=now)
-
-    async def workflows(self, limit: int = 50, before: str | None = None) -> list[WorkflowRecord]:
+    async def workflows(
+        self, ids: Sequence[str] | None = None, *, limit: int = 50, before: str | None = None
+    ) -> list[WorkflowRecord]:
         with self._store.lock:
-            return workflows.workflows(self._store, limit, before)
+            return workflows.workflows(self._store, ids, limit, before)
 
-    async def workflow(self, workflow_id: str) -> WorkflowRecord | None:
+    async def edges(self, ids: Sequence[str], *, followers: int = 0) -> list[Edges]:
         with self._store.lock:
-            known = workflow_id in self._store.workflows
-            return workflows.workflow_record(self._store, workflow_id) if known else None
-
-    async def cancel_workflow(
-        self, workflow_id: str, *, note: str = "", actor: str = "", now: Instant | None = None
-    ) -> Changed:
-        return self._do(workflows.cancel_workflow, workflow_id, note, actor, now=now)
-
-    async def replay_workflow(self, workflow_id: str, *, actor: str = "", now: Instant | None = None) -> Changed:
-        return self._do(workflows.replay_workflow, workflow_id, actor, now=now)
-
-    async def needs(self, ids: Sequence[str]) -> list[list[Need]]:
-        with self._store.lock:
-            return [list(self._store.edges.needs.get(task_id, ())) for task_id in ids]
-
-    async def followers(self, task_id: str, limit: int = 100) -> list[str]:
-        with self._store.lock:
-            followed = self._store.edges.followed.get(task_id)
-            return sorted({link[0] for link in followed.links})[:limit] if followed else []
+            return [admin.edges_of(self._store, task_id, followers) for task_id in ids]
 
     async def schedules(self) -> list[ScheduleRecord]:
         with self._store.lock:
@@ -205,21 +163,18 @@ class MemoryEngine:
     ) -> Changed:
         return self._do(schedules.set_schedule, name, recurrence, task, declared, actor, now=now)
 
-    async def pause_schedule(self, name: str, paused: bool, *, actor: str = "", now: Instant | None = None) -> Changed:
-        return self._do(schedules.pause_schedule, name, paused, actor, now=now)
-
-    async def delete_schedule(self, name: str, *, actor: str = "", now: Instant | None = None) -> Changed:
-        return self._do(schedules.delete_schedule, name, actor, now=now)
+    async def set_schedule_state(
+        self, name: str, state: ScheduleState, *, actor: str = "", now: Instant | None = None
+    ) -> Changed:
+        return self._do(schedules.set_schedule_state, name, state, actor, now=now)
 
     async def fire(self, *, now: Instant | None = None) -> Fired:
         return self._do(schedules.fire, now=now)
 
-    async def limits(self, task_id: str, *, now: Instant | None = None) -> list[LimitState]:
-        return self._do(headroom.limits, task_id, now=now)
-
-    async def tenants(self, queue: str, limit: int = 100) -> list[TenantRecord]:
-        with self._store.lock:
-            return admin.tenants(self._store, queue, limit)
+    async def standing(
+        self, queue: str, tasks: Sequence[str] = (), *, tenants: int = 0, now: Instant | None = None
+    ) -> Standing:
+        return self._do(admin.standing, queue, tasks, tenants, now=now)
 
     async def get(self, ids: Sequence[str]) -> list[TaskRecord | UnreadableTask | None]:
         with self._store.lock:
@@ -234,22 +189,12 @@ class MemoryEngine:
         with self._store.lock:
             return admin.search(self._store, query)
 
-    async def peek(self, queue: str, limit: int, *, now: Instant | None = None) -> list[TaskRecord]:
-        return self._do(admin.peek, queue, limit, now=now)
+    async def peek(self, queue: str, limit: int, *, until: str | None = None, now: Instant | None = None) -> Peeked:
+        return self._do(admin.peek, queue, limit, until, now=now)
 
-    async def position(self, task_id: str, *, now: Instant | None = None) -> Position | None:
-        return self._do(admin.position, task_id, now=now)
-
-    async def counts(self) -> dict[str, dict[State, int]]:
+    async def counts(self) -> Counts:
         with self._store.lock:
-            names = {*self._store.queues, *(name for name, count_event in self._store.counts.items() if +count_event)}
-            return {name: {state: self._store.counts[name][state] for state in State} for name in sorted(names)}
-
-    async def counters(self) -> dict[str, dict[Counter, int]]:
-        with self._store.lock:
-            return {
-                name: dict(+count_event) for name, count_event in sorted(self._store.counters.items()) if +count_event
-            }
+            return admin.counts(self._store)
 
     async def stats(self, queue: str | None, since: int, until: int) -> list[Minute]:
         with self._store.lock:
@@ -306,10 +251,6 @@ class MemoryEngine:
     async def chore(self, name: str, term: Term, *, now: Instant | None = None) -> ChoreRecord:
         return self._do(do_chore, name, term, now=now)
 
-    async def chores(self) -> list[ChoreRecord]:
-        with self._store.lock:
-            return [copy(self._store.chores.get(name, ChoreRecord(name=name))) for name in self.chore_names]
-
     async def audit(self, limit: int = 100) -> list[AuditEntry]:
         with self._store.lock:
             return list(self._store.audit)[: -limit - 1 : -1]
@@ -317,11 +258,8 @@ class MemoryEngine:
     def subscribe(self, topics: Collection[str]) -> Subscription:
         return self._local_notifier.subscribe(topics, asyncio.get_running_loop())
 
-    async def notify(self, topics: Collection[str]) -> None:
-        self._local_notifier.notify(topics)
-
     async def check(self, *, full: bool = False) -> list[Finding]:
-        return [Finding(Level.WARNING, "memory", self.durability)]
+        return [Finding(Level.WARNING, "memory", DURABILITY)]
 
     async def backup(self, target: Path) -> None:
         raise UsageError("the memory engine can't be backed up: use a SQLite file if tasks must survive.")

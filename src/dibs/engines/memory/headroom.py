@@ -9,7 +9,7 @@ from dibs.core.task import TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.memory.store import Queue, Store
 
-__all__ = ["Headrooms", "bucket_of", "limits"]
+__all__ = ["Headrooms", "bucket_of", "limits_of"]
 
 Whose = tuple[str, Scope, str]
 
@@ -88,11 +88,11 @@ def whose_of(record: TaskRecord) -> list[Whose]:
     return found
 
 
-def limits(store: Store, task_id: str, now: Instant) -> list[LimitState]:
+def limits_of(store: Store, queue_name: str, task_id: str, now: Instant) -> list[LimitState]:
     """The limits of one task, for people."""
     record = store.tasks.get(task_id)
-    queue = None if record is None else store.queues.get(record.queue)
-    if record is None or queue is None:
+    queue = store.queues.get(queue_name)
+    if record is None or queue is None or record.queue != queue_name:
         return []
     found = []
     for whose in whose_of(record):

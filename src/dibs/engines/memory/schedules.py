@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.core.recurrence import Overlap, Recurrence
-from dibs.core.schedules import UNPLANNABLE, ScheduleRecord
+from dibs.core.schedules import UNPLANNABLE, ScheduleRecord, ScheduleState
 from dibs.core.states import UNFINISHED
 from dibs.core.task import NewTask
 from dibs.core.times import Instant
@@ -12,7 +12,7 @@ from dibs.engines.memory.enqueueing import enqueue
 from dibs.engines.memory.store import Store
 from dibs.engines.values import FIRE_BATCH, SCHEDULES, Changed, Fired
 
-__all__ = ["delete_schedule", "fire", "pause_schedule", "set_schedule"]
+__all__ = ["fire", "set_schedule", "set_schedule_state"]
 
 
 def set_schedule(
@@ -30,20 +30,18 @@ def audit(store: Store, actor: str, act: str, name: str, now: Instant) -> Change
     return Changed.DONE
 
 
-def pause_schedule(store: Store, name: str, paused: bool, actor: str, now: Instant) -> Changed:
+def set_schedule_state(store: Store, name: str, state: ScheduleState, actor: str, now: Instant) -> Changed:
     old = store.schedules.get(name)
     if old is None:
         return Changed.UNKNOWN
+    if state is ScheduleState.DELETED:
+        del store.schedules[name]
+        return audit(store, actor, "delete schedule", name, now)
+    paused = state is ScheduleState.PAUSED
     if old.paused is paused:
         return Changed.UNCHANGED
     store.schedules[name] = schedule_paused(old, paused, now)
     return audit(store, actor, "pause schedule" if paused else "resume schedule", name, now)
-
-
-def delete_schedule(store: Store, name: str, actor: str, now: Instant) -> Changed:
-    if store.schedules.pop(name, None) is None:
-        return Changed.UNKNOWN
-    return audit(store, actor, "delete schedule", name, now)
 
 
 def fire(store: Store, now: Instant) -> Fired:

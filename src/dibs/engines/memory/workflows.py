@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from dibs.core.policy import CHORE_BATCH
 from dibs.core.states import WAITING, State
@@ -12,14 +12,15 @@ from dibs.core.times import Instant
 from dibs.engines.memory.edges import FollowUp, FollowUpKind
 from dibs.engines.memory.follow_ups import is_replayable
 from dibs.engines.memory.store import Store, Workflow
-from dibs.engines.values import Changed, WorkflowRecord
+from dibs.engines.values import CancelWorkflow, Changed, ReplayWorkflow, WorkflowRecord
 
-__all__ = ["cancel_workflow", "prune_workflows", "replay_workflow", "workflow_record", "workflows"]
+__all__ = ["cancel_workflows", "prune_workflows", "replay_workflows", "workflows"]
 
 
-def workflows(store: Store, limit: int, before: str | None) -> list[WorkflowRecord]:
-    ids = sorted((i for i in store.workflows if before is None or i < before), reverse=True)
-    return [workflow_record(store, workflow_id) for workflow_id in ids[:limit]]
+def workflows(store: Store, ids: Sequence[str] | None, limit: int, before: str | None) -> list[WorkflowRecord]:
+    if ids is None:
+        ids = sorted((i for i in store.workflows if before is None or i < before), reverse=True)[:limit]
+    return [workflow_record(store, workflow_id) for workflow_id in ids if workflow_id in store.workflows]
 
 
 def workflow_record(store: Store, workflow_id: str) -> WorkflowRecord:
@@ -40,16 +41,18 @@ def members_of(store: Store, workflow: Workflow) -> list[TaskRecord]:
     return [record for record in found if record is not None and record.spec.workflow == workflow.new.id]
 
 
-def cancel_workflow(store: Store, workflow_id: str, note: str, actor: str, now: Instant) -> Changed:
-    def wanted(record: TaskRecord) -> bool:
-        return record.state in WAITING or (record.state is State.RUNNING and record.cancel_reason is None)
-
-    follow_up = FollowUp(FollowUpKind.CANCEL, workflow_id, note=note, actor=actor)
-    return begin(store, follow_up, wanted, "cancel workflow", now)
+def cancel_workflows(store: Store, acts: Sequence[CancelWorkflow], actor: str, now: Instant) -> list[Changed]:
+    follow_ups = [FollowUp(FollowUpKind.CANCEL, act.id, note=act.note, actor=actor) for act in acts]
+    return [begin(store, each, is_cancellable, "cancel workflow", now) for each in follow_ups]
 
 
-def replay_workflow(store: Store, workflow_id: str, actor: str, now: Instant) -> Changed:
-    return begin(store, FollowUp(FollowUpKind.REPLAY, workflow_id, actor=actor), is_replayable, "replay workflow", now)
+def is_cancellable(record: TaskRecord) -> bool:
+    return record.state in WAITING or (record.state is State.RUNNING and record.cancel_reason is None)
+
+
+def replay_workflows(store: Store, acts: Sequence[ReplayWorkflow], actor: str, now: Instant) -> list[Changed]:
+    follow_ups = [FollowUp(FollowUpKind.REPLAY, act.id, actor=actor) for act in acts]
+    return [begin(store, each, is_replayable, "replay workflow", now) for each in follow_ups]
 
 
 def begin(store: Store, follow_up: FollowUp, wanted: Callable[[TaskRecord], bool], act: str, now: Instant) -> Changed:

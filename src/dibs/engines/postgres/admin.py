@@ -1,12 +1,13 @@
-"""cancel, edit, replay and purge: what people do to tasks."""
+"""act: what people do to tasks and workflows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from dibs.core.states import State
 from dibs.core.task import Edit
-from dibs.engines.decisions.admin import PurgeRow, cancel_all, edit_one, ids_done, purge_all, replay_one, target
+from dibs.engines.decisions.admin import PurgeRow, alike, cancel_all, edit_one, ids_done, purge_all, replay_one, target
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.records import Place
@@ -14,45 +15,54 @@ from dibs.engines.postgres.dependencies import inherit_again
 from dibs.engines.postgres.records import Records
 from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.transaction import Transaction
-from dibs.engines.values import CancelOutcome, Changed
+from dibs.engines.postgres.workflows import cancel_workflows, replay_workflows
+from dibs.engines.values import Act, Cancel, CancelWorkflow, Changed, Purge, Replay, ReplayWorkflow
 
-__all__ = ["cancel", "edit", "purge", "replay"]
+__all__ = ["act"]
 
 STATES = frozenset(State)
 
 
-async def cancel(transaction: Transaction, ids: Sequence[str], note: str, actor: str) -> list[CancelOutcome]:
-    records = Records(transaction)
-    await records.load(ids)
-    answers, changed = cancel_all(transaction, records, ids, note, actor)
-    await records.flush()
-    await remember(transaction, actor, "cancel", changed, note)
+async def act(transaction: Transaction, acts: Sequence[Act], actor: str) -> list[Changed]:
+    answers: list[Changed] = []
+    for group in alike(acts):
+        answers += await ACTS[type(group[0])](transaction, group, actor)
     return answers
 
 
-async def edit(transaction: Transaction, edits: Sequence[Edit], actor: str) -> list[Changed]:
-    ids = [each.id for each in edits]
+async def cancel(transaction: Transaction, acts: Sequence[Cancel], actor: str) -> list[Changed]:
+    ids = [act.id for act in acts]
     records = Records(transaction)
     await records.load(ids)
-    answers = [edit_one(transaction, records, each, actor) for each in edits]
+    answers, changed = cancel_all(transaction, records, acts, actor)
+    await records.flush()
+    await remember(transaction, actor, "cancel", changed, acts[0].note)
+    return answers
+
+
+async def edit(transaction: Transaction, acts: Sequence[Edit], actor: str) -> list[Changed]:
+    ids = [act.id for act in acts]
+    records = Records(transaction)
+    await records.load(ids)
+    answers = [edit_one(transaction, records, act, actor) for act in acts]
     await records.flush()
     await remember(transaction, actor, "edit", ids_done(ids, answers), "")
     return answers
 
 
-async def replay(
-    transaction: Transaction, ids: Sequence[str], queue: str | None, reset: bool, actor: str
-) -> list[Changed]:
+async def replay(transaction: Transaction, acts: Sequence[Replay], actor: str) -> list[Changed]:
+    ids = [act.id for act in acts]
     records = Records(transaction)
     await records.load(ids)
-    answers = [replay_one(transaction, records, task_id, queue, reset, actor) for task_id in ids]
+    answers = [replay_one(transaction, records, act, actor) for act in acts]
     await records.flush()
     await inherit_again(transaction, ids_done(ids, answers))
-    await remember(transaction, actor, "replay", ids_done(ids, answers), queue or "")
+    await remember(transaction, actor, "replay", ids_done(ids, answers), acts[0].queue or "")
     return answers
 
 
-async def purge(transaction: Transaction, ids: Sequence[str], actor: str) -> list[Changed]:
+async def purge(transaction: Transaction, acts: Sequence[Purge], actor: str) -> list[Changed]:
+    ids = [act.id for act in acts]
     records = Records(transaction)
     await records.load(ids)
     answers, holders = purge_all(records, ids)
@@ -102,3 +112,13 @@ async def delete(transaction: Transaction, left: PurgeRow) -> None:
 async def remember(transaction: Transaction, actor: str, act: str, ids: list[str], detail: str) -> None:
     if ids:
         await transaction.remember(actor, act, target(ids), detail)
+
+
+ACTS: dict[type[Act], Callable[[Transaction, Sequence[Any], str], Awaitable[list[Changed]]]] = {
+    Cancel: cancel,
+    Edit: edit,
+    Replay: replay,
+    Purge: purge,
+    CancelWorkflow: cancel_workflows,
+    ReplayWorkflow: replay_workflows,
+}

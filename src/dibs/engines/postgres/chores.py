@@ -17,7 +17,7 @@ from dibs.engines.postgres.transaction import Snapshot, Transaction
 from dibs.engines.unreadable import readable
 from dibs.engines.values import ChoreRecord, Term
 
-__all__ = ["CHORES", "chores", "do_chore", "fold_counts", "lead", "resign"]
+__all__ = ["CHORES", "chores", "do_chore", "fold_counts", "identity_and_chores", "lead", "resign"]
 
 FOLD_BATCH = 50_000
 
@@ -56,8 +56,14 @@ async def do_chore(transaction: Transaction, name: str, term: Term) -> ChoreReco
 
 
 async def chores(snapshot: Snapshot) -> list[ChoreRecord]:
+    """Each chore's last run, also of those that have not been done yet."""
     records = dict(readable(snapshot.aside, "chore", await snapshot.rows("chores"), decode_record))
     return [structs.replace(records.get(name, ChoreRecord(name=name))) for name in CHORES]
+
+
+async def identity_and_chores(snapshot: Snapshot) -> tuple[str, list[ChoreRecord]]:
+    """What `about` reads."""
+    return str(await snapshot.value("identity")), await chores(snapshot)
 
 
 async def fold_counts(transaction: Transaction) -> Step:

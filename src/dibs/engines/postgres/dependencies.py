@@ -23,16 +23,15 @@ from dibs.engines.decisions.follow_ups import Done, FollowUp
 from dibs.engines.postgres.records import Records
 from dibs.engines.postgres.rows import Row, columns
 from dibs.engines.postgres.transaction import Snapshot, Transaction
-from dibs.engines.values import Need
+from dibs.engines.values import Edges, Need
 
 __all__ = [
     "close_edges",
+    "edges",
     "follow_ends",
-    "followers",
     "forget",
     "inherit_again",
     "known_rule",
-    "needs",
     "pass_on_urgency",
 ]
 
@@ -124,14 +123,14 @@ async def forget(transaction: Transaction, follow_ups: list[FollowUp], most: int
     return max(1, deleted), follow_ups if deleted == most else follow_ups[1:]
 
 
-async def needs(snapshot: Snapshot, ids: Sequence[str]) -> list[list[Need]]:
-    found: dict[str, list[Need]] = {task_id: [] for task_id in ids}
-    for row in await snapshot.rows("needs", list(found)):
+async def edges(snapshot: Snapshot, ids: Sequence[str], followers: int) -> list[Edges]:
+    needs: dict[str, list[Need]] = {task_id: [] for task_id in ids}
+    for row in await snapshot.rows("needs", list(needs)):
         if known_rule(snapshot, row):
-            found[str(row["dependent"])].append(Need(str(row["prerequisite"]), Rule(row["rule"]), row["open"]))
-    return [found[task_id] for task_id in ids]
+            needs[str(row["dependent"])].append(Need(str(row["prerequisite"]), Rule(row["rule"]), row["open"]))
+    return [Edges(needs[task_id], await followers_of(snapshot, task_id, followers)) for task_id in ids]
 
 
-async def followers(snapshot: Snapshot, task_id: str, limit: int) -> list[str]:
-    edges = await snapshot.rows("open_edges_to", [task_id], limit)
-    return sorted({str(edge["dependent"]) for edge in edges})
+async def followers_of(snapshot: Snapshot, task_id: str, limit: int) -> list[str]:
+    found = await snapshot.rows("open_edges_to", [task_id], limit) if limit else []
+    return sorted({str(edge["dependent"]) for edge in found})

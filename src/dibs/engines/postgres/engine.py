@@ -8,12 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dibs.core.limits import LimitState
-from dibs.core.schedules import Recurrence, ScheduleRecord
+from dibs.core.schedules import Recurrence, ScheduleRecord, ScheduleState
 from dibs.core.settings import QueueSettings
-from dibs.core.states import State
 from dibs.core.task import (
-    Edit,
     HistoryEntry,
     NewTask,
     QueueRecord,
@@ -23,7 +20,7 @@ from dibs.core.task import (
     WorkerState,
 )
 from dibs.core.times import Instant
-from dibs.engines.base import Engine, Joined, Subscription
+from dibs.engines.base import Engine, Joined, MayBlock, Subscription, never
 from dibs.engines.postgres import (
     admin,
     chores,
@@ -31,7 +28,6 @@ from dibs.engines.postgres import (
     dependencies,
     doctor,
     enqueue_fast,
-    headroom,
     pgbouncer,
     queues,
     reading,
@@ -48,14 +44,16 @@ from dibs.engines.postgres.pool import Address, Pool
 from dibs.engines.postgres.store import NOTHING, SETTINGS, TASKS, Store
 from dibs.engines.unreadable import UnreadableRows
 from dibs.engines.values import (
+    About,
+    Act,
     AuditEntry,
     Beat,
-    CancelOutcome,
     Changed,
     ChoreRecord,
     Claimed,
     ClaimRequest,
-    Counter,
+    Counts,
+    Edges,
     EnqueueAnswer,
     ExtendAnswer,
     Extension,
@@ -63,14 +61,13 @@ from dibs.engines.values import (
     Finding,
     Fired,
     Minute,
-    Need,
     NewWorkflow,
     Page,
-    Position,
+    Peeked,
     Query,
     Rescued,
     SettleAnswer,
-    TenantRecord,
+    Standing,
     Term,
     UnreadableTask,
     WorkerRecord,
@@ -88,8 +85,6 @@ class PostgresEngine:
     """Tasks in a schema of a PostgreSQL database."""
 
     features = frozenset({Feature.DURABLE, Feature.SHARED, Feature.LEAD, Feature.TRANSACTIONS, Feature.PRESENCE})
-    durability = doctor.DURABILITY
-    chore_names = tuple(chores.CHORES)
 
     def __init__(self, address: Address, aside: UnreadableRows | None = None) -> None:
         self.address = address
@@ -112,9 +107,9 @@ class PostgresEngine:
 
     # Lifecycle.
 
-    async def open(self) -> None:
+    async def open(self, may_block: MayBlock = never) -> None:
         if self._store is None:
-            store = Store(self.address, self._aside)
+            store = Store(self.address, self._aside, may_block)
             try:
                 await store.open()
             except BaseException:
@@ -135,8 +130,9 @@ class PostgresEngine:
     def sibling(self) -> Engine:
         return PostgresEngine(self.address.impatient(), self._aside)
 
-    async def identity(self) -> str:
-        return await self._opened().read(reading.identity, None)
+    async def about(self) -> About:
+        identity, records = await self._opened().read(chores.identity_and_chores, None)
+        return About(features=self.features, durability=doctor.DURABILITY, identity=identity, chores=records)
 
     # Tasks: the hot verbs.
 
@@ -150,14 +146,8 @@ class PostgresEngine:
     ) -> list[EnqueueAnswer]:
         return await enqueue_fast.enqueue(self._opened(), tasks, atomic, workflow, now)
 
-    def enqueue_now(self, task: NewTask, *, now: Instant | None = None) -> EnqueueAnswer:
-        raise UsageError("the PostgreSQL engine can't enqueue without its event loop.")
-
     def join(self, connection: Any) -> Joined:
         return self._joining().join(connection)
-
-    async def ready(self, needs: object) -> None:
-        await self._joining().ready(needs)
 
     async def claim(self, request: ClaimRequest, *, now: Instant | None = None) -> Claimed:
         return await claiming.claim(self._opened(), request, now)
@@ -175,49 +165,18 @@ class PostgresEngine:
 
     # Tasks: the admin verbs.
 
-    async def cancel(
-        self, ids: Sequence[str], *, note: str = "", actor: str = "", now: Instant | None = None
-    ) -> list[CancelOutcome]:
-        return await self._opened().write(admin.cancel, now, TASKS, ids, note, actor)
+    async def act(self, acts: Sequence[Act], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
+        return await self._opened().write(admin.act, now, TASKS, acts, actor)
 
-    async def edit(self, edits: Sequence[Edit], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
-        return await self._opened().write(admin.edit, now, TASKS, edits, actor)
+    async def workflows(
+        self, ids: Sequence[str] | None = None, *, limit: int = 50, before: str | None = None
+    ) -> list[WorkflowRecord]:
+        store = self._opened()
+        look = store.consult if ids is None else store.read
+        return await look(workflows.workflows, None, ids, limit, before)
 
-    async def replay(
-        self,
-        ids: Sequence[str],
-        *,
-        queue: str | None = None,
-        reset: bool = True,
-        actor: str = "",
-        now: Instant | None = None,
-    ) -> list[Changed]:
-        return await self._opened().write(admin.replay, now, TASKS, ids, queue, reset, actor)
-
-    async def purge(self, ids: Sequence[str], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
-        return await self._opened().write(admin.purge, now, TASKS, ids, actor)
-
-    # Workflows.
-
-    async def workflows(self, limit: int = 50, before: str | None = None) -> list[WorkflowRecord]:
-        return await self._opened().consult(workflows.workflows, None, limit, before)
-
-    async def workflow(self, workflow_id: str) -> WorkflowRecord | None:
-        return await self._opened().read(workflows.workflow, None, workflow_id)
-
-    async def cancel_workflow(
-        self, workflow_id: str, *, note: str = "", actor: str = "", now: Instant | None = None
-    ) -> Changed:
-        return await self._opened().write(workflows.cancel_workflow, now, TASKS, workflow_id, note, actor)
-
-    async def replay_workflow(self, workflow_id: str, *, actor: str = "", now: Instant | None = None) -> Changed:
-        return await self._opened().write(workflows.replay_workflow, now, TASKS, workflow_id, actor)
-
-    async def needs(self, ids: Sequence[str]) -> list[list[Need]]:
-        return await self._opened().read(dependencies.needs, None, ids)
-
-    async def followers(self, task_id: str, limit: int = 100) -> list[str]:
-        return await self._opened().read(dependencies.followers, None, task_id, limit)
+    async def edges(self, ids: Sequence[str], *, followers: int = 0) -> list[Edges]:
+        return await self._opened().read(dependencies.edges, None, ids, followers)
 
     # Schedules.
 
@@ -236,22 +195,22 @@ class PostgresEngine:
     ) -> Changed:
         return await self._opened().write(schedules.set_schedule, now, NOTHING, name, recurrence, task, declared, actor)
 
-    async def pause_schedule(self, name: str, paused: bool, *, actor: str = "", now: Instant | None = None) -> Changed:
-        return await self._opened().write(schedules.pause_schedule, now, NOTHING, name, paused, actor)
-
-    async def delete_schedule(self, name: str, *, actor: str = "", now: Instant | None = None) -> Changed:
-        return await self._opened().write(schedules.delete_schedule, now, NOTHING, name, actor)
+    async def set_schedule_state(
+        self, name: str, state: ScheduleState, *, actor: str = "", now: Instant | None = None
+    ) -> Changed:
+        return await self._opened().write(schedules.set_schedule_state, now, NOTHING, name, state, actor)
 
     async def fire(self, *, now: Instant | None = None) -> Fired:
         return await self._opened().write(schedules.fire, now, TASKS)
 
     # Limits and shares.
 
-    async def limits(self, task_id: str, *, now: Instant | None = None) -> list[LimitState]:
-        return await self._opened().read(headroom.limits, now, task_id)
-
-    async def tenants(self, queue: str, limit: int = 100) -> list[TenantRecord]:
-        return await self._opened().consult(reading.tenants, None, queue, limit)
+    async def standing(
+        self, queue: str, tasks: Sequence[str] = (), *, tenants: int = 0, now: Instant | None = None
+    ) -> Standing:
+        store = self._opened()
+        look = store.read if tasks else store.consult
+        return await look(reading.standing, now, queue, tasks, tenants)
 
     # Reading.
 
@@ -267,22 +226,18 @@ class PostgresEngine:
         look = store.consult if query.workflow is None else store.read
         return await look(searching.search, None, query)
 
-    async def peek(self, queue: str, limit: int, *, now: Instant | None = None) -> list[TaskRecord]:
-        return await self._opened().consult(reading.peek, now, queue, limit)
+    async def peek(self, queue: str, limit: int, *, until: str | None = None, now: Instant | None = None) -> Peeked:
+        store = self._opened()
+        look = store.consult if until is None else store.read
+        return await look(reading.peek, now, queue, limit, until)
 
-    async def position(self, task_id: str, *, now: Instant | None = None) -> Position | None:
-        return await self._opened().read(reading.position, now, task_id)
-
-    async def counts(self) -> dict[str, dict[State, int]]:
+    async def counts(self) -> Counts:
         store = self._opened()
         found = await store.read(reading.counts, None)
         if await store.read(reading.has_long_tail, None):  # nobody leads, it seems
             with suppress(StoreError):  # on a server that is read-only, say: the answer is as good
                 await store.write(chores.fold_counts, None, NOTHING)
         return found
-
-    async def counters(self) -> dict[str, dict[Counter, int]]:
-        return await self._opened().consult(reading.counters, None)
 
     async def stats(self, queue: str | None, since: int, until: int) -> list[Minute]:
         return await self._opened().consult(reading.stats, None, queue, since, until)
@@ -343,9 +298,6 @@ class PostgresEngine:
     async def chore(self, name: str, term: Term, *, now: Instant | None = None) -> ChoreRecord:
         return await self._opened().write(chores.do_chore, now, TASKS, name, term)
 
-    async def chores(self) -> list[ChoreRecord]:
-        return await self._opened().read(chores.chores, None)
-
     async def audit(self, limit: int = 100) -> list[AuditEntry]:
         return await self._opened().consult(reading.audit, None, limit)
 
@@ -353,9 +305,6 @@ class PostgresEngine:
 
     def subscribe(self, topics: Collection[str]) -> Subscription:
         return self._opened().notifier.subscribe(topics, asyncio.get_running_loop())
-
-    async def notify(self, topics: Collection[str]) -> None:
-        await self._opened().notifier.notify(topics)
 
     # Care.
 

@@ -18,7 +18,7 @@ from dibs.engines.postgres.catalog import Queue
 from dibs.engines.postgres.head_pages import NeedMore, NotRead
 from dibs.engines.postgres.transaction import Snapshot
 
-__all__ = ["Headrooms", "limits"]
+__all__ = ["Headrooms", "limits_of"]
 
 
 class Headrooms:
@@ -112,12 +112,12 @@ class Headrooms:
         return counted
 
 
-async def limits(snapshot: Snapshot, task_id: str) -> list[LimitState]:
+async def limits_of(snapshot: Snapshot, queue_name: str, task_id: str) -> list[LimitState]:
     """The limits that the start of a task stands under."""
     row = (await snapshot.find([task_id])).get(task_id)
     record = None if row is None else snapshot.read(row)
-    queue = None if record is None else snapshot.catalog.queues.get(record.queue)
-    if not isinstance(record, TaskRecord) or queue is None:
+    queue = snapshot.catalog.queues.get(queue_name)
+    if not isinstance(record, TaskRecord) or queue is None or record.queue != queue_name:
         return []
     tracks = {track.number: track.name for track in snapshot.catalog.of_queue(queue.name)}
     running = dict(await snapshot.rows("running_by_track", list(tracks)))

@@ -6,7 +6,7 @@ transaction holds the shared lock on settings, and the rows of the task, of its 
 and of the tasks it waits for.
 
 The user's connection is used on their thread or loop, the engine's own on the engine's loop. When the first needs
-something of the second it raises `Unready`, and whoever can reach both has `Joiner.ready` see to it and begins again.
+something of the second it raises `Unready`; the caller, which can reach both, runs `prepare` there and begins again.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Joiner:
     def join(self, connection: Any) -> Joined:
         return Joined(self, unwrap(connection))
 
-    async def ready(self, needs: object) -> None:
+    async def prepare(self, needs: Missing | Stale | None) -> None:
         """On the engine's own loop and connections: make what is missing, and know what is there."""
         if isinstance(needs, Missing):
             await self.store.add(needs)
@@ -88,6 +88,8 @@ class Joined:
         self.store = joiner.store
         self.schema = joiner.store.schema
         self.guest = guest
+        self.needs: Missing | Stale | None = None
+        """What the verb that raised `Unready` lacked; None: it does not know the store yet."""
 
     @property
     def waits(self) -> bool | None:
@@ -98,6 +100,9 @@ class Joined:
 
     async def complete(self, settlement: Settlement, *, now: Instant | None = None) -> SettleOutcome:
         return await self.inside(lambda face: self.complete_on(face, settlement, now))
+
+    async def prepare(self) -> None:
+        await self.joiner.prepare(self.needs)
 
     # The door.
 
@@ -111,10 +116,9 @@ class Joined:
             if face.key not in self.joiner.recognised:
                 await self.recognise(face)
             return await act(face)
-        except Missing as missing:
-            raise Unready(missing) from None
-        except Stale as stale:
-            raise Unready(stale) from None
+        except (Missing, Stale) as needs:
+            self.needs = needs
+            raise Unready from None
         except face.errors as error:
             raise complaint(str(getattr(error, "sqlstate", None) or ""), str(error)) from error
 

@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
+from dibs.engines.base import MayBlock
 from dibs.engines.postgres.errors import DRIVER_ERRORS, translation
 from dibs.engines.postgres.notify_rate import REPEAT_AFTER, Rate, Replay
 from dibs.engines.postgres.pool import GOODBYE_SECONDS, Connection, Pool
@@ -91,13 +92,14 @@ class Subscriber:
 class Notifier:
     """Wakes the listeners of one engine, and those of other processes."""
 
-    def __init__(self, pool: Pool, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, pool: Pool, loop: asyncio.AbstractEventLoop, may_block: MayBlock) -> None:
         self.local_notifier = LocalNotifier()
         self.pool = pool
         address = pool.address.direct()
         self.direct = None if address is None else Pool(address)
         """Where connections that listen come from, None if there is only a pooler."""
         self.loop = loop
+        self.may_block = may_block
         self.channel = channel_of(pool.address.schema)
         self.subscribers = 0
         self.listening: asyncio.Task[None] | None = None
@@ -171,7 +173,7 @@ class Notifier:
             return
         self.local_notifier.notify(topics)
         fresh = self.rate.fresh(topics, self.loop.time())
-        if fresh and getattr(self.loop, "dibs_private", False):  # it stops running once the caller has its answer
+        if fresh and self.may_block():  # nobody drives the loop once the caller has its answer
             await self.send(fresh)
         elif fresh:
             self.send_soon(fresh)

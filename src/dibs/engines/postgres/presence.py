@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any
 
 from dibs.core.policy import ABSENT_SECONDS
+from dibs.engines.base import MayBlock
 from dibs.engines.postgres.driver_internals import closed_in_children
 from dibs.engines.postgres.errors import DRIVER_ERRORS
 from dibs.engines.postgres.notifier import ANSWER_SECONDS, until_closed
@@ -131,10 +132,11 @@ class Keeper:
 class Presence:
     """The locks of this engine's own workers, and its checks of those of all workers."""
 
-    def __init__(self, address: Address, rows: Rows) -> None:
+    def __init__(self, address: Address, rows: Rows, may_block: MayBlock) -> None:
         direct = address.direct()
         self.lines = None if direct is None else Pool(direct)
         self.rows = rows
+        self.may_block = may_block
         self.keepers: dict[str, Keeper] = {}
         self.first_absent: dict[str, float] = {}
         self.checked_at = 0.0
@@ -146,9 +148,7 @@ class Presence:
 
         Not on a loop that runs only during calls: it would not notice a lost session.
         """
-        if self.lines is None or sign.pid != os.getpid():
-            return None
-        if getattr(asyncio.get_running_loop(), "dibs_private", False):
+        if self.lines is None or sign.pid != os.getpid() or self.may_block():
             return None
         keeper = self.keepers.get(sign.id)
         if keeper is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from dibs.core.fairness import start_virtual_time
@@ -10,22 +12,31 @@ from dibs.core.task import HistoryEntry, TaskRecord
 from dibs.engines.postgres.catalog import Queue
 from dibs.engines.postgres.choosing import QueueCursor, first_heads
 from dibs.engines.postgres.head_pages import NeedMore, Pages
+from dibs.engines.postgres.headroom import limits_of
 from dibs.engines.postgres.transaction import Snapshot
 from dibs.engines.unreadable import readable
-from dibs.engines.values import COUNT_LIMIT, AuditEntry, Counter, Minute, Position, TenantRecord
+from dibs.engines.values import (
+    COUNT_LIMIT,
+    AuditEntry,
+    Counter,
+    Counts,
+    Minute,
+    Peeked,
+    Position,
+    Standing,
+    TenantRecord,
+)
 
 __all__ = [
     "audit",
-    "counters",
     "counts",
     "decode_entry",
     "has_long_tail",
     "history",
     "identity",
     "peek",
-    "position",
+    "standing",
     "stats",
-    "tenants",
 ]
 
 STATES = frozenset(State)
@@ -57,10 +68,13 @@ async def next_ids(snapshot: Snapshot, queue: Queue, most: int) -> list[str]:
         await pages.read_more(found)
 
 
-async def peek(snapshot: Snapshot, queue_name: str, limit: int) -> list[TaskRecord]:
+async def peek(snapshot: Snapshot, queue_name: str, limit: int, until: str | None) -> Peeked:
     queue = snapshot.catalog.queues.get(queue_name)
-    if queue is None:
-        return []
+    position = None if until is None else await position_of(snapshot, queue_name, until)
+    return Peeked([] if queue is None or limit == 0 else await next_tasks(snapshot, queue, limit), position)
+
+
+async def next_tasks(snapshot: Snapshot, queue: Queue, limit: int) -> list[TaskRecord]:
     records: list[TaskRecord] = []
     for _ in range(TRIES):
         ids = await next_ids(snapshot, queue, limit)
@@ -71,32 +85,26 @@ async def peek(snapshot: Snapshot, queue_name: str, limit: int) -> list[TaskReco
     return records
 
 
-async def position(snapshot: Snapshot, task_id: str) -> Position | None:
+async def position_of(snapshot: Snapshot, queue_name: str, task_id: str) -> Position | None:
     row = (await snapshot.find([task_id])).get(task_id)
     record = None if row is None else snapshot.read(row)
-    if not isinstance(record, TaskRecord) or record.state is not State.PENDING:
+    if not isinstance(record, TaskRecord) or record.state is not State.PENDING or record.queue != queue_name:
         return None
-    name = record.queue
-    ids = await next_ids(snapshot, snapshot.catalog.queues.get(name) or Queue(name), COUNT_LIMIT)
+    ids = await next_ids(snapshot, snapshot.catalog.queues.get(queue_name) or Queue(queue_name), COUNT_LIMIT)
     return Position(ids.index(task_id)) if task_id in ids else Position(COUNT_LIMIT, more=True)
 
 
-async def counts(snapshot: Snapshot) -> dict[str, dict[State, int]]:
-    found = {name: dict.fromkeys(State, 0) for name in snapshot.catalog.queues}
-    for what, track, _, n in await snapshot.all_counts():
-        if what in STATES:
-            queue = snapshot.catalog.track(track).queue
-            found.setdefault(queue, dict.fromkeys(State, 0))[State(what)] += n
-    return dict(sorted(found.items()))
-
-
-async def counters(snapshot: Snapshot) -> dict[str, dict[Counter, int]]:
-    found: dict[str, dict[Counter, int]] = {}
+async def counts(snapshot: Snapshot) -> Counts:
+    tasks = {name: dict.fromkeys(State, 0) for name in snapshot.catalog.queues}
+    counters: dict[str, dict[Counter, int]] = {}
     for what, track, queue, n in await snapshot.all_counts():
-        if what in COUNTERS:
-            of_queue = found.setdefault(snapshot.catalog.track(track).queue if track else queue, {})
+        if what in STATES:
+            name = snapshot.catalog.track(track).queue
+            tasks.setdefault(name, dict.fromkeys(State, 0))[State(what)] += n
+        elif what in COUNTERS:
+            of_queue = counters.setdefault(snapshot.catalog.track(track).queue if track else queue, {})
             of_queue[Counter(what)] = of_queue.get(Counter(what), 0) + n
-    return dict(sorted(found.items()))
+    return Counts(dict(sorted(tasks.items())), dict(sorted(counters.items())))
 
 
 async def has_long_tail(snapshot: Snapshot) -> bool:
@@ -137,3 +145,8 @@ async def tenants(snapshot: Snapshot, queue_name: str, limit: int) -> list[Tenan
 async def identity(snapshot: Snapshot) -> str:
     found: str = await snapshot.value("identity")
     return found
+
+
+async def standing(snapshot: Snapshot, queue: str, tasks: Sequence[str], most_tenants: int) -> Standing:
+    limits = [await limits_of(snapshot, queue, task_id) for task_id in tasks]
+    return Standing(limits, await tenants(snapshot, queue, most_tenants) if most_tenants else [])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.core.recurrence import Overlap, Recurrence
-from dibs.core.schedules import ScheduleRecord
+from dibs.core.schedules import ScheduleRecord, ScheduleState
 from dibs.core.states import UNFINISHED
 from dibs.core.task import NewTask
 from dibs.engines.decisions.encoding import encode
@@ -20,7 +20,7 @@ from dibs.engines.postgres.transaction import Snapshot, Transaction
 from dibs.engines.unreadable import UNREADABLE, problem_of, readable
 from dibs.engines.values import FIRE_BATCH, SCHEDULES, Changed, Fired
 
-__all__ = ["delete_schedule", "fire", "pause_schedule", "schedules", "set_schedule"]
+__all__ = ["fire", "schedules", "set_schedule", "set_schedule_state"]
 
 
 async def schedules(snapshot: Snapshot) -> list[ScheduleRecord]:
@@ -62,23 +62,21 @@ async def audit(transaction: Transaction, actor: str, act: str, name: str) -> Ch
     return Changed.DONE
 
 
-async def pause_schedule(transaction: Transaction, name: str, paused: bool, actor: str) -> Changed:
+async def set_schedule_state(transaction: Transaction, name: str, state: ScheduleState, actor: str) -> Changed:
+    if state is ScheduleState.DELETED:  # also one that can't be read
+        gone = await transaction.write("delete_schedule", name)
+        return await audit(transaction, actor, "delete schedule", name) if gone else Changed.UNKNOWN
     try:
         old = await find(transaction, name)
     except UNREADABLE as error:
         return unread(transaction, name, error)
     if old is None:
         return Changed.UNKNOWN
+    paused = state is ScheduleState.PAUSED
     if old.paused is paused:
         return Changed.UNCHANGED
     await save(transaction, schedule_paused(old, paused, transaction.now))
     return await audit(transaction, actor, "pause schedule" if paused else "resume schedule", name)
-
-
-async def delete_schedule(transaction: Transaction, name: str, actor: str) -> Changed:
-    if await transaction.write("delete_schedule", name) == 0:
-        return Changed.UNKNOWN
-    return await audit(transaction, actor, "delete schedule", name)
 
 
 async def fire(transaction: Transaction) -> Fired:

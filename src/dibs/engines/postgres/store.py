@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from dibs.core.settings import QueueSettings
 from dibs.core.times import Instant
+from dibs.engines.base import MayBlock, never
 from dibs.engines.decisions.encoding import encode
 from dibs.engines.postgres.catalog import Catalog, Missing, Stale
 from dibs.engines.postgres.errors import DRIVER_ERRORS, LOST, OCCUPIED, READ_ONLY, REPEATABLE, translation
@@ -78,7 +79,7 @@ class ConnectionLost(Exception):
 class Store:
     """An open store, on the loop that opened it."""
 
-    def __init__(self, address: Address, aside: UnreadableRows) -> None:
+    def __init__(self, address: Address, aside: UnreadableRows, may_block: MayBlock = never) -> None:
         self.address = address
         self.aside = aside
         self.schema = address.schema
@@ -86,11 +87,11 @@ class Store:
         self.pool = Pool(address)
         self.catalog = Catalog(aside)
         self.rescue_floor = RescueFloor()
-        self.notifier = Notifier(self.pool, asyncio.get_running_loop())
+        self.notifier = Notifier(self.pool, asyncio.get_running_loop(), may_block)
         self.floor_probe = FloorProbe(self.rows, self.notifier.local_notifier.notify_all)
-        self.presence = Presence(address, self.rows)
+        self.presence = Presence(address, self.rows, may_block)
         reading = address.reading()
-        self.reader = None if reading is None else Store(reading, aside)
+        self.reader = None if reading is None else Store(reading, aside, may_block)
         self.readiness = Readiness(address if reading is None else reading)
 
     async def open(self) -> None:

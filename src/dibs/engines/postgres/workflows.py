@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dibs.core.graph import Rule
@@ -13,22 +14,22 @@ from dibs.engines.postgres.dependencies import inherit_again, known_rule
 from dibs.engines.postgres.records import Records
 from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.transaction import Snapshot, Transaction
-from dibs.engines.values import Changed, WorkflowRecord
+from dibs.engines.values import CancelWorkflow, Changed, ReplayWorkflow, WorkflowRecord
 
-__all__ = ["cancel_members", "cancel_workflow", "replay_members", "replay_workflow", "workflow", "workflows"]
+__all__ = ["cancel_members", "cancel_workflows", "replay_members", "replay_workflows", "workflows"]
 
 STATES = frozenset(State)
 LOWEST = "00000000-0000-0000-0000-000000000000"
 
 
-async def workflows(snapshot: Snapshot, limit: int, before: str | None) -> list[WorkflowRecord]:
-    rows = await snapshot.rows("workflows", before, limit)
+async def workflows(
+    snapshot: Snapshot, ids: Sequence[str] | None, limit: int, before: str | None
+) -> list[WorkflowRecord]:
+    if ids is None:
+        rows = await snapshot.rows("workflows", before, limit)
+    else:
+        rows = [row for workflow_id in ids for row in await snapshot.rows("workflow", workflow_id)]
     return await with_counts(snapshot, rows)
-
-
-async def workflow(snapshot: Snapshot, workflow_id: str) -> WorkflowRecord | None:
-    found = await with_counts(snapshot, await snapshot.rows("workflow", workflow_id))
-    return found[0] if found else None
 
 
 async def with_counts(snapshot: Snapshot, rows: list[Any]) -> list[WorkflowRecord]:
@@ -48,15 +49,14 @@ async def with_counts(snapshot: Snapshot, rows: list[Any]) -> list[WorkflowRecor
     ]
 
 
-async def cancel_workflow(transaction: Transaction, workflow_id: str, note: str, actor: str) -> Changed:
-    follow_up = FollowUp(FollowUpKind.CANCEL, workflow_id, note=note, actor=actor)
-    return await begin(transaction, follow_up, "cancel workflow", "has_cancellable")
+async def cancel_workflows(transaction: Transaction, acts: Sequence[CancelWorkflow], actor: str) -> list[Changed]:
+    follow_ups = [FollowUp(FollowUpKind.CANCEL, act.id, note=act.note, actor=actor) for act in acts]
+    return [await begin(transaction, each, "cancel workflow", "has_cancellable") for each in follow_ups]
 
 
-async def replay_workflow(transaction: Transaction, workflow_id: str, actor: str) -> Changed:
-    return await begin(
-        transaction, FollowUp(FollowUpKind.REPLAY, workflow_id, actor=actor), "replay workflow", "has_replayable"
-    )
+async def replay_workflows(transaction: Transaction, acts: Sequence[ReplayWorkflow], actor: str) -> list[Changed]:
+    follow_ups = [FollowUp(FollowUpKind.REPLAY, act.id, actor=actor) for act in acts]
+    return [await begin(transaction, each, "replay workflow", "has_replayable") for each in follow_ups]
 
 
 async def begin(transaction: Transaction, follow_up: FollowUp, act: str, look: str) -> Changed:

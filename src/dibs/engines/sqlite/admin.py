@@ -1,12 +1,13 @@
-"""cancel, edit, replay and purge: what people do to tasks."""
+"""act: what people do to tasks and workflows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from dibs.core.states import State
 from dibs.core.task import Edit
-from dibs.engines.decisions.admin import PurgeRow, cancel_all, edit_one, ids_done, purge_all, replay_one, target
+from dibs.engines.decisions.admin import PurgeRow, alike, cancel_all, edit_one, ids_done, purge_all, replay_one, target
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.records import Place
@@ -14,45 +15,53 @@ from dibs.engines.sqlite.dependencies import inherit_again
 from dibs.engines.sqlite.records import Records
 from dibs.engines.sqlite.statements import statement
 from dibs.engines.sqlite.transaction import Transaction
-from dibs.engines.values import CancelOutcome, Changed
+from dibs.engines.sqlite.workflows import cancel_workflows, replay_workflows
+from dibs.engines.values import Act, Cancel, CancelWorkflow, Changed, Purge, Replay, ReplayWorkflow
 
-__all__ = ["cancel", "edit", "purge", "replay"]
+__all__ = ["act"]
 
 STATES = frozenset(State)
 
 
-def cancel(transaction: Transaction, ids: Sequence[str], note: str, actor: str) -> list[CancelOutcome]:
+def act(transaction: Transaction, acts: Sequence[Act], actor: str) -> list[Changed]:
     transaction.refresh()
-    records = Records(transaction, ids)
-    answers, changed = cancel_all(transaction, records, ids, note, actor)
-    records.flush()
-    remember(transaction, actor, "cancel", changed, note)
+    answers: list[Changed] = []
+    for group in alike(acts):
+        answers += ACTS[type(group[0])](transaction, group, actor)
     return answers
 
 
-def edit(transaction: Transaction, edits: Sequence[Edit], actor: str) -> list[Changed]:
-    transaction.refresh()
-    ids = [each.id for each in edits]
+def cancel(transaction: Transaction, acts: Sequence[Cancel], actor: str) -> list[Changed]:
+    ids = [act.id for act in acts]
     records = Records(transaction, ids)
-    answers = [edit_one(transaction, records, each, actor) for each in edits]
+    answers, changed = cancel_all(transaction, records, acts, actor)
+    records.flush()
+    remember(transaction, actor, "cancel", changed, acts[0].note)
+    return answers
+
+
+def edit(transaction: Transaction, acts: Sequence[Edit], actor: str) -> list[Changed]:
+    ids = [act.id for act in acts]
+    records = Records(transaction, ids)
+    answers = [edit_one(transaction, records, act, actor) for act in acts]
     records.flush()
     remember(transaction, actor, "edit", ids_done(ids, answers), "")
     return answers
 
 
-def replay(transaction: Transaction, ids: Sequence[str], queue: str | None, reset: bool, actor: str) -> list[Changed]:
-    transaction.refresh()
+def replay(transaction: Transaction, acts: Sequence[Replay], actor: str) -> list[Changed]:
+    ids = [act.id for act in acts]
     records = Records(transaction, ids)
-    answers = [replay_one(transaction, records, task_id, queue, reset, actor) for task_id in ids]
+    answers = [replay_one(transaction, records, act, actor) for act in acts]
     records.flush()
     if Changed.DONE in answers:
         inherit_again(transaction, ids_done(ids, answers))
-    remember(transaction, actor, "replay", ids_done(ids, answers), queue or "")
+    remember(transaction, actor, "replay", ids_done(ids, answers), acts[0].queue or "")
     return answers
 
 
-def purge(transaction: Transaction, ids: Sequence[str], actor: str) -> list[Changed]:
-    transaction.refresh()
+def purge(transaction: Transaction, acts: Sequence[Purge], actor: str) -> list[Changed]:
+    ids = [act.id for act in acts]
     records = Records(transaction, ids)
     answers, holders = purge_all(records, ids)
     records.flush()
@@ -101,3 +110,13 @@ def delete(transaction: Transaction, left: PurgeRow) -> None:
 def remember(transaction: Transaction, actor: str, act: str, ids: list[str], detail: str) -> None:
     if ids:
         transaction.remember(actor, act, target(ids), detail)
+
+
+ACTS: dict[type[Act], Callable[[Transaction, Sequence[Any], str], list[Changed]]] = {
+    Cancel: cancel,
+    Edit: edit,
+    Replay: replay,
+    Purge: purge,
+    CancelWorkflow: cancel_workflows,
+    ReplayWorkflow: replay_workflows,
+}

@@ -18,7 +18,7 @@ from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.unreadable import readable
 from dibs.engines.values import ChoreRecord, Term
 
-__all__ = ["CHORES", "chores", "do_chore", "is_current", "lead", "record_chore", "resign"]
+__all__ = ["CHORES", "chores", "do_chore", "identity_and_chores", "is_current", "lead", "record_chore", "resign"]
 
 VACUUM_PAGES = 1000
 FREE_SHARE = 0.25
@@ -78,8 +78,14 @@ def record_chore(transaction: Transaction, name: str, step: Step, nanoseconds: i
 
 
 def chores(snapshot: Snapshot) -> list[ChoreRecord]:
+    """Each chore's last run, also of those that have not been done yet."""
     records = dict(snapshot.documents("chore", decode_record, "chores"))
     return [structs.replace(records.get(name, ChoreRecord(name=name))) for name in CHORES]
+
+
+def identity_and_chores(snapshot: Snapshot) -> tuple[str, list[ChoreRecord]]:
+    """What `about` reads."""
+    return str(snapshot.value("identity")), chores(snapshot)
 
 
 def prune_workers(transaction: Transaction) -> Step:

@@ -7,6 +7,7 @@ has been judged is closed, one that has been weighed has its weight.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
@@ -21,9 +22,9 @@ from dibs.engines.decisions.follow_ups import Done, FollowUp
 from dibs.engines.sqlite.records import Records
 from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
-from dibs.engines.values import Need
+from dibs.engines.values import Edges, Need
 
-__all__ = ["close_edges", "follow_ends", "followers", "forget", "inherit_again", "needs", "pass_on_urgency"]
+__all__ = ["close_edges", "edges", "follow_ends", "forget", "inherit_again", "pass_on_urgency"]
 
 
 class Incoming(Struct, array_like=True, frozen=True):
@@ -139,13 +140,13 @@ def forget(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> D
     return max(1, deleted), follow_ups if deleted == most else follow_ups[1:]
 
 
-def needs(snapshot: Snapshot, ids: list[str]) -> list[list[Need]]:
-    found: dict[str, list[Need]] = {task_id: [] for task_id in ids}
-    for dependent, prerequisite, rule, is_open in snapshot.many(NEEDS, "needs", to_json(list(found))):
-        found[dependent].append(Need(prerequisite, rule, bool(is_open)))
-    return [found[task_id] for task_id in ids]
+def edges(snapshot: Snapshot, ids: Sequence[str], followers: int) -> list[Edges]:
+    needs: dict[str, list[Need]] = {task_id: [] for task_id in ids}
+    for dependent, prerequisite, rule, is_open in snapshot.many(NEEDS, "needs", to_json(list(needs))):
+        needs[dependent].append(Need(prerequisite, rule, bool(is_open)))
+    return [Edges(needs[task_id], followers_of(snapshot, task_id, followers)) for task_id in ids]
 
 
-def followers(snapshot: Snapshot, task_id: str, limit: int) -> list[str]:
-    edges, *_ = incoming(snapshot, to_json([task_id]), limit)
-    return sorted({edge.dependent for edge in edges})
+def followers_of(snapshot: Snapshot, task_id: str, limit: int) -> list[str]:
+    found = incoming(snapshot, to_json([task_id]), limit)[0] if limit else []
+    return sorted({edge.dependent for edge in found})

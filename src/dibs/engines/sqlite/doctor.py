@@ -77,7 +77,7 @@ def unreadable_rows(snapshot: Snapshot, full: bool) -> Iterator[Finding]:
     audit(look, CHECKED_ROWS)
     minute = look.now // MINUTE
     stats(look, None, 0 if full else minute - CHECKED_MINUTES, minute)
-    workflows(look, CHECKED_ROWS, None)
+    workflows(look, None, CHECKED_ROWS, None)
     look_at_figures(look)
     for _ in look.documents("errand", decode_follow_up, "follow_ups", CHECKED_ROWS, "[]"):
         pass

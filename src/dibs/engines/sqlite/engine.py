@@ -9,13 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dibs.core.limits import LimitState
 from dibs.core.options import shown
-from dibs.core.schedules import Recurrence, ScheduleRecord
+from dibs.core.schedules import Recurrence, ScheduleRecord, ScheduleState
 from dibs.core.settings import QueueSettings
-from dibs.core.states import State
 from dibs.core.task import (
-    Edit,
     HistoryEntry,
     NewTask,
     QueueRecord,
@@ -25,7 +22,7 @@ from dibs.core.task import (
     WorkerState,
 )
 from dibs.core.times import Instant
-from dibs.engines.base import Engine, Joined, Subscription
+from dibs.engines.base import Engine, Joined, MayBlock, Subscription, never
 from dibs.engines.sqlite import (
     admin,
     chores,
@@ -33,8 +30,6 @@ from dibs.engines.sqlite import (
     dependencies,
     doctor,
     enqueueing,
-    fairness,
-    headroom,
     joining,
     presence,
     queues,
@@ -50,14 +45,16 @@ from dibs.engines.sqlite.layout import pending_migrations, pending_script
 from dibs.engines.sqlite.retention import Step
 from dibs.engines.sqlite.store import Reader, Store, Synchronous, registry
 from dibs.engines.values import (
+    About,
+    Act,
     AuditEntry,
     Beat,
-    CancelOutcome,
     Changed,
     ChoreRecord,
     Claimed,
     ClaimRequest,
-    Counter,
+    Counts,
+    Edges,
     EnqueueAnswer,
     ExtendAnswer,
     Extension,
@@ -65,14 +62,13 @@ from dibs.engines.values import (
     Finding,
     Fired,
     Minute,
-    Need,
     NewWorkflow,
     Page,
-    Position,
+    Peeked,
     Query,
     Rescued,
     SettleAnswer,
-    TenantRecord,
+    Standing,
     Term,
     UnreadableTask,
     WorkerRecord,
@@ -93,8 +89,6 @@ DURABILITY = {
 class SqliteEngine:
     """Tasks in a SQLite file. Siblings and other engines of this process share one writer connection."""
 
-    chore_names = tuple(chores.CHORES)
-
     def __init__(
         self, path: Path, synchronous: Synchronous = "full", busy_timeout: float = 5.0, adopt: bool = False
     ) -> None:
@@ -104,31 +98,28 @@ class SqliteEngine:
             raise InvalidOption("a SQLite store is a file. Use memory:// for tasks that may be lost with the process.")
         self.path = Path(path).resolve()
         self.synchronous: Synchronous = synchronous
+        self._durability = DURABILITY[synchronous]
         self.busy_timeout = busy_timeout
         self.adopt = adopt
         self._store: Store | None = None
         self._reader: Reader | None = None
         self._executor: ThreadPoolExecutor | None = None
+        self._may_block: MayBlock = never
 
     @property
     def features(self) -> frozenset[Feature]:
         everywhere = {*Feature} - {Feature.PRESENCE}
         return frozenset(everywhere | {Feature.PRESENCE} if presence.AVAILABLE else everywhere)
 
-    @property
-    def durability(self) -> str:
-        return DURABILITY[self.synchronous]
-
     # Where verbs run.
 
     async def _run(self, function: Callable[..., Answer], *arguments: Any) -> Answer:
         """Inline when a blocked caller drives this loop, for then there is nobody to disturb; else on a thread."""
-        loop = asyncio.get_running_loop()
-        if getattr(loop, "dibs_private", False):
+        if self._may_block():
             return function(*arguments)
         if self._executor is None:
             self._executor = ThreadPoolExecutor(1, thread_name_prefix="dibs-sqlite")
-        return await loop.run_in_executor(self._executor, function, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *arguments)
 
     async def _write(self, verb: Callable[..., Answer], *arguments: Any, now: Instant | None = None) -> Answer:
         store = self._opened()
@@ -147,7 +138,8 @@ class SqliteEngine:
 
     # Lifecycle.
 
-    async def open(self) -> None:
+    async def open(self, may_block: MayBlock = never) -> None:
+        self._may_block = may_block
         if self._store is None:
             await self._run(self._open)
 
@@ -182,6 +174,10 @@ class SqliteEngine:
     def sibling(self) -> Engine:
         return SqliteEngine(self.path, self.synchronous, self.busy_timeout, self.adopt)
 
+    async def about(self) -> About:
+        identity, records = await self._read(chores.identity_and_chores)
+        return About(features=self.features, durability=self._durability, identity=identity, chores=records)
+
     # Tasks: the hot verbs.
 
     async def enqueue(
@@ -194,14 +190,8 @@ class SqliteEngine:
     ) -> list[EnqueueAnswer]:
         return await self._write(enqueueing.enqueue, tasks, atomic, workflow, now=now)
 
-    def enqueue_now(self, task: NewTask, *, now: Instant | None = None) -> EnqueueAnswer:
-        return self._opened().write(enqueueing.enqueue, ([task], False), now)[0]
-
     def join(self, connection: Any) -> Joined:
         return joining.Joined(connection, self.path, self._opened().files)
-
-    async def ready(self, needs: object) -> None:
-        """Whatever a transaction needs it makes itself: while it is open, nobody else can."""
 
     async def claim(self, request: ClaimRequest, *, now: Instant | None = None) -> Claimed:
         return await self._write(claiming.claim, request, now=now)
@@ -219,49 +209,16 @@ class SqliteEngine:
 
     # Tasks: the admin verbs.
 
-    async def cancel(
-        self, ids: Sequence[str], *, note: str = "", actor: str = "", now: Instant | None = None
-    ) -> list[CancelOutcome]:
-        return await self._write(admin.cancel, ids, note, actor, now=now)
+    async def act(self, acts: Sequence[Act], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
+        return await self._write(admin.act, acts, actor, now=now)
 
-    async def edit(self, edits: Sequence[Edit], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
-        return await self._write(admin.edit, edits, actor, now=now)
+    async def workflows(
+        self, ids: Sequence[str] | None = None, *, limit: int = 50, before: str | None = None
+    ) -> list[WorkflowRecord]:
+        return await self._read(workflows.workflows, ids, limit, before)
 
-    async def replay(
-        self,
-        ids: Sequence[str],
-        *,
-        queue: str | None = None,
-        reset: bool = True,
-        actor: str = "",
-        now: Instant | None = None,
-    ) -> list[Changed]:
-        return await self._write(admin.replay, ids, queue, reset, actor, now=now)
-
-    async def purge(self, ids: Sequence[str], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
-        return await self._write(admin.purge, ids, actor, now=now)
-
-    # Workflows.
-
-    async def workflows(self, limit: int = 50, before: str | None = None) -> list[WorkflowRecord]:
-        return await self._read(workflows.workflows, limit, before)
-
-    async def workflow(self, workflow_id: str) -> WorkflowRecord | None:
-        return await self._read(workflows.workflow, workflow_id)
-
-    async def cancel_workflow(
-        self, workflow_id: str, *, note: str = "", actor: str = "", now: Instant | None = None
-    ) -> Changed:
-        return await self._write(workflows.cancel_workflow, workflow_id, note, actor, now=now)
-
-    async def replay_workflow(self, workflow_id: str, *, actor: str = "", now: Instant | None = None) -> Changed:
-        return await self._write(workflows.replay_workflow, workflow_id, actor, now=now)
-
-    async def needs(self, ids: Sequence[str]) -> list[list[Need]]:
-        return await self._read(dependencies.needs, ids)
-
-    async def followers(self, task_id: str, limit: int = 100) -> list[str]:
-        return await self._read(dependencies.followers, task_id, limit)
+    async def edges(self, ids: Sequence[str], *, followers: int = 0) -> list[Edges]:
+        return await self._read(dependencies.edges, ids, followers)
 
     # Schedules.
 
@@ -280,22 +237,20 @@ class SqliteEngine:
     ) -> Changed:
         return await self._write(schedules.set_schedule, name, recurrence, task, declared, actor, now=now)
 
-    async def pause_schedule(self, name: str, paused: bool, *, actor: str = "", now: Instant | None = None) -> Changed:
-        return await self._write(schedules.pause_schedule, name, paused, actor, now=now)
-
-    async def delete_schedule(self, name: str, *, actor: str = "", now: Instant | None = None) -> Changed:
-        return await self._write(schedules.delete_schedule, name, actor, now=now)
+    async def set_schedule_state(
+        self, name: str, state: ScheduleState, *, actor: str = "", now: Instant | None = None
+    ) -> Changed:
+        return await self._write(schedules.set_schedule_state, name, state, actor, now=now)
 
     async def fire(self, *, now: Instant | None = None) -> Fired:
         return await self._write(schedules.fire, now=now)
 
     # Limits and shares.
 
-    async def limits(self, task_id: str, *, now: Instant | None = None) -> list[LimitState]:
-        return await self._read(headroom.limits, task_id, now=now)
-
-    async def tenants(self, queue: str, limit: int = 100) -> list[TenantRecord]:
-        return await self._read(fairness.tenants, queue, limit)
+    async def standing(
+        self, queue: str, tasks: Sequence[str] = (), *, tenants: int = 0, now: Instant | None = None
+    ) -> Standing:
+        return await self._read(reading.standing, queue, tasks, tenants, now=now)
 
     # Reading.
 
@@ -308,17 +263,11 @@ class SqliteEngine:
     async def search(self, query: Query) -> Page:
         return await self._read(searching.search, query)
 
-    async def peek(self, queue: str, limit: int, *, now: Instant | None = None) -> list[TaskRecord]:
-        return await self._read(reading.peek, queue, limit, now=now)
+    async def peek(self, queue: str, limit: int, *, until: str | None = None, now: Instant | None = None) -> Peeked:
+        return await self._read(reading.peek, queue, limit, until, now=now)
 
-    async def position(self, task_id: str, *, now: Instant | None = None) -> Position | None:
-        return await self._read(reading.position, task_id, now=now)
-
-    async def counts(self) -> dict[str, dict[State, int]]:
+    async def counts(self) -> Counts:
         return await self._read(reading.counts)
-
-    async def counters(self) -> dict[str, dict[Counter, int]]:
-        return await self._read(reading.counters)
 
     async def stats(self, queue: str | None, since: int, until: int) -> list[Minute]:
         return await self._read(reading.stats, queue, since, until)
@@ -390,9 +339,6 @@ class SqliteEngine:
         took = time.perf_counter_ns() - began
         return await self._write(chores.record_chore, "checkpoint", step, took, now=now)
 
-    async def chores(self) -> list[ChoreRecord]:
-        return await self._read(chores.chores)
-
     async def audit(self, limit: int = 100) -> list[AuditEntry]:
         return await self._read(reading.audit, limit)
 
@@ -401,21 +347,15 @@ class SqliteEngine:
     def subscribe(self, topics: Collection[str]) -> Subscription:
         return self._opened().notifier.subscribe(topics, asyncio.get_running_loop())
 
-    async def notify(self, topics: Collection[str]) -> None:
-        self._opened().notifier.notify(topics)
-
     # Care.
 
     async def check(self, *, full: bool = False) -> list[Finding]:
-        findings = await self._read(doctor.check, self.path, self._opened().synchronous, self.durability, full)
+        findings = await self._read(doctor.check, self.path, self._opened().synchronous, self._durability, full)
         return [*findings, *doctor.writable(self._opened().read_only)]
 
     async def backup(self, target: Path) -> None:
         self._opened()
         await self._run(doctor.backup, self.path, target, self.busy_timeout)
-
-    async def identity(self) -> str:
-        return await self._read(reading.identity)
 
     async def migrations(self, *, sql: bool = False) -> list[str]:
         return await self._run(pending_script if sql else pending_migrations, self.path, self.adopt)

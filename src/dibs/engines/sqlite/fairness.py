@@ -146,7 +146,6 @@ def all_shares(snapshot: Snapshot, queue: Queue, tracks: list[Track]) -> TurnOrd
 
 def tenants(snapshot: Snapshot, name: str, limit: int) -> list[TenantRecord]:
     """Tenants of a fair queue that have pending tasks, in the order of their turns."""
-    snapshot.refresh()
     queue = snapshot.catalog.queues.get(name)
     if queue is None or not queue.settings.fair:
         return []

@@ -23,7 +23,7 @@ from dibs.engines.sqlite.catalog import Queue
 from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 
-__all__ = ["Headrooms", "find_buckets", "limits", "partition_headrooms"]
+__all__ = ["Headrooms", "find_buckets", "limits_of", "partition_headrooms"]
 
 
 class StoredBucket(Struct, array_like=True, frozen=True):
@@ -143,13 +143,12 @@ def running_by_name(snapshot: Snapshot) -> Tally[Whose]:
     return found
 
 
-def limits(snapshot: Snapshot, task_id: str) -> list[LimitState]:
+def limits_of(snapshot: Snapshot, queue_name: str, task_id: str) -> list[LimitState]:
     """The limits of one task, for people."""
-    snapshot.refresh()
     row = snapshot.find([task_id]).get(task_id)
     record = None if row is None else snapshot.read(row)
-    queue = None if record is None else snapshot.catalog.queues.get(record.queue)
-    if not isinstance(record, TaskRecord) or queue is None:
+    queue = snapshot.catalog.queues.get(queue_name)
+    if not isinstance(record, TaskRecord) or queue is None or record.queue != queue_name:
         return []
     running = running_by_name(snapshot)
     found = []

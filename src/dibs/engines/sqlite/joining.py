@@ -53,6 +53,9 @@ class Joined:
         except NotCurrent:
             return SettleOutcome.REFUSED
 
+    async def prepare(self) -> None:
+        """Whatever a transaction needs it makes itself: while it is open, nobody else can."""
+
     def do(self, now: Instant | None, verb: Callable[[Transaction], Answer]) -> Answer:
         """Run a verb as part of the open transaction: as a whole, or as if it had not been tried."""
         connection = self.connection

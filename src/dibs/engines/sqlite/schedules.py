@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from dibs.core.recurrence import Overlap, Recurrence
-from dibs.core.schedules import ScheduleRecord
+from dibs.core.schedules import ScheduleRecord, ScheduleState
 from dibs.core.states import UNFINISHED, State
 from dibs.core.task import NewTask
 from dibs.engines.decisions.encoding import to_json
@@ -23,7 +23,7 @@ from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.unreadable import UNREADABLE, problem_of, state_or
 from dibs.engines.values import FIRE_BATCH, SCHEDULES, Changed, Fired
 
-__all__ = ["delete_schedule", "fire", "pause_schedule", "schedules", "set_schedule"]
+__all__ = ["fire", "schedules", "set_schedule", "set_schedule_state"]
 
 
 def schedules(snapshot: Snapshot) -> list[ScheduleRecord]:
@@ -64,23 +64,21 @@ def audit(transaction: Transaction, actor: str, act: str, name: str) -> Changed:
     return Changed.DONE
 
 
-def pause_schedule(transaction: Transaction, name: str, paused: bool, actor: str) -> Changed:
+def set_schedule_state(transaction: Transaction, name: str, state: ScheduleState, actor: str) -> Changed:
+    if state is ScheduleState.DELETED:  # also one that can't be read
+        gone = transaction.write("delete_schedule", name)
+        return audit(transaction, actor, "delete schedule", name) if gone else Changed.UNKNOWN
     try:
         old = find(transaction, name)
     except UNREADABLE as error:
         return unread(transaction, name, error)
     if old is None:
         return Changed.UNKNOWN
+    paused = state is ScheduleState.PAUSED
     if old.paused is paused:
         return Changed.UNCHANGED
     save(transaction, schedule_paused(old, paused, transaction.now))
     return audit(transaction, actor, "pause schedule" if paused else "resume schedule", name)
-
-
-def delete_schedule(transaction: Transaction, name: str, actor: str) -> Changed:
-    if not transaction.write("delete_schedule", name):
-        return Changed.UNKNOWN
-    return audit(transaction, actor, "delete schedule", name)
 
 
 def fire(transaction: Transaction) -> Fired:

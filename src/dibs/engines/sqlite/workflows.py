@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -20,15 +21,14 @@ from dibs.engines.sqlite.records import Records
 from dibs.engines.sqlite.retention import Step
 from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
-from dibs.engines.values import Changed, WorkflowRecord
+from dibs.engines.values import CancelWorkflow, Changed, ReplayWorkflow, WorkflowRecord
 
 __all__ = [
     "cancel_members",
-    "cancel_workflow",
+    "cancel_workflows",
     "prune_workflows",
     "replay_members",
-    "replay_workflow",
-    "workflow",
+    "replay_workflows",
     "workflows",
 ]
 
@@ -51,14 +51,12 @@ OUTGOING = RowDecoder(Outgoing, "edge of task")
 texts_decoder = msgspec.json.Decoder(list[str])
 
 
-def workflows(snapshot: Snapshot, limit: int, before: str | None) -> list[WorkflowRecord]:
-    found = stored(snapshot, "workflows", before, limit)
+def workflows(snapshot: Snapshot, ids: Sequence[str] | None, limit: int, before: str | None) -> list[WorkflowRecord]:
+    if ids is None:
+        found = stored(snapshot, "workflows", before, limit)
+    else:
+        found = [each for workflow_id in ids for each in stored(snapshot, "workflow", workflow_id)]
     return [as_record(each) for each in found]
-
-
-def workflow(snapshot: Snapshot, workflow_id: str) -> WorkflowRecord | None:
-    found = stored(snapshot, "workflow", workflow_id)
-    return as_record(found[0]) if found else None
 
 
 def stored(snapshot: Snapshot, name: str, *parameters: object) -> list[StoredWorkflow]:
@@ -83,21 +81,20 @@ def as_record(stored: StoredWorkflow) -> WorkflowRecord:
     )
 
 
-def cancel_workflow(transaction: Transaction, workflow_id: str, note: str, actor: str) -> Changed:
-    follow_up = FollowUp(FollowUpKind.CANCEL, workflow_id, note=note, actor=actor)
-    return begin(transaction, follow_up, "cancel workflow", transaction.value("has_cancellable", workflow_id))
+def cancel_workflows(transaction: Transaction, acts: Sequence[CancelWorkflow], actor: str) -> list[Changed]:
+    follow_ups = [FollowUp(FollowUpKind.CANCEL, act.id, note=act.note, actor=actor) for act in acts]
+    return [begin(transaction, each, "cancel workflow", "has_cancellable") for each in follow_ups]
 
 
-def replay_workflow(transaction: Transaction, workflow_id: str, actor: str) -> Changed:
-    follow_up = FollowUp(FollowUpKind.REPLAY, workflow_id, actor=actor)
-    return begin(transaction, follow_up, "replay workflow", transaction.value("has_replayable", workflow_id))
+def replay_workflows(transaction: Transaction, acts: Sequence[ReplayWorkflow], actor: str) -> list[Changed]:
+    follow_ups = [FollowUp(FollowUpKind.REPLAY, act.id, actor=actor) for act in acts]
+    return [begin(transaction, each, "replay workflow", "has_replayable") for each in follow_ups]
 
 
-def begin(transaction: Transaction, follow_up: FollowUp, act: str, concerns_any: int) -> Changed:
-    transaction.refresh()
+def begin(transaction: Transaction, follow_up: FollowUp, act: str, look: str) -> Changed:
     if transaction.row("has_workflow", follow_up.about) is None:
         return Changed.UNKNOWN
-    if not concerns_any:
+    if not transaction.value(look, follow_up.about):
         return Changed.UNCHANGED
     transaction.follow_ups.append(follow_up)
     transaction.remember(follow_up.actor, act, follow_up.about, follow_up.note)

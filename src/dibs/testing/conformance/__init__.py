@@ -24,7 +24,7 @@ from dibs.testing.conformance.harness import EngineFactory, Harness
 
 __all__ = ["Case", "EngineFactory", "Harness", "cases"]
 
-TOOLS = {"harness", "order"}
+TOOLS = {"harness", "order", "schedule_help"}
 
 
 class Case(Struct, frozen=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dibs.core.task import Edit, Outcome, QueueState, WorkerState
 from dibs.core.times import SECOND
+from dibs.engines.values import Cancel, Purge, Replay
 from dibs.testing.conformance.harness import QUEUE, Harness
 
 
@@ -22,10 +23,10 @@ async def test_every_admin_verb_is_remembered(harness: Harness) -> None:
     )
     await harness.beat("w")
     assert await entries(harness) == []
-    await engine.edit([Edit(id=pending, priority=60)], actor="ada", now=harness.now)
-    await engine.cancel([pending, other], note="why", actor="bob", now=harness.now)
-    await engine.replay([dead], actor="cyd", now=harness.now)
-    await engine.purge([pending], actor="dan", now=harness.now)
+    await engine.act([Edit(id=pending, priority=60)], actor="ada", now=harness.now)
+    await engine.act([Cancel(pending, "why"), Cancel(other, "why")], actor="bob", now=harness.now)
+    await engine.act([Replay(dead)], actor="cyd", now=harness.now)
+    await engine.act([Purge(pending)], actor="dan", now=harness.now)
     record = await harness.queue()
     assert record is not None
     await engine.set_queue(QUEUE, record.settings, expected=1, actor="eve", now=harness.now)
@@ -47,17 +48,17 @@ async def test_every_admin_verb_is_remembered(harness: Harness) -> None:
 async def test_one_entry_for_waiting_and_running_alike(harness: Harness) -> None:
     first, second = await harness.start(), await harness.start()
     waiting = await harness.add()
-    await harness.engine.cancel([first.id, second.id, waiting], actor="ada", now=harness.now)
+    await harness.engine.act([Cancel(first.id), Cancel(second.id), Cancel(waiting)], actor="ada", now=harness.now)
     assert await entries(harness) == [("ada", "cancel", "3 tasks")]
 
 
 async def test_no_change_no_entry(harness: Harness) -> None:
     task_id = await harness.add()
     unknown = harness.new_id()
-    await harness.engine.cancel([unknown], now=harness.now)
-    await harness.engine.edit([Edit(id=task_id, priority=50)], now=harness.now)
-    await harness.engine.replay([task_id], now=harness.now)
-    await harness.engine.purge([task_id], now=harness.now)
+    await harness.engine.act([Cancel(unknown)], now=harness.now)
+    await harness.engine.act([Edit(id=task_id, priority=50)], now=harness.now)
+    await harness.engine.act([Replay(task_id)], now=harness.now)
+    await harness.engine.act([Purge(task_id)], now=harness.now)
     await harness.engine.set_queue_state(QUEUE, QueueState.ACTIVE, now=harness.now)
     await harness.engine.delete_queue(QUEUE, now=harness.now)
     await harness.engine.set_worker_state("nobody", WorkerState.PAUSED, now=harness.now)
@@ -68,7 +69,7 @@ async def test_newest_first_with_a_limit(harness: Harness) -> None:
     ids = await harness.add_many(5)
     for task_id in ids:
         harness.later(SECOND)
-        await harness.engine.cancel([task_id], note="n", actor="ada", now=harness.now)
+        await harness.engine.act([Cancel(task_id, "n")], actor="ada", now=harness.now)
     audit = await harness.engine.audit(2)
     assert [entry.target for entry in audit] == [ids[4], ids[3]]
     assert (audit[0].at, audit[0].detail) == (harness.now, "n")

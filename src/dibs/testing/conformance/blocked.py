@@ -6,7 +6,7 @@ from dibs.core.graph import Rule
 from dibs.core.states import Reason, State
 from dibs.core.task import Edit, EndedBy, HistoryEvent, Outcome
 from dibs.core.times import HOUR, MINUTE
-from dibs.engines.values import CancelOutcome, Changed, EnqueueOutcome, ended_topic
+from dibs.engines.values import Cancel, Changed, EnqueueOutcome, Purge, Replay, ended_topic
 from dibs.testing.conformance.harness import QUEUE, Harness
 from dibs.testing.conformance.subscribe import rings
 
@@ -17,13 +17,13 @@ COMPLETED, CANCELLED, DEAD = State.COMPLETED, State.CANCELLED, State.DEAD
 async def test_cancel_ends_it_and_frees_its_prerequisites(harness: Harness) -> None:
     needs = await harness.add_many(2)
     follower = await harness.follow(*needs)
-    cancel = harness.engine.cancel([follower], note="no", actor="ada", now=harness.now)
-    assert await cancel == [CancelOutcome.CANCELLED]
+    cancel = harness.engine.act([Cancel(follower, "no")], actor="ada", now=harness.now)
+    assert await cancel == [Changed.DONE]
     record = await harness.record(follower)
     assert (record.state, record.reason, record.note) == (CANCELLED, Reason.USER, "no")
     assert await harness.is_open(follower) == [False, False]
-    assert await harness.engine.followers(needs[0]) == []
-    assert await harness.engine.cancel([follower], now=harness.now) == [CancelOutcome.ENDED]
+    assert (await harness.engine.edges([needs[0]], followers=100))[0].followers == []
+    assert await harness.engine.act([Cancel(follower)], now=harness.now) == [Changed.WRONG_STATE]
     for need in needs:
         await harness.finish(need)
     assert await harness.state(follower) is CANCELLED
@@ -33,7 +33,7 @@ async def test_cancel_goes_down_the_chain(harness: Harness) -> None:
     need = await harness.add()
     middle = await harness.follow(need)
     last, cleaner = await harness.follow(middle), await harness.follow(middle, rule=Rule.RUN)
-    await harness.engine.cancel([middle], note="no", actor="ada", now=harness.now)
+    await harness.engine.act([Cancel(middle, "no")], actor="ada", now=harness.now)
     assert await harness.states(need, middle, last, cleaner) == [PENDING, CANCELLED, CANCELLED, PENDING]
     record = await harness.record(last)
     assert (record.reason, record.note) == (Reason.DEPENDENCY, f"{middle} is cancelled")
@@ -46,8 +46,8 @@ async def test_cancel_goes_down_the_chain(harness: Harness) -> None:
 async def test_prerequisite_and_dependent_cancelled_in_one_call(harness: Harness) -> None:
     need = await harness.add()
     follower = await harness.follow(need)
-    outcomes = await harness.engine.cancel([follower, need], now=harness.now)
-    assert outcomes == [CancelOutcome.CANCELLED, CancelOutcome.CANCELLED]
+    outcomes = await harness.engine.act([Cancel(follower), Cancel(need)], now=harness.now)
+    assert outcomes == [Changed.DONE, Changed.DONE]
     assert await harness.events(follower) == [HistoryEvent.CANCELLED]
 
 
@@ -55,8 +55,8 @@ async def test_edit_moves_its_time_and_keeps_it_blocked(harness: Harness) -> Non
     need = await harness.add()
     follower = await harness.follow(need)
     edits = [Edit(id=follower, due_at=harness.now + HOUR, metadata={"a": 1}, deadline=harness.now + 2 * HOUR)]
-    assert await harness.engine.edit(edits, now=harness.now) == [Changed.DONE]
-    assert await harness.engine.edit(edits, now=harness.now) == [Changed.UNCHANGED]
+    assert await harness.engine.act(edits, now=harness.now) == [Changed.DONE]
+    assert await harness.engine.act(edits, now=harness.now) == [Changed.UNCHANGED]
     record = await harness.record(follower)
     assert (record.state, record.due_at, record.ready_at) == (BLOCKED, harness.now + HOUR, None)
     assert await harness.events(follower) == [HistoryEvent.EDITED]
@@ -69,7 +69,7 @@ async def test_edit_moves_its_time_and_keeps_it_blocked(harness: Harness) -> Non
 async def test_edit_brings_it_forward(harness: Harness) -> None:
     need = await harness.add()
     follower = await harness.follow(need, delay=HOUR)
-    assert await harness.engine.edit([Edit(id=follower, due_at=harness.now)], now=harness.now) == [Changed.DONE]
+    assert await harness.engine.act([Edit(id=follower, due_at=harness.now)], now=harness.now) == [Changed.DONE]
     record = await harness.record(follower)
     assert (record.state, record.due_at) == (BLOCKED, None)
     harness.later(MINUTE)
@@ -93,14 +93,14 @@ async def test_settings_of_its_queue_are_those_when_it_is_unblocked(harness: Har
 async def test_unfinished_tasks_are_not_purged(harness: Harness) -> None:
     need = await harness.add()
     follower = await harness.follow(need)
-    assert await harness.engine.purge([need, follower], now=harness.now) == [Changed.WRONG_STATE] * 2
+    assert await harness.engine.act([Purge(need), Purge(follower)], now=harness.now) == [Changed.WRONG_STATE] * 2
 
 
 async def test_a_purged_prerequisite_has_done_its_part(harness: Harness) -> None:
     need, other = await harness.add(priority=90), await harness.add()
     follower = await harness.follow(need, other)
     await harness.finish(need)
-    assert await harness.engine.purge([need], now=harness.now) == [Changed.DONE]
+    assert await harness.engine.act([Purge(need)], now=harness.now) == [Changed.DONE]
     assert await harness.is_open(follower) == [False, True]
     await harness.finish(other)
     assert await harness.state(follower) is PENDING
@@ -109,9 +109,9 @@ async def test_a_purged_prerequisite_has_done_its_part(harness: Harness) -> None
 async def test_a_purged_dependent_is_forgotten(harness: Harness) -> None:
     need = await harness.add()
     follower = await harness.follow(need)
-    await harness.engine.cancel([follower], now=harness.now)
-    assert await harness.engine.purge([follower], now=harness.now) == [Changed.DONE]
-    assert await harness.engine.followers(need) == []
+    await harness.engine.act([Cancel(follower)], now=harness.now)
+    assert await harness.engine.act([Purge(follower)], now=harness.now) == [Changed.DONE]
+    assert await harness.followers(need) == []
     await harness.finish(need)
     assert await harness.counts() == {COMPLETED: 1}
 
@@ -120,14 +120,14 @@ async def test_replayed_prerequisite_does_not_call_its_dependents_back(harness: 
     need = await harness.add()
     followers = [await harness.follow(need), await harness.follow(need, rule=Rule.FAIL)]
     await harness.finish(need, Outcome.PERMANENT)
-    assert await harness.engine.replay([need], now=harness.now) == [Changed.DONE]
+    assert await harness.engine.act([Replay(need)], now=harness.now) == [Changed.DONE]
     await harness.finish(need)
     assert await harness.states(*followers) == [CANCELLED, DEAD]
 
 
 async def test_a_replayed_prerequisite_is_waited_for_again_by_new_tasks(harness: Harness) -> None:
     need = await harness.ended(Outcome.PERMANENT)
-    await harness.engine.replay([need], now=harness.now)
+    await harness.engine.act([Replay(need)], now=harness.now)
     follower = await harness.follow(need)
     assert await harness.state(follower) is BLOCKED
     await harness.finish(need)
@@ -139,7 +139,7 @@ async def test_replay_of_one_dead_dependent_runs_it_without_waiting(harness: Har
     follower = await harness.follow(need, other, rule=Rule.FAIL)
     await harness.finish(need, Outcome.PERMANENT)
     harness.later(MINUTE)
-    assert await harness.engine.replay([follower], now=harness.now) == [Changed.DONE]
+    assert await harness.engine.act([Replay(follower)], now=harness.now) == [Changed.DONE]
     record = await harness.record(follower)
     assert (record.state, record.ready_at, record.reason, record.note) == (PENDING, harness.now, None, "")
     assert await harness.is_open(follower) == [False, False]
@@ -148,7 +148,7 @@ async def test_replay_of_one_dead_dependent_runs_it_without_waiting(harness: Har
 async def test_cancelled_by_dependency_is_not_replayed_alone(harness: Harness) -> None:
     need = await harness.ended(Outcome.PERMANENT)
     follower = await harness.follow(need)
-    assert await harness.engine.replay([follower], now=harness.now) == [Changed.WRONG_STATE]
+    assert await harness.engine.act([Replay(follower)], now=harness.now) == [Changed.WRONG_STATE]
 
 
 async def test_a_queue_with_blocked_tasks_is_not_deleted(harness: Harness) -> None:
@@ -204,5 +204,5 @@ async def test_a_key_is_held_by_a_blocked_task(harness: Harness) -> None:
     follower = await harness.follow(need, key="k", window=0)
     harness.later(HOUR)
     assert await harness.outcomes(harness.new(key="k")) == [EnqueueOutcome.DUPLICATE]
-    await harness.engine.cancel([follower], now=harness.now)
+    await harness.engine.act([Cancel(follower)], now=harness.now)
     assert await harness.outcomes(harness.new(key="k")) == [EnqueueOutcome.ENQUEUED]

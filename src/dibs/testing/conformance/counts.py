@@ -7,7 +7,7 @@ from collections import Counter as Tally
 from dibs.core.states import State
 from dibs.core.task import Outcome, QueueState
 from dibs.core.times import DAY, HOUR, SECOND
-from dibs.engines.values import Counter, Query
+from dibs.engines.values import Cancel, Counter, Purge, Query, Replay
 from dibs.testing.conformance.harness import QUEUE, Harness
 
 
@@ -15,19 +15,19 @@ async def check_counts(harness: Harness) -> None:
     """Counts equal what a look at every task finds."""
     records = (await harness.engine.search(Query(limit=1_000))).tasks
     seen = Tally((record.queue, record.state) for record in records)
-    counts = await harness.engine.counts()
+    counts = (await harness.engine.counts()).tasks
     assert {(queue, state): n for queue, states in counts.items() for state, n in states.items() if n} == seen
 
 
 async def test_empty_store(harness: Harness) -> None:
-    assert await harness.engine.counts() == {}
-    assert await harness.engine.counters() == {}
+    assert (await harness.engine.counts()).tasks == {}
+    assert (await harness.engine.counts()).counters == {}
 
 
 async def test_zeros_are_included(harness: Harness) -> None:
     await harness.add()
     await harness.set_queue("empty")
-    counts = await harness.engine.counts()
+    counts = (await harness.engine.counts()).tasks
     assert counts == {
         QUEUE: {state: int(state is State.PENDING) for state in State},
         "empty": dict.fromkeys(State, 0),
@@ -51,14 +51,14 @@ async def test_exact_after_every_move(harness: Harness) -> None:
     await harness.engine.rescue(now=harness.now)
     await check_counts(harness)
     page = await harness.engine.search(Query(limit=1_000))
-    await harness.engine.cancel([record.id for record in page.tasks[::4]], now=harness.now)
+    await harness.engine.act([Cancel(record.id) for record in page.tasks[::4]], now=harness.now)
     await check_counts(harness)
     dead = [record.id for record in page.tasks if record.state is State.DEAD]
-    await harness.engine.replay(dead, queue="c", now=harness.now)
+    await harness.engine.act([Replay(each, queue="c") for each in dead], now=harness.now)
     await check_counts(harness)
     await harness.engine.delete_queue("a", force=True, now=harness.now)
     await check_counts(harness)
-    await harness.engine.purge([record.id for record in page.tasks[::3]], now=harness.now)
+    await harness.engine.act([Purge(record.id) for record in page.tasks[::3]], now=harness.now)
     await check_counts(harness)
     harness.later(60 * DAY)
     await harness.all_chores()
@@ -83,10 +83,10 @@ async def test_counters_tell_what_happened(harness: Harness) -> None:
     await harness.engine.rescue(now=harness.now)
     await harness.settle(task)
     await harness.settle(await harness.take(first.id), Outcome.PERMANENT)
-    await harness.engine.replay([first.id], now=harness.now)
+    await harness.engine.act([Replay(first.id)], now=harness.now)
     await harness.engine.set_queue_state(QUEUE, QueueState.DRAINING, now=harness.now)
     await harness.outcomes(harness.new())
-    counters = (await harness.engine.counters())[QUEUE]
+    counters = ((await harness.engine.counts()).counters)[QUEUE]
     assert counters == {
         Counter.ENQUEUED: 1,
         Counter.DUPLICATES: 1,

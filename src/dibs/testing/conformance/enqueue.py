@@ -8,7 +8,8 @@ from dibs.core.settings import Defaults, QueueSettings
 from dibs.core.states import State
 from dibs.core.task import Outcome, QueueRecord, QueueState
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
-from dibs.engines.values import Counter, EnqueueOutcome, Feature
+from dibs.engines.values import Counter, EnqueueOutcome, Feature, Purge
+from dibs.runtime.loop import at_once
 from dibs.testing.conformance.harness import QUEUE, Harness
 from dibs.testing.tasks import changed
 
@@ -156,21 +157,22 @@ async def test_key_is_held_through_its_window(harness: Harness) -> None:
     assert await harness.outcomes(harness.new(key="k")) == [ENQUEUED]
 
 
-async def test_enqueue_now_is_enqueue(harness: Harness) -> None:
-    """Engines that have it answer alike, and what they stored can be claimed."""
+async def test_without_a_loop(harness: Harness) -> None:
+    """Engines that can answer without one answer alike, and what they stored can be claimed."""
     if Feature.INLINE not in harness.engine.features:
         return
     new = harness.new(key="k")
-    first = harness.engine.enqueue_now(new, now=harness.now)
-    assert (first.outcome, first.state) == (EnqueueOutcome.ENQUEUED, State.PENDING)
-    assert harness.engine.enqueue_now(new, now=harness.now).outcome is EnqueueOutcome.EXISTS
-    assert harness.engine.enqueue_now(harness.new(key="k"), now=harness.now).outcome is EnqueueOutcome.DUPLICATE
+    async with harness.blocking() as engine:
+        answers = [at_once(engine.enqueue([each], now=harness.now))[0] for each in (new, new, harness.new(key="k"))]
+    outcomes = [EnqueueOutcome.ENQUEUED, EnqueueOutcome.EXISTS, EnqueueOutcome.DUPLICATE]
+    assert [answer.outcome for answer in answers] == outcomes
+    assert answers[0].state is State.PENDING
     assert await harness.claim_ids() == [new.id]
 
 
 async def test_key_of_a_purged_task_is_free(harness: Harness) -> None:
     first = await harness.ended(key="k")
-    await harness.engine.purge([first], now=harness.now)
+    await harness.engine.act([Purge(first)], now=harness.now)
     assert await harness.add(key="k") != first
     assert (await harness.counts())[State.PENDING] == 1
 

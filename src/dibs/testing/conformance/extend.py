@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.core.states import State
 from dibs.core.task import Lease, LeasedTask, Outcome
 from dibs.core.times import HOUR, MINUTE, SECOND, Duration
-from dibs.engines.values import ExtendAnswer, ExtendOutcome, Extension
+from dibs.engines.values import Cancel, ExtendAnswer, ExtendOutcome, Extension
 from dibs.testing.conformance.harness import Harness, lease_of
 
 DAY_LONG = 24 * HOUR
@@ -106,7 +106,7 @@ async def test_zombie_learns_that_it_lost(harness: Harness) -> None:
 
 async def test_tells_of_cancellation_and_keeps_the_lease(harness: Harness) -> None:
     task = await harness.start()
-    await harness.engine.cancel([task.id], note="changed my mind", now=harness.now)
+    await harness.engine.act([Cancel(task.id, "changed my mind")], now=harness.now)
     harness.later(SECOND)
     answer = await extend(harness, task)
     assert answer == ExtendAnswer(ExtendOutcome.CANCEL, harness.now + MINUTE, "changed my mind")
@@ -135,7 +135,7 @@ async def test_a_clock_that_was_set_exhausts_no_run(harness: Harness) -> None:
 async def test_answers_in_the_order_asked(harness: Harness) -> None:
     first, second, third = [await harness.start() for _ in range(3)]
     await harness.settle(second)
-    await harness.engine.cancel([third.id], now=harness.now)
+    await harness.engine.act([Cancel(third.id)], now=harness.now)
     tasks = [third, second, first]
     answers = await harness.engine.extend([Extension(lease_of(task), MINUTE) for task in tasks], now=harness.now)
     assert [answer.outcome for answer in answers] == [ExtendOutcome.CANCEL, ExtendOutcome.LOST, ExtendOutcome.HELD]

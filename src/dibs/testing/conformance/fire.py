@@ -11,7 +11,7 @@ from dibs.core.task import Outcome, QueueState
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND, when
 from dibs.engines.values import FIRE_BATCH, Changed, Counter, Fired, work_topic
 from dibs.testing.conformance.harness import QUEUE, Harness
-from dibs.testing.conformance.schedules import HOURLY, NIGHTLY, TEMPLATE, delete, pause, put, schedule
+from dibs.testing.conformance.schedule_help import HOURLY, NIGHTLY, TEMPLATE, delete, pause, put, schedule
 from dibs.testing.conformance.subscribe import rings
 from dibs.testing.tasks import changed
 

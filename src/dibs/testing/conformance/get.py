@@ -1,4 +1,4 @@
-"""get and history: whatever is known of a task, wherever it is, as values."""
+"""get: whatever is known of a task, wherever it is, as values."""
 
 from __future__ import annotations
 
@@ -19,10 +19,6 @@ async def test_answers_in_the_order_asked(harness: Harness) -> None:
     found = await harness.engine.get([second, unknown, first, second])
     assert [record and record.id for record in found] == [second, None, first, second]
     assert await harness.engine.get([]) == []
-
-
-async def test_history_of_an_unknown_task_is_empty(harness: Harness) -> None:
-    assert await harness.engine.history(harness.new_id()) == []
 
 
 async def test_records_are_values(harness: Harness) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 
 from msgspec import structs
 
 from dibs.core.graph import Edge, Rule
 from dibs.core.ids import uuid7
+from dibs.core.limits import LimitState
 from dibs.core.settings import QueueSettings, change_settings
 from dibs.core.states import State
 from dibs.core.task import (
@@ -30,9 +32,14 @@ from dibs.engines.values import (
     ClaimRequest,
     Counter,
     EnqueueOutcome,
+    Need,
     NewWorkflow,
+    Position,
     SettleOutcome,
+    TenantRecord,
     Term,
+    WorkerRecord,
+    WorkflowRecord,
 )
 from dibs.testing.tasks import changed
 
@@ -86,6 +93,16 @@ class Harness:
         assert [answer.outcome for answer in answers] == [EnqueueOutcome.ENQUEUED] * len(tasks)
         assert [answer.id for answer in answers] == [task.id for task in tasks]
         return [answer.id for answer in answers]
+
+    @asynccontextmanager
+    async def blocking(self) -> AsyncIterator[Engine]:
+        """Another engine on this store, as a caller that blocks has it."""
+        engine = self.engine.sibling()
+        await engine.open(lambda: True)
+        try:
+            yield engine
+        finally:
+            await engine.close()
 
     async def add(self, **facts: object) -> str:
         """Enqueue one new task."""
@@ -184,8 +201,30 @@ class Harness:
 
     async def is_open(self, task_id: str) -> list[bool]:
         """Which edges of a task are open, in their order."""
-        (needs,) = await self.engine.needs([task_id])
+        needs = await self.needs(task_id)
         return [need.is_open for need in needs]
+
+    async def needs(self, task_id: str) -> list[Need]:
+        """What a task waits or waited for."""
+        return (await self.engine.edges([task_id]))[0].needs
+
+    async def followers(self, task_id: str) -> list[str]:
+        """Some tasks that wait for this one."""
+        return (await self.engine.edges([task_id], followers=100))[0].followers
+
+    async def workflow(self, workflow_id: str) -> WorkflowRecord | None:
+        return next(iter(await self.engine.workflows([workflow_id])), None)
+
+    async def position(self, task_id: str, queue: str = QUEUE) -> Position | None:
+        """How many tasks of its queue go before it."""
+        return (await self.engine.peek(queue, 0, until=task_id, now=self.now)).position
+
+    async def limits(self, task_id: str, queue: str = QUEUE) -> list[LimitState]:
+        """The limits that its start stands under."""
+        return (await self.engine.standing(queue, [task_id], now=self.now)).limits[0]
+
+    async def tenants(self, queue: str = QUEUE) -> list[TenantRecord]:
+        return (await self.engine.standing(queue, tenants=100)).tenants
 
     async def events(self, task_id: str) -> list[HistoryEvent]:
         """What happened to a task, oldest first."""
@@ -193,11 +232,11 @@ class Harness:
 
     async def counts(self, queue: str = QUEUE) -> dict[State, int]:
         """How many tasks a queue has by state, without zeros."""
-        counts = await self.engine.counts()
+        counts = (await self.engine.counts()).tasks
         return {state: count for state, count in counts.get(queue, {}).items() if count}
 
     async def counter(self, counter: Counter, queue: str = QUEUE) -> int:
-        return (await self.engine.counters()).get(queue, {}).get(counter, 0)
+        return ((await self.engine.counts()).counters).get(queue, {}).get(counter, 0)
 
     async def queue(self, name: str = QUEUE) -> QueueRecord | None:
         """A queue's record, if there is such a queue."""
@@ -205,7 +244,7 @@ class Harness:
 
     async def peek(self, queue: str = QUEUE, limit: int = 100) -> list[str]:
         """The next tasks of a queue."""
-        return [record.id for record in await self.engine.peek(queue, limit, now=self.now)]
+        return [record.id for record in (await self.engine.peek(queue, limit, now=self.now)).tasks]
 
     async def set_queue(self, name: str = QUEUE, **changes: object) -> QueueRecord:
         """Change settings, given as people give them."""
@@ -219,6 +258,10 @@ class Harness:
     async def beat(self, worker: str = WORKER, **facts: object) -> None:
         """A sign of life."""
         await self.engine.beat(self.new_beat(worker, **facts), now=self.now)
+
+    async def worker(self, worker: str) -> WorkerRecord | None:
+        """A worker's record, if the store knows it."""
+        return next((record for record in await self.engine.workers() if record.id == worker), None)
 
     def new_beat(self, worker: str = WORKER, **facts: object) -> Beat:
         beat = Beat(id=worker, host="here", pid=1, version="1", queues=(QUEUE,), names=None)
@@ -249,5 +292,8 @@ class Harness:
 
     async def all_chores(self) -> None:
         """Do everything that a leader does."""
-        for name in self.engine.chore_names:
+        for name in await self.chore_names():
             await self.finish_chore(name)
+
+    async def chore_names(self) -> list[str]:
+        return [record.name for record in (await self.engine.about()).chores]

@@ -6,7 +6,7 @@ from dibs.core.graph import Rule
 from dibs.core.states import State
 from dibs.core.task import Edit, Outcome
 from dibs.core.times import HOUR, MINUTE
-from dibs.engines.values import Query
+from dibs.engines.values import Cancel, Query, Replay
 from dibs.testing.conformance.harness import Harness, edges
 
 
@@ -73,7 +73,7 @@ async def test_through_a_diamond(harness: Harness) -> None:
     left, right = await harness.follow(top, priority=20), await harness.follow(top, priority=30)
     bottom = await harness.follow(left, right, priority=60)
     assert await inherited(harness, top, left, right) == [60, 60, 60]
-    await harness.engine.cancel([bottom], now=harness.now)
+    await harness.engine.act([Cancel(bottom)], now=harness.now)
     assert await inherited(harness, top, left, right) == [30, 0, 0]
 
 
@@ -81,10 +81,10 @@ async def test_it_ends_with_the_waiting(harness: Harness) -> None:
     need, other = await harness.add(priority=10), await harness.add(priority=10)
     usual = await harness.add(priority=30)
     urgent, lesser = await harness.follow(need, priority=90), await harness.follow(need, other, priority=20)
-    await harness.engine.cancel([urgent], now=harness.now)
+    await harness.engine.act([Cancel(urgent)], now=harness.now)
     assert await inherited(harness, need, other) == [20, 20]
     assert (await harness.peek())[0] == usual
-    await harness.engine.cancel([lesser], now=harness.now)
+    await harness.engine.act([Cancel(lesser)], now=harness.now)
     assert await inherited(harness, need, other) == [0, 0]
 
 
@@ -108,18 +108,18 @@ async def test_editing_a_blocked_task_is_passed_on(harness: Harness) -> None:
     second = await harness.follow(first, priority=10)
     third = await harness.follow(second, priority=10)
     for priority in (90, 30, 60):
-        await harness.engine.edit([Edit(id=third, priority=priority)], now=harness.now)
+        await harness.engine.act([Edit(id=third, priority=priority)], now=harness.now)
         assert await inherited(harness, first, second) == [priority, priority]
-    await harness.engine.edit([Edit(id=second, priority=70)], now=harness.now)
+    await harness.engine.act([Edit(id=second, priority=70)], now=harness.now)
     assert await inherited(harness, first, second) == [70, 60]
 
 
 async def test_own_priority_can_be_edited_beside_it(harness: Harness) -> None:
     need, other = await harness.add(priority=10), await harness.add(priority=60)
     await harness.follow(need, priority=50)
-    await harness.engine.edit([Edit(id=need, priority=5)], now=harness.now)
+    await harness.engine.act([Edit(id=need, priority=5)], now=harness.now)
     assert (await harness.record(need)).urgency == 50
-    await harness.engine.edit([Edit(id=need, priority=70)], now=harness.now)
+    await harness.engine.act([Edit(id=need, priority=70)], now=harness.now)
     assert (await harness.record(need)).urgency == 70
     assert await harness.peek() == [need, other]
 
@@ -152,7 +152,7 @@ async def test_a_running_task_inherits_for_when_it_comes_back(harness: Harness) 
     usual = await harness.add(priority=60)
     await harness.settle(need, Outcome.RELEASED)
     again = await harness.take(need.id)
-    await harness.engine.cancel([follower], now=harness.now)
+    await harness.engine.act([Cancel(follower)], now=harness.now)
     assert await inherited(harness, need.id) == [0]
     await harness.settle(again, Outcome.RELEASED)
     assert await harness.claim_ids(5) == [usual, need.id]
@@ -176,7 +176,7 @@ async def test_it_leaves_no_trace_but_itself(harness: Harness) -> None:
     page = await harness.engine.search(Query(priority_min=50))
     assert [record.id for record in page.tasks] == [follower], "people search by what they gave"
     harness.later(MINUTE)
-    await harness.engine.cancel([follower], now=harness.now)
+    await harness.engine.act([Cancel(follower)], now=harness.now)
     assert await harness.record(need) == before
 
 
@@ -192,7 +192,7 @@ async def test_replayed_alone_it_has_nobody_to_inherit_from(harness: Harness) ->
     need = await harness.add(priority=10)
     await harness.follow(need, priority=90, rule=Rule.FAIL)
     await harness.finish(need, Outcome.PERMANENT)
-    await harness.engine.replay([need], now=harness.now)
+    await harness.engine.act([Replay(need)], now=harness.now)
     assert await inherited(harness, need) == [0]
 
 

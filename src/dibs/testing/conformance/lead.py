@@ -1,4 +1,4 @@
-"""lead and resign: one leader at a time, under a number that only grows."""
+"""lead: one leader at a time, under a number that only grows."""
 
 from __future__ import annotations
 
@@ -29,20 +29,4 @@ async def test_a_term_ends(harness: Harness) -> None:
     harness.later(TERM)
     second = await harness.lead("b")
     assert second.number > first.number
-    assert await harness.engine.lead("a", now=harness.now) is None
-
-
-async def test_resigning_makes_room(harness: Harness) -> None:
-    first = await harness.lead("a")
-    await harness.engine.resign(first)
-    await harness.engine.resign(first)
-    second = await harness.lead("b")
-    assert second.number > first.number
-
-
-async def test_only_the_current_term_can_be_resigned(harness: Harness) -> None:
-    old = await harness.lead("a")
-    harness.later(TERM)
-    await harness.lead("b")
-    await harness.engine.resign(old)
     assert await harness.engine.lead("a", now=harness.now) is None

@@ -7,7 +7,7 @@ from dibs.core.retry import after_loss, jitter
 from dibs.core.states import Reason, State
 from dibs.core.task import MAX_LOSSES, HistoryEvent, WorkerState
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
-from dibs.engines.values import Counter, Rescued
+from dibs.engines.values import Cancel, Counter, Rescued
 from dibs.testing.conformance.harness import Harness
 
 
@@ -76,7 +76,7 @@ async def test_batch_mates_are_parted(harness: Harness) -> None:
 
 async def test_asked_to_cancel_it_ends(harness: Harness) -> None:
     task = await harness.start()
-    await harness.engine.cancel([task.id], note="stop", now=harness.now)
+    await harness.engine.act([Cancel(task.id, "stop")], now=harness.now)
     harness.later(HOUR)
     assert (await harness.engine.rescue(now=harness.now)).lost == [task.id]
     record = await harness.record(task.id)

@@ -7,7 +7,7 @@ from msgspec import structs
 from dibs.core.states import State
 from dibs.core.task import Failure, Outcome
 from dibs.core.times import HOUR, MINUTE
-from dibs.engines.values import VISIT_LIMIT, Query
+from dibs.engines.values import VISIT_LIMIT, Cancel, Query
 from dibs.testing.conformance.harness import WORKER, Harness
 
 
@@ -118,7 +118,7 @@ async def test_by_text_in_arguments_errors_and_notes(harness: Harness) -> None:
     failed = await harness.start(queue="b")
     await harness.settle(failed, Outcome.PERMANENT, failure=Failure(type="KeyError", message="no Ada here"))
     noted = await harness.add(queue="c")
-    await harness.engine.cancel([noted], note="ada asked for it", now=harness.now)
+    await harness.engine.act([Cancel(noted, "ada asked for it")], now=harness.now)
     await harness.add(queue="d", args=b'{"to":"grace"}')
     assert await found(harness, Query(text="ada")) == [noted, failed.id, by_args]
     assert await found(harness, Query(text="KeyError")) == [failed.id]
@@ -132,7 +132,7 @@ async def test_by_workflow_behind_many_others(harness: Harness) -> None:
     workflow = await harness.begin(*members)
     ids = [task.id for task in members]
     await harness.settle((await harness.claim(1, queues=("a",)))[0])
-    await harness.engine.cancel([ids[1]], now=harness.now)
+    await harness.engine.act([Cancel(ids[1])], now=harness.now)
     await harness.add_many(VISIT_LIMIT + 1)
     assert await found(harness, Query(workflow=workflow)) == ids[::-1]
     assert await found(harness, Query(workflow=workflow, limit=1)) == ids[::-1]

@@ -7,7 +7,7 @@ from dibs.core.settings import Defaults
 from dibs.core.states import Reason, State
 from dibs.core.task import HISTORY_LIMIT, Failure, HistoryEvent, Lease, Outcome, Settlement
 from dibs.core.times import HOUR, MINUTE, SECOND
-from dibs.engines.values import COMPLETED, Counter, SettleAnswer, SettleOutcome
+from dibs.engines.values import COMPLETED, Cancel, Counter, SettleAnswer, SettleOutcome
 from dibs.testing.conformance.harness import WORKER, Harness, lease_of
 
 DONE, ALREADY, REFUSED = SettleOutcome.DONE, SettleOutcome.ALREADY, SettleOutcome.REFUSED
@@ -141,7 +141,7 @@ async def test_a_permanent_failure_asks_for_no_reason(harness: Harness) -> None:
 
 async def test_cancelled_by_its_worker(harness: Harness) -> None:
     task = await harness.start()
-    await harness.engine.cancel([task.id], note="not needed", now=harness.now)
+    await harness.engine.act([Cancel(task.id, "not needed")], now=harness.now)
     assert await harness.settle(task, Outcome.CANCELLED) is DONE
     record = await harness.record(task.id)
     assert (record.state, record.reason, record.note) == (State.CANCELLED, Reason.USER, "not needed")
@@ -172,7 +172,7 @@ async def test_snoozed_is_scheduled(harness: Harness) -> None:
 async def test_asked_to_cancel_it_does_not_come_back(harness: Harness) -> None:
     for outcome in (Outcome.FAILED, Outcome.RELEASED, Outcome.SNOOZED):
         task = await harness.start()
-        await harness.engine.cancel([task.id], note="stop", now=harness.now)
+        await harness.engine.act([Cancel(task.id, "stop")], now=harness.now)
         assert await harness.settle(task, outcome, delay=SECOND) is DONE
         record = await harness.record(task.id)
         assert (record.state, record.note, record.due_at) == (State.CANCELLED, "stop", None)
@@ -181,7 +181,7 @@ async def test_asked_to_cancel_it_does_not_come_back(harness: Harness) -> None:
 
 async def test_completion_wins_over_a_cancel_request(harness: Harness) -> None:
     task = await harness.start()
-    await harness.engine.cancel([task.id], now=harness.now)
+    await harness.engine.act([Cancel(task.id)], now=harness.now)
     assert await harness.settle(task, result=b"1") is DONE
     assert await harness.state(task.id) is State.COMPLETED
 
@@ -279,7 +279,7 @@ async def test_answers_in_the_order_asked(harness: Harness) -> None:
         Settlement(lease=lease_of(task), outcome=outcome, delay=SECOND)
         for task, outcome in zip(tasks, Outcome, strict=True)
     ]
-    stale = Settlement(lease=Lease(tasks[0].id, 99), outcome=Outcome.PERMANENT)
+    stale = Settlement(lease=Lease(tasks[0].id, tasks[0].lease + 1), outcome=Outcome.PERMANENT)
     answers = await harness.engine.settle([stale, *settlements, settlements[0]], now=harness.now)
     assert [answer.outcome for answer in answers] == [REFUSED, *[DONE] * 6, ALREADY]
     states = [record.state for record in await harness.engine.get([task.id for task in tasks]) if record]

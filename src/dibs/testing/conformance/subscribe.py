@@ -1,4 +1,4 @@
-"""subscribe and ring: whoever waits is woken; a ring between two waits is remembered."""
+"""subscribe: verbs wake who waits for what they do; a ring between two waits is remembered."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 
 from dibs.core.task import Edit, Outcome, QueueState, WorkerState
 from dibs.core.times import HOUR
-from dibs.engines.values import ended_topic, work_topic, worker_topic
+from dibs.engines.values import Cancel, Replay, ended_topic, work_topic, worker_topic
 from dibs.testing.conformance.harness import QUEUE, WORKER, Harness
 
 PATIENCE = 10.0
@@ -25,14 +25,14 @@ async def rings(harness: Harness, topic: str, act: Awaitable[object]) -> bool:
 
 
 async def test_ring_wakes(harness: Harness) -> None:
-    assert await rings(harness, work_topic("a"), harness.engine.notify([work_topic("a")]))
+    assert await rings(harness, work_topic("a"), harness.add(queue="a"))
 
 
 async def test_ring_wakes_who_already_waits(harness: Harness) -> None:
     subscription = harness.engine.subscribe([work_topic("a"), work_topic("b")])
     waiting = asyncio.create_task(subscription.wait(PATIENCE))
     await asyncio.sleep(0)
-    await harness.engine.notify([work_topic("b")])
+    await harness.add(queue="b")
     assert await waiting
     subscription.close()
 
@@ -40,14 +40,14 @@ async def test_ring_wakes_who_already_waits(harness: Harness) -> None:
 async def test_rings_are_remembered_until_heard(harness: Harness) -> None:
     subscription = harness.engine.subscribe([work_topic("a")])
     for _ in range(3):
-        await harness.engine.notify([work_topic("a")])
+        await harness.add(queue="a")
         assert await subscription.wait(PATIENCE)
     subscription.close()
 
 
 async def test_every_listener_hears(harness: Harness) -> None:
     subscriptions = [harness.engine.subscribe([work_topic("a")]) for _ in range(3)]
-    await harness.engine.notify([work_topic("a")])
+    await harness.add(queue="a")
     for subscription in subscriptions:
         assert await subscription.wait(PATIENCE)
         subscription.close()
@@ -65,7 +65,7 @@ async def test_a_closed_subscription_may_be_closed_again(harness: Harness) -> No
     subscription = harness.engine.subscribe([work_topic("a")])
     subscription.close()
     subscription.close()
-    await harness.engine.notify([work_topic("a")])
+    await harness.add(queue="a")
 
 
 async def test_sibling_hears(harness: Harness) -> None:
@@ -82,11 +82,11 @@ async def test_new_work_rings(harness: Harness) -> None:
     work = work_topic(QUEUE)
     assert await rings(harness, work, harness.add())
     dead = await harness.ended(Outcome.PERMANENT, queue="elsewhere")
-    replay = harness.engine.replay([dead], queue=QUEUE, now=harness.now)
+    replay = harness.engine.act([Replay(dead, queue=QUEUE)], now=harness.now)
     assert await rings(harness, work, replay)
     assert await rings(harness, work, harness.add(delay=2 * HOUR)), "a sleeper must learn when the next task is due"
     late = await harness.add(delay=HOUR)
-    assert await rings(harness, work, harness.engine.edit([Edit(id=late, due_at=harness.now)], now=harness.now))
+    assert await rings(harness, work, harness.engine.act([Edit(id=late, due_at=harness.now)], now=harness.now))
 
 
 async def test_work_that_comes_back_rings(harness: Harness) -> None:
@@ -110,7 +110,7 @@ async def test_ends_ring(harness: Harness) -> None:
     assert await rings(harness, ended, harness.settle(await harness.start()))
     assert await rings(harness, ended, harness.settle(await harness.start(), Outcome.PERMANENT))
     waiting = await harness.add()
-    assert await rings(harness, ended, harness.engine.cancel([waiting], now=harness.now))
+    assert await rings(harness, ended, harness.engine.act([Cancel(waiting)], now=harness.now))
     await harness.add()
     assert await rings(harness, ended, harness.engine.delete_queue(QUEUE, force=True, now=harness.now))
 
@@ -118,7 +118,7 @@ async def test_ends_ring(harness: Harness) -> None:
 async def test_workers_are_rung(harness: Harness) -> None:
     topic = worker_topic(WORKER)
     task = await harness.start()
-    assert await rings(harness, topic, harness.engine.cancel([task.id], now=harness.now))
+    assert await rings(harness, topic, harness.engine.act([Cancel(task.id)], now=harness.now))
     await harness.beat()
     pause = harness.engine.set_worker_state(WORKER, WorkerState.PAUSED, now=harness.now)
     assert await rings(harness, topic, pause)

@@ -6,8 +6,8 @@ from dibs.core.graph import Rule
 from dibs.core.states import Reason, State
 from dibs.core.task import MAX_LOSSES, HistoryEvent, Outcome, QueueState
 from dibs.core.times import HOUR, MINUTE
-from dibs.engines.values import EnqueueOutcome, ended_topic, work_topic
-from dibs.testing.conformance.after import AFTERWARDS, ENDS
+from dibs.engines.values import Cancel, EnqueueOutcome, ended_topic, work_topic
+from dibs.testing.conformance.enqueue_after import AFTERWARDS, ENDS
 from dibs.testing.conformance.harness import QUEUE, Harness, edges
 from dibs.testing.conformance.subscribe import rings
 
@@ -134,7 +134,7 @@ async def test_cancelled_by_somebody(harness: Harness) -> None:
     running = await harness.start()
     waiting = await harness.add()
     followers = [await harness.follow(waiting), await harness.follow(running.id)]
-    await harness.engine.cancel([waiting, running.id], now=harness.now)
+    await harness.engine.act([Cancel(waiting), Cancel(running.id)], now=harness.now)
     assert await harness.states(*followers) == [CANCELLED, BLOCKED], "one that runs has not ended yet"
     await harness.settle(running, Outcome.CANCELLED)
     record = await harness.record(followers[1])

@@ -48,7 +48,7 @@ class EngineMachine(Planning):
 
     @rule()
     def all_chores(self) -> None:
-        self.both(lambda engine: finish_chores(engine, engine.chore_names, self.now))
+        self.both(lambda engine: finish_chores(engine, None, self.now))
 
     # What can be seen.
 
@@ -66,8 +66,11 @@ class EngineMachine(Planning):
 
     async def closer(self, task_id: str, engine: Engine) -> tuple[object, ...]:
         """What is told of one task only."""
-        followers = await engine.followers(task_id)
-        return followers, await engine.position(task_id, now=self.now), await engine.limits(task_id, now=self.now)
+        record = self.seen.get(task_id)
+        queue = "" if record is None else record.queue
+        peeked = await engine.peek(queue, 0, until=task_id, now=self.now)
+        standing = await engine.standing(queue, [task_id], now=self.now)
+        return await engine.edges([task_id], followers=100), peeked, standing
 
     @invariant()
     def agree(self) -> None:

@@ -9,11 +9,14 @@ from dibs.core.settings import QueueSettings, change_settings
 from dibs.core.states import State
 from dibs.core.task import Edit, QueueState
 from dibs.core.times import HOUR, SECOND, Duration
+from dibs.engines.values import Cancel, CancelWorkflow, Purge, Replay, ReplayWorkflow
 from dibs.testing.model.working import Working
 from dibs.testing.programs import ACTORS, CHANGES, deadlines, expiries, picks, queue_states, queues
 from dibs.testing.side_by_side import without_stale
 
 __all__ = ["Changing"]
+
+KINDS = (Cancel, Replay, Purge)
 
 
 class Changing(Working):
@@ -27,7 +30,7 @@ class Changing(Working):
     )
     def cancel(self, chosen: list[int], note: str, actor: str) -> None:
         ids = self.some_ids(chosen)
-        self.both(lambda engine: engine.cancel(ids, note=note, actor=actor, now=self.now))
+        self.both(lambda engine: engine.act([Cancel(each, note) for each in ids], actor=actor, now=self.now))
 
     @precondition(lambda self: self.ids)
     @rule(
@@ -58,13 +61,14 @@ class Changing(Working):
             )
             for task_id in self.some_ids(chosen)
         ]
-        self.both(lambda engine: engine.edit(edits, actor="ada", now=self.now))
+        self.both(lambda engine: engine.act(edits, actor="ada", now=self.now))
 
     @precondition(lambda self: self.ids)
     @rule(chosen=st.lists(picks, min_size=1, max_size=3), queue=st.none() | queues, reset=st.booleans())
     def replay(self, chosen: list[int], queue: str | None, reset: bool) -> None:
         ids = self.dead_ids() + self.some_ids(chosen)
-        self.both(lambda engine: engine.replay(ids, queue=queue, reset=reset, actor="ada", now=self.now))
+        acts = [Replay(each, queue, reset) for each in ids]
+        self.both(lambda engine: engine.act(acts, actor="ada", now=self.now))
 
     def dead_ids(self) -> list[str]:
         ids = [
@@ -77,7 +81,14 @@ class Changing(Working):
     @rule(chosen=st.lists(picks, min_size=1, max_size=2))
     def purge(self, chosen: list[int]) -> None:
         ids = self.some_ids(chosen)
-        self.both(lambda engine: engine.purge(ids, actor="ada", now=self.now))
+        self.both(lambda engine: engine.act([Purge(each) for each in ids], actor="ada", now=self.now))
+
+    @precondition(lambda self: self.ids)
+    @rule(chosen=st.lists(st.tuples(picks, st.sampled_from(KINDS)), min_size=2, max_size=6))
+    def several(self, chosen: list[tuple[int, type[Cancel | Replay | Purge]]]) -> None:
+        """Acts of several kinds in one call."""
+        acts = [kind(self.some_ids([pick])[0]) for pick, kind in chosen]
+        self.both(lambda engine: engine.act(acts, actor="ada", now=self.now))
 
     @precondition(lambda self: self.workflow_ids)
     @rule(pick=picks, cancels=st.booleans())
@@ -85,9 +96,9 @@ class Changing(Working):
         """Cancel or replay all tasks of a workflow."""
         workflow_id = self.workflow_ids[-1 - pick % len(self.workflow_ids)]
         if cancels:
-            self.both(lambda engine: engine.cancel_workflow(workflow_id, note="stop it", actor="ada", now=self.now))
+            self.both(lambda engine: engine.act([CancelWorkflow(workflow_id, "stop it")], actor="ada", now=self.now))
         else:
-            self.both(lambda engine: engine.replay_workflow(workflow_id, actor="ada", now=self.now))
+            self.both(lambda engine: engine.act([ReplayWorkflow(workflow_id)], actor="ada", now=self.now))
 
     @rule(queue=queues, state=queue_states)
     def set_queue_state(self, queue: str, state: QueueState) -> None:

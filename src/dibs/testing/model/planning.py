@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from dibs.core.recurrence import Recurrence
+from dibs.core.schedules import ScheduleState
 from dibs.core.task import NewTask
 from dibs.core.times import Duration
 from dibs.engines.base import Engine
@@ -40,9 +41,13 @@ class Planning(Changing):
     @rule(name=schedule_names, act=st.sampled_from(("pause", "resume", "resume", "delete")))
     def change_schedule(self, name: str, act: str) -> None:
         if act == "delete":
-            self.both(lambda engine: engine.delete_schedule(name, actor="ada", now=self.now))
+            self.both(lambda engine: engine.set_schedule_state(name, ScheduleState.DELETED, actor="ada", now=self.now))
         else:
-            self.both(lambda engine: engine.pause_schedule(name, act == "pause", actor="ada", now=self.now))
+            self.both(
+                lambda engine: engine.set_schedule_state(
+                    name, ScheduleState.PAUSED if act == "pause" else ScheduleState.ACTIVE, actor="ada", now=self.now
+                )
+            )
 
     @precondition(lambda self: self.has_schedules)
     @rule(span=spans)

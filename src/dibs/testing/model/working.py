@@ -87,15 +87,24 @@ class Working(Producing):
             capabilities=profile.capabilities,
         )
         request = self.requests[profile.worker] = structs.replace(request, **facts)
-        tasks = self.both(lambda engine: engine.claim(request, now=self.now)).tasks
+        subject, model = self.each(lambda engine: engine.claim(request, now=self.now))
+        assert subject.next_due_in == model.next_due_in
+        tasks = self.same_tasks(subject.tasks, model.tasks)
         self.remember(tasks)
         self.keep_within_limits(tasks)
         return tasks
 
+    def same_tasks(self, subject: list[LeasedTask], model: list[LeasedTask]) -> list[LeasedTask]:
+        """Both were given the same, but for the numbers of their leases."""
+        unnumbered = [[structs.replace(task, lease=0) for task in tasks] for tasks in (subject, model)]
+        assert unnumbered[0] == unnumbered[1], f"the engine gave {subject!r}, the model {model!r}"
+        self.match_leases(subject, model)
+        return model
+
     def keep_within_limits(self, tasks: list[LeasedTask]) -> None:
         """What has just been started under a limit does not exceed it, whatever the limit was before."""
         for task in tasks:
-            for limit in self.runner.run(self.model.limits(task.id, now=self.now)):
+            for limit in self.runner.run(self.model.standing(task.queue, [task.id], now=self.now)).limits[0]:
                 assert limit.max_concurrent is None or limit.running <= limit.max_concurrent, limit
 
     @rule(plan=st.lists(st.tuples(outcomes, delays), min_size=1, max_size=6))
@@ -124,7 +133,7 @@ class Working(Producing):
         self.rescue()
         if heirs:
             self.take(JACK_OF_ALL_TRADES, limit=limit, lease=HOUR)
-        self.both(lambda engine: engine.extend([Extension(lease, HOUR) for lease in leases], now=self.now))
+        self.extend_all([Extension(lease, HOUR) for lease in leases])
         self.report([self.settlement(lease, outcome, SECOND) for lease in leases])
 
     @precondition(lambda self: self.requests)
@@ -133,8 +142,7 @@ class Working(Producing):
         request = structs.replace(list(self.requests.values())[pick % len(self.requests)], repeat=True)
         subject, model = self.each(lambda engine: engine.claim(request, now=self.now))
         assert subject.next_due_in == model.next_due_in
-        assert by_id(subject.tasks) == by_id(model.tasks)
-        self.remember(model.tasks)
+        self.remember(self.same_tasks(by_id(subject.tasks), by_id(model.tasks)))
 
     def remember(self, tasks: list[LeasedTask]) -> None:
         self.leases += [Lease(task.id, task.lease) for task in tasks]
@@ -150,7 +158,11 @@ class Working(Producing):
     def extend(self, chosen: list[int], by: Duration, progress: float | None, ran: Duration) -> None:
         message = "" if progress is None else "on the way"
         extensions = [Extension(self.lease(pick), by, progress, message, ran) for pick in chosen]
-        self.both(lambda engine: engine.extend(extensions, now=self.now))
+        self.extend_all(extensions)
+
+    def extend_all(self, extensions: list[Extension]) -> None:
+        theirs = [structs.replace(each, lease=self.subjects(each.lease)) for each in extensions]
+        self.both(lambda engine: engine.extend(theirs if engine is self.subject else extensions, now=self.now))
 
     @precondition(lambda self: self.leases)
     @rule(
@@ -164,7 +176,11 @@ class Working(Producing):
     def report(self, settlements: list[Settlement]) -> None:
         self.settlements = (self.settlements + settlements)[-MANY:]
         self.touched.update(settlement.lease.id for settlement in settlements)
-        self.both(lambda engine: engine.settle(settlements, now=self.now))
+        self.settle_all(settlements)
+
+    def settle_all(self, settlements: list[Settlement]) -> None:
+        theirs = [structs.replace(each, lease=self.subjects(each.lease)) for each in settlements]
+        self.both(lambda engine: engine.settle(theirs if engine is self.subject else settlements, now=self.now))
 
     @staticmethod
     def settlement(lease: Lease, outcome: Outcome, delay: Duration, timed_out: bool = False) -> Settlement:
@@ -184,7 +200,7 @@ class Working(Producing):
     def settle_again(self, pick: int) -> None:
         settlement = self.settlements[-1 - pick % len(self.settlements)]
         self.touched.add(settlement.lease.id)
-        self.both(lambda engine: engine.settle([settlement], now=self.now))
+        self.settle_all([settlement])
 
     @rule(ended=st.sampled_from((None, 0, SECOND, MINUTE)), late=st.sampled_from((None, -SECOND, 0, 1)))
     def rescue(self, ended: Duration | None = None, late: Duration | None = None) -> None:

@@ -87,7 +87,7 @@ class BlobSweeper(Service):
 
     async def _is_ours(self) -> bool:
         """Whether the blob store belongs to this task store."""
-        identity = await self._hub.engine.identity()
+        identity = (await self._hub.engine.about()).identity
         mark = await asyncio.to_thread(self._marked, identity)
         if mark != identity:
             log.error(

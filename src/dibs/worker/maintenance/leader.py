@@ -43,6 +43,7 @@ class Leader(Service):
         self._term: Term | None = None
         self._next_round = 0.0
         self._unfinished: tuple[str, ...] = ()
+        self._names: tuple[str, ...] = ()
         self._gained = gained
 
     @property
@@ -82,7 +83,10 @@ class Leader(Service):
     async def _chores(self, term: Term) -> None:
         """Do every chore that is due once; those with more to do go on for at most one renewal interval."""
         began = time.monotonic()
-        names = self._engine.chore_names
+        if not self._names:
+            with self._health.asking("do chores"):
+                self._names = tuple(each.name for each in (await self._engine.about()).chores)
+        names = self._names
         if began < self._next_round:
             names = tuple(name for name in names if name in OFTEN or name in self._unfinished)
         else:

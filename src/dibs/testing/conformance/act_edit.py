@@ -12,7 +12,7 @@ DONE, UNCHANGED = Changed.DONE, Changed.UNCHANGED
 
 
 async def edit(harness: Harness, *edits: Edit) -> list[Changed]:
-    return await harness.engine.edit(edits, actor="ada", now=harness.now)
+    return await harness.engine.act(edits, actor="ada", now=harness.now)
 
 
 async def test_priority_moves_a_task(harness: Harness) -> None:

@@ -1,4 +1,4 @@
-"""Shares: tenants of a fair queue take turns by weight, whatever their backlog; within a tenant rank decides."""
+"""claim, with fair shares: tenants take turns by weight, whatever their backlog; within a tenant rank decides."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dibs.core.settings import QueueSettings
 from dibs.core.states import State
 from dibs.core.task import Outcome
 from dibs.core.times import HOUR, MINUTE
-from dibs.engines.values import Changed, Floor, Position, Query, TenantRecord
+from dibs.engines.values import Cancel, Changed, Floor, Position, Query
 from dibs.testing.conformance.harness import QUEUE, Harness
 
 
@@ -22,7 +22,7 @@ async def served(harness: Harness, limit: int, **facts: object) -> str:
 
 
 async def virtual_times(harness: Harness) -> dict[str, int]:
-    return {record.tenant: record.virtual_time for record in await harness.engine.tenants(QUEUE)}
+    return {record.tenant: record.virtual_time for record in await harness.tenants(QUEUE)}
 
 
 async def test_tenants_take_turns(harness: Harness) -> None:
@@ -96,7 +96,7 @@ async def test_no_tenant_is_one_too(harness: Harness) -> None:
 async def test_elsewhere_tenants_mean_nothing(harness: Harness) -> None:
     await add_for(harness, "aaabb")
     assert await served(harness, 5) == "aaabb"
-    assert await harness.engine.tenants(QUEUE) == []
+    assert await harness.tenants(QUEUE) == []
 
 
 async def test_the_share_is_part_of_the_record(harness: Harness) -> None:
@@ -143,26 +143,9 @@ async def test_peek_and_position_follow_the_turns(harness: Harness) -> None:
     assert len(expected) == 7
     assert await harness.peek(limit=3) == expected[:3]
     for ahead, task_id in enumerate(expected):
-        assert await harness.engine.position(task_id, now=harness.now) == Position(ahead)
+        assert await harness.position(task_id) == Position(ahead)
     assert await virtual_times(harness) == before, "looking costs nothing"
     assert await harness.claim_ids(9) == expected
-
-
-async def test_tenants_are_told_in_the_order_of_their_turns(harness: Harness) -> None:
-    await harness.set_queue(fair=True, weights={"a": 2})
-    await add_for(harness, "aaabcc")
-    assert await harness.engine.tenants(QUEUE) == [
-        TenantRecord(tenant="a", pending=3, virtual_time=0),
-        TenantRecord(tenant="b", pending=1, virtual_time=0),
-        TenantRecord(tenant="c", pending=2, virtual_time=0),
-    ]
-    assert await served(harness, 4) == "abca"
-    assert await harness.engine.tenants(QUEUE) == [
-        TenantRecord(tenant="a", pending=1, virtual_time=COST),
-        TenantRecord(tenant="c", pending=1, virtual_time=COST),
-    ]
-    assert [record.tenant for record in await harness.engine.tenants(QUEUE, limit=1)] == ["a"]
-    assert await harness.engine.tenants("nowhere") == []
 
 
 async def test_a_tag_never_lies_before_the_clock(harness: Harness) -> None:
@@ -277,23 +260,23 @@ async def test_a_deleted_queue_forgets_its_turns(harness: Harness) -> None:
 async def test_whatever_leaves_the_line_is_no_longer_counted(harness: Harness) -> None:
     await harness.set_queue(fair=True)
     first, second, third = await add_for(harness, "aab")
-    await harness.engine.cancel([first], now=harness.now)
+    await harness.engine.act([Cancel(first)], now=harness.now)
     await harness.add(tenant="b", delay=MINUTE)
-    found = {record.tenant: record.pending for record in await harness.engine.tenants(QUEUE)}
+    found = {record.tenant: record.pending for record in await harness.tenants(QUEUE)}
     assert found == {"a": 1, "b": 1}
     harness.later(MINUTE)
     await harness.claim(queues=("nowhere",))
-    found = {record.tenant: record.pending for record in await harness.engine.tenants(QUEUE)}
+    found = {record.tenant: record.pending for record in await harness.tenants(QUEUE)}
     assert found == {"a": 1, "b": 2}
-    await harness.engine.cancel([second, third], now=harness.now)
-    assert [record.tenant for record in await harness.engine.tenants(QUEUE)] == ["b"]
+    await harness.engine.act([Cancel(second), Cancel(third)], now=harness.now)
+    assert [record.tenant for record in await harness.tenants(QUEUE)] == ["b"]
 
 
 async def test_a_replaced_task_changes_its_tenant(harness: Harness) -> None:
     await harness.set_queue(fair=True)
     await harness.add(tenant="a", key="k")
     await harness.engine.enqueue([harness.new(tenant="b", key="k", replace=True)], now=harness.now)
-    assert [record.tenant for record in await harness.engine.tenants(QUEUE)] == ["b"]
+    assert [record.tenant for record in await harness.tenants(QUEUE)] == ["b"]
     assert await served(harness, 5) == "b"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.core.states import State
 from dibs.core.task import Outcome, QueueState
 from dibs.core.times import HOUR, SECOND
-from dibs.engines.values import Changed, Counter, EnqueueOutcome
+from dibs.engines.values import Changed, Counter, EnqueueOutcome, Replay
 from dibs.testing.conformance.harness import QUEUE, Harness
 
 ENQUEUED, LIMITED = EnqueueOutcome.ENQUEUED, EnqueueOutcome.LIMITED
@@ -100,5 +100,5 @@ async def test_what_comes_back_costs_nothing(harness: Harness) -> None:
     task = await harness.start(client="a")
     await harness.settle(task, Outcome.RELEASED)
     await harness.finish(task.id, Outcome.PERMANENT)
-    assert await harness.engine.replay([task.id], now=harness.now) == [Changed.DONE]
+    assert await harness.engine.act([Replay(task.id)], now=harness.now) == [Changed.DONE]
     assert await harness.counts() == {State.PENDING: 1}

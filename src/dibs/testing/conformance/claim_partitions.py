@@ -5,8 +5,9 @@ from __future__ import annotations
 from dibs.core.states import State
 from dibs.core.task import Edit, Outcome, QueueState
 from dibs.core.times import HOUR, MINUTE, SECOND
+from dibs.engines.values import Cancel, Replay
+from dibs.testing.conformance.claim_names import add_to
 from dibs.testing.conformance.harness import QUEUE, Harness
-from dibs.testing.conformance.limits import add_to
 
 
 async def test_a_partition_runs_so_many_at_once(harness: Harness) -> None:
@@ -153,7 +154,7 @@ async def test_a_better_arrival_goes_first_in_its_partition(harness: Harness) ->
     urgent = await harness.add(partition="a", priority=70)
     late = await harness.add(partition="a", priority=80, delay=MINUTE)
     edited = await harness.add(partition="a", priority=10)
-    await harness.engine.edit([Edit(id=edited, priority=95)], now=harness.now)
+    await harness.engine.act([Edit(id=edited, priority=95)], now=harness.now)
     harness.later(MINUTE)
     for expected in (edited, late, urgent, low):
         assert await harness.claim(9) == []
@@ -171,7 +172,7 @@ async def test_whatever_becomes_pending_stands_under_the_limit(harness: Harness)
     others = [await harness.ended(outcome, partition="a", priority=90) for outcome in outcomes]
     await harness.start(partition="a", priority=100)
     await harness.finish(need)
-    await harness.engine.replay(others[:1], now=harness.now)
+    await harness.engine.act([Replay(each) for each in others[:1]], now=harness.now)
     assert await harness.claim(9) == []
     waiting = sorted([unblocked, *others])
     assert sorted(await harness.peek()) == waiting
@@ -235,8 +236,8 @@ async def test_whatever_leaves_makes_room_for_the_next(harness: Harness) -> None
     await harness.set_queue(per_partition=1)
     ids = [await harness.add(partition="a", priority=priority) for priority in (90, 80, 60, 50)]
     expiring = await harness.add(partition="a", priority=70, expires_at=harness.now + MINUTE)
-    await harness.engine.cancel([ids[0]], now=harness.now)
-    await harness.engine.edit([Edit(id=ids[1], due_at=harness.now + HOUR)], now=harness.now)
+    await harness.engine.act([Cancel(ids[0])], now=harness.now)
+    await harness.engine.act([Edit(id=ids[1], due_at=harness.now + HOUR)], now=harness.now)
     harness.later(MINUTE)
     assert await harness.claim_ids(9) == [ids[2]]
     assert await harness.state(expiring) is State.CANCELLED

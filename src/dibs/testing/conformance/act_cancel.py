@@ -5,15 +5,15 @@ from __future__ import annotations
 from dibs.core.states import Reason, State
 from dibs.core.task import HistoryEvent, Outcome
 from dibs.core.times import HOUR, SECOND
-from dibs.engines.values import CancelOutcome, SettleOutcome
+from dibs.engines.values import Cancel, Changed, SettleOutcome
 from dibs.testing.conformance.harness import Harness
 
-CANCELLED, REQUESTED = CancelOutcome.CANCELLED, CancelOutcome.REQUESTED
-ENDED, UNKNOWN = CancelOutcome.ENDED, CancelOutcome.UNKNOWN
+CANCELLED, REQUESTED = Changed.DONE, Changed.REQUESTED
+ENDED, UNKNOWN = Changed.WRONG_STATE, Changed.UNKNOWN
 
 
-async def cancel(harness: Harness, *ids: str) -> list[CancelOutcome]:
-    return await harness.engine.cancel(ids, note="not needed", actor="ada", now=harness.now)
+async def cancel(harness: Harness, *ids: str) -> list[Changed]:
+    return await harness.engine.act([Cancel(each, "not needed") for each in ids], actor="ada", now=harness.now)
 
 
 async def test_every_waiting_state_ends(harness: Harness) -> None:
@@ -61,7 +61,7 @@ async def test_repeat_adds_nothing(harness: Harness) -> None:
 
 async def test_a_request_without_a_note_is_one(harness: Harness) -> None:
     task = await harness.start()
-    await harness.engine.cancel([task.id], now=harness.now)
+    await harness.engine.act([Cancel(task.id)], now=harness.now)
     await harness.settle(task, Outcome.RELEASED)
     assert await harness.state(task.id) is State.CANCELLED
 

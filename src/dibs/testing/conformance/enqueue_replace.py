@@ -6,7 +6,7 @@ from dibs.core.settings import Defaults
 from dibs.core.states import State
 from dibs.core.task import HistoryEvent, Outcome, QueueState
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
-from dibs.engines.values import Counter, EnqueueAnswer, EnqueueOutcome, work_topic
+from dibs.engines.values import Counter, EnqueueAnswer, EnqueueOutcome, Replay, work_topic
 from dibs.testing.conformance.harness import QUEUE, Harness
 from dibs.testing.conformance.subscribe import rings
 
@@ -220,7 +220,7 @@ async def test_priority_moves_it(harness: Harness) -> None:
 async def test_a_task_that_was_replayed_elsewhere_is_ranked_where_it_is(harness: Harness) -> None:
     await harness.set_queue("strict", policy="strict")
     task_id = await harness.ended(Outcome.PERMANENT, key="k")
-    await harness.engine.replay([task_id], queue="strict", now=harness.now)
+    await harness.engine.act([Replay(task_id, queue="strict")], now=harness.now)
     harness.later(1_000 * HOUR)
     other = await harness.add(queue="strict", priority=60)
     assert await rings(harness, work_topic("strict"), replace(harness, priority=59))

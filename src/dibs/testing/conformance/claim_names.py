@@ -1,12 +1,11 @@
-"""limits: so many at once and so many starts a second, by task name; limits that change; and what is told of them."""
+"""claim, within limits: so many at once and so many starts a second, by task name; and limits that change."""
 
 from __future__ import annotations
 
-from dibs.core.limits import LimitState, Scope
 from dibs.core.states import State
 from dibs.core.task import Outcome, QueueState
 from dibs.core.times import HOUR, SECOND
-from dibs.engines.values import Position, work_topic
+from dibs.engines.values import Cancel, Position, work_topic
 from dibs.testing.conformance.harness import QUEUE, Harness
 from dibs.testing.conformance.subscribe import rings
 
@@ -76,7 +75,7 @@ async def test_every_way_a_run_can_end_frees_its_slot(harness: Harness) -> None:
         other = await harness.start(partition="a", priority=100)
         await harness.settle(other)
         if await harness.state(task.id) is State.PENDING:
-            await harness.engine.cancel([task.id], now=harness.now)
+            await harness.engine.act([Cancel(task.id)], now=harness.now)
 
 
 async def test_rescue_frees_its_slot(harness: Harness) -> None:
@@ -165,7 +164,7 @@ async def test_limits_hide_nothing(harness: Harness) -> None:
     ids = await add_to(harness, *"aabb")
     await harness.claim(9)
     assert await harness.peek() == ids
-    assert await harness.engine.position(ids[3], now=harness.now) == Position(3)
+    assert await harness.position(ids[3]) == Position(3)
     assert await harness.counts() == {State.RUNNING: 1, State.PENDING: 4}
 
 
@@ -181,33 +180,3 @@ async def test_a_freed_slot_rings(harness: Harness) -> None:
     await harness.set_queue(per_partition=1)
     task = await harness.start(partition="a")
     assert await rings(harness, work_topic(QUEUE), harness.settle(task))
-
-
-async def test_limits_of_a_task_are_told(harness: Harness) -> None:
-    await harness.set_queue(
-        max_concurrent=5, per_task={"mail": {"rate": 2, "burst": 1}}, per_partition={"max_concurrent": 1}
-    )
-    first, second = await add_to(harness, "a", "a", name="mail")
-    other = await harness.add()
-    unused = LimitState(scope=Scope.TASK, whose="mail", running=0, rate=2.0, tokens=1)
-    assert await harness.engine.limits(first, now=harness.now) == [
-        LimitState(scope=Scope.QUEUE, whose="", running=0, max_concurrent=5),
-        unused,
-        LimitState(scope=Scope.PARTITION, whose="a", running=0, max_concurrent=1),
-    ]
-    await harness.claim(1)
-    harness.later(SECOND // 4)
-    found = await harness.engine.limits(second, now=harness.now)
-    assert found == [
-        LimitState(scope=Scope.QUEUE, whose="", running=1, max_concurrent=5),
-        LimitState(scope=Scope.TASK, whose="mail", running=1, rate=2.0, tokens=0, opens_in=SECOND // 4),
-        LimitState(scope=Scope.PARTITION, whose="a", running=1, max_concurrent=1),
-    ]
-    assert [limit.is_full for limit in found] == [False, True, True]
-    assert [limit.scope for limit in await harness.engine.limits(other, now=harness.now)] == [Scope.QUEUE]
-
-
-async def test_without_limits_there_is_nothing_to_tell(harness: Harness) -> None:
-    task_id = await harness.add(partition="a")
-    assert await harness.engine.limits(task_id, now=harness.now) == []
-    assert await harness.engine.limits(harness.new_id(), now=harness.now) == []

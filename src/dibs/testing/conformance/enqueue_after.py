@@ -6,14 +6,18 @@ from dibs.core.graph import Edge, Rule
 from dibs.core.states import Reason, State
 from dibs.core.task import EndedBy, HistoryEvent, Outcome
 from dibs.core.times import DAY
-from dibs.engines.values import Counter, EnqueueOutcome, Feature, Need, Position, Query
+from dibs.engines.values import Counter, EnqueueOutcome, Feature, Position, Purge, Query
+from dibs.runtime.loop import at_once
 from dibs.testing.conformance.harness import Harness, edges
 
 BLOCKED, PENDING = State.BLOCKED, State.PENDING
+
 COMPLETED, CANCELLED, DEAD = State.COMPLETED, State.CANCELLED, State.DEAD
+
 UNKNOWN = EnqueueOutcome.UNKNOWN
 
 ENDS = (Outcome.COMPLETED, Outcome.PERMANENT, Outcome.CANCELLED)
+
 AFTERWARDS = {
     Rule.CANCEL: (PENDING, CANCELLED, CANCELLED),
     Rule.FAIL: (PENDING, DEAD, DEAD),
@@ -91,16 +95,14 @@ async def test_two_edges_to_the_same_task(harness: Harness) -> None:
     assert await harness.state(follower) is PENDING
 
 
-async def test_enqueue_now_waits_as_well(harness: Harness) -> None:
+async def test_without_a_loop_it_waits_as_well(harness: Harness) -> None:
     if Feature.INLINE not in harness.engine.features:
         return
     need, failed = await harness.add(), await harness.ended(Outcome.PERMANENT, queue="needs")
     waits = harness.new(after=edges(need))
-    answers = [
-        harness.engine.enqueue_now(waits, now=harness.now),
-        harness.engine.enqueue_now(harness.new(after=edges(failed)), now=harness.now),
-        harness.engine.enqueue_now(harness.new(after=edges(harness.new_id())), now=harness.now),
-    ]
+    batch = [waits, harness.new(after=edges(failed)), harness.new(after=edges(harness.new_id()))]
+    async with harness.blocking() as engine:
+        answers = [at_once(engine.enqueue([new], now=harness.now))[0] for new in batch]
     assert [answer.state for answer in answers] == [BLOCKED, CANCELLED, None]
     assert answers[2].outcome is UNKNOWN
     await harness.finish(need)
@@ -125,7 +127,7 @@ async def test_unknown_prerequisites_are_refused(harness: Harness) -> None:
     (answer,) = await harness.engine.enqueue([new], now=harness.now)
     assert (answer.outcome, answer.id) == (UNKNOWN, missing)
     assert await harness.engine.get([new.id]) == [None]
-    assert await harness.engine.followers(there) == []
+    assert await harness.followers(there) == []
     assert (await harness.counter(Counter.ENQUEUED), await harness.counter(Counter.REJECTED)) == (1, 0)
 
 
@@ -157,14 +159,14 @@ async def test_unknown_spoils_an_atomic_batch(harness: Harness) -> None:
     batch = [first, harness.new(after=edges(first.id)), harness.new(after=edges(harness.new_id()))]
     assert await harness.outcomes(*batch, atomic=True) == [EnqueueOutcome.ABANDONED, EnqueueOutcome.ABANDONED, UNKNOWN]
     assert await harness.counts() == {}
-    assert await harness.engine.needs([batch[1].id]) == [[]]
+    assert [each.needs for each in await harness.engine.edges([batch[1].id])] == [[]]
 
 
 async def test_prerequisites_are_looked_at_after_the_id_and_before_the_key(harness: Harness) -> None:
     need = await harness.ended()
     task = harness.new(after=edges(need), key="k")
     await harness.enqueue(task)
-    await harness.engine.purge([need], now=harness.now)
+    await harness.engine.act([Purge(need)], now=harness.now)
     assert await harness.outcomes(task, harness.new(after=edges(need), key="k")) == [EnqueueOutcome.EXISTS, UNKNOWN]
 
 
@@ -187,46 +189,17 @@ async def test_purged_and_pruned_prerequisites_are_unknown(harness: Harness) -> 
     await harness.set_queue(keep=86_400)
     purged, pruned = await harness.ended(), await harness.ended()
     follower = await harness.follow(purged, pruned)
-    await harness.engine.purge([purged], now=harness.now)
+    await harness.engine.act([Purge(purged)], now=harness.now)
     harness.later(3 * DAY)
     await harness.all_chores()
     for need in (purged, pruned):
         (answer,) = await harness.engine.enqueue([harness.new(after=edges(need))], now=harness.now)
         assert (answer.outcome, answer.id) == (UNKNOWN, need)
     assert await harness.state(follower) is PENDING
-    assert [need.id for need in (await harness.engine.needs([follower]))[0]] == [purged, pruned]
-
-
-async def test_needs_are_told_in_their_order(harness: Harness) -> None:
-    first, second = await harness.add_many(2)
-    after = (Edge(second, Rule.RUN), Edge(first, Rule.IF_FAILED), Edge(second))
-    follower, free = await harness.add(after=after), await harness.add()
-    expected = [Need(edge.id, edge.rule, True) for edge in after]
-    assert await harness.engine.needs([free, follower, harness.new_id()]) == [[], expected, []]
-
-
-async def test_needs_last_as_long_as_the_task(harness: Harness) -> None:
-    need = await harness.add()
-    follower = await harness.follow(need)
-    await harness.finish(need)
-    await harness.finish(follower)
-    assert await harness.engine.needs([follower]) == [[Need(need, Rule.CANCEL, False)]]
-    await harness.engine.purge([follower], now=harness.now)
-    assert await harness.engine.needs([follower]) == [[]]
-
-
-async def test_followers_are_those_that_still_wait(harness: Harness) -> None:
-    need, other = await harness.add_many(2)
-    ids = [await harness.follow(need) for _ in range(4)]
-    both = await harness.follow(need, other, need)
-    assert await harness.engine.followers(need) == [*ids, both], "by id, each once"
-    assert await harness.engine.followers(need, limit=2) == ids[:2]
-    await harness.engine.cancel([ids[1]], now=harness.now)
-    assert await harness.engine.followers(need) == [ids[0], *ids[2:], both]
-    await harness.finish(need)
-    assert await harness.engine.followers(need) == []
-    assert await harness.engine.followers(other) == [both]
-    assert await harness.engine.followers(harness.new_id()) == []
+    assert [need.id for need in await harness.needs(follower)] == [
+        purged,
+        pruned,
+    ]
 
 
 async def test_blocked_tasks_count_for_no_depth(harness: Harness) -> None:
@@ -246,7 +219,7 @@ async def test_a_blocked_task_is_found_but_stands_in_no_line(harness: Harness) -
     need = await harness.add()
     follower = await harness.follow(need)
     assert await harness.peek() == [need]
-    assert await harness.engine.position(follower, now=harness.now) is None
-    assert await harness.engine.position(need, now=harness.now) == Position(0)
+    assert await harness.position(follower) is None
+    assert await harness.position(need) == Position(0)
     page = await harness.engine.search(Query(states=(BLOCKED,)))
     assert [record.id for record in page.tasks] == [follower]

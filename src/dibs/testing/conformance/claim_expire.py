@@ -6,7 +6,7 @@ from dibs.core.policy import EXPIRE_BATCH
 from dibs.core.states import Reason, State
 from dibs.core.task import Edit, HistoryEvent, Outcome, QueueState
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
-from dibs.engines.values import Changed, EnqueueOutcome, ended_topic
+from dibs.engines.values import Changed, EnqueueOutcome, Replay, ended_topic
 from dibs.testing.conformance.harness import QUEUE, Harness
 from dibs.testing.conformance.subscribe import rings
 
@@ -50,7 +50,7 @@ async def test_every_waiting_state_expires(harness: Harness) -> None:
     for task_id in ids:
         record = await harness.record(task_id)
         assert (record.state, record.reason, record.due_at) == (CANCELLED, Reason.EXPIRED, None)
-    assert await harness.engine.followers(need) == []
+    assert await harness.followers(need) == []
     assert await harness.state(need) is PENDING
 
 
@@ -143,8 +143,8 @@ async def test_edit_moves_it(harness: Harness) -> None:
     task_id = await harness.add(expires_at=harness.now + MINUTE)
     other = await harness.add()
     edits = [Edit(id=task_id, expires_at=harness.now + HOUR), Edit(id=other, expires_at=harness.now + MINUTE)]
-    assert await harness.engine.edit(edits, now=harness.now) == [Changed.DONE] * 2
-    assert await harness.engine.edit(edits, now=harness.now) == [Changed.UNCHANGED] * 2
+    assert await harness.engine.act(edits, now=harness.now) == [Changed.DONE] * 2
+    assert await harness.engine.act(edits, now=harness.now) == [Changed.UNCHANGED] * 2
     harness.later(MINUTE)
     assert await harness.claim_ids(5) == [task_id]
     assert await harness.state(other) is CANCELLED
@@ -154,7 +154,7 @@ async def test_replay_gives_a_late_task_another_life(harness: Harness) -> None:
     task = await harness.start(expires_at=harness.now + MINUTE)
     await harness.settle(task, Outcome.PERMANENT)
     harness.later(HOUR)
-    await harness.engine.replay([task.id], now=harness.now)
+    await harness.engine.act([Replay(task.id)], now=harness.now)
     assert await harness.claim_ids(5) == [task.id]
 
 

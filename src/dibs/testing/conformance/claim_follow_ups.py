@@ -6,7 +6,15 @@ from dibs.core.graph import FOLLOW_UP_BUDGET, Rule
 from dibs.core.states import State
 from dibs.core.task import Edit, Outcome, Settlement
 from dibs.core.times import HOUR
-from dibs.engines.values import Changed, ClaimRequest
+from dibs.engines.values import (
+    Cancel,
+    CancelWorkflow,
+    Changed,
+    ClaimRequest,
+    Purge,
+    Replay,
+    ReplayWorkflow,
+)
 from dibs.testing.conformance.harness import QUEUE, Harness, edges, lease_of
 
 BLOCKED, PENDING = State.BLOCKED, State.PENDING
@@ -35,7 +43,7 @@ async def test_a_wide_fan_out_is_unblocked_in_bounded_steps(harness: Harness) ->
     assert await harness.run_errands(STEPS) >= 1
     assert await harness.counts() == {PENDING: MANY}
     assert await harness.states(followers[0], followers[-1]) == [PENDING, PENDING]
-    assert await harness.engine.followers(need) == []
+    assert await harness.followers(need) == []
 
 
 async def test_a_claim_says_that_there_is_more_to_do(harness: Harness) -> None:
@@ -89,7 +97,7 @@ async def test_everybody_is_told_of_the_same_end(harness: Harness) -> None:
     """Even when it is undone while they are being told."""
     need, followers = await fan_out(harness, Rule.FAIL)
     await harness.finish(need, Outcome.PERMANENT)
-    assert await harness.engine.replay([need], now=harness.now) == [Changed.DONE]
+    assert await harness.engine.act([Replay(need)], now=harness.now) == [Changed.DONE]
     await harness.run_errands(STEPS)
     assert await harness.counts() == {DEAD: MANY}
     assert (await harness.record(followers[-1])).note == f"{need} is dead"
@@ -98,7 +106,7 @@ async def test_everybody_is_told_of_the_same_end(harness: Harness) -> None:
 async def test_the_end_outlives_the_task(harness: Harness) -> None:
     need, _ = await fan_out(harness, Rule.RUN)
     await harness.finish(need, Outcome.PERMANENT)
-    assert await harness.engine.purge([need], now=harness.now) == [Changed.DONE]
+    assert await harness.engine.act([Purge(need)], now=harness.now) == [Changed.DONE]
     await harness.run_errands(STEPS)
     assert await harness.counts() == {PENDING: MANY}
 
@@ -112,7 +120,7 @@ async def test_a_new_dependent_need_not_wait_for_the_others_to_be_told(harness: 
 async def test_a_dependent_that_is_not_told_yet_can_be_cancelled(harness: Harness) -> None:
     need, followers = await fan_out(harness)
     await harness.finish(need)
-    await harness.engine.cancel(followers, now=harness.now)
+    await harness.engine.act([Cancel(each) for each in followers], now=harness.now)
     await harness.run_errands(STEPS)
     assert await harness.counts() == {CANCELLED: MANY}
     for task_id in (followers[0], followers[-1]):
@@ -122,7 +130,7 @@ async def test_a_dependent_that_is_not_told_yet_can_be_cancelled(harness: Harnes
 async def test_a_wide_fan_in_runs_after_the_last(harness: Harness) -> None:
     needs = await harness.add_many(MANY, queue="needs")
     follower = await harness.follow(*needs)
-    assert await harness.engine.followers(needs[-1]) == [follower]
+    assert (await harness.engine.edges([needs[-1]], followers=100))[0].followers == [follower]
     tasks = await harness.claim(MANY, queues=("needs",))
     done = [Settlement(lease=lease_of(task), outcome=Outcome.COMPLETED) for task in tasks[:-1]]
     assert {answer.state for answer in await harness.engine.settle(done, now=harness.now)} == {COMPLETED}
@@ -138,7 +146,7 @@ async def test_leaving_a_wide_fan_in_closes_every_edge(harness: Harness) -> None
     follower = await harness.follow(*needs, priority=90)
     await harness.run_errands(STEPS)
     assert (await harness.record(needs[-1])).inherited == 90
-    await harness.engine.cancel([follower], now=harness.now)
+    await harness.engine.act([Cancel(follower)], now=harness.now)
     await harness.run_errands(STEPS)
     assert not any(await harness.is_open(follower))
     assert {record.inherited for record in await harness.records(needs)} == {0}
@@ -160,11 +168,11 @@ async def test_urgency_climbs_a_long_chain(harness: Harness) -> None:
     for _ in range(LINKS):
         tasks.append(harness.new(priority=10, after=edges(tasks[-1].id)))
     await harness.enqueue(*tasks)
-    await harness.engine.edit([Edit(id=tasks[-1].id, priority=90)], now=harness.now)
+    await harness.engine.act([Edit(id=tasks[-1].id, priority=90)], now=harness.now)
     await harness.run_errands(STEPS)
     ids = [task.id for task in tasks[:-1]]
     assert {record.inherited for record in await harness.records(ids)} == {90}
-    await harness.engine.cancel([tasks[-1].id], now=harness.now)
+    await harness.engine.act([Cancel(tasks[-1].id)], now=harness.now)
     await harness.run_errands(STEPS)
     assert (await harness.record(tasks[0].id)).inherited == 10
 
@@ -174,14 +182,14 @@ async def test_a_large_workflow_is_cancelled_and_replayed(harness: Harness) -> N
     followers = [harness.new(after=edges(need.id, rule=Rule.FAIL)) for _ in range(MANY)]
     workflow_id = await harness.begin(need, *followers)
     await harness.finish(need.id, Outcome.PERMANENT)
-    assert await harness.engine.replay_workflow(workflow_id, now=harness.now) is Changed.DONE
+    assert (await harness.engine.act([ReplayWorkflow(workflow_id)], now=harness.now))[0] is Changed.DONE
     await harness.run_errands(STEPS)
     assert await harness.counts() == {BLOCKED: MANY}, "those that were still to die died first"
     assert await harness.state(need.id) is PENDING
-    assert await harness.engine.cancel_workflow(workflow_id, now=harness.now) is Changed.DONE
+    assert (await harness.engine.act([CancelWorkflow(workflow_id)], now=harness.now))[0] is Changed.DONE
     await harness.run_errands(STEPS)
     assert await harness.counts() == {CANCELLED: MANY}
-    assert await harness.engine.cancel_workflow(workflow_id, now=harness.now) is Changed.UNCHANGED
+    assert (await harness.engine.act([CancelWorkflow(workflow_id)], now=harness.now))[0] is Changed.UNCHANGED
 
 
 async def test_a_deleted_queue_is_an_end_for_many(harness: Harness) -> None:
