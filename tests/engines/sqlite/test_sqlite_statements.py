@@ -74,7 +74,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> sqlite3.Connection:
 
     async def fill() -> None:
         async with opened(path) as engine:
-            await engine.enqueue([plain_task(delay=i % 2 * SECOND) for i in range(2000)])
+            await engine.enqueue([new_task(delay=i % 2 * SECOND) for i in range(2000)])
 
     asyncio.run(fill())
     return sqlite3.connect(path)
