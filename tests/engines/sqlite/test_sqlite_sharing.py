@@ -101,15 +101,15 @@ def test_other_processes_wake_up_in_milliseconds(tmp_path: Path) -> None:
     assert delays[10] < 20_000_000, delays  # the net alone would take 25 ms on average
 
 
-def test_the_net_catches_what_the_bell_misses(tmp_path: Path) -> None:
-    """A listener that nobody can ring hears of commits all the same."""
+def test_the_net_catches_what_no_socket_tells(tmp_path: Path) -> None:
+    """A listener without a socket hears of commits all the same."""
 
     async def go() -> None:
         path = tmp_path / "x.db"
         async with opened(path) as engine:
             subscription = engine.subscribe([work_topic("default")])
-            for subscription in socket_directory(path).iterdir():
-                subscription.unlink()
+            for socket in socket_directory(path).iterdir():
+                socket.unlink()
             waiting = asyncio.ensure_future(subscription.wait(PATIENCE))
             with process("enqueue", path, 1) as child:
                 assert line(child) == "done"
