@@ -7,6 +7,7 @@ import re
 import sqlite3
 from importlib.resources import files
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -74,7 +75,10 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> sqlite3.Connection:
 
     async def fill() -> None:
         async with opened(path) as engine:
-            await engine.enqueue([new_task(delay=i % 2 * SECOND) for i in range(2000)])
+            ids = [str(UUID(int=i)) for i in range(2000)]
+            await engine.enqueue(
+                [new_task(each, "default", "work", delay=i % 2 * SECOND) for i, each in enumerate(ids)]
+            )
 
     asyncio.run(fill())
     return sqlite3.connect(path)
