@@ -426,7 +426,7 @@ class Minute(Struct, kw_only=True, omit_defaults=True):
 
 
 class Beat(Struct, frozen=True, kw_only=True):
-    """A worker's sign of life."""
+    """A worker's heartbeat."""
 
     id: str
     host: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter as Totals
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
@@ -64,7 +64,7 @@ class Known:
         self.staged_keys: dict[tuple[str, str], tuple[TaskRecord, str]] = {}
         """The task that will hold a key, as it will be, and its fingerprint."""
         self.replacements: list[tuple[NewTask, str]] = []
-        self.spent: Tally[tuple[str, str]] = Tally()
+        self.spent: Totals[tuple[str, str]] = Totals()
         self.refused = False
         """None of them will be stored."""
 

@@ -119,11 +119,11 @@ class Columns(Struct, array_like=True, frozen=True):
 def check_columns(row: Columns) -> None:
     """Check what a task in its state must have, so that other code can rely on it."""
     if row.state is State.PENDING and row.ready_at is None:
-        raise ValueError("it is pending, but not since when")
+        raise ValueError("it is pending, but has no ready_at")
     if row.state is State.RUNNING and (
         row.lease_expires_at is None or row.started_at is None or row.ready_at is None or row.worker is None
     ):
-        raise ValueError("it is running, but not by whom and until when")
+        raise ValueError("it is running, but has no worker, no start or no end of its lease")
 
 
 def record_from(

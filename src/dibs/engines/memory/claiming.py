@@ -158,21 +158,21 @@ def choose(store: Store, request: ClaimRequest, now: Instant) -> list[TaskRecord
     below = [0] * len(request.floors)
     chosen: list[TaskRecord] = []
     with ExitStack() as stack:
-        fronts = open_fronts(store, request, headrooms, stack)
+        cursors = open_cursors(store, request, headrooms, stack)
         while len(chosen) < request.limit + request.prefetch:
-            found = [(lane, front) for front in fronts if (lane := front.lane(now)) is not None]
+            found = [(lane, cursor) for cursor in cursors if (lane := cursor.lane(now)) is not None]
             if not found:
                 break
-            lane, front = min(found, key=lambda each: each[0].key(now, request.in_order))
+            lane, cursor = min(found, key=lambda each: each[0].key(now, request.in_order))
             record, settings = lane.head, lane.queue.settings
             assert record is not None
             under = [i for i, floor in enumerate(request.floors) if lane.effective(now) < floor.effective]
             if headrooms.is_full(record.queue, Scope.QUEUE, "") or (
                 settings.limits_starts and len(chosen) >= request.limit
             ):
-                fronts.remove(front)
+                cursors.remove(cursor)
             elif any(below[i] >= request.floors[i].below for i in under):
-                front.end(lane)
+                cursor.end(lane)
             else:
                 taken = claimed(record, request.worker, request.sequence, request.lease, now)
                 store.put(taken)
@@ -186,7 +186,7 @@ def choose(store: Store, request: ClaimRequest, now: Instant) -> list[TaskRecord
     return chosen
 
 
-def open_fronts(store: Store, request: ClaimRequest, headrooms: Headrooms, stack: ExitStack) -> list[QueueCursor]:
+def open_cursors(store: Store, request: ClaimRequest, headrooms: Headrooms, stack: ExitStack) -> list[QueueCursor]:
     served = [
         (order, store.queues[name])
         for order, name in enumerate(dict.fromkeys(request.queues))

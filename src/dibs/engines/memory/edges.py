@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter as Totals
 from collections import deque
 from enum import StrEnum
 from heapq import heappop, heappush
@@ -53,7 +53,7 @@ class Edges:
 
     def __init__(self) -> None:
         self.needs: dict[str, list[Need]] = {}
-        self.open_needs: Tally[str] = Tally()
+        self.open_needs: Totals[str] = Totals()
         self.followed: dict[str, Followed] = {}
         self.follow_ups: deque[FollowUp] = deque()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter as Totals
 from collections.abc import Sequence
 
 from msgspec import structs
@@ -39,8 +39,8 @@ class Staged:
         self.states: dict[str, State] = {}
         self.keys: dict[tuple[str, str], tuple[TaskRecord, str]] = {}
         """The task that will hold a key, as it will be, and its fingerprint."""
-        self.pending: Tally[str] = Tally()
-        self.spent: Tally[tuple[str, str]] = Tally()
+        self.pending: Totals[str] = Totals()
+        self.spent: Totals[tuple[str, str]] = Totals()
 
 
 def enqueue(

@@ -10,7 +10,7 @@ Every heap has lazy deletion: an entry counts only while it still describes its 
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter as Totals
 from collections.abc import Iterator
 from heapq import heappop, heappush, heapreplace
 
@@ -36,7 +36,7 @@ class PendingIndex:
         self.partition_heaps: dict[str, dict[Place, list[Entry]]] = {}
         self.closed: set[str] = set()
         self.without_tokens: set[str] = set()
-        self.pending: Tally[str] = Tally()
+        self.pending: Totals[str] = Totals()
         self.turns: list[Entry] = []
         self.in_turn: set[str] = set()
         self.virtual_times: dict[str, int] = {}

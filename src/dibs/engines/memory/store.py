@@ -7,7 +7,7 @@ dropped when it reaches the top.
 from __future__ import annotations
 
 import threading
-from collections import Counter as Tally
+from collections import Counter as Totals
 from collections import defaultdict, deque
 from copy import deepcopy
 from heapq import heappop, heappush
@@ -73,10 +73,10 @@ class Store:
         self.queues: dict[str, Queue] = {}
         self.keys: dict[tuple[str, str], HeldKey] = {}
         self.histories: dict[str, deque[HistoryEntry]] = defaultdict(lambda: deque(maxlen=HISTORY_LIMIT))
-        self.counts: dict[str, Tally[State]] = defaultdict(Tally)
-        self.counters: dict[str, Tally[Counter]] = defaultdict(Tally)
+        self.counts: dict[str, Totals[State]] = defaultdict(Totals)
+        self.counters: dict[str, Totals[Counter]] = defaultdict(Totals)
         self.running: set[str] = set()
-        self.load: Tally[tuple[State, str, Scope, str]] = Tally()
+        self.load: Totals[tuple[State, str, Scope, str]] = Totals()
         self.buckets: dict[tuple[str, Scope, str], Bucket] = {}
         self.edges = Edges()
         self.workflows: dict[str, Workflow] = {}

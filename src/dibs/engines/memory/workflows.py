@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter as Totals
 from collections.abc import Callable, Sequence
 
 from dibs.core.policy import CHORE_BATCH
@@ -25,7 +25,7 @@ def workflows(store: Store, ids: Sequence[str] | None, limit: int, before: str |
 
 def workflow_record(store: Store, workflow_id: str) -> WorkflowRecord:
     workflow = store.workflows[workflow_id]
-    states = Tally(record.state for record in members_of(store, workflow))
+    states = Totals(record.state for record in members_of(store, workflow))
     return WorkflowRecord(
         id=workflow_id,
         name=workflow.new.name,

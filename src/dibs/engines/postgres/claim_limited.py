@@ -6,7 +6,7 @@ The queues concerned are locked against other claims. Candidates are read from t
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter as Totals
 from collections.abc import Iterable
 
 from msgspec import Struct
@@ -210,7 +210,7 @@ async def lease(transaction: Transaction, request: ClaimRequest, chosen: list[Ch
         transaction.count(State.RUNNING, each.head.track, 1)
         if each.head.partition is not None:
             transaction.mark_changed(each.head.partition)
-    for queue, n in Tally(catalog.track(each.head.track).queue for each in taken).items():
+    for queue, n in Totals(catalog.track(each.head.track).queue for each in taken).items():
         transaction.count_event(Counter.CLAIMED, queue, n)
     await spend(transaction, taken)
     tasks, unreadable = leased_tasks([given[each.head.id] for each in taken], catalog, transaction.now)
@@ -222,7 +222,7 @@ async def lease(transaction: Transaction, request: ClaimRequest, chosen: list[Ch
 async def spend(transaction: Transaction, taken: list[Chosen]) -> None:
     """Spend the start tokens of the leased tasks."""
     headrooms: dict[tuple[str, Scope, str], tuple[object, ...]] = {}
-    starts: Tally[tuple[str, Scope, str]] = Tally()
+    starts: Totals[tuple[str, Scope, str]] = Totals()
     for each in taken:
         for whose, headroom in each.headrooms:
             if headroom.full is not None:

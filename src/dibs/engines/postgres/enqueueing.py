@@ -5,7 +5,7 @@ Tasks that need no decision are stored by `enqueue_fast`, in one statement.
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter as Totals
 from collections.abc import Sequence
 
 import msgspec
@@ -118,7 +118,7 @@ async def write_new(transaction: Transaction, known: Known, records: list[TaskRe
     numbers = transaction.tracks_of(records)
     followed = {edge.id for new in known.staged.values() for edge in new.after}
     rows: list[tuple[object, ...]] = []
-    members: Tally[str] = Tally()
+    members: Totals[str] = Totals()
     for record in records:
         new = known.staged[record.id]
         transaction.count_event(Counter.ENQUEUED, new.queue)

@@ -43,7 +43,7 @@ FIRST_SECONDS = 2.0
 
 SHORTEST_WAIT, LONGEST_WAIT = 0.05, 1.0
 PATIENCE = 4
-"""After waiting for a session in vain, the next try comes after this fraction of the wait."""
+"""If there was no session for a while, the next try comes after this fraction of that while."""
 
 MOMENT_SECONDS = 2.0
 

@@ -7,7 +7,7 @@ it stopped.
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter as Totals
 from typing import TypeVar
 
 from msgspec import Struct
@@ -126,7 +126,7 @@ class Sweep:
             await self.transaction.write("purge_finished", [day] * len(ids), ids)
         await self.transaction.write("delete_history", ids)
         await self.transaction.write("delete_edges", ids)
-        for (track, state), n in Tally((row[1], row[2]) for row in rows).items():
+        for (track, state), n in Totals((row[1], row[2]) for row in rows).items():
             self.transaction.count(state, track, -n, 0 if self.place == "dead" else day)
 
     async def save_cursor(self, cursor: tuple[int, str] | None) -> None:

@@ -206,35 +206,35 @@ class QueueCursor:
         save_turns(self.transaction, self.queue.name, self.turns, tracks)
 
 
-def choose(fronts: list[QueueCursor], request: ClaimRequest, now: Instant) -> list[Head]:
+def choose(cursors: list[QueueCursor], request: ClaimRequest, now: Instant) -> list[Head]:
     """The tasks to give, most urgent first."""
     wanted = request.limit + request.prefetch
-    if len(fronts) == 1 and not request.floors and (lane := only_lane(fronts[0], now)) is not None:
+    if len(cursors) == 1 and not request.floors and (lane := only_lane(cursors[0], now)) is not None:
         return lane.take(wanted)
     below = [0] * len(request.floors)
     chosen: list[Head] = []
-    fronts = list(fronts)
+    cursors = list(cursors)
     while len(chosen) < wanted:
-        found = [(lane, front) for front in fronts if (lane := front.lane(now)) is not None]
+        found = [(lane, cursor) for cursor in cursors if (lane := cursor.lane(now)) is not None]
         if not found:
             break
-        lane, front = found[0] if len(found) == 1 else min(found, key=lambda e: e[0].key(now, request.in_order))
-        if front.limited and (front.is_full or len(chosen) >= request.limit):
-            fronts.remove(front)
+        lane, cursor = found[0] if len(found) == 1 else min(found, key=lambda e: e[0].key(now, request.in_order))
+        if cursor.limited and (cursor.is_full or len(chosen) >= request.limit):
+            cursors.remove(cursor)
             continue
         under = [i for i, floor in enumerate(request.floors) if lane.effective(now) < floor.effective]
         if any(below[i] >= request.floors[i].below for i in under):
-            front.end(lane)
+            cursor.end(lane)
             continue
-        chosen.append(front.take(lane))
+        chosen.append(cursor.take(lane))
         for i in under:
             below[i] += 1
     return chosen
 
 
-def only_lane(front: QueueCursor, now: Instant) -> Lane | None:
+def only_lane(cursor: QueueCursor, now: Instant) -> Lane | None:
     """The lane of a queue that has no other, no limits and no shares: nothing needs to be compared."""
-    if front.limited or front.queue.settings.fair or any(track.fair for track in front.tracks):
+    if cursor.limited or cursor.queue.settings.fair or any(track.fair for track in cursor.tracks):
         return None
-    lane = front.lane(now)
-    return lane if lane is not None and len(front.lanes[""]) == 1 else None
+    lane = cursor.lane(now)
+    return lane if lane is not None and len(cursor.lanes[""]) == 1 else None

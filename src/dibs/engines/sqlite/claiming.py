@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter as Totals
 
 import msgspec
 from msgspec import Struct
@@ -143,7 +143,7 @@ class ClaimInProgress:
         limited = {name for name, queue in transaction.catalog.queues.items() if queue.settings.per_partition}
         gated = [number for number, track in tracks.items() if track.queue in limited] if limited else []
         transaction.write("promote", to_json([each.id for each in due]), to_json(gated))
-        for (track, state, share), n in Tally((each.track, each.state, each.share) for each in due).items():
+        for (track, state, share), n in Totals((each.track, each.state, each.share) for each in due).items():
             transaction.count(state, track, -n)
             transaction.count_pending(track, share, n)
         for each in due:
@@ -161,7 +161,7 @@ class ClaimInProgress:
         self.transaction.set_aside(due.id, due.track, due.state, False, None, problem)
         return False
 
-    def fronts(self, headrooms: Headrooms) -> list[QueueCursor]:
+    def cursors(self, headrooms: Headrooms) -> list[QueueCursor]:
         """The queues that have tasks for this worker."""
         request = self.request
         names = None if request.names is None else frozenset(request.names)
@@ -194,11 +194,11 @@ class ClaimInProgress:
         for _ in range(TRIES):
             size, number = aside.size, len(aside.tasks)
             headrooms = Headrooms(self.transaction, queues)
-            fronts = self.fronts(headrooms)
-            chosen = choose(fronts, self.request, self.now)
+            cursors = self.cursors(headrooms)
+            chosen = choose(cursors, self.request, self.now)
             tasks = self.read(chosen)
             if len(tasks) == len(chosen):
-                self.finish(fronts)
+                self.finish(cursors)
                 self.lease(chosen)
                 return tasks, headrooms
             if aside.size == size:
@@ -206,13 +206,13 @@ class ClaimInProgress:
             self.more = self.more or len(aside.tasks) > number  # there may be others behind them
         return [], Headrooms(self.transaction, queues)
 
-    def finish(self, fronts: list[QueueCursor]) -> None:
+    def finish(self, cursors: list[QueueCursor]) -> None:
         by_queue = self.transaction.catalog.by_queue
-        for front in fronts:
-            fair = [each.number for each in by_queue[front.queue.name] if each.fair and each.number in self.pending]
-            front.finish(fair)
-            self.shares |= front.shares
-            self.more = self.more or front.stopped or front.is_truncated
+        for cursor in cursors:
+            fair = [each.number for each in by_queue[cursor.queue.name] if each.fair and each.number in self.pending]
+            cursor.finish(fair)
+            self.shares |= cursor.shares
+            self.more = self.more or cursor.stopped or cursor.is_truncated
 
     def read(self, chosen: list[Head]) -> list[LeasedTask]:
         """The chosen tasks for the worker, without those that can't be read."""
@@ -270,8 +270,8 @@ class ClaimInProgress:
     def groups(self, chosen: list[Head]) -> dict[tuple[int, str], int]:
         """How many tasks were chosen, by track and share."""
         if self.shares:
-            return Tally((head.track, self.shares.get(head.id, "")) for head in chosen)
-        return {(number, ""): count for number, count in Tally(head.track for head in chosen).items()}
+            return Totals((head.track, self.shares.get(head.id, "")) for head in chosen)
+        return {(number, ""): count for number, count in Totals(head.track for head in chosen).items()}
 
     def next_due_in(self, headrooms: Headrooms) -> Duration | None:
         """In how long a waiting task, an expiry or a start token is due; 0 if upkeep is left."""
@@ -292,8 +292,8 @@ class ClaimInProgress:
                 waits += [] if refills_in is None else [refills_in]
         return min(waits, default=None)
 
-    def pending_by_name(self, queue: str) -> Tally[str]:
-        found: Tally[str] = Tally()
+    def pending_by_name(self, queue: str) -> Totals[str]:
+        found: Totals[str] = Totals()
         for track in self.transaction.catalog.by_queue[queue]:
             if self.pending.get(track.number):
                 found[track.name] += self.pending[track.number]

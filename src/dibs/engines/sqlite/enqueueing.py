@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter as Totals
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, cast
@@ -281,6 +281,6 @@ def write_linked(transaction: Transaction, known: Known, tasks: list[NewTask], h
 
 
 def count_members(transaction: Transaction, tasks: list[NewTask]) -> None:
-    members = Tally(new.spec.workflow for new in tasks if new.spec.workflow is not None)
+    members = Totals(new.spec.workflow for new in tasks if new.spec.workflow is not None)
     if members:
         transaction.write("count_members", to_json(list(members.items())))

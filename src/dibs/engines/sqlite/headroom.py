@@ -6,7 +6,7 @@ Tokens are in dibs_buckets.
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter as Totals
 from collections.abc import Iterable
 
 from msgspec import Struct
@@ -132,9 +132,9 @@ def find_buckets(snapshot: Snapshot, wanted: list[Whose]) -> dict[Whose, Bucket]
     return {(each.queue, each.scope, each.whose): Bucket(each.level, each.at) for each in found}
 
 
-def running_by_name(snapshot: Snapshot) -> Tally[Whose]:
+def running_by_name(snapshot: Snapshot) -> Totals[Whose]:
     """How many tasks run, by queue and by task name."""
-    found: Tally[Whose] = Tally()
+    found: Totals[Whose] = Totals()
     for what, whose, n in snapshot.all_counts():
         if what == State.RUNNING:
             track = snapshot.catalog.tracks[int(whose)]

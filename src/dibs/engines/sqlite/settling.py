@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter as Totals
 from collections import deque
 from collections.abc import Sequence
 
@@ -69,7 +69,7 @@ def settle_part(transaction: Transaction, part: Part, answers: dict[int, SettleA
     runs = [run for run in fenced if part[run.key][1].outcome is Outcome.COMPLETED]
     if runs:
         completions = [part[run.key][1] for run in runs]
-        complete(transaction, completions, Tally(run.track for run in runs))
+        complete(transaction, completions, Totals(run.track for run in runs))
         for key in {run.partition for run in runs if run.partition is not None}:
             transaction.mark_changed(Partition.parse(key))
         if has_edges:
@@ -87,7 +87,7 @@ def follow_up(transaction: Transaction, completed: list[str]) -> None:
         transaction.follow_ups.append(FollowUp(FollowUpKind.RELEASE_DEPENDENTS, task_id, State.COMPLETED))
 
 
-def complete(transaction: Transaction, settlements: list[Settlement], tracks: Tally[int]) -> None:
+def complete(transaction: Transaction, settlements: list[Settlement], tracks: Totals[int]) -> None:
     """`moves.settled` for completions: rows move to the finished tasks."""
     results = [None if s.result is None else s.result.decode() for s in settlements]
     runs = to_json([(s.lease.id, s.lease.number, r) for s, r in zip(settlements, results, strict=True)])
