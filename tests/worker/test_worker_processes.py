@@ -129,7 +129,8 @@ def test_a_lost_lease_kills_the_child(worker: Worker, tmp_path: Path) -> None:
     file.unlink()
     record = record_of(app, handle.id)
     app.hub.runner.run(app.hub.engine.rescue(now=record.lease_expires_at + 1))
-    app.hub.runner.run(app.hub.engine.ring([f"worker:{worker.id}"]))
+    app.workers.pause(worker.id)  # it asks for news at once, and learns of its loss
+    app.workers.resume(worker.id)
     eventually(lambda: all(gone(pid) for pid in pids))
     pids_in(file)  # it runs again
     handle.cancel()

@@ -161,8 +161,8 @@ def test_one_at_a_time_by_partition() -> None:
                 nonlocal done
                 while done < len(tasks):
                     for task in await claim(engine, 3, worker):
-                        assert holders.setdefault(task.partition or "", task.id) == task.id
-                        del holders[task.partition or ""]
+                        assert holders.setdefault(task.spec.partition or "", task.id) == task.id
+                        del holders[task.spec.partition or ""]
                         await settle(engine, [task])
                         done += 1
 
@@ -215,15 +215,15 @@ def test_rings_are_heard_elsewhere() -> None:
     async def test() -> None:
         async with engines(2) as (producer, worker):
             await producer.enqueue([new()])
-            local_notifier = worker.subscribe([work_topic("default")])
-            await local_notifier.wait(
+            subscription = worker.subscribe([work_topic("default")])
+            await subscription.wait(
                 PATIENCE
             )  # it rings when it begins to listen, for something may have happened before
             for _ in range(3):
-                waiting = asyncio.create_task(local_notifier.wait(PATIENCE))
+                waiting = asyncio.create_task(subscription.wait(PATIENCE))
                 await producer.enqueue([new()])
                 assert await waiting
-            local_notifier.close()
+            subscription.close()
 
     run(test)
 
@@ -308,7 +308,7 @@ def test_metadata_that_is_only_equal_stays_apart() -> None:
             tasks = [new(metadata={"flag": flag}) for flag in (True, 1, 1.0)]
             await engine.enqueue([new()])
             await engine.enqueue(tasks)
-            found = [record.metadata["flag"] for record in await engine.get([task.id for task in tasks]) if record]
+            found = [record.spec.metadata["flag"] for record in await engine.get([task.id for task in tasks]) if record]
             assert [type(flag) for flag in found] == [bool, int, float]
 
     run(test)
