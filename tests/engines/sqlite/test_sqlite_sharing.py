@@ -108,8 +108,8 @@ def test_the_net_catches_what_the_bell_misses(tmp_path: Path) -> None:
         path = tmp_path / "x.db"
         async with opened(path) as engine:
             subscription = engine.subscribe([work_topic("default")])
-            for subscription in socket_directory(path).iterdir():
-                subscription.unlink()
+            for each in socket_directory(path).iterdir():
+                each.unlink()
             waiting = asyncio.ensure_future(subscription.wait(PATIENCE))
             with process("enqueue", path, 1) as child:
                 assert line(child) == "done"
