@@ -179,9 +179,9 @@ class Consumer:
         error: BaseException | str | None = None,
         after: Span | None = None,
     ) -> bool:
-        """Report a run: completed, retry, dead, cancelled, released or snoozed. False: the lease was lost.
+        """Report a run: completed, failed, permanent, cancelled, released or snoozed. False: the lease was lost.
 
-        A retry with no attempts left ends dead; `after` overrides its delay and is the delay of a snooze.
+        A failed task runs again, or is dead if it has no attempts left. `after` is the delay of a retry or a snooze.
         """
         check_kind(claim, "claim", Claim)
         settlement = self._settlement(claim, check_choice(Outcome, outcome, "outcome"), result, error, after)
