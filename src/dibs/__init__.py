@@ -1,6 +1,6 @@
 """Dibs, a priority task queue for Python: first dibs to the most urgent task.
 
-The house, from the inside out; imports point inward only:
+The packages, from the inside out; imports point inward only:
 
     errors      the whole error tree; beside it `version`
     core        the rules as pure functions: states, ranks, retries, limits, codec

@@ -36,8 +36,8 @@ def bench(url: str | None, count: int, processes: int, concurrency: int, samples
     """Measure how fast it is here.
 
     Enqueueing, draining and start latency on a store of its own: a fresh SQLite file, or URL. Tasks are no-op async
-    functions whose results are kept; each figure says what it is in the JSON. A store that only lives in one
-    process (memory://) gets its worker in this process.
+    functions whose results are kept; the JSON names what each figure is. For a store that lives in one process
+    (memory://), the worker runs in this process.
     """
     check_number(count, "--tasks", 100, 10_000_000)
     check_number(processes, "--processes", 1, 64)
@@ -64,14 +64,14 @@ def scratch(url: str | None) -> Iterator[tuple[str, Path]]:
 
 
 def refuse_used(app: Dibs) -> None:
-    """A store with other tasks in it would be measured, and disturbed, with them."""
+    """Other tasks in the store would affect the figures, and be affected."""
     names = [queue.name for queue in app.queues.list() if not queue.name.startswith("bench-")]
     if names:
         raise InvalidOption(f"{app.url} is in use (queues {', '.join(names[:3])}): bench needs a store of its own.")
 
 
 def status(what: str) -> AbstractContextManager[object]:
-    """Says on a terminal what is being measured."""
+    """Shows on a terminal what is being measured."""
     console = errors()
     return console.status(f"{what} …") if console.is_terminal else nullcontext()
 

@@ -25,7 +25,7 @@ PAGE = 500
 
 
 class Group(Struct, kw_only=True):
-    """Dead tasks that died of the same thing."""
+    """Dead tasks with the same reason and error."""
 
     name: str
     queue: str
@@ -104,7 +104,7 @@ def only_dead(given: dict[str, Any]) -> Filter:
 
 
 def group(app: Dibs, chosen: Filter) -> tuple[list[Group], bool]:
-    """The groups, biggest first, and whether there were more tasks than are looked at."""
+    """The groups, largest first, and whether there were more tasks than are read."""
     groups: dict[tuple[str, ...], Group] = {}
     for seen, info in enumerate(newest_first(app, chosen)):
         if seen == COUNT_LIMIT:

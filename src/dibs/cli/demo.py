@@ -30,9 +30,9 @@ __all__ = ["demo"]
 def demo(count: int, workers: int, url: str | None, as_json: bool) -> int:
     """See it work, and checked.
 
-    About 2,000 tasks over several queues and priorities, a workflow, a schedule, limits and tenants, real worker
-    processes, failures, a cancel, a worker killed with SIGKILL in the middle, and a summary that is read back from the
-    store and checked. Takes about half a minute. Exit code 1 if any promise was broken.
+    About 2,000 tasks in several queues with several priorities, a workflow, a schedule, limits and tenants, real worker
+    processes, failures, cancellations, a worker killed with SIGKILL, and a summary that is read back from the store and
+    checked. Takes about half a minute. Exit code 1 if any promise was broken.
     """
     check_number(count, "--tasks", 200, 100_000)
     check_number(workers, "--workers", 2, 64)

@@ -208,7 +208,7 @@ def act_on_all(
 
 
 def agreed(question: str) -> bool:
-    """Ask; nobody there to answer is a no."""
+    """Ask; without a terminal the answer is no."""
     try:
         return click.confirm(question, err=True)
     except click.Abort:

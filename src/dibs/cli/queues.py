@@ -1,4 +1,4 @@
-"""`dibs queues`: what is in them, how they are set, and whether they hand out."""
+"""`dibs queues`: their counts, settings and states."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SHOWN = (
     State.DEAD,
 )
 TENANTS = 10
-"""Tenants that are shown of a fair queue."""
+"""Tenants of a fair queue that are shown."""
 
 
 @click.group()
@@ -52,7 +52,7 @@ def list_queues(app: Dibs, as_json: bool) -> None:
     if as_json:
         emit([queue_data(info) for info in found])
     elif not found:
-        say("No queues yet: they exist from their first task or setting on.")
+        say("No queues yet: the first task or setting makes one.")
     else:
         show(queue_table(found))
 
@@ -125,14 +125,14 @@ def show_queue(app: Dibs, info: QueueInfo, stats: QueueStats, window: float) -> 
 
 
 def full_text(app: Dibs, info: QueueInfo) -> str:
-    """What holds back the next tasks."""
+    """The limits that hold back the next tasks."""
     if not (info.settings.limits_starts and info.counts[State.PENDING]):
         return ""
     return "\n".join(f"{subject(state, info.name)}: {figures(state)}" for state in app.queues.full_limits(info.name))
 
 
 def tenants_text(tenants: list[TenantInfo]) -> str:
-    """Who is served next, with what is pending."""
+    """The tenants served next, with their pending tasks."""
     if not tenants:
         return "none has pending tasks"
     named = [
@@ -190,9 +190,9 @@ def set_queue(
     Settings: policy (aging, tiers, strict), aging, max_aging_bonus, retry_penalty, deadline_weight, deadline_horizon,
     promote_low, promote_medium, tiers (JSON), max_depth, max_concurrent, rate, burst, enqueue_rate, enqueue_burst,
     keep, keep_dead, retries, timeout, lease, retry_base, retry_cap, timeout_growth. Durations are seconds or 90s, 15m,
-    2h, 1d; `none` takes a limit away.
+    2h, 1d; `none` removes a limit.
 
-    The options add to what is set; as per_task, per_partition, fair and weights (JSON) the settings are replaced.
+    The options add to the settings; per_task=, per_partition=, fair= and weights= (JSON) replace them.
     """
     wanted = {setting: setting_value(setting, text) for setting, text in parse_pairs(changes, "a setting").items()}
     known = {info.name: info.settings for info in app.queues.list()}
@@ -215,7 +215,7 @@ def set_queue(
 @json_option
 @with_store
 def pause(app: Dibs, name: str, as_json: bool) -> None:
-    """Hand out nothing; tasks still come in and age."""
+    """Hand out nothing; tasks are still enqueued and age."""
     change_state(name, app.queues.pause, "paused", as_json)
 
 
@@ -224,7 +224,7 @@ def pause(app: Dibs, name: str, as_json: bool) -> None:
 @json_option
 @with_store
 def resume(app: Dibs, name: str, as_json: bool) -> None:
-    """Hand out and take in again."""
+    """Hand out tasks and take new ones again."""
     change_state(name, app.queues.resume, "active", as_json)
 
 
@@ -233,7 +233,7 @@ def resume(app: Dibs, name: str, as_json: bool) -> None:
 @json_option
 @with_store
 def drain(app: Dibs, name: str, as_json: bool) -> None:
-    """Take no new tasks; finish those there are."""
+    """Take no new tasks; finish the existing ones."""
     change_state(name, app.queues.drain, "draining", as_json)
 
 

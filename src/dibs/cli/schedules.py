@@ -1,4 +1,4 @@
-"""`dibs schedules`: what recurs, when it comes next, and changing that."""
+"""`dibs schedules`: recurring tasks, when they run next, and changing that."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def show_one(app: Dibs, name: str, as_json: bool) -> None:
     info = app.schedules.get(name)
     try:
         upcoming, trouble = app.schedules.upcoming(name, UPCOMING), ""
-    except InvalidOption as error:  # the rest can be shown all the same
+    except InvalidOption as error:  # the rest can still be shown
         upcoming, trouble = [], str(error)
     if as_json:
         emit({"schedule": info, "upcoming": upcoming})
@@ -215,7 +215,7 @@ def remove(app: Dibs, name: str, as_json: bool) -> None:
         return
     say(f"Schedule {name!r} is deleted.")
     if declared:
-        say("Code declares it: take it out there, or it is back when a worker starts. To stop it for now, use pause.")
+        say("Code declares it: remove it there, or it is back when a worker starts. To stop it for now, use pause.")
 
 
 @schedules.command()
@@ -223,7 +223,7 @@ def remove(app: Dibs, name: str, as_json: bool) -> None:
 @json_option
 @with_store
 def pause(app: Dibs, name: str, as_json: bool) -> None:
-    """Fire no more until resumed; nothing is caught up."""
+    """Don't fire until resumed; missed fires are not caught up."""
     change(name, app.schedules.pause, "paused", as_json)
 
 

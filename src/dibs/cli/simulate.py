@@ -46,13 +46,13 @@ MADE_UP = (
     "durations",
     "seed",
 )
-"""Options that say nothing about recorded arrivals."""
+"""Options that don't apply to recorded arrivals."""
 
 PAGE = 1000
 
 
 def arrival_options(function: Function) -> Function:
-    """Which tasks come when."""
+    """Which tasks arrive when."""
     options = [
         click.option("--tasks", default=100_000, show_default=True, help="How many; of a queue, the newest so many."),
         click.option("--rate", default=8.0, show_default=True, help="Tasks per second, on average."),
@@ -144,8 +144,8 @@ def simulate(
 ) -> None:
     """Say what would happen, without doing it.
 
-    Runs the rules of a queue in virtual time on made-up tasks, or on those that a queue has completed, and tells how
-    long they wait, by priority and tenant, who is overtaken for how long, and how busy the workers are. Settings are
+    Runs the rules of a queue in virtual time on made-up tasks, or on those that a queue has completed, and shows how
+    long they wait, by priority and tenant, how long they are overtaken, and how busy the workers are. Settings are
     given as to `dibs queues set`: policy=tiers aging=5m max_concurrent=20. With --from-queue they change the queue's
     own.
 
@@ -195,7 +195,7 @@ def arrivals_of(
 
 
 def from_queue(app: Dibs, name: str, most: int, load: float) -> Source:
-    """Arrivals that a queue has seen: its newest completed tasks, as many times as fast as `load` says."""
+    """Arrivals that a queue has seen: its newest completed tasks, `load` times as fast."""
     check_number(most, "--tasks", 1, MOST_TASKS)
     check_real(load, "--load", 0.001, 1000)
     source = recorded_source(islice(completed(app, name), most), name, load)

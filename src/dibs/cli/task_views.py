@@ -23,7 +23,7 @@ NEEDS_SHOWN = 20
 
 
 def task_table(tasks: Sequence[TaskInfo]) -> None:
-    """One line a task."""
+    """One line per task."""
     made = table("ID", "STATE", "PRI", "QUEUE", "TASK", "AGE", "NOTE", right=["PRI", "AGE"])
     made.columns[0].overflow = "fold"
     for info in tasks:
@@ -153,12 +153,12 @@ def state_line(info: TaskInfo) -> Text:
 def moment(at: datetime | None) -> str:
     if at is None:
         return ""
-    told = age(at)
-    return f"{when_text(at)} ({told if told.startswith('in ') else f'{told} ago'})"
+    distance = age(at)
+    return f"{when_text(at)} ({distance if distance.startswith('in ') else f'{distance} ago'})"
 
 
 def needs_table(needs: Sequence[Prerequisite]) -> Table:
-    """What a task waits for, what is still open first."""
+    """What a task waits for, open edges first."""
     made = table("ID", "STATE", "TASK", "RULE")
     made.columns[0].overflow = "fold"
     for need in sorted(needs, key=lambda each: not each.is_open)[:NEEDS_SHOWN]:

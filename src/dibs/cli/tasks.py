@@ -177,12 +177,12 @@ def edit(app: Dibs, /, task_ids: tuple[str, ...], **given: Any) -> int:
         given,
         one=lambda task_id: app.tasks.edit(task_id, **changes),
         every=lambda chosen, dry_run: app.tasks.edit_matching(chosen, priority=changes["priority"], dry_run=dry_run),
-        unchanged="already was so",
+        unchanged="was like that already",
     )
 
 
 def taken(given: dict[str, Any]) -> dict[str, Any]:
-    """The changes that were asked for, taken out of what was given."""
+    """The requested changes, removed from `given`."""
     metadata = parse_pairs(given.pop("set_metadata"), "metadata")
     changes = {name: given.pop(name) for name in ("priority", "delay", "at", "deadline", "expires")}
     if changes["priority"] is not None:

@@ -17,7 +17,7 @@ PAGE = 500
 
 
 class GraphNode(Struct, frozen=True, kw_only=True):
-    """One task. `outside`: others wait for it, but it is no member. `state` None: its record has been pruned."""
+    """One task. `outside`: others wait for it, but it is not a member. `state` None: its record has been pruned."""
 
     id: str
     name: str
@@ -53,7 +53,7 @@ class WorkflowGraph(Struct, frozen=True, kw_only=True):
 
 
 async def read_graph(engine: Engine, workflow_id: str, name: str) -> WorkflowGraph:
-    """All that a workflow consists of, read in bounded steps."""
+    """All tasks and edges of a workflow, read in bounded steps."""
     members = await read_members(engine, workflow_id)
     nodes = {record.id: node_of(record) for record in members}
     edges: list[GraphEdge] = []

@@ -116,7 +116,7 @@ def seconds_between(start: datetime | None, end: datetime | None) -> float | Non
 
 
 def unreadable_info(task: UnreadableTask) -> TaskInfo:
-    """The public form of a task that can't be read: what is known of it, and nothing of the rest."""
+    """The public form of a task that can't be read, with what is known of it."""
     nothing = dict.fromkeys(TaskInfo.__struct_fields__)
     known = {name: getattr(task, name) for name in ("id", "name", "queue", "state", "worker")}
     empty: dict[str, Any] = {"args": {}, "metadata": {}, "headers": {}, "requires": (), "cancel_requested": False}
@@ -167,12 +167,12 @@ def unreadable_task(task_id: str, problem: str) -> Unreadable:
 
 
 def readable(payload: bytes, codec: Codec) -> Any:
-    """A payload as plain values; of one in the blob store only where it is and how large."""
+    """A payload as plain values; if it is in the blob store, only its key and size."""
     try:
         if (reference := reference_in(payload)) is not None:
             return {"blob": reference.key, "size": reference.size}
         return codec.decode(payload)
-    except Exception:  # whatever a foreign or broken payload raises: looking at a task must always work
+    except Exception:  # a foreign or broken payload may raise anything: showing a task must always work
         return {"unreadable payload": payload[:200].decode(errors="replace")}
 
 

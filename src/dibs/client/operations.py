@@ -13,7 +13,7 @@ __all__ = ["AuditLine", "ChoreInfo", "audit_line", "chore_info"]
 
 
 class AuditLine(Struct, frozen=True, kw_only=True):
-    """Someone changed something. `target` is the id or name of what was changed, or how many."""
+    """Someone changed something. `target` is the id or name of what was changed, or how many were."""
 
     at: datetime | None
     actor: str

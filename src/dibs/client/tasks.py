@@ -40,11 +40,11 @@ from dibs.runtime.hub import Hub
 __all__ = ["Acted", "Count", "Filter", "Prerequisite", "TaskPage", "Tasks"]
 
 BATCH = 500
-"""Tasks that a bulk action changes in one step."""
+"""Tasks changed in one step of a bulk action."""
 
 
 class Filter(Struct, frozen=True, kw_only=True):
-    """Which tasks: all that is given must hold. `text` is looked for in arguments, errors and notes."""
+    """Which tasks: all given conditions must hold. `text` is searched in arguments, errors and notes."""
 
     state: str | Sequence[str] = ()
     queue: str | Sequence[str] = ()
@@ -62,7 +62,7 @@ class Filter(Struct, frozen=True, kw_only=True):
 
 
 class TaskPage(Struct, frozen=True):
-    """One page, newest first. `cursor` asks for the next; None: that was all."""
+    """One page, newest first. `cursor` is for the next page; None: that was all."""
 
     tasks: list[TaskInfo]
     cursor: str | None
@@ -79,7 +79,7 @@ class Count(Struct, frozen=True):
 
 
 class Prerequisite(Struct, frozen=True, kw_only=True):
-    """What a task waits for, or did, if it is no longer open. `name` and `state` are None once it has been pruned."""
+    """What a task waits for, or waited for if it is no longer open. `name` and `state` are None once it was pruned."""
 
     id: str
     name: str | None
@@ -107,7 +107,7 @@ class Tasks:
         return self.hub.clock.store_now()
 
     async def aget(self, task_id: str) -> TaskInfo:
-        """One task, wherever it is."""
+        """One task."""
         return await self.hub.runner.arun(self._get(check_reference(task_id, "a task's id")))
 
     async def _get(self, task_id: str) -> TaskInfo:
@@ -161,7 +161,7 @@ class Tasks:
     dependents = blocking(adependents)
 
     async def asearch(self, filter: Filter = Filter(), *, limit: int = 50, cursor: str | None = None) -> TaskPage:
-        """A page of matching tasks, newest first. A page may be short and still have a cursor: each look is bounded."""
+        """A page of matching tasks, newest first. It may be short and still have a cursor: each search is bounded."""
         query = make_query(filter, check_number(limit, "limit", 1, PAGE_LIMIT), cursor)
         return await self.hub.runner.arun(self._search(query))
 
@@ -206,7 +206,7 @@ class Tasks:
         expires: datetime | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> bool:
-        """Change a waiting task; False if it already was so."""
+        """Change a waiting task; False if nothing changed."""
         edit = Edit(
             id=check_reference(task_id, "a task's id"),
             priority=None if priority is None else parse_priority(priority),
@@ -309,7 +309,7 @@ class Tasks:
         act: Callable[[list[str]], Coroutine[Any, Any, int]],
         dry_run: bool,
     ) -> Acted:
-        """Page through what matches now; tasks created meanwhile are left alone."""
+        """Page through what matches now; tasks created later are left alone."""
         check_flag(dry_run, "dry_run")
         query = make_query(filter, BATCH, None)
         wanted = tuple(sorted(states & frozenset(query.states or states)))
@@ -330,7 +330,7 @@ class Tasks:
 
 
 def changed_or_raise(answer: Changed, task_id: str, wrong_state: str) -> bool:
-    """True if something changed, False if it already was so; otherwise the error."""
+    """True if something changed, False if not; otherwise the error."""
     if answer is Changed.UNKNOWN:
         raise unknown_task(task_id)
     if answer is Changed.UNREADABLE:
@@ -373,7 +373,7 @@ def make_query(filter: Filter, limit: int, cursor: str | None) -> Query:
 
 
 def check_cursor(cursor: object) -> str:
-    """A cursor is the id of the last task that was looked at."""
+    """A cursor: the id of the last task that was read."""
     try:
         return check_id(cursor)
     except InvalidOption:

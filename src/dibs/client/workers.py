@@ -1,4 +1,4 @@
-"""`app.workers`: who is there, and what they should do."""
+"""`app.workers`: lists workers, pauses and drains them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["WorkerInfo", "Workers"]
 
 
 class WorkerInfo(Struct, frozen=True, kw_only=True):
-    """A worker as it was when it last beat."""
+    """A worker as of its last heartbeat."""
 
     id: str
     state: WorkerState
@@ -40,7 +40,7 @@ WorkerInfos = list[WorkerInfo]
 
 
 class Workers:
-    """Reading and steering workers; they obey within a moment, at the latest with their next beat."""
+    """Reading and controlling workers; they obey within a moment, at the latest with their next heartbeat."""
 
     def __init__(self, hub: Hub) -> None:
         self.hub = hub
@@ -58,7 +58,7 @@ class Workers:
     pause = blocking(apause)
 
     async def aresume(self, worker: str) -> bool:
-        """Claim again. False if it did."""
+        """Claim again. False if it was active."""
         return await self._state(worker, WorkerState.ACTIVE)
 
     resume = blocking(aresume)

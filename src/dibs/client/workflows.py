@@ -1,4 +1,4 @@
-"""`app.workflows`, and a workflow as those hold it who enqueued it."""
+"""`app.workflows`, and the workflow object that its producer gets."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ WORKFLOW = "a workflow's id"
 PAGE = 500
 
 LOOK_AGAIN = 1.0
-"""Seconds after which one that waits looks even if nothing rang."""
+"""Seconds after which a wait looks even without a notification."""
 
 APART = 0.02
-"""Seconds between two looks: each task that ends rings, and a workflow may have thousands."""
+"""Seconds between two looks: each task that ends notifies, and a workflow may have thousands."""
 
 
 class WorkflowState(StrEnum):
-    """How a workflow is as a whole."""
+    """The state of a workflow as a whole."""
 
     RUNNING = "running"  # some task is unfinished
     COMPLETED = "completed"
@@ -157,7 +157,7 @@ class Workflows:
     replay = blocking(areplay)
 
     async def agraph(self, workflow_id: str) -> WorkflowGraph:
-        """Its tasks and what each waits for, to be drawn."""
+        """Its tasks and what each waits for."""
         wanted = check_reference(workflow_id, WORKFLOW)
 
         async def read() -> WorkflowGraph:
@@ -230,7 +230,7 @@ class Workflow:
         return handle
 
     async def astatus(self) -> WorkflowInfo:
-        """How it is now."""
+        """Its present state and counts."""
         return await self._workflows.aget(self.id)
 
     status = blocking(astatus)
@@ -278,7 +278,7 @@ async def begin(app: Dibs, flow: Flow[Any], name: str) -> Workflow:
 
 
 async def any_needed(engine: Engine, workflow_id: str) -> bool:
-    """Whether a cancelled member was needed: all but those whose work was to clean up after what then went well."""
+    """Whether a cancelled task was needed: all are but those that were to clean up after a failure that never came."""
     members: set[str] = set()
     failed: set[str] = set()
     query = Query(workflow=workflow_id, states=(State.CANCELLED,), limit=PAGE)

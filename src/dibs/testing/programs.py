@@ -95,7 +95,7 @@ NEEDS: tuple[tuple[tuple[int, Rule], ...], ...] = (
     ((0, Rule.CANCEL),),
 )
 """How many places before it a task's prerequisites were enqueued; 0 is a task that nobody knows."""
-RHYTHMS = (
+RECURRENCES = (
     Recurrence(every=MINUTE),
     Recurrence(every=HOUR, jitter=MINUTE, catch_up=CatchUp.SKIP),
     Recurrence(every=10 * SECOND, catch_up=CatchUp.ALL, catch_up_limit=3),

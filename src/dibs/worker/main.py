@@ -22,13 +22,13 @@ log = logging.getLogger("dibs.worker")
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 SWITCH_INTERVAL = 0.0005
-"""The heartbeat, thread tasks and the store's own thread share one interpreter with the event loop. With Python's 5 ms
-a thread that computes makes them wait longer for each step (a hop to a thread and back: 0.21 ms, with this 0.09 ms);
-throughput is the same."""
+"""The heartbeat, thread tasks and the store's own thread share one interpreter with the event loop. With Python's 5 ms,
+a busy thread delays each of their steps more (a hop to a thread and back takes 0.21 ms instead of 0.09 ms); throughput
+is the same."""
 
 GARBAGE = (20_000, 20, 20)
-"""When Python looks for cycles, which Dibs's own objects never form. With Python's default of 700 new objects, a worker
-that holds a thousand tasks spends a fifth of its time looking."""
+"""When Python looks for reference cycles, which Dibs's own objects never form. With its default of 700 new objects, a
+worker that holds a thousand tasks spends a fifth of its time on that."""
 
 PATIENCE = 5.0
 """Seconds beyond the shutdown timeout and signing off after which the process ends without waiting for a blocked

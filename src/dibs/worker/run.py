@@ -91,7 +91,7 @@ class Run:
         self.named_in_log = False
         self.settled = False
         self.completing = False
-        """Its completion is in a transaction of its own; the store knows whether that was committed."""
+        """Its completion is part of its own transaction; the store knows whether that was committed."""
         self.committed = False
         """That transaction was committed, so there is no lease to keep any more."""
         self.stop: Stop | None = None

@@ -262,7 +262,7 @@ def test_a_server_without_connections_left(small: Cluster) -> None:
 
 
 async def quiet(engine: PostgresEngine) -> None:
-    """Until nothing is under way: enqueueing rings afterwards."""
+    """Until nothing is under way: enqueueing notifies afterwards."""
     async with asyncio.timeout(PATIENCE):
         while engine._opened().pool.lent or engine._opened().notifier.sending:
             await asyncio.sleep(0.005)
@@ -316,7 +316,7 @@ def test_a_call_that_is_cancelled_leaves_the_connection_usable() -> None:
 
 
 def test_who_has_just_come_leaves_ended_leases_alone() -> None:
-    """The store may have been away, and those who hold them may be about to extend them."""
+    """The store may have been away, and their workers may be about to extend them."""
 
     async def test() -> None:
         async with engines(2) as (worker, newcomer):

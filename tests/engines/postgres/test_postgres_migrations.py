@@ -188,7 +188,7 @@ def environment() -> dict[str, str]:
 
 
 def test_a_migration_that_waits_does_not_keep_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody reads for long; the step needs the whole table; work goes on meanwhile."""
+    """A long read is under way; the step needs the whole table; work goes on all the time."""
 
     async def test() -> None:
         async with engines() as (engine,), connection() as reader, connection() as own:
@@ -312,7 +312,7 @@ def test_odd_names_for_schemas_don_t_meet(name: str) -> None:
         one, other = crew
         assert one.address.schema.endswith(f"{name}1")
         async with connection() as own:
-            # Whoever changes the queues of one keeps nobody of the other waiting.
+            # Changing the queues of one store blocks nothing in the other.
             key = f"{statements.quoted(one.address.schema)}.queues"
             await own.execute("BEGIN")
             await own.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", key)

@@ -218,7 +218,7 @@ def test_rings_are_heard_elsewhere() -> None:
             local_notifier = worker.subscribe([work_topic("default")])
             await local_notifier.wait(
                 PATIENCE
-            )  # it rings when it begins to listen, for something may have happened before
+            )  # it notifies when it begins to listen, as something may have happened before
             for _ in range(3):
                 waiting = asyncio.create_task(local_notifier.wait(PATIENCE))
                 await producer.enqueue([new()])
@@ -229,7 +229,7 @@ def test_rings_are_heard_elsewhere() -> None:
 
 
 def test_a_promoted_task_is_still_ranked_by_the_settings_it_was_ranked_by() -> None:
-    """In a queue whose tasks concern each other, too: only the rerank chore ranks anew, and it must find the task."""
+    """Also in a queue whose tasks concern each other: only the rerank chore ranks again, and it must find the task."""
 
     async def test() -> None:
         async with engines() as (engine,):
@@ -348,7 +348,7 @@ def test_days_wait_for_whoever_reads_and_nobody_waits_for_the_days() -> None:
 
 
 def test_who_has_a_queue_to_himself_does_not_wait_long_for_a_row() -> None:
-    """A user's transaction holds a key; whoever wants the same key waits without keeping claims from the queue."""
+    """A user's transaction holds a key; an enqueue with the same key waits without blocking claims."""
 
     async def test() -> None:
         async with engines(2) as (one, other), connection() as own:

@@ -114,7 +114,7 @@ class Child:
                 self._send(answer)
 
     def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Receive what the parent sends, also while a task keeps the main thread busy."""
+        """Receive what the parent sends, even when a task keeps the main thread busy."""
         with self._sock.makefile("rb") as pipe:
             while len(header := pipe.read(protocol.HEADER.size)) == protocol.HEADER.size:
                 message = protocol.to_child.decode(pipe.read(protocol.HEADER.unpack(header)[0]))

@@ -33,7 +33,7 @@ CONFIRM_EVERY = 300.0
 """Seconds between two confirmations."""
 
 FRESH = 240 * SECOND
-"""What another worker has confirmed less than this long ago is not confirmed again."""
+"""A schedule that another worker confirmed less than this long ago is not confirmed again."""
 
 LONGEST_NAP = 30.0
 
@@ -118,7 +118,7 @@ class Scheduler(Service):
         """Log each broken schedule once."""
         for name in sorted({*broken} - self._broken):
             self._broken.add(name)
-            log.error("Schedule %s can't be worked out on this machine and does not fire; see dibs why %s.", name, name)
+            log.error("Schedule %s can't be computed on this machine and does not fire; see dibs why %s.", name, name)
 
     async def _declare(self) -> None:
         """Write what the code declares; the second time and later, only confirm it."""
@@ -169,8 +169,8 @@ def is_declared_as(record: ScheduleRecord, mine: ScheduleDefinition, codec: Code
 
 
 def content(schedule: ScheduleRecord | ScheduleDefinition, codec: Codec) -> Any:
-    """The arguments; if they can't be read, something that equals nothing."""
+    """The arguments; if they can't be read, a value that equals no other."""
     try:
         return codec.decode(schedule.task.args)
-    except Exception:  # a codec that has lost its key may raise anything: then the code's own form is written
+    except Exception:  # a codec that has lost its key may raise anything: then the schedule is written as in the code
         return object()

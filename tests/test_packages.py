@@ -1,4 +1,4 @@
-"""Folders and modules say truly what is in them. `python tests/test_rooms.py` prints what is wrong, in every folder.
+"""Folders and modules say truly what is in them. `python tests/test_packages.py` prints what is wrong, in every folder.
 
 A package's docstring names each of its modules, and nothing that is not there. A module's `__all__` is what others
 import from it, and the types by which that is described.
