@@ -370,7 +370,7 @@ CALLS: list[tuple[str, Callable[[Dibs], object], str]] = [
     (
         "an outcome that is none",
         lambda app: app.settle(claimed(app), ["done"]),
-        "outcome must be one of completed, retry, dead, cancelled, released, snoozed, not ['done'].",
+        "outcome must be one of completed, failed, permanent, cancelled, released, snoozed, not ['done'].",
     ),
     (
         "a dry run that is a text",

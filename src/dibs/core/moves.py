@@ -172,9 +172,9 @@ def failed(record: TaskRecord, settlement: Settlement, settings: QueueSettings |
         return stopped(record, settlement, now)
     record = structs.replace(record, attempts=record.attempts + 1, failure=settlement.failure)
     if decision.reason is not None:
-        note = settlement.note or str(decision.reason)
-        dead = structs.replace(end(record, after(State.RUNNING, Move.BURY), decision.reason, now), note=note)
-        return dead, entry(record, HistoryEvent.DEAD, now, settlement, note)
+        dead = end(record, after(State.RUNNING, Move.BURY), decision.reason, now)
+        dead = structs.replace(dead, note=settlement.note)
+        return dead, entry(record, HistoryEvent.DEAD, now, settlement, settlement.note or str(decision.reason))
     event = HistoryEvent.TIMED_OUT if settlement.timed_out else HistoryEvent.FAILED
     again = back_to_waiting(record, Move.RETRY, settings, decision.delay, now)
     return again, entry(record, event, now, settlement)

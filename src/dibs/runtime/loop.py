@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from dibs.engines.base import MayBlock
-from dibs.errors import Closed, WrongThread
+from dibs.errors import Closed, StoreUnavailable, WrongThread
 
 __all__ = ["DibsLoop", "LoopRunner", "at_once"]
 
@@ -57,6 +57,8 @@ class LoopRunner:
         self._opening = asyncio.Lock()
         self._closing = threading.RLock()
         self._closed = False
+        self._ending = False
+        """The engine is being closed: calls that still find it open may fail at any point."""
 
     @property
     def loop(self) -> DibsLoop:
@@ -170,8 +172,8 @@ class LoopRunner:
                 raise
         try:
             return await work
-        except asyncio.CancelledError:
-            if self._closed:
+        except (asyncio.CancelledError, StoreUnavailable):
+            if self._ending:
                 raise Closed("the app was closed while this call was under way.") from None
             raise
 
@@ -238,6 +240,7 @@ class LoopRunner:
             raise WrongThread(f"{caller}() on Dibs's own loop would wait for itself: call it from outside.")
 
     def _end(self, loop: DibsLoop, finish: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._ending = True
         if self._started:
             self.run(finish())
         with self._gate:

@@ -92,7 +92,7 @@ def test_others_claim_from_a_guarded_queue_while_a_transaction_is_open(settings:
             for step in range(10):
                 more = await claim(other, 10, now=NOW + 30 + step)
                 if settings is not FAIR:
-                    assert len({task.partition for task in more}) == len(more)
+                    assert len({task.spec.partition for task in more}) == len(more)
                 seen |= {task.id for task in more}
                 await settle(other, more, now=NOW + 30 + step)
             assert seen >= {task.id for task in [*theirs, *ours]}

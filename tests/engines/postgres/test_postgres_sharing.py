@@ -161,8 +161,8 @@ def test_one_at_a_time_by_partition() -> None:
                 nonlocal done
                 while done < len(tasks):
                     for task in await claim(engine, 3, worker):
-                        assert holders.setdefault(task.partition or "", task.id) == task.id
-                        del holders[task.partition or ""]
+                        assert holders.setdefault(task.spec.partition or "", task.id) == task.id
+                        del holders[task.spec.partition or ""]
                         await settle(engine, [task])
                         done += 1
 
@@ -308,7 +308,7 @@ def test_metadata_that_is_only_equal_stays_apart() -> None:
             tasks = [new(metadata={"flag": flag}) for flag in (True, 1, 1.0)]
             await engine.enqueue([new()])
             await engine.enqueue(tasks)
-            found = [record.metadata["flag"] for record in await engine.get([task.id for task in tasks]) if record]
+            found = [record.spec.metadata["flag"] for record in await engine.get([task.id for task in tasks]) if record]
             assert [type(flag) for flag in found] == [bool, int, float]
 
     run(test)

@@ -9,6 +9,7 @@ from dibs.core.times import DAY, HOUR, MINUTE
 from dibs.engines.values import Changed
 from dibs.testing.conformance.harness import Harness
 from dibs.testing.conformance.schedule_help import HOURLY, NIGHTLY, TEMPLATE, acts, put, schedule
+from dibs.testing.tasks import changed
 
 
 async def test_a_new_one_waits_for_its_first_fire(harness: Harness) -> None:
@@ -35,7 +36,7 @@ async def test_another_task_keeps_the_next_fire(harness: Harness) -> None:
     await put(harness)
     before = await schedule(harness)
     harness.later(MINUTE)
-    other = structs.replace(TEMPLATE, args=b'{"n":2}', priority=90)
+    other = changed(TEMPLATE, args=b'{"n":2}', priority=90)
     assert await put(harness, task=other) is Changed.DONE
     assert await schedule(harness) == structs.replace(before, task=other)
     assert len(await acts(harness)) == 2

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from msgspec import structs
-
 from dibs.core.schedules import Recurrence
 from dibs.core.times import DAY, HOUR, MINUTE
 from dibs.engines.values import SCHEDULES, Changed
 from dibs.testing.conformance.harness import Harness
 from dibs.testing.conformance.schedule_help import TEMPLATE, acts, delete, pause, put, schedule
 from dibs.testing.conformance.subscribe import notifies
+from dibs.testing.tasks import changed
 
 
 async def test_pause_and_resume(harness: Harness) -> None:
@@ -32,7 +31,7 @@ async def test_pause_and_resume(harness: Harness) -> None:
 async def test_a_new_task_does_not_resume_it(harness: Harness) -> None:
     await put(harness, declared=True)
     await pause(harness)
-    await put(harness, task=structs.replace(TEMPLATE, priority=90), declared=True)
+    await put(harness, task=changed(TEMPLATE, priority=90), declared=True)
     await put(harness, recurrence=Recurrence(every=DAY), declared=True)
     assert (await schedule(harness)).paused
 
