@@ -18,7 +18,7 @@ from dibs.errors import StoreError
 from dibs.runtime.hub import Hub
 from dibs.worker.dispatcher import Dispatcher
 from dibs.worker.health import Backoff, StoreHealth
-from dibs.worker.service import Service
+from dibs.worker.service import Service, listen, wait_for
 from dibs.worker.settings import WorkerSettings
 
 __all__ = ["MOST_PREFETCH", "Fetcher", "prefetch_for"]
@@ -121,7 +121,8 @@ class Fetcher(Service):
 
     async def run(self) -> None:
         """Claim until `stopping` is set. A claim under way is completed, so that its leases are not orphaned."""
-        listener = asyncio.get_running_loop().create_task(self._listen())
+        topics = [work_topic(queue) for queue in self._queues]
+        listener = asyncio.get_running_loop().create_task(listen(self._engine, topics, self._wake.set))
         try:
             while not self.stopping:
                 demand = None if self.paused else self.demand()
@@ -160,22 +161,9 @@ class Fetcher(Service):
         """Sleep until woken, or not at all if that was since the last claim; `or_slot`: a free slot wakes as well."""
         if not self._wake.is_set():
             self._starved = or_slot
-            try:
-                async with asyncio.timeout(max(seconds, 0)):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
+            await wait_for(self._wake, seconds)
             self._starved = False
         self._wake.clear()
-
-    async def _listen(self) -> None:
-        subscription = self._engine.subscribe([work_topic(queue) for queue in self._queues])
-        try:
-            while True:
-                if await subscription.wait(3600):
-                    self._wake.set()
-        finally:
-            subscription.close()
 
     def demand(self) -> Demand | None:
         """What to ask for, if anything."""

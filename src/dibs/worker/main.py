@@ -13,13 +13,12 @@ from types import FrameType
 from dibs.runtime.hub import Hub
 from dibs.worker.settings import WorkerSettings
 from dibs.worker.status import ExitCode
+from dibs.worker.supervisor import handling_signals
 from dibs.worker.worker import Worker
 
 __all__ = ["run"]
 
 log = logging.getLogger("dibs.worker")
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 SWITCH_INTERVAL = 0.0005
 """The heartbeat, thread tasks and the store's own thread share one interpreter with the event loop. With Python's 5 ms,
@@ -46,17 +45,14 @@ def run(hub: Hub, settings: WorkerSettings, app: str | None = None) -> int:
     gc.freeze()  # what has been imported stays
     worker = Worker(hub, settings, app)
     signals = Signals(worker, settings)
-    before = {number: signal.signal(number, signals.received) for number in SIGNALS}
-    try:
-        report = hub.runner.main(worker.run())
-    except Exception:
-        log.exception("The worker could not work.")
-        return ExitCode.FAILED
-    finally:
-        signals.over()
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    return report.code
+    with handling_signals(signals.received):
+        try:
+            return hub.runner.main(worker.run()).code
+        except Exception:
+            log.exception("The worker could not work.")
+            return ExitCode.FAILED
+        finally:
+            signals.over()
 
 
 class Signals:

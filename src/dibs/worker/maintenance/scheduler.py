@@ -23,7 +23,7 @@ from dibs.runtime.definition import ScheduleDefinition
 from dibs.runtime.environment import actor
 from dibs.runtime.hub import Hub
 from dibs.worker.health import Backoff, StoreHealth
-from dibs.worker.service import Service
+from dibs.worker.service import Service, listen, wait_for
 
 __all__ = ["BLOCKED_NAP", "LONGEST_NAP", "Scheduler"]
 
@@ -72,7 +72,7 @@ class Scheduler(Service):
 
     async def run(self) -> None:
         """Declare and fire until cancelled."""
-        listener = asyncio.get_running_loop().create_task(self._listen())
+        listener = asyncio.get_running_loop().create_task(listen(self._engine, [SCHEDULES], self._wake.set))
         backoff = Backoff(first=0.5)
         try:
             while True:
@@ -82,7 +82,7 @@ class Scheduler(Service):
                     backoff.reset()
                 except StoreError:
                     nap = backoff.next()
-                await self._nap(nap)
+                await wait_for(self._wake, nap)
         finally:
             listener.cancel()
 
@@ -140,23 +140,6 @@ class Scheduler(Service):
             await self._engine.set_schedule(
                 mine.name, mine.recurrence, mine.task, declared=True, actor=actor(), now=self._hub.clock.store_now()
             )
-
-    async def _listen(self) -> None:
-        subscription = self._engine.subscribe([SCHEDULES])
-        try:
-            while True:
-                if await subscription.wait(3600):
-                    self._wake.set()
-        finally:
-            subscription.close()
-
-    async def _nap(self, seconds: float) -> None:
-        """Sleep until woken, at most this long."""
-        try:
-            async with asyncio.timeout(max(seconds, 0.0)):
-                await self._wake.wait()
-        except TimeoutError:
-            return
 
 
 def is_declared_as(record: ScheduleRecord, mine: ScheduleDefinition, codec: Codec) -> bool:
