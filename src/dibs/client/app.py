@@ -20,8 +20,8 @@ from dibs.client.blocking import blocking
 from dibs.client.define import define, functions_of, importable
 from dibs.client.dependencies import Flow
 from dibs.client.handle import Handle
-from dibs.client.info import TaskInfo, task_info, unknown_task, unreadable_task
-from dibs.client.operations import AuditLine, ChoreInfo, audit_line, chore_info
+from dibs.client.info import TaskInfo, snapshot, task_info, unknown_task, unreadable_task
+from dibs.client.operations import AuditLine, ChoreInfo, chore_info
 from dibs.client.options import Options, SharedOptions, Span
 from dibs.client.queues import Queues
 from dibs.client.result_waiter import ResultWaiter
@@ -387,7 +387,7 @@ class Dibs:
     async def aaudit(self, limit: int = 100) -> list[AuditLine]:
         """Who changed what through the admin methods and commands, newest first."""
         count = check_number(limit, "limit", 1, PAGE_LIMIT)
-        return [audit_line(entry) for entry in await self.hub.runner.arun(self.hub.engine.audit(count))]
+        return [snapshot(AuditLine, entry) for entry in await self.hub.runner.arun(self.hub.engine.audit(count))]
 
     audit = blocking(aaudit)
 

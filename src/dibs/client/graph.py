@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 from msgspec import Struct, structs
 
 from dibs.client import drawing
@@ -9,9 +11,9 @@ from dibs.core.graph import Rule
 from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.engines.base import Engine
-from dibs.engines.values import Query, UnreadableTask
+from dibs.engines.values import Page, Query, UnreadableTask
 
-__all__ = ["GraphEdge", "GraphNode", "WorkflowGraph", "read_graph"]
+__all__ = ["GraphEdge", "GraphNode", "WorkflowGraph", "pages", "read_graph"]
 
 PAGE = 500
 
@@ -77,12 +79,17 @@ async def read_graph(engine: Engine, workflow_id: str, name: str) -> WorkflowGra
 async def read_members(engine: Engine, workflow_id: str) -> list[TaskRecord]:
     """The records of a workflow, oldest first."""
     query = Query(workflow=workflow_id, limit=PAGE)
-    found: dict[str, TaskRecord] = {}
+    found = {record.id: record async for page in pages(engine, query) for record in page.records}
+    return [found[task_id] for task_id in sorted(found)]
+
+
+async def pages(engine: Engine, query: Query) -> AsyncIterator[Page]:
+    """All pages of a search."""
     while True:
         page = await engine.search(query)
-        found |= {record.id: record for record in page.records}
+        yield page
         if page.cursor is None:
-            return [found[task_id] for task_id in sorted(found)]
+            return
         query = structs.replace(query, cursor=page.cursor)
 
 

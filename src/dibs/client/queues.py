@@ -8,6 +8,7 @@ from typing import Any, Unpack
 from msgspec import Struct
 
 from dibs.client.blocking import blocking
+from dibs.client.info import snapshot
 from dibs.client.options import SharedOptions, Span
 from dibs.core.fairness import weight
 from dibs.core.limits import LimitState
@@ -203,11 +204,4 @@ class Queues:
 
 
 def queue_info(record: QueueRecord, counts: dict[State, int]) -> QueueInfo:
-    return QueueInfo(
-        name=record.name,
-        state=record.state,
-        settings=record.settings,
-        counts=counts,
-        stale=record.stale,
-        bound=Bound(record.settings),
-    )
+    return snapshot(QueueInfo, record, counts=counts, bound=Bound(record.settings))

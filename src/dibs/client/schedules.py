@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from dibs.client.blocking import blocking
 from dibs.client.handle import Handle
-from dibs.client.info import readable
+from dibs.client.info import readable, snapshot
 from dibs.client.options import Options, Span
 from dibs.client.producer import aenqueue
 from dibs.client.schedule_template import template_of
@@ -236,28 +236,18 @@ def check_readable(answer: Changed, name: str) -> None:
 
 def schedule_info(record: ScheduleRecord, codec: Codec, now: Instant) -> ScheduleInfo:
     recurrence, task = record.recurrence, record.task
-    return ScheduleInfo(
-        name=record.name,
+    same = {name: getattr(recurrence, name) for name in ("cron", "tz", "catch_up", "catch_up_limit", "overlap")}
+    return snapshot(
+        ScheduleInfo,
+        record,
+        **same,
         words=describe(recurrence),
         task=task.name,
         queue=task.queue,
         priority=task.spec.priority,
         args=readable(task.args, codec),
-        cron=recurrence.cron,
         every=None if recurrence.every is None else recurrence.every / SECOND,
-        tz=recurrence.tz,
         jitter=recurrence.jitter / SECOND,
-        catch_up=recurrence.catch_up,
-        catch_up_limit=recurrence.catch_up_limit,
-        overlap=recurrence.overlap,
-        paused=record.paused,
         next_fire_at=None if record.paused else when(record.next_fire_at),
-        last_fire_at=when(record.last_fire_at),
-        last_task=record.last_task,
-        fired=record.fired,
-        skipped=record.skipped,
-        created_at=when(record.created_at),
-        declared=record.declared,
-        declared_at=when(record.declared_at),
         stale=record.declared and now - (record.declared_at or 0) > STALE,
     )

@@ -8,12 +8,12 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from dibs.attempt.context import Context
 from dibs.client.blocking import blocking
 from dibs.client.dependencies import Flow
-from dibs.client.graph import WorkflowGraph, read_graph
+from dibs.client.graph import WorkflowGraph, pages, read_graph
 from dibs.client.handle import Handle
 from dibs.client.producer import enqueue_many
 from dibs.client.task import Call
@@ -142,17 +142,21 @@ class Workflows:
     async def acancel(self, workflow_id: str, reason: str = "") -> bool:
         """Cancel all its unfinished tasks; False if there are none."""
         wanted, note = check_reference(workflow_id, WORKFLOW), check_note(reason, "reason")
-        now = self.hub.clock.store_now()
-        asked = self.hub.engine.act([CancelWorkflow(wanted, note)], actor=actor(), now=now)
-        return changed_or_raise((await self.hub.runner.arun(asked))[0], wanted)
+        return await self._act(CancelWorkflow(wanted, note))
 
     cancel = blocking(acancel)
 
+    async def _act(self, act: CancelWorkflow | ReplayWorkflow) -> bool:
+        """True if something changed, False if there was nothing to change."""
+        asked = self.hub.engine.act([act], actor=actor(), now=self.hub.clock.store_now())
+        (answer,) = await self.hub.runner.arun(asked)
+        if answer is Changed.UNKNOWN:
+            raise unknown(act.id)
+        return answer is Changed.DONE
+
     async def areplay(self, workflow_id: str) -> bool:
         """Run its dead tasks again, and let those wait again that ended because of them; False if there are none."""
-        wanted, now = check_reference(workflow_id, WORKFLOW), self.hub.clock.store_now()
-        asked = self.hub.engine.act([ReplayWorkflow(wanted)], actor=actor(), now=now)
-        return changed_or_raise((await self.hub.runner.arun(asked))[0], wanted)
+        return await self._act(ReplayWorkflow(check_reference(workflow_id, WORKFLOW)))
 
     replay = blocking(areplay)
 
@@ -281,25 +285,14 @@ async def any_needed(engine: Engine, workflow_id: str) -> bool:
     """Whether a cancelled task was needed: all are but those that were to clean up after a failure that never came."""
     members: set[str] = set()
     failed: set[str] = set()
-    query = Query(workflow=workflow_id, states=(State.CANCELLED,), limit=PAGE)
-    while True:
-        page = await engine.search(query)
+    async for page in pages(engine, Query(workflow=workflow_id, states=(State.CANCELLED,), limit=PAGE)):
         for record in page.records:
             if record.ended_by is None:
                 return True
             members.add(record.id)
             if record.ended_by.state is not State.COMPLETED:
                 failed.add(record.ended_by.id)
-        if page.cursor is None:
-            return not failed <= members
-        query = structs.replace(query, cursor=page.cursor)
-
-
-def changed_or_raise(answer: Changed, workflow_id: str) -> bool:
-    """True if something changed, False if there was nothing to change."""
-    if answer is Changed.UNKNOWN:
-        raise unknown(workflow_id)
-    return answer is Changed.DONE
+    return not failed <= members
 
 
 def unknown(workflow_id: str) -> UnknownWorkflow:

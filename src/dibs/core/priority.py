@@ -27,7 +27,6 @@ __all__ = [
     "STRICT_SCALE",
     "Bound",
     "Ranking",
-    "bound",
     "effective",
     "merge_key",
     "overtaking",
@@ -205,8 +204,3 @@ class Bound(Struct, frozen=True):
             "this holds within a tenant, whose first task starts after at most 2 starts of each other tenant "
             f"that has pending tasks{unequal}"
         )
-
-
-def bound(settings: QueueSettings) -> Bound:
-    """The bound of a queue with these settings."""
-    return Bound(settings)
