@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,6 +23,7 @@ __all__ = [
     "age",
     "emit",
     "errors",
+    "facts_table",
     "number",
     "out",
     "plain",
@@ -29,6 +31,7 @@ __all__ = [
     "share",
     "show",
     "state_text",
+    "status",
     "table",
     "when_text",
 ]
@@ -90,6 +93,22 @@ def table(*columns: str, right: Iterable[str] = ()) -> Table:
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", no_wrap=True, overflow="ellipsis")
     return made
+
+
+def facts_table(facts: Iterable[tuple[str, str | Text]] = ()) -> Table:
+    """Names and values, without a heading."""
+    made = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    made.add_column(style="bold")
+    made.add_column(overflow="fold")
+    for name, value in facts:
+        made.add_row(name, value)
+    return made
+
+
+def status(text: str, *, quiet: bool = False) -> AbstractContextManager[object]:
+    """Shows on a terminal what is being done."""
+    console = errors()
+    return console.status(f"{text} …") if console.is_terminal and not quiet else nullcontext()
 
 
 def state_text(state: State | QueueState | WorkerState) -> Text:

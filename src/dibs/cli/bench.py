@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from dibs.client.app import Dibs
 from dibs.core.options import check_number
 from dibs.engines.values import Feature
 from dibs.errors import InvalidOption
-from dibs.terminal import emit, errors, say, show, table
+from dibs.terminal import emit, say, show, status, table
 
 __all__ = ["bench"]
 
@@ -49,7 +50,7 @@ def bench(url: str | None, count: int, processes: int, concurrency: int, samples
             raise InvalidOption(f"{place} lives in one process: leave --processes out.")
         if Feature.DURABLE in app.hub.engine.features:
             refuse_used(app)
-        announce = nullcontext if as_json else status
+        announce = partial(status, quiet=as_json)
         figures = measure_all(app, logs, count, processes, concurrency, samples, announce)
     emit(figures) if as_json else show_figures(figures)
 
@@ -68,12 +69,6 @@ def refuse_used(app: Dibs) -> None:
     names = [queue.name for queue in app.queues.list() if not queue.name.startswith("bench-")]
     if names:
         raise InvalidOption(f"{app.url} is in use (queues {', '.join(names[:3])}): bench needs a store of its own.")
-
-
-def status(what: str) -> AbstractContextManager[object]:
-    """Shows on a terminal what is being measured."""
-    console = errors()
-    return console.status(f"{what} …") if console.is_terminal else nullcontext()
 
 
 def show_figures(figures: dict[str, Any]) -> None:

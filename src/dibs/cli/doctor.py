@@ -20,7 +20,7 @@ from dibs.core.times import SECOND
 from dibs.engines.values import Feature, Finding, Level
 from dibs.errors import StoreError
 from dibs.runtime.payloads import Payloads
-from dibs.terminal import emit, errors, say
+from dibs.terminal import emit, say, status
 
 __all__ = ["doctor"]
 
@@ -42,11 +42,7 @@ def doctor(app: Dibs, quick: bool, as_json: bool) -> int:
 
     Exit code 1 if an error is found.
     """
-    console = errors()
-    if console.is_terminal and not as_json:
-        with console.status("Checking …"):
-            findings = examine(app, full=not quick)
-    else:
+    with status("Checking", quiet=as_json):
         findings = examine(app, full=not quick)
     if as_json:
         emit({"ok": not bad(findings), "findings": findings})

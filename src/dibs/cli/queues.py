@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, cast
 
 import click
@@ -10,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dibs.cli.codes import ExitCode
-from dibs.cli.options import SPAN, agreed, json_option, parse_pairs, with_store
+from dibs.cli.options import SPAN, agreed, json_option, parse_pairs, state_command, with_store
 from dibs.cli.queue_settings import limit_changes, limit_lines, setting_value, settings_data, settings_text
 from dibs.client.app import Dibs
 from dibs.client.humanize import figures, subject
@@ -20,7 +19,7 @@ from dibs.core.humanize import format_duration
 from dibs.core.settings import QueueSettings
 from dibs.core.states import WAITING, State
 from dibs.errors import InvalidOption
-from dibs.terminal import emit, errors, number, say, show, state_text, table
+from dibs.terminal import emit, errors, facts_table, number, say, show, state_text, table
 
 __all__ = ["SHOWN", "full_text", "percentiles_text", "queue_data", "queues"]
 
@@ -100,10 +99,7 @@ def queue_data(info: QueueInfo) -> dict[str, Any]:
 
 
 def show_queue(app: Dibs, info: QueueInfo, stats: QueueStats, window: float) -> None:
-    facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    facts.add_column(style="bold")
-    facts.add_column(overflow="fold")
-    facts.add_row("queue", info.name)
+    facts = facts_table([("queue", info.name)])
     facts.add_row("state", state_text(info.state))
     facts.add_row("tasks", ", ".join(f"{count:,} {state}" for state, count in info.counts.items() if count) or "none")
     facts.add_row("bound", str(info.bound))
@@ -210,39 +206,9 @@ def set_queue(
         say(f"{info.stale:,} waiting tasks are still to be ranked again by a worker.")
 
 
-@queues.command()
-@click.argument("name", metavar="QUEUE")
-@json_option
-@with_store
-def pause(app: Dibs, name: str, as_json: bool) -> None:
-    """Hand out nothing; tasks are still enqueued and age."""
-    change_state(name, app.queues.pause, "paused", as_json)
-
-
-@queues.command()
-@click.argument("name", metavar="QUEUE")
-@json_option
-@with_store
-def resume(app: Dibs, name: str, as_json: bool) -> None:
-    """Hand out tasks and take new ones again."""
-    change_state(name, app.queues.resume, "active", as_json)
-
-
-@queues.command()
-@click.argument("name", metavar="QUEUE")
-@json_option
-@with_store
-def drain(app: Dibs, name: str, as_json: bool) -> None:
-    """Take no new tasks; finish the existing ones."""
-    change_state(name, app.queues.drain, "draining", as_json)
-
-
-def change_state(name: str, change: Callable[[str], bool], state: str, as_json: bool) -> None:
-    changed = change(name)
-    if as_json:
-        emit({"queue": name, "state": state, "changed": changed})
-    else:
-        say(f"Queue {name!r} is {'now' if changed else 'already'} {state}.")
+state_command(queues, "queue", "pause", "paused", "Hand out nothing; tasks are still enqueued and age.")
+state_command(queues, "queue", "resume", "active", "Hand out tasks and take new ones again.")
+state_command(queues, "queue", "drain", "draining", "Take no new tasks; finish the existing ones.")
 
 
 @queues.command()

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from msgspec import structs
 
 from dibs import simulation
-from dibs.cli.options import SPAN, json_option, open_store, parse_pairs, store_options
+from dibs.cli.options import SPAN, add_options, json_option, open_store, parse_pairs, store_options
 from dibs.cli.queue_settings import limit_changes, setting_value, settings_data, settings_text
 from dibs.client.app import Dibs
 from dibs.core.options import check_number, check_real
@@ -27,7 +27,7 @@ from dibs.simulation.chart import picture
 from dibs.simulation.synthetic import Durations, Pattern
 from dibs.simulation.tables import show_outcomes
 from dibs.simulation.targets import Target, judge, parse_target
-from dibs.terminal import emit, errors
+from dibs.terminal import emit, errors, status
 
 __all__ = ["simulate"]
 
@@ -53,7 +53,8 @@ PAGE = 1000
 
 def arrival_options(function: Function) -> Function:
     """Which tasks arrive when."""
-    options = [
+    return add_options(
+        function,
         click.option("--tasks", default=100_000, show_default=True, help="How many; of a queue, the newest so many."),
         click.option("--rate", default=8.0, show_default=True, help="Tasks per second, on average."),
         click.option(
@@ -87,23 +88,18 @@ def arrival_options(function: Function) -> Function:
         click.option("--seed", default=0, show_default=True, help="Another seed gives other tasks of the same kind."),
         click.option("--from-queue", metavar="QUEUE", help="Instead: the completed tasks of this queue as they came."),
         click.option("--load", default=1.0, show_default=True, help="With --from-queue: so many times as fast."),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+    )
 
 
 def setting_options(function: Function) -> Function:
     """Limits and shares, as `dibs queues set` takes them."""
-    options = [
+    return add_options(
+        function,
         click.option("--per-task", multiple=True, metavar="TASK[:PART]=VALUE", help="As in `dibs queues set`."),
         click.option("--per-partition", multiple=True, metavar="[PART=]VALUE", help="As in `dibs queues set`."),
         click.option("--fair/--no-fair", default=None, help="Share the queue between tenants."),
         click.option("--weight", multiple=True, metavar="TENANT=NUMBER", help="A tenant's share; 1 for others."),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+    )
 
 
 @click.command()
@@ -226,16 +222,9 @@ def settings_of(base: QueueSettings, changes: Mapping[str, str], given: Mapping[
 
 def outcome_of(source: Source, case: Case, targets: Sequence[Target], *, quiet: bool) -> Outcome:
     """Simulate one case and measure it."""
-
-    def work() -> Outcome:
+    with status(f"simulating {len(source.arrivals):,} tasks {case.label}", quiet=quiet):
         report = simulation.measure(simulation.simulate(source.arrivals, case.settings, case.slots))
         return Outcome(case, report, [judge(target, report) for target in targets])
-
-    console = errors()
-    if quiet or not console.is_terminal:
-        return work()
-    with console.status(f"simulating {len(source.arrivals):,} tasks {case.label} …"):
-        return work()
 
 
 def document(source: Source, outcomes: Sequence[Outcome]) -> dict[str, Any]:
