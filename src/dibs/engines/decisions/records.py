@@ -1,4 +1,4 @@
-"""Tasks changed one by one: what one transaction knows of them, and what it has to write."""
+"""Tasks changed one by one: what one transaction knows of them, and what it must write."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Changes", "Ledger", "Place", "place_of"]
 
 
 class Place(StrEnum):
-    """The three places of a task."""
+    """The three places where a task can be stored."""
 
     TASKS = "tasks"
     DEAD = "dead"
@@ -26,25 +26,25 @@ class Place(StrEnum):
 
 
 def place_of(state: State) -> Place:
-    """Where a task in this state is kept."""
+    """Where a task in this state is stored."""
     if state is State.DEAD:
         return Place.DEAD
     return Place.FINISHED if state in (State.COMPLETED, State.CANCELLED) else Place.TASKS
 
 
 class Changes(Struct):
-    """What is to be written."""
+    """What must be written."""
 
     leaving: dict[Place, list[TaskRecord]]
-    """Rows that would be left behind."""
+    """Tasks to delete from their place."""
     coming: dict[Place, list[tuple[TaskRecord, int]]]
-    """Records that are new to their place, each with its stream."""
+    """Records to insert into a place, each with its track."""
     staying: list[tuple[TaskRecord, int, TaskRecord]]
-    """Unfinished tasks that stay so: the record, its stream, and the task as it is stored."""
+    """Unfinished tasks that stay unfinished: the record, its track, and the task as stored."""
     counts: list[tuple[TaskRecord, int, int]]
-    """Who counts no longer (-1), or from now on (1), in which stream."""
+    """Changes of counts: each task leaves (-1) or joins (1) a track."""
     moves: list[tuple[TaskRecord, TaskRecord]]
-    """Tasks as they were, and as they are."""
+    """Tasks before and after."""
     gone: list[str]
 
     @property
@@ -56,7 +56,7 @@ class Changes(Struct):
         return [old.id for old, _ in self.moves if old.state is State.BLOCKED]
 
     def follow_ups(self, followed: set[str], needing: set[str]) -> list[FollowUp]:
-        """What to follow up: others wait for those `followed`, and those `needing` have open edges of their own."""
+        """The follow-ups, given the tasks `followed` by others and those `needing` others (with open edges)."""
         found = []
         for old, new in self.moves:
             if new.id in followed:
@@ -71,9 +71,9 @@ class Changes(Struct):
 
 
 class Ledger:
-    """The tasks that one transaction works on, as they are stored and as they are to be.
+    """The tasks that one transaction works on, as stored and as changed.
 
-    What a batch has already changed is seen by its later items.
+    Later items of a batch see the changes of earlier ones.
     """
 
     def __init__(self) -> None:
@@ -82,17 +82,17 @@ class Ledger:
         self.touched: dict[str, None] = {}
         self.entries: list[tuple[str, HistoryEntry]] = []
         self.unreadable: dict[str, UnreadableTask] = {}
-        """Tasks that are there, and can't be read."""
+        """Tasks that exist but can't be read."""
         self.unranked: set[str] = set()
-        """Waiting tasks that have changed, but not their rank."""
+        """Waiting tasks that have changed but keep their rank."""
 
     def know(self, record: TaskRecord, track: int) -> None:
-        """A task as it is stored."""
+        """Add a task as stored."""
         self.stored[record.id] = (record, track)
         self.current[record.id] = record
 
     def know_all(self, found: Iterable[tuple[TaskRecord | UnreadableTask, int]]) -> list[TaskRecord]:
-        """Tasks as they are stored, with their streams; those of them that can be read."""
+        """Add stored tasks with their tracks; returns those that can be read."""
         records = []
         for record, track in found:
             if isinstance(record, UnreadableTask):
@@ -113,7 +113,7 @@ class Ledger:
             self.note(record.id, entry)
 
     def promote(self, record: TaskRecord) -> None:
-        """A task whose time has come. It was ranked for this moment, perhaps by earlier settings, and stays so."""
+        """Make a due task pending. Its rank was computed for this moment, perhaps by earlier settings, and stays."""
         self.put(promoted(record))
         self.unranked.add(record.id)
 
@@ -122,12 +122,12 @@ class Ledger:
         self.entries.append((task_id, entry))
 
     def remove(self, task_id: str) -> None:
-        """Forget a task and its history."""
+        """Delete a task and its history."""
         del self.current[task_id]
         self.touched[task_id] = None
 
     def tracks(self) -> tuple[dict[str, int], list[TaskRecord]]:
-        """Where changed tasks stay, and those that go elsewhere: a task stays until it is ranked again."""
+        """The tracks of changed tasks that keep theirs, and the tasks that were ranked again and need one."""
         staying: dict[str, int] = {}
         moving = []
         for task_id in self.touched:
@@ -142,7 +142,7 @@ class Ledger:
         return staying, moving
 
     def take_changes(self, tracks: dict[str, int]) -> Changes:
-        """What has changed since the last time, given the streams of all that has. `entries` are taken apart."""
+        """What has changed since the last call, given the track of each changed task; without `entries`."""
         changes = Changes({place: [] for place in Place}, {place: [] for place in Place}, [], [], [], [])
         for task_id in self.touched:
             old = self.stored.pop(task_id, None)

@@ -1,4 +1,4 @@
-"""The transaction that a verb works in, as far as deciding is concerned."""
+"""The parts of an engine's transaction that decisions need."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Queue(Protocol):
 
 
 class Transaction(Protocol):
-    """What it knows of queues; and where counts, topics and errands gather that its end is to write and ring."""
+    """What it knows of queues; it gathers counts, topics and follow-ups until its end writes and notifies them."""
 
     now: Instant
     topics: set[str]
     follow_ups: deque[FollowUp]
 
     def settings(self, queue: str) -> QueueSettings:
-        """A queue that does not exist has the default ones."""
+        """The settings of a queue; the defaults if it does not exist."""
         ...
 
     def settings_if_exists(self, queue: str) -> QueueSettings | None:
@@ -40,7 +40,7 @@ class Transaction(Protocol):
         ...
 
     def make_queue(self, name: str) -> Queue:
-        """The queue of this name, which there is from here on."""
+        """The queue of this name, created if it does not exist."""
         ...
 
     def count_event(self, what: Counter, queue: str, change: int = 1) -> None:
@@ -48,13 +48,13 @@ class Transaction(Protocol):
         ...
 
     def tell(self, queue: str, state: State) -> None:
-        """Note whom to ring for a task that has come to `state`."""
+        """Gather the topics to notify for a task that is now in `state`."""
         ...
 
 
 def topics_of(queue: str, state: State, settings: QueueSettings) -> tuple[str, ...]:
-    """Whom to ring for a task that has come to `state`."""
-    if state in WAITING:  # for later, too: whoever sleeps until something falls due must learn of it
+    """The topics to notify for a task that is now in `state`."""
+    if state in WAITING:  # also for later work: a worker that sleeps until the next due time must learn of it
         return (work_topic(queue),)
     if settings.limits_starts:  # a slot may have come free
         return (ended_topic(queue), work_topic(queue))

@@ -1,4 +1,4 @@
-"""act: what people do to tasks and workflows."""
+"""act: cancel, edit, replay and purge tasks, and act on workflows."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def purge(transaction: Transaction, acts: Sequence[Purge], actor: str) -> 
 
 
 async def purge_unreadable(transaction: Transaction, ids: list[str]) -> dict[str, Changed]:
-    """Delete rows that can't be read, unless a process that can may be running them. Counts follow where known."""
+    """Delete unreadable rows, unless a process that can read them may be running them. Counts follow where known."""
     answers = {}
     for task_id, place, state, track, *others in await transaction.rows("purge_row", ids):
         known = track if track in transaction.catalog.tracks else None

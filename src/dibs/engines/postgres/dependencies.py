@@ -1,8 +1,8 @@
-"""Tasks that wait for others: what follows when one of them ends, leaves or becomes more urgent.
+"""Tasks that wait for others: what follows when one of them ends, is deleted or becomes more urgent.
 
 Each step takes follow-ups of one kind and a bound, does as much as the bound allows with a fixed number of statements,
-and answers how much it did and which follow-ups are not finished. It stores no progress of its own: an edge that has
-been judged is closed, and an edge that has passed its urgency on has it stored.
+and answers how much that was and which follow-ups are not finished. Progress needs no note of its own: a judged edge
+is closed, and an edge whose urgency was passed on has its new weight.
 
 Two transactions may judge different edges of one dependent at the same time. Each locks the dependent first and reads
 the open edges afterwards, so the second one sees which edges the first has closed.
@@ -66,7 +66,7 @@ def known_rule(snapshot: Snapshot, edge: Row) -> bool:
     """Whether this version knows the rule of an edge."""
     if edge["rule"] in RULES:
         return True
-    snapshot.aside.log_once("edge of task", edge["dependent"], f"nobody here knows its rule {edge['rule']!r}")
+    snapshot.aside.log_once("edge of task", edge["dependent"], f"this version does not know its rule {edge['rule']!r}")
     return False
 
 
@@ -80,7 +80,7 @@ async def close_edges(transaction: Transaction, follow_ups: list[FollowUp], most
 
 
 async def pass_on_urgency(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> Done:
-    """What some tasks wait for learns of their new urgency."""
+    """Pass new urgencies of some tasks on to what they wait for."""
     found = await transaction.find([follow_up.about for follow_up in follow_ups])
     urgencies = {record.id: record.urgency for record in transaction.records(found.values())}
     edges = await open_edges(transaction, urgencies, most)
@@ -92,13 +92,13 @@ async def pass_on_urgency(transaction: Transaction, follow_ups: list[FollowUp], 
 
 
 async def open_edges(transaction: Transaction, weights: dict[str, int], most: int) -> list[Edge]:
-    """Some open edges of tasks that weigh otherwise."""
+    """Some open edges of tasks whose weight has changed."""
     rows = await transaction.rows("open_edges_of", list(weights), list(weights.values()), most)
     return [(str(row["dependent"]), row["slot"], str(row["prerequisite"])) for row in rows]
 
 
 async def inherit_again(transaction: Transaction, ids: Sequence[str]) -> None:
-    """Unfinished tasks get the urgency of the most urgent ones that wait for them."""
+    """Give unfinished tasks the urgency of the most urgent task that waits for them."""
     wanted = iter(sorted(set(ids)))
     while part := list(islice(wanted, FOLLOW_UP_BUDGET)):
         records = Records(transaction)
@@ -113,10 +113,10 @@ async def inherit_again(transaction: Transaction, ids: Sequence[str]) -> None:
 
 
 async def forget(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> Done:
-    """Delete the edges of tasks that are gone."""
+    """Delete the edges of deleted tasks."""
     follow_up = follow_ups[0]
     ids = texts_decoder.decode(follow_up.about)
-    if follow_up.n is not None:  # a task of the same id may have been enqueued since then
+    if follow_up.n is not None:  # a task with the same id may have been enqueued since
         there = await transaction.find(ids)
         ids = [each for each in ids if each not in there]
     deleted = await transaction.write("forget_edges", ids, most)

@@ -1,6 +1,6 @@
-"""The health check of a store: reads its rows for those that can't be read, and compares its counts.
+"""The health check of a store: finds unreadable rows, and compares its counts.
 
-What it says of the server and the schema comes from `server_findings`.
+Findings about the server and the schema come from `server_findings`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DURABILITY = "Acknowledged tasks are in PostgreSQL's log on disk, and survive wh
 
 
 async def check(snapshot: Snapshot, full: bool) -> list[Finding]:
-    """How the store is. `full` counts all of it."""
+    """The health of the store. `full` counts all of it."""
     findings = [finding async for finding in server_findings(snapshot)]
     findings.insert(0, durability(findings))
     findings += [finding async for finding in store_findings(snapshot)]
@@ -46,7 +46,7 @@ async def check(snapshot: Snapshot, full: bool) -> list[Finding]:
 
 
 async def unreadable_rows(snapshot: Snapshot, full: bool) -> list[Finding]:
-    """What can't be read, and is set aside: in small tables, and among the oldest unfinished tasks, or all of them."""
+    """Rows that can't be read: in small tables, and among the oldest unfinished tasks, or (`full`) everywhere."""
     found = UnreadableReport()
     catalog = await Catalog.read(snapshot.connection, statement("catalog", snapshot.schema), found)
     look = Snapshot(snapshot.connection, snapshot.schema, catalog, snapshot.now)
@@ -102,7 +102,7 @@ async def read_history(look: Snapshot) -> None:
 
 
 def durability(findings: list[Finding]) -> Finding:
-    """What is promised, unless the server is set not to keep it."""
+    """What is promised, unless the server's settings break it."""
     off = [finding.title for finding in findings if finding.title in SAFETY and finding.level is not Level.OK]
     if not off:
         return Finding(Level.OK, "durability", DURABILITY)
@@ -111,7 +111,7 @@ def durability(findings: list[Finding]) -> Finding:
 
 
 async def counts_agree(snapshot: Snapshot) -> AsyncIterator[Finding]:
-    """Whether the counts that are kept with each move are what counting gives."""
+    """Whether the counts kept with each move agree with counting."""
     states = set(State)
     kept = {(what, track): n for what, track, _, n in await snapshot.all_counts() if what in states}
     counted = {(row["state"], row["track"]): row["n"] for row in await snapshot.rows("recount")}

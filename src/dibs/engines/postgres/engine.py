@@ -1,4 +1,4 @@
-"""The async face of the PostgreSQL engine."""
+"""The async verbs of the PostgreSQL engine."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ from dibs.errors import Closed, StoreError, UsageError
 __all__ = ["PostgresEngine"]
 
 forgotten: list[Store] = []
-"""Stores of the parent process. Kept, for letting go of them would close what is the parent's."""
+"""Stores of the parent process, kept because dropping them would close the parent's connections."""
 
 
 class PostgresEngine:
@@ -222,7 +222,7 @@ class PostgresEngine:
 
     async def search(self, query: Query) -> Page:
         store = self._opened()
-        # How a workflow has ended is told by its members: that must not be behind.
+        # The members of a workflow show how it ended: that must be current.
         look = store.consult if query.workflow is None else store.read
         return await look(searching.search, None, query)
 
@@ -234,8 +234,8 @@ class PostgresEngine:
     async def counts(self) -> Counts:
         store = self._opened()
         found = await store.read(reading.counts, None)
-        if await store.read(reading.has_long_tail, None):  # nobody leads, it seems
-            with suppress(StoreError):  # on a server that is read-only, say: the answer is as good
+        if await store.read(reading.has_long_tail, None):  # there seems to be no leader
+            with suppress(StoreError):  # such as a read-only server: the answer is the same
                 await store.write(chores.fold_counts, None, NOTHING)
         return found
 
@@ -306,7 +306,7 @@ class PostgresEngine:
     def subscribe(self, topics: Collection[str]) -> Subscription:
         return self._opened().notifier.subscribe(topics, asyncio.get_running_loop())
 
-    # Care.
+    # The store itself.
 
     async def check(self, *, full: bool = False) -> list[Finding]:
         store = self._opened()
@@ -317,7 +317,7 @@ class PostgresEngine:
         raise UsageError("a PostgreSQL store is backed up with its database: use pg_dump or your provider's backups.")
 
     async def migrations(self, *, sql: bool = False) -> list[str]:
-        """Also of a store that is not open: it is looked at, and left as it is."""
+        """Works on a store that is not open, too, and changes nothing."""
         pool = Pool(self.address)
         try:
             async with pool.lend() as connection:

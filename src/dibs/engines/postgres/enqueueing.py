@@ -1,11 +1,11 @@
 """enqueue: decide each item in order, then store what was accepted, in one transaction.
 
-Tasks about which nothing has to be decided are stored by `enqueue_fast`, in one statement.
+Tasks that need no decision are stored by `enqueue_fast`, in one statement.
 """
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter as Totals
 from collections.abc import Sequence
 
 import msgspec
@@ -43,7 +43,7 @@ async def enqueue(
 
 
 async def decide(transaction: Transaction, tasks: Sequence[NewTask], atomic: bool) -> tuple[Known, list[EnqueueAnswer]]:
-    """What is known of these tasks, with what has been decided about them, and the answers."""
+    """What is known of these tasks, with what was decided about them, and the answers."""
     known = await known_about(transaction, tasks)
     answers = answer_all(transaction, known, atomic)
     if known.refused:
@@ -52,7 +52,7 @@ async def decide(transaction: Transaction, tasks: Sequence[NewTask], atomic: boo
 
 
 async def known_about(transaction: Transaction, tasks: Sequence[NewTask]) -> Known:
-    """Lock, and read, all that has a say about these tasks: keys, prerequisites, clients' buckets."""
+    """Lock and read what decides about these tasks: keys, prerequisites, clients' buckets."""
     for new in tasks:
         transaction.check_queue(new.queue)
     known = Known(tasks, transaction.catalog.queues, transaction.now)
@@ -88,7 +88,7 @@ async def lock_keys(transaction: Transaction, known: Known) -> None:
 
 
 async def store(transaction: Transaction, known: Known) -> None:
-    """Write what has been decided."""
+    """Write what was decided."""
     staged = known.staged
     unmade = sorted({new.queue for new in staged.values()} - {*transaction.catalog.queues})
     if unmade:
@@ -107,18 +107,18 @@ async def store(transaction: Transaction, known: Known) -> None:
     await hold_keys(transaction, known, known.held_keys())
     if spent := known.spent_buckets():
         await transaction.write("save_buckets", *columns(spent, 6))
-    # Without those that have ended: two transactions that share a lock on one would deadlock when both want it alone.
+    # Without ended ones: two transactions that share a lock on one would deadlock when both want it exclusively.
     if needed := known.needed():
         await inherit_again(transaction, needed)
 
 
 async def write_new(transaction: Transaction, known: Known, records: list[TaskRecord]) -> None:
-    """Store new tasks; those whose edges end them at once go on to where ended ones are kept."""
+    """Store new tasks; those whose edges end them at once move to the ended ones."""
     doomed = Records(transaction)
     numbers = transaction.tracks_of(records)
     followed = {edge.id for new in known.staged.values() for edge in new.after}
     rows: list[tuple[object, ...]] = []
-    members: Tally[str] = Tally()
+    members: Totals[str] = Totals()
     for record in records:
         new = known.staged[record.id]
         transaction.count_event(Counter.ENQUEUED, new.queue)
@@ -152,7 +152,7 @@ async def write_edges(transaction: Transaction, known: Known, urgencies: dict[st
 
 
 async def hold_keys(transaction: Transaction, known: Known, held: dict[tuple[str, str], HeldKey]) -> None:
-    """Keys stand for the tasks that were stored; those that were only held while we decided are free again."""
+    """Give the keys to the stored tasks; free those that were only held for the decision."""
     if held:
         rows = [(queue, to_json(key), *structs.astuple(each)) for (queue, key), each in held.items()]
         await transaction.write("save_keys", *columns(rows, 5))

@@ -1,7 +1,7 @@
-"""How every write ends: follow-ups are done, partitions promote their next tasks, counts are written.
+"""The end of every write: follow-ups are done, heads of partitions are promoted, counts are written.
 
-A follow-up is work that may be too much for one transaction. It is done at once as far as the budget goes; the rest is
-stored, and claims go on with it.
+A follow-up is work that may be too much for one transaction. It is done at once as far as the budget allows; the rest
+is stored, and claims continue it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ STEPS: dict[FollowUpKind, Callable[[Transaction, list[FollowUp], int], Awaitable
 
 
 async def conclude(transaction: Transaction) -> None:
-    """Bring a transaction to its end, up to the commit."""
+    """Finish a transaction, up to the commit."""
     if transaction.follow_ups:
         await go_on(transaction)
     if transaction.partitions:
@@ -65,7 +65,7 @@ async def defer(transaction: Transaction) -> bool:
 
 
 async def resume(transaction: Transaction) -> bool:
-    """Go on with what earlier transactions have left, and then with what this one has caused; True if some is left."""
+    """Continue the follow-ups of earlier transactions, then run those of this one; True if some are left."""
     await go_on(transaction)
     return bool(await transaction.value("has_follow_ups", list(transaction.aside.follow_ups)))
 
@@ -85,7 +85,7 @@ async def go_on(transaction: Transaction) -> None:
 
 
 async def run(transaction: Transaction) -> None:
-    """Do follow-ups up to the budget, in order, and store what is left of them."""
+    """Do follow-ups up to the budget, in order, and store the rest."""
     follow_ups = transaction.follow_ups
     left = FOLLOW_UP_BUDGET
     done: list[int] = []

@@ -1,4 +1,4 @@
-"""Queues: their settings and states, and their end."""
+"""Queues: their settings and states, and their deletion."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def set_queue_state(transaction: Transaction, name: str, state: QueueState
 
 
 async def is_deletable(transaction: Transaction, name: str, force: bool) -> Changed:
-    """Whether a queue may be deleted; by force, it takes no new tasks from here on."""
+    """Whether a queue may be deleted; with `force`, it takes no new tasks from here on."""
     transaction.check_queue(name)
     queue = transaction.catalog.queues.get(name)
     if queue is None:
@@ -98,7 +98,7 @@ async def is_deletable(transaction: Transaction, name: str, force: bool) -> Chan
 
 
 async def bury_some(transaction: Transaction, name: str, actor: str) -> bool:
-    """Make some waiting tasks of a queue dead; False when none is left. Bounded, so that no other waits long."""
+    """Make some waiting tasks of a queue dead; False when none is left. Bounded, so that writers never wait long."""
     tracks = [track.number for track in transaction.catalog.of_queue(name)]
     rows = await transaction.rows("waiting_locked", tracks, BURY_BATCH, transaction.passed_over)
     records = Records(transaction)
@@ -109,11 +109,11 @@ async def bury_some(transaction: Transaction, name: str, actor: str) -> bool:
 
 
 async def delete_queue(transaction: Transaction, name: str, force: bool, actor: str) -> Changed:
-    """Delete a queue that has nothing waiting (`bury_some` has seen to that); without force, nothing running either."""
+    """Delete a queue without waiting tasks (see `bury_some`) and, without `force`, without running ones."""
     if name not in transaction.catalog.queues:
         return Changed.UNKNOWN
     if force:
-        while await bury_some(transaction, name, actor):  # what has come since, which can't be much
+        while await bury_some(transaction, name, actor):  # the few that were added since
             pass
         await transaction.flush()
     counts = await counts_of(transaction, name)

@@ -1,4 +1,4 @@
-"""What is only read: history, the next tasks, positions, counts, statistics, the audit log, tenants."""
+"""Reads: history, the next tasks, positions, counts, statistics, the audit log, tenants."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def history(snapshot: Snapshot, task_id: str) -> list[HistoryEntry]:
 
 
 async def next_ids(snapshot: Snapshot, queue: Queue, most: int) -> list[str]:
-    """The next tasks of a queue in claim order, gated ones included."""
+    """The next tasks of a queue in claim order, including gated ones."""
     tracks = [track for track in snapshot.catalog.of_queue(queue.name) if not track.retired]
     pages = Pages(snapshot, most, with_gated=True)
     await pages.open([(0, queue)], {queue.name: tracks})
@@ -81,7 +81,7 @@ async def next_tasks(snapshot: Snapshot, queue: Queue, limit: int) -> list[TaskR
         rows = await snapshot.find(ids)
         records = snapshot.records(rows[task_id] for task_id in ids)
         if len(records) == len(ids):
-            break  # otherwise some have just been set aside, and others take their places
+            break  # otherwise some of them were just set aside, and others take their place
     return records
 
 
@@ -108,7 +108,7 @@ async def counts(snapshot: Snapshot) -> Counts:
 
 
 async def has_long_tail(snapshot: Snapshot) -> bool:
-    """Whether so many changes of counts wait to be folded that adding them up takes long."""
+    """Whether so many count changes wait to be folded that adding them up takes long."""
     tail: int = await snapshot.value("tail", LONG_TAIL)
     return tail == LONG_TAIL
 

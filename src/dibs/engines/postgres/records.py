@@ -1,7 +1,7 @@
-"""Tasks changed one by one: locked in order of id, decided upon by `dibs.core.moves`, and written back together.
+"""Tasks changed one by one: locked in order of id, decided by `dibs.core.moves`, and written back together.
 
-What a batch has already changed is seen by its later items; everything reaches the store in `flush`, with a fixed
-number of statements however large the batch is.
+Later items of a batch see the changes of earlier ones; `flush` writes everything with a fixed number of statements,
+however large the batch is.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ ENDED_WIDTH = 18
 
 
 class Records(Ledger):
-    """The ledger of a transaction: locked and read, and written back."""
+    """The ledger of a transaction, with locking, reading and writing."""
 
     def __init__(self, transaction: Transaction) -> None:
         super().__init__()
         self.transaction = transaction
 
     async def load(self, ids: Iterable[str]) -> None:
-        """Lock and read tasks, wherever they are by then, which may not be where they were at the beginning."""
+        """Lock and read tasks, wherever they are once they are locked."""
         wanted = sorted(real_ids(set(ids)))
         if not wanted:
             return
         self.adopt(await self.transaction.rows("lock", wanted))
         missed = [task_id for task_id in wanted if task_id not in self.stored and task_id not in self.unreadable]
-        if missed and await self.transaction.find(missed):  # it has moved to another table since
+        if missed and await self.transaction.find(missed):  # one has moved to another table since
             raise Stale
 
     def adopt(self, rows: Sequence[Row]) -> list[TaskRecord]:
-        """The records of rows that have been read, and locked, already, but for those that can't be read."""
+        """Add rows that were read and locked already; returns the records of those that can be decoded."""
         self.transaction.catalog.expect(row["track"] for row in rows)
         return self.know_all((self.transaction.read(row), row["track"]) for row in rows)
 
     async def flush(self) -> None:
-        """Write what has changed, and note what has to be followed up."""
+        """Write what has changed, and gather the follow-ups."""
         tracks, moving = self.tracks()
         if moving:
             numbers = self.transaction.tracks_of(moving)
@@ -71,7 +71,7 @@ class Records(Ledger):
             self.transaction.mark_changed(Partition(record.queue, record.spec.partition))
 
     async def follow_up(self, changes: Changes) -> None:
-        """Follow-ups for tasks that others wait for, and for the tasks that they wait for themselves."""
+        """Follow-ups for changed tasks that others wait for, and for those that wait themselves."""
         followed = await self.ids_where("followed", changes.ended)
         needing = await self.ids_where("needing", changes.were_blocked)
         self.transaction.follow_ups.extend(changes.follow_ups(followed, needing))
@@ -90,7 +90,7 @@ class Records(Ledger):
         await self.write_each("save_tasks", rows)
 
     async def write_each(self, name: str, rows: Sequence[tuple[object, ...]]) -> None:
-        """Write about tasks as they were loaded; `Stale` if one of them is otherwise by now."""
+        """Write tasks that must be as they were loaded; `Stale` if one of them differs."""
         if rows and await self.transaction.write(name, *columns(rows, len(rows[0]))) != len(rows):
             raise Stale
 
@@ -116,7 +116,7 @@ class Records(Ledger):
 
 
 def gate_of(transaction: Transaction, record: TaskRecord, track: int) -> int:
-    """Where partitions are limited, pending tasks are stored gated; `partitions` then promotes the heads."""
+    """Where partitions are limited, pending tasks start gated; `partitions` then promotes the heads."""
     if record.spec.partition is not None and transaction.settings(record.queue).per_partition is not None:
         return 2 if record.state is State.PENDING else 1
     return 1 if transaction.catalog.track(track).fair else 0

@@ -1,4 +1,4 @@
-"""The rerank chore: tasks whose rank changes with time, then those that a change of settings left behind."""
+"""The rerank chore: tasks whose rank changes with time, then those ranked by earlier settings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def rank_again(transaction: Transaction, rows: list[Row]) -> None:
 
 
 async def retire(transaction: Transaction, stale: list[int]) -> None:
-    """Tracks of earlier settings in which no task waits any more: claims need not read them again."""
+    """Retire tracks of earlier settings that have no waiting tasks: claims need not read them again."""
     occupied = {track for what, track, _, _ in await transaction.all_counts() if what in WAITING}
     empty = [number for number in stale if number not in occupied]
     if empty:

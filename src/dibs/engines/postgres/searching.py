@@ -47,7 +47,7 @@ async def search(snapshot: Snapshot, query: Query) -> Page:
 
 
 def is_candidate(snapshot: Snapshot, query: Query, row: Row) -> bool:
-    """What can be said without decoding the rest of a row."""
+    """What can be decided without decoding the rest of a row."""
     track = snapshot.catalog.tracks.get(row["track"])
     if track is None or row["state"] not in STATES:
         return True

@@ -1,4 +1,4 @@
-"""What the verbs work on: a connection inside a transaction, the catalog, and what is to be done after the commit."""
+"""What verbs work on: a connection inside a transaction, the catalog, and the topics to notify after the commit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["Snapshot", "Transaction", "set_aside"]
 def set_aside(catalog: Catalog, row: Row, error: Exception) -> UnreadableTask:
     """Log a task that can't be read, and skip it from now on unless it has ended."""
     track, problem = catalog.tracks.get(row["track"]), problem_of(error)
-    if track is None or track.queue not in catalog.unreadable:  # which has been logged
+    if track is None or track.queue not in catalog.unreadable:  # otherwise the queue was logged
         catalog.aside.log_once("task", row["id"], problem)
     ended = row["finished_at"] is not None
     if not ended:
@@ -71,27 +71,27 @@ class Snapshot:
         return record_of(row, self.catalog.track(row["track"]))
 
     def read(self, row: Row) -> TaskRecord | UnreadableTask:
-        """The record of a row, if it can be read; otherwise it is logged, and skipped from now on."""
+        """The record of a row; if it can't be read, it is logged, and skipped from now on."""
         try:
             return self.record(row)
         except UNREADABLE as error:
             return set_aside(self.catalog, row, error)
 
     def records(self, rows: Iterable[Row]) -> list[TaskRecord]:
-        """The records of those that can be read."""
+        """The records of the rows that can be read."""
         rows = [*rows]
         self.catalog.expect(row["track"] for row in rows)
         return [record for row in rows if isinstance(record := self.read(row), TaskRecord)]
 
     async def look_again(self) -> None:
-        """What was set aside may have been repaired, or be gone."""
+        """Read again what was set aside: it may have been repaired or deleted."""
         ids = self.passed_over
         found = await self.find(ids)
         self.aside.forget(ids)
-        self.records(found.values())  # sets those aside that still can't be read
+        self.records(found.values())  # sets aside those that still can't be read
 
     async def find(self, ids: Sequence[str]) -> dict[str, Row]:
-        """The rows of those tasks that exist, wherever they are."""
+        """The rows of those tasks that exist, in any place."""
         rows = await self.rows("find", real_ids(ids))
         self.catalog.expect(row["track"] for row in rows)
         return {str(row["id"]): row for row in rows}
@@ -114,9 +114,9 @@ class Snapshot:
 
 
 class Transaction(Snapshot):
-    """A write transaction: counts, topics and what is to be followed up gather here.
+    """A write transaction: gathers counts, topics and follow-ups.
 
-    Its opener calls `follow_ups.conclude`, which does the follow-ups and writes the counts, commits, and notifies.
+    Its opener calls `follow_ups.conclude`, which runs the follow-ups and writes the counts, commits, and then notifies.
     """
 
     def __init__(self, connection: Connection, schema: str, catalog: Catalog, now: Instant) -> None:
@@ -125,12 +125,12 @@ class Transaction(Snapshot):
         self.shares: dict[tuple[str, str], int] = defaultdict(int)
         self.follow_ups: deque[FollowUp] = deque()
         self.stuck: list[FollowUp] = []
-        """Follow-ups that lead to rows that can't be read here: they are left to other processes."""
+        """Follow-ups that lead to unreadable rows: they are left to other processes."""
         self.partitions: dict[str, dict[Partition, None]] = {}
         self.topics: set[str] = set()
 
     async def write(self, name: str, *parameters: Any) -> int:
-        """Run the statement `name`; how many rows it changed."""
+        """Run the statement `name`; returns how many rows it changed."""
         status: str = await self.connection.execute(statement(name, self.schema), *parameters)
         return int(status.rpartition(" ")[2])
 
@@ -150,7 +150,7 @@ class Transaction(Snapshot):
             self.shares[track.queue, share] += change
 
     def mark_changed(self, partition: Partition) -> None:
-        """Note a partition in which a pending task has come or gone, or a slot is free again: its heads may change."""
+        """Note a partition in which a pending task was added or removed, or a slot freed: its heads may change."""
         if self.settings(partition.queue).per_partition is not None:
             self.partitions.setdefault(partition.queue, {})[partition] = None
 
@@ -166,7 +166,7 @@ class Transaction(Snapshot):
         self.shares.clear()
 
     async def save_queue(self, queue: Queue) -> None:
-        """Write a queue that has been changed. The next transaction reads the catalog again."""
+        """Write a changed queue. The next transaction reads the catalog again."""
         await self.write("save_queue", queue.name, queue.state, encode(queue.settings), queue.epoch)
         await self.next_generation()
 
@@ -174,19 +174,19 @@ class Transaction(Snapshot):
         await self.write("next_generation")
 
     def record(self, row: Row) -> TaskRecord:
-        """Without the settings of its queue nothing can be decided about a task."""
+        """A task whose queue's settings can't be read is unreadable: nothing can be decided about it."""
         record = super().record(row)
         if record.queue in self.catalog.unreadable:
             raise ValueError("the settings of its queue can't be read")
         return record
 
     def check_queue(self, name: str) -> None:
-        """Raise if nothing may be written about a queue, because its settings can't be read."""
+        """Raise if a queue's settings can't be read: then nothing may be written about it."""
         if name in self.catalog.unreadable:
             raise unreadable_queue(name, self.catalog.unreadable[name])
 
     def make_queue(self, name: str) -> Queue:
-        """The queue of this name; made, and the transaction repeated, if there is none."""
+        """The queue of this name; if it does not exist, it is created and the transaction repeated."""
         queue = self.catalog.queues.get(name)
         if queue is None:
             self.check_queue(name)
@@ -194,7 +194,7 @@ class Transaction(Snapshot):
         return queue
 
     def key_of(self, record: TaskRecord) -> TrackKey:
-        """Which track a task belongs to as it is ranked now."""
+        """The track that a task belongs to by its present rank."""
         epoch, fair = self.catalog.epoch(record.queue), self.settings(record.queue).fair
         band = band_of_record(record)
         return (record.queue, record.name, record.requires, record.lane, epoch, fair, band)
@@ -209,7 +209,7 @@ class Transaction(Snapshot):
         return {key: numbers[key] for key in keys}
 
     def tell(self, queue: str, state: State) -> None:
-        """Note the topics of a task that has come to `state`."""
+        """Gather the topics to notify for a task that is now in `state`."""
         self.topics.update(topics_of(queue, state, self.settings(queue)))
 
     async def remember(self, actor: str, act: str, target: str, detail: str = "") -> None:

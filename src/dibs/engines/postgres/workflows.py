@@ -1,4 +1,4 @@
-"""Workflows as a whole: what they are made of, and cancelling and replaying all of it."""
+"""Workflows as a whole: their counts, and cancelling and replaying all their tasks."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def cancel_members(transaction: Transaction, follow_ups: list[FollowUp], m
 
 
 async def replay_members(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> Done:
-    """Run the dead members of a workflow again, and let those wait again that ended because of a dependency."""
+    """Run the dead members of a workflow again; those that ended because of a dependency wait again."""
     follow_up, most = follow_ups[0], min(most, REPLAY_BATCH)
     asked = (follow_up.about, follow_up.after or LOWEST, most)
     dead = [str(row["id"]) for row in await transaction.rows("dead_members", *asked)]

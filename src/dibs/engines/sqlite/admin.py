@@ -1,4 +1,4 @@
-"""act: what people do to tasks and workflows."""
+"""act: cancel, edit, replay and purge tasks, and act on workflows."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def purge(transaction: Transaction, acts: Sequence[Purge], actor: str) -> list[C
 
 
 def purge_unreadable(transaction: Transaction, ids: list[str]) -> dict[str, Changed]:
-    """Delete rows that can't be read, unless somebody who can may be running them. Counts follow as far as is known."""
+    """Delete unreadable rows, unless a process that can read them may be running them. Counts follow where known."""
     answers = {}
     asked = to_json(ids)
     for task_id, place, state, track, *others in transaction.each(statement("purge_row"), (asked,)):

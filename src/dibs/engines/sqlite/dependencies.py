@@ -1,8 +1,8 @@
-"""Tasks that wait for others: what follows when one of them ends, leaves or becomes more urgent.
+"""Tasks that wait for others: what follows when one of them ends, is deleted or becomes more urgent.
 
-Each step takes errands of one kind and a bound, does as much as the bound allows with a fixed number of statements, and
-answers how much that was and which of the errands are not finished. What is done needs no note of its own: an edge that
-has been judged is closed, one that has been weighed has its weight.
+Each step takes follow-ups of one kind and a bound, does as much as the bound allows with a fixed number of statements,
+and answers how much that was and which follow-ups are not finished. Progress needs no note of its own: a judged edge
+is closed, and an edge whose urgency was passed on has its new weight.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Incoming(Struct, array_like=True, frozen=True):
 
 
 class Edge(Struct, array_like=True, frozen=True):
-    """An edge as its dependent knows it."""
+    """An edge as its dependent stores it."""
 
     dependent: str
     slot: int
@@ -56,7 +56,7 @@ def follow_ends(transaction: Transaction, follow_ups: list[FollowUp], most: int)
     asked = to_json([follow_up.about for follow_up in follow_ups])
     found, stuck, last = incoming(transaction, asked, most)
     edges = [edge for edge in found if edge.position not in stuck]
-    # Errands with an unreadable edge stay stored for a process that can read it.
+    # Follow-ups with an unreadable edge stay stored for a process that can read it.
     transaction.stuck += [follow_ups[place] for place in sorted(stuck)]
     first = len(follow_ups) if last is None else last
     unfinished = [follow_ups[place] for place in range(first, len(follow_ups)) if place not in stuck]
@@ -72,9 +72,9 @@ def follow_ends(transaction: Transaction, follow_ups: list[FollowUp], most: int)
 
 
 def incoming(snapshot: Snapshot, asked: str, most: int) -> tuple[list[Incoming], set[int], int | None]:
-    """Open edges that lead to some tasks, and the places of those to which one leads that can't be read.
+    """Open edges that lead to some tasks, and the positions of tasks with an unreadable edge.
 
-    And the place of the last one, if there may be more.
+    And the position of the last task, if there may be more edges.
     """
 
     def one_by_one(rows: list[tuple[Any, ...]]) -> tuple[list[Incoming], set[int], int | None]:
@@ -100,7 +100,7 @@ def close_edges(transaction: Transaction, follow_ups: list[FollowUp], most: int)
 
 
 def pass_on_urgency(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> Done:
-    """What some tasks wait for learns of their new urgency."""
+    """Pass new urgencies of some tasks on to what they wait for."""
     records = Records(transaction, [follow_up.about for follow_up in follow_ups])
     urgencies = {record.id: record.urgency for record in records.current.values()}
     edges, more = open_edges(transaction, urgencies, most)
@@ -112,13 +112,13 @@ def pass_on_urgency(transaction: Transaction, follow_ups: list[FollowUp], most: 
 
 
 def open_edges(transaction: Transaction, weights: dict[str, int], most: int) -> tuple[list[Edge], bool]:
-    """Some open edges of tasks that weigh otherwise; and whether there may be more."""
+    """Some open edges of tasks whose weight has changed; and whether there may be more."""
     edges, last = transaction.page(EDGES, "open_edges_of", to_json(list(weights.items())), most)
-    return edges, last is not None and bool(edges)  # those that can't be read stay open, and end nothing by themselves
+    return edges, last is not None and bool(edges)  # unreadable edges stay open and don't count as progress
 
 
 def inherit_again(transaction: Transaction, ids: list[str]) -> None:
-    """Unfinished tasks get the urgency of the most urgent ones that wait for them."""
+    """Give unfinished tasks the urgency of the most urgent task that waits for them."""
     wanted = iter(dict.fromkeys(ids))
     while part := list(islice(wanted, FOLLOW_UP_BUDGET)):
         changed = dict(transaction.many(HEIRS, "inherited_otherwise", to_json(part)))
@@ -130,10 +130,10 @@ def inherit_again(transaction: Transaction, ids: list[str]) -> None:
 
 
 def forget(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> Done:
-    """Delete the edges of tasks that are gone."""
+    """Delete the edges of deleted tasks."""
     follow_up = follow_ups[0]
     ids = texts_decoder.decode(follow_up.about)
-    if follow_up.n is not None:  # since then somebody may have enqueued a task of the same id
+    if follow_up.n is not None:  # a task with the same id may have been enqueued since
         there = transaction.find(ids)
         ids = [each for each in ids if each not in there]
     deleted = transaction.write("forget_edges", to_json(ids), most)

@@ -1,7 +1,7 @@
-"""What every write ends with: errands are run, partitions let their next tasks forward, counts are written.
+"""The end of every write: follow-ups are run, heads of partitions are promoted, counts are written.
 
-An errand is what one transaction may not be able to finish. It is done at once as far as the budget goes; the rest is
-stored, and claims go on with it.
+A follow-up is work that one transaction may not be able to finish. It is done at once as far as the budget allows; the
+rest is stored, and claims continue it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ STEPS: dict[FollowUpKind, Callable[[Transaction, list[FollowUp], int], Done]] = 
 
 
 def conclude(transaction: Transaction) -> None:
-    """Bring a transaction to its end, up to the commit."""
+    """Finish a transaction, up to the commit."""
     if transaction.follow_ups:
         resume(transaction)
     if transaction.partitions:
@@ -47,7 +47,7 @@ def conclude(transaction: Transaction) -> None:
 
 
 def resume(transaction: Transaction) -> None:
-    """Go on with what earlier transactions have left, and then with what this one has caused."""
+    """Continue the follow-ups of earlier transactions, then run those of this one."""
     own = list(transaction.follow_ups)
     transaction.follow_ups.clear()
     passed = to_json(list(transaction.aside.follow_ups))
@@ -62,7 +62,7 @@ def resume(transaction: Transaction) -> None:
 
 
 def run(transaction: Transaction) -> None:
-    """Do errands up to the budget, in order, and store what is left of them."""
+    """Do follow-ups up to the budget, in order, and store the rest."""
     follow_ups = transaction.follow_ups
     left = FOLLOW_UP_BUDGET
     done: list[int] = []
@@ -84,7 +84,7 @@ def run(transaction: Transaction) -> None:
 
 
 def leave_stuck(transaction: Transaction) -> None:
-    """Errands with an unreadable edge stay stored for a process that can read it."""
+    """Follow-ups with an unreadable edge stay stored for a process that can read it."""
     stuck, transaction.stuck = transaction.stuck, []
     for follow_up in stuck:
         if follow_up.n is None:

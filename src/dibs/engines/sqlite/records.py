@@ -1,7 +1,7 @@
-"""Tasks changed one by one: loaded, decided upon by `dibs.core.moves`, and written back together.
+"""Tasks changed one by one: loaded, decided by `dibs.core.moves`, and written back together.
 
-What a batch has already changed is seen by its later items; everything reaches the store in `flush`, with a fixed
-number of statements however large the batch is.
+Later items of a batch see the changes of earlier ones; `flush` writes everything with a fixed number of statements,
+however large the batch is.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ texts_decoder = msgspec.json.Decoder(list[str])
 
 
 class Records(Ledger):
-    """The ledger of a transaction: read, and written back."""
+    """The ledger of a transaction, with reading and writing."""
 
     def __init__(self, transaction: Transaction, ids: Iterable[str] = ()) -> None:
         super().__init__()
@@ -40,12 +40,12 @@ class Records(Ledger):
         self.adopt(self.transaction.find(wanted).values())
 
     def adopt(self, rows: Iterable[Row | UnreadableTask]) -> list[TaskRecord]:
-        """The records of rows that have been read already, but for those that can't be."""
+        """Add rows that were read already; returns the records of those that can be decoded."""
         read = self.transaction.read
         return self.know_all((read(row), 0 if isinstance(row, UnreadableTask) else row.track) for row in rows)
 
     def flush(self) -> None:
-        """Write what has changed, and note what has to be followed up."""
+        """Write what has changed, and gather the follow-ups."""
         tracks, moving = self.tracks()
         tracks.update((record.id, self.transaction.track_of(record)) for record in moving)
         changes = self.take_changes(tracks)
@@ -66,7 +66,7 @@ class Records(Ledger):
             self.transaction.mark_changed(Partition(record.queue, record.spec.partition))
 
     def follow_up(self, changes: Changes) -> None:
-        """Errands for those that others wait for, and for what they wait for themselves."""
+        """Follow-ups for changed tasks that others wait for, and for those that wait themselves."""
         followed, needing = self.ids_where("followed", changes.ended), self.ids_where("needing", changes.were_blocked)
         self.transaction.follow_ups.extend(changes.follow_ups(followed, needing))
 
@@ -115,6 +115,6 @@ class Records(Ledger):
 
 
 def is_gated(transaction: Transaction, record: TaskRecord) -> bool:
-    """Where partitions are limited, tasks come in behind the gate; `gating` then lets the best ones out."""
+    """Where partitions are limited, pending tasks start gated; `partitions` then ungates the best ones."""
     waits = record.state is State.PENDING and record.spec.partition is not None
     return waits and transaction.settings(record.queue).per_partition is not None

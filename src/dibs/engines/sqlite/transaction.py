@@ -1,4 +1,4 @@
-"""What the verbs work on: a connection inside a transaction, the catalog, and what is to be told afterwards."""
+"""What verbs work on: a connection inside a transaction, the catalog, and the topics to notify after the commit."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from dibs.engines.values import AuditEntry, Counter, UnreadableTask
 __all__ = ["ROWS", "Snapshot", "TaskMoved", "Transaction"]
 
 ROWS = 20
-"""Tasks that `enqueue_many` takes. More at once gain nothing."""
+"""Tasks per `enqueue_many`. More at once gain nothing."""
 
 SAME_VIRTUAL_TIME = -1
-"""The tag of a share that has only got other tasks."""
+"""For a share whose virtual time stays while its pending tasks change."""
 
 STATES = frozenset(State)
 
@@ -45,17 +45,17 @@ Key = int | str
 Stored = list[tuple[Any, ...]]
 
 COUNTS = RowDecoder(tuple[str, int | str, int], "count of", 0, 1)
-PENDING = RowDecoder(tuple[int, int], "count of pending tasks in stream")
+PENDING = RowDecoder(tuple[int, int], "count of pending tasks in track")
 DOCUMENTS = RowDecoder(tuple[int | str, str], "")
-"""Names, and what is kept under them as JSON."""
+"""Names, and the JSON stored under them."""
 
 
 class TaskMoved(AssertionError):
-    """A task is not as this transaction has loaded it: what was decided about it must not be written."""
+    """A task is not as this transaction loaded it: what was decided about it must not be written."""
 
 
 class Snapshot:
-    """A consistent look at the store."""
+    """A consistent view of the store."""
 
     def __init__(self, connection: sqlite3.Connection, catalog: Catalog, now: Instant) -> None:
         self.connection = connection
@@ -71,11 +71,11 @@ class Snapshot:
         return self.row(name, *parameters)[0]
 
     def refresh(self, generation: int | None = None) -> None:
-        """Make the catalog current; to be done first in every transaction."""
+        """Make the catalog current; must come first in every transaction."""
         current: int = self.value("generation") if generation is None else generation
         self.catalog.refresh(self, current)
 
-    # Rows that may not be what they should: read together if all are, and one by one if not.
+    # Rows that may be invalid: decoded together if all are valid, and one by one if not.
 
     @property
     def aside(self) -> UnreadableRows:
@@ -83,7 +83,7 @@ class Snapshot:
         return self.catalog.aside
 
     def many(self, decoder: RowDecoder[Value], name: str, *parameters: Any) -> list[Value]:
-        """The rows that the statement `name` gathers, but for those that can't be read."""
+        """The rows that the statement `name` gathers, without unreadable ones."""
         return self.together_or_each(
             decoder.decode, lambda rows: decoder.one_by_one(rows, self.aside), name, *parameters
         )
@@ -91,9 +91,9 @@ class Snapshot:
     def page(
         self, decoder: RowDecoder[Value], name: str, *parameters: Any
     ) -> tuple[list[Value], tuple[Any, ...] | None]:
-        """Like `many`, where the last parameter is how many; and the last row as it is stored, if there may be more.
+        """Like `many`, where the last parameter is the limit; and the last row as stored, if there may be more.
 
-        That one is what the next page begins after, whether or not it can be read.
+        The next page begins after that row, whether or not it can be read.
         """
 
         def one_by_one(rows: Stored) -> tuple[list[Value], tuple[Any, ...] | None]:
@@ -108,7 +108,7 @@ class Snapshot:
     def together_or_each(
         self, together: Callable[[Any], Value], one_by_one: Callable[[Stored], Value], name: str, *parameters: Any
     ) -> Value:
-        """What `together` makes of the JSON that the statement `name` gives, or `one_by_one` of its rows."""
+        """The JSON of the statement `name` passed to `together`, or else its rows passed to `one_by_one`."""
         try:
             return together(self.value(name, *parameters))
         except BATCH_ERRORS as error:
@@ -117,7 +117,7 @@ class Snapshot:
         return one_by_one(self.each(row_by_row(name), parameters))
 
     def each(self, text: str, parameters: Iterable[Any]) -> Stored:
-        """The rows of a statement as they are stored, whatever that is."""
+        """The rows of a statement as stored, whatever they contain."""
         before, self.connection.text_factory = self.connection.text_factory, text_or_bytes
         try:
             return self.connection.execute(text, tuple(parameters)).fetchall()
@@ -127,7 +127,7 @@ class Snapshot:
     def documents(
         self, what: str, decode: Callable[[str | bytes], Value], name: str, *parameters: Any
     ) -> Iterator[tuple[Key, Value]]:
-        """What the statement `name` gives as names and JSON, but for what can't be read."""
+        """The (name, JSON) pairs of the statement `name`, decoded, without unreadable ones."""
         decoder = RowDecoder(DOCUMENTS.kind, what, decode=DOCUMENTS.decode)
         return readable(self.aside, what, self.many(decoder, name, *parameters), decode)
 
@@ -150,9 +150,9 @@ class Snapshot:
             return self.set_aside(task_id, track, state, finished_at is not None, worker, problem_of(error))
 
     def set_aside(self, task_id: Any, track: Any, state: Any, ended: bool, worker: Any, problem: str) -> UnreadableTask:
-        """A task that can't be read is told of, and passed over from now on unless it has ended."""
+        """Log a task that can't be read, and skip it from now on unless it has ended."""
         found = self.catalog.tracks.get(track) if isinstance(track, int) else None
-        if found is None or found.queue not in self.catalog.unreadable:  # which has been told of
+        if found is None or found.queue not in self.catalog.unreadable:  # otherwise the queue was logged
             self.aside.log_once("task", task_id, problem)
         if isinstance(task_id, str) and not ended:
             self.aside.skip_task(task_id, track)
@@ -175,11 +175,11 @@ class Snapshot:
     def record(self, row: Row) -> TaskRecord:
         track = self.catalog.tracks.get(row.track)
         if track is None:
-            raise LookupError(f"it is in stream {row.track}, which is not there")
+            raise LookupError(f"it is in track {row.track}, which does not exist")
         return record_of(row, track)
 
     def find(self, ids: list[str]) -> dict[str, Row | UnreadableTask]:
-        """The rows of those tasks that exist, wherever they are."""
+        """The rows of those tasks that exist, in any place."""
         asked = to_json(ids)
         try:
             return {row.id: row for place in self.row("find", asked) for row in decode_rows(place)}
@@ -194,18 +194,18 @@ class Snapshot:
         return to_json(list(self.aside.tasks))
 
     def look_again(self) -> None:
-        """What was set aside may have been repaired, or be gone."""
+        """Read again what was set aside: it may have been repaired or deleted."""
         if self.aside.start_recheck():
             ids = list(self.aside.tasks)
             self.aside.forget(ids)
-            self.records(self.find(ids).values())  # sets those aside that still can't be read
+            self.records(self.find(ids).values())  # sets aside those that still can't be read
 
     def pending_by_track(self) -> dict[int, int]:
-        """How many pending tasks each stream has, empty ones left out."""
+        """How many pending tasks each track has, without empty ones."""
         return dict(self.many(PENDING, "pending_by_track"))
 
     def all_counts(self) -> list[tuple[str, int | str, int]]:
-        """Every count, but for those of streams that are not there. A broken number is rounded."""
+        """Every count, without those of tracks that do not exist. A fractional number is rounded."""
         tracks = self.catalog.tracks
 
         def one_by_one(rows: Stored) -> list[tuple[str, int | str, int]]:
@@ -216,16 +216,16 @@ class Snapshot:
         found = []
         for what, whose, n in self.together_or_each(COUNTS.decode, one_by_one, "counts"):
             if what in STATES and isinstance(whose, str):
-                self.aside.log_once("count of", f"{what} {whose!r}", "that is not a stream")
+                self.aside.log_once("count of", f"{what} {whose!r}", "that is not a track")
             elif isinstance(whose, str) or whose in tracks:
                 found.append((what, whose, n))
         return found
 
 
 class Transaction(Snapshot):
-    """A write transaction: counts, topics and what is to be followed up gather here.
+    """A write transaction: gathers counts, topics and follow-ups.
 
-    Whoever opened it has `aftermath.conclude` write the counts and follow up, and then rings.
+    Its opener calls `follow_ups.conclude`, which writes the counts and runs the follow-ups, commits, and then notifies.
     """
 
     def __init__(self, connection: sqlite3.Connection, catalog: Catalog, now: Instant) -> None:
@@ -235,27 +235,27 @@ class Transaction(Snapshot):
         self.virtual_times: dict[tuple[str, str], int] = {}
         self.turns: dict[tuple[int, str], None] = {}
         self.stuck: list[FollowUp] = []
-        """Errands that lead to what can't be read here: they are left to others."""
+        """Follow-ups that lead to unreadable rows: they are left to other processes."""
         self.follow_ups: deque[FollowUp] = deque()
         self.partitions: dict[str, dict[Partition, None]] = {}
         self.topics: set[str] = set()
 
     def write(self, name: str, *parameters: Any) -> int:
-        """Run the statement `name`; how many rows it changed."""
+        """Run the statement `name`; returns how many rows it changed."""
         return self.connection.execute(statement(name), parameters).rowcount
 
     def write_each(self, name: str, rows: list[tuple[object, ...]]) -> None:
-        """Run the statement `name` for each task, given by its columns; `TaskMoved` if it leaves one as it was."""
+        """Run the statement `name` for each task, given its columns; `TaskMoved` if one was not changed."""
         if rows and self.connection.executemany(statement(name), rows).rowcount != len(rows):
             raise TaskMoved(f"{name}: not all {len(rows)} tasks are as they were loaded")
 
     def delete_each(self, name: str, rows: list[tuple[object, ...]]) -> None:
-        """Run the statement `name` for all tasks at once, given by what it compares; `TaskMoved` if one stays."""
+        """Run the statement `name` for all tasks at once, given what it compares; `TaskMoved` if one is left."""
         if rows and self.write(name, to_json(rows)) != len(rows):
             raise TaskMoved(f"{name}: not all {len(rows)} tasks are as they were loaded")
 
     def count(self, what: State, track: int, change: int) -> None:
-        """Count tasks of a stream by state."""
+        """Count tasks of a track by state."""
         self.changes[what, track] += change
 
     def count_event(self, what: Counter, queue: str, change: int = 1) -> None:
@@ -263,7 +263,7 @@ class Transaction(Snapshot):
         self.changes[what, queue] += change
 
     def count_pending(self, number: int, share: str, change: int) -> None:
-        """Count pending tasks of one share of a stream. Where tenants take turns, those that come get one."""
+        """Count pending tasks of one share of a track. In a fair track, a share with new tasks gets a turn."""
         self.changes[State.PENDING, number] += change
         track = self.catalog.tracks[number]
         if track.fair:
@@ -273,7 +273,7 @@ class Transaction(Snapshot):
                 self.turns[number, share] = None
 
     def mark_changed(self, partition: Partition) -> None:
-        """Note a partition in which a pending task has come or gone, or a slot come free: who is next may change."""
+        """Note a partition in which a pending task was added or removed, or a slot freed: its heads may change."""
         if self.settings(partition.queue).per_partition is not None:
             self.partitions.setdefault(partition.queue, {})[partition] = None
 
@@ -296,7 +296,7 @@ class Transaction(Snapshot):
             self.turns.clear()
 
     def record(self, row: Row) -> TaskRecord:
-        """Without the settings of its queue nothing can be decided about a task."""
+        """A task whose queue's settings can't be read is unreadable: nothing can be decided about it."""
         record = super().record(row)
         if record.queue in self.catalog.unreadable:
             raise ValueError("the settings of its queue can't be read")
@@ -308,12 +308,12 @@ class Transaction(Snapshot):
         return None if found is None else found.settings
 
     def make_queue(self, name: str) -> Queue:
-        """The queue of this name, made now if there was none."""
+        """The queue of this name, created if it does not exist."""
         queue = self.catalog.queues.get(name)
         return queue if queue is not None else self.save_queue(Queue(name))
 
     def check_queue(self, name: str) -> None:
-        """Raise if nothing may be written about a queue, because nobody knows how it is set."""
+        """Raise if a queue's settings can't be read: then nothing may be written about it."""
         if name in self.catalog.unreadable:
             raise unreadable_queue(name, self.catalog.unreadable[name])
 
@@ -329,12 +329,12 @@ class Transaction(Snapshot):
         self.catalog.generation += 1
 
     def track_of(self, record: TaskRecord) -> int:
-        """The number of the stream that a task belongs to as it is ranked now."""
+        """The number of the track that a task belongs to by its present rank."""
         epoch, fair = self.catalog.epoch(record.queue), self.settings(record.queue).fair
         return self.track(record.queue, record.name, record.requires, record.lane, epoch, fair)
 
     def track(self, *key: *TrackKey) -> int:
-        """The number of a stream, made now if there was none."""
+        """The number of a track, created if it does not exist."""
         number = self.catalog.numbers.get(key)
         return self.add_track(*key) if number is None else number
 
@@ -348,7 +348,7 @@ class Transaction(Snapshot):
         return self.catalog.settings(queue)
 
     def tell(self, queue: str, state: State) -> None:
-        """Note whom to ring for a task that has come to `state`."""
+        """Gather the topics to notify for a task that is now in `state`."""
         self.topics.update(topics_of(queue, state, self.settings(queue)))
 
     def remember(self, actor: str, act: str, target: str, detail: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Workflows as a whole: what they are made of, and cancelling and replaying all of it."""
+"""Workflows as a whole: their counts, and cancelling and replaying all their tasks."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def stored(snapshot: Snapshot, name: str, *parameters: object) -> list[StoredWor
 
 
 def counts_of(stored: str | bytes) -> object:
-    """What was counted by state; a state that is no UTF-8 is one that nobody knows."""
+    """The counts by state; a state that is not UTF-8 is an unknown one."""
     return decode(stored.decode(errors="replace") if isinstance(stored, bytes) else stored)
 
 
@@ -113,7 +113,7 @@ def cancel_members(transaction: Transaction, follow_ups: list[FollowUp], most: i
 
 
 def replay_members(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> Done:
-    """Run the dead members of a workflow again, and let those wait again that ended because of a dependency."""
+    """Run the dead members of a workflow again; those that ended because of a dependency wait again."""
     follow_up, most = follow_ups[0], min(most, REPLAY_BATCH)
     asked = (follow_up.about, follow_up.after, most)
     dead = texts_decoder.decode(transaction.value("dead_members", *asked))
@@ -134,7 +134,7 @@ def replay_members(transaction: Transaction, follow_ups: list[FollowUp], most: i
 
 
 def prune_workflows(transaction: Transaction) -> Step:
-    """Forget workflows of which nothing is left: looks at a bounded number, from where the last step stopped."""
+    """Delete workflows that have no members left: checks a bounded number, from where the last step stopped."""
     stored = transaction.row("chore", "prune_workflows")
     after = "" if stored is None or stored[1] is None else str(stored[1])
     looked, last, empty = transaction.row("empty_workflows", after, CHORE_BATCH)
