@@ -38,7 +38,7 @@ class FencelessEngine(MemoryEngine):
 
 
 class ZombieEngine(FencelessEngine):
-    """extend keeps whatever lease is current, whoever asks; settle is sound."""
+    """extend keeps the current lease, whatever lease the caller has; settle is sound."""
 
     async def settle(self, settlements: Sequence[Settlement], *, now: Instant | None = None) -> list[SettleOutcome]:
         return await MemoryEngine.settle(self, settlements, now=now)
@@ -113,7 +113,7 @@ class DeafEdges(Edges):
 
 
 class DeafStore(Store):
-    """Whoever waits for another task waits for ever."""
+    """A task that waits for another waits for ever."""
 
     def __init__(self) -> None:
         super().__init__()

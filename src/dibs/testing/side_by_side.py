@@ -134,7 +134,7 @@ class SideBySide(RuleBasedStateMachine):
             "queues": [without_stale(queue) for queue in queues],
             "peek": {name: await self.peeked(engine, name) for name in changed},
             "tenants": {name: (await engine.standing(name, tenants=100)).tenants for name in fair},
-            "history": {task_id: await self.told(engine, task_id) for task_id in looked_at},
+            "history": {task_id: await self.history(engine, task_id) for task_id in looked_at},
             "audit": await engine.audit(),
         }
 
@@ -142,13 +142,13 @@ class SideBySide(RuleBasedStateMachine):
         tasks = (await engine.peek(queue, MANY, now=self.now)).tasks
         return [self.record_of(record) if engine is self.subject else record for record in tasks]
 
-    async def told(self, engine: Engine, task_id: str) -> list[HistoryEntry]:
+    async def history(self, engine: Engine, task_id: str) -> list[HistoryEntry]:
         entries = await engine.history(task_id)
         return self.history_of(task_id, entries) if engine is self.subject else entries
 
 
 def check_edges(records: dict[str, TaskRecord | None], edges: dict[str, Edges]) -> None:
-    """Whoever is blocked waits for something unfinished, nobody else does, and urgency has gone all the way."""
+    """A task is blocked if and only if it waits for something unfinished, and urgency was passed on all the way."""
     heaviest: dict[str, int] = {}
     for task_id, record in records.items():
         awaited = [need.id for need in edges[task_id].needs if need.is_open]

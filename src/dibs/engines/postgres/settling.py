@@ -30,7 +30,7 @@ from dibs.engines.values import (
 )
 from dibs.errors import StoreError
 
-__all__ = ["extend", "rescue", "settle", "settle_records"]
+__all__ = ["NEWCOMER_SECONDS", "extend", "rescue", "rescue_batch", "settle", "settle_records"]
 
 log = logging.getLogger("dibs.engines.postgres")
 

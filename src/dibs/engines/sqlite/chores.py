@@ -18,7 +18,7 @@ from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.unreadable import readable
 from dibs.engines.values import ChoreRecord, Term
 
-__all__ = ["CHORES", "chores", "do_chore", "identity_and_chores", "is_current", "lead", "record_chore", "resign"]
+__all__ = ["chores", "do_chore", "identity_and_chores", "is_current", "lead", "record_chore", "resign"]
 
 VACUUM_PAGES = 1000
 FREE_SHARE = 0.25

@@ -24,7 +24,7 @@ from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.values import Edges, Need
 
-__all__ = ["close_edges", "edges", "follow_ends", "forget", "inherit_again", "pass_on_urgency"]
+__all__ = ["NEEDS", "close_edges", "edges", "follow_ends", "forget", "inherit_again", "pass_on_urgency"]
 
 
 class Incoming(Struct, array_like=True, frozen=True):

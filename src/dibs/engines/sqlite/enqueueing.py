@@ -38,7 +38,7 @@ from dibs.engines.sqlite.transaction import ROWS, Transaction
 from dibs.engines.unreadable import state_or
 from dibs.engines.values import Counter, EnqueueAnswer, EnqueueOutcome, NewWorkflow, work_topic
 
-__all__ = ["enqueue", "store"]
+__all__ = ["KEYS", "enqueue"]
 
 EDGES = 1000
 """Edges that are written together."""

@@ -16,7 +16,7 @@ from dibs.engines.sqlite.fairness import TurnOrder, all_shares
 from dibs.engines.sqlite.heads import LARGEST_CHUNK, Head, read_track
 from dibs.engines.sqlite.transaction import Snapshot
 
-__all__ = ["Lane", "chunk_for", "in_claim_order", "lanes_of"]
+__all__ = ["SMALLEST_CHUNK", "Lane", "chunk_for", "in_claim_order", "lanes_of"]
 
 SMALLEST_CHUNK = 8
 

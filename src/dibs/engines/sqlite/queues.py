@@ -18,16 +18,7 @@ from dibs.engines.sqlite.rows import Row
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.values import Changed, UnreadableTask, ended_topic, work_topic
 
-__all__ = [
-    "bury_some",
-    "delete_queue",
-    "forget_some",
-    "is_deletable",
-    "queues",
-    "set_queue",
-    "set_queue_state",
-    "stale_count",
-]
+__all__ = ["bury_some", "delete_queue", "forget_some", "is_deletable", "queues", "set_queue", "set_queue_state"]
 
 
 def queues(snapshot: Snapshot) -> list[QueueRecord]:

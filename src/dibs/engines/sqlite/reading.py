@@ -26,7 +26,7 @@ from dibs.engines.values import (
     UnreadableTask,
 )
 
-__all__ = ["audit", "counts", "get", "history", "peek", "standing", "stats"]
+__all__ = ["audit", "counts", "decode_entry", "get", "history", "peek", "standing", "stats"]
 
 STATES = frozenset(State)
 

@@ -26,14 +26,12 @@ from dibs.engines.unreadable import readable
 __all__ = [
     "BUCKETS",
     "Step",
-    "cursor_of",
     "prune_buckets",
     "prune_dead",
     "prune_finished",
     "prune_keys",
     "prune_shares",
     "pruned_queues",
-    "save_last",
     "tell_of_days",
 ]
 

@@ -124,7 +124,7 @@ async def test_own_priority_can_be_edited_beside_it(harness: Harness) -> None:
     assert await harness.peek() == [need, other]
 
 
-async def test_a_replaced_dependent_is_weighed_anew(harness: Harness) -> None:
+async def test_a_replaced_dependent_passes_its_urgency_on_again(harness: Harness) -> None:
     need = await harness.add(priority=10)
     follower = await harness.follow(need, priority=20, key="k")
     (answer,) = await harness.engine.enqueue([harness.new(key="k", replace=True, priority=80)], now=harness.now)

@@ -11,7 +11,7 @@ from dibs.core.task import NewTask
 from dibs.core.times import Duration
 from dibs.engines.base import Engine
 from dibs.testing.model.changing import Changing
-from dibs.testing.programs import RHYTHMS, SCHEDULED, spans
+from dibs.testing.programs import RECURRENCES, SCHEDULED, spans
 
 __all__ = ["Planning"]
 
@@ -27,7 +27,7 @@ class Planning(Changing):
 
     @rule(
         name=schedule_names,
-        recurrence=st.sampled_from(RHYTHMS),
+        recurrence=st.sampled_from(RECURRENCES),
         task=st.sampled_from(SCHEDULED),
         declared=st.booleans(),
     )
