@@ -9,6 +9,8 @@ from dibs.engines.values import Cancel, Position, work_topic
 from dibs.testing.conformance.harness import QUEUE, Harness
 from dibs.testing.conformance.subscribe import notifies
 
+__all__ = ["add_to"]
+
 
 async def add_to(harness: Harness, *partitions: str, **facts: object) -> list[str]:
     """One task per partition named, in that order."""

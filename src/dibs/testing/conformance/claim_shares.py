@@ -10,6 +10,8 @@ from dibs.core.times import HOUR, MINUTE
 from dibs.engines.values import Cancel, Changed, Floor, Position, Query
 from dibs.testing.conformance.harness import QUEUE, Harness
 
+__all__ = ["add_for", "served"]
+
 
 async def add_for(harness: Harness, tenants: str, **facts: object) -> list[str]:
     """One task per letter, the letter being its tenant."""

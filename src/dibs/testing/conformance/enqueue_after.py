@@ -10,6 +10,8 @@ from dibs.engines.values import Counter, EnqueueOutcome, Feature, Position, Purg
 from dibs.runtime.loop import at_once
 from dibs.testing.conformance.harness import Harness, edges
 
+__all__ = ["AFTERWARDS", "ENDS"]
+
 BLOCKED, PENDING = State.BLOCKED, State.PENDING
 
 COMPLETED, CANCELLED, DEAD = State.COMPLETED, State.CANCELLED, State.DEAD

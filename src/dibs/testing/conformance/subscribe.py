@@ -10,6 +10,8 @@ from dibs.core.times import HOUR
 from dibs.engines.values import Cancel, Replay, ended_topic, work_topic, worker_topic
 from dibs.testing.conformance.harness import QUEUE, WORKER, Harness
 
+__all__ = ["notifies"]
+
 PATIENCE = 10.0
 """Seconds after which a notification counts as missing; no passing test waits for it."""
 
