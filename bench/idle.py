@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import psutil
-from dibs.cli.worker_processes import WorkerProcesses
+from dibs.worker_processes import WorkerProcesses
 
 from dibs.benchmark.app import QUEUES, make_app
 

@@ -68,6 +68,7 @@ __all__ = [
     "StoreMismatch",
     "StoreUnavailable",
     "TaskCancelled",
+    "TaskError",
     "TaskFailed",
     "UnknownQueue",
     "UnknownSchedule",
