@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 import psutil
-from dibs.worker_processes import WorkerProcesses
 
 from dibs.benchmark.app import QUEUES, make_app
+from dibs.worker_processes import WorkerProcesses
 
 MOST_CPU = 0.5
 MOST_MEMORY = 60.0
