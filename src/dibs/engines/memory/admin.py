@@ -126,18 +126,21 @@ def replay_one(store: Store, act: Replay, actor: str, now: Instant) -> Changed:
 
 
 def purge(store: Store, acts: Sequence[Purge], actor: str, now: Instant) -> list[Changed]:
-    answers = [purge_one(store, act) for act in acts]
+    answers = [purge_one(store, act, now) for act in acts]
     remember_many(store, actor, "purge", ids_done([act.id for act in acts], answers), "", now)
     return answers
 
 
-def purge_one(store: Store, act: Purge) -> Changed:
+def purge_one(store: Store, act: Purge, now: Instant) -> Changed:
     record = store.tasks.get(act.id)
     if record is None:
         return Changed.UNKNOWN
     if record.state not in ENDED:
         return Changed.WRONG_STATE
+    awaited = [need.id for need in store.edges.needs.get(record.id, ()) if need.is_open]
     store.remove(record)
+    for task_id in awaited:  # it has ended just now, and what it waited for must not inherit from it any longer
+        recompute(store, task_id, now)
     free_key(store, record)
     return Changed.DONE
 
