@@ -9,8 +9,8 @@ from dibs.core.recurrence import Recurrence
 from dibs.core.schedules import ScheduleState
 from dibs.core.task import NewTask
 from dibs.core.times import Duration
-from dibs.engines.base import Engine
 from dibs.testing.model.changing import Changing
+from dibs.testing.model.side_by_side import Side
 from dibs.testing.programs import RHYTHMS, SCHEDULED, spans
 
 __all__ = ["Planning"]
@@ -56,6 +56,6 @@ class Planning(Changing):
         fired = self.both(lambda engine: engine.fire(now=self.now))
         self.ids += [task_id for task_id in fired.tasks if task_id not in self.ids]
 
-    async def observe(self, engine: Engine, looked_at: list[str], changed: set[str]) -> dict[str, object]:
-        seen = await super().observe(engine, looked_at, changed)
+    async def observe(self, engine: Side, ids: list[str], queues: list[str]) -> dict[str, object]:
+        seen = await super().observe(engine, ids, queues)
         return seen | {"schedules": await engine.schedules()} if self.has_schedules else seen
