@@ -5,6 +5,6 @@ what follows, `errands` what is left for later; `transaction` is what all else n
 others have the name of the module in an engine's folder that they serve. Engines import this room; it imports
 `dibs.core` and `dibs.engines.values`.
 
-The memory engine decides for itself wherever it matters: others are compared with it under random programs
-(`dibs.testing.model`), and what is shared can't differ.
+What is shared can't differ between engines, so comparing them would not find it wrong. The oracle that all of them are
+compared with under random programs (`dibs.testing.model`) decides for itself, and imports nothing from here.
 """
