@@ -38,16 +38,16 @@ class Planning(Changing):
         )
 
     @precondition(lambda self: self.has_schedules)
-    @rule(name=schedule_names, act=st.sampled_from(("pause", "resume", "resume", "delete")))
-    def change_schedule(self, name: str, act: str) -> None:
-        if act == "delete":
-            self.both(lambda engine: engine.set_schedule_state(name, ScheduleState.DELETED, actor="ada", now=self.now))
-        else:
-            self.both(
-                lambda engine: engine.set_schedule_state(
-                    name, ScheduleState.PAUSED if act == "pause" else ScheduleState.ACTIVE, actor="ada", now=self.now
-                )
-            )
+    @rule(name=schedule_names, state=st.sampled_from(ScheduleState))
+    def set_schedule_state(self, name: str, state: ScheduleState) -> None:
+        self.both(lambda engine: engine.set_schedule_state(name, state, actor="ada", now=self.now))
+
+    @precondition(lambda self: self.has_schedules)
+    @rule(name=schedule_names, span=spans)
+    def pause_for_a_while(self, name: str, span: Duration) -> None:
+        self.set_schedule_state(name, ScheduleState.PAUSED)
+        self.now += span
+        self.set_schedule_state(name, ScheduleState.ACTIVE)
 
     @precondition(lambda self: self.has_schedules)
     @rule(span=spans)
