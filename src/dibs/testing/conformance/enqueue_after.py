@@ -66,6 +66,14 @@ async def test_refused_at_the_door_it_is_stored_all_the_same(harness: Harness) -
     assert await harness.outcomes(harness.new(key="k")) == [EnqueueOutcome.DUPLICATE]
 
 
+async def test_refused_at_the_door_it_holds_its_key_for_the_window_only(harness: Harness) -> None:
+    need = await harness.ended(Outcome.PERMANENT)
+    for window, outcome in ((0, EnqueueOutcome.ENQUEUED), (DAY, EnqueueOutcome.DUPLICATE)):
+        ended = harness.new(after=edges(need), key=f"{window}", window=window)
+        assert await harness.outcomes(ended, harness.new(key=f"{window}")) == [EnqueueOutcome.ENQUEUED, outcome]
+        assert await harness.outcomes(harness.new(key=f"{window}")) == [EnqueueOutcome.DUPLICATE]
+
+
 async def test_completed_prerequisites_count_as_done(harness: Harness) -> None:
     done, open_one = await harness.ended(), await harness.add()
     follower = await harness.follow(done, open_one, done)

@@ -6,7 +6,7 @@ from dibs.core.graph import Rule
 from dibs.core.states import State
 from dibs.core.task import Edit, Outcome
 from dibs.core.times import HOUR, MINUTE
-from dibs.engines.values import Cancel, Query, Replay
+from dibs.engines.values import Cancel, Purge, Query, Replay
 from dibs.testing.conformance.harness import Harness, edges
 
 
@@ -75,6 +75,14 @@ async def test_through_a_diamond(harness: Harness) -> None:
     assert await inherited(harness, top, left, right) == [60, 60, 60]
     await harness.engine.act([Cancel(bottom)], now=harness.now)
     assert await inherited(harness, top, left, right) == [30, 0, 0]
+
+
+async def test_it_ends_with_a_dependent_that_is_purged_at_once(harness: Harness) -> None:
+    first = await harness.add(priority=10)
+    second = await harness.follow(first, priority=20)
+    third = await harness.follow(second, priority=90)
+    await harness.engine.act([Cancel(third), Purge(third)], now=harness.now)
+    assert await inherited(harness, first, second) == [20, 0]
 
 
 async def test_it_ends_with_the_waiting(harness: Harness) -> None:
