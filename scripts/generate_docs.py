@@ -180,6 +180,10 @@ def settings_page() -> str:
         "## Of a worker\n\n`dibs.worker.WorkerSettings`; [`dibs worker`](cli.md) has options for all but `lease` and "
         "`prefetch`, `app.worker(…)` takes the marked ones.\n\n"
         f"{table(['name', 'meaning', 'default', '`app.worker`'], fields)}\n"
+        "## Of the app, a task and a schedule\n\n"
+        "Besides those above; the docstrings explain them. A store URL has options of its own "
+        "([PostgreSQL](../guides/postgresql.md)).\n\n"
+        f"{table(['function', 'options'], functions())}\n"
         "## How much at once\n\n"
         "A larger value raises `InvalidOption` before anything is done. "
         "Texts must not contain lone surrogates or NUL, which a store can't keep.\n\n"
@@ -187,6 +191,15 @@ def settings_page() -> str:
         "## The environment\n\n"
         f"{table(['variable', 'meaning'], variables)}"
     )
+
+
+def functions() -> list[list[str]]:
+    """The options that a function has of its own."""
+    shown = {"Dibs(…)": Dibs.__init__, "@app.task(…)": Dibs.task, "@app.schedule(…)": Dibs.schedule}
+    return [
+        [f"`{call}`", ", ".join(f"`{name}`" for name in function.__kwdefaults__ or ())]
+        for call, function in shown.items()
+    ]
 
 
 def states_page() -> str:

@@ -1,5 +1,5 @@
 -- name: claim
--- Lease the most urgent tasks of queues without limits and shares. See the function.
+-- Lease the most urgent tasks of queues without limits and shares. See functions/claim.sql.
 SELECT * FROM {schema}.claim_{version}(
     $1::bigint, $2::bigint, $3::text, $4::bigint, $5::bigint, $6::int, $7::int[], $8::int[], $9::int[], $10::bigint[],
     $11::bigint[], $12::boolean, $13::boolean, $14::bigint, $15::bigint,

@@ -1,5 +1,5 @@
 -- name: promote
--- Make due tasks pending. Takes now, limit, the instant to read from. See the function.
+-- Make due tasks pending. Takes now, limit, the instant to read from. See functions/tasks.sql.
 SELECT {schema}.promote_{version}($1::bigint, $2::int, $3::bigint);
 
 -- name: due_guarded

@@ -1,3 +1,3 @@
 -- name: extend
--- Extend leases. See the function.
+-- Extend leases. See functions/extend.sql.
 SELECT * FROM {schema}.extend_{version}($1::bigint, $2::uuid[], $3::int[], $4::bigint[], $5::bytea[]);

@@ -86,7 +86,7 @@ SELECT
 FROM {schema}.store;
 
 -- name: add_tracks
--- Create queues and tracks that do not exist. See the function.
+-- Create queues and tracks that do not exist. See functions/queues.sql.
 SELECT {schema}.add_tracks_{version}(
     $1::text[], $2::bytea, $3::text[], $4::text[], $5::text[], $6::int[], $7::int[], $8::boolean[], $9::int[]
 );

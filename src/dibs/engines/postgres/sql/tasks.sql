@@ -1,5 +1,6 @@
 -- name: find
--- Tasks by id, in any place. Takes ids. Returns the columns that every statement about tasks returns. See the function.
+-- Tasks by id, in any place. Takes ids. Returns the columns that every statement about tasks returns. See
+-- functions/tasks.sql.
 SELECT * FROM {schema}.find_tasks_{version}($1::uuid[]);
 
 -- name: lock
