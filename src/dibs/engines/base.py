@@ -1,6 +1,6 @@
 """The engine seam: the verbs that every store has. The values they take and return are in `values` and `dibs.core`.
 
-`docs/design/engine-seam.md` has the promises of each verb, and `dibs.testing.conformance` checks them. Rules of the seam:
+`docs/design/engine-seam.md` has the promises of each verb, and `dibs.testing.conformance` checks them. Rules:
 
 - Each verb takes a batch and answers per item, in the order asked. Each is one bounded step, however full the store is.
 - Each is safe to repeat after a lost reply; its docstring says how.
