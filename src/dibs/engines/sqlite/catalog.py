@@ -18,24 +18,14 @@ from dibs.core.priority import Ranking, rank
 from dibs.core.settings import QueueSettings
 from dibs.core.task import QueueState
 from dibs.core.times import Instant
+from dibs.engines.decisions.transaction import FIRST_EPOCH, Queue
 from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.unreadable import UNREADABLE, UnreadableRows, next_look, problem_of
 
 if TYPE_CHECKING:
     from dibs.engines.sqlite.transaction import Snapshot
 
-__all__ = ["Catalog", "Queue", "Track", "TrackKey"]
-
-FIRST_EPOCH = 1
-
-
-class Queue(Struct, frozen=True):
-    """A queue's row."""
-
-    name: str
-    state: QueueState = QueueState.ACTIVE
-    settings: QueueSettings = QueueSettings()
-    epoch: int = FIRST_EPOCH
+__all__ = ["Catalog", "Track", "TrackKey"]
 
 
 class Track(Struct, frozen=True):

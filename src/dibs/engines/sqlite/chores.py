@@ -11,7 +11,7 @@ from msgspec import structs
 from dibs.core.policy import CHORE_BATCH, KEEP_AUDIT, KEEP_MINUTES, KEEP_WORKERS, TERM
 from dibs.core.times import MINUTE
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.sqlite import reranking, retention, tidying, workflows
+from dibs.engines.sqlite import reranking, retention, tidying
 from dibs.engines.sqlite.retention import Step
 from dibs.engines.sqlite.statements import statement
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
@@ -37,12 +37,12 @@ def lead(transaction: Transaction, worker: str) -> Term | None:
         return None
     number = 1 if current is None else current.number + (0 if holds else 1)
     term = Term(number, worker, now + TERM)
-    transaction.write("save_term", term.number, term.worker, term.expires_at)
+    transaction.run("save_term", term.number, term.worker, term.expires_at)
     return term
 
 
 def resign(transaction: Transaction, term: Term) -> None:
-    transaction.write("resign", term.number)
+    transaction.run("resign", term.number)
 
 
 def is_current(transaction: Snapshot, term: Term) -> bool:
@@ -73,7 +73,7 @@ def record_chore(transaction: Transaction, name: str, step: Step, nanoseconds: i
         more=step.more,
         total=before.total + step.done,
     )
-    transaction.write("save_chore", name, to_json(record))
+    transaction.run("save_chore", name, to_json(record))
     return record
 
 
@@ -89,15 +89,15 @@ def identity_and_chores(snapshot: Snapshot) -> tuple[str, list[ChoreRecord]]:
 
 
 def prune_workers(transaction: Transaction) -> Step:
-    return limited(transaction.write("prune_workers", transaction.now - KEEP_WORKERS, CHORE_BATCH))
+    return limited(transaction.run("prune_workers", transaction.now - KEEP_WORKERS, CHORE_BATCH))
 
 
 def prune_audit(transaction: Transaction) -> Step:
-    return limited(transaction.write("prune_audit", transaction.now - KEEP_AUDIT, CHORE_BATCH))
+    return limited(transaction.run("prune_audit", transaction.now - KEEP_AUDIT, CHORE_BATCH))
 
 
 def prune_stats(transaction: Transaction) -> Step:
-    return limited(transaction.write("prune_stats", transaction.now // MINUTE - KEEP_MINUTES, CHORE_BATCH))
+    return limited(transaction.run("prune_stats", transaction.now // MINUTE - KEEP_MINUTES, CHORE_BATCH))
 
 
 def limited(done: int) -> Step:
@@ -128,7 +128,7 @@ CHORES: dict[str, Callable[[Transaction], Step]] = {
     "prune_workers": prune_workers,
     "prune_audit": prune_audit,
     "prune_stats": prune_stats,
-    "prune_workflows": workflows.prune_workflows,
+    "prune_workflows": tidying.prune_workflows,
     "prune_buckets": tidying.prune_buckets,
     "prune_shares": tidying.prune_shares,
     "checkpoint": checkpoint,

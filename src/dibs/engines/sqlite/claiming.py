@@ -16,17 +16,18 @@ from dibs.core.times import Duration, Instant
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.facts import decode_facts, leased_task
 from dibs.engines.decisions.partition import Partition
+from dibs.engines.port import at_once
 from dibs.engines.sqlite.catalog import Track
 from dibs.engines.sqlite.choosing import QueueCursor, choose
 from dibs.engines.sqlite.follow_ups import resume
 from dibs.engines.sqlite.headroom import Headrooms
 from dibs.engines.sqlite.heads import Head
 from dibs.engines.sqlite.partitions import next_refill, open_refilled, promote_heads
-from dibs.engines.sqlite.records import Records
 from dibs.engines.sqlite.row_decoder import RowDecoder, TaskDecoder
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.unreadable import UNREADABLE, problem_of
 from dibs.engines.values import Claimed, ClaimRequest, Counter
+from dibs.engines.verbs.records import Records
 
 __all__ = ["claim"]
 
@@ -88,7 +89,7 @@ class ClaimInProgress:
             found = transaction.row("claim_state")
         else:
             follow_ups = to_json(list(transaction.aside.follow_ups))
-            found = transaction.row("claim_state_past", transaction.passed_over(), follow_ups)
+            found = transaction.row("claim_state_past", to_json(transaction.passed_over), follow_ups)
         generation, due, expiry, self.has_errands, pending = found
         self.next_due, self.next_expiry = instant_or_none(due), instant_or_none(expiry)
         self.pending = dict(pending_decoder.decode(pending))
@@ -99,7 +100,7 @@ class ClaimInProgress:
         transaction = self.transaction
         limited = {queue.name for _, queue in self.queues if queue.settings.per_partition is not None}
         if limited and transaction.aside.tasks:
-            for key in transaction.many(PARTITIONS, "partitions_of", transaction.passed_over()):
+            for key in transaction.many(PARTITIONS, "partitions_of", to_json(transaction.passed_over)):
                 partition = Partition.parse(key)
                 if partition.queue in limited:
                     transaction.mark_changed(partition)
@@ -127,22 +128,22 @@ class ClaimInProgress:
     def expire(self) -> None:
         """A bounded number of waiting tasks end because they are too late."""
         records = Records(self.transaction)
-        rows = self.transaction.tasks("too_late", self.now, EXPIRE_BATCH, self.transaction.passed_over())
-        for record in records.adopt(rows):
+        rows = self.transaction.tasks("too_late", self.now, EXPIRE_BATCH, to_json(self.transaction.passed_over))
+        for record in records.adopt(self.transaction.adopted(rows)):
             records.put(*expired(record, self.now))
             self.transaction.tell(record.queue, State.CANCELLED)
-        records.flush()
+        at_once(records.flush())
 
     def promote(self) -> None:
         """A bounded number of due tasks become pending. Their ranks were computed for this moment."""
         transaction, tracks = self.transaction, self.transaction.catalog.tracks
-        found = transaction.many(DUE, "due_tasks", self.now, PROMOTE_BATCH, transaction.passed_over())
+        found = transaction.many(DUE, "due_tasks", self.now, PROMOTE_BATCH, to_json(transaction.passed_over))
         due = [each for each in found if self.can_be_promoted(each)]
         if not due:
             return
         limited = {name for name, queue in transaction.catalog.queues.items() if queue.settings.per_partition}
         gated = [number for number, track in tracks.items() if track.queue in limited] if limited else []
-        transaction.write("promote", to_json([each.id for each in due]), to_json(gated))
+        transaction.run("promote", to_json([each.id for each in due]), to_json(gated))
         for (track, state, share), n in Tally((each.track, each.state, each.share) for each in due).items():
             transaction.count(state, track, -n)
             transaction.count_pending(track, share, n)
@@ -256,7 +257,7 @@ class ClaimInProgress:
             return
         request, transaction = self.request, self.transaction
         ids = to_json([head.id for head in chosen])
-        taken = transaction.write("claim", self.now, request.worker, request.sequence, request.lease, ids)
+        taken = transaction.run("claim", self.now, request.worker, request.sequence, request.lease, ids)
         assert taken == len(chosen), "the pending index names tasks that are not pending"
         tracks = transaction.catalog.tracks
         for (number, share), count in self.groups(chosen).items():
@@ -265,7 +266,7 @@ class ClaimInProgress:
             transaction.count_event(Counter.CLAIMED, tracks[number].queue, count)
             self.pending[number] -= count
         if self.next_expiry is not None:  # it may have been claimed just now
-            self.next_expiry = instant_or_none(transaction.value("next_expiry", transaction.passed_over()))
+            self.next_expiry = instant_or_none(transaction.value("next_expiry", to_json(transaction.passed_over)))
 
     def groups(self, chosen: list[Head]) -> dict[tuple[int, str], int]:
         """How many tasks were chosen, by stream and share."""

@@ -11,10 +11,10 @@ from dibs.core.policy import CHECKED_MINUTES, CHECKED_ROWS
 from dibs.core.states import State
 from dibs.core.times import MINUTE
 from dibs.engines.decisions.follow_ups import decode_follow_up
+from dibs.engines.port import at_once
 from dibs.engines.sqlite.catalog import Catalog
 from dibs.engines.sqlite.chores import chores
 from dibs.engines.sqlite.connections import connect, connect_to_read, is_read_only, resting_state
-from dibs.engines.sqlite.dependencies import NEEDS
 from dibs.engines.sqlite.enqueueing import KEYS
 from dibs.engines.sqlite.errors import translated
 from dibs.engines.sqlite.fairness import clock_of
@@ -26,11 +26,12 @@ from dibs.engines.sqlite.schedules import schedules
 from dibs.engines.sqlite.searching import BEYOND, newest_first
 from dibs.engines.sqlite.statements import row_by_row
 from dibs.engines.sqlite.tidying import BUCKETS
-from dibs.engines.sqlite.transaction import Snapshot
+from dibs.engines.sqlite.transaction import Snapshot, decoder_of
 from dibs.engines.sqlite.workers import workers
-from dibs.engines.sqlite.workflows import workflows
 from dibs.engines.unreadable import UnreadableReport, readable
 from dibs.engines.values import Finding, Level, Query, UnreadableTask
+from dibs.engines.verbs.dependencies import EDGES_OF
+from dibs.engines.verbs.workflows import workflows
 from dibs.errors import StoreBusy, UsageError
 
 __all__ = ["backup", "check", "writable"]
@@ -70,14 +71,14 @@ def unreadable_rows(snapshot: Snapshot, full: bool) -> Iterator[Finding]:
     look = Snapshot(snapshot.connection, Catalog(found), snapshot.now)
     look.refresh()
     for row in newest_first(look, Query()) if full else oldest(look):
-        look.read(row)
+        look.decoded(row)
     workers(look)
     schedules(look)
     chores(look)
     audit(look, CHECKED_ROWS)
     minute = look.now // MINUTE
     stats(look, None, 0 if full else minute - CHECKED_MINUTES, minute)
-    workflows(look, None, CHECKED_ROWS, None)
+    at_once(workflows(look, None, CHECKED_ROWS, None))
     look_at_figures(look)
     for _ in look.documents("errand", decode_follow_up, "follow_ups", CHECKED_ROWS, "[]"):
         pass
@@ -107,7 +108,7 @@ def read_tables(look: Snapshot) -> None:
         for _ in readable(look.aside, "history entry of task", entries, decode_entry):
             pass
     for rows in all_rows(look, "all_edges", "", -1):
-        NEEDS.one_by_one([(dependent, *edge) for dependent, _, *edge in rows], look.aside)
+        decoder_of(EDGES_OF).one_by_one(rows, look.aside)
     for rows in all_rows(look, "all_keys", "", ""):
         KEYS.one_by_one(rows, look.aside)
     for rows in all_rows(look, "buckets_after", "", "", ""):

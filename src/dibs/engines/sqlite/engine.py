@@ -23,11 +23,10 @@ from dibs.core.task import (
 )
 from dibs.core.times import Instant
 from dibs.engines.base import Engine, Joined, MayBlock, Subscription, never
+from dibs.engines.port import at_once
 from dibs.engines.sqlite import (
-    admin,
     chores,
     claiming,
-    dependencies,
     doctor,
     enqueueing,
     joining,
@@ -39,14 +38,13 @@ from dibs.engines.sqlite import (
     searching,
     settling,
     workers,
-    workflows,
 )
 from dibs.engines.sqlite.layout import pending_migrations, pending_script
 from dibs.engines.sqlite.retention import Step
 from dibs.engines.sqlite.store import Reader, Store, Synchronous, registry
+from dibs.engines.sqlite.transaction import Snapshot
 from dibs.engines.values import (
     About,
-    Act,
     AuditEntry,
     Beat,
     Changed,
@@ -54,7 +52,6 @@ from dibs.engines.values import (
     Claimed,
     ClaimRequest,
     Counts,
-    Edges,
     EnqueueAnswer,
     ExtendAnswer,
     Extension,
@@ -72,8 +69,8 @@ from dibs.engines.values import (
     Term,
     UnreadableTask,
     WorkerRecord,
-    WorkflowRecord,
 )
+from dibs.engines.verbs.engine import Reach, Verb, VerbEngine
 from dibs.errors import Closed, InvalidOption
 
 __all__ = ["SqliteEngine"]
@@ -86,7 +83,17 @@ DURABILITY = {
 }
 
 
-class SqliteEngine:
+def inline(verb: Verb[Answer]) -> Callable[..., Answer]:
+    """A verb as a function: the port never suspends."""
+
+    def run(snapshot: Snapshot, *arguments: Any) -> Answer:
+        snapshot.refresh()
+        return at_once(verb(snapshot, *arguments))
+
+    return run
+
+
+class SqliteEngine(VerbEngine):
     """Tasks in a SQLite file. Siblings and other engines of this process share one writer connection."""
 
     def __init__(
@@ -130,6 +137,16 @@ class SqliteEngine:
         reader = self._reader
         assert reader is not None
         return await self._run(reader.read, verb, arguments, now)
+
+    async def _change(
+        self, verb: Verb[Answer], *arguments: Any, now: Instant | None = None, reach: Reach = Reach.TASKS
+    ) -> Answer:
+        return await self._write(inline(verb), *arguments, now=now)
+
+    async def _view(
+        self, verb: Verb[Answer], *arguments: Any, now: Instant | None = None, behind: bool = False
+    ) -> Answer:
+        return await self._read(inline(verb), *arguments, now=now)
 
     def _opened(self) -> Store:
         if self._store is None:
@@ -206,19 +223,6 @@ class SqliteEngine:
         self, *, ended_by: Instant | None = None, not_after: Instant | None = None, now: Instant | None = None
     ) -> Rescued:
         return await self._write(rescue.rescue, self._opened().presence, ended_by, not_after, now=now)
-
-    # Tasks: the admin verbs.
-
-    async def act(self, acts: Sequence[Act], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
-        return await self._write(admin.act, acts, actor, now=now)
-
-    async def workflows(
-        self, ids: Sequence[str] | None = None, *, limit: int = 50, before: str | None = None
-    ) -> list[WorkflowRecord]:
-        return await self._read(workflows.workflows, ids, limit, before)
-
-    async def edges(self, ids: Sequence[str], *, followers: int = 0) -> list[Edges]:
-        return await self._read(dependencies.edges, ids, followers)
 
     # Schedules.
 

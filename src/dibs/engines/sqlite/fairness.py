@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from dibs.core.fairness import LATEST, next_virtual_time, start_virtual_time
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.sqlite.catalog import Queue, Track
+from dibs.engines.decisions.transaction import Queue
+from dibs.engines.sqlite.catalog import Track
 from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.sqlite.statements import statement
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
@@ -108,8 +109,8 @@ def save_turns(transaction: Transaction, queue: str, turns: TurnOrder, tracks: l
         copies = [
             (track, share, virtual_time) for share, virtual_time in turns.virtual_times.items() for track in tracks
         ]
-        transaction.write("save_turns", to_json(copies))
-        transaction.write("save_clock", turns.clock, queue)
+        transaction.run("save_turns", to_json(copies))
+        transaction.run("save_clock", turns.clock, queue)
 
 
 def stored_shares(snapshot: Snapshot, queue: str, clock: int) -> Iterator[StoredShare]:

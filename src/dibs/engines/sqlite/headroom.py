@@ -19,7 +19,7 @@ from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.headroom import Headroom, Whose, headroom_of
 from dibs.engines.decisions.partition import Partition
-from dibs.engines.sqlite.catalog import Queue
+from dibs.engines.decisions.transaction import Queue
 from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 
@@ -106,9 +106,9 @@ class Headrooms:
             else:
                 rows.append((queue, scope, whose, bucket.level, bucket.at, None))
         if rows:
-            self.transaction.write("save_buckets", to_json(rows))
+            self.transaction.run("save_buckets", to_json(rows))
         if partitions:
-            self.transaction.write("save_partition_buckets", to_json(partitions))
+            self.transaction.run("save_partition_buckets", to_json(partitions))
 
 
 def partition_headrooms(
@@ -145,8 +145,8 @@ def running_by_name(snapshot: Snapshot) -> Tally[Whose]:
 
 def limits_of(snapshot: Snapshot, queue_name: str, task_id: str) -> list[LimitState]:
     """The limits of one task, for people."""
-    row = snapshot.find([task_id]).get(task_id)
-    record = None if row is None else snapshot.read(row)
+    row = snapshot.find_rows([task_id]).get(task_id)
+    record = None if row is None else snapshot.decoded(row)
     queue = snapshot.catalog.queues.get(queue_name)
     if not isinstance(record, TaskRecord) or queue is None or record.queue != queue_name:
         return []

@@ -115,7 +115,7 @@ def complete(transaction: Transaction, settlement: Settlement) -> SettleOutcome:
     if outcome is SettleOutcome.DONE:
         return outcome
     # Settled by this lease it may be, but otherwise: a run that timed out must not do its work all the same.
-    row = transaction.find([settlement.lease.id]).get(settlement.lease.id)
+    row = transaction.find_rows([settlement.lease.id]).get(settlement.lease.id)
     if outcome is SettleOutcome.REFUSED or row is None or row.state != State.COMPLETED:
         raise NotCurrent
     return outcome

@@ -12,11 +12,12 @@ from dibs.core.task import QueueRecord, QueueState
 from dibs.engines.decisions.admin import changes_text
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.follow_ups import FollowUp, FollowUpKind
-from dibs.engines.sqlite.catalog import Queue
-from dibs.engines.sqlite.records import Records
+from dibs.engines.decisions.transaction import Queue
+from dibs.engines.port import at_once
 from dibs.engines.sqlite.rows import Row
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.values import Changed, UnreadableTask, ended_topic, work_topic
+from dibs.engines.verbs.records import Records
 
 __all__ = [
     "bury_some",
@@ -109,15 +110,15 @@ def bury_some(transaction: Transaction, name: str, actor: str) -> bool:
     transaction.refresh()
     records = Records(transaction)
     rows = some_waiting(transaction, [track.number for track in transaction.catalog.by_queue[name]])
-    for record in records.adopt(rows):
+    for record in records.adopt(transaction.adopted(rows)):
         records.put(*buried(record, Reason.QUEUE, actor, transaction.now))
-    records.flush()
+    at_once(records.flush())
     return len(rows) == BURY_BATCH
 
 
 def some_waiting(transaction: Transaction, tracks: list[int]) -> list[Row | UnreadableTask]:
     """A bounded number of waiting tasks of some streams: pending ones first, then those that wait for their time."""
-    pending, passed = transaction.pending_by_track(), transaction.passed_over()
+    pending, passed = transaction.pending_by_track(), to_json(transaction.passed_over)
     rows: list[Row | UnreadableTask] = []
     for track in tracks:
         if track in pending and len(rows) < BURY_BATCH:
@@ -138,7 +139,7 @@ def delete_queue(transaction: Transaction, name: str, force: bool, actor: str) -
     if any(count_of(transaction, name, state) for state in keeps):
         return Changed.WRONG_STATE
     forget_some(transaction, name)
-    transaction.write("delete_queue", name)
+    transaction.run("delete_queue", name)
     del transaction.catalog.queues[name]
     transaction.next_generation()
     transaction.remember(actor, "delete queue", name, "force" if force else "")
@@ -150,11 +151,11 @@ def forget_some(transaction: Transaction, name: str) -> bool:
     """Forget what a queue that is about to be deleted knows of its limits and shares; False when nothing is left."""
     transaction.refresh()
     deleted = [
-        transaction.write("forget_buckets", name, BURY_BATCH),
-        transaction.write("forget_shares", name, BURY_BATCH),
+        transaction.run("forget_buckets", name, BURY_BATCH),
+        transaction.run("forget_shares", name, BURY_BATCH),
     ]
     fair = [track.number for track in transaction.catalog.by_queue[name] if track.fair]
-    deleted += [transaction.write("forget_turns", number, BURY_BATCH) for number in fair]
+    deleted += [transaction.run("forget_turns", number, BURY_BATCH) for number in fair]
     return BURY_BATCH in deleted
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from dibs.core.states import State
 from dibs.core.task import HistoryEntry, TaskRecord
-from dibs.engines.sqlite.catalog import Queue
+from dibs.engines.decisions.transaction import Queue
 from dibs.engines.sqlite.fairness import tenants
 from dibs.engines.sqlite.headroom import limits_of
 from dibs.engines.sqlite.ordering import in_claim_order
@@ -39,8 +39,8 @@ TRIES = 10
 
 def get(snapshot: Snapshot, ids: Sequence[str]) -> list[TaskRecord | UnreadableTask | None]:
     snapshot.refresh()
-    rows = snapshot.find(list(ids))
-    return [snapshot.read(rows[task_id]) if task_id in rows else None for task_id in ids]
+    rows = snapshot.find_rows(list(ids))
+    return [snapshot.decoded(rows[task_id]) if task_id in rows else None for task_id in ids]
 
 
 def history(snapshot: Snapshot, task_id: str) -> list[HistoryEntry]:
@@ -59,7 +59,7 @@ def next_tasks(snapshot: Snapshot, queue: Queue, limit: int) -> list[TaskRecord]
     records: list[TaskRecord] = []
     for _ in range(TRIES):
         ids = [head.id for head in islice(in_claim_order(snapshot, queue, limit), limit)]
-        rows = snapshot.find(ids)
+        rows = snapshot.find_rows(ids)
         records = snapshot.records(rows[task_id] for task_id in ids)
         if len(records) == len(ids):
             break  # otherwise some of them have just been set aside, and others go forward
@@ -67,8 +67,8 @@ def next_tasks(snapshot: Snapshot, queue: Queue, limit: int) -> list[TaskRecord]
 
 
 def position_of(snapshot: Snapshot, queue_name: str, task_id: str) -> Position | None:
-    row = snapshot.find([task_id]).get(task_id)
-    record = None if row is None else snapshot.read(row)
+    row = snapshot.find_rows([task_id]).get(task_id)
+    record = None if row is None else snapshot.decoded(row)
     if not isinstance(record, TaskRecord) or record.state is not State.PENDING or record.queue != queue_name:
         return None
     queue = snapshot.catalog.queues.get(queue_name) or Queue(queue_name)

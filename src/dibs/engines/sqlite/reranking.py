@@ -9,18 +9,19 @@ from dibs.core.policy import CHORE_BATCH
 from dibs.core.states import WAITING
 from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.sqlite.catalog import Queue
-from dibs.engines.sqlite.records import Records
+from dibs.engines.decisions.transaction import Queue
+from dibs.engines.port import at_once
 from dibs.engines.sqlite.retention import Step
 from dibs.engines.sqlite.rows import Row
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.values import UnreadableTask
+from dibs.engines.verbs.records import Records
 
 __all__ = ["rerank"]
 
 
 def rerank(transaction: Transaction) -> Step:
-    due = transaction.tasks("reranks_due", transaction.now, CHORE_BATCH, transaction.passed_over())
+    due = transaction.tasks("reranks_due", transaction.now, CHORE_BATCH, to_json(transaction.passed_over))
     rank_again(transaction, due)
     transaction.flush()  # what follows reads the counts
     stale = stale_tracks(transaction)
@@ -51,7 +52,7 @@ def stale_tracks(transaction: Transaction) -> dict[str, list[int]]:
 def rerank_pending(transaction: Transaction, tracks: list[int], most: int) -> int:
     taken = 0
     for track in tracks:
-        rows = transaction.tasks("pending_of", track, most - taken, transaction.passed_over())
+        rows = transaction.tasks("pending_of", track, most - taken, to_json(transaction.passed_over))
         rank_again(transaction, rows)
         taken += len(rows)
     return taken
@@ -60,7 +61,7 @@ def rerank_pending(transaction: Transaction, tracks: list[int], most: int) -> in
 def rerank_blocked(transaction: Transaction, tracks: list[int], most: int) -> int:
     if most <= 0:
         return 0
-    rows = transaction.tasks("blocked_of", to_json(tracks), most, transaction.passed_over())
+    rows = transaction.tasks("blocked_of", to_json(tracks), most, to_json(transaction.passed_over))
     rank_again(transaction, rows)
     return len(rows)
 
@@ -70,19 +71,19 @@ def rerank_waiting(transaction: Transaction, queue: Queue, tracks: list[int], mo
     if most <= 0:
         return 0
     after_due, after_id = transaction.row("rerank_cursor", queue.name)
-    found = transaction.tasks("due_after", after_due or -1, after_id or "", most, transaction.passed_over())
+    found = transaction.tasks("due_after", after_due or -1, after_id or "", most, to_json(transaction.passed_over))
     rows = [row for row in found if isinstance(row, Row)]
     stale = [row for row in rows if row.track in tracks]
     rank_again(transaction, stale)
     last: tuple[Instant | None, str | None] = (None, None)
     if len(found) == most:  # those that can't be read have been set aside: the next step passes them over
         last = (rows[-1].due_at, rows[-1].id) if rows else (after_due, after_id)
-    transaction.write("save_rerank_cursor", *last, queue.name)
+    transaction.run("save_rerank_cursor", *last, queue.name)
     return len(stale)
 
 
 def rank_again(transaction: Transaction, rows: Sequence[Row | UnreadableTask]) -> None:
     records = Records(transaction)
-    for record in records.adopt(rows):
+    for record in records.adopt(transaction.adopted(rows)):
         records.put(reranked(record, transaction.settings(record.queue), transaction.now))
-    records.flush()
+    at_once(records.flush())

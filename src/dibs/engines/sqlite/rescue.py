@@ -32,5 +32,5 @@ def rescue(
     lost, workers, more = bury_workers(transaction, presence.absent(bytes_held), until)
     term = transaction.row("term") if workers else None
     if term is not None and term[1] in workers:
-        transaction.write("resign", term[0])
+        transaction.run("resign", term[0])
     return Rescued(expired + lost, workers, more or more_expired, transaction.now)

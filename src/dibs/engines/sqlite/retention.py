@@ -86,7 +86,7 @@ def save_last(transaction: Transaction, chore: str, rows: Sequence[tuple[Any, ..
     if len(rows) == CHORE_BATCH:
         width = len(get_args(kind))
         last = next((key for row in reversed(rows) if (key := key_or_none(row[:width], kind)) is not None), None)
-    transaction.write("save_cursor", chore, None if last is None else to_json(last))
+    transaction.run("save_cursor", chore, None if last is None else to_json(last))
     return last is not None
 
 
@@ -145,16 +145,16 @@ class Sweep:
         self.deleted += len(rows)
         ids = to_json([row.id for row in rows])
         if rows[0].state is State.DEAD:
-            self.transaction.write("purge_dead", ids)
+            self.transaction.run("purge_dead", ids)
         else:
-            self.transaction.write("purge_finished", to_json([(day, row.id) for row in rows]))
-        self.transaction.write("delete_history", ids)
+            self.transaction.run("purge_finished", to_json([(day, row.id) for row in rows]))
+        self.transaction.run("delete_history", ids)
         self.transaction.follow_ups.append(FollowUp(FollowUpKind.DELETE_EDGES, ids))
         for row in rows:
             self.transaction.count(row.state, row.track, -1)
 
     def save_cursor(self, cursor: tuple[int, str] | None) -> None:
-        self.transaction.write("save_cursor", self.chore, None if cursor is None else to_json(cursor))
+        self.transaction.run("save_cursor", self.chore, None if cursor is None else to_json(cursor))
 
 
 def prune_finished(transaction: Transaction) -> Step:
@@ -166,8 +166,8 @@ def prune_finished(transaction: Transaction) -> Step:
         if not sweep.prune_day(day, "finished_of_day", queues):
             return Step(sweep.deleted, True)
         # Nothing is left to prune here until settings or rows change; an empty day goes altogether.
-        transaction.write("pruned_day", day, to_json(sorted(queues)))
-        transaction.write("drop_empty_day", day)
+        transaction.run("pruned_day", day, to_json(sorted(queues)))
+        transaction.run("drop_empty_day", day)
     sweep.save_cursor(None)
     return Step(sweep.deleted, False)
 
@@ -204,5 +204,5 @@ def prune_keys(transaction: Transaction) -> Step:
     keys = KEYS.one_by_one(found, transaction.aside)
     free = [(key.queue, key.key) for key in keys if key.free]
     if free:
-        transaction.write("delete_keys", to_json(free))
+        transaction.run("delete_keys", to_json(free))
     return Step(len(free), save_last(transaction, "prune_keys", found, tuple[int, str, str]))

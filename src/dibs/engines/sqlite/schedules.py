@@ -36,7 +36,7 @@ def find(snapshot: Snapshot, name: str) -> ScheduleRecord | None:
 
 
 def save(transaction: Transaction, record: ScheduleRecord) -> None:
-    transaction.write("save_schedule", record.name, record.next_fire_at, int(record.paused), to_json(record))
+    transaction.run("save_schedule", record.name, record.next_fire_at, int(record.paused), to_json(record))
 
 
 def set_schedule(
@@ -66,7 +66,7 @@ def audit(transaction: Transaction, actor: str, act: str, name: str) -> Changed:
 
 def set_schedule_state(transaction: Transaction, name: str, state: ScheduleState, actor: str) -> Changed:
     if state is ScheduleState.DELETED:  # also one that can't be read
-        gone = transaction.write("delete_schedule", name)
+        gone = transaction.run("delete_schedule", name)
         return audit(transaction, actor, "delete schedule", name) if gone else Changed.UNKNOWN
     try:
         old = find(transaction, name)

@@ -35,7 +35,7 @@ def search(snapshot: Snapshot, query: Query) -> Page:
     rows = newest_first(snapshot, query)
     for visited, row in enumerate(rows, 1):
         if is_candidate(snapshot, query, row):
-            record = snapshot.read(row)
+            record = snapshot.decoded(row)
             if matches(query, record):
                 found.append(record)
         if len(found) == query.limit or visited == VISIT_LIMIT:
@@ -86,7 +86,7 @@ def members_down(snapshot: Snapshot, workflow: str, before: str) -> Iterator[Row
     """The rows of one workflow downwards, wherever they are."""
     while True:
         ids = texts_decoder.decode(snapshot.value("search_members", workflow, before, LARGEST_CHUNK))
-        rows = snapshot.find(ids)
+        rows = snapshot.find_rows(ids)
         yield from (rows[task_id] for task_id in ids if task_id in rows)
         if len(ids) < LARGEST_CHUNK:
             return

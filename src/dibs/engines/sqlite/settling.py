@@ -17,11 +17,12 @@ from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.follow_ups import FollowUp, FollowUpKind
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.settling import Part, held_answer, lose_all, settle_one, without_repeats
-from dibs.engines.sqlite.records import Records
+from dibs.engines.port import at_once
 from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.sqlite.rows import Row
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.values import COMPLETED, ExtendAnswer, ExtendOutcome, Extension, SettleAnswer, UnreadableTask
+from dibs.engines.verbs.records import Records
 
 __all__ = ["extend", "lose", "settle", "take_back_expired"]
 
@@ -92,12 +93,12 @@ def complete(transaction: Transaction, settlements: list[Settlement], tracks: Ta
     results = [None if s.result is None else s.result.decode() for s in settlements]
     runs = to_json([(s.lease.id, s.lease.number, r) for s, r in zip(settlements, results, strict=True)])
     day = day_of(transaction.now)
-    moved = transaction.write("complete", runs, day, transaction.now)
+    moved = transaction.run("complete", runs, day, transaction.now)
     assert moved == len(settlements), "a completed task did not move"
-    deleted = transaction.write("complete_delete", runs)
+    deleted = transaction.run("complete_delete", runs)
     assert deleted == len(settlements), "a completed task stayed behind"
     ids = [settlement.lease.id for settlement in settlements]
-    transaction.write("save_day", day, min(ids), max(ids))
+    transaction.run("save_day", day, min(ids), max(ids))
     for track, count in tracks.items():
         transaction.count(State.RUNNING, track, -count)
         transaction.count(State.COMPLETED, track, count)
@@ -105,10 +106,11 @@ def complete(transaction: Transaction, settlements: list[Settlement], tracks: Ta
 
 
 def settle_records(transaction: Transaction, part: Part, answers: dict[int, SettleAnswer]) -> None:
-    records = Records(transaction, [settlement.lease.id for _, settlement in part])
+    records = Records(transaction)
+    at_once(records.load(settlement.lease.id for _, settlement in part))
     for position, settlement in part:
         answers[position] = settle_one(transaction, records, settlement)
-    records.flush()
+    at_once(records.flush())
 
 
 def extend(transaction: Transaction, extensions: Sequence[Extension]) -> list[ExtendAnswer]:
@@ -125,13 +127,13 @@ def extend(transaction: Transaction, extensions: Sequence[Extension]) -> list[Ex
         changes[task_id] = (task_id, number, answer.expires_at, progress)
         answers[held.key] = answer
     if changes:
-        transaction.write("extend", to_json(list(changes.values())))
+        transaction.run("extend", to_json(list(changes.values())))
     return answers
 
 
 def take_back_expired(transaction: Transaction, until: Instant) -> tuple[list[str], bool]:
     """Tasks whose lease has ended by then run again, or have run too often. Answers as `lose`."""
-    return lose(transaction, transaction.tasks("expired", until, RESCUE_BATCH, transaction.passed_over()))
+    return lose(transaction, transaction.tasks("expired", until, RESCUE_BATCH, to_json(transaction.passed_over)))
 
 
 def lose(transaction: Transaction, rows: list[Row | UnreadableTask]) -> tuple[list[str], bool]:
@@ -140,6 +142,6 @@ def lose(transaction: Transaction, rows: list[Row | UnreadableTask]) -> tuple[li
     Those that can't be read keep their lease, which has ended. They count for the batch, too.
     """
     records = Records(transaction)
-    lost = lose_all(transaction, records, records.adopt(rows))
-    records.flush()
+    lost = lose_all(transaction, records, records.adopt(transaction.adopted(rows)))
+    at_once(records.flush())
     return lost, len(rows) == RESCUE_BATCH

@@ -1,7 +1,8 @@
-"""Chores for what limits and shares leave behind: full buckets, and shares that are as good as new."""
+"""Chores for what workflows, limits and shares leave behind."""
 
 from __future__ import annotations
 
+import msgspec
 from msgspec import Struct
 
 from dibs.core.limits import Bucket, Scope, limit_of, refill
@@ -13,7 +14,9 @@ from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.sqlite.statements import row_by_row
 from dibs.engines.sqlite.transaction import Transaction
 
-__all__ = ["BUCKETS", "prune_buckets", "prune_shares"]
+__all__ = ["BUCKETS", "prune_buckets", "prune_shares", "prune_workflows"]
+
+texts_decoder = msgspec.json.Decoder(list[str])
 
 
 class StoredBucket(Struct, array_like=True, frozen=True):
@@ -46,7 +49,7 @@ def prune_buckets(transaction: Transaction) -> Step:
     found = BUCKETS.one_by_one(rows, transaction.aside)
     idle = [(each.queue, each.scope, each.whose) for each in found if is_full(transaction, each)]
     if idle:
-        transaction.write("delete_buckets", to_json(idle))
+        transaction.run("delete_buckets", to_json(idle))
     return Step(len(idle), save_last(transaction, "prune_buckets", rows, tuple[str, str, str]))
 
 
@@ -68,9 +71,22 @@ def prune_shares(transaction: Transaction) -> Step:
     found = SHARES.one_by_one(rows, transaction.aside)
     idle = [(each.queue, each.share) for each in found if each.idle]
     if idle:
-        transaction.write("delete_shares", to_json(idle))
+        transaction.run("delete_shares", to_json(idle))
     more = save_last(transaction, "prune_shares", rows, tuple[str, str])
     pending = transaction.pending_by_track()
     empty = [each.number for each in transaction.catalog.tracks.values() if each.fair and each.number not in pending]
-    turns = [transaction.write("forget_turns", number, CHORE_BATCH) for number in empty]
+    turns = [transaction.run("forget_turns", number, CHORE_BATCH) for number in empty]
     return Step(len(idle) + sum(turns), more or CHORE_BATCH in turns)
+
+
+def prune_workflows(transaction: Transaction) -> Step:
+    """Delete workflows without tasks: reads a bounded number, from where the last step stopped."""
+    stored = transaction.row("chore", "prune_workflows")
+    after = "" if stored is None or stored[1] is None else str(stored[1])
+    looked, last, empty = transaction.row("empty_workflows", after, CHORE_BATCH)
+    doomed = texts_decoder.decode(empty)
+    if doomed:
+        transaction.run("delete_workflows", empty)
+    more = looked == CHORE_BATCH
+    transaction.run("save_cursor", "prune_workflows", last if more else None)
+    return Step(len(doomed), more)

@@ -61,15 +61,15 @@ def beat(transaction: Transaction, sign: Beat, presence: Presence) -> WorkerStat
     now = transaction.now
     record = beaten(sign, None if stored is None else (stored.state, stored.record), now)
     byte = presence_of(transaction, sign, presence)
-    transaction.write("save_worker", sign.id, record.state, record.expires_at, byte, to_json(record))
+    transaction.run("save_worker", sign.id, record.state, record.expires_at, byte, to_json(record))
     if sign.minutes:
         minutes = [(m.minute, m.worker, m.queue, m.tier, to_json(m)) for m in sign.minutes]
-        transaction.write("save_minutes", to_json(minutes))
+        transaction.run("save_minutes", to_json(minutes))
     return record.state
 
 
 def leave(transaction: Transaction, worker: str) -> None:
-    transaction.write("delete_worker", worker)
+    transaction.run("delete_worker", worker)
 
 
 def set_worker_state(transaction: Transaction, worker: str, state: WorkerState, actor: str) -> Changed:
@@ -80,7 +80,7 @@ def set_worker_state(transaction: Transaction, worker: str, state: WorkerState, 
         return Changed.WRONG_STATE
     if stored.state == state:
         return Changed.UNCHANGED
-    transaction.write("set_worker_state", state, worker)
+    transaction.run("set_worker_state", state, worker)
     transaction.remember(actor, f"set worker {state}", worker)
     transaction.topics.add(worker_topic(worker))
     return Changed.DONE
@@ -92,11 +92,11 @@ def bury_workers(transaction: Transaction, absent: Iterable[str], until: Instant
     Answers (tasks, workers, whether the bound was reached).
     """
     gone = sorted(absent)
-    asked = (to_json(gone), RESCUE_BATCH, transaction.passed_over())
+    asked = (to_json(gone), RESCUE_BATCH, to_json(transaction.passed_over))
     lost, more = lose(transaction, transaction.tasks("running_of", *asked)) if gone else ([], False)
     # An absent worker with tasks left to take back stays on the list until the last one is.
     doomed = [] if more else gone
     found = msgspec.json.decode(transaction.value("expired_workers", until, to_json(doomed)), type=list[str])
     if found:
-        transaction.write("bury_workers", to_json(found))
+        transaction.run("bury_workers", to_json(found))
     return lost, found, more

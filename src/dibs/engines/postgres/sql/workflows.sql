@@ -44,15 +44,16 @@ SELECT id FROM {schema}.dead WHERE workflow = $1::uuid AND id > $2::uuid ORDER B
 SELECT id FROM {schema}.finished
 WHERE workflow = $1::uuid AND id > $2::uuid AND state = 'cancelled' AND reason = 'dependency' ORDER BY id LIMIT $3::int;
 
--- name: has_cancellable
--- Whether a workflow has members that can still be cancelled. Takes its id. Returns a boolean.
-SELECT EXISTS (SELECT 1 FROM {schema}.tasks WHERE workflow = $1::uuid AND NOT (state = 'running' AND cancel));
+-- name: cancellable_member
+-- A member of a workflow that can still be cancelled. Takes the workflow. Returns an id, or none.
+SELECT id FROM {schema}.tasks WHERE workflow = $1::uuid AND NOT (state = 'running' AND cancel) LIMIT 1;
 
--- name: has_replayable
--- Whether a workflow has members that its replay touches. Takes its id. Returns a boolean.
-SELECT EXISTS (SELECT 1 FROM {schema}.dead WHERE workflow = $1::uuid) OR EXISTS (
-    SELECT 1 FROM {schema}.finished WHERE workflow = $1::uuid AND state = 'cancelled' AND reason = 'dependency'
-);
+-- name: replayable_member
+-- A member of a workflow that its replay touches. Takes the workflow. Returns an id, or none.
+SELECT id FROM {schema}.dead WHERE workflow = $1::uuid
+UNION ALL
+SELECT id FROM {schema}.finished WHERE workflow = $1::uuid AND state = 'cancelled' AND reason = 'dependency'
+LIMIT 1;
 
 -- name: page_of_workflows
 -- Workflows upwards by id. Takes the id to begin after, how many. Returns id, and whether nothing is left of it.

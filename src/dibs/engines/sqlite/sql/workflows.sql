@@ -1,32 +1,27 @@
 -- name: workflow
--- One workflow. Takes its id. Returns a JSON array of (id, name, created_at, total, counts) as `workflows` does, empty
--- if there is no such workflow.
-SELECT json_group_array(json_array(id, name, created_at, total, (
-    SELECT json_group_array(json_array(CAST(state AS TEXT), n))
-    FROM (
-        SELECT state, count(*) AS n FROM dibs_tasks WHERE workflow = ?1 GROUP BY state
-        UNION ALL SELECT state, count(*) FROM dibs_dead WHERE workflow = ?1 GROUP BY state
-        UNION ALL SELECT state, count(*) FROM dibs_finished WHERE workflow = ?1 GROUP BY state
-    )
-)))
-FROM dibs_workflows WHERE id = ?1;
+-- One workflow. Takes its id. Returns a JSON array of (id, name, created_at, total), empty if there is no such one.
+SELECT json_group_array(json_array(id, name, created_at, total)) FROM dibs_workflows WHERE id = ?;
+
+-- name: count_by_state
+-- The members of workflows by state, in all three places. Takes workflows (JSON array). Returns a JSON array of
+-- (workflow, state, n). Ranges of the indexes of members, which have all of it.
+SELECT json_group_array(json_array(workflow, state, n))
+FROM (
+    SELECT t.workflow, CAST(t.state AS TEXT) AS state, count(*) AS n
+    FROM json_each(?1) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.workflow = wanted.value GROUP BY 1, 2
+    UNION ALL
+    SELECT t.workflow, CAST(t.state AS TEXT), count(*)
+    FROM json_each(?1) AS wanted CROSS JOIN dibs_dead AS t WHERE t.workflow = wanted.value GROUP BY 1, 2
+    UNION ALL
+    SELECT t.workflow, CAST(t.state AS TEXT), count(*)
+    FROM json_each(?1) AS wanted CROSS JOIN dibs_finished AS t WHERE t.workflow = wanted.value GROUP BY 1, 2
+);
 
 -- name: workflows
 -- Workflows downwards by id. Takes the id to begin below (NULL: the newest), how many. Returns a JSON array of (id,
--- name, created_at, total, counts), counts being (state, n) by place. Each is counted in a range of the covering
--- indexes.
-SELECT json_group_array(json_array(id, name, created_at, total, json(counts)))
-FROM (
-    SELECT *, (
-        SELECT json_group_array(json_array(CAST(state AS TEXT), n))
-        FROM (
-            SELECT state, count(*) AS n FROM dibs_tasks WHERE workflow = w.id GROUP BY state
-            UNION ALL SELECT state, count(*) FROM dibs_dead WHERE workflow = w.id GROUP BY state
-            UNION ALL SELECT state, count(*) FROM dibs_finished WHERE workflow = w.id GROUP BY state
-        )
-    ) AS counts
-    FROM dibs_workflows AS w WHERE id < coalesce(?1, char(1114111)) ORDER BY id DESC LIMIT ?2
-);
+-- name, created_at, total).
+SELECT json_group_array(json_array(id, name, created_at, total))
+FROM (SELECT * FROM dibs_workflows WHERE id < coalesce(?1, char(1114111)) ORDER BY id DESC LIMIT ?2);
 
 -- name: has_workflow
 -- Whether there is a workflow. Takes its id. Returns one row, or none.
@@ -67,18 +62,22 @@ FROM (
     ORDER BY id LIMIT ?3
 );
 
--- name: has_cancellable
--- Whether a workflow has members that can still be cancelled. Takes its id. Returns 0 or 1. Visits unfinished members
--- in dibs_members until it finds one; only those that were asked to stop are passed over.
-SELECT EXISTS (
-    SELECT 1 FROM dibs_tasks WHERE workflow = ? AND NOT (state = 'running' AND cancel = 1)
-);
+-- name: cancellable_member
+-- A member of a workflow that can still be cancelled. Takes the workflow. Returns an id, or none (JSON array). Visits
+-- unfinished members in dibs_members until it finds one; only those that were asked to stop are passed over.
+SELECT json_group_array(id)
+FROM (SELECT id FROM dibs_tasks WHERE workflow = ? AND NOT (state = 'running' AND cancel = 1) LIMIT 1);
 
--- name: has_replayable
--- Whether a workflow has members that its replay touches. Takes its id. Returns 0 or 1. Ranges of the indexes of
--- members.
-SELECT EXISTS (SELECT 1 FROM dibs_dead WHERE workflow = ?1) OR EXISTS (
-    SELECT 1 FROM dibs_finished WHERE workflow = ?1 AND state = 'cancelled' AND iif(json_valid(facts), facts ->> 'reason', '') = 'dependency'
+-- name: replayable_member
+-- A member of a workflow that its replay touches. Takes the workflow. Returns an id, or none (JSON array). Ranges of
+-- the indexes of members.
+SELECT json_group_array(id)
+FROM (
+    SELECT id FROM dibs_dead WHERE workflow = ?1
+    UNION ALL
+    SELECT id FROM dibs_finished
+    WHERE workflow = ?1 AND state = 'cancelled' AND iif(json_valid(facts), facts ->> 'reason', '') = 'dependency'
+    LIMIT 1
 );
 
 -- name: empty_workflows
