@@ -1,6 +1,7 @@
 """Middleware: code around every run, for timing, error reports, or what a task needs.
 
-Run it with `python middleware.py`. The first middleware added is the outermost. It runs where the task runs.
+Run it with `python middleware.py`. The first middleware added is the outermost. It runs on the worker's event loop,
+also around a `def` task, whose function runs in a thread. With `executor="process"` it runs in the child process.
 """
 
 import time

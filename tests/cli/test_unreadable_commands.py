@@ -27,7 +27,7 @@ def test_they_show_and_purge_it(cli: Cli, rows: Damaged) -> None:
         def work() -> None: ...
 
         bad, good = work.enqueue(), work.enqueue()
-        rows.set("tasks", f"id = '{bad.id}'", facts=rows.json('{"priority":50,"colour":"red"}'))
+        rows.set("tasks", f"id = '{bad.id}'", facts=rows.json('{"spec":{},"colour":"red"}'))
         found = cli("doctor", "--quick")
         assert found.code == 1
         assert f"task {bad.id}: Object contains unknown field `colour`" in found.out

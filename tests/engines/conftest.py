@@ -34,30 +34,30 @@ def sqlite_factory(folder: Path) -> Iterator[EngineFactory]:
 
 @contextmanager
 def postgres_factory(_: Path) -> Iterator[EngineFactory]:
-    with on_shelf(pending_index(postgres.server_url()), postgres.server_url()) as factory:
+    with from_pool(schema_pool(postgres.server_url()), postgres.server_url()) as factory:
         yield factory
 
 
 @contextmanager
 def debian_factory(_: Path) -> Iterator[EngineFactory]:
     url = postgres.server(postgres.DEBIAN).url
-    with on_shelf(pending_index(url), url) as factory:
+    with from_pool(schema_pool(url), url) as factory:
         yield factory
 
 
 @contextmanager
 def pgbouncer_factory(_: Path) -> Iterator[EngineFactory]:
-    with on_shelf(pending_index(postgres.server().url), f"{pgbouncer.bouncer().url}&pgbouncer=yes") as factory:
+    with from_pool(schema_pool(postgres.server().url), f"{pgbouncer.bouncer().url}&pgbouncer=yes") as factory:
         yield factory
 
 
 @cache
-def pending_index(url: str) -> postgres.PendingIndex:
-    return postgres.PendingIndex(url)
+def schema_pool(url: str) -> postgres.SchemaPool:
+    return postgres.SchemaPool(url)
 
 
 @contextmanager
-def on_shelf(pending_index: postgres.PendingIndex, url: str) -> Iterator[EngineFactory]:
+def from_pool(pool: postgres.SchemaPool, url: str) -> Iterator[EngineFactory]:
     """Engines on schemas that may have been used before; one that is closed when the next is made is done with."""
     from dibs.engines.postgres import PostgresEngine, from_url
 
@@ -67,14 +67,14 @@ def on_shelf(pending_index: postgres.PendingIndex, url: str) -> Iterator[EngineF
         for schema, engine in [*made.items()]:
             if engine._store is None:
                 del made[schema]
-                pending_index.put_back(schema)
-        schema = pending_index.take()
+                pool.put_back(schema)
+        schema = pool.take()
         made[schema] = from_url(f"{url}&schema={schema}")
         return made[schema]
 
     yield make
     for schema in made:
-        pending_index.put_back(schema)
+        pool.put_back(schema)
 
 
 def only_if(present: bool, what: str) -> pytest.MarkDecorator:

@@ -101,7 +101,7 @@ def test_a_settlement_is_refused_by_the_statement(
             with pytest.raises((TaskMoved, StoreBusy)):
                 await engine.settle([report(task, outcome)], now=NOW)
             assert await stored(engine, task) == before, "nothing was written"
-            assert (await engine.counts())["default"][State.RUNNING] == 1
+            assert (await engine.counts()).tasks["default"][State.RUNNING] == 1
 
     asyncio.run(test())
 

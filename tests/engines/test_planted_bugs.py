@@ -65,7 +65,7 @@ class DamagedStore(Store):
         return queue
 
 
-class FifoShelf(PendingIndex):
+class FifoIndex(PendingIndex):
     def in_order(self, share: str, lane: int, kind: Kind) -> Iterator[TaskRecord]:
         yield from sorted(super().in_order(share, lane, kind), key=lambda record: record.id)
 
@@ -73,10 +73,10 @@ class FifoShelf(PendingIndex):
 class FifoStore(DamagedStore):
     """Hands tasks out in the order of their ids, whatever their rank."""
 
-    pending_index = FifoShelf
+    pending_index = FifoIndex
 
 
-class ForgetfulShelf(PendingIndex):
+class ForgetfulIndex(PendingIndex):
     def describes(self, entry: Entry, place: Place) -> bool:
         return super().describes(entry, place) and self.tasks[entry[1]].lease == 0
 
@@ -84,10 +84,10 @@ class ForgetfulShelf(PendingIndex):
 class ForgetfulStore(DamagedStore):
     """A task that comes back after a run is in no index: it is pending for ever."""
 
-    pending_index = ForgetfulShelf
+    pending_index = ForgetfulIndex
 
 
-class UnfairShelf(PendingIndex):
+class UnfairIndex(PendingIndex):
     def served(self, share: str, settings: QueueSettings) -> None:
         """No turn ever ends."""
 
@@ -95,7 +95,7 @@ class UnfairShelf(PendingIndex):
 class UnfairStore(DamagedStore):
     """The first tenant is served as long as it has something."""
 
-    pending_index = UnfairShelf
+    pending_index = UnfairIndex
 
 
 class CrowdedStore(Store):

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import asyncpg
 
-from servers.postgres import PendingIndex, server_url
+from servers.postgres import SchemaPool, server_url
 
 __all__ = ["ENGINES", "Damaged", "OnSqlite", "damaged"]
 
@@ -95,11 +95,11 @@ def damaged(engine: str, folder: Path) -> Iterator[Damaged]:
     if engine == "sqlite":
         yield OnSqlite(folder / "tasks.db")
         return
-    schema = pending_index().take()
+    schema = schema_pool().take()
     yield OnPostgres(schema)
-    pending_index().put_back(schema)
+    schema_pool().put_back(schema)
 
 
 @cache
-def pending_index() -> PendingIndex:
-    return PendingIndex(server_url())
+def schema_pool() -> SchemaPool:
+    return SchemaPool(server_url())

@@ -20,7 +20,7 @@ import asyncpg
 from servers.guarded import Guarded, free_port, new_folder, run_as
 from servers.guardian import identity
 
-__all__ = ["DEBIAN", "NEWEST", "PendingIndex", "Server", "has_debian", "new_schema", "new_url", "server", "server_url"]
+__all__ = ["DEBIAN", "NEWEST", "SchemaPool", "Server", "has_debian", "new_schema", "new_url", "server", "server_url"]
 
 NEWEST = 18
 DEBIAN = 15
@@ -145,7 +145,7 @@ def new_schema() -> str:
     return f"dibs_{os.getpid()}_{next(numbers)}"
 
 
-class PendingIndex:
+class SchemaPool:
     """Schemas that are emptied and used again: making one takes longer than most tests do."""
 
     def __init__(self, url: str) -> None:

@@ -67,7 +67,7 @@ def fired_by(app: Dibs) -> int:
 def fire_times(app: Dibs) -> list[str]:
     """The nominal times of all tasks that schedules have made, in order."""
     page = run(app, app.hub.engine.search(Query(limit=1000)))
-    return sorted(task.headers["fire-time"] for task in page.tasks)
+    return sorted(task.spec.headers["fire-time"] for task in page.tasks)
 
 
 class Part:

@@ -16,6 +16,7 @@ from process_app import app
 from worker_support import PATIENCE, eventually, record_of
 
 from dibs.core.states import Reason, State
+from dibs.core.task import Lease, Outcome, Settlement
 from dibs.errors import TaskCancelled, TaskFailed
 from dibs.worker import ExitCode, Worker
 
@@ -128,8 +129,10 @@ def test_a_lost_lease_kills_the_child(worker: Worker, tmp_path: Path) -> None:
     pids = pids_in(file)
     file.unlink()
     record = record_of(app, handle.id)
-    app.hub.runner.run(app.hub.engine.rescue(now=record.lease_expires_at + 1))
-    app.hub.runner.run(app.hub.engine.ring([f"worker:{worker.id}"]))
+    taken = Settlement(lease=Lease(handle.id, record.lease), outcome=Outcome.RELEASED)
+    app.hub.runner.run(app.hub.engine.settle([taken]))
+    app.workers.pause(worker.id)  # it asks for news at once, and learns of its loss
+    app.workers.resume(worker.id)
     eventually(lambda: all(gone(pid) for pid in pids))
     pids_in(file)  # it runs again
     handle.cancel()

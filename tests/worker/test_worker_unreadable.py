@@ -19,7 +19,7 @@ from dibs.errors import InvalidOption, StoreCorrupt, Unreadable
 from servers.damage import ENGINES, Damaged, damaged
 
 PATIENCE = 30.0
-NEWER = '{"priority":50,"colour":"red"}'
+NEWER = '{"spec":{},"colour":"red"}'
 
 
 @pytest.fixture(params=ENGINES)
@@ -72,7 +72,7 @@ def test_a_worker_passes_it_and_runs_it_once_it_is_repaired(app: Dibs, rows: Dam
         assert bad.id in [each.id for each in app.tasks.search().tasks]
         assert [each.id for each in app.tasks.search(Filter(state="pending")).tasks] == [bad.id]
         assert app.tasks.search(Filter(key="k")).tasks == []
-        rows.set("tasks", f"id = '{bad.id}'", facts=rows.json('{"priority":50}'))
+        rows.set("tasks", f"id = '{bad.id}'", facts=rows.json('{"spec":{}}'))
         eventually(lambda: app.tasks.get(bad.id).state is State.COMPLETED)
         assert bad.result(timeout=PATIENCE) == 8
         assert worker
@@ -91,7 +91,7 @@ def test_one_that_is_damaged_while_it_runs_completes(app: Dibs, rows: Damaged) -
         rows.set("tasks", f"id = '{handle.id}'", facts=rows.json(NEWER))
         damaged_by_now.append(True)
         eventually(lambda: app.tasks.get(handle.id).state is State.COMPLETED)
-        rows.set("finished", f"id = '{handle.id}'", facts=rows.json('{"priority":50}'))
+        rows.set("finished", f"id = '{handle.id}'", facts=rows.json('{"spec":{}}'))
         assert handle.result(timeout=PATIENCE) == 5
 
 

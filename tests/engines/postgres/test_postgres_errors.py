@@ -60,13 +60,13 @@ def test_connections_that_were_cut_are_made_anew() -> None:
 def test_a_listener_that_was_cut_listens_again() -> None:
     async def test() -> None:
         async with engines(2) as (producer, worker), connection() as own:
-            local_notifier = worker.subscribe([work_topic("default")])
-            assert await local_notifier.wait(PATIENCE), "it rings when it begins to listen"
+            subscription = worker.subscribe([work_topic("default")])
+            assert await subscription.wait(PATIENCE), "it rings when it begins to listen"
             await own.fetchval(TERMINATE)
-            assert await local_notifier.wait(PATIENCE), "and when it does so again"
+            assert await subscription.wait(PATIENCE), "and when it does so again"
             await producer.enqueue([new()])
-            assert await local_notifier.wait(PATIENCE)
-            local_notifier.close()
+            assert await subscription.wait(PATIENCE)
+            subscription.close()
 
     run(test)
 

@@ -184,7 +184,7 @@ def test_opening_and_signs_of_life_say_that_a_version_is_used() -> None:
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": f"{HERE}:{HERE.parent}"}
+    return {**os.environ, "PYTHONPATH": f"{HERE}:{HERE.parents[1]}"}
 
 
 def test_a_migration_that_waits_does_not_keep_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:

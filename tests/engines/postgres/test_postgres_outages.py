@@ -198,8 +198,8 @@ def test_a_caller_who_stops_waiting_does_not_wait_for_the_stall(cluster: Cluster
 def test_closing_does_not_wait_for_the_stall(cluster: Cluster, proxy: Proxy) -> None:
     async def test() -> None:
         async with opened(cluster.url(proxy.port)) as engine:
-            local_notifier = engine.subscribe([work_topic("default")])
-            assert await local_notifier.wait(PATIENCE)
+            subscription = engine.subscribe([work_topic("default")])
+            assert await subscription.wait(PATIENCE)
             await asyncio.gather(*(engine.enqueue([new()]) for _ in range(4)))
             proxy.stall()
             began = time.monotonic()
@@ -229,13 +229,13 @@ def test_a_listener_that_stalls_is_found_out(cluster: Cluster, proxy: Proxy, mon
     async def test() -> None:
         url = cluster.url(proxy.port)
         async with opened(url) as worker, opened(url.replace(f":{proxy.port}/", f":{cluster.port}/")) as producer:
-            local_notifier = worker.subscribe([work_topic("default")])
-            assert await local_notifier.wait(PATIENCE), "it rings when it begins to listen"
+            subscription = worker.subscribe([work_topic("default")])
+            assert await subscription.wait(PATIENCE), "it rings when it begins to listen"
             assert proxy.stall(new=False) > 0
-            assert await local_notifier.wait(PATIENCE), "and when it does so again, on another connection"
+            assert await subscription.wait(PATIENCE), "and when it does so again, on another connection"
             await producer.enqueue([new()])
-            assert await local_notifier.wait(PATIENCE)
-            local_notifier.close()
+            assert await subscription.wait(PATIENCE)
+            subscription.close()
 
     run(test)
 
@@ -455,8 +455,8 @@ def test_work_goes_on_after_a_restart(cluster: Cluster, mode: str) -> None:
 def test_a_server_that_is_down_is_said_to_be(cluster: Cluster) -> None:
     async def test() -> None:
         async with opened(cluster.url()) as engine:
-            local_notifier = engine.subscribe([work_topic("default")])
-            assert await local_notifier.wait(PATIENCE)
+            subscription = engine.subscribe([work_topic("default")])
+            assert await subscription.wait(PATIENCE)
             await asyncio.to_thread(cluster.stop)
             try:
                 with pytest.raises(StoreUnavailable, match=r"can't be reached.*may be repeated"):
@@ -466,8 +466,8 @@ def test_a_server_that_is_down_is_said_to_be(cluster: Cluster) -> None:
             finally:
                 await asyncio.to_thread(cluster.start)
             await somehow(lambda: engine.enqueue([new()]))
-            assert await local_notifier.wait(PATIENCE), "it listens again"
-            local_notifier.close()
+            assert await subscription.wait(PATIENCE), "it listens again"
+            subscription.close()
 
     run(test)
 
@@ -480,17 +480,17 @@ def test_a_listener_logs_an_outage_once(
 
     async def test() -> None:
         async with opened(cluster.url(proxy.port)) as engine:
-            local_notifier = engine.subscribe([work_topic("default")])
+            subscription = engine.subscribe([work_topic("default")])
             for _ in range(2):  # it listens now, and has looked again
-                assert await local_notifier.wait(PATIENCE)
+                assert await subscription.wait(PATIENCE)
             proxy.refuse()
             before = proxy.accepted
             async with asyncio.timeout(PATIENCE):
                 while proxy.accepted < before + 5:
                     await asyncio.sleep(0.01)
             proxy.heal()
-            assert await local_notifier.wait(PATIENCE)
-            local_notifier.close()
+            assert await subscription.wait(PATIENCE)
+            subscription.close()
 
     run(test)
     assert sum("Can't listen" in message for message in caplog.messages) == 1
@@ -516,8 +516,8 @@ def test_work_goes_on_at_the_promoted_standby(pair: tuple[Cluster, Cluster]) -> 
         primary, standby = pair
         url = join_urls(primary.url(timeout="10", connect_timeout="5"), standby.url())
         async with opened(url) as one, opened(url) as other:
-            local_notifier = other.subscribe([work_topic("default")])
-            assert await local_notifier.wait(PATIENCE)
+            subscription = other.subscribe([work_topic("default")])
+            assert await subscription.wait(PATIENCE)
             tasks = [new() for _ in range(100)]
             await one.enqueue(tasks)
             working = asyncio.create_task(work_off([Hand(one, "one"), Hand(other, "other")], 200))
@@ -528,9 +528,9 @@ def test_work_goes_on_at_the_promoted_standby(pair: tuple[Cluster, Cluster]) -> 
             await working
             assert await count(one, State.COMPLETED) == 200
             async with asyncio.timeout(PATIENCE):
-                while not await local_notifier.wait(0.01):
+                while not await subscription.wait(0.01):
                     await one.enqueue([new()])
-            local_notifier.close()
+            subscription.close()
             await sound(one)
 
     run(test)

@@ -83,11 +83,11 @@ def test_without_a_way_past_it_nothing_is_heard_and_nobody_missed() -> None:
             (finding,) = findings(worker.address)
             assert finding.level is Level.WARNING
             await producer.enqueue([new()])
-            local_notifier = worker.subscribe([work_topic("default")])
+            subscription = worker.subscribe([work_topic("default")])
             for _ in range(3):
-                assert await local_notifier.wait(PATIENCE), "it rings by itself"
-            assert not await local_notifier.wait(0.0)
-            local_notifier.close()
+                assert await subscription.wait(PATIENCE), "it rings by itself"
+            assert not await subscription.wait(0.0)
+            subscription.close()
             await worker.beat(beat("w"))
             async with connection() as own:
                 listening = await own.fetchval(
@@ -106,13 +106,13 @@ def test_with_a_way_past_it_rings_are_heard_and_killed_workers_missed() -> None:
         async with opened(url_of(schema), with_direct) as (producer, worker):
             assert Feature.PRESENCE in worker.features
             assert [finding.level for finding in findings(worker.address)] == [Level.OK]
-            local_notifier = worker.subscribe([work_topic("default")])
-            assert await local_notifier.wait(PATIENCE), "it rings when it begins to listen"
+            subscription = worker.subscribe([work_topic("default")])
+            assert await subscription.wait(PATIENCE), "it rings when it begins to listen"
             for _ in range(3):
-                waiting = asyncio.create_task(local_notifier.wait(PATIENCE))
+                waiting = asyncio.create_task(subscription.wait(PATIENCE))
                 await producer.enqueue([new()])
                 assert await waiting
-            local_notifier.close()
+            subscription.close()
             await worker.beat(beat("w"))
             held = await claim(worker, 2, "w")
             store = worker._store

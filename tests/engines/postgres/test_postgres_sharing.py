@@ -215,15 +215,15 @@ def test_rings_are_heard_elsewhere() -> None:
     async def test() -> None:
         async with engines(2) as (producer, worker):
             await producer.enqueue([new()])
-            local_notifier = worker.subscribe([work_topic("default")])
-            await local_notifier.wait(
+            subscription = worker.subscribe([work_topic("default")])
+            await subscription.wait(
                 PATIENCE
             )  # it rings when it begins to listen, for something may have happened before
             for _ in range(3):
-                waiting = asyncio.create_task(local_notifier.wait(PATIENCE))
+                waiting = asyncio.create_task(subscription.wait(PATIENCE))
                 await producer.enqueue([new()])
                 assert await waiting
-            local_notifier.close()
+            subscription.close()
 
     run(test)
 

@@ -17,7 +17,7 @@ from dibs.testing.tasks import changed
 counter = iter(range(1 << 60))
 
 
-def new_task(**facts: object) -> NewTask:
+def new(**facts: object) -> NewTask:
     number = next(counter)
     task_id = uuid7(time.time_ns() // 1_000_000, number, random.getrandbits(62))
     return changed(NewTask(id=task_id, queue="default", name="work"), **facts)

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from sqlite_help import beat, completed, new_task, request
+from sqlite_help import beat, completed, new, request
 
 from dibs.engines.sqlite import SqliteEngine
 from dibs.engines.values import work_topic
@@ -28,7 +28,7 @@ async def read_line() -> str:
 async def enqueue_many(engine: SqliteEngine, count: str) -> None:
     """Enqueue one at a time, as fast as it goes."""
     for _ in range(int(count)):
-        await engine.enqueue([new_task()])
+        await engine.enqueue([new()])
     say("done")
 
 
@@ -66,7 +66,7 @@ async def notify(engine: SqliteEngine) -> None:
     """Enqueue a task for each line that comes in, and tell when it was."""
     say("ready")
     while await read_line():
-        task = new_task()
+        task = new()
         say(f"{time.time_ns()} {task.id}")
         await engine.enqueue([task])
 

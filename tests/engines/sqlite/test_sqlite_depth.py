@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlite_help import completed, new_task, opened, request
+from sqlite_help import completed, new, opened, request
 
 from dibs.core.graph import Edge
 from dibs.core.settings import QueueSettings, change_settings
@@ -28,9 +28,9 @@ async def limited(engine: SqliteEngine, **changes: object) -> None:
 
 async def full_partition(engine: SqliteEngine, depth: int) -> Callable[[], Awaitable[Any]]:
     await limited(engine, per_partition=1)
-    await engine.enqueue([new_task(partition="hot") for _ in range(depth)])
+    await engine.enqueue([new(partition="hot") for _ in range(depth)])
     assert len((await engine.claim(request(1))).tasks) == 1
-    await engine.enqueue([new_task(partition="cool")])
+    await engine.enqueue([new(partition="cool")])
 
     async def claim() -> None:
         assert len((await engine.claim(request(5))).tasks) == 1
@@ -40,7 +40,7 @@ async def full_partition(engine: SqliteEngine, depth: int) -> Callable[[], Await
 
 async def slot_of_a_deep_partition(engine: SqliteEngine, depth: int) -> Callable[[], Awaitable[Any]]:
     await limited(engine, per_partition=1)
-    await engine.enqueue([new_task(partition="hot") for _ in range(depth)])
+    await engine.enqueue([new(partition="hot") for _ in range(depth)])
     (task,) = (await engine.claim(request(1))).tasks
 
     async def settle_and_claim() -> None:
@@ -53,9 +53,9 @@ async def slot_of_a_deep_partition(engine: SqliteEngine, depth: int) -> Callable
 async def partitions_without_tokens(engine: SqliteEngine, depth: int) -> Callable[[], Awaitable[Any]]:
     await limited(engine, per_partition={"rate": 0.001, "burst": 1})
     for _ in range(2):
-        await engine.enqueue([new_task(partition=f"p{n}") for n in range(depth)])
+        await engine.enqueue([new(partition=f"p{n}") for n in range(depth)])
     assert len((await engine.claim(request(depth))).tasks) == depth
-    await engine.enqueue([new_task()])
+    await engine.enqueue([new()])
 
     async def claim() -> None:
         assert len((await engine.claim(request(5))).tasks) == 1
@@ -65,7 +65,7 @@ async def partitions_without_tokens(engine: SqliteEngine, depth: int) -> Callabl
 
 async def tenants(engine: SqliteEngine, depth: int) -> Callable[[], Awaitable[Any]]:
     await limited(engine, fair=True)
-    await engine.enqueue([new_task(tenant=f"t{n}") for n in range(depth)])
+    await engine.enqueue([new(tenant=f"t{n}") for n in range(depth)])
 
     async def claim() -> None:
         assert len((await engine.claim(request(5))).tasks) == 5
@@ -75,8 +75,8 @@ async def tenants(engine: SqliteEngine, depth: int) -> Callable[[], Awaitable[An
 
 async def tenants_of_another_kind(engine: SqliteEngine, depth: int) -> Callable[[], Awaitable[Any]]:
     await limited(engine, fair=True)
-    await engine.enqueue([new_task(tenant=f"t{n}", name="other") for n in range(depth)])
-    await engine.enqueue([new_task(tenant="u")])
+    await engine.enqueue([new(tenant=f"t{n}", name="other") for n in range(depth)])
+    await engine.enqueue([new(tenant="u")])
 
     async def claim() -> None:
         assert len((await engine.claim(request(5, names=("work",)))).tasks) == 1
@@ -87,11 +87,11 @@ async def tenants_of_another_kind(engine: SqliteEngine, depth: int) -> Callable[
 async def full_tenants(engine: SqliteEngine, depth: int) -> Callable[[], Awaitable[Any]]:
     await limited(engine, fair=True, per_partition=1)
     for _ in range(2):
-        await engine.enqueue([new_task(tenant=f"t{n}", partition=f"t{n}") for n in range(depth)])
+        await engine.enqueue([new(tenant=f"t{n}", partition=f"t{n}") for n in range(depth)])
     assert len((await engine.claim(request(depth))).tasks) == depth
     while (await engine.claim(request(5))).next_due_in == 0:
         pass  # turns that have nothing to give are forgotten when they are met
-    await engine.enqueue([new_task(tenant="u")])
+    await engine.enqueue([new(tenant="u")])
 
     async def claim() -> None:
         assert len((await engine.claim(request(5))).tasks) == 1
@@ -100,8 +100,8 @@ async def full_tenants(engine: SqliteEngine, depth: int) -> Callable[[], Awaitab
 
 
 async def one_of_many_needs(engine: SqliteEngine, depth: int) -> Callable[[], Awaitable[Any]]:
-    needs = [new_task() for _ in range(depth)]
-    await engine.enqueue([*needs, new_task(after=tuple(Edge(need.id) for need in needs))])
+    needs = [new() for _ in range(depth)]
+    await engine.enqueue([*needs, new(after=tuple(Edge(need.id) for need in needs))])
     (task,) = (await engine.claim(request(1))).tasks
 
     async def settle() -> None:
@@ -152,8 +152,8 @@ def test_a_limit_that_comes_late_is_met_in_bounded_steps(tmp_path: Path) -> None
 
     async def go() -> None:
         async with opened(tmp_path / "x.db", synchronous="normal") as engine:
-            await engine.enqueue([new_task(partition="hot") for _ in range(2500)])
-            await engine.enqueue([new_task()])
+            await engine.enqueue([new(partition="hot") for _ in range(2500)])
+            await engine.enqueue([new()])
             (queue,) = await engine.queues()
             wanted = change_settings(queue.settings, {"per_partition": 1})
             await engine.set_queue("default", wanted, expected=queue.settings.version)
@@ -176,8 +176,8 @@ def test_errands_survive_their_process(tmp_path: Path) -> None:
     async def go() -> None:
         path = tmp_path / "x.db"
         async with opened(path, synchronous="normal") as engine:
-            need = new_task()
-            await engine.enqueue([need, *(new_task(after=(Edge(need.id),)) for _ in range(2500))])
+            need = new()
+            await engine.enqueue([need, *(new(after=(Edge(need.id),)) for _ in range(2500))])
             (task,) = (await engine.claim(request(1))).tasks
             await engine.settle([completed(task)])
             assert ((await engine.counts()).tasks)["default"][State.PENDING] == 1000
@@ -195,8 +195,8 @@ def test_turns_that_have_nothing_are_forgotten_in_bounded_steps(tmp_path: Path) 
     async def go() -> None:
         async with opened(tmp_path / "x.db", synchronous="normal") as engine:
             await limited(engine, fair=True)
-            await engine.enqueue([new_task(tenant=f"t{n:04}") for n in range(2500)])
-            await engine.enqueue([new_task(tenant="z") for _ in range(2)])
+            await engine.enqueue([new(tenant=f"t{n:04}") for n in range(2500)])
+            await engine.enqueue([new(tenant="z") for _ in range(2)])
             assert len((await engine.claim(request(2501))).tasks) == 2501
             claims = [await engine.claim(request(5)) for _ in range(4)]
             assert sum(len(claimed.tasks) for claimed in claims) == 1

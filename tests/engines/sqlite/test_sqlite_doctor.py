@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from sqlite_help import completed, new_task, opened, request
+from sqlite_help import completed, new, opened, request
 
 from dibs.core.settings import QueueSettings
 from dibs.core.times import DAY, SECOND
@@ -30,11 +30,11 @@ async def is_sound(engine: SqliteEngine) -> bool:
 def test_backup_while_others_write_and_restore(tmp_path: Path) -> None:
     async def go() -> None:
         async with opened(tmp_path / "x.db") as engine, opened(tmp_path / "x.db") as other:
-            await engine.enqueue([new_task(args=BIG) for _ in range(1000)])
+            await engine.enqueue([new(args=BIG) for _ in range(1000)])
             copying = asyncio.ensure_future(engine.backup(tmp_path / "copy.db"))
             during = 0
             while not copying.done():
-                await other.enqueue([new_task(args=BIG)])
+                await other.enqueue([new(args=BIG)])
                 during += 1
             await copying
             assert await total(engine) == 1000 + during
@@ -63,7 +63,7 @@ def test_backup_never_overwrites(tmp_path: Path) -> None:
 def test_full_check_finds_counts_that_are_wrong(tmp_path: Path) -> None:
     async def go() -> None:
         async with opened(tmp_path / "x.db") as engine:
-            await engine.enqueue([new_task(), new_task()])
+            await engine.enqueue([new(), new()])
             assert await is_sound(engine)
             with sqlite3.connect(tmp_path / "x.db") as connection:
                 connection.execute("UPDATE dibs_counts SET n = n + 1 WHERE what = 'pending'")
@@ -77,7 +77,7 @@ async def enqueue_until_full(engine: SqliteEngine) -> int:
     """How many tasks were acknowledged before there was no space left. Each is of a kind that the store must learn."""
     for stored in range(1000):
         try:
-            await engine.enqueue([new_task(args=BIG, name=f"kind-{stored}")])
+            await engine.enqueue([new(args=BIG, name=f"kind-{stored}")])
         except StoreUnavailable:
             return stored
     raise AssertionError("the disk never got full")
@@ -93,9 +93,9 @@ def test_a_full_disk_loses_nothing_and_recovers(tmp_path: Path) -> None:
             assert stored > 10
             assert await total(engine) == stored
             with pytest.raises(StoreUnavailable, match="nothing was lost"):
-                await engine.enqueue([new_task(args=BIG) for _ in range(100)])
+                await engine.enqueue([new(args=BIG) for _ in range(100)])
             writer.execute("PRAGMA max_page_count = 1000000")  # type: ignore[union-attr]
-            await engine.enqueue([new_task(args=BIG)])
+            await engine.enqueue([new(args=BIG)])
             assert await total(engine) == stored + 1
             assert len((await engine.claim(request(1000))).tasks) == stored + 1
             assert await is_sound(engine)
@@ -109,11 +109,11 @@ def test_locked_for_too_long_is_busy(tmp_path: Path) -> None:
             other = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
             other.execute("BEGIN IMMEDIATE")
             with pytest.raises(StoreBusy, match="busy_timeout"):
-                await engine.enqueue([new_task()])
+                await engine.enqueue([new()])
             assert (await engine.counts()).tasks == {}  # reading goes on
             other.execute("ROLLBACK")
             other.close()
-            await engine.enqueue([new_task()])
+            await engine.enqueue([new()])
             assert await total(engine) == 1
 
     asyncio.run(go())
@@ -122,12 +122,12 @@ def test_locked_for_too_long_is_busy(tmp_path: Path) -> None:
 def test_a_read_only_store_says_so(tmp_path: Path) -> None:
     async def go() -> None:
         async with opened(tmp_path / "x.db") as engine:
-            await engine.enqueue([new_task()])
+            await engine.enqueue([new()])
             engine._store.writer.execute("PRAGMA query_only = 1")  # type: ignore[union-attr]
             with pytest.raises(StoreUnavailable, match="read-only"):
-                await engine.enqueue([new_task()])
+                await engine.enqueue([new()])
             engine._store.writer.execute("PRAGMA query_only = 0")  # type: ignore[union-attr]
-            await engine.enqueue([new_task()])
+            await engine.enqueue([new()])
 
     asyncio.run(go())
 
@@ -138,7 +138,7 @@ def test_retention_of_queues_that_keep_for_different_times(tmp_path: Path) -> No
             await engine.set_queue("short", QueueSettings(keep=DAY), expected=0, now=NOW)
             for index in range(6):
                 queue = "short" if index % 2 else "default"
-                await engine.enqueue([new_task(queue=queue) for _ in range(1000)], now=NOW)
+                await engine.enqueue([new(queue=queue) for _ in range(1000)], now=NOW)
             for _ in range(6):
                 tasks = (await engine.claim(request(1000, queues=("default", "short")), now=NOW)).tasks
                 await engine.settle([completed(task) for task in tasks], now=NOW)
@@ -169,7 +169,7 @@ def test_freed_pages_go_back_to_the_filesystem(tmp_path: Path) -> None:
         async with opened(tmp_path / "x.db") as engine:
             ids = []
             for _ in range(3):
-                tasks = [new_task(args=BIG) for _ in range(1000)]
+                tasks = [new(args=BIG) for _ in range(1000)]
                 ids += [task.id for task in tasks]
                 await engine.enqueue(tasks)
             await engine.act([Cancel(each) for each in ids])
@@ -193,8 +193,8 @@ def test_keys_may_hold_anything(tmp_path: Path) -> None:
     async def go() -> None:
         async with opened(tmp_path / "x.db") as engine:
             keys = ["a", "a\0b", "a\0c", '"', "\\u0000", "é😀"]
-            first = await engine.enqueue([new_task(key=key) for key in keys])
-            again = await engine.enqueue([new_task(key=key) for key in keys])
+            first = await engine.enqueue([new(key=key) for key in keys])
+            again = await engine.enqueue([new(key=key) for key in keys])
             assert {answer.outcome for answer in first} == {EnqueueOutcome.ENQUEUED}
             assert {answer.outcome for answer in again} == {EnqueueOutcome.DUPLICATE}
             assert [answer.id for answer in again] == [answer.id for answer in first]

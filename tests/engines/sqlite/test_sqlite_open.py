@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlite_help import new_task, opened
+from sqlite_help import new, opened
 
 from dibs.engines.sqlite import SqliteEngine, from_url
 from dibs.engines.sqlite.layout import APPLICATION_ID, run_script
@@ -71,7 +71,7 @@ def test_a_closed_engine_says_so_and_opens_again(tmp_path: Path) -> None:
         for _ in range(2):
             await engine.open()
             await engine.open()
-            await engine.enqueue([new_task()])
+            await engine.enqueue([new()])
             await engine.close()
             await engine.close()
         assert sorted(each.name for each in tmp_path.iterdir()) == ["x.db", "x.db-presence"]
@@ -136,7 +136,7 @@ def test_dibs_moves_into_a_foreign_database_when_asked(tmp_path: Path) -> None:
         engine = from_url(f"sqlite:///{path}?adopt=yes")
         assert await engine.migrations() != []
         await engine.open()
-        await engine.enqueue([new_task()])
+        await engine.enqueue([new()])
         await engine.close()
 
     asyncio.run(go())
@@ -185,14 +185,14 @@ def test_layout_is_the_sum_of_its_migrations(tmp_path: Path) -> None:
 KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from sqlite_help import new_task
+from sqlite_help import new
 from dibs.engines.sqlite import SqliteEngine
 
 async def main():
     engine = SqliteEngine(Path(sys.argv[1]))
     await engine.open()
     for _ in range(20):
-        await engine.enqueue([new_task(args=b'{"x":"%s"}' % (b"y" * 3000)) for _ in range(50)])
+        await engine.enqueue([new(args=b'{"x":"%s"}' % (b"y" * 3000)) for _ in range(50)])
     print("ready", flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 

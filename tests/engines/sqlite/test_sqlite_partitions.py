@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlite_help import completed, new_task, opened, request
+from sqlite_help import completed, new, opened, request
 
 from dibs.core.limits import Bucket, free_slots, refill, tokens
 from dibs.core.settings import QueueSettings, change_settings
@@ -106,7 +106,7 @@ class Program:
     async def enqueue(self) -> None:
         choice = self.random.choice
         tasks = [
-            new_task(
+            new(
                 name=choice(("work", "play")),
                 partition=choice((None, "p", "q", "r")),
                 tenant=choice(("", "a", "b", "c")),
@@ -181,7 +181,7 @@ def test_a_claim_that_waited_for_the_file_is_made_when_it_gets_it(tmp_path: Path
     async def test() -> None:
         async with opened(tmp_path / "x.db") as engine:
             await engine.set_queue("default", change_settings(QueueSettings(), {"rate": 1, "burst": 5}), expected=0)
-            await engine.enqueue([new_task()])
+            await engine.enqueue([new()])
             with closing(sqlite3.connect(tmp_path / "x.db", isolation_level=None)) as other:
                 other.execute("BEGIN IMMEDIATE")
                 waiting = asyncio.create_task(engine.claim(request()))

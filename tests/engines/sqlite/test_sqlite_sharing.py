@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from sqlite_help import beat, completed, new_task, opened, request
+from sqlite_help import beat, completed, new, opened, request
 
 from dibs.core.states import State
 from dibs.core.task import HistoryEvent, WorkerState
@@ -77,7 +77,7 @@ def test_settings_changed_elsewhere_hold_at_once(tmp_path: Path) -> None:
     async def go() -> None:
         path = tmp_path / "x.db"
         async with opened(path) as engine:
-            await engine.enqueue([new_task()])
+            await engine.enqueue([new()])
             with process("enqueue", path, 1) as child:
                 assert line(child) == "done"
             assert len((await engine.claim(request(5))).tasks) == 2
@@ -101,15 +101,15 @@ def test_other_processes_wake_up_in_milliseconds(tmp_path: Path) -> None:
     assert delays[10] < 20_000_000, delays  # the net alone would take 25 ms on average
 
 
-def test_the_net_catches_what_the_bell_misses(tmp_path: Path) -> None:
-    """A listener that nobody can ring hears of commits all the same."""
+def test_the_net_catches_what_no_socket_tells(tmp_path: Path) -> None:
+    """A listener without a socket hears of commits all the same."""
 
     async def go() -> None:
         path = tmp_path / "x.db"
         async with opened(path) as engine:
             subscription = engine.subscribe([work_topic("default")])
-            for local_notifier in socket_directory(path).iterdir():
-                local_notifier.unlink()
+            for socket in socket_directory(path).iterdir():
+                socket.unlink()
             waiting = asyncio.ensure_future(subscription.wait(PATIENCE))
             with process("enqueue", path, 1) as child:
                 assert line(child) == "done"
@@ -154,7 +154,7 @@ def test_bells_of_the_dead_are_removed(tmp_path: Path) -> None:
             with process("listen", path) as child:
                 assert line(child) == "listening"
                 assert len(list(socket_directory(path).iterdir())) == 1
-            await engine.enqueue([new_task()])
+            await engine.enqueue([new()])
             assert list(socket_directory(path).iterdir()) == []
 
     asyncio.run(go())
@@ -192,7 +192,7 @@ def test_tasks_of_a_killed_worker_come_back_long_before_the_lease_ends(tmp_path:
     async def go() -> None:
         path = tmp_path / "x.db"
         async with opened(path) as engine:
-            await engine.enqueue([new_task()])
+            await engine.enqueue([new()])
             await engine.beat(beat("mine", os.getpid()))
             with process("hold", path, "doomed") as child:
                 task_id = line(child)
@@ -218,7 +218,7 @@ def test_a_living_worker_is_never_taken_for_dead(tmp_path: Path) -> None:
     async def go() -> None:
         path = tmp_path / "x.db"
         async with opened(path) as engine, opened(path) as twin:
-            await engine.enqueue([new_task()])
+            await engine.enqueue([new()])
             await engine.beat(beat("mine", os.getpid()))
             with process("hold", path, "theirs") as child:
                 line(child)
@@ -241,7 +241,7 @@ def test_a_forked_child_opens_its_own(tmp_path: Path) -> None:
     loop = asyncio.new_event_loop()
     engine = SqliteEngine(path)
     loop.run_until_complete(engine.open(lambda: True))  # no executor thread, as in a blocking caller
-    loop.run_until_complete(engine.enqueue([new_task()]))
+    loop.run_until_complete(engine.enqueue([new()]))
     child = os.fork()
     if child == 0:
         status = 1
@@ -249,13 +249,13 @@ def test_a_forked_child_opens_its_own(tmp_path: Path) -> None:
             engine.forget()
             own = asyncio.new_event_loop()
             own.run_until_complete(engine.open(lambda: True))
-            own.run_until_complete(engine.enqueue([new_task()]))
+            own.run_until_complete(engine.enqueue([new()]))
             own.run_until_complete(engine.close())
             status = 0
         finally:
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
-    loop.run_until_complete(engine.enqueue([new_task()]))
+    loop.run_until_complete(engine.enqueue([new()]))
     counts = (loop.run_until_complete(engine.counts())).tasks
     assert counts["default"][State.PENDING] == 3
     loop.run_until_complete(engine.close())
@@ -273,7 +273,7 @@ def test_engines_of_one_process_share_one_writer(tmp_path: Path) -> None:
             assert writer.execute("PRAGMA synchronous").fetchone() == (2,)  # the stricter one holds
             sibling = lax.sibling()
             await sibling.open()
-            await asyncio.gather(*(each.enqueue([new_task()]) for each in (lax, strict, sibling) for _ in range(20)))
+            await asyncio.gather(*(each.enqueue([new()]) for each in (lax, strict, sibling) for _ in range(20)))
             assert ((await sibling.counts()).tasks)["default"][State.PENDING] == 60
             await sibling.close()
 

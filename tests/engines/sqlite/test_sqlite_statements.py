@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
-from sqlite_help import opened
+from sqlite_help import new, opened
 
 from dibs.core.moves import admit
 from dibs.core.settings import Defaults, Limit, Policy, QueueSettings
@@ -74,7 +74,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> sqlite3.Connection:
 
     async def fill() -> None:
         async with opened(path) as engine:
-            await engine.enqueue([new_task(delay=i % 2 * SECOND) for i in range(2000)])
+            await engine.enqueue([new(delay=i % 2 * SECOND) for i in range(2000)])
 
     asyncio.run(fill())
     return sqlite3.connect(path)

@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from sqlite_help import new_task, opened, request
+from sqlite_help import new, opened, request
 
 from dibs.core.graph import Edge
 from dibs.core.states import State
@@ -33,7 +33,7 @@ def test_there_if_it_commits_and_never_if_it_rolls_back(tmp_path: Path, isolatio
                 if isolation is None:
                     mine.execute("BEGIN IMMEDIATE")
                 mine.execute("INSERT INTO orders VALUES (1)")
-                answers = await engine.join(mine).enqueue([new_task(), new_task(queue="default", name="new-kind")])
+                answers = await engine.join(mine).enqueue([new(), new(queue="default", name="new-kind")])
                 assert [answer.outcome for answer in answers] == [EnqueueOutcome.ENQUEUED] * 2
                 assert await pending(engine) == 0
                 mine.execute(ending)
@@ -51,11 +51,11 @@ def test_a_driver_in_implicit_mode_begins_by_itself(tmp_path: Path) -> None:
     async def go() -> None:
         async with opened(tmp_path / "x.db") as engine:
             mine = sqlite3.connect(tmp_path / "x.db")
-            await engine.join(mine).enqueue([new_task()])
+            await engine.join(mine).enqueue([new()])
             assert mine.in_transaction
             mine.rollback()
             assert await pending(engine) == 0
-            await engine.join(mine).enqueue([new_task()])
+            await engine.join(mine).enqueue([new()])
             mine.commit()
             assert await pending(engine) == 1
             mine.close()
@@ -66,10 +66,10 @@ def test_a_driver_in_implicit_mode_begins_by_itself(tmp_path: Path) -> None:
 def test_a_commit_wakes_waiters(tmp_path: Path) -> None:
     async def go() -> None:
         async with opened(tmp_path / "x.db") as engine:
-            await engine.enqueue([new_task()])
+            await engine.enqueue([new()])
             subscription = engine.subscribe([work_topic("default")])
             mine = sqlite3.connect(tmp_path / "x.db")
-            await engine.join(mine).enqueue([new_task()])
+            await engine.join(mine).enqueue([new()])
             mine.commit()
             assert await subscription.wait(5)
             subscription.close()
@@ -81,13 +81,13 @@ def test_a_commit_wakes_waiters(tmp_path: Path) -> None:
 def test_refused_items_leave_the_transaction_alone(tmp_path: Path) -> None:
     async def go() -> None:
         async with opened(tmp_path / "x.db") as engine:
-            taken = new_task(args=b'{"n":1}')
+            taken = new(args=b'{"n":1}')
             await engine.enqueue([taken])
             mine = sqlite3.connect(tmp_path / "x.db")
             mine.execute("CREATE TABLE orders (id)")
             mine.execute("INSERT INTO orders VALUES (1)")
-            other = new_task(id=taken.id, args=b'{"n":2}')
-            answers = await engine.join(mine).enqueue([new_task(), other])
+            other = new(id=taken.id, args=b'{"n":2}')
+            answers = await engine.join(mine).enqueue([new(), other])
             outcomes = [answer.outcome for answer in answers]
             assert outcomes == [EnqueueOutcome.ABANDONED, EnqueueOutcome.TAKEN]
             mine.commit()
@@ -101,8 +101,8 @@ def test_refused_items_leave_the_transaction_alone(tmp_path: Path) -> None:
 def test_a_task_completes_with_the_transaction(tmp_path: Path) -> None:
     async def go() -> None:
         async with opened(tmp_path / "x.db") as engine:
-            first = new_task()
-            await engine.enqueue([first, new_task(after=(Edge(first.id),))])
+            first = new()
+            await engine.enqueue([first, new(after=(Edge(first.id),))])
             (task,) = (await engine.claim(request(5))).tasks
             report = Settlement(lease=Lease(task.id, task.lease), outcome=Outcome.COMPLETED, result=b"1")
             mine = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
@@ -127,7 +127,7 @@ def test_a_task_completes_with_the_transaction(tmp_path: Path) -> None:
 def test_a_lease_that_is_not_current_writes_nothing(tmp_path: Path, claimed_again: bool) -> None:
     async def go() -> None:
         async with opened(tmp_path / "x.db") as engine:
-            await engine.enqueue([new_task()])
+            await engine.enqueue([new()])
             (old,) = (await engine.claim(request(5))).tasks
             await engine.settle([Settlement(lease=Lease(old.id, old.lease), outcome=Outcome.RELEASED)])
             if claimed_again:
@@ -152,14 +152,14 @@ def test_says_what_is_wrong_with_a_connection(tmp_path: Path) -> None:
     async def go() -> None:
         async with opened(tmp_path / "x.db") as engine:
             with pytest.raises(UsageError, match=r"must be a sqlite3\.Connection"):
-                await engine.join(object()).enqueue([new_task()])
+                await engine.join(object()).enqueue([new()])
             other = sqlite3.connect(tmp_path / "other.db")
             with pytest.raises(UsageError, match=r"other\.db"):
-                await engine.join(other).enqueue([new_task()])
+                await engine.join(other).enqueue([new()])
             other.close()
             idle = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
             with pytest.raises(UsageError, match="BEGIN IMMEDIATE"):
-                await engine.join(idle).enqueue([new_task()])
+                await engine.join(idle).enqueue([new()])
             idle.close()
 
     asyncio.run(go())

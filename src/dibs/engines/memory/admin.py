@@ -126,18 +126,19 @@ def replay_one(store: Store, act: Replay, actor: str, now: Instant) -> Changed:
 
 
 def purge(store: Store, acts: Sequence[Purge], actor: str, now: Instant) -> list[Changed]:
-    answers = [purge_one(store, act) for act in acts]
+    answers = [purge_one(store, act, now) for act in acts]
     remember_many(store, actor, "purge", ids_done([act.id for act in acts], answers), "", now)
     return answers
 
 
-def purge_one(store: Store, act: Purge) -> Changed:
+def purge_one(store: Store, act: Purge, now: Instant) -> Changed:
     record = store.tasks.get(act.id)
     if record is None:
         return Changed.UNKNOWN
     if record.state not in ENDED:
         return Changed.WRONG_STATE
-    store.remove(record)
+    for prerequisite in store.remove(record):  # what has cancelled it in the same call has not been followed up yet
+        recompute(store, prerequisite, now)
     free_key(store, record)
     return Changed.DONE
 

@@ -116,10 +116,13 @@ class Edges:
         elif old is not None and old.urgency != new.urgency:
             self.follow_ups.append(FollowUp(FollowUpKind.INHERIT_URGENCY, new.id))
 
-    def forget(self, task_id: str) -> None:
-        """The task is gone for good, and its own edges with it."""
+    def forget(self, task_id: str) -> list[str]:
+        """The task is gone for good, and its own edges with it; the tasks that it still waited for."""
+        needed = []
         for position, need in enumerate(self.needs.get(task_id, ())):
             if need.is_open:
                 self.close(task_id, position)
+                needed.append(need.id)
         self.needs.pop(task_id, None)
         self.open_needs.pop(task_id, None)
+        return needed

@@ -130,12 +130,12 @@ class Store:
             self.histories[record.id].append(entry)
         self.edges.moved(old, record)
 
-    def remove(self, record: TaskRecord) -> None:
-        """Forget a task with its history and edges."""
+    def remove(self, record: TaskRecord) -> list[str]:
+        """Forget a task with its history and edges; the tasks that it still waited for."""
         self.count(record, -1)
         del self.tasks[record.id]
         self.histories.pop(record.id, None)
-        self.edges.forget(record.id)
+        return self.edges.forget(record.id)
 
     def count(self, record: TaskRecord, by: int) -> None:
         """Keep every count that a task is part of."""

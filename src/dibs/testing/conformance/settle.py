@@ -106,7 +106,7 @@ async def test_the_last_failed_attempt_is_death(harness: Harness) -> None:
     (answer,) = await harness.engine.settle([Settlement(lease=lease_of(task), outcome=Outcome.FAILED)], now=harness.now)
     assert answer == SettleAnswer(DONE, State.DEAD)
     record = await harness.record(task.id)
-    assert (record.reason, record.attempts, record.note) == (Reason.EXHAUSTED, 3, "exhausted")
+    assert (record.reason, record.attempts, record.note) == (Reason.EXHAUSTED, 3, "")
     assert await harness.events(task.id) == [HistoryEvent.FAILED, HistoryEvent.FAILED, HistoryEvent.DEAD]
 
 
@@ -136,7 +136,7 @@ async def test_says_what_became_of_each_task(harness: Harness) -> None:
 
 async def test_a_permanent_failure_asks_for_no_reason(harness: Harness) -> None:
     record = await harness.record(await harness.ended(Outcome.PERMANENT))
-    assert (record.reason, record.note) == (Reason.PERMANENT, "permanent")
+    assert (record.reason, record.note) == (Reason.PERMANENT, "")
 
 
 async def test_cancelled_by_its_worker(harness: Harness) -> None:
