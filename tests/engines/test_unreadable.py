@@ -24,7 +24,7 @@ from dibs.engines import unreadable
 from dibs.engines.base import Engine
 from dibs.engines.open import open_engine
 from dibs.engines.postgres.engine import PostgresEngine
-from dibs.engines.sqlite import retention, tidying
+from dibs.engines.sqlite import retention
 from dibs.engines.sqlite.engine import SqliteEngine
 from dibs.engines.sqlite.workers import bury_workers
 from dibs.engines.values import (
@@ -466,7 +466,6 @@ def test_shares_and_turns_behind_a_damaged_one(run: Run) -> None:
 @pytest.mark.parametrize("run", ["sqlite"], indirect=True)
 def test_chores_get_past_a_batch_of_damaged_rows(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "CHORE_BATCH", 5)
-    monkeypatch.setattr(tidying, "CHORE_BATCH", 5)
 
     async def test(store: Store) -> None:
         assert isinstance(store.rows, OnSqlite)

@@ -1,17 +1,17 @@
-"""The engine seam: the verbs that every store must know. The values they take and give are in `values` and `dibs.core`.
+"""The engine seam: the verbs that every store has. The values they take and return are in `values` and `dibs.core`.
 
 Rules of the seam:
 
-- Each verb takes a batch and answers per item, in the order asked; each is one bounded step, however full the store is.
-- Each is safe to repeat after a lost reply (how, is said at the verb).
+- Each verb takes a batch and answers per item, in the order asked. Each is one bounded step, however full the store is.
+- Each is safe to repeat after a lost reply; its docstring says how.
 - `now=None` means the store's own clock. Tests pass an instant through the same statements.
 - Callers state intents; engines compute ranks and settings with `dibs.core` and add their own clock.
-- Nothing here names a driver, SQL or a connection, but for `join`, whose connection is the caller's own.
-- A lease's number only ever grows; it may cover many tasks of one claim. Every write about a running task carries it.
-- A stored row that can't be read fails no verb: it stays as it is, is logged once, and is passed over. `get` and
-  `search` tell of such tasks, `check` counts them, and the act `Purge` deletes them.
+- Nothing here names a driver, SQL or a connection, except `join`, whose connection is the caller's own.
+- A lease number only ever grows; it may cover many tasks of one claim. Every write about a running task carries it.
+- A stored row that can't be read fails no verb: it stays unchanged, is logged once, and is skipped. `get` and `search`
+  show such tasks, `check` counts them, and the act `Purge` deletes them.
 
-The verbs are grouped by who needs them: each protocol is also a scope that a token can be limited to.
+The verbs are grouped by their callers: each protocol is also a scope that a token can be limited to.
 """
 
 from __future__ import annotations
@@ -79,37 +79,37 @@ __all__ = [
 ]
 
 MayBlock = Callable[[], bool]
-"""Whether only a blocked caller drives the engine's loop now. Then blocking it disturbs nobody, but nobody goes on with
-what is left on it once the caller has its answer."""
+"""Whether only a blocked caller drives the engine's loop now. Then the engine may block it, but nothing drives what is
+left on the loop once the caller has its answer."""
 
 
 def never() -> bool:
-    """The loop is shared with others."""
+    """For a loop that is shared with others."""
     return False
 
 
 class Subscription(Protocol):
-    """Hears the topics it was made for. A ring between two waits is remembered; rings may be spurious."""
+    """Wakes for its topics. A notification between two waits is remembered; wake-ups may be spurious."""
 
     async def wait(self, timeout: float) -> bool:
-        """Until rung, at most `timeout` seconds; True if rung."""
+        """Wait until woken, at most `timeout` seconds; True if woken."""
         ...
 
     def close(self) -> None: ...
 
 
 class Joined(Protocol):
-    """A transaction of the caller's own: what is done here is there if it commits, and never if it rolls back.
+    """A transaction of the caller's own: what is done here is stored if it commits, and never if it rolls back.
 
-    Each verb is done as a whole, or the transaction is left as it was. `Unready` asks for `prepare`, and another try.
+    Each verb takes effect as a whole or not at all. After `Unready`, call `prepare` and try again.
     """
 
     @property
     def waits(self) -> bool | None:
         """Whether the verbs are to be awaited on the loop of the connection.
 
-        False: they block the calling thread and never suspend. None: they do, for so short a time that a loop can
-        bear it.
+        False: they block the calling thread and never suspend. None: they do too, but so briefly that they may run on a
+        loop.
         """
         ...
 
@@ -118,14 +118,14 @@ class Joined(Protocol):
         ...
 
     async def complete(self, settlement: Settlement, *, now: Instant | None = None) -> SettleOutcome:
-        """`Engine.settle` of one completion. Refused: nothing is written, not even that it was.
+        """`Engine.settle` of one completion. If refused, nothing is written, not even a count of the refusal.
 
-        `already` only if it is completed: a lease that was settled in another way is not current, and refused.
+        Answers `already` only if this lease completed the task: if it was settled in another way, it is refused.
         """
         ...
 
     async def prepare(self) -> None:
-        """On the engine's own loop: make or learn what the verb that raised `Unready` needs."""
+        """On the engine's own loop: create or load what the verb that raised `Unready` needs."""
         ...
 
 
@@ -142,7 +142,7 @@ class Producing(Protocol):
     ) -> list[EnqueueAnswer]:
         """Store tasks durably. `atomic`: all or none. Repeat: the same id is stored once and answers `exists`.
 
-        A task may wait for others that are stored or come before it in the batch. `workflow` is recorded with the
+        A task may wait for tasks that are stored or that precede it in the batch. `workflow` is recorded with the
         batch, which must then be atomic; its members name it themselves.
         """
         ...
@@ -156,20 +156,21 @@ class Consuming(Protocol):
     """Running tasks."""
 
     async def claim(self, request: ClaimRequest, *, now: Instant | None = None) -> Claimed:
-        """End what has expired, promote what is due, go on with follow-ups; then lease the most urgent tasks that can
-        run. Each of these steps is bounded; `next_due_in` is 0 when one of them has more to do.
+        """Expire, promote, continue follow-ups; then lease the most urgent tasks that this worker can run.
+
+        Each of these steps is bounded; `next_due_in` is 0 when one of them has more to do.
         """
         ...
 
     async def extend(self, extensions: Sequence[Extension], *, now: Instant | None = None) -> list[ExtendAnswer]:
-        """Keep leases, record progress, learn of cancellation and loss. An expired but unsuperseded lease is kept."""
+        """Extend leases, record progress, learn of cancellation and loss. An expired lease may still be extended."""
         ...
 
     async def settle(self, settlements: Sequence[Settlement], *, now: Instant | None = None) -> list[SettleAnswer]:
-        """Record outcomes, each only under its current lease. Ended tasks leave the hot place in the same statement.
+        """Record outcomes, each only under its current lease. Ended tasks leave the hot table in the same statement.
 
-        The answers say what became of each task: whether a failed one runs again is decided here. One that would, or
-        is released or snoozed, but was asked to cancel, ends as cancelled.
+        The answers say what became of each task: the engine decides whether a failed one runs again. A task that would
+        run again (failed, released, snoozed) after a cancel request ends as cancelled.
         """
         ...
 
@@ -178,12 +179,12 @@ class Consuming(Protocol):
         ...
 
     async def leave(self, worker: str, *, now: Instant | None = None) -> None:
-        """The worker is gone in good order."""
+        """The worker has shut down cleanly."""
         ...
 
 
 class Viewing(Protocol):
-    """Looking without changing anything. Answers are values: changing them changes nothing."""
+    """Reads. Answers are values: changing them changes nothing."""
 
     async def get(self, ids: Sequence[str]) -> list[TaskRecord | UnreadableTask | None]: ...
 
@@ -196,14 +197,14 @@ class Viewing(Protocol):
         ...
 
     async def peek(self, queue: str, limit: int, *, until: str | None = None, now: Instant | None = None) -> Peeked:
-        """The next tasks of one queue in claim order, whichever worker could run them, whatever state the queue is in.
+        """The next tasks of one queue in claim order, for any worker, whatever state the queue is in.
 
-        `until`: also how many go before this task, however many of them are given.
+        `until`: also count the tasks ahead of this one, even beyond `limit`.
         """
         ...
 
     async def counts(self) -> Counts:
-        """Exact numbers; never a scan."""
+        """Exact numbers, without a scan."""
         ...
 
     async def stats(self, queue: str | None, since: int, until: int) -> list[Minute]:
@@ -211,23 +212,23 @@ class Viewing(Protocol):
         ...
 
     async def edges(self, ids: Sequence[str], *, followers: int = 0) -> list[Edges]:
-        """What each task waits for, and at most so many of the tasks that wait for it, by id."""
+        """What each task waits for, and at most `followers` of the tasks that wait for it, by id."""
         ...
 
     async def workflows(
         self, ids: Sequence[str] | None = None, *, limit: int = 50, before: str | None = None
     ) -> list[WorkflowRecord]:
-        """Those of `ids` that are there; without ids a page, newest first by id, from below `before` on."""
+        """Those of `ids` that exist; without ids a page, newest first by id, starting below `before`."""
         ...
 
     async def standing(
         self, queue: str, tasks: Sequence[str] = (), *, tenants: int = 0, now: Instant | None = None
     ) -> Standing:
-        """The limits that starts of these tasks of a queue stand under, and at most so many of its tenants."""
+        """The limits on the start of each of these tasks of a queue, and at most `tenants` of its tenants."""
         ...
 
     async def queues(self) -> list[QueueRecord]:
-        """By name. A queue exists from its first task or setting on."""
+        """By name. A queue exists from its first task or setting."""
         ...
 
     async def workers(self) -> list[WorkerRecord]: ...
@@ -242,12 +243,12 @@ class Viewing(Protocol):
 
 
 class Operating(Protocol):
-    """What operators change. `actor` is who, for the audit log."""
+    """What operators change. `actor` is written to the audit log."""
 
     async def act(self, acts: Sequence[Act], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
-        """Do these in their order. What one call about a workflow leaves to do is a follow-up that claims go on with.
+        """Do these in order. A large act on a workflow becomes a follow-up that claims continue.
 
-        Acts of one kind that follow each other are one entry in the audit log.
+        Consecutive acts of one kind are one entry in the audit log.
         """
         ...
 
@@ -267,9 +268,9 @@ class Operating(Protocol):
     async def delete_queue(
         self, name: str, *, force: bool = False, actor: str = "", now: Instant | None = None
     ) -> Changed:
-        """`wrong state` when it has unfinished tasks and force was not given.
+        """`wrong state` if it has unfinished tasks and `force` is not set.
 
-        Force makes waiting tasks dead (reason queue) and lets running ones end; the settings are gone.
+        Force makes waiting tasks dead (reason queue) and lets running ones end; the settings are deleted.
         """
         ...
 
@@ -285,7 +286,7 @@ class Operating(Protocol):
     ) -> Changed:
         """Create or replace a schedule. With the same recurrence it keeps its next fire; with another it starts again.
 
-        `declared`: it is written in code, and this call says that it still is. Repeat: `unchanged`.
+        `declared`: it is defined in code, and this call confirms that it still is. Repeat: `unchanged`.
         """
         ...
 
@@ -299,25 +300,25 @@ class Operating(Protocol):
 
 
 class Keeping(Protocol):
-    """What workers do for all: rescue, schedules and chores."""
+    """What workers do for everyone: rescue, schedules and chores."""
 
     async def rescue(
         self, *, ended_by: Instant | None = None, not_after: Instant | None = None, now: Instant | None = None
     ) -> Rescued:
-        """Take back tasks whose lease has ended or whose worker is dead: a bounded step that anyone may do.
+        """Take back tasks whose lease has ended or whose worker is dead: a bounded step that any process may do.
 
-        The caller says what it knows of the store's clock, so that it takes nothing from living workers after a stall.
-        `ended_by`: what it showed when the caller last looked; a lease that ended later is left alone. `not_after`:
-        what it can show now at most; if it is later, the call was held up, takes nothing and answers `stalled`.
+        The caller says what it knows of the store's clock, so that a stall takes nothing from living workers.
+        `ended_by`: the clock at the caller's last read; a lease that ended later is left alone. `not_after`: the latest
+        that the clock can show now; if it shows more, the call was held up, takes nothing and answers `stalled`.
         """
         ...
 
     async def fire(self, *, now: Instant | None = None) -> Fired:
-        """Enqueue what schedules have due, a bounded number; each fire is a compare-and-set of `next_fire_at`."""
+        """Enqueue a bounded number of due tasks of schedules; each fire is a compare-and-set of `next_fire_at`."""
         ...
 
     async def lead(self, worker: str, *, now: Instant | None = None) -> Term | None:
-        """Take or renew leadership; None: somebody else has it."""
+        """Take or renew leadership; None if another worker has it."""
         ...
 
     async def resign(self, term: Term) -> None: ...
@@ -328,18 +329,18 @@ class Keeping(Protocol):
 
 
 class Caring(Protocol):
-    """Looking after the store itself."""
+    """The store itself: health, backup and migrations."""
 
     async def check(self, *, full: bool = False) -> list[Finding]:
-        """How the store is; `full` may take long."""
+        """The health of the store; `full` may take long."""
         ...
 
     async def backup(self, target: Path) -> None:
-        """A consistent copy while others go on."""
+        """A consistent copy, made while others write."""
         ...
 
     async def migrations(self, *, sql: bool = False) -> list[str]:
-        """Steps that `open` would apply, as text; `sql`: what the store's own tools would apply them with."""
+        """The steps that `open` would apply, as text; `sql`: as SQL for the store's own tools."""
         ...
 
 
@@ -348,15 +349,15 @@ class Engine(Producing, Consuming, Viewing, Operating, Keeping, Caring, Protocol
 
     @property
     def features(self) -> frozenset[Feature]:
-        """What it can do. Known before it is open: a caller chooses by it how to use the engine, or not to."""
+        """What it can do. Known before it is open: a caller chooses by it whether and how to use the engine."""
         ...
 
     async def open(self, may_block: MayBlock = never) -> None:
-        """Connect, check the layout's version, create or migrate it. Twice is once."""
+        """Connect, check the layout's version, create or migrate it. Idempotent."""
         ...
 
     async def close(self) -> None:
-        """Let go of everything. Twice is once; a closed engine may be opened again."""
+        """Release everything. Idempotent; a closed engine may be opened again."""
         ...
 
     def forget(self) -> None:
@@ -370,5 +371,5 @@ class Engine(Producing, Consuming, Viewing, Operating, Keeping, Caring, Protocol
     async def about(self) -> About: ...
 
     def subscribe(self, topics: Collection[str]) -> Subscription:
-        """Listen from now on. Verbs that make work or end tasks ring by themselves, here and in other processes."""
+        """Listen from now on. Verbs that make work or end tasks notify by themselves, here and in other processes."""
         ...

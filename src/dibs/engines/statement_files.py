@@ -11,7 +11,7 @@ NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
 def without_comments(script: str) -> str:
-    """The script without its comment lines, which only people read."""
+    """The script without its comment lines."""
     return "\n".join(line for line in script.splitlines() if line.strip() and not line.lstrip().startswith("--"))
 
 

@@ -49,7 +49,7 @@ LOOK_AGAIN = 5.0
 """Seconds until tasks that were set aside are read again."""
 
 MOMENT: Duration = SECOND // 10
-"""How long to wait before the next claim, if there are more unreadable tasks than can be skipped."""
+"""Delay before the next claim if there are more unreadable tasks than can be skipped."""
 
 TITLE = "unreadable rows"
 REMEDY = "Damaged, or written by a newer Dibs: upgrade, or repair the row"
@@ -77,9 +77,9 @@ class UnreadableRows:
         self.crowded: set[int] = set()
         """Tracks with more unreadable tasks than fit in `tasks`: claims skip them altogether."""
         self.is_helpless = False
-        """There are tasks whose ids are no text: no statement can skip them."""
+        """Some tasks have ids that are not text: no statement can skip them."""
         self.tracks: set[int] = set()
-        """Tracks that tasks name, and that do not exist."""
+        """Tracks that tasks name but that do not exist."""
         self.rechecked_at = 0.0
         self._logged: set[tuple[str, str]] = set()
 
@@ -101,7 +101,7 @@ class UnreadableRows:
 
     @property
     def is_full(self) -> bool:
-        """Whether there is more to skip than is kept, or can be."""
+        """Whether there is more to skip than is kept, or than a statement can skip."""
         return self.is_helpless or len(self.tasks) >= MAX_ROWS or len(self.follow_ups) >= MAX_ROWS
 
     @property
@@ -119,7 +119,7 @@ class UnreadableRows:
             self.crowded.add(track)
 
     def skip_nameless(self) -> None:
-        """There is a task that no statement can skip: claims that give nothing wait a little."""
+        """There is a task that no statement can skip: empty claims wait a little."""
         if self.is_empty:
             self.rechecked_at = time.monotonic()
         self.is_helpless = True
@@ -132,7 +132,7 @@ class UnreadableRows:
             self.follow_ups[follow_up] = None
 
     def paced(self, claimed: Claimed) -> Claimed:
-        """Where not all can be skipped, a claim that gives nothing is repeated after a while, not at once."""
+        """Where not everything can be skipped, an empty claim is repeated after a while, not at once."""
         if claimed.tasks or not self.is_full:
             return claimed
         again = round(LOOK_AGAIN * SECOND)
@@ -140,7 +140,7 @@ class UnreadableRows:
         return Claimed([], min(max(due_in, MOMENT), again))
 
     def start_recheck(self, is_needed: bool = False) -> bool:
-        """Whether to read again what was set aside, or what else needs it. Follow-ups are simply tried again."""
+        """Whether to read again what was set aside, or what else needs it. Follow-ups are always tried again."""
         if (self.is_empty and not is_needed) or time.monotonic() < self.rechecked_at + LOOK_AGAIN:
             return False
         self.rechecked_at = time.monotonic()
@@ -151,7 +151,7 @@ class UnreadableRows:
         return True
 
     def forget(self, ids: Iterable[str]) -> None:
-        """These can be read again, or are gone."""
+        """These can be read again, or no longer exist."""
         for task_id in ids:
             self.tasks.pop(task_id, None)
 
@@ -162,7 +162,7 @@ def next_look() -> float:
 
 
 def problem_of(error: BaseException) -> str:
-    """What is wrong, in a line."""
+    """The problem in one line."""
     text = " ".join((str(error) or type(error).__name__).split()).rstrip(".")
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
@@ -181,14 +181,14 @@ def readable(
 
 
 def state_or(stored: object, otherwise: State) -> State:
-    """A stored state, or what stands for one that this version does not know."""
+    """A stored state, or `otherwise` if this version does not know it."""
     return State(stored) if isinstance(stored, str) and stored in STATES else otherwise
 
 
 def unreadable_task(
     task_id: object, track: Track | None, state: object, ended: bool, worker: object, problem: str
 ) -> UnreadableTask:
-    """What the columns of a row tell, as far as they can be read."""
+    """What the columns of a row say, as far as they can be read."""
     return UnreadableTask(
         id=str(task_id),
         problem=problem,
@@ -201,7 +201,7 @@ def unreadable_task(
 
 
 def made_at(task_id: str) -> Instant:
-    """When a task was made, as its id tells; 0 if the id is not a UUIDv7."""
+    """When a task was made, according to its id; 0 if the id is not a UUIDv7."""
     try:
         made = UUID(task_id)
     except ValueError:
@@ -230,7 +230,7 @@ class UnreadableReport(UnreadableRows):
             of_kind.setdefault(str(name), problem)
 
     def findings(self) -> Iterator[Finding]:
-        """A line for each kind of row of which some can't be read."""
+        """One finding per kind of row with unreadable rows."""
         for what, problems in self.problems.items():
             shown = "; ".join(f"{what} {name}: {problem}" for name, problem in islice(problems.items(), SHOWN))
             rest = "; …" if len(problems) > SHOWN else ""
@@ -240,5 +240,5 @@ class UnreadableReport(UnreadableRows):
 
 
 def is_among(findings: Iterable[Finding], what: str, name: str) -> bool:
-    """Whether a health check has found that a row can't be read, and names it."""
+    """Whether a health check names this row as unreadable."""
     return any(finding.title == TITLE and f"{what} {name}: " in finding.detail for finding in findings)

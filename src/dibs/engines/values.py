@@ -1,4 +1,4 @@
-"""The values that engines take and give, besides those of `dibs.core`: answers, requests, records, topics."""
+"""The values that engines take and return, besides those of `dibs.core`: answers, requests, records, topics."""
 
 from __future__ import annotations
 
@@ -80,11 +80,11 @@ COUNT_LIMIT = 10_000
 """Filtered counts and queue positions stop here."""
 
 VISIT_LIMIT = 10_000
-"""Rows that one page of a search looks at before it answers with what it has and a cursor."""
+"""Rows that one page of a search reads before it answers with what it has and a cursor."""
 
 
 FIRE_BATCH = 100
-"""Schedules that one `fire` looks at."""
+"""Schedules that one `fire` reads."""
 
 
 class Feature(StrEnum):
@@ -99,24 +99,24 @@ class Feature(StrEnum):
     INLINE = "inline"  # verbs never suspend while the engine may block: they can be driven without an event loop
 
 
-class Unready(Exception):  # not an error: `Joined.prepare` is run, and the act repeated
-    """What was asked of a joined transaction needs something of the engine first. Nothing was written."""
+class Unready(Exception):  # not an error: the caller runs `Joined.prepare` and repeats the verb
+    """A verb of a joined transaction needs something from the engine first. Nothing was written."""
 
 
 class EnqueueOutcome(StrEnum):
     """What became of one new task."""
 
     ENQUEUED = "enqueued"
-    EXISTS = "exists"  # a task with this id is there: same content, so this was a repeat
-    TAKEN = "taken"  # a task with this id is there, with other content
-    DUPLICATE = "duplicate"  # the key stands for the task given as `id`
-    CONFLICT = "conflict"  # the key stands for a task with other arguments, given as `id`
+    EXISTS = "exists"  # a task with this id exists with the same content: a repeat
+    TAKEN = "taken"  # a task with this id exists with other content
+    DUPLICATE = "duplicate"  # the task `id` holds the key
+    CONFLICT = "conflict"  # the task `id` holds the key, with other arguments
     FULL = "full"
     DRAINING = "draining"
-    REPLACED = "replaced"  # the waiting task given as `id` holds the key and has this one's content now
-    UNKNOWN = "unknown"  # it would wait for the task given as `id`, which is not there
-    LIMITED = "limited"  # its client enqueues too fast; there is room again in `retry_in`
-    ABANDONED = "abandoned"  # nothing was wrong with this one, but another item of its atomic batch was refused
+    REPLACED = "replaced"  # the waiting task `id` holds the key and now has this one's content
+    UNKNOWN = "unknown"  # it would wait for the task `id`, which does not exist
+    LIMITED = "limited"  # its client enqueues too fast; try again after `retry_in`
+    ABANDONED = "abandoned"  # valid, but another item of its atomic batch was refused
 
 
 ACCEPTED = frozenset(
@@ -127,7 +127,7 @@ REJECTED = frozenset({EnqueueOutcome.FULL, EnqueueOutcome.DRAINING, EnqueueOutco
 
 
 class EnqueueAnswer(Struct, gc=False, frozen=True):
-    """`id` is the task that now stands for the request; `state` is the state it is in."""
+    """`id` is the task that now stands for the request; `state` is its state."""
 
     outcome: EnqueueOutcome
     id: str
@@ -136,14 +136,14 @@ class EnqueueAnswer(Struct, gc=False, frozen=True):
 
 
 class NewWorkflow(Struct, frozen=True):
-    """A workflow that a batch of tasks begins."""
+    """A workflow that starts with a batch of tasks."""
 
     id: str
     name: str = ""
 
 
 class WorkflowRecord(Struct, frozen=True, kw_only=True):
-    """A workflow as its store knows it. Members that retention has pruned are in no count."""
+    """A workflow as stored. Members deleted by retention are in no count."""
 
     id: str
     name: str
@@ -153,7 +153,7 @@ class WorkflowRecord(Struct, frozen=True, kw_only=True):
 
 
 class Need(Struct, frozen=True):
-    """One edge of a task: what it waits or waited for. `is_open`: it still does."""
+    """One edge of a task: what it waits or waited for. `is_open`: it still waits."""
 
     id: str
     rule: Rule
@@ -168,7 +168,7 @@ class Edges(Struct, frozen=True):
 
 
 class TenantRecord(Struct, frozen=True, kw_only=True):
-    """One tenant of a fair queue: its pending tasks, and its tag in the queue's virtual time."""
+    """One tenant of a fair queue: its pending tasks, and its virtual time."""
 
     tenant: str
     pending: int
@@ -176,8 +176,8 @@ class TenantRecord(Struct, frozen=True, kw_only=True):
 
 
 class Standing(Struct, frozen=True):
-    """What decides over starts in a queue: for each task asked about the limits that its start stands under, and the
-    tenants that have pending tasks, those that are served next first.
+    """What decides about starts in a queue: the limits on each task asked about, and the tenants that have pending
+    tasks, in the order of their turns.
     """
 
     limits: list[list[LimitState]]
@@ -187,7 +187,7 @@ class Standing(Struct, frozen=True):
 class Fired(Struct, frozen=True):
     """What `fire` did: the tasks it enqueued, how many fires were skipped, and when the next one is due.
 
-    `broken` names schedules that can't be worked out here, such as those in a zone that this machine does not know.
+    `broken` names schedules that can't be computed here, such as those in a zone that this machine does not know.
     """
 
     tasks: list[str] = []
@@ -204,11 +204,11 @@ class Floor(Struct, frozen=True):
 
 
 class ClaimRequest(Struct, frozen=True, kw_only=True):
-    """What a worker can take. `names=None`: it runs whatever there is.
+    """What a worker can take. `names=None`: it runs any task.
 
-    `prefetch` more than `limit` may be given, but none of these from a queue with a limit on starts or concurrency.
-    `repeat` says that an earlier call with this (worker, sequence) had no answer: if it took effect, the leases that
-    it gave and that are still running are returned again.
+    Up to `prefetch` more than `limit` may be given, but not from a queue that limits starts or concurrency.
+    `repeat` says that an earlier call with this (worker, sequence) had no answer: if it took effect, its leases that
+    are still running are returned again.
     """
 
     worker: str
@@ -225,14 +225,14 @@ class ClaimRequest(Struct, frozen=True, kw_only=True):
 
 
 class Claimed(Struct, frozen=True):
-    """The leases given, most urgent first, and in how long the next waiting task or start token falls due."""
+    """The leases given, most urgent first, and in how long the next waiting task or start token is due."""
 
     tasks: list[LeasedTask]
     next_due_in: Duration | None = None
 
 
 class Extension(Struct, frozen=True):
-    """Keep a lease for `by` from now; `progress` is 0…1; `ran` is how long its run lasts, by its holder's clock."""
+    """Extend a lease to `by` from now; `progress` is 0…1; `ran` is the run's duration by its holder's clock."""
 
     lease: Lease
     by: Duration
@@ -241,7 +241,7 @@ class Extension(Struct, frozen=True):
     ran: Duration = 0
 
     def __post_init__(self) -> None:
-        """What was stored and could not be read again would be nobody's."""
+        """Reject what could be stored but not read again."""
         if self.progress is not None:
             check_fraction(self.progress, "progress")
         if not isinstance(self.message, str):
@@ -268,7 +268,7 @@ class SettleOutcome(StrEnum):
 
 
 class SettleAnswer(Struct, frozen=True):
-    """What became of the task: the state that it is in, and in how long it is due if it runs again."""
+    """What became of the task: its state, and in how long it is due if it runs again."""
 
     outcome: SettleOutcome
     state: State | None = None
@@ -276,7 +276,7 @@ class SettleAnswer(Struct, frozen=True):
 
 
 def settle_answer(outcome: SettleOutcome, record: TaskRecord, now: Instant) -> SettleAnswer:
-    """The answer about a task as it is after its settlement."""
+    """The answer about a task in its state after its settlement."""
     return SettleAnswer(outcome, record.state, None if record.due_at is None else max(0, record.due_at - now))
 
 
@@ -286,7 +286,7 @@ COMPLETED = SettleAnswer(SettleOutcome.DONE, State.COMPLETED)
 class Rescued(Struct, frozen=True):
     """What `rescue` did: tasks whose leases had ended (retried, dead or cancelled), and workers found dead.
 
-    `at` is what the store's clock showed. `stalled`: later than the caller had allowed for, so nothing was taken.
+    `at` is the store's clock. `stalled`: it was later than `not_after`, so nothing was taken.
     """
 
     lost: list[str] = []
@@ -297,15 +297,15 @@ class Rescued(Struct, frozen=True):
 
 
 class Changed(StrEnum):
-    """What became of one act, or of one other change that an operator asked for."""
+    """What became of one act, or of another change by an operator."""
 
     DONE = "done"
-    REQUESTED = "requested"  # a running task was asked to stop; its worker has been told
-    UNCHANGED = "unchanged"  # it already was so: a repeat
+    REQUESTED = "requested"  # a running task was asked to stop; its worker has been notified
+    UNCHANGED = "unchanged"  # nothing to change: a repeat
     WRONG_STATE = "wrong state"
     DRAINING = "draining"
     UNKNOWN = "unknown"
-    UNREADABLE = "unreadable"  # it is set aside, and stays as it is
+    UNREADABLE = "unreadable"  # the row is set aside and stays unchanged
 
 
 class Cancel(Struct, frozen=True, omit_defaults=True, tag="cancel"):
@@ -337,7 +337,7 @@ class CancelWorkflow(Struct, frozen=True, omit_defaults=True, tag="cancel workfl
 
 
 class ReplayWorkflow(Struct, frozen=True, tag="replay workflow"):
-    """Run its dead tasks again; those that ended because of a dependency wait again. `unchanged`: none has."""
+    """Run its dead tasks again; those that ended because of a dependency wait again. `unchanged`: there were none."""
 
     id: str
 
@@ -347,9 +347,9 @@ Act = Cancel | Edit | Replay | Purge | CancelWorkflow | ReplayWorkflow
 
 
 class UnreadableTask(Struct, frozen=True, kw_only=True, tag="unreadable"):
-    """A stored task that this version can't read. That is no state: the row stays as it is, and all pass it over.
+    """A stored task that this version can't read. That is not a state: the row stays unchanged, and all verbs skip it.
 
-    `state`, `queue` and `name` are what its columns say, as far as they can be told.
+    `state`, `queue` and `name` are taken from its columns as far as possible.
     """
 
     id: str
@@ -362,7 +362,7 @@ class UnreadableTask(Struct, frozen=True, kw_only=True, tag="unreadable"):
 
 
 class Query(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A search, newest first. All that is given must hold; `text` is looked for in arguments, errors and notes."""
+    """A search, newest first. All conditions must hold; `text` is searched in arguments, errors and notes."""
 
     states: tuple[State, ...] = ()
     queues: tuple[str, ...] = ()
@@ -382,33 +382,33 @@ class Query(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Page(Struct, frozen=True):
-    """One page of a search; `cursor` goes on from here, None: that was all."""
+    """One page of a search; `cursor` continues it, None after the last page."""
 
     tasks: Sequence[TaskRecord | UnreadableTask]
     cursor: str | None = None
 
     @property
     def records(self) -> list[TaskRecord]:
-        """Those that can be read."""
+        """The tasks that can be read."""
         return [task for task in self.tasks if isinstance(task, TaskRecord)]
 
 
 class Position(Struct, frozen=True):
-    """How many pending tasks of its queue go before this one; `more`: counting stopped at the limit."""
+    """How many pending tasks of its queue are ahead of this one; `more`: counting stopped at the limit."""
 
     ahead: int
     more: bool = False
 
 
 class Peeked(Struct, frozen=True):
-    """The next tasks of a queue, and where the task asked about stands: None unless it is pending there."""
+    """The next tasks of a queue, and the position of the task asked about: None unless it is pending there."""
 
     tasks: list[TaskRecord]
     position: Position | None = None
 
 
 class Minute(Struct, kw_only=True, omit_defaults=True):
-    """What one worker did in one minute for one queue and tier. Written whole, so a repeat changes nothing.
+    """What one worker did in one minute for one queue and tier. Writes replace it, so a repeat changes nothing.
 
     Histograms are bucket → count (`dibs.core.histogram`), `wait` from ready to claim, `run` from claim to settle.
     """
@@ -426,7 +426,7 @@ class Minute(Struct, kw_only=True, omit_defaults=True):
 
 
 class Beat(Struct, frozen=True, kw_only=True):
-    """A worker's sign of life."""
+    """A worker's heartbeat."""
 
     id: str
     host: str
@@ -442,7 +442,7 @@ class Beat(Struct, frozen=True, kw_only=True):
 
 
 class WorkerRecord(Struct, kw_only=True, omit_defaults=True):
-    """A worker as its store knows it. `wanted` is the state it was told to take."""
+    """A worker as stored. `state` is what it must obey: active, paused or draining; dead if it was taken for dead."""
 
     id: str
     host: str
@@ -460,7 +460,7 @@ class WorkerRecord(Struct, kw_only=True, omit_defaults=True):
 
 
 def worker_record(beat: Beat, old: WorkerState | None, started_at: Instant, now: Instant) -> WorkerRecord:
-    """A worker after a sign of life; `old` is the state it was in. One that was taken for dead is active again."""
+    """A worker after a heartbeat; `old` is its previous state. One that was marked dead is active again."""
     return WorkerRecord(
         id=beat.id,
         host=beat.host,
@@ -499,10 +499,10 @@ class ChoreRecord(Struct, kw_only=True, omit_defaults=True):
 
 
 class About(Struct, frozen=True, kw_only=True):
-    """What an engine is, and its store.
+    """An engine and its store.
 
-    `durability` says in one sentence what an acknowledged task survives. `identity` tells this store from all others:
-    made at random with it, and the same for all who use it. `chores` are all that there are, with their last runs.
+    `durability` says in one sentence what an acknowledged task survives. `identity` is a random id made with the
+    store, the same for all its users. `chores` lists every chore with its last run.
     """
 
     features: frozenset[Feature]
@@ -522,7 +522,7 @@ class AuditEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Counter(StrEnum):
-    """What engines count besides tasks, per queue, for ever."""
+    """What engines count besides tasks, per queue, since the store was made."""
 
     ENQUEUED = "enqueued"
     DUPLICATES = "duplicates"
@@ -535,7 +535,7 @@ class Counter(StrEnum):
 
 
 class Counts(Struct, frozen=True):
-    """By queue: how many tasks are in each state, zeros included, and what happened since the store was made."""
+    """By queue: how many tasks are in each state, zeros included, and each counter."""
 
     tasks: dict[str, dict[State, int]]
     counters: dict[str, dict[Counter, int]]
@@ -556,7 +556,7 @@ class Finding(Struct, frozen=True):
 
 
 class TopicKind(StrEnum):
-    """What a topic is about: the part before the colon. Only the functions below put topics together or apart."""
+    """What a topic is about: the part before the colon. Only the functions below build or parse topics."""
 
     WORK = "work"
     ENDED = "ended"
@@ -578,7 +578,7 @@ def ended_topic(queue: str) -> str:
 
 
 def worker_topic(worker: str) -> str:
-    """Notified when a worker should ask for news: a cancel request or another state."""
+    """Notified when a worker should call extend or beat: a cancel request or another state."""
     return f"{TopicKind.WORKER}:{worker}"
 
 

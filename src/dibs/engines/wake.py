@@ -21,7 +21,7 @@ class Listener:
         self._event = asyncio.Event()
 
     async def wait(self, timeout: float) -> bool:
-        """Until woken, at most `timeout` seconds; a notification since the last wait counts."""
+        """Wait until woken, at most `timeout` seconds; a notification since the last wait counts."""
         try:
             async with asyncio.timeout(timeout):
                 await self._event.wait()
@@ -31,12 +31,12 @@ class Listener:
         return True
 
     def wake(self) -> None:
-        if asyncio._get_running_loop() is self._loop:  # no detour through the loop's queue of callbacks
+        if asyncio._get_running_loop() is self._loop:  # faster than call_soon_threadsafe
             self._event.set()
             return
         try:
             self._loop.call_soon_threadsafe(self._event.set)
-        except RuntimeError:  # the loop has been closed: no one can be waiting any more
+        except RuntimeError:  # the loop is closed: nothing can be waiting on it
             self.close()
 
     def close(self) -> None:

@@ -510,15 +510,15 @@ def test_leases_that_ended_lately_are_taken_back_though_looking_at_all_fails(mon
         async with engines() as (engine,):
             store = store_of(engine)
             store.opened_at = time.monotonic() - settling.NEWCOMER_SECONDS
-            take_back, lows = settling.take_back, []
+            rescue_batch, lows = settling.rescue_batch, []
 
             async def impatient(transaction: Transaction, low: int, *others: Any) -> Rescued:
                 lows.append(low)
                 if low == START:
                     raise StoreBusy("too slow")
-                return await take_back(transaction, low, *others)
+                return await rescue_batch(transaction, low, *others)
 
-            monkeypatch.setattr(settling, "take_back", impatient)
+            monkeypatch.setattr(settling, "rescue_batch", impatient)
             await engine.enqueue([new() for _ in range(3)], now=1)
             (long_ago,) = await claim(engine, 1, now=1)
             for sequence in (1, 2):

@@ -596,7 +596,7 @@ def test_who_comes_back_after_the_second_look_loses_nothing() -> None:
             assert store is not None
             assert await until(store.presence.absent) == ["w"]
             await worker.beat(beat("w"))
-            rescued = await store.write(settling.take_back, None, TASKS, START, ["w"], None, None)
+            rescued = await store.write(settling.rescue_batch, None, TASKS, START, ["w"], None, None)
             assert found_nothing(rescued)
 
     run(test)

@@ -1,10 +1,11 @@
 """What engines decide alike: no I/O, no SQL, no clock.
 
-An engine reads, has this decide, and writes. `facts` says what of a task is kept how, `records` what has changed and
-what follows, `errands` what is left for later; `transaction` is what all else needs to know of an engine's own. The
-others have the name of the module in an engine's folder that they serve. Engines import this room; it imports
-`dibs.core` and `dibs.engines.values`.
+An engine reads, decides with this package, and writes. `facts` defines how a task is stored, `records` what has changed
+and what follows, `follow_ups` what is left for later, `transaction` what decisions need of an engine's transaction,
+`partition` the stored form of a partition, `encoding` JSON. `admin`, `dependencies`, `enqueueing`, `headroom`,
+`schedules`, `searching`, `settling`, `workers` and `workflows` serve the modules of these names in the engines. Engines
+import this package; it imports `dibs.core` and `dibs.engines.values`.
 
-The memory engine decides for itself wherever it matters: others are compared with it under random programs
-(`dibs.testing.model`), and what is shared can't differ.
+The memory engine makes its own decisions where it matters: other engines are compared with it under random programs
+(`dibs.testing.model`), and shared code would never differ.
 """

@@ -1,4 +1,4 @@
-"""cancel, edit, replay and purge: what people do to tasks; and what the audit log says of it."""
+"""cancel, edit, replay and purge, and their lines in the audit log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 
 def alike(acts: Sequence[Act]) -> Iterator[list[Act]]:
-    """Acts that follow each other and say the same of different tasks: they are done together, and told as one."""
+    """Consecutive acts that differ only in their task: they are done together, and are one entry in the audit log."""
     whatever = Edit(id="")
     same = groupby(acts, lambda act: whatever if isinstance(act, Edit) else structs.replace(act, id=""))
     return (list(group) for _, group in same)
@@ -42,7 +42,7 @@ def alike(acts: Sequence[Act]) -> Iterator[list[Act]]:
 def cancel_all(
     transaction: Transaction, records: Ledger, acts: Sequence[Cancel], actor: str
 ) -> tuple[list[Changed], list[str]]:
-    """The answers, and who has changed: a repeat changes nothing."""
+    """The answers, and the ids that changed: a repeat changes nothing."""
     changed: list[str] = []
     answers = []
     for act in acts:
@@ -100,7 +100,7 @@ def replay_one(transaction: Transaction, records: Ledger, act: Replay, actor: st
 
 
 def purge_all(records: Ledger, ids: Sequence[str]) -> tuple[list[Changed], list[tuple[str, str, str]]]:
-    """The answers, and what held a key: queue, key and id of each."""
+    """The answers, and (queue, key, id) of each purged task that had a key."""
     holders = []
     answers = []
     for task_id in ids:
@@ -122,7 +122,7 @@ def purge_one(records: Ledger, task_id: str) -> Changed:
 
 
 def missing(records: Ledger, task_id: str) -> Changed:
-    """The answer about a task of which there is no record."""
+    """The answer about a task that has no record."""
     return Changed.UNREADABLE if task_id in records.unreadable else Changed.UNKNOWN
 
 
@@ -131,12 +131,12 @@ def ids_done(ids: Sequence[str], answers: Sequence[Changed]) -> list[str]:
 
 
 def target(ids: Sequence[str]) -> str:
-    """What the audit log calls some tasks."""
+    """How the audit log names some tasks."""
     return ids[0] if len(ids) == 1 else f"{len(ids)} tasks"
 
 
 def changes_text(old: QueueSettings, new: QueueSettings) -> str:
-    """What it says of a queue whose settings have changed."""
+    """How the audit log describes a change of a queue's settings."""
     names = [name for name in QueueSettings.__struct_fields__ if name != "version"]
     return ", ".join(f"{n}={getattr(new, n)}" for n in names if getattr(new, n) != getattr(old, n))
 
@@ -154,12 +154,12 @@ class PurgeRow(Struct, array_like=True, frozen=True):
     lease_expires_at: object
 
     def may_go(self, now: Instant) -> bool:
-        """Not while somebody may be running it who can read it."""
+        """False while a process that can read it may be running it."""
         held = self.lease_expires_at
         return not (self.state == State.RUNNING and isinstance(held, int) and held > now)
 
     def follow_ups(self) -> list[FollowUp]:
-        """Whoever waits for it goes on as if it had been cancelled."""
+        """Its dependents continue as if it had been cancelled."""
         left = [FollowUp(FollowUpKind.DELETE_EDGES, to_json([self.id]))]
         return (
             left

@@ -1,4 +1,4 @@
-"""Tasks that wait for others: what edges say when a task ends."""
+"""Tasks that wait for others: the verdicts of edges when a task ends."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Ends = dict[str, tuple[Verdict, EndedBy]]
 
 
 def judged(follow_ups: list[FollowUp], edges: Iterable[tuple[int, str, int, Rule]]) -> tuple[Ends, list[str]]:
-    """Which dependents end, how and why, and which wait for one task less.
+    """Which dependents end, how and why; and which wait for one task less.
 
-    An edge is the position of the errand about the task that it leads to, the dependent, the slot and the rule.
+    An edge is (position in `follow_ups` of its prerequisite's, dependent, slot, rule).
     """
     ends: Ends = {}
     goes: dict[str, None] = {}
@@ -38,7 +38,7 @@ def judged(follow_ups: list[FollowUp], edges: Iterable[tuple[int, str, int, Rule
 
 
 def release(transaction: Transaction, records: Ledger, ends: Ends, needing: Collection[str]) -> None:
-    """Blocked tasks end as their edges say, or are unblocked if they are not `needing` anything else."""
+    """End blocked tasks as their edges say, and unblock those that are not `needing` anything else."""
     for record in list(records.current.values()):
         if record.state is not State.BLOCKED:
             continue

@@ -1,8 +1,8 @@
-"""What becomes of each new task of a batch, decided in order, each seeing the ones before it."""
+"""What becomes of each new task of a batch: decided in order, each item seeing the ones before it."""
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter as Totals
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
@@ -35,7 +35,7 @@ class HeldKey(Struct, frozen=True):
 
 
 def unreadable_key(task_id: str) -> HeldKey:
-    """What stands for a key that can't be read: nobody gets it, or there might be two tasks for one."""
+    """What an unreadable key stands for: no new task gets it, so that there are never two tasks for one key."""
     return HeldKey(task_id, "?", MAX_INSTANT)
 
 
@@ -51,36 +51,36 @@ class Known:
         self.now = now
         self.keys: dict[tuple[str, str], HeldKey] = {}
         self.records: dict[str, TaskRecord] = {}
-        """Those of the same ids, and those that hold the keys."""
+        """Tasks with the same ids, and tasks that hold the keys."""
         self.unreadable: dict[str, UnreadableTask] = {}
         """Those of them that can't be read."""
         self.states: dict[str, State] = {}
-        """States of prerequisites, and of what has been staged."""
+        """States of prerequisites, and of staged tasks."""
         self.depths: dict[str, int] = {}
-        """How many pending tasks each queue of `bounded` has, and will have."""
+        """How many pending tasks each queue of `bounded` will have."""
         self.buckets: dict[tuple[str, str], Bucket] = {}
-        """By queue and client, as they are now, for each of `limited_clients`."""
+        """By queue and client, refilled to now, for each of `limited_clients`."""
         self.staged: dict[str, NewTask] = {}
         self.staged_keys: dict[tuple[str, str], tuple[TaskRecord, str]] = {}
-        """Who will hold a key, as it will be then, and the fingerprint."""
+        """The task that will hold a key, as it will be, and its fingerprint."""
         self.replacements: list[tuple[NewTask, str]] = []
-        self.spent: Tally[tuple[str, str]] = Tally()
+        self.spent: Totals[tuple[str, str]] = Totals()
         self.refused = False
-        """None of them is to be stored."""
+        """None of them will be stored."""
 
     def settings(self, name: str) -> QueueSettings:
         queue = self.queues.get(name)
         return NO_QUEUE if queue is None else queue.settings
 
     def know(self, found: Iterable[TaskRecord | UnreadableTask]) -> None:
-        """Tasks of the same ids, or that hold the keys."""
+        """Tasks with the same ids, or that hold the keys."""
         for record in found:
             if isinstance(record, UnreadableTask):
                 self.unreadable[record.id] = record
             else:
                 self.records[record.id] = record
 
-    # What the engine has to ask for.
+    # What the engine must read.
 
     def wanted_keys(self) -> set[tuple[str, str]]:
         return {(new.queue, new.spec.key) for new in self.tasks if new.spec.key is not None}
@@ -100,7 +100,7 @@ class Known:
     def know_bucket(self, queue: str, client: str, limit: Limit, stored: Bucket | None) -> None:
         self.buckets[queue, client] = refill(stored, limit, self.now)
 
-    # What has been decided.
+    # What was decided.
 
     def stage(self, new: NewTask, state: State) -> None:
         """Later items see that this one will be stored."""
@@ -120,7 +120,7 @@ class Known:
         return admit(new, self.settings(new.queue), self.now, blocked=blocked, inherited=heirs.get(new.id, 0))
 
     def worst_verdict(self, new: NewTask) -> tuple[Verdict, EndedBy | None]:
-        """What the edges of a new task say together, and why: the first that ends it, else any that makes it wait."""
+        """The combined verdict of a new task's edges, and why: the first that ends it, else any that makes it wait."""
         found = Verdict.GO
         for edge in new.after:
             state = self.states[edge.id]
@@ -147,9 +147,9 @@ class Known:
         return inherited_within(list(priorities), edges, priorities)
 
     def edges(self, tasks: Iterable[NewTask], urgencies: Mapping[str, int]) -> list[tuple[object, ...]]:
-        """Dependent, slot, prerequisite, rule, weight, and whether it is open, of each edge of some staged tasks.
+        """(dependent, slot, prerequisite, rule, weight, is open) of each edge of some staged tasks.
 
-        Open are those of tasks that wait, to prerequisites that have not ended.
+        An edge is open if its task waits and its prerequisite has not ended.
         """
         states = self.states
         return [
@@ -162,12 +162,12 @@ class Known:
         ]  # fmt: skip
 
     def needed(self) -> list[str]:
-        """Stored tasks that new ones wait for, but for those that have ended: they inherit nothing."""
+        """Stored tasks that new ones wait for, without those that have ended: they inherit nothing."""
         edges = (edge for new in self.staged.values() for edge in new.after)
         return list({e.id: None for e in edges if e.id not in self.staged and self.states[e.id] not in ENDED})
 
     def held_keys(self) -> dict[tuple[str, str], HeldKey]:
-        """Whom keys will stand for."""
+        """The task that each key will stand for."""
         holders = [(new, new.id) for new in self.staged.values()] + self.replacements
         return {
             (new.queue, new.spec.key): HeldKey(task_id, new.fingerprint, self.now + new.window)
@@ -176,13 +176,13 @@ class Known:
         }
 
     def spent_buckets(self) -> list[tuple[str, Scope, str, int, Instant, None]]:
-        """What clients have enqueued counts against what they may: queue, scope, client, level, at."""
+        """The buckets after what clients have enqueued: queue, scope, client, level, at."""
         spent = [(whose, spend(full, self.spent[whose])) for whose, full in self.buckets.items() if self.spent[whose]]
         return [(queue, Scope.CLIENT, client, bucket.level, bucket.at, None) for (queue, client), bucket in spent]
 
 
 def answer_all(transaction: Transaction, known: Known, atomic: bool) -> list[EnqueueAnswer]:
-    """Decide about each task, and count what is not simply stored. `atomic`: all or none."""
+    """Decide about each task, and count duplicates and rejections. `atomic`: all or none."""
     answers = [decide(known, new) for new in known.tasks]
     if len(known.staged) == len(answers):
         return answers
@@ -221,7 +221,7 @@ def decide(known: Known, new: NewTask) -> EnqueueAnswer:
 
 
 def too_fast(known: Known, new: NewTask) -> EnqueueAnswer | None:
-    """The answer if the client has used up what it may enqueue."""
+    """The answer if the client has no tokens left."""
     full, limit = known.buckets.get((new.queue, new.client)), client_limit(known.settings(new.queue))
     if full is None or limit is None:
         return None
@@ -232,12 +232,12 @@ def too_fast(known: Known, new: NewTask) -> EnqueueAnswer | None:
 
 
 def due_at_first(new: NewTask, now: Instant) -> Instant:
-    """When a new task is to run."""
+    """When a new task is due."""
     return new.at if new.at is not None else now + new.delay
 
 
 def first_state(known: Known, new: NewTask) -> State:
-    """The state that a new task will be in."""
+    """The initial state of a new task."""
     if new.after:
         verdict, _ = known.worst_verdict(new)
         if verdict is not Verdict.GO:
@@ -280,7 +280,7 @@ def held_key(known: Known, new: NewTask) -> EnqueueAnswer | None:
 
 
 def replacing(known: Known, record: TaskRecord, new: NewTask) -> EnqueueAnswer | None:
-    """The answer to a task that would take the place of one that still waits."""
+    """The answer to a task that replaces one that still waits."""
     if record.state not in WAITING:
         return None
     if record.name != new.name:
@@ -295,7 +295,7 @@ def replacing(known: Known, record: TaskRecord, new: NewTask) -> EnqueueAnswer |
 
 
 def replace_all(transaction: Transaction, known: Known, records: Ledger) -> None:
-    """Waiting tasks get the content of newer ones with their key."""
+    """Give waiting tasks the content of newer ones with the same key."""
     for new, task_id in known.replacements:
         record = records.get(task_id)
         assert record is not None

@@ -1,4 +1,4 @@
-"""Tasks as stores keep them: columns for what statements look at, facts for all else."""
+"""Tasks as stored: columns for what statements read, facts for the rest."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Track(Protocol):
-    """What the tasks of a stream have in common."""
+    """What the tasks of a track have in common."""
 
     @property
     def queue(self) -> str: ...
@@ -48,9 +48,9 @@ Fraction = Annotated[float, Meta(ge=0, le=1)]
 
 
 class Facts(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What no statement looks at. `options=None`: nobody set any. `created_at=0`: it has a column.
+    """What no statement reads. `options=None`: none were set. `created_at=0`: it has a column.
 
-    A field that this version does not know is not dropped: the task is left to one that does.
+    A task with a field that this version does not know is unreadable: nothing is dropped.
     """
 
     spec: TaskSpec
@@ -67,7 +67,7 @@ class Facts(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
     failure: Failure | None = None
     inherited: Percent = 0
     not_before: Moment | None = None
-    """When a blocked task is due, once nothing else keeps it."""
+    """When a blocked task is due once it is unblocked."""
 
 
 decode_facts = msgspec.json.Decoder(Facts).decode
@@ -95,12 +95,12 @@ def facts_of(record: TaskRecord, created_at: Instant = 0) -> Facts:
 
 
 def facts_for(new: NewTask, options: Resolved, created_at: Instant = 0) -> Facts:
-    """`facts_of` a new task that waits for no other, without a record in between."""
+    """`facts_of` a new task without dependencies, without building a record."""
     return Facts(spec=new.spec, created_at=created_at, options=None if options is FALLBACK else options)
 
 
 class Columns(Struct, array_like=True, frozen=True):
-    """The columns of a task that every engine reads alike."""
+    """The columns of a task that all engines read alike."""
 
     id: str
     track: int
@@ -117,13 +117,13 @@ class Columns(Struct, array_like=True, frozen=True):
 
 
 def check_columns(row: Columns) -> None:
-    """What a task in its state must have, or nobody could go on with it."""
+    """Check what a task in its state must have, so that other code can rely on it."""
     if row.state is State.PENDING and row.ready_at is None:
-        raise ValueError("it is pending, but not since when")
+        raise ValueError("it is pending, but has no ready_at")
     if row.state is State.RUNNING and (
         row.lease_expires_at is None or row.started_at is None or row.ready_at is None or row.worker is None
     ):
-        raise ValueError("it is running, but not by whom and until when")
+        raise ValueError("it is running, but has no worker, no start or no end of its lease")
 
 
 def record_from(
@@ -136,10 +136,10 @@ def record_from(
     result: bytes | None,
     args: bytes,
 ) -> TaskRecord:
-    """The record that the columns of a row, its facts and its stream tell of. ValueError: they don't go together."""
+    """The record made of a row's columns, its facts and its track. ValueError: they contradict each other."""
     check_columns(row)
     done, message = decode_progress(progress) if progress is not None else (None, "")
-    # Completions move rows in bulk and leave `facts` as they were: what `moves.settled` changes there is added here.
+    # Completions move rows in bulk and leave `facts` unchanged: what `moves.settled` changes there is added here.
     completed = row.state is State.COMPLETED
     return TaskRecord(
         id=row.id,
@@ -192,7 +192,7 @@ def leased_task(
     args: bytes,
     now: Instant,
 ) -> LeasedTask:
-    """`moves.leased`, straight from the columns of a row, its facts and its track."""
+    """`moves.leased`, directly from a row's columns, its facts and its track."""
     return LeasedTask(
         id=id,
         lease=lease,
@@ -214,7 +214,7 @@ def leased_task(
 
 
 def task_columns(record: TaskRecord, track: int, gate: int) -> tuple[object, ...]:
-    """The columns of an unfinished task, up to what is kept as the engine likes: progress, arguments, facts."""
+    """The columns of an unfinished task, except the ones whose format is the engine's: progress, arguments, facts."""
     return (
         record.id,
         track,
@@ -239,7 +239,7 @@ def task_columns(record: TaskRecord, track: int, gate: int) -> tuple[object, ...
 
 
 def ended_columns(record: TaskRecord, track: int) -> tuple[object, ...]:
-    """The same of an ended task: progress, result, arguments and facts follow."""
+    """The columns of an ended task; progress, result, arguments and facts follow."""
     assert record.finished_at is not None
     return (
         record.id,

@@ -1,4 +1,4 @@
-"""Errands: what a transaction may not be able to finish. Claims go on with what is left."""
+"""Follow-ups: work that a transaction may not be able to finish. Claims continue what is left."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["WALKS", "Done", "FollowUp", "FollowUpKind", "finished", "gone_on", "
 
 
 class FollowUpKind(StrEnum):
-    """What is left to be followed up."""
+    """What there is to do."""
 
     RELEASE_DEPENDENTS = "release dependents"  # the open edges that lead to a task that has ended
     CLOSE_EDGES = "close edges"  # the open edges of a task that has ended while it waited
@@ -24,15 +24,15 @@ class FollowUpKind(StrEnum):
     REPLAY = "replay"
     DELETE_EDGES = "delete edges"  # the edges of tasks that are gone
     REORDER_QUEUE = "reorder queue"  # the partitions of a queue whose limit has changed
-    REORDER_PARTITIONS = "reorder partitions"  # partitions in which something has moved, without their queue's lock
+    REORDER_PARTITIONS = "reorder partitions"  # partitions that changed without their queue's lock
 
 
 WALKS = frozenset({FollowUpKind.CANCEL, FollowUpKind.REPLAY, FollowUpKind.REORDER_QUEUE})
-"""Errands that note how far they have come."""
+"""Follow-ups that store how far they have come."""
 
 
 class FollowUp(Struct, omit_defaults=True):
-    """Something to go on with, about a task, a workflow or a queue. `n` is its number if it is stored already.
+    """A step about a task, a workflow or a queue. `n` is its number if it is stored already.
 
     `after` is how far it has come.
     """
@@ -47,7 +47,7 @@ class FollowUp(Struct, omit_defaults=True):
 
 
 Done = tuple[int, list[FollowUp]]
-"""How much of the budget a step has taken, and the errands that it has not finished."""
+"""How much of the budget a step used, and the follow-ups that it did not finish."""
 
 decode_follow_up = msgspec.json.Decoder(FollowUp).decode
 
@@ -61,7 +61,7 @@ def stored_follow_up(n: int, stored: object) -> FollowUp:
 
 
 def take_alike(follow_ups: deque[FollowUp], most: int) -> list[FollowUp]:
-    """The first errands that are of one kind: they are done together."""
+    """The first follow-ups that are of one kind: they are done together."""
     what = follow_ups[0].what
     alike: list[FollowUp] = []
     while follow_ups and follow_ups[0].what is what and len(alike) < most:
@@ -70,13 +70,13 @@ def take_alike(follow_ups: deque[FollowUp], most: int) -> list[FollowUp]:
 
 
 def finished(alike: Iterable[FollowUp], unfinished: Iterable[FollowUp]) -> list[int]:
-    """The numbers of those errands that need not be stored any longer."""
+    """The numbers of the follow-ups that need not stay stored."""
     kept = {follow_up.n for follow_up in unfinished}
     return [follow_up.n for follow_up in alike if follow_up.n is not None and follow_up.n not in kept]
 
 
 def gone_on(follow_ups: list[FollowUp], found: list[str], most: int) -> Done:
-    """How far the first errand, a walk, has come with what it has `found`."""
+    """How far the first follow-up, a walk, has come with what it has `found`."""
     if len(found) < most:
         return max(1, len(found)), follow_ups[1:]
     follow_ups[0].after = found[-1]

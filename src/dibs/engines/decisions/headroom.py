@@ -15,7 +15,7 @@ Whose = tuple[str, Scope, str]
 
 
 class Headroom(Struct):
-    """What one limit still allows, after some have `started`. `full` is the bucket before that, refilled."""
+    """What one limit still allows after `started` starts. `full` is the refilled bucket before those starts."""
 
     limit: Limit
     running: int
@@ -24,7 +24,7 @@ class Headroom(Struct):
 
     @property
     def left(self) -> int | None:
-        """How many more may start; None: as many as there are."""
+        """How many more may start; None: no limit."""
         slots = free_slots(self.limit, self.running + self.started)
         if self.full is None:
             return slots
@@ -41,7 +41,7 @@ class Headroom(Struct):
 
     @property
     def refills_in(self) -> Duration | None:
-        """How long until there is a token, if there is none."""
+        """How long until there is a token; None if there is one."""
         return until_token(self.spent(self.started), self.limit) if self.has_no_token else None
 
     def spent(self, starts: int) -> Bucket:
@@ -51,5 +51,5 @@ class Headroom(Struct):
 
 
 def headroom_of(limit: Limit, running: int, bucket: Bucket | None, now: Instant) -> Headroom:
-    """The room under a limit whose bucket was stored like this; None: it was never used."""
+    """The headroom under a limit; `bucket` as stored, None if it was never used."""
     return Headroom(limit, running, None if limit.rate is None else refill(bucket, limit, now))

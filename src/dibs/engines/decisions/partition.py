@@ -1,4 +1,4 @@
-"""A partition of a queue, and the text by which stores tell the partitions of all queues apart."""
+"""A partition of a queue, and its stored form, which is unique over all queues."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Partition(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The stored form. No queue's name has a space."""
+        """The stored form. Names of queues contain no space."""
         return f"{self.queue} {self.name}"
 
     @classmethod

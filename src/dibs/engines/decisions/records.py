@@ -1,4 +1,4 @@
-"""Tasks changed one by one: what one transaction knows of them, and what it has to write."""
+"""Tasks changed one by one: what one transaction knows of them, and what it must write."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Changes", "Ledger", "Place", "place_of"]
 
 
 class Place(StrEnum):
-    """The three places of a task."""
+    """The three places where a task can be stored."""
 
     TASKS = "tasks"
     DEAD = "dead"
@@ -26,7 +26,7 @@ class Place(StrEnum):
 
 
 def place_of(state: State) -> Place:
-    """Where a task in this state is kept."""
+    """Where a task in this state is stored."""
     if state is State.DEAD:
         return Place.DEAD
     return Place.FINISHED if state in (State.COMPLETED, State.CANCELLED) else Place.TASKS
@@ -76,7 +76,7 @@ class Changes(Struct):
         return [old.id for old, _ in self.moves if old.state is State.BLOCKED]
 
     def follow_ups(self, followed: set[str], needing: set[str]) -> list[FollowUp]:
-        """What to follow up: others wait for those `followed`, and those `needing` have open edges of their own."""
+        """The follow-ups, given the tasks `followed` by others and those `needing` others (with open edges)."""
         found = []
         for old, new in self.moves:
             if new.id in followed:
@@ -91,9 +91,9 @@ class Changes(Struct):
 
 
 class Ledger:
-    """The tasks that one transaction works on, as they are stored and as they are to be.
+    """The tasks that one transaction works on, as stored and as changed.
 
-    What a batch has already changed is seen by its later items.
+    Later items of a batch see the changes of earlier ones.
     """
 
     def __init__(self) -> None:
@@ -102,9 +102,9 @@ class Ledger:
         self.touched: dict[str, None] = {}
         self.entries: list[tuple[str, HistoryEntry]] = []
         self.unreadable: dict[str, UnreadableTask] = {}
-        """Tasks that are there, and can't be read."""
+        """Tasks that exist but can't be read."""
         self.unranked: set[str] = set()
-        """Waiting tasks that have changed, but not their rank."""
+        """Waiting tasks that have changed but keep their rank."""
 
     def adopt(self, found: Iterable[TaskRecord | UnreadableTask]) -> list[TaskRecord]:
         """Know tasks as they are stored; those of them that can be read."""
@@ -128,7 +128,7 @@ class Ledger:
             self.note(record.id, entry)
 
     def promote(self, record: TaskRecord) -> None:
-        """A task whose time has come. It was ranked for this moment, perhaps by earlier settings, and stays so."""
+        """Make a due task pending. Its rank was computed for this moment, perhaps by earlier settings, and stays."""
         self.put(promoted(record))
         self.unranked.add(record.id)
 
@@ -137,7 +137,7 @@ class Ledger:
         self.entries.append((task_id, entry))
 
     def remove(self, task_id: str) -> None:
-        """Forget a task and its history."""
+        """Delete a task and its history."""
         del self.current[task_id]
         self.touched[task_id] = None
 

@@ -1,4 +1,4 @@
-"""Schedules: what becomes of one when it is set, paused or due."""
+"""Schedules: how each changes when it is set, paused, resumed or fired."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ __all__ = [
 ]
 
 SCHEDULER = "schedule"
-"""The client by which schedules enqueue; no limit on enqueueing holds for it."""
+"""The client name of schedules; no enqueue limit applies to it."""
 
 
 UNFIRABLE = (*UNPLANNABLE, ArithmeticError, Unreadable)
-"""What may come up about one schedule, or its queue, before anything is written: others must fire all the same."""
+"""Errors about one schedule or its queue, raised before anything is written: other schedules must still fire."""
 
 decode_record = msgspec.json.Decoder(ScheduleRecord).decode
 
 
 def schedule_from(stored: object) -> ScheduleRecord:
-    """A schedule as it is stored."""
+    """Decode a stored schedule."""
     if not isinstance(stored, str | bytes):
-        raise TypeError("its record is no JSON")
+        raise TypeError("its record is not JSON")
     return decode_record(stored)
 
 
 def schedule_set(
     old: ScheduleRecord | None, name: str, recurrence: Recurrence, task: NewTask, declared: bool, now: Instant
 ) -> tuple[ScheduleRecord, bool]:
-    """A schedule as it is to be, and whether that is new to whoever looks at it."""
+    """The new schedule, and whether it differs in what users see."""
     if old is None:
         next_fire_at = first_fire(recurrence, now)
         new = ScheduleRecord(name=name, recurrence=recurrence, task=task, next_fire_at=next_fire_at, created_at=now)
@@ -58,13 +58,13 @@ def schedule_set(
 
 
 def schedule_paused(old: ScheduleRecord, paused: bool, now: Instant) -> ScheduleRecord:
-    """A schedule paused or resumed. What it has missed meanwhile is not made up for."""
+    """A schedule paused or resumed. Fires missed during the pause are not made up."""
     next_fire_at = old.next_fire_at if paused else first_fire(old.recurrence, now)
     return structs.replace(old, paused=paused, next_fire_at=next_fire_at)
 
 
 class Firing(Struct, frozen=True):
-    """The tasks that a schedule has due, and the schedule once they are enqueued, but for `last_task`."""
+    """The due tasks of a schedule, and the schedule after their enqueue, except `last_task`."""
 
     tasks: list[NewTask]
     skipped: int
@@ -72,7 +72,7 @@ class Firing(Struct, frozen=True):
 
 
 def firing(record: ScheduleRecord, overlaps: bool, now: Instant) -> Firing:
-    """`overlaps`: the last task is unfinished, and the schedule wants no two at a time."""
+    """`overlaps`: the last task is unfinished, and the schedule allows only one at a time."""
     plans = plan(record, now)
     fires = () if overlaps else plans.fires
     tasks = [structs.replace(task_of(record, at, fire_id(record.name, at)), client=SCHEDULER) for at in fires]
@@ -88,7 +88,7 @@ def firing(record: ScheduleRecord, overlaps: bool, now: Instant) -> Firing:
 
 
 def moved_on(fired: Firing, answers: Sequence[EnqueueAnswer]) -> ScheduleRecord | None:
-    """The schedule after its tasks were answered; None if its queue did not take them: it fires when there is room."""
+    """The schedule after its tasks were answered; None if its queue rejected them: it fires when there is space."""
     if any(answer.outcome in (EnqueueOutcome.FULL, EnqueueOutcome.DRAINING) for answer in answers):
         return None
     return structs.replace(fired.after, last_task=answers[-1].id) if answers else fired.after

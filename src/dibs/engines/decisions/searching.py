@@ -1,4 +1,4 @@
-"""search: what matches is decided on records, for the conditions are many and the rows bounded."""
+"""search: the conditions are many and the rows are bounded, so matches are decided on records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["matches", "may_match"]
 
 
 def may_match(query: Query, state: State, queue: str, name: str, worker: str | None) -> bool:
-    """What can be said without decoding the rest of a row."""
+    """What can be decided without decoding the rest of a row."""
     return (
         (not query.states or state in query.states)
         and (not query.queues or queue in query.queues)
@@ -22,7 +22,7 @@ def may_match(query: Query, state: State, queue: str, name: str, worker: str | N
 
 
 def matches(query: Query, record: TaskRecord | UnreadableTask) -> bool:
-    """The rest, for one that `may_match`."""
+    """Check the rest of a row that `may_match`."""
     if isinstance(record, UnreadableTask):
         return may_be_meant(query, record)
     return (
@@ -38,7 +38,7 @@ def matches(query: Query, record: TaskRecord | UnreadableTask) -> bool:
 
 
 def may_be_meant(query: Query, task: UnreadableTask) -> bool:
-    """Whether a task that can't be read matches: only if nothing is asked for that nobody can tell."""
+    """Whether an unreadable task matches: only if no condition is about something that can't be read."""
     unknown = (query.key, query.tenant, query.metadata, query.text, query.workflow)
     if any(unknown) or query.priority_min > 0 or query.priority_max < 100:
         return False

@@ -27,7 +27,7 @@ from dibs.engines.values import (
 __all__ = ["Part", "held_answer", "lose_all", "settle_one", "without_repeats"]
 
 Part = list[tuple[int, Settlement]]
-"""Settlements, each with its place among those that were given."""
+"""Settlements, each with its position in the batch."""
 
 
 def without_repeats(settlements: Sequence[Settlement]) -> Iterator[Part]:
@@ -55,7 +55,7 @@ def settle_one(transaction: Transaction, records: Ledger, settlement: Settlement
 
 
 def refuse(transaction: Transaction, records: Ledger, settlement: Settlement) -> SettleAnswer:
-    """A zombie's report: counted, and noted in the history of a task that is still unfinished."""
+    """Count a settlement with an outdated lease, and note it in the history of an unfinished task."""
     record = records.get(settlement.lease.id)
     transaction.count_event(Counter.REFUSED, record.queue if record else "")
     if record is not None and record.state in UNFINISHED:
@@ -67,7 +67,7 @@ def refuse(transaction: Transaction, records: Ledger, settlement: Settlement) ->
 
 
 def held_answer(extension: Extension, now: Instant, facts: str | bytes | None) -> ExtendAnswer:
-    """The answer to who holds a current lease. `facts` are there only if the task has been asked to stop."""
+    """The answer to the holder of a current lease. `facts` are given only if the task has been asked to stop."""
     expires_at = now + span_left(extension.by, extension.ran)
     if facts is not None:
         return ExtendAnswer(ExtendOutcome.CANCEL, expires_at, why_cancelled(facts))
@@ -75,7 +75,7 @@ def held_answer(extension: Extension, now: Instant, facts: str | bytes | None) -
 
 
 def why_cancelled(facts: str | bytes) -> str:
-    """Who asked a run to stop may have said why; that it was asked is in a column."""
+    """The reason of a cancel request, if one was given; the request itself is in a column."""
     try:
         return decode_facts(facts).cancel_reason or ""
     except (msgspec.DecodeError, ValueError):
@@ -83,7 +83,7 @@ def why_cancelled(facts: str | bytes) -> str:
 
 
 def lose_all(transaction: Transaction, records: Ledger, running: Iterable[TaskRecord]) -> list[str]:
-    """These running tasks have lost their worker: they run again, or have run too often. Their ids."""
+    """These running tasks have lost their worker: they run again, or are dead after too many losses. Their ids."""
     found = []
     for record in running:
         after, entry = lost(record, transaction.settings_if_exists(record.queue), transaction.now)

@@ -1,4 +1,4 @@
-"""The transaction that a verb works in, as far as deciding is concerned."""
+"""The parts of an engine's transaction that decisions need."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Transaction(Protocol):
     follow_ups: deque[FollowUp]
 
     def settings(self, queue: str) -> QueueSettings:
-        """A queue that does not exist has the default ones."""
+        """The settings of a queue; the defaults if it does not exist."""
         ...
 
     def settings_if_exists(self, queue: str) -> QueueSettings | None:
@@ -50,7 +50,7 @@ class Transaction(Protocol):
         ...
 
     def make_queue(self, name: str) -> Queue:
-        """The queue of this name, which there is from here on."""
+        """The queue of this name, created if it does not exist."""
         ...
 
     def count_event(self, what: Counter, queue: str, change: int = 1) -> None:

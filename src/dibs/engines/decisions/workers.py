@@ -1,4 +1,4 @@
-"""Workers: their records, and what becomes of one when its worker gives a sign of life."""
+"""Workers: their records, and how a heartbeat changes one."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def worker_from(stored: Stored) -> WorkerRecord:
     """The record of a worker."""
     state, record = stored
     if not isinstance(record, str | bytes) or not isinstance(state, str):
-        raise TypeError("its record is no JSON, or its state no text")
+        raise TypeError("its record is not JSON, or its state is not text")
     return structs.replace(decoder.decode(record), state=WorkerState(state))
 
 
 def beaten(sign: Beat, stored: Stored | None, now: Instant) -> WorkerRecord:
-    """A worker after a sign of life. If its record can't be read it writes it anew: it is its own."""
+    """A worker after a heartbeat. It replaces its own record if that can't be read."""
     try:
         known = None if stored is None else worker_from(stored)
     except (msgspec.DecodeError, ValueError, TypeError):

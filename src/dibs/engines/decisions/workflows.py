@@ -40,12 +40,12 @@ def is_replayable(record: TaskRecord) -> bool:
 
 
 def first_members(dead: Iterable[str], stopped: Iterable[str], most: int) -> list[str]:
-    """The first members, by id, of those that are dead and those that were cancelled; each come in order."""
+    """The first members, by id, of the dead and the cancelled ones; both come in order."""
     return list(islice(merge(dead, stopped), most))
 
 
 class Replay:
-    """Some members of a workflow at work: their edges, and `records` of them and of the tasks that these lead to."""
+    """Replays some members of a workflow; `records` has them and the tasks that their edges lead to."""
 
     def __init__(self, transaction: Transaction, records: Ledger, edges: Iterable[Outgoing], actor: str) -> None:
         self.transaction = transaction
@@ -70,7 +70,7 @@ class Replay:
                 self.wait_again(record, verdicts)
         elif not (stays := queue.state is QueueState.DRAINING):
             self.records.put(*replayed(record, queue.settings, None, True, self.actor, self.transaction.now))
-        if stays:  # others may wait for it again, and must not do so for ever
+        if stays:  # other tasks may wait for it again, and must not wait for ever
             self.transaction.follow_ups.append(FollowUp(FollowUpKind.RELEASE_DEPENDENTS, record.id, record.state))
             return
         self.heirs.append(record.id)
@@ -78,7 +78,7 @@ class Replay:
         self.transaction.topics.add(work_topic(record.queue))
 
     def judge_again(self, dependent: TaskRecord, edge: Outgoing) -> Verdict:
-        """An edge's verdict when its workflow is replayed: what is replayed as well is waited for."""
+        """The verdict of an edge in a replay: prerequisites that are replayed too are waited for."""
         record = self.records.get(edge.prerequisite)
         if record is None:
             return Verdict.GO

@@ -1,7 +1,8 @@
 """The memory engine: plain Python, O(log n), and the executable specification of every verb.
 
-`store` holds the tasks and their indexes, `verbs` and `admin` are what can be done to them, `engine` is the async face.
-For tests and for work that may be lost with the process.
+`engine` has the async verbs. They work on `store`, which holds the tasks and their indexes: `pending_index`, `edges`
+and `headroom`. The verbs are in `enqueueing`, `claiming`, `reporting` (settle, extend, rescue), `admin`, `schedules`,
+`workflows` and `follow_ups`. For tests and for work that may be lost with the process.
 """
 
 from dibs.engines.memory.engine import MemoryEngine

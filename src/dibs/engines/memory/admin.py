@@ -1,4 +1,4 @@
-"""What people do to a memory store: change, look, and keep house."""
+"""The admin verbs of a memory store, its reads, and its chores."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def purge_one(store: Store, act: Purge, now: Instant) -> Changed:
 
 
 def free_key(store: Store, record: TaskRecord) -> None:
-    """A purged task no longer stands for its key. (A pruned one does, until the key's window has passed.)"""
+    """A purged task no longer holds its key. (A pruned one does, until the key's window is over.)"""
     held = store.keys.get((record.queue, record.spec.key or ""))
     if record.spec.key is not None and held is not None and held.task_id == record.id:
         del store.keys[record.queue, record.spec.key]
@@ -290,7 +290,7 @@ def set_worker_state(store: Store, worker: str, state: WorkerState, actor: str, 
 
 
 def rerank(store: Store, now: Instant) -> int:
-    """Rank anew what is due for it, then what a change of settings left behind."""
+    """Rank again the tasks that are due for it, then those that a change of settings left behind."""
     count = 0
     while count < CHORE_BATCH and (record := store.pop_rerank(now)) is not None:
         store.put(reranked(record, store.settings(record.queue), now))
@@ -366,7 +366,7 @@ def prune_stats(store: Store, now: Instant) -> int:
 
 
 def prune_buckets(store: Store, now: Instant) -> int:
-    """Buckets that are full again, or belong to a limit that is no longer set: as good as none."""
+    """Delete buckets that are full again, or whose limit is no longer set: both equal no bucket."""
 
     def is_idle(whose: tuple[str, Scope, str]) -> bool:
         limit = limit_of(store.settings(whose[0]), whose[1], whose[2])

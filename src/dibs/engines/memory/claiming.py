@@ -1,4 +1,4 @@
-"""Which tasks a claim gives: heads merged across kinds, lanes, shares and queues, within their limits."""
+"""Which tasks a claim gives: the heads of kinds, lanes, shares and queues, merged, within their limits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["claim", "in_claim_order"]
 
 
 def claim(store: Store, request: ClaimRequest, now: Instant) -> Claimed:
-    """Bring the store up to date, then lease the most urgent tasks that the worker can run."""
+    """Do the upkeep, then lease the most urgent tasks that the worker can run."""
     if request.repeat and (again := given_before(store, request)):
         return Claimed(again, next_due_in(store, request, now))
     expire(store, now)
@@ -49,7 +49,7 @@ def given_before(store: Store, request: ClaimRequest) -> list[LeasedTask]:
 
 
 def expire(store: Store, now: Instant) -> None:
-    """A bounded number of waiting tasks end because they are too late."""
+    """End a bounded number of waiting tasks that have expired."""
     for _ in range(EXPIRE_BATCH):
         record = store.pop_late(now)
         if record is None:
@@ -59,7 +59,7 @@ def expire(store: Store, now: Instant) -> None:
 
 
 def promote(store: Store, now: Instant) -> None:
-    """A bounded number of due tasks become pending."""
+    """Make a bounded number of due tasks pending."""
     for _ in range(PROMOTE_BATCH):
         record = store.pop_due(now)
         if record is None:
@@ -68,7 +68,7 @@ def promote(store: Store, now: Instant) -> None:
 
 
 class Lane(Struct):
-    """One lane of one share, with its foremost task."""
+    """One lane of one share, with its first task."""
 
     queue: Queue
     share: str
@@ -87,13 +87,13 @@ class Lane(Struct):
         return (self.order, *key, self.number) if in_order else (*key, self.number)
 
     def advance(self) -> bool:
-        """Go on to the next task; False if there is none."""
+        """Continue with the next task; False if there is none."""
         self.head = next(self.tasks, None)
         return self.head is not None
 
 
 class QueueCursor:
-    """The queue's next task for one worker: from the share whose turn it is, among those that have something for it."""
+    """The next task of one queue for one worker: from the first share in turn that has a task for it."""
 
     def __init__(self, queue: Queue, order: int, request: ClaimRequest, headrooms: Headrooms, stack: ExitStack) -> None:
         self.queue = queue
@@ -121,7 +121,7 @@ class QueueCursor:
         return None
 
     def has_next(self, lane: Lane) -> bool:
-        """Go on to the first task of a lane that may start; False if there is none."""
+        """Advance to the first task of a lane that may start; False if there is none."""
         while lane.head is not None and not self.headrooms.allows(lane.head):
             lane.advance()
         return lane.head is not None
@@ -139,12 +139,12 @@ class QueueCursor:
         return lanes
 
     def of_kind(self, share: str, number: int, kind: Kind) -> Iterator[TaskRecord]:
-        """The tasks of one kind, while its name has room."""
+        """The tasks of one kind, while the limits of its name allow more."""
         tasks = self.stack.enter_context(closing(self.queue.pending_index.in_order(share, number, kind)))  # type: ignore[type-var]
         return takewhile(lambda _: not self.headrooms.is_full(self.queue.name, Scope.TASK, kind.name), tasks)
 
     def end(self, lane: Lane) -> None:
-        """Nothing more from this lane in this claim."""
+        """Take nothing more from this lane in this claim."""
         self.lanes[lane.share].remove(lane)
 
     def put_back(self) -> None:
@@ -158,21 +158,21 @@ def choose(store: Store, request: ClaimRequest, now: Instant) -> list[TaskRecord
     below = [0] * len(request.floors)
     chosen: list[TaskRecord] = []
     with ExitStack() as stack:
-        fronts = open_fronts(store, request, headrooms, stack)
+        cursors = open_cursors(store, request, headrooms, stack)
         while len(chosen) < request.limit + request.prefetch:
-            found = [(lane, front) for front in fronts if (lane := front.lane(now)) is not None]
+            found = [(lane, cursor) for cursor in cursors if (lane := cursor.lane(now)) is not None]
             if not found:
                 break
-            lane, front = min(found, key=lambda each: each[0].key(now, request.in_order))
+            lane, cursor = min(found, key=lambda each: each[0].key(now, request.in_order))
             record, settings = lane.head, lane.queue.settings
             assert record is not None
             under = [i for i, floor in enumerate(request.floors) if lane.effective(now) < floor.effective]
             if headrooms.is_full(record.queue, Scope.QUEUE, "") or (
                 settings.limits_starts and len(chosen) >= request.limit
             ):
-                fronts.remove(front)
+                cursors.remove(cursor)
             elif any(below[i] >= request.floors[i].below for i in under):
-                front.end(lane)
+                cursor.end(lane)
             else:
                 taken = claimed(record, request.worker, request.sequence, request.lease, now)
                 store.put(taken)
@@ -186,7 +186,7 @@ def choose(store: Store, request: ClaimRequest, now: Instant) -> list[TaskRecord
     return chosen
 
 
-def open_fronts(store: Store, request: ClaimRequest, headrooms: Headrooms, stack: ExitStack) -> list[QueueCursor]:
+def open_cursors(store: Store, request: ClaimRequest, headrooms: Headrooms, stack: ExitStack) -> list[QueueCursor]:
     served = [
         (order, store.queues[name])
         for order, name in enumerate(dict.fromkeys(request.queues))
@@ -196,7 +196,7 @@ def open_fronts(store: Store, request: ClaimRequest, headrooms: Headrooms, stack
 
 
 def in_claim_order(store: Store, queue_name: str, now: Instant) -> Iterator[TaskRecord]:
-    """All pending tasks of a queue as claims would give them if nothing else limited them."""
+    """All pending tasks of a queue in the order in which claims would give them, without limits."""
     queue = store.queue(queue_name)
     settings, clock = queue.settings, queue.pending_index.clock
     shares: dict[str, dict[int, list[TaskRecord]]] = {}
@@ -234,7 +234,7 @@ def merged_lanes(queue: Queue, share: str, records: dict[int, list[TaskRecord]],
 
 
 def next_due_in(store: Store, request: ClaimRequest, now: Instant) -> int | None:
-    """In how long a waiting task, an expiry or a start token falls due; at once if errands are left."""
+    """In how long a waiting task, an expiry or a start token is due; 0 if follow-ups are left."""
     if store.edges.follow_ups:
         return 0
     instants = [at for at in (store.next_due(), store.next_expiry()) if at is not None]
@@ -247,7 +247,7 @@ def next_due_in(store: Store, request: ClaimRequest, now: Instant) -> int | None
 
 
 def token_waits(store: Store, queue: Queue, now: Instant) -> Iterator[int]:
-    """How long the limits of a queue that have no token, and pending tasks under them, will have none."""
+    """How long until each empty bucket of a queue has a token, if pending tasks need it."""
     scopes = [(Scope.QUEUE, ""), *((Scope.TASK, name) for name in queue.settings.per_task)]
     scopes += [(Scope.PARTITION, partition) for partition in queue.pending_index.without_tokens]
     for scope, whose in scopes:

@@ -1,8 +1,8 @@
-"""Who waits for whom, and the errands that follow when one of them ends or becomes more urgent."""
+"""The edges between tasks, and the follow-ups when one of them ends or becomes more urgent."""
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter as Totals
 from collections import deque
 from enum import StrEnum
 from heapq import heappop, heappush
@@ -21,7 +21,7 @@ Link = tuple[str, int]
 
 
 class FollowUpKind(StrEnum):
-    """What is left to be followed up."""
+    """What there is to do."""
 
     RELEASE_DEPENDENTS = "release dependents"  # the open edges that lead to a task that has ended
     CLOSE_EDGES = "close edges"  # the open edges of a task that has ended while it waited
@@ -31,7 +31,7 @@ class FollowUpKind(StrEnum):
 
 
 class FollowUp(Struct):
-    """Something to go on with. `at` is how far it has come."""
+    """A step that continues later. `at` is how far it has come."""
 
     what: FollowUpKind
     id: str
@@ -53,7 +53,7 @@ class Edges:
 
     def __init__(self) -> None:
         self.needs: dict[str, list[Need]] = {}
-        self.open_needs: Tally[str] = Tally()
+        self.open_needs: Totals[str] = Totals()
         self.followed: dict[str, Followed] = {}
         self.follow_ups: deque[FollowUp] = deque()
 
@@ -65,7 +65,7 @@ class Edges:
                 self.link(dependent, position, need, urgency)
 
     def open(self, dependent: str, position: int, urgency: int) -> None:
-        """Wait again."""
+        """Open an edge again."""
         need = self.needs[dependent][position]
         if not need.is_open:
             need = self.needs[dependent][position] = Need(need.id, need.rule, is_open=True)
@@ -78,7 +78,7 @@ class Edges:
         self.open_needs[dependent] += 1
 
     def close(self, dependent: str, position: int) -> None:
-        """Wait no longer."""
+        """Close an edge."""
         need = self.needs[dependent][position]
         if need.is_open:
             self.needs[dependent][position] = Need(need.id, need.rule, is_open=False)
@@ -92,7 +92,7 @@ class Edges:
             heappush(self.followed[need.id].weights, (-urgency, dependent, position))
 
     def heaviest(self, prerequisite: str, tasks: dict[str, TaskRecord]) -> int:
-        """The highest urgency among those that wait for a task."""
+        """The highest urgency among the tasks that wait for a task."""
         followed = self.followed.get(prerequisite)
         while followed is not None and followed.weights:
             weight, dependent, position = followed.weights[0]
@@ -105,7 +105,7 @@ class Edges:
         return self.needs[link[0]][link[1]].rule
 
     def moved(self, old: TaskRecord | None, new: TaskRecord) -> None:
-        """A task has changed: note what has to be followed up."""
+        """A task has changed: gather its follow-ups."""
         ends = new.state in ENDED and (old is None or old.state not in ENDED)
         if ends and new.id in self.followed:
             self.follow_ups.append(FollowUp(FollowUpKind.RELEASE_DEPENDENTS, new.id, new.state))
@@ -117,7 +117,7 @@ class Edges:
             self.follow_ups.append(FollowUp(FollowUpKind.INHERIT_URGENCY, new.id))
 
     def forget(self, task_id: str) -> list[str]:
-        """The task is gone for good, and its own edges with it; the tasks that it still waited for."""
+        """Delete the edges of a task that was deleted; returns the tasks that it still waited for."""
         needed = []
         for position, need in enumerate(self.needs.get(task_id, ())):
             if need.is_open:

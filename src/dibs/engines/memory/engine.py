@@ -1,4 +1,4 @@
-"""The async face of the memory engine: every verb is one step under the store's lock, then the bells."""
+"""The async verbs of the memory engine: each is one step under the store's lock, then its notifications."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ DURABILITY = "Acknowledged tasks live in this process's memory and are gone when
 
 
 class MemoryEngine:
-    """Tasks in this process, gone with it. Siblings share one store."""
+    """Tasks in this process, lost when it ends. Siblings share one store."""
 
     features = frozenset({Feature.LEAD, Feature.INLINE})
 
@@ -80,10 +80,10 @@ class MemoryEngine:
         """Nothing to connect to."""
 
     async def close(self) -> None:
-        """Nothing to let go of: the store goes with its last engine."""
+        """Nothing to release: the store ends with its last engine."""
 
     def forget(self) -> None:
-        """A forked child starts empty: what the parent holds is the parent's."""
+        """A forked child starts empty."""
         self._store = Store()
         self._local_notifier = LocalNotifier()
 
@@ -96,7 +96,7 @@ class MemoryEngine:
         return About(features=self.features, durability=DURABILITY, identity=self._store.identity, chores=chores)
 
     def _do(self, verb: Callable[..., Answer], *arguments: Any, now: Instant | None = None) -> Answer:
-        """Run one verb with the store's clock, and ring whom it concerns."""
+        """Run one verb with the store's clock, then notify its topics."""
         store = self._store
         with store.lock:
             at = time.time_ns() // 1000 if now is None else now

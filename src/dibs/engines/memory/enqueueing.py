@@ -1,8 +1,8 @@
-"""What producers do to a memory store: each item is decided in order, then what was accepted is stored."""
+"""enqueue: each item is decided in order, then the accepted ones are stored."""
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter as Totals
 from collections.abc import Sequence
 
 from msgspec import structs
@@ -38,9 +38,9 @@ class Staged:
         self.tasks: dict[str, NewTask] = {}
         self.states: dict[str, State] = {}
         self.keys: dict[tuple[str, str], tuple[TaskRecord, str]] = {}
-        """Who will hold a key, as it will be then, and the fingerprint."""
-        self.pending: Tally[str] = Tally()
-        self.spent: Tally[tuple[str, str]] = Tally()
+        """The task that will hold a key, as it will be, and its fingerprint."""
+        self.pending: Totals[str] = Totals()
+        self.spent: Totals[tuple[str, str]] = Totals()
 
 
 def enqueue(
@@ -100,7 +100,7 @@ def decide(store: Store, new: NewTask, staged: Staged, now: Instant) -> EnqueueA
 
 
 def limited(store: Store, new: NewTask, staged: Staged, now: Instant) -> EnqueueAnswer | None:
-    """The answer if the client has used up what it may enqueue."""
+    """The answer if the client has no tokens left."""
     limit = client_limit(store.settings(new.queue))
     if limit is None or new.client == SCHEDULER:
         return None
@@ -120,7 +120,7 @@ def spend_tokens(store: Store, staged: Staged, now: Instant) -> None:
 
 
 def first_state(store: Store, new: NewTask, staged: Staged, now: Instant) -> State:
-    """The state that a task is stored in."""
+    """The initial state of a new task."""
     verdict = worst_verdict(store, new, staged.states)[0]
     if verdict is not Verdict.GO:
         return {Verdict.WAIT: State.BLOCKED, Verdict.CANCEL: State.CANCELLED, Verdict.BURY: State.DEAD}[verdict]
@@ -128,7 +128,7 @@ def first_state(store: Store, new: NewTask, staged: Staged, now: Instant) -> Sta
 
 
 def worst_verdict(store: Store, new: NewTask, states: dict[str, State]) -> tuple[Verdict, EndedBy | None]:
-    """What the edges of a new task say together, and why: the first that ends it, else any that makes it wait."""
+    """The combined verdict of a new task's edges, and why: the first that ends it, else any that makes it wait."""
     found = Verdict.GO
     for edge in new.after:
         state = states[edge.id] if edge.id in states else store.tasks[edge.id].state
@@ -170,7 +170,7 @@ def held_key(store: Store, new: NewTask, staged: Staged, now: Instant) -> Enqueu
 
 
 def replacing(store: Store, record: TaskRecord, new: NewTask, staged: Staged, now: Instant) -> EnqueueAnswer | None:
-    """The answer to a task that would take the place of one that still waits."""
+    """The answer to a task that replaces one that still waits."""
     if record.state not in WAITING:
         return None
     if record.name != new.name:

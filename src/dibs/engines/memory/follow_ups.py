@@ -1,4 +1,4 @@
-"""Following up: who may run now that a task has ended, who inherits what, and workflows as a whole."""
+"""Follow-ups: releasing dependents, passing on urgency, cancelling and replaying workflows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["is_replayable", "recompute", "run_follow_ups"]
 
 
 def run_follow_ups(store: Store, now: Instant) -> None:
-    """Go on with what is left, up to the budget."""
+    """Continue with what is left, up to the budget."""
     left = FOLLOW_UP_BUDGET
     follow_ups = store.edges.follow_ups
     while follow_ups and left > 0:
@@ -44,7 +44,7 @@ def follow_end(store: Store, follow_up: FollowUp, most: int, now: Instant) -> tu
 
 
 def apply(store: Store, dependent: TaskRecord, position: int, verdict: Verdict, cause: EndedBy, now: Instant) -> None:
-    """What an edge has to say, done."""
+    """Apply the verdict of an edge."""
     store.edges.close(dependent.id, position)
     if dependent.state in ENDED:
         return
@@ -57,12 +57,12 @@ def apply(store: Store, dependent: TaskRecord, position: int, verdict: Verdict, 
 
 
 def close_edges(store: Store, follow_up: FollowUp, most: int, now: Instant) -> tuple[int, bool]:
-    """A task that has ended waits for nothing any more."""
+    """Close the edges of a task that has ended."""
     return walk(store, follow_up, most, now, store.edges.close)
 
 
 def pass_on_urgency(store: Store, follow_up: FollowUp, most: int, now: Instant) -> tuple[int, bool]:
-    """What a task waits for learns of its new urgency."""
+    """Pass a task's new urgency on to what it waits for."""
 
     def tell(dependent: str, position: int) -> None:
         if dependent in store.tasks:
@@ -74,7 +74,7 @@ def pass_on_urgency(store: Store, follow_up: FollowUp, most: int, now: Instant) 
 def walk(
     store: Store, follow_up: FollowUp, most: int, now: Instant, act: Callable[[str, int], None]
 ) -> tuple[int, bool]:
-    """Do something to the open edges of a task, and let those they lead to inherit anew."""
+    """Do something to the open edges of a task, then recompute the urgency of the tasks they lead to."""
     needs = store.edges.needs.get(follow_up.id, [])
     upto = min(follow_up.at + most, len(needs))
     for position in range(follow_up.at, upto):
@@ -118,7 +118,7 @@ def replay_members(store: Store, follow_up: FollowUp, most: int, now: Instant) -
             store.put(*replayed(record, queue.settings, None, True, follow_up.actor, now))
             recompute(store, record.id, now)
             audit_replay(store, record)
-        if stays:  # others may wait for it again, and must not do so for ever
+        if stays:  # other tasks may wait for it again, and must not wait for ever
             store.edges.follow_ups.append(FollowUp(FollowUpKind.RELEASE_DEPENDENTS, record.id, record.state))
 
     return each_member(store, follow_up, most, act)
@@ -141,7 +141,7 @@ def is_replayable(record: TaskRecord) -> bool:
 
 
 def wait_again(store: Store, record: TaskRecord, actor: str, now: Instant) -> bool:
-    """Block a task again that ended because of a dependency; False if its edges still say that it must not run."""
+    """Block a task again that ended because of a dependency; False if its edges still end it."""
     needs = store.edges.needs.get(record.id, [])
     verdicts = [judge_again(store, record, need) for need in needs]
     if Verdict.CANCEL in verdicts or Verdict.BURY in verdicts:
@@ -161,7 +161,7 @@ def wait_again(store: Store, record: TaskRecord, actor: str, now: Instant) -> bo
 
 
 def judge_again(store: Store, dependent: TaskRecord, need: Need) -> Verdict:
-    """An edge's verdict when its workflow is replayed: what is replayed as well is waited for."""
+    """The verdict of an edge in a replay: prerequisites that are replayed too are waited for."""
     record = store.tasks.get(need.id)
     if record is None:
         return Verdict.GO

@@ -33,7 +33,7 @@ class Headrooms:
             self.open_refilled(queue)
 
     def open_refilled(self, queue: Queue) -> None:
-        """Partitions that were shut for want of tokens and have some now."""
+        """Open the partitions that were closed for lack of tokens and have some now."""
         for partition in list(queue.pending_index.without_tokens):
             limit, bucket = bucket_of(self.store, queue, Scope.PARTITION, partition, self.now)
             if limit is None or bucket is None or tokens(bucket) > 0:
@@ -41,7 +41,7 @@ class Headrooms:
                 queue.pending_index.open(partition)
 
     def headroom(self, whose: Whose) -> int | None:
-        """How many more may start; None: as many as there are."""
+        """How many more may start; None: no limit."""
         if whose not in self.left:
             queue = self.store.queues[whose[0]]
             limit, bucket = bucket_of(self.store, queue, whose[1], whose[2], self.now)
@@ -54,20 +54,20 @@ class Headrooms:
         return self.headroom((queue, scope, whose)) == 0
 
     def allows(self, record: TaskRecord) -> bool:
-        """Whether a task's name and partition have room. A partition that has none is shut."""
+        """Whether a task's name and partition have headroom. A partition without headroom is closed."""
         if record.spec.partition is not None and self.is_full(record.queue, Scope.PARTITION, record.spec.partition):
-            self.shut(self.store.queues[record.queue], record.spec.partition)
+            self.close(self.store.queues[record.queue], record.spec.partition)
             return False
         return not self.is_full(record.queue, Scope.TASK, record.name)
 
-    def shut(self, queue: Queue, partition: str) -> None:
+    def close(self, queue: Queue, partition: str) -> None:
         queue.pending_index.close(partition)
         _, bucket = bucket_of(self.store, queue, Scope.PARTITION, partition, self.now)
         if bucket is not None and tokens(bucket) == 0:
             queue.pending_index.without_tokens.add(partition)
 
     def take(self, record: TaskRecord) -> None:
-        """A task starts: it takes a slot, and a token, of each limit it stands under."""
+        """A task starts: it takes a slot and a token of each of its limits."""
         queue = self.store.queues[record.queue]
         for whose in whose_of(record):
             headroom = self.headroom(whose)
@@ -81,7 +81,7 @@ class Headrooms:
 
 
 def whose_of(record: TaskRecord) -> list[Whose]:
-    """The limits that a task can stand under."""
+    """The limits that can apply to a task."""
     found = [(record.queue, Scope.QUEUE, ""), (record.queue, Scope.TASK, record.name)]
     if record.spec.partition is not None:
         found.append((record.queue, Scope.PARTITION, record.spec.partition))

@@ -1,4 +1,4 @@
-"""What workers report to a memory store: settle, extend, rescue."""
+"""settle, extend and rescue."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["extend", "rescue", "settle"]
 
 
 def holds(store: Store, lease: Lease) -> bool:
-    """The fence."""
+    """The fence: whether the lease is the current one."""
     record = store.tasks.get(lease.id)
     return record is not None and record.state is State.RUNNING and record.lease == lease.number
 
@@ -76,7 +76,7 @@ def settle_one(store: Store, settlement: Settlement, now: Instant) -> SettleAnsw
 
 
 def refuse(store: Store, settlement: Settlement, now: Instant) -> SettleAnswer:
-    """A zombie's report: counted, and noted in the history of a task that is still unfinished."""
+    """Count a settlement with an outdated lease, and note it in the history of an unfinished task."""
     record = store.tasks.get(settlement.lease.id)
     store.counters[record.queue if record else ""][Counter.REFUSED] += 1
     if record is not None and record.state in UNFINISHED:
@@ -88,7 +88,7 @@ def refuse(store: Store, settlement: Settlement, now: Instant) -> SettleAnswer:
 
 
 def rescue(store: Store, ended_by: Instant | None, not_after: Instant | None, now: Instant) -> Rescued:
-    """Take back what expired leases held; mark workers whose record has expired."""
+    """Take back the tasks of expired leases; mark workers whose record has expired."""
     until = taken_until(now, ended_by, not_after)
     if until is None:
         return Rescued(at=now, stalled=True)
@@ -110,8 +110,8 @@ def rescue(store: Store, ended_by: Instant | None, not_after: Instant | None, no
 
 
 def tell(store: Store, queue: str, state: State) -> None:
-    """Note whom to ring for a task that has come to `state`."""
-    if state in WAITING:  # for later, too: whoever sleeps until something falls due must learn of it
+    """Gather the topics to notify for a task that is now in `state`."""
+    if state in WAITING:  # also for later work: a worker that sleeps until the next due time must learn of it
         store.topics.add(work_topic(queue))
     else:
         store.topics.add(ended_topic(queue))

@@ -63,7 +63,7 @@ def fire(store: Store, now: Instant) -> Fired:
 
 
 def fire_one(store: Store, record: ScheduleRecord, now: Instant) -> Fired:
-    """Enqueue what a schedule has due and move it on, or leave both when its queue does not take it."""
+    """Enqueue what a schedule has due and move it on; do neither if its queue rejects it."""
     last = store.tasks.get(record.last_task or "")
     overlaps = record.recurrence.overlap is Overlap.SKIP and last is not None and last.state in UNFINISHED
     fired = firing(record, overlaps, now)

@@ -1,13 +1,13 @@
 """The tasks of a memory engine and the indexes over them.
 
-Heaps have lazy deletion: an entry counts only while it still describes its task, so a change pushes a new entry and
-leaves the old one to be dropped when it surfaces.
+Heaps have lazy deletion: an entry counts only while it is true of its task. A change pushes a new entry; the old one is
+dropped when it reaches the top.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import Counter as Tally
+from collections import Counter as Totals
 from collections import defaultdict, deque
 from copy import deepcopy
 from heapq import heappop, heappush
@@ -42,7 +42,7 @@ class Queue(Struct):
 
 
 def detached(record: TaskRecord) -> TaskRecord:
-    """A copy that shares nothing with the original that could be changed."""
+    """A copy that shares nothing mutable with the original."""
     metadata = deepcopy(record.spec.metadata) if record.spec.metadata else {}
     return with_spec(record, metadata=metadata, headers=dict(record.spec.headers))
 
@@ -56,7 +56,7 @@ class HeldKey(Struct, frozen=True):
 
 
 class Workflow(Struct):
-    """A workflow and the ids of its tasks, pruned ones included."""
+    """A workflow and the ids of its tasks, including pruned ones."""
 
     new: NewWorkflow
     created_at: Instant
@@ -73,10 +73,10 @@ class Store:
         self.queues: dict[str, Queue] = {}
         self.keys: dict[tuple[str, str], HeldKey] = {}
         self.histories: dict[str, deque[HistoryEntry]] = defaultdict(lambda: deque(maxlen=HISTORY_LIMIT))
-        self.counts: dict[str, Tally[State]] = defaultdict(Tally)
-        self.counters: dict[str, Tally[Counter]] = defaultdict(Tally)
+        self.counts: dict[str, Totals[State]] = defaultdict(Totals)
+        self.counters: dict[str, Totals[Counter]] = defaultdict(Totals)
         self.running: set[str] = set()
-        self.load: Tally[tuple[State, str, Scope, str]] = Tally()
+        self.load: Totals[tuple[State, str, Scope, str]] = Totals()
         self.buckets: dict[tuple[str, Scope, str], Bucket] = {}
         self.edges = Edges()
         self.workflows: dict[str, Workflow] = {}
@@ -93,13 +93,13 @@ class Store:
         self.topics: set[str] = set()
 
     def queue(self, name: str) -> Queue:
-        """The queue of this name, made now if there was none."""
+        """The queue of this name, created if it does not exist."""
         if name not in self.queues:
             self.queues[name] = Queue(name, PendingIndex(name, self.tasks), stale=deque())
         return self.queues[name]
 
     def settings(self, name: str) -> QueueSettings:
-        """The settings of a queue; a queue that does not exist (any more) has the default ones."""
+        """The settings of a queue; the defaults if it does not exist."""
         queue = self.queues.get(name)
         return QueueSettings() if queue is None else queue.settings
 
@@ -109,7 +109,7 @@ class Store:
         return None if queue is None else queue.settings
 
     def put(self, record: TaskRecord, entry: HistoryEntry | None = None) -> None:
-        """Make a record the current one: counts, indexes, history and errands follow."""
+        """Make a record the current one, and update counts, indexes, history and follow-ups."""
         old = self.tasks.get(record.id)
         self.tasks[record.id] = record
         self.count(record, +1)
@@ -131,14 +131,14 @@ class Store:
         self.edges.moved(old, record)
 
     def remove(self, record: TaskRecord) -> list[str]:
-        """Forget a task with its history and edges; the tasks that it still waited for."""
+        """Delete a task with its history and edges; returns the tasks that it still waited for."""
         self.count(record, -1)
         del self.tasks[record.id]
         self.histories.pop(record.id, None)
         return self.edges.forget(record.id)
 
     def count(self, record: TaskRecord, by: int) -> None:
-        """Keep every count that a task is part of."""
+        """Update every count that includes a task."""
         state, queue = record.state, record.queue
         self.counts[queue][state] += by
         if state is State.RUNNING:
@@ -164,7 +164,7 @@ class Store:
             self.running.discard(task_id)
 
     def restock(self, queue: Queue) -> None:
-        """Put a queue's pending tasks where its settings now want them."""
+        """Rebuild the index of a queue's pending tasks for its new settings."""
         old, queue.pending_index = queue.pending_index, PendingIndex(queue.name, self.tasks)
         queue.pending_index.virtual_times, queue.pending_index.clock = old.virtual_times, old.clock
         queue.pending_index.without_tokens = old.without_tokens
@@ -174,7 +174,7 @@ class Store:
                 queue.pending_index.add(record, queue.settings.per_partition is not None)
 
     def next_due(self) -> Instant | None:
-        """When the next waiting task falls due."""
+        """When the next waiting task is due."""
         while self.due:
             due_at, task_id = self.due[0]
             record = self.tasks.get(task_id)
@@ -217,7 +217,7 @@ class Store:
         return None
 
     def pop_rerank(self, now: Instant) -> TaskRecord | None:
-        """A waiting task whose rank has to be computed anew."""
+        """A waiting task whose rank is due to be computed again."""
         while self.reranks and self.reranks[0][0] <= now:
             rerank_at, task_id = heappop(self.reranks)
             record = self.tasks.get(task_id)

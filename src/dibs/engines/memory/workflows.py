@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter as Totals
 from collections.abc import Callable, Sequence
 
 from dibs.core.policy import CHORE_BATCH
@@ -25,7 +25,7 @@ def workflows(store: Store, ids: Sequence[str] | None, limit: int, before: str |
 
 def workflow_record(store: Store, workflow_id: str) -> WorkflowRecord:
     workflow = store.workflows[workflow_id]
-    states = Tally(record.state for record in members_of(store, workflow))
+    states = Totals(record.state for record in members_of(store, workflow))
     return WorkflowRecord(
         id=workflow_id,
         name=workflow.new.name,
@@ -36,7 +36,7 @@ def workflow_record(store: Store, workflow_id: str) -> WorkflowRecord:
 
 
 def members_of(store: Store, workflow: Workflow) -> list[TaskRecord]:
-    """The tasks of a workflow that are left. An id may have been purged and used again, within it or without."""
+    """The tasks of a workflow that still exist. An id may have been purged and reused, in the workflow or elsewhere."""
     found = (store.tasks.get(task_id) for task_id in set(workflow.members))
     return [record for record in found if record is not None and record.spec.workflow == workflow.new.id]
 
@@ -56,7 +56,7 @@ def replay_workflows(store: Store, acts: Sequence[ReplayWorkflow], actor: str, n
 
 
 def begin(store: Store, follow_up: FollowUp, wanted: Callable[[TaskRecord], bool], act: str, now: Instant) -> Changed:
-    """Note an errand about the members of a workflow, if it concerns any of them."""
+    """Add a follow-up about the members of a workflow, if there are any that it concerns."""
     workflow = store.workflows.get(follow_up.id)
     if workflow is None:
         return Changed.UNKNOWN
@@ -69,7 +69,7 @@ def begin(store: Store, follow_up: FollowUp, wanted: Callable[[TaskRecord], bool
 
 
 def prune_workflows(store: Store, now: Instant) -> int:
-    """Workflows of which nothing is left."""
+    """Delete workflows that have no members left."""
     empty = [key for key, each in store.workflows.items() if not any(i in store.tasks for i in each.members)]
     doomed = empty[:CHORE_BATCH]
     for workflow_id in doomed:

@@ -1,8 +1,8 @@
-"""Queues and tracks, as this engine has last read them.
+"""Queues and tracks, as this engine last read them.
 
-Both change seldom and are needed by every verb, so each engine keeps a copy of one generation, and every write compares
-the store's own before it believes it. A copy is never changed, only replaced: transactions keep the one they began
-with.
+Both change seldom and every verb needs them, so each engine keeps a copy of one generation, and every write compares
+the store's generation before it uses the copy. A copy is never changed, only replaced: a transaction keeps the one it
+began with.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from msgspec import Struct
 from dibs.core.priority import Ranking, rank
 from dibs.core.settings import QueueSettings
 from dibs.core.task import NewTask, QueueState, TaskRecord
+from dibs.engines.decisions.transaction import FIRST_EPOCH, Queue
 from dibs.engines.postgres.pool import Connection
 from dibs.engines.unreadable import UNREADABLE, UnreadableRows, problem_of
 
-__all__ = ["MIXED", "Catalog", "Missing", "Queue", "Stale", "Track", "TrackKey", "band_of", "band_of_record"]
+__all__ = ["MIXED", "Catalog", "Missing", "Stale", "Track", "TrackKey", "band_of", "band_of_record"]
 
-FIRST_EPOCH = 1
 BANDS = frozenset({30, 50, 70, 90})
 """The priorities that have names: tasks of each arrive in the order of their ranks, so each has tracks of its own."""
 MIXED = -1
@@ -30,22 +30,8 @@ TrackKey = tuple[str, str, tuple[str, ...], int, int, bool, int]
 """Queue, name, requires, lane, epoch, fair, band."""
 
 
-class Queue(Struct, frozen=True):
-    """A queue's row."""
-
-    name: str
-    state: QueueState = QueueState.ACTIVE
-    settings: QueueSettings = QueueSettings()
-    epoch: int = FIRST_EPOCH
-
-    @property
-    def is_guarded(self) -> bool:
-        """Whether moving its tasks may concern others: those of their partition, or their tenant."""
-        return self.settings.per_partition is not None or self.settings.fair
-
-
 class Track(Struct, frozen=True):
-    """A track's row: tasks of one kind in one lane of one queue, ranked under one epoch. `fair`: by their tenants."""
+    """A track's row: tasks of one kind in one lane of one queue, ranked under one epoch. `fair`: tenants take turns."""
 
     number: int
     queue: str
@@ -59,7 +45,7 @@ class Track(Struct, frozen=True):
 
 
 class Stale(Exception):
-    """The store has queues or tracks that this copy does not know; `tracks` are some of those that have tasks.
+    """The store has queues or tracks that this copy lacks; `tracks` are some of those that have tasks.
 
     An exception, because it must roll back the transaction, which `Store.persist` repeats with a new copy.
     """
@@ -72,7 +58,7 @@ class Stale(Exception):
 class Missing(Exception):
     """The transaction needs a queue or tracks that do not exist.
 
-    An exception, because it must roll back the transaction, which `Store.persist` repeats once it has made them.
+    An exception, because it must roll back the transaction, which `Store.persist` repeats after creating them.
     """
 
     def __init__(self, queues: list[str], tracks: list[TrackKey]) -> None:
@@ -87,7 +73,7 @@ def band_of(new: NewTask, lane: int) -> int:
 
 
 def band_of_record(record: TaskRecord) -> int:
-    """The band of the track that a waiting task goes to; a task that has come back is not in the order of arrival."""
+    """The band of the track that a waiting task goes to; a task that comes back is not in the order of arrival."""
     plain = record.lease == 0 and record.spec.deadline is None and record.lane == 0
     return record.urgency if plain and record.urgency in BANDS else MIXED
 
@@ -104,7 +90,7 @@ class Catalog:
         self.generation = generation
         self.queues: dict[str, Queue] = {}
         self.unreadable: dict[str, str] = {}
-        """Queues whose settings can't be read, and what is wrong with them."""
+        """Queues whose settings can't be read, and why."""
         self.tracks: dict[int, Track] = {}
         self.by_queue: dict[str, list[Track]] = defaultdict(list)
         self.numbers: dict[TrackKey, int] = {}
@@ -131,7 +117,7 @@ class Catalog:
     def add(self, track: Track) -> None:
         self.tracks[track.number] = track
         self.by_queue[track.queue].append(track)
-        if not track.retired:  # one that is needed again is brought back as if it were missing
+        if not track.retired:  # a retired one that is needed again is restored as if it were missing
             key = (track.queue, track.name, track.requires, track.lane, track.epoch, track.fair, track.band)
             self.numbers[key] = track.number
 
@@ -139,22 +125,22 @@ class Catalog:
         found = self.tracks.get(number)
         if found is None:
             if number in self.aside.tracks:
-                raise LookupError(f"it is in stream {number}, which is not there")
+                raise LookupError(f"it is in track {number}, which does not exist")
             raise Stale(number)
         return found
 
     def expect(self, numbers: Iterable[int]) -> None:
-        """Raises `Stale` if this copy lacks some of these tracks: they may be new, and are then read together."""
+        """Raise `Stale` if this copy lacks some of these tracks: they may be new, and are then read together."""
         unknown = set(numbers) - self.tracks.keys() - self.aside.tracks
         if unknown:
             raise Stale(*sorted(unknown))
 
     def of_queue(self, queue: str) -> list[Track]:
-        """The tracks of a queue, retired ones included."""
+        """The tracks of a queue, including retired ones."""
         return self.by_queue.get(queue, [])
 
     def ranking(self, queue: Queue, priority: int) -> Ranking:
-        """The ranking of a new task without a deadline: it is the same at every instant, so it is kept."""
+        """The ranking of a new task without a deadline: it is the same at every instant, so it is cached."""
         found = self.rankings.get((queue.name, priority))
         if found is None:
             found = rank(queue.settings, priority=priority, ready_at=0, now=0)
@@ -162,7 +148,7 @@ class Catalog:
         return found
 
     def settings(self, name: str) -> QueueSettings:
-        """The settings of a queue; a queue that does not exist (any more) has the default ones."""
+        """The settings of a queue; the defaults if it does not exist."""
         queue = self.queues.get(name)
         return NO_QUEUE if queue is None else queue.settings
 

@@ -1,7 +1,7 @@
-"""Which tasks a claim gives: heads merged across kinds, lanes, shares and queues, within their limits.
+"""Which tasks a claim gives: the heads of kinds, lanes, shares and queues, merged, within their limits.
 
-Works on what has been read (`Pages`, `Headrooms`) and changes neither. Where that does not suffice, the answer is a
-`NeedMore`; the caller reads what it names and makes the whole choice again.
+Works on what was read (`Pages`, `Headrooms`) and changes neither. If that is not enough, the answer is a `NeedMore`;
+the caller reads what it names and chooses again from the start.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from dibs.core.priority import effective, merge_key
 from dibs.core.times import Instant
 from dibs.engines.decisions.headroom import Headroom, Whose
 from dibs.engines.decisions.partition import Partition
-from dibs.engines.postgres.catalog import Queue, Track
+from dibs.engines.decisions.transaction import Queue
+from dibs.engines.postgres.catalog import Track
 from dibs.engines.postgres.head_pages import Head, Key, NeedMore, NotRead, Pages
 from dibs.engines.postgres.headroom import Headrooms
 from dibs.engines.postgres.rows import columns
@@ -28,7 +29,7 @@ __all__ = ["Chosen", "QueueCursor", "choose", "first_heads"]
 
 
 class Chosen(Struct, frozen=True):
-    """A task to give, the share it belongs to, and the limits that it counts against."""
+    """A task to give, its share, and the limits that it counts against."""
 
     head: Head
     share: str
@@ -65,7 +66,7 @@ class Lane:
         return (self.order, *key, self.number) if in_order else (*key, self.number)
 
     def advance(self) -> None:
-        """Go on to the next task."""
+        """Continue with the next task."""
         _, number, source = self.heap[0]
         following = next(source, None)
         if following is None:
@@ -75,7 +76,7 @@ class Lane:
 
 
 class QueueCursor:
-    """The next task of one queue for one worker: from the share whose turn it is, among those that have something."""
+    """The next task of one queue for one worker: from the first share in turn that has a task for it."""
 
     def __init__(
         self, pages: Pages, queue: Queue, order: int, tracks: list[Track], headrooms: Headrooms | None
@@ -120,7 +121,7 @@ class QueueCursor:
         return None
 
     def lane(self, now: Instant) -> Lane | None:
-        """The lane that gives next, its foremost task being one that may start."""
+        """The lane that gives next; its first task may start."""
         while (share := self.next_share()) is not None:
             if share not in self.lanes:
                 self.lanes[share] = self.open_lanes(share)
@@ -139,7 +140,7 @@ class QueueCursor:
         return [Lane(self.queue, number, self.order, sources) for number, sources in sorted(by_number.items())]
 
     def goes_on(self, lane: Lane) -> bool:
-        """Bring a task to the front that may start; False if there is none."""
+        """Advance a lane to a task that may start; False if there is none."""
         while lane.heap:
             if self.headrooms is None or self.may_start(lane.head):
                 return True
@@ -147,7 +148,7 @@ class QueueCursor:
         return False
 
     def may_start(self, head: Head) -> bool:
-        """Whether the limits on the name and on the partition of a task allow a start."""
+        """Whether the limits on a task's name and partition allow a start."""
         assert self.headrooms is not None
         if head.id in self.taken:
             return False
@@ -159,7 +160,7 @@ class QueueCursor:
         return True
 
     def take(self, lane: Lane) -> Chosen:
-        """Give the foremost task of a lane, and go on to the next."""
+        """Give the first task of a lane, and advance to the next."""
         head, share = lane.head, self.heap[0][1]
         counted: list[tuple[Whose, Headroom]] = []
         if self.headrooms is not None:
@@ -172,7 +173,7 @@ class QueueCursor:
         return Chosen(head, share, counted)
 
     def follow(self, lane: Lane, head: Head, share: str) -> None:
-        """If the partition of a task that is given has headroom left, the tasks behind it may start too."""
+        """If the partition of a given task has headroom left, the tasks behind it may start too."""
         assert self.headrooms is not None
         if head.partition is None or self.queue.settings.per_partition is None:
             return
@@ -183,11 +184,11 @@ class QueueCursor:
             lane.add(self.pages.of(group, head))
 
     def end(self, lane: Lane) -> None:
-        """Nothing more from this lane in this claim."""
+        """Take nothing more from this lane in this claim."""
         self.lanes[self.heap[0][1]].remove(lane)
 
     async def finish(self) -> None:
-        """Write what the choice has found out: partitions that are full, and the turns that were taken."""
+        """Write what the choice found: full partitions, and the turns that were taken."""
         transaction = self.pages.snapshot
         assert isinstance(transaction, Transaction)
         for partition in self.blocked:
@@ -231,7 +232,7 @@ def most_urgent(cursors: list[QueueCursor], request: ClaimRequest, headrooms: He
 
 
 def first_heads(cursor: QueueCursor, now: Instant, most: int) -> list[Head] | NeedMore:
-    """The first pending tasks of a queue, as claims would give them if nothing else limited them."""
+    """The first pending tasks of a queue in the order in which claims would give them, without limits."""
     found: list[Head] = []
     try:
         while len(found) < most and (lane := cursor.lane(now)) is not None:

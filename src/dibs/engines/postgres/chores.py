@@ -1,4 +1,4 @@
-"""Leadership, and the chores that a leader does: each step is bounded and checks the term in its own transaction."""
+"""Leadership, and the leader's chores: each step is bounded and checks the term in its own transaction."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def resign(transaction: Transaction, term: Term) -> None:
 
 
 async def do_chore(transaction: Transaction, name: str, term: Term) -> ChoreRecord:
-    """One step of a chore, unless a later term has begun. The term's row stays locked until it is done."""
+    """One step of a chore, unless a later term has begun. The term's row stays locked until the step is done."""
     stored = await transaction.row("term")
     if stored is None or (stored["number"], stored["worker"]) != (term.number, term.worker):
         return ChoreRecord(name=name, refused=True)
@@ -56,7 +56,7 @@ async def do_chore(transaction: Transaction, name: str, term: Term) -> ChoreReco
 
 
 async def chores(snapshot: Snapshot) -> list[ChoreRecord]:
-    """Each chore's last run, also of those that have not been done yet."""
+    """Each chore's last run, including chores that have not run yet."""
     records = dict(readable(snapshot.aside, "chore", await snapshot.rows("chores"), decode_record))
     return [structs.replace(records.get(name, ChoreRecord(name=name))) for name in CHORES]
 

@@ -1,12 +1,12 @@
-"""Claims that more than ranks decide about: limits, shares, reserved slots.
+"""Claims in which more than ranks decides: limits, shares, reserved slots.
 
-The queues concerned are locked against other claims. What may be given is read from the index in growing pages, chosen
-from (`choosing`), and leased.
+The queues concerned are locked against other claims. Candidates are read from the index in growing pages, chosen
+(`choosing`), and leased.
 """
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter as Totals
 from collections.abc import Iterable
 
 from msgspec import Struct
@@ -19,13 +19,14 @@ from dibs.core.task import LeasedTask, QueueState
 from dibs.core.times import SECOND, Duration, Instant
 from dibs.engines.decisions import facts
 from dibs.engines.decisions.partition import Partition
-from dibs.engines.postgres.catalog import Catalog, Queue, Track
+from dibs.engines.decisions.transaction import Queue
+from dibs.engines.postgres.catalog import Catalog, Track
 from dibs.engines.postgres.choosing import Chosen, QueueCursor, choose
 from dibs.engines.postgres.head_pages import NeedMore, Pages
 from dibs.engines.postgres.headroom import Headrooms
 from dibs.engines.postgres.index_bloat import Bounds, DueWindow
 from dibs.engines.postgres.partitions import next_refill, open_refilled, promote_heads
-from dibs.engines.postgres.rows import Row, columns
+from dibs.engines.postgres.rows import TaskRow, columns
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.unreadable import UNREADABLE, problem_of
 from dibs.engines.values import Claimed, ClaimRequest, Counter
@@ -54,11 +55,11 @@ class Unread(Exception):
 
 
 class NeedsUpkeep(Struct, frozen=True):
-    """The answer of a claim that found tasks to expire or promote, or follow-ups, that have to be done first."""
+    """A claim found upkeep that must be done first: tasks to expire or promote, or follow-ups."""
 
 
 def served_queues(catalog: Catalog, request: ClaimRequest) -> list[tuple[int, Queue]]:
-    """The queues that give tasks, with their place in the order given."""
+    """The queues that give tasks, with their position in the request."""
     return [
         (order, queue)
         for order, name in enumerate(dict.fromkeys(request.queues))
@@ -85,11 +86,11 @@ def tracks_for(catalog: Catalog, queue: Queue, request: ClaimRequest) -> list[Tr
     ]
 
 
-def leased_task(row: Row, catalog: Catalog, now: Instant) -> LeasedTask:
-    """`moves.leased`, straight from the row."""
+def leased_task(row: TaskRow, catalog: Catalog, now: Instant) -> LeasedTask:
+    """`moves.leased`, directly from the row."""
     track = catalog.track(row["track"])
     if row["ready_at"] is None:
-        raise ValueError("it is pending, but not since when")
+        raise ValueError("it is pending, but has no ready_at")
     return facts.leased_task(
         facts.decode_facts(row["facts"]),
         track,
@@ -104,8 +105,8 @@ def leased_task(row: Row, catalog: Catalog, now: Instant) -> LeasedTask:
     )
 
 
-def leased_tasks(rows: Iterable[Row], catalog: Catalog, now: Instant) -> tuple[list[LeasedTask], list[Row]]:
-    """Claimed tasks as the worker gets them, and the rows of those that can't be read: they are set aside."""
+def leased_tasks(rows: Iterable[TaskRow], catalog: Catalog, now: Instant) -> tuple[list[LeasedTask], list[TaskRow]]:
+    """Claimed tasks for the worker, and the rows of those that can't be read, which are set aside."""
     tasks, unreadable = [], []
     for row in rows:
         try:
@@ -118,7 +119,7 @@ def leased_tasks(rows: Iterable[Row], catalog: Catalog, now: Instant) -> tuple[l
 
 
 async def given_before(transaction: Transaction, request: ClaimRequest, window: DueWindow) -> Claimed | None:
-    """What an earlier call with the same sequence took and still holds."""
+    """What an earlier call with the same sequence claimed and still holds."""
     rows = await transaction.rows("claim_repeat", request.worker, request.sequence, list(transaction.catalog.tracks))
     if not rows:
         return None
@@ -132,14 +133,14 @@ async def serve(
 ) -> Claimed | NeedsUpkeep:
     """Choose tasks and lease them.
 
-    `at`: now, None for the clock, which is read again after waiting for the locks of queues. `skip_upkeep`: what has to
-    be done first has just been done.
+    `at`: now, None for the clock, which is read again after waiting for the locks of queues. `skip_upkeep`: it has just
+    been done.
     """
     served = served_queues(transaction.catalog, request)
     wanted = sorted(queue.name for _, queue in served if is_chosen_from(transaction.catalog, queue))
     locked = wanted
     if wanted:
-        several = len(request.queues) > 1  # whether or not the others have anything, or are there yet
+        several = len(request.queues) > 1  # even if the others are empty or don't exist yet
         locked, transaction.now = await transaction.row("lock_for_claim", wanted, at, several)
     queues = [(order, queue) for order, queue in served if queue.name in locked or queue.name not in wanted]
     bounds = low, _ = window.bounds
@@ -177,7 +178,7 @@ async def pass_over(transaction: Transaction, queues: list[tuple[int, Queue]]) -
 async def chosen_from(
     transaction: Transaction, request: ClaimRequest, queues: list[tuple[int, Queue]]
 ) -> tuple[list[QueueCursor], list[Chosen]]:
-    """Choose; where what has been read does not suffice, read more and start over."""
+    """Choose; if what was read is not enough, read more and start over."""
     wanted = request.limit + request.prefetch
     if wanted <= 0:
         return [], []
@@ -192,12 +193,12 @@ async def chosen_from(
         if not isinstance(found, NeedMore):
             return cursors, found
         await pages.read_more(found)
-        if found.partitions:  # the others that have been read will be asked for as well
+        if found.partitions:  # the choice will need the others that were read as well
             await headrooms.know(headrooms.unknown(pages.partitions()))
 
 
 async def lease(transaction: Transaction, request: ClaimRequest, chosen: list[Chosen]) -> list[LeasedTask]:
-    """Give the chosen tasks to the worker, but for those that another transaction has locked."""
+    """Lease the chosen tasks to the worker, except those that another transaction has locked."""
     if not chosen:
         return []
     ids = [each.head.id for each in chosen]
@@ -210,7 +211,7 @@ async def lease(transaction: Transaction, request: ClaimRequest, chosen: list[Ch
         transaction.count(State.RUNNING, each.head.track, 1)
         if each.head.partition is not None:
             transaction.mark_changed(each.head.partition)
-    for queue, n in Tally(catalog.track(each.head.track).queue for each in taken).items():
+    for queue, n in Totals(catalog.track(each.head.track).queue for each in taken).items():
         transaction.count_event(Counter.CLAIMED, queue, n)
     await spend(transaction, taken)
     tasks, unreadable = leased_tasks([given[each.head.id] for each in taken], catalog, transaction.now)
@@ -220,9 +221,9 @@ async def lease(transaction: Transaction, request: ClaimRequest, chosen: list[Ch
 
 
 async def spend(transaction: Transaction, taken: list[Chosen]) -> None:
-    """Take the start tokens of what is given."""
+    """Spend the start tokens of the leased tasks."""
     headrooms: dict[tuple[str, Scope, str], tuple[object, ...]] = {}
-    starts: Tally[tuple[str, Scope, str]] = Tally()
+    starts: Totals[tuple[str, Scope, str]] = Totals()
     for each in taken:
         for whose, headroom in each.headrooms:
             if headroom.full is not None:
@@ -236,7 +237,7 @@ async def spend(transaction: Transaction, taken: list[Chosen]) -> None:
 async def next_due_in(
     transaction: Transaction, request: ClaimRequest, window: DueWindow, bounds: Bounds
 ) -> Duration | None:
-    """In how long a waiting task, an expiry or a start token falls due; at once if follow-ups are left."""
+    """In how long a waiting task, an expiry or a start token is due; 0 if follow-ups are left."""
     low, ahead = bounds
     until = None if ahead is None else transaction.now + ahead
     follow_ups = list(transaction.aside.follow_ups)
@@ -253,7 +254,7 @@ async def next_due_in(
 
 
 async def token_waits(transaction: Transaction, queue: Queue) -> list[Duration]:
-    """How long the limits of a queue that have no token, and pending tasks under them, will have none."""
+    """How long until each empty bucket of a queue has a token, if pending tasks need it."""
     headrooms = await Headrooms.of(transaction, [queue])
     pending = {row[0] for row in await transaction.rows("tracks_with_pending", tracks_of(transaction, queue))}
     names = {transaction.catalog.track(number).name for number in pending}
@@ -265,8 +266,8 @@ async def token_waits(transaction: Transaction, queue: Queue) -> list[Duration]:
         and (names if whose[1] is Scope.QUEUE else whose[2] in names)
     ]
     limit = queue.settings.per_partition
-    refill_due = None if limit is None or limit.rate is None else await next_refill(transaction, queue.name, limit)
-    return [each for each in (*waits, refill_due) if each is not None]
+    refills_in = None if limit is None or limit.rate is None else await next_refill(transaction, queue.name, limit)
+    return [each for each in (*waits, refills_in) if each is not None]
 
 
 def tracks_of(transaction: Transaction, queue: Queue) -> list[int]:

@@ -1,7 +1,7 @@
-"""claim: expire and promote tasks, go on with follow-ups; then choose tasks, and lease them.
+"""claim: expire, promote, continue follow-ups; then choose tasks and lease them.
 
-Where nothing but ranks decides, all of it is one statement (`functions/claim.sql`). With limits, shares or reserved
-slots, `claim_limited` decides, with the queues concerned locked against other claims.
+Where only ranks decide, this is one statement (`functions/claim.sql`). With limits, shares or reserved slots,
+`claim_limited` decides, with the queues concerned locked against other claims.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from dibs.engines.postgres.claim_limited import (
 from dibs.engines.postgres.follow_ups import resume
 from dibs.engines.postgres.index_bloat import LAG, START, DueWindow, ReadFloors, arrivals
 from dibs.engines.postgres.partitions import promote_heads
-from dibs.engines.postgres.records import Records
 from dibs.engines.postgres.store import NOTHING, ONCE, TASKS, Store
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.unreadable import MAX_ROWS
 from dibs.engines.values import Claimed, ClaimRequest
+from dibs.engines.verbs.records import Records
 from dibs.errors import StoreBusy, StoreError
 
 __all__ = ["claim"]
 
 TRIES = 50
-"""How often one claim chooses again because nothing of what it has chosen can be read."""
+"""How often one claim chooses again because none of the chosen tasks can be read."""
 
 EACH: Duration = 10
-"""What reading and locking a task takes, roughly."""
+"""The approximate time to read and lock a task."""
 
 
 async def claim(store: Store, request: ClaimRequest, now: Instant | None) -> Claimed:
@@ -58,7 +58,7 @@ async def claim(store: Store, request: ClaimRequest, now: Instant | None) -> Cla
 
 
 async def claim_again(store: Store, request: ClaimRequest, now: Instant | None) -> Claimed:
-    """Choose again where nothing of what was chosen can be read: it is set aside then."""
+    """Choose again if none of the chosen tasks can be read: they are set aside."""
     for _ in range(TRIES):
         size = store.aside.size
         try:
@@ -75,14 +75,14 @@ async def claim_again(store: Store, request: ClaimRequest, now: Instant | None) 
 
 
 async def skip_unleasable(store: Store) -> None:
-    """Set aside what no claim can lease: its lease can't be counted up, or would end after the end of time."""
+    """Set aside tasks that no claim can lease: their lease number or expiry would be out of range."""
     for row in await store.rows("unleasable", LONGEST_RUN, MAX_ROWS):
         store.aside.log_once("task", row["id"], "its lease is out of range")
         store.aside.skip_task(str(row["id"]))
 
 
 async def claim_readable(store: Store, request: ClaimRequest, now: Instant | None) -> Claimed:
-    """Claim, with the upkeep that has to be done first. Raises `Unread` if no chosen task can be read."""
+    """Claim, with the upkeep that must be done first. Raises `Unread` if no chosen task can be read."""
     found = await store.persist(lambda: claim_once(store, request, now, skip_upkeep=False), ONCE)
     if not isinstance(found, NeedsUpkeep):
         return found
@@ -97,7 +97,7 @@ async def claim_readable(store: Store, request: ClaimRequest, now: Instant | Non
 async def claim_once(
     store: Store, request: ClaimRequest, now: Instant | None, *, skip_upkeep: bool
 ) -> Claimed | NeedsUpkeep:
-    """Claim in one transaction. `skip_upkeep`: what has to be done first has just been done."""
+    """Claim in one transaction. `skip_upkeep`: it has just been done."""
     queues = served_queues(store.catalog, request)
     if request.floors or any(is_chosen_from(store.catalog, queue) for _, queue in queues):
         found = await store.write(serve, now, ONCE, request, skip_upkeep, window_for(store, now), now)
@@ -157,7 +157,7 @@ async def claim_plainly(
     next_at: Instant | None = last["next_at"]
     window.learn(bounds[0], instant, last["looked"], due=next_at is not None and next_at <= instant)
     if wanted > 0:
-        floors.claimed(max(0, last["took"] - EACH * len(rows)))  # what was given had to be read and locked anyway
+        floors.claimed(max(0, last["took"] - EACH * len(rows)))  # without the time that the given tasks take anyway
     if wanted > 0 and floors.is_slow:
         floors.know(tracks)
         floors.raise_to({row["track"]: row["rank"] - LAG for row in rows}, began)
@@ -168,15 +168,15 @@ async def claim_plainly(
         await store.rows("unlease", [row["id"] for row in unreadable], [row["lease"] for row in unreadable])
         if not tasks:
             raise Unread
-        return Claimed(tasks, 0)  # others may be behind those that were set aside
+        return Claimed(tasks, 0)  # there may be others behind those that were set aside
     return Claimed(tasks, None if next_at is None else max(0, next_at - instant))
 
 
 async def begin_later(store: Store, tracks: list[Track], began: Mapping[int, int], low: Instant, at: float) -> None:
-    """After a claim that timed out: where it read from the beginning, the next claims start at what arrives now.
+    """After a claim that timed out: where it read from the start, the next claims begin at what arrives now.
 
-    `began`, `low`: where it started to read the tracks, and what falls due. `at`: when it started. The probe finds the
-    tasks that claims skip.
+    `began`, `low`: where it began to read the tracks, and due tasks. `at`: when it began. The probe finds the tasks
+    that claims skip.
     """
     floors, window = store.floor_probe.floors, store.floor_probe.window
     ((_, instant),) = await store.rows("begin_read", None)
@@ -196,21 +196,21 @@ def window_for(store: Store, now: Instant | None) -> DueWindow:
 
 
 async def bring_up_to_date(transaction: Transaction, low: Instant) -> bool:
-    """Expire and promote what is due, and go on with follow-ups; True if some of that is left.
+    """Do the upkeep: expire, promote, continue follow-ups; True if some of it is left.
 
-    `low`: nothing was left that is due earlier.
+    `low`: nothing that is due earlier was left.
     """
     records = Records(transaction)
     passed = transaction.passed_over
     late = await transaction.rows("too_late", transaction.now, EXPIRE_BATCH, low, passed)
-    for record in records.adopt(late):
+    for record in records.adopt(transaction.adopted(late)):
         after, entry = expired(record, transaction.now)
         records.put(after, entry)
         transaction.tell(record.queue, after.state)
     await records.flush()
     records = Records(transaction)
     due = await transaction.rows("due_guarded", transaction.now, PROMOTE_BATCH, low, passed)
-    for record in records.adopt(due):
+    for record in records.adopt(transaction.adopted(due)):
         records.promote(record)
     await records.flush()
     promoted = await transaction.value("promote", transaction.now, PROMOTE_BATCH, low)

@@ -1,6 +1,6 @@
-"""The health check of a store: reads its rows for those that can't be read, and compares its counts.
+"""The health check of a store: finds unreadable rows, and compares its counts.
 
-What it says of the server and the schema comes from `server_findings`.
+Findings about the server and the schema come from `server_findings`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dibs.core.policy import CHECKED_MINUTES, CHECKED_ROWS
 from dibs.core.states import State
 from dibs.core.times import MINUTE
 from dibs.engines.decisions.follow_ups import decode_follow_up
+from dibs.engines.port import Read
 from dibs.engines.postgres.catalog import Catalog
 from dibs.engines.postgres.chores import chores
-from dibs.engines.postgres.dependencies import known_rule
 from dibs.engines.postgres.reading import audit, decode_entry, stats
-from dibs.engines.postgres.rows import Row
+from dibs.engines.postgres.rows import TaskRow
 from dibs.engines.postgres.schedules import schedules
 from dibs.engines.postgres.server_findings import server_findings, store_findings
 from dibs.engines.postgres.statements import statement
@@ -33,9 +33,12 @@ LOWEST_ID = "00000000-0000-0000-0000-000000000000"
 HIGHEST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 DURABILITY = "Acknowledged tasks are in PostgreSQL's log on disk, and survive what the server and its replicas survive."
 
+ODD_EDGES = Read("odd_edges", tuple[str, Rule], "edge of task")
+"""Takes all rules that this version knows: (dependent, rule) of edges with another one."""
+
 
 async def check(snapshot: Snapshot, full: bool) -> list[Finding]:
-    """How the store is. `full` counts all of it."""
+    """The health of the store. `full` counts all of it."""
     findings = [finding async for finding in server_findings(snapshot)]
     findings.insert(0, durability(findings))
     findings += [finding async for finding in store_findings(snapshot)]
@@ -46,7 +49,7 @@ async def check(snapshot: Snapshot, full: bool) -> list[Finding]:
 
 
 async def unreadable_rows(snapshot: Snapshot, full: bool) -> list[Finding]:
-    """What can't be read, and is set aside: in small tables, and among the oldest unfinished tasks, or all of them."""
+    """Rows that can't be read: in small tables, and among the oldest unfinished tasks, or (`full`) everywhere."""
     found = UnreadableReport()
     catalog = await Catalog.read(snapshot.connection, statement("catalog", snapshot.schema), found)
     look = Snapshot(snapshot.connection, snapshot.schema, catalog, snapshot.now)
@@ -61,8 +64,7 @@ async def unreadable_rows(snapshot: Snapshot, full: bool) -> list[Finding]:
         pass
     if full:
         await read_history(look)
-        for row in await look.rows("odd_edges", [*Rule]):
-            known_rule(look, row)
+        await look.read(ODD_EDGES, [*Rule])
     return [*found.findings()]
 
 
@@ -85,11 +87,11 @@ async def read_tasks(look: Snapshot, full: bool) -> None:
         first = rows[-1]["id"]
 
 
-def read(look: Snapshot, rows: list[Row]) -> None:
+def read(look: Snapshot, rows: list[TaskRow]) -> None:
     for row in rows:
         if row["track"] not in look.catalog.tracks:  # all of this is one snapshot of the store
             look.aside.tracks.add(row["track"])
-        look.read(row)
+        look.decoded(row)
 
 
 async def read_history(look: Snapshot) -> None:
@@ -102,7 +104,7 @@ async def read_history(look: Snapshot) -> None:
 
 
 def durability(findings: list[Finding]) -> Finding:
-    """What is promised, unless the server is set not to keep it."""
+    """What is promised, unless the server's settings break it."""
     off = [finding.title for finding in findings if finding.title in SAFETY and finding.level is not Level.OK]
     if not off:
         return Finding(Level.OK, "durability", DURABILITY)
@@ -111,7 +113,7 @@ def durability(findings: list[Finding]) -> Finding:
 
 
 async def counts_agree(snapshot: Snapshot) -> AsyncIterator[Finding]:
-    """Whether the counts that are kept with each move are what counting gives."""
+    """Whether the counts kept with each move agree with counting."""
     states = set(State)
     kept = {(what, track): n for what, track, _, n in await snapshot.all_counts() if what in states}
     counted = {(row["state"], row["track"]): row["n"] for row in await snapshot.rows("recount")}

@@ -27,7 +27,7 @@ def transport_of(connection: Any) -> Any | None:
 
 
 def unproxied(connection: Any) -> Any:
-    """The connection behind the proxy that a pool has lent; the object itself if it is no proxy.
+    """The connection behind the proxy that a pool has lent; the object itself if it is not a proxy.
 
     A pool lends one connection behind many proxies. Without this attribute, each proxy counts as another connection.
     """
@@ -38,7 +38,7 @@ def limit_read_buffer(connection: Any) -> None:
     """Have asyncio allocate less for each read; without this attribute, reads are only slower.
 
     By default it allocates 256 KiB each time, which the allocator takes from the system each time. That was a tenth of
-    what a single enqueue costs.
+    the cost of a single enqueue.
     """
     transport = transport_of(connection)
     if hasattr(transport, "max_size"):
@@ -63,7 +63,7 @@ def closed_in_children(connection: Any) -> Iterator[None]:
 
 
 def release_sockets() -> None:
-    """In a forked child: replace each socket by /dev/null. Its number stays taken, so closing it later does no harm."""
+    """In a forked child: replace each socket by /dev/null. Its number stays taken, so closing it later is harmless."""
     for transport in transports:
         socket = transport.get_extra_info("socket")
         number = -1 if socket is None else socket.fileno()

@@ -1,4 +1,4 @@
-"""The async face of the PostgreSQL engine."""
+"""The async verbs of the PostgreSQL engine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dibs.core.schedules import Recurrence, ScheduleRecord, ScheduleState
 from dibs.core.settings import QueueSettings
@@ -22,10 +22,8 @@ from dibs.core.task import (
 from dibs.core.times import Instant
 from dibs.engines.base import Engine, Joined, MayBlock, Subscription, never
 from dibs.engines.postgres import (
-    admin,
     chores,
     claiming,
-    dependencies,
     doctor,
     enqueue_fast,
     pgbouncer,
@@ -35,7 +33,6 @@ from dibs.engines.postgres import (
     searching,
     settling,
     workers,
-    workflows,
 )
 from dibs.engines.postgres.errors import DRIVER_ERRORS, translation
 from dibs.engines.postgres.joining import Joiner
@@ -45,7 +42,6 @@ from dibs.engines.postgres.store import NOTHING, SETTINGS, TASKS, Store
 from dibs.engines.unreadable import UnreadableRows
 from dibs.engines.values import (
     About,
-    Act,
     AuditEntry,
     Beat,
     Changed,
@@ -53,7 +49,6 @@ from dibs.engines.values import (
     Claimed,
     ClaimRequest,
     Counts,
-    Edges,
     EnqueueAnswer,
     ExtendAnswer,
     Extension,
@@ -71,17 +66,20 @@ from dibs.engines.values import (
     Term,
     UnreadableTask,
     WorkerRecord,
-    WorkflowRecord,
 )
+from dibs.engines.verbs.engine import Reach, Verb, VerbEngine
 from dibs.errors import Closed, StoreError, UsageError
 
 __all__ = ["PostgresEngine"]
 
+Answer = TypeVar("Answer")
+REACHES = {Reach.NOTHING: NOTHING, Reach.TASKS: TASKS, Reach.SETTINGS: SETTINGS}
+
 forgotten: list[Store] = []
-"""Stores of the parent process. Kept, for letting go of them would close what is the parent's."""
+"""Stores of the parent process, kept because dropping them would close the parent's connections."""
 
 
-class PostgresEngine:
+class PostgresEngine(VerbEngine):
     """Tasks in a schema of a PostgreSQL database."""
 
     features = frozenset({Feature.DURABLE, Feature.SHARED, Feature.LEAD, Feature.TRANSACTIONS, Feature.PRESENCE})
@@ -104,6 +102,19 @@ class PostgresEngine:
         if self._store is None:
             raise Closed(f"the engine on {self.address} is not open.")
         return self._store
+
+    # How verbs run.
+
+    async def _change(
+        self, verb: Verb[Answer], *arguments: Any, now: Instant | None = None, reach: Reach = Reach.TASKS
+    ) -> Answer:
+        return await self._opened().write(verb, now, REACHES[reach], *arguments)
+
+    async def _view(
+        self, verb: Verb[Answer], *arguments: Any, now: Instant | None = None, behind: bool = False
+    ) -> Answer:
+        store = self._opened()
+        return await (store.consult if behind else store.read)(verb, now, *arguments)
 
     # Lifecycle.
 
@@ -163,21 +174,6 @@ class PostgresEngine:
     ) -> Rescued:
         return await settling.rescue(self._opened(), ended_by, not_after, now)
 
-    # Tasks: the admin verbs.
-
-    async def act(self, acts: Sequence[Act], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
-        return await self._opened().write(admin.act, now, TASKS, acts, actor)
-
-    async def workflows(
-        self, ids: Sequence[str] | None = None, *, limit: int = 50, before: str | None = None
-    ) -> list[WorkflowRecord]:
-        store = self._opened()
-        look = store.consult if ids is None else store.read
-        return await look(workflows.workflows, None, ids, limit, before)
-
-    async def edges(self, ids: Sequence[str], *, followers: int = 0) -> list[Edges]:
-        return await self._opened().read(dependencies.edges, None, ids, followers)
-
     # Schedules.
 
     async def schedules(self) -> list[ScheduleRecord]:
@@ -222,7 +218,7 @@ class PostgresEngine:
 
     async def search(self, query: Query) -> Page:
         store = self._opened()
-        # How a workflow has ended is told by its members: that must not be behind.
+        # The members of a workflow show how it ended: that must be current.
         look = store.consult if query.workflow is None else store.read
         return await look(searching.search, None, query)
 
@@ -234,8 +230,8 @@ class PostgresEngine:
     async def counts(self) -> Counts:
         store = self._opened()
         found = await store.read(reading.counts, None)
-        if await store.read(reading.has_long_tail, None):  # nobody leads, it seems
-            with suppress(StoreError):  # on a server that is read-only, say: the answer is as good
+        if await store.read(reading.has_long_tail, None):  # there seems to be no leader
+            with suppress(StoreError):  # such as a read-only server: the answer is the same
                 await store.write(chores.fold_counts, None, NOTHING)
         return found
 
@@ -306,7 +302,7 @@ class PostgresEngine:
     def subscribe(self, topics: Collection[str]) -> Subscription:
         return self._opened().notifier.subscribe(topics, asyncio.get_running_loop())
 
-    # Care.
+    # The store itself.
 
     async def check(self, *, full: bool = False) -> list[Finding]:
         store = self._opened()
@@ -317,7 +313,7 @@ class PostgresEngine:
         raise UsageError("a PostgreSQL store is backed up with its database: use pg_dump or your provider's backups.")
 
     async def migrations(self, *, sql: bool = False) -> list[str]:
-        """Also of a store that is not open: it is looked at, and left as it is."""
+        """Works on a store that is not open, too, and changes nothing."""
         pool = Pool(self.address)
         try:
             async with pool.lend() as connection:

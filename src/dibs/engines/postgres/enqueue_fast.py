@@ -11,9 +11,9 @@ from dibs.core.task import NewTask, TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.decisions.enqueueing import due_at_first
 from dibs.engines.postgres.catalog import Catalog, Missing, Stale, TrackKey
-from dibs.engines.postgres.enqueue_rows import draft, draft_one, first_day, is_plain
+from dibs.engines.postgres.enqueue_rows import draft, draft_row, first_day, is_plain
 from dibs.engines.postgres.enqueueing import enqueue as enqueue_decided
-from dibs.engines.postgres.rows import Row, real_ids, record_of
+from dibs.engines.postgres.rows import TaskRow, real_ids, record_of
 from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.store import TASKS, Reach, Store
 from dibs.engines.postgres.transaction import set_aside
@@ -23,7 +23,7 @@ from dibs.engines.values import EnqueueAnswer, EnqueueOutcome, NewWorkflow, Unre
 __all__ = ["enqueue", "get", "stored_answer"]
 
 KNOWN = "DB001"
-"""What the function `enqueue` raises if a task has ended, or not all could be stored where all or none must be."""
+"""Raised by the function `enqueue` if a task has ended, or if `atomic` and not all could be stored."""
 
 
 async def enqueue(
@@ -35,7 +35,7 @@ async def enqueue(
     left = [new for new, answer in zip(tasks, answers, strict=True) if answer is None]
     if not left and workflow is None:
         return [answer for answer in answers if answer is not None]
-    # Edges and replacements may have consequences in any queue; others concern their own only.
+    # Edges and replacements may affect any queue; other tasks only their own.
     reach = TASKS if any(new.after or new.replace for new in left) else Reach(tuple(new.queue for new in left))
     found = iter(await store.write(enqueue_decided, now, reach, left, atomic, workflow))
     return [next(found) if answer is None else answer for answer in answers]
@@ -44,7 +44,7 @@ async def enqueue(
 async def enqueue_plainly(
     store: Store, tasks: Sequence[NewTask], atomic: bool, now: Instant | None
 ) -> list[EnqueueAnswer | None]:
-    """One statement; None for those that it did not store because they are known, or for all if one is not plain."""
+    """One statement; None for known tasks, which it did not store, or for all tasks if one is not plain."""
     catalog = store.catalog
     if catalog.unreadable:
         check_queues(catalog, tasks)
@@ -80,10 +80,10 @@ def check_queues(catalog: Catalog, tasks: Sequence[NewTask]) -> None:
 
 
 async def enqueue_one(store: Store, new: NewTask, now: Instant | None) -> EnqueueAnswer | None:
-    """The same for a single task; None if it is known."""
+    """`enqueue_plainly` of a single task; None if it is known."""
     catalog = store.catalog
     missing: dict[TrackKey, None] = {}
-    drafted = draft_one(catalog, new, missing)
+    drafted = draft_row(catalog, new, missing)
     if missing:
         raise Missing([], list(missing))
     day = first_day([new.id], now)
@@ -110,7 +110,7 @@ def stored_answer(new: NewTask, now: Instant) -> EnqueueAnswer:
 
 
 async def get(store: Store, ids: Sequence[str]) -> list[TaskRecord | UnreadableTask | None]:
-    """Tracks never change, so any copy of the catalog that knows them will do."""
+    """Tracks never change, so any copy of the catalog that has them will do."""
 
     async def look() -> list[TaskRecord | UnreadableTask | None]:
         catalog = store.catalog
@@ -121,7 +121,7 @@ async def get(store: Store, ids: Sequence[str]) -> list[TaskRecord | UnreadableT
     return await store.persist(look)
 
 
-def read(catalog: Catalog, row: Row) -> TaskRecord | UnreadableTask:
+def read(catalog: Catalog, row: TaskRow) -> TaskRecord | UnreadableTask:
     try:
         return record_of(row, catalog.track(row["track"]))
     except UNREADABLE as error:

@@ -1,6 +1,6 @@
-"""New tasks as the arrays that the function `enqueue` takes, without a record in between.
+"""New tasks as the arrays that the function `enqueue` takes, without building records.
 
-This is `moves.admit` for tasks that can't be refused or deduplicated; the store fills in what depends on its clock.
+This is `moves.admit` for tasks that can't be refused or deduplicated; the store adds what depends on its clock.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from dibs.engines.decisions.facts import facts_for
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.postgres.catalog import Catalog, Missing, TrackKey, band_of
 
-__all__ = ["draft", "draft_one", "first_day", "is_plain"]
+__all__ = ["draft", "draft_row", "first_day", "is_plain"]
 
 VERSION_AT = 14
-"""Where an id tells its version."""
+"""Where an id has its version."""
 SLACK_DAYS = 1
-"""By how many days the clock that an id was made with may be ahead."""
+"""How many days the clock of an id's maker may be ahead."""
 
 
 Draft = tuple[int, int, int, Instant | None, int | None, int, Instant | None, str | None, bytes]
-"""What alike tasks have in common: track, rank offset, delay, instant, rerank_in, lease, expiry, partition, facts."""
+"""What a run of like tasks has in common: track, rank offset, delay, instant, rerank_in, lease, expiry, partition,
+facts."""
 
 
 def is_plain(catalog: Catalog, new: NewTask) -> bool:
-    """Whether a task can be stored without deciding anything about it first. Most can."""
+    """Whether a task can be stored without a decision. Most can."""
     if new.spec.key is not None or new.after or new.spec.deadline is not None or new.spec.workflow is not None:
         return False
     queue = catalog.queues.get(new.queue)
-    if queue is None:  # to be made, unless the task turns out to be known
+    if queue is None:  # created only if the task is new
         return False
     settings = queue.settings
     return (
@@ -46,9 +47,9 @@ def is_plain(catalog: Catalog, new: NewTask) -> bool:
 
 
 def draft(catalog: Catalog, tasks: Sequence[NewTask]) -> list[Sequence[Any]]:
-    """The columns, in the order in which the function takes them; raises `Missing` for tracks that do not exist.
+    """The columns, in the order of the function's parameters; raises `Missing` for tracks that do not exist.
 
-    Batches are mostly of one kind: what follows from it is worked out once for each run of tasks.
+    Most batches are of one kind: shared columns are computed once for each run of tasks.
     """
     numbers: list[int] = []
     drafts: list[Draft] = []
@@ -57,15 +58,15 @@ def draft(catalog: Catalog, tasks: Sequence[NewTask]) -> list[Sequence[Any]]:
     for new in tasks:
         if last is None or not is_like(new, last):
             last = new
-            drafts.append(draft_one(catalog, new, missing))
+            drafts.append(draft_row(catalog, new, missing))
         numbers.append(len(drafts))
     if missing:
         raise Missing([], list(missing))
     return [[new.id for new in tasks], numbers, [new.args for new in tasks], *zip(*drafts, strict=True)]
 
 
-def draft_one(catalog: Catalog, new: NewTask, missing: dict[TrackKey, None]) -> Draft:
-    """What follows from a task; its track is added to `missing` if it does not exist."""
+def draft_row(catalog: Catalog, new: NewTask, missing: dict[TrackKey, None]) -> Draft:
+    """The shared columns of a task; its track is added to `missing` if it does not exist."""
     queue = catalog.queues[new.queue]
     settings = queue.settings
     ranking = catalog.ranking(queue, new.spec.priority)
@@ -81,7 +82,7 @@ def draft_one(catalog: Catalog, new: NewTask, missing: dict[TrackKey, None]) -> 
 
 
 def first_day(ids: Sequence[str], now: Instant | None) -> int:
-    """The first day on which any of these tasks can have ended, were they known: their ids tell when they were made."""
+    """The first day on which any of these tasks can have ended if it is known, according to the times in their ids."""
     if any(task_id[VERSION_AT] != "7" for task_id in ids):
         return 0
     first = min(ids)

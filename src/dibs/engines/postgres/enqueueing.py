@@ -1,11 +1,11 @@
 """enqueue: decide each item in order, then store what was accepted, in one transaction.
 
-Tasks about which nothing has to be decided are stored by `enqueue_fast`, in one statement.
+Tasks that need no decision are stored by `enqueue_fast`, in one statement.
 """
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter as Totals
 from collections.abc import Sequence
 
 import msgspec
@@ -17,13 +17,14 @@ from dibs.core.task import NewTask, TaskRecord
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.enqueueing import HeldKey, Known, answer_all, replace_all
 from dibs.engines.decisions.partition import Partition
-from dibs.engines.postgres.catalog import Missing, Stale
-from dibs.engines.postgres.dependencies import inherit_again
-from dibs.engines.postgres.records import TASK_WIDTH, Records, gate_of
+from dibs.engines.postgres.catalog import Missing
 from dibs.engines.postgres.rows import columns, task_columns
 from dibs.engines.postgres.transaction import Transaction
+from dibs.engines.sql_transaction import TaskMoved
 from dibs.engines.unreadable import state_or
 from dibs.engines.values import Counter, EnqueueAnswer, NewWorkflow
+from dibs.engines.verbs.dependencies import inherit_again
+from dibs.engines.verbs.records import Records
 
 __all__ = ["decide", "enqueue", "store"]
 
@@ -43,7 +44,7 @@ async def enqueue(
 
 
 async def decide(transaction: Transaction, tasks: Sequence[NewTask], atomic: bool) -> tuple[Known, list[EnqueueAnswer]]:
-    """What is known of these tasks, with what has been decided about them, and the answers."""
+    """What is known of these tasks, with what was decided about them, and the answers."""
     known = await known_about(transaction, tasks)
     answers = answer_all(transaction, known, atomic)
     if known.refused:
@@ -52,7 +53,7 @@ async def decide(transaction: Transaction, tasks: Sequence[NewTask], atomic: boo
 
 
 async def known_about(transaction: Transaction, tasks: Sequence[NewTask]) -> Known:
-    """Lock, and read, all that has a say about these tasks: keys, prerequisites, clients' buckets."""
+    """Lock and read what decides about these tasks: keys, prerequisites, clients' buckets."""
     for new in tasks:
         transaction.check_queue(new.queue)
     known = Known(tasks, transaction.catalog.queues, transaction.now)
@@ -61,8 +62,8 @@ async def known_about(transaction: Transaction, tasks: Sequence[NewTask]) -> Kno
     if needed:
         rows = await transaction.rows("lock_needed", needed)
         known.states = {str(row["id"]): state_or(row["state"], State.PENDING) for row in rows}
-    found = await transaction.find([new.id for new in tasks])
-    known.know(transaction.read(row) for row in found.values())
+    found = await transaction.find_rows([new.id for new in tasks])
+    known.know(transaction.decoded(row) for row in found.values())
     for queue in known.bounded():
         tracks = [track.number for track in transaction.catalog.of_queue(queue)]
         known.depths[queue] = await transaction.value("depth", tracks)
@@ -88,7 +89,7 @@ async def lock_keys(transaction: Transaction, known: Known) -> None:
 
 
 async def store(transaction: Transaction, known: Known) -> None:
-    """Write what has been decided."""
+    """Write what was decided."""
     staged = known.staged
     unmade = sorted({new.queue for new in staged.values()} - {*transaction.catalog.queues})
     if unmade:
@@ -107,18 +108,19 @@ async def store(transaction: Transaction, known: Known) -> None:
     await hold_keys(transaction, known, known.held_keys())
     if spent := known.spent_buckets():
         await transaction.write("save_buckets", *columns(spent, 6))
-    # Without those that have ended: two transactions that share a lock on one would deadlock when both want it alone.
+    # Without ended ones: two transactions that share a lock on one would deadlock when both want it exclusively.
     if needed := known.needed():
         await inherit_again(transaction, needed)
 
 
 async def write_new(transaction: Transaction, known: Known, records: list[TaskRecord]) -> None:
-    """Store new tasks; those whose edges end them at once go on to where ended ones are kept."""
+    """Store new tasks; those whose edges end them at once move to the ended ones."""
     doomed = Records(transaction)
     numbers = transaction.tracks_of(records)
     followed = {edge.id for new in known.staged.values() for edge in new.after}
     rows: list[tuple[object, ...]] = []
-    members: Tally[str] = Tally()
+    transaction.place(records)
+    members: Totals[str] = Totals()
     for record in records:
         new = known.staged[record.id]
         transaction.count_event(Counter.ENQUEUED, new.queue)
@@ -129,7 +131,7 @@ async def write_new(transaction: Transaction, known: Known, records: list[TaskRe
             doomed.put(*known.end(new, record))
             continue
         track = numbers[transaction.key_of(record)]
-        gate = gate_of(transaction, record, track)
+        gate = transaction.gate_of(record, track)
         rows.append((*task_columns(record, track, gate), record.id in followed))
         if record.state is State.PENDING:
             transaction.count_pending(track, record.share, 1)
@@ -137,8 +139,8 @@ async def write_new(transaction: Transaction, known: Known, records: list[TaskRe
             transaction.count(record.state, track, 1)
         if gate == 2 and record.spec.partition is not None:
             transaction.mark_changed(Partition(record.queue, record.spec.partition))
-    if rows and await transaction.write("insert_tasks", *columns(rows, TASK_WIDTH + 1)) != len(rows):
-        raise Stale  # another transaction has stored the same task since
+    if rows and await transaction.write("insert_tasks", rows) != len(rows):
+        raise TaskMoved  # another transaction has stored the same task since
     await doomed.flush()
     if members:
         await transaction.write("count_members", list(members), list(members.values()))
@@ -152,7 +154,7 @@ async def write_edges(transaction: Transaction, known: Known, urgencies: dict[st
 
 
 async def hold_keys(transaction: Transaction, known: Known, held: dict[tuple[str, str], HeldKey]) -> None:
-    """Keys stand for the tasks that were stored; those that were only held while we decided are free again."""
+    """Give the keys to the stored tasks; free those that were only held for the decision."""
     if held:
         rows = [(queue, to_json(key), *structs.astuple(each)) for (queue, key), each in held.items()]
         await transaction.write("save_keys", *columns(rows, 5))

@@ -33,7 +33,7 @@ DRIVER_ERRORS = (
 
 OCCUPIED = (exceptions.LockNotAvailableError,)
 REPEATABLE = (exceptions.DeadlockDetectedError, exceptions.SerializationError, *OCCUPIED)
-"""Two transactions were in each other's way: nothing was written, and trying again is right."""
+"""A conflict between two transactions: nothing was written, and trying again is right."""
 
 UNANSWERED = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 
@@ -43,7 +43,7 @@ LOST = (
     exceptions.CrashShutdownError,
     exceptions.IdleInTransactionSessionTimeoutError,
     exceptions.IdleSessionTimeoutError,
-    asyncpg.InternalClientError,  # the driver has lost the connection, but does not say so yet
+    asyncpg.InternalClientError,  # the driver has lost the connection, but does not report it yet
     ConnectionError,
 )
 """The connection is gone: a new one may work."""
@@ -79,7 +79,7 @@ GRANTS = {
 
 
 def missing_grant(told: str) -> str:
-    """What an owner has to run, as far as the server says what was denied."""
+    """What an owner must run, as far as the server says what was denied."""
     found = DENIED.search(told)
     if found is None:
         return "Have its owner grant this user what it needs."
@@ -87,10 +87,10 @@ def missing_grant(told: str) -> str:
 
 
 def leaves_doubt(error: BaseException) -> bool:
-    """Whether it is not known what became of what was asked, so that the connection must not be used again.
+    """Whether the result of a call is unknown, so that the connection must not be used again.
 
-    What the server has refused and what we have raised ourselves leaves none. A connection that stalls, was lost, or
-    whose caller stopped waiting does: the driver would first ask the server to stop, and wait for its answer.
+    It is known if the server refused the call or we raised the error ourselves. It is unknown if the connection stalls
+    or is lost, or if the caller stopped waiting: the driver would ask the server to cancel, and wait for its answer.
     """
     if isinstance(error, exceptions.DataError):  # it was not even sent
         return False
@@ -104,7 +104,7 @@ def words_of(error: BaseException) -> str:
     if isinstance(error, socket.gaierror):
         return f"the name of its host is not known ({error.strerror})"
     if isinstance(error, asyncpg.InternalClientError) and not isinstance(error, ELSEWHERE):
-        return "the connection broke"  # the driver says in its own words which of its states did not fit
+        return "the connection broke"  # the driver's own words describe its internal states
     if isinstance(error, FileNotFoundError):
         return "there is no such socket or file (is it running?)"
     lines = str(error).strip().splitlines()
@@ -112,7 +112,7 @@ def words_of(error: BaseException) -> str:
 
 
 def translation(error: BaseException, where: str) -> DibsError:
-    """The Dibs error for a driver's error. Whatever was under way has been, or will be, rolled back."""
+    """The Dibs error for a driver error. Whatever was under way has been, or will be, rolled back."""
     told = words_of(error)
     if isinstance(error, TimeoutError):
         return StoreUnavailable(

@@ -9,8 +9,9 @@ from msgspec import Struct
 from dibs.core.fairness import start_virtual_time
 from dibs.core.times import Instant
 from dibs.engines.decisions.partition import Partition
-from dibs.engines.postgres.catalog import Queue, Track
-from dibs.engines.postgres.rows import Row, columns
+from dibs.engines.decisions.transaction import Queue
+from dibs.engines.postgres.catalog import Track
+from dibs.engines.postgres.rows import TaskRow, columns
 from dibs.engines.postgres.transaction import Snapshot, Transaction
 
 __all__ = ["Head", "Key", "NeedMore", "NotRead", "Pages"]
@@ -27,7 +28,7 @@ Key = tuple[int, str, Partition | None]
 
 
 class Head(Struct, frozen=True, order=True):
-    """An entry of the pending index; they compare as claims order them within a lane."""
+    """An entry of the pending index; entries compare in claim order within a lane."""
 
     rank: int
     id: str
@@ -37,14 +38,14 @@ class Head(Struct, frozen=True, order=True):
 
 
 class TurnOrder(Struct):
-    """The shares of a queue that have pending tasks, in the order of their turns, as far as they have been read."""
+    """The shares of a queue that have pending tasks, in the order of their turns, as far as they were read."""
 
     clock: int
     virtual_times: list[tuple[int, str]]
     is_complete: bool
 
     def is_known(self, start: int, share: str, clock: int) -> bool:
-        """Whether no share that has not been read can come before this one."""
+        """Whether no share that was not read can come before this one."""
         if self.is_complete:
             return True
         virtual_time, last = self.virtual_times[-1]
@@ -53,7 +54,7 @@ class TurnOrder(Struct):
 
 
 class NeedMore(Struct, frozen=True):
-    """What has to be read before tasks can be chosen: heads of `key`, turns of `queue`, or headroom of `partitions`."""
+    """What must be read before tasks can be chosen: heads of `key`, turns of `queue`, or headroom of `partitions`."""
 
     key: Key | None = None
     after: Head | None = None
@@ -62,9 +63,9 @@ class NeedMore(Struct, frozen=True):
 
 
 class NotRead(Exception):
-    """A choice met something that has not been read.
+    """A choice needs something that was not read.
 
-    It is raised inside the iterators that lanes merge, and never leaves `choosing`, which answers with `need`.
+    Raised inside the iterators that lanes merge; it never leaves `choosing`, which answers with `need`.
     """
 
     def __init__(self, need: NeedMore) -> None:
@@ -73,7 +74,7 @@ class NotRead(Exception):
 
 
 class Pages:
-    """What has been read so far."""
+    """What was read so far."""
 
     def __init__(self, snapshot: Snapshot, wanted: int, with_gated: bool = False) -> None:
         self.snapshot = snapshot
@@ -150,11 +151,11 @@ class Pages:
                 await self.read([need.key])
 
     def partitions(self) -> set[Partition]:
-        """The partitions of all tasks that have been read."""
+        """The partitions of all tasks that were read."""
         return {head.partition for heads in self.heads.values() for head in heads if head.partition is not None}
 
     def of(self, key: Key, after: Head | None = None) -> Iterator[Head]:
-        """The entries in order; raises `NotRead` where they have not been read yet."""
+        """The entries in order; raises `NotRead` at the end of what was read."""
         position, aside = 0, self.snapshot.aside
         while True:
             heads = self.heads.get(key, [])
@@ -167,10 +168,10 @@ class Pages:
             else:
                 raise NotRead(NeedMore(key, after))
 
-    def head_of(self, row: Row) -> Head:
+    def head_of(self, row: TaskRow) -> Head:
         partition = None if row["partition"] is None else Partition.parse(row["partition"])
         head = Head(row["rank"], str(row["id"]), row["ready_at"], row["track"], partition)
         if row["ready_at"] is None:
-            self.snapshot.aside.log_once("task", head.id, "it is pending, but not since when")
+            self.snapshot.aside.log_once("task", head.id, "it is pending, but has no ready_at")
             self.snapshot.aside.skip_task(head.id, head.track)
         return head

@@ -14,7 +14,7 @@ from dibs.core.settings import Limit
 from dibs.core.task import TaskRecord
 from dibs.engines.decisions.headroom import Headroom, Whose, headroom_of
 from dibs.engines.decisions.partition import Partition
-from dibs.engines.postgres.catalog import Queue
+from dibs.engines.decisions.transaction import Queue
 from dibs.engines.postgres.head_pages import NeedMore, NotRead
 from dibs.engines.postgres.transaction import Snapshot
 
@@ -22,7 +22,7 @@ __all__ = ["Headrooms", "limits_of"]
 
 
 class Headrooms:
-    """The limits of some queues, as far as they have been read."""
+    """The limits of some queues, as far as they were read."""
 
     def __init__(self, snapshot: Snapshot, queues: Iterable[Queue]) -> None:
         self.snapshot = snapshot
@@ -71,11 +71,11 @@ class Headrooms:
                     self.add(whose, limit, row["running"], bucket)
 
     def unknown(self, partitions: Iterable[Partition]) -> list[Partition]:
-        """The partitions among these that have not been read."""
+        """The partitions among these that were not read."""
         return [each for each in partitions if (each.queue, Scope.PARTITION, each.name) not in self.known]
 
     def copy(self) -> Headrooms:
-        """One to choose with: starts are counted in it."""
+        """A copy for a choice, which counts its starts there."""
         other = Headrooms(self.snapshot, self.queues.values())
         other.known = {
             whose: headroom and structs.replace(headroom, started=0) for whose, headroom in self.known.items()
@@ -97,7 +97,7 @@ class Headrooms:
         return headroom is not None and headroom.is_full
 
     def take(self, queue: Queue, name: str, partition: Partition | None) -> list[tuple[Whose, Headroom]]:
-        """A task starts: it takes a slot, and a token, of each limit it stands under."""
+        """A task starts: it takes a slot and a token of each of its limits."""
         if queue.name not in self.queues:
             return []
         counted: list[tuple[Whose, Headroom]] = []
@@ -113,9 +113,9 @@ class Headrooms:
 
 
 async def limits_of(snapshot: Snapshot, queue_name: str, task_id: str) -> list[LimitState]:
-    """The limits that the start of a task stands under."""
-    row = (await snapshot.find([task_id])).get(task_id)
-    record = None if row is None else snapshot.read(row)
+    """The limits on the start of a task."""
+    row = (await snapshot.find_rows([task_id])).get(task_id)
+    record = None if row is None else snapshot.decoded(row)
     queue = snapshot.catalog.queues.get(queue_name)
     if not isinstance(record, TaskRecord) or queue is None or record.queue != queue_name:
         return []

@@ -1,13 +1,13 @@
-"""Keeps claims fast while dead entries pile up at the beginning of the indexes.
+"""Keeps claims fast while dead entries pile up at the start of the indexes.
 
-While some transaction holds an old snapshot, the server can't clean claimed tasks out of the index, and a claim that
-starts at the lowest rank walks over all of them. The tasks of a banded track arrive in the order of their ranks, so the
-tasks given so far show, but for a little lag, where the remaining ones begin: that rank is the track's read floor.
+While a transaction holds an old snapshot, the server can't remove claimed tasks from the index, and a claim that starts
+at the lowest rank walks over all of them. The tasks of a banded track arrive in the order of their ranks, so the tasks
+given so far show, with a little lag, where the remaining ones begin: that rank is the track's read floor.
 
-Claims read from the beginning for as long as that is quick. Once it is slow, they start at the read floors, and a
-`FloorProbe` reads what lies below them, apart from claims, for at most a tenth of the time. A task whose rank lies
-below a floor, because its transaction was late to commit or the task was edited, waits until the next probe. The same
-holds for the indexes of what falls due (`DueWindow`) and of leases (`RescueFloor`).
+Claims read from the start while that is quick. Once it is slow, they start at the read floors, and a `FloorProbe` reads
+what lies below them, apart from claims, for at most a tenth of the time. A task whose rank lies below a floor, because
+its transaction committed late or the task was edited, waits until the next probe. The same holds for the indexes of
+due tasks (`DueWindow`) and of leases (`RescueFloor`).
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ START = -(2**62)
 """Below every rank and every instant."""
 
 SLOW: Duration = 5 * MS
-"""Reading from the beginning is slow if it takes longer. With a clean index it takes a fraction of this."""
+"""Reading from the start is slow if it takes longer. With a clean index it takes a fraction of this."""
 LAG: Duration = 2 * SECOND
-"""By how much commits may come out of order without a task having to wait for a probe."""
+"""How far out of order commits may come without a task having to wait for a probe."""
 AHEAD: Duration = 5 * SECOND
-"""How far ahead a claim reads what falls due, if it does not read everything."""
+"""How far ahead a claim reads due tasks, if it does not read everything."""
 Bounds = tuple[Instant, Duration | None]
-"""The instant from which to read what falls due or expires, and how far ahead of now (None: without end)."""
+"""The instant from which to read tasks that are due or expire, and how far ahead of now (None: without end)."""
 EVERYTHING: Bounds = (START, None)
 LONG_AGO: Duration = 10 * SECOND
 """How far back each read goes at least: for leases that have ended, and for tracks that gave no task."""
 REST = 10
-"""A probe is followed by a rest of this many times what it took, and at least a second."""
+"""A probe is followed by a rest of this many times its duration, and at least a second."""
 
 Rows = Callable[..., Awaitable[list[Any]]]
 
 
 class Pace:
-    """Whether reading from the beginning is slow, and when to try it again. Instants are of the caller's own clock."""
+    """Whether reading from the start is slow, and when to try it again. Instants are of the caller's own clock."""
 
     def __init__(self) -> None:
         self.took: Duration = 0
@@ -64,12 +64,12 @@ class Pace:
         return self.is_slow and at >= self.rests_until
 
     def claimed(self, took: Duration) -> None:
-        """Note how long a claim took to read. While reading is slow, claims do not start at the beginning."""
+        """Note how long a claim took to read. While reading is slow, claims do not begin at the start."""
         if not self.is_slow:
             self.took = took
 
     def probed(self, took: Duration, at: float) -> None:
-        """Note how long a probe took, which starts at the beginning."""
+        """Note how long a probe took, which begins at the start."""
         self.took = took
         self.rests_until = at + max(1.0, REST * took / SECOND)
 
@@ -110,10 +110,10 @@ class ReadFloors(Pace):
 
 
 class DueWindow(Pace):
-    """Between which instants claims read what falls due or expires: all of it, for as long as that is quick.
+    """Between which instants claims read tasks that are due or expire: all of them, while that is quick.
 
-    An old snapshot also keeps the entries of tasks that fell due, or were claimed before they could expire, at the
-    beginning of these indexes. Once reading is slow, claims start at the instant at which nothing was due any more, and
+    An old snapshot also keeps the entries of tasks that were promoted, or claimed before they could expire, at the
+    start of these indexes. Once reading is slow, claims start at the instant at which nothing was due any more, and
     read a little ahead.
     """
 
@@ -126,7 +126,7 @@ class DueWindow(Pace):
         return (self.floor, AHEAD) if self.is_slow else EVERYTHING
 
     def learn(self, low: Instant, now: Instant, took: Duration, *, due: bool) -> None:
-        """Note what a claim found that started at `low`: how long it took, and whether it left something that is due.
+        """Note what a claim that started at `low` found: how long it took, and whether it left something that is due.
 
         `now` is the store's. A floor that was lowered below `low` during the claim stays.
         """
@@ -149,7 +149,7 @@ class RescueFloor:
         return self.floor if at < self.full_at else START
 
     def learn(self, now: Instant, at: float, *, ended: bool, full: bool) -> None:
-        """Note what a rescue did. If it has not `ended`, leases are left, and the next one starts where it did."""
+        """Note what a rescue did. If it has not `ended`, leases are left, and the next one starts at the same floor."""
         if ended:
             self.floor = now - LONG_AGO
             if full:
@@ -189,7 +189,7 @@ class FloorProbe:
             await self.timed(self.window, self.probe_due(catalog.aside))
 
     async def timed(self, pace: Pace, probe: Awaitable[Duration]) -> None:
-        """A probe that fails counts with the time until it failed, and is repeated after the rest."""
+        """A failed probe counts with the time until it failed, and is repeated after the rest."""
         began = time.monotonic()
         try:
             took = await probe
@@ -213,7 +213,7 @@ class FloorProbe:
         return max((row["took"] for row in rows), default=0)
 
     async def probe_due(self, aside: UnreadableRows) -> Duration:
-        """Find what falls due or expires first."""
+        """Find what is due or expires first."""
         before = self.window.floor
         ((next_at, _, took),) = await self.rows("next_due", START, None, list(aside.tasks), list(aside.follow_ups))
         if next_at is not None and next_at < before:
@@ -230,9 +230,9 @@ class FloorProbe:
 
 
 def arrivals(catalog: Catalog, tracks: Iterable[Track], window: DueWindow) -> dict[int, int]:
-    """Ranks in banded tracks below which no task will arrive or fall due, unless its transaction takes long to commit.
+    """Ranks in banded tracks below which no task will arrive or become due, unless its transaction commits late.
 
-    Tracks that are ranked by earlier settings have no such rank: a task that falls due there keeps the rank it has.
+    Tracks that are ranked by earlier settings have no such rank: a task that becomes due there keeps its rank.
     Everything that was due before the window's floor has been promoted.
     """
     found = {}

@@ -1,12 +1,12 @@
 """join: enqueue and complete inside a transaction of the user's own, on their connection.
 
 Such a transaction may last. So nothing here takes the lock of a queue or does follow-ups: tasks of guarded queues are
-stored as due at once but not yet promoted, and follow-ups are left to the next claim after the commit. Until then the
+stored as due at once but not promoted, and follow-ups are left to the next claim after the commit. Until then the
 transaction holds the shared lock on settings, and the rows of the task, of its idempotency key, of its client's bucket
 and of the tasks it waits for.
 
 The user's connection is used on their thread or loop, the engine's own on the engine's loop. When the first needs
-something of the second it raises `Unready`; the caller, which can reach both, runs `prepare` there and begins again.
+something of the second, it raises `Unready`; the caller, which can reach both, runs `prepare` there and starts over.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Joiner:
         return Joined(self, unwrap(connection))
 
     async def prepare(self, needs: Missing | Stale | None) -> None:
-        """On the engine's own loop and connections: make what is missing, and know what is there."""
+        """On the engine's own loop and connections: create what is missing, and load what exists."""
         if isinstance(needs, Missing):
             await self.store.add(needs)
         elif isinstance(needs, Stale):
@@ -83,52 +83,52 @@ class Joiner:
 class Joined:
     """A transaction of the user's own."""
 
-    def __init__(self, joiner: Joiner, guest: UserConnection) -> None:
+    def __init__(self, joiner: Joiner, connection: UserConnection) -> None:
         self.joiner = joiner
         self.store = joiner.store
         self.schema = joiner.store.schema
-        self.guest = guest
+        self.connection = connection
         self.needs: Missing | Stale | None = None
-        """What the verb that raised `Unready` lacked; None: it does not know the store yet."""
+        """What the verb that raised `Unready` lacked; None if the store was not known yet."""
 
     @property
     def waits(self) -> bool | None:
-        return self.guest.waits
+        return self.connection.waits
 
     async def enqueue(self, tasks: Sequence[NewTask], *, now: Instant | None = None) -> list[EnqueueAnswer]:
-        return await self.inside(lambda face: self.enqueue_on(face, tasks, now)) if tasks else []
+        return await self.inside(lambda driver: self.enqueue_on(driver, tasks, now)) if tasks else []
 
     async def complete(self, settlement: Settlement, *, now: Instant | None = None) -> SettleOutcome:
-        return await self.inside(lambda face: self.complete_on(face, settlement, now))
+        return await self.inside(lambda driver: self.complete_on(driver, settlement, now))
 
     async def prepare(self) -> None:
         await self.joiner.prepare(self.needs)
 
-    # The door.
+    # Checks.
 
     async def inside(self, act: Callable[[DriverConnection], Awaitable[Answer]]) -> Answer:
-        """Do something on the user's connection, once it is known to be one that can be joined."""
+        """Do something on the user's connection, after checking that it can be joined."""
         if self.joiner.identity is None:
             raise Unready
-        face = await self.guest.open()
+        driver = await self.connection.open()
         try:
-            face.check()
-            if face.key not in self.joiner.recognised:
-                await self.recognise(face)
-            return await act(face)
+            driver.check()
+            if driver.key not in self.joiner.recognised:
+                await self.recognise(driver)
+            return await act(driver)
         except (Missing, Stale) as needs:
             self.needs = needs
             raise Unready from None
-        except face.errors as error:
+        except driver.errors as error:
             raise complaint(str(getattr(error, "sqlstate", None) or ""), str(error)) from error
 
-    async def recognise(self, face: DriverConnection) -> None:
-        """Whether the connection leads to the store of this engine."""
+    async def recognise(self, driver: DriverConnection) -> None:
+        """Check that the connection leads to the store of this engine."""
         own = str(self.store.address)
         try:
-            async with savepoint(face):
-                identity = await face.fetchval(statement("identity", self.schema))
-        except face.errors as error:
+            async with savepoint(driver):
+                identity = await driver.fetchval(statement("identity", self.schema))
+        except driver.errors as error:
             if getattr(error, "sqlstate", None) not in ELSEWHERE:
                 raise
             raise UsageError(
@@ -140,27 +140,27 @@ class Joined:
                 f"the connection leads to another database than this app's, whose tasks are in {own}: one transaction "
                 "can't span both."
             )
-        self.joiner.recognised.add(face.key)
+        self.joiner.recognised.add(driver.key)
 
     # enqueue.
 
     async def enqueue_on(
-        self, face: DriverConnection, tasks: Sequence[NewTask], now: Instant | None
+        self, driver: DriverConnection, tasks: Sequence[NewTask], now: Instant | None
     ) -> list[EnqueueAnswer]:
         catalog = self.store.catalog
         if all(is_plain(catalog, new) for new in tasks):
-            answers = await self.enqueue_plainly(face, tasks, now)
+            answers = await self.enqueue_plainly(driver, tasks, now)
             if answers is not None:
                 return answers
-        return await self.in_savepoint(face, now, lambda transaction: enqueue_decided(transaction, tasks))
+        return await self.in_savepoint(driver, now, lambda transaction: enqueue_decided(transaction, tasks))
 
     async def enqueue_plainly(
-        self, face: DriverConnection, tasks: Sequence[NewTask], now: Instant | None
+        self, driver: DriverConnection, tasks: Sequence[NewTask], now: Instant | None
     ) -> list[EnqueueAnswer] | None:
-        """One statement, which takes nothing else along if it fails; None if some of the tasks are known."""
+        """One statement, which affects nothing else if it fails; None if some of the tasks are known."""
         catalog = self.store.catalog
         drafted = draft(catalog, tasks)
-        row = await face.fetchrow(
+        row = await driver.fetchrow(
             statement("enqueue_in", self.schema),
             channel_of(self.schema),
             payloads(sorted({work_topic(new.queue) for new in tasks})),
@@ -182,40 +182,40 @@ class Joined:
 
     # complete.
 
-    async def complete_on(self, face: DriverConnection, settlement: Settlement, now: Instant | None) -> SettleOutcome:
+    async def complete_on(self, driver: DriverConnection, settlement: Settlement, now: Instant | None) -> SettleOutcome:
         try:
-            return await self.in_savepoint(face, now, lambda transaction: complete(transaction, settlement))
+            return await self.in_savepoint(driver, now, lambda transaction: complete(transaction, settlement))
         except NotCurrent:
             return SettleOutcome.REFUSED
 
-    # Anything that takes several statements.
+    # Verbs of several statements.
 
     async def in_savepoint(
-        self, face: DriverConnection, now: Instant | None, verb: Callable[[Transaction], Awaitable[Answer]]
+        self, driver: DriverConnection, now: Instant | None, verb: Callable[[Transaction], Awaitable[Answer]]
     ) -> Answer:
-        """Run a verb as part of the user's transaction: as a whole, or as if it had not been tried.
+        """Run a verb as part of the user's transaction, as a whole or not at all.
 
-        After a deadlock all locks that were taken here have been released, and it is tried again.
+        A deadlock releases all locks that were taken here, and the verb is tried again.
         """
         for _ in range(TRIES - 1):
             try:
-                return await self.try_in_savepoint(face, now, verb)
-            except face.errors as error:
+                return await self.try_in_savepoint(driver, now, verb)
+            except driver.errors as error:
                 if getattr(error, "sqlstate", None) != DEADLOCK:
                     raise
-        return await self.try_in_savepoint(face, now, verb)
+        return await self.try_in_savepoint(driver, now, verb)
 
     async def try_in_savepoint(
-        self, face: DriverConnection, now: Instant | None, verb: Callable[[Transaction], Awaitable[Answer]]
+        self, driver: DriverConnection, now: Instant | None, verb: Callable[[Transaction], Awaitable[Answer]]
     ) -> Answer:
-        async with savepoint(face):
-            row = await face.fetchrow(statement("join", self.schema), now)
+        async with savepoint(driver):
+            row = await driver.fetchrow(statement("join", self.schema), now)
             if row["isolation"] not in READ_COMMITTED or row["read_only"]:
                 raise unsuitable("read-only" if row["read_only"] else row["isolation"])
             catalog = self.store.catalog
             if row["generation"] != catalog.generation:
                 raise Stale
-            transaction = Transaction(face, self.schema, catalog, row["now"])
+            transaction = Transaction(driver, self.schema, catalog, row["now"])
             answer = await verb(transaction)
             left = await defer(transaction)
             await self.notify(transaction, left)
@@ -231,17 +231,17 @@ class Joined:
 
 
 @asynccontextmanager
-async def savepoint(face: DriverConnection) -> AsyncIterator[None]:
-    """Whatever fails inside leaves the transaction as it was."""
-    await face.execute("SAVEPOINT dibs_join")
+async def savepoint(driver: DriverConnection) -> AsyncIterator[None]:
+    """A failure inside leaves the transaction as it was."""
+    await driver.execute("SAVEPOINT dibs_join")
     try:
         yield
     except BaseException:
-        with suppress(*face.errors):  # what went wrong first is what matters
-            await face.execute("ROLLBACK TO SAVEPOINT dibs_join")
-            await face.execute("RELEASE SAVEPOINT dibs_join")
+        with suppress(*driver.errors):  # the first error matters
+            await driver.execute("ROLLBACK TO SAVEPOINT dibs_join")
+            await driver.execute("RELEASE SAVEPOINT dibs_join")
         raise
-    await face.execute("RELEASE SAVEPOINT dibs_join")
+    await driver.execute("RELEASE SAVEPOINT dibs_join")
 
 
 async def enqueue_decided(transaction: Transaction, tasks: Sequence[NewTask]) -> list[EnqueueAnswer]:
@@ -254,21 +254,21 @@ async def enqueue_decided(transaction: Transaction, tasks: Sequence[NewTask]) ->
 
 
 def put_off(transaction: Transaction, known: Known) -> None:
-    """Store such tasks as due: making one pending takes the queue's lock, which claims hold when they promote."""
+    """Store such tasks as due: making one pending needs the queue's lock, which claims hold when they promote."""
     guarded = {*transaction.catalog.guarded}
     at_once = transaction.now + 1
     for new in list(known.staged.values()):
         if new.queue in guarded and known.states[new.id] is State.PENDING:
             known.staged[new.id] = structs.replace(new, at=at_once, delay=0)
     for place, (new, task_id) in enumerate(known.replacements):
-        old = known.records.get(task_id)  # None: it is one of these
+        old = known.records.get(task_id)  # None: it is one of the new tasks
         queue, was_pending = (new.queue, False) if old is None else (old.queue, old.state is State.PENDING)
         if queue in guarded and known.states[task_id] is State.PENDING and not was_pending:
             known.replacements[place] = (structs.replace(new, at=at_once, delay=0), task_id)
 
 
 async def complete(transaction: Transaction, settlement: Settlement) -> SettleOutcome:
-    """The task ends here if its lease is the current one; `NotCurrent` otherwise."""
+    """Complete the task if its lease is the current one; `NotCurrent` otherwise."""
     lease = settlement.lease
     row = await transaction.row("complete", transaction.now, [lease.id], [lease.number], [settlement.result])
     if row["tracks"]:
@@ -278,15 +278,15 @@ async def complete(transaction: Transaction, settlement: Settlement) -> SettleOu
     outcome = answer.outcome
     if outcome is SettleOutcome.DONE:
         return outcome
-    # Settled by this lease it may be, but otherwise: a run that timed out must not do its work all the same.
-    row = (await transaction.find([lease.id])).get(lease.id)
+    # This lease may have settled it in another way: a run that timed out must not commit its work as completed.
+    row = (await transaction.find_rows([lease.id])).get(lease.id)
     if outcome is SettleOutcome.REFUSED or row is None or row["state"] != State.COMPLETED:
         raise NotCurrent
     return outcome
 
 
 def unsuitable(what: str) -> UsageError:
-    """The transaction is one that we can't be part of."""
+    """The error for a transaction that can't be joined."""
     if what == "read-only":
         return UsageError("the transaction is read-only: begin one that may write.")
     return UsageError(
@@ -300,7 +300,7 @@ def first_line(told: str) -> str:
 
 
 def complaint(code: str, told: str) -> DibsError:
-    """What a statement on the user's connection failed with, in our words."""
+    """The Dibs error for a failed statement on the user's connection."""
     line = first_line(told)
     if code == "25P02":
         return UsageError(FAILED)

@@ -1,9 +1,9 @@
-"""Is this schema ours, and is it of a layout that we know? If new, make it; if old, migrate it.
+"""Checks that a schema is a Dibs store of a known layout; creates a new one, or migrates an old one.
 
-The layout is the sum of `migrations/`. Functions belong to the code: each version of Dibs makes its own beside those of
-others (`statements`), so that processes of different versions can share a store; the first of a new version drops those
-that nobody has used for 30 days. Nothing is made if all is there, so
-whoever opens a store that is up to date needs no right to make anything.
+The layout is the sum of `migrations/`. Functions belong to the code: each version of Dibs creates its own beside those
+of others (`statements`), so that processes of different versions can share a store; a new version drops those that no
+process has used for 30 days. If nothing is missing, nothing is created, so opening a store that is up to date needs no
+right to create anything.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ OLDEST_SERVER = 140000
 """Statements use nothing newer than PostgreSQL 14."""
 
 LOCK_TIMEOUT = "SET LOCAL lock_timeout = '2s';"
-"""Who waits for a table keeps everybody behind him waiting: better to let go, and try again."""
+"""A process that waits for a table makes all others wait behind it, so it gives up and tries again."""
 PAUSE_SECONDS = 0.2
 STEP_SECONDS = 3600.0
-"""Once it has its locks, a step may take its time."""
+"""Once it has its locks, a step may take this long."""
 
 
 class Condition(Struct, frozen=True):
-    """What there is of a store: its schema, its layout (0: none), the functions of this version."""
+    """What exists of a store: its schema, its layout (0: none), the functions of this version."""
 
     has_schema: bool
     layout: int
@@ -54,7 +54,7 @@ def known_layout(schema: str) -> int:
 
 
 async def stored(connection: Connection, address: Address) -> Condition:
-    """What is there; `StoreMismatch` for what is not ours or too new."""
+    """What exists; `StoreMismatch` if the schema is not a store or too new."""
     version = connection.get_server_version()
     if version.major * 10000 < OLDEST_SERVER:
         raise StoreMismatch(
@@ -102,16 +102,16 @@ async def prepare(connection: Connection, address: Address) -> None:
             await asyncio.sleep(PAUSE_SECONDS * (0.5 + random.random()))
         except exceptions.InsufficientPrivilegeError as error:
             raise not_allowed(address, str(error)) from error
-    with suppress(exceptions.InsufficientPrivilegeError, exceptions.ReadOnlySQLTransactionError):  # it may only read
+    with suppress(exceptions.InsufficientPrivilegeError, exceptions.ReadOnlySQLTransactionError):  # a reader's role
         await connection.execute(statement("use_version", address.schema))
 
 
 async def migrate(connection: Connection, address: Address) -> None:
     """Apply what is missing, all or none."""
     async with connection.transaction():
-        for script in refill_due(address.schema):
+        for script in preamble(address.schema):
             await connection.execute(script)
-        condition = await stored(connection, address)  # somebody else may have been faster
+        condition = await stored(connection, address)  # another process may have been faster
         for _, script in missing(address.schema, condition):
             await connection.execute(script, timeout=STEP_SECONDS)
 
@@ -123,8 +123,8 @@ def not_allowed(address: Address, told: str) -> StoreMismatch:
     )
 
 
-def refill_due(schema: str) -> list[str]:
-    """What a migration begins with: short waits, and one at a time."""
+def preamble(schema: str) -> list[str]:
+    """How a migration begins: with short waits, and one at a time."""
     key = f"dibs migrate {schema}".replace("'", "''")
     return [
         LOCK_TIMEOUT,
@@ -134,10 +134,10 @@ def refill_due(schema: str) -> list[str]:
 
 
 def missing(schema: str, condition: Condition) -> list[tuple[str, str]]:
-    """The steps that lead from a condition to the current one: title and script."""
+    """The steps from a condition to the current one: title and script."""
     name, known, steps = quoted(schema), known_layout(schema), []
     if not condition.has_schema:
-        # Not "IF NOT EXISTS": that needs the right to make schemas even where there is one.
+        # Not "IF NOT EXISTS": that needs the right to create schemas even if this one exists.
         steps.append(("the schema", f"CREATE SCHEMA {name};"))
     for number, (title, script) in migration_scripts(schema).items():
         if number > condition.layout:
@@ -148,7 +148,7 @@ def missing(schema: str, condition: Condition) -> list[tuple[str, str]]:
     if not condition.has_functions:
         parts = [*functions(schema), statement("add_version", schema), statement("drop_old_versions", schema)]
         steps.append((f"functions {fingerprint()}", "\n".join(parts)))
-    if condition.layout == 0:  # what ends before somebody leads has its place then
+    if condition.layout == 0:  # for tasks that end before there is a leader
         steps.append(("the first days", statement("first_days", schema)))
     return steps
 
@@ -169,7 +169,7 @@ async def pending_script(connection: Connection, address: Address) -> list[str]:
     return [
         "\\set ON_ERROR_STOP on",
         "BEGIN;",
-        *refill_due(address.schema),
+        *preamble(address.schema),
         *unchanged(address, condition),
         *told,
         "COMMIT;",
@@ -179,7 +179,7 @@ async def pending_script(connection: Connection, address: Address) -> list[str]:
 def unchanged(address: Address, condition: Condition) -> list[str]:
     """Stops a script that was made for another layout than it finds."""
     if condition.layout == 0:
-        return []  # making tables that are there fails by itself
+        return []  # creating tables that exist fails by itself
     lines = (
         "DO $$ BEGIN",
         f"IF (SELECT layout FROM {quoted(address.schema)}.store) <> {condition.layout} THEN",  # noqa: S608  # quoted

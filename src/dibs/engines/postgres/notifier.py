@@ -47,7 +47,7 @@ def channel_of(schema: str) -> str:
 
 
 def poll_seconds(topics: Collection[str]) -> float:
-    """How often a subscriber of these topics polls, where it can't listen.
+    """How often a subscriber of these topics polls, if it can't listen.
 
     Polling for work is one statement. Polling for requests to a worker, or for changes of schedules, also writes, so it
     is done less often.
@@ -70,7 +70,7 @@ async def until_closed(connection: Connection, ask: Callable[[], Awaitable[objec
 
 
 class Subscriber:
-    """A subscription that keeps the engine listening until it is closed; where it can't listen, it wakes by itself."""
+    """A subscription that keeps the engine listening until it is closed; if it can't listen, it wakes by itself."""
 
     def __init__(self, notifier: Notifier, listener: Listener, longest: float = math.inf) -> None:
         self._notifier = notifier
@@ -79,7 +79,7 @@ class Subscriber:
         self._closed = False
 
     async def wait(self, timeout: float) -> bool:
-        """Until woken, at most `timeout` seconds; a notification since the last wait counts."""
+        """Wait until woken, at most `timeout` seconds; a notification since the last wait counts."""
         return await self._listener.wait(min(timeout, self._longest)) or timeout > self._longest
 
     def close(self) -> None:
@@ -140,7 +140,7 @@ class Notifier:
             except DRIVER_ERRORS as error:
                 reason = str(translation(error, str(self.pool.address)))
             failures += 1
-            if failures == 2:  # sessions end for many reasons; only that no other one can be had is worth a line
+            if failures == 2:  # sessions end for many reasons; log only if there is no other
                 log.warning("Can't listen, polling instead: %s", reason)
             wait = min(FIRST_RETRY_SECONDS * 2 ** min(failures - 1, 10), LONGEST_RETRY_SECONDS)
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))
@@ -173,7 +173,7 @@ class Notifier:
             return
         self.local_notifier.notify(topics)
         fresh = self.rate.fresh(topics, self.loop.time())
-        if fresh and self.may_block():  # nobody drives the loop once the caller has its answer
+        if fresh and self.may_block():  # nothing drives the loop once the caller has its answer
             await self.send(fresh)
         elif fresh:
             self.send_soon(fresh)

@@ -1,9 +1,9 @@
 """Limits how often a process sends NOTIFY, without losing the last notification of a burst.
 
-The sender (`Rate`) sends a notification about a topic at once, unless it has sent several within the last moments: then
-it sends nothing. The receiver (`Replay`) makes up for that: `REPEAT_AFTER` it has received a notification, it wakes its
-listeners once more, and so they also see what changed after the last one that was sent. So the sender needs no timer,
-which could not fire where its event loop runs only during calls.
+The sender (`Rate`) sends a notification about a topic at once, unless it has just sent several: then it sends none. The
+receiver (`Replay`) makes up for that: `REPEAT_AFTER` seconds after a notification it wakes its listeners once more, so
+that they also see what changed after the last one that was sent. So the sender needs no timer, which could not fire
+where its event loop runs only during calls.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ __all__ = ["REPEAT_AFTER", "Rate", "Replay"]
 INTERVAL = 0.02
 """Seconds per message about a topic, from one sender, in the long run."""
 BURST = 5
-"""Messages about a topic that may follow each other at once: a topic with few notifications is never held back."""
+"""Messages about a topic that may be sent without a pause: a topic with few notifications is never held back."""
 REPEAT_AFTER = 0.03
 """Seconds after which a receiver wakes its listeners again. A notification that is not sent comes within one `INTERVAL`
-of one that was, so this has to be longer."""
+of one that was, so this must be longer."""
 MOST = 10_000
 """Topics that are remembered before the idle ones are dropped."""
 
@@ -31,10 +31,10 @@ class Rate:
 
     def __init__(self) -> None:
         self.due: dict[str, float] = {}
-        """When the next message about a topic would be sent, were there one per interval."""
+        """When the next message about a topic would be sent at one per interval."""
 
     def fresh(self, topics: Collection[str], now: float) -> list[str]:
-        """The topics among these that a message is to be sent about."""
+        """The topics among these that must be sent now."""
         if len(self.due) > MOST:
             self.due = {topic: due for topic, due in self.due.items() if due > now}
         found = []
@@ -47,7 +47,7 @@ class Rate:
 
 
 class Replay:
-    """The receiver's side: wakes listeners once more, `REPEAT_AFTER` a topic was last received."""
+    """The receiver's side: wakes listeners once more, `REPEAT_AFTER` seconds after a topic was last received."""
 
     def __init__(self, local_notifier: LocalNotifier, loop: asyncio.AbstractEventLoop) -> None:
         self.local_notifier = local_notifier

@@ -1,8 +1,8 @@
 """Where partitions are limited: which of their pending tasks are in the index that claims read.
 
-Of each partition, track and share at most the best task, the head, is in that index; the others are gated, out of it. A
-full partition has no head in it at all. Every move of a pending or running task of such a queue marks its partition as
-changed, and at the end of the transaction the changed partitions are reordered, with the queue's lock held.
+Of each partition, track and share at most the best task, the head, is in that index; the others are gated, outside it.
+A full partition has no head in it at all. Every move of a pending or running task of such a queue marks its partition
+as changed, and the end of the transaction reorders the changed partitions, with the queue's lock held.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dibs.core.times import Duration
 from dibs.engines.decisions.follow_ups import Done, FollowUp, gone_on
 from dibs.engines.decisions.headroom import Headroom
 from dibs.engines.decisions.partition import Partition
-from dibs.engines.postgres.catalog import Queue
+from dibs.engines.decisions.transaction import Queue
 from dibs.engines.postgres.headroom import Headrooms
 from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.transaction import Transaction
@@ -29,7 +29,7 @@ texts_decoder = msgspec.json.Decoder(list[str])
 REFILLS_READ = 100
 """Refills that are read to find the next one."""
 REFILLS = 1000
-"""Partitions of a queue that one claim opens because they have got a token."""
+"""Partitions of a queue that one claim opens because they have a token again."""
 
 
 async def promote_heads(transaction: Transaction) -> None:
@@ -63,7 +63,7 @@ def refill_at(transaction: Transaction, headroom: Headroom) -> int | None:
 
 
 async def open_refilled(transaction: Transaction, queues: Iterable[Queue]) -> None:
-    """Reorder the partitions that may have got a token by now."""
+    """Reorder the partitions that may have a token by now."""
     for queue in queues:
         limit = queue.settings.per_partition
         if limit is not None and limit.rate is not None:
@@ -81,7 +81,7 @@ async def next_refill(transaction: Transaction, queue: str, limit: Limit) -> Dur
 
 
 async def reorder_some(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> Done:
-    """A queue's limit on partitions has changed: reorder all of them, a part at a time."""
+    """A queue's limit on partitions has changed: reorder all of them, some at a time."""
     follow_up = follow_ups[0]
     if transaction.settings(follow_up.about).per_partition is None:
         tracks = [track.number for track in transaction.catalog.of_queue(follow_up.about)]
@@ -98,7 +98,7 @@ async def reorder_some(transaction: Transaction, follow_ups: list[FollowUp], mos
 
 
 async def mark_changed_again(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> Done:
-    """Mark partitions as changed for a transaction that could not reorder them, because it did not hold the lock."""
+    """Mark partitions as changed for a transaction that could not reorder them without the lock."""
     for follow_up in follow_ups:
         for key in texts_decoder.decode(follow_up.about):
             transaction.mark_changed(Partition.parse(key))

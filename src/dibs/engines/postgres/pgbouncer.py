@@ -1,4 +1,4 @@
-"""What is between us and the server: a pooler changes what a connection can be relied on for.
+"""Poolers between us and the server, which change what a connection can be relied on for.
 
 A pooler in transaction mode gives every transaction another session. Then nothing may be left in a session (prepared
 statements, locks, LISTEN), and its settings are not ours.
@@ -42,7 +42,7 @@ async def check_way(connection: Connection, address: Address) -> None:
 
 
 async def check_direct_way(connection: Connection, address: Address) -> None:
-    """Refuse a `direct_url` that leads to another store. One that leads nowhere may do so later."""
+    """Refuse a `direct_url` that leads to another store. One that can't be reached now may work later."""
     direct = address.direct()
     if address.direct_dsn is None or direct is None:
         return
@@ -69,7 +69,7 @@ def pooled_as_well(direct: Address) -> StoreMismatch:
 
 
 def findings(address: Address) -> list[Finding]:
-    """How tasks are announced and killed workers noticed, as `dibs doctor` says it."""
+    """How workers learn of new tasks and of killed workers, for `dibs doctor`."""
     if not address.pooled:
         return [Finding(Level.OK, "connection", "straight to the server: new tasks are announced at once (LISTEN)")]
     if address.direct_dsn is not None:

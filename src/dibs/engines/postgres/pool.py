@@ -1,8 +1,8 @@
 """Connections to the server: a few, bound to the loop that opened them, each statement with a timeout.
 
-Not asyncpg's own pool: it takes 42 µs more for each use, and fails where the server refuses another connection, instead
-of waiting for one of those it has (docs/design/postgres.md). No use leaves anything behind in a session that would have
-to be reset; a connection whose state is not known is dropped.
+Not asyncpg's own pool: it takes 42 µs more for each use, and fails if the server refuses another connection, instead of
+waiting for one of those it has (docs/design/postgres.md). No use leaves anything in a session that would have to be
+reset; a connection whose state is unknown is dropped.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ __all__ = [
 ]
 
 SERVER_SHARE = 0.9
-"""The part of a statement's time after which the server ends it."""
+"""The part of a statement's timeout after which the server ends it."""
 
 LONGEST_SILENCE = 5000
-"""Milliseconds that we may take between two statements of a transaction. Mostly it is less than one. For so long a
-process that is stopped in the middle of a transaction keeps its locks from others; one whose loop was blocked for
-longer has to begin again."""
+"""Milliseconds that a process may take between two statements of a transaction. Mostly it takes less than one. For so
+long, a process that is stopped in the middle of a transaction keeps its locks; one whose loop was blocked for longer
+must start over."""
 
 GOODBYE_SECONDS = 2.0
 """How long closing waits for a server that may not answer any more."""
@@ -54,7 +54,7 @@ Connection = Any
 
 
 class Address(Struct, frozen=True, kw_only=True):
-    """Where the store is, and how to talk to it."""
+    """Where the store is, and how to connect to it."""
 
     dsn: str
     schema: str = "dibs"
@@ -65,38 +65,38 @@ class Address(Struct, frozen=True, kw_only=True):
     pooled: bool = False
     """A pooler gives every transaction another session."""
     direct_dsn: str | None = None
-    """The way past the pooler."""
+    """The URL past the pooler."""
     kept: bool = False
-    """For sessions that are kept though nothing happens in them."""
+    """For sessions that are kept while idle."""
     read_dsn: str | None = None
-    """Another server, for what may be a little behind."""
+    """Another server, for reads that may be a little behind."""
 
     def direct(self) -> Address | None:
-        """The address for sessions that are kept, None if there is no way to have one."""
+        """The address for sessions that are kept, None if there can be none."""
         if self.pooled and self.direct_dsn is None:
             return None
         return replace(self, dsn=self.direct_dsn or self.dsn, pooled=False, direct_dsn=None, kept=True)
 
     def reading(self) -> Address | None:
-        """The address for what may be a little behind, None if there is none of its own."""
+        """The address for reads that may be a little behind, None if it is the same."""
         if self.read_dsn is None:
             return None
-        patience = min(self.connect_timeout, 5.0)  # there is another way
+        patience = min(self.connect_timeout, 5.0)  # the primary can answer instead
         return replace(self, dsn=self.read_dsn, read_dsn=None, connect_timeout=patience)
 
     def impatient(self) -> Address:
-        """For heartbeats: a connection that stalls must be given up while the leases still have time to run."""
+        """For heartbeats: a stalled connection must be given up before the leases end."""
         return replace(self, timeout=min(self.timeout, 5.0), connect_timeout=min(self.connect_timeout, 5.0))
 
     def __str__(self) -> str:
-        """As people may see it: without the password."""
+        """For people: without the password."""
         parts = urlsplit(self.dsn)
         host = parts.netloc.rpartition("@")[2] or "the local server"
         return f"PostgreSQL at {host}{parts.path} (schema {self.schema})"
 
 
 KEPT = {
-    # The server finds out in 25 s that a client's host is gone, and firewalls do not drop a quiet connection.
+    # The server notices within 25 s that a client's host is gone, and firewalls do not drop an idle connection.
     "tcp_keepalives_idle": "10",
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",
@@ -106,10 +106,10 @@ KEPT = {
 
 
 def settings_for(address: Address) -> dict[str, str]:
-    """Plans are kept, and tables are empty when the first are made: those must not scan whole tables for ever.
+    """Plans are kept, and the first are made for empty tables: they must not scan whole tables for ever.
 
-    What else a database or role may have as its default must not change what statements do. Behind a pooler, which may
-    not know these settings, no plan is kept, and `pgbouncer.check_way` checks those that matter.
+    Other defaults of a database or role must not change what statements do. Behind a pooler, which may not know these
+    settings, no plan is kept, and `pgbouncer.check_way` checks those that matter.
     """
     named = {"application_name": "dibs"}
     if address.pooled:
@@ -122,9 +122,9 @@ def settings_for(address: Address) -> dict[str, str]:
 def limits_for(address: Address) -> dict[str, str]:
     """The server ends what takes too long, a little before we stop waiting: then it is known that nothing was done.
 
-    It does so too when we are gone and can't ask for it any more. A process that is stopped in the middle of a
-    transaction (a laptop that sleeps, a paused machine) keeps its locks from others for a few seconds only. Through a
-    pooler, the function `begin` sees to that.
+    It does so even when we are gone and can't ask for it. A process that is stopped in the middle of a transaction (a
+    laptop that sleeps, a paused machine) keeps its locks for a few seconds only. Through a pooler, the function `begin`
+    sets this.
     """
     milliseconds = max(1, round(address.timeout * SERVER_SHARE * 1000))
     idle = min(milliseconds, LONGEST_SILENCE)
@@ -132,7 +132,7 @@ def limits_for(address: Address) -> dict[str, str]:
 
 
 def hosts_of(dsn: str) -> list[dict[str, Any]]:
-    """The servers that the URL names, as the driver wants each; one empty entry if it names at most one."""
+    """The servers in the URL, each as the driver's options; one empty entry if there is at most one."""
     parts = urlsplit(dsn)
     options = dict(parse_qsl(parts.query))
     named = parts.netloc.rpartition("@")[2] or options.get("host", "")
@@ -155,8 +155,8 @@ def host_of(named: str, port: str) -> dict[str, Any]:
 async def transaction(connection: Connection, begin: str) -> AsyncIterator[None]:
     """All or nothing.
 
-    Not the driver's own: when a connection stalls, or its caller stops waiting, that would wait once more, for the
-    rollback. Here such a connection is dropped, and the server rolls back by itself.
+    Not the driver's own: if a connection stalls, or its caller stops waiting, that would wait again for the rollback.
+    Here such a connection is dropped, and the server rolls back by itself.
     """
     await connection.execute(begin)
     try:
@@ -184,7 +184,7 @@ class Pool:
         self.is_closed = False
 
     async def connect(self) -> Connection:
-        """A new connection, which the caller has to close."""
+        """A new connection, which the caller must close."""
         try:
             return await self.connect_somewhere()
         except DRIVER_ERRORS as error:
@@ -200,9 +200,9 @@ class Pool:
         return translation(error, str(self.address))
 
     async def connect_somewhere(self) -> Connection:
-        """To the server that took us last, else to the next one; each has the whole time to answer.
+        """To the server that accepted us last, else to the next one; each has the whole timeout to answer.
 
-        The driver would give them one time together, which a first one that does not answer would use up.
+        The driver would give all of them one timeout, which a first one that does not answer would use up.
         """
         failure: BaseException | None = None
         for host in [*self.hosts]:
@@ -233,7 +233,7 @@ class Pool:
 
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[Connection]:
-        """A connection for a while."""
+        """Lend a connection."""
         await self.wait_for_room()
         try:
             connection = await self.take()
@@ -289,7 +289,7 @@ class Pool:
         return None
 
     async def next_given_back(self) -> Connection | None:
-        """The server refuses more connections: wait for one of those that the pool has."""
+        """The server refuses more connections: wait for one that the pool has lent."""
         try:
             async with asyncio.timeout(self.address.timeout):
                 while (self.lent or self.connecting) and not self.idle:
@@ -313,13 +313,13 @@ class Pool:
             self.idle.append(connection)
 
     def drop_idle(self) -> None:
-        """One connection was found dead: most likely they all are."""
+        """One connection was found dead: most likely all of them are."""
         idle, self.idle = self.idle, []
         for connection in idle:
             connection.terminate()
 
     async def close(self) -> None:
-        """Let go of all connections; what is under way on them fails."""
+        """Close all connections; what is under way on them fails."""
         self.is_closed = True
         for connection in [*self.lent]:
             connection.terminate()
@@ -327,7 +327,7 @@ class Pool:
         await asyncio.gather(*(self.hang_up(connection) for connection in idle))
 
     async def hang_up(self, connection: Connection) -> None:
-        """Close a connection in order, or drop it if the server does not answer."""
+        """Close a connection cleanly, or drop it if the server does not answer."""
         try:
             await connection.close(timeout=min(self.address.connect_timeout, GOODBYE_SECONDS))
         except DRIVER_ERRORS:
@@ -335,5 +335,5 @@ class Pool:
 
 
 def more_telling(failure: BaseException | None, other: BaseException) -> BaseException:
-    """Of the failures of two servers, the one that people can do more about: what a server said, not that none did."""
+    """The more useful of two servers' failures: what a server said, rather than no answer."""
     return failure if failure is not None and isinstance(other, OSError) else other

@@ -2,7 +2,7 @@
 
 The lock's number comes from the schema and the worker's id, so no other worker has it. A worker's row says whether its
 process holds the lock, and at which server: only a worker that should hold it can be absent. A process that is stopped
-or slow keeps its session. One whose session broke takes a new one at once, well before it is absent at two checks. All
+or slow keeps its session. One whose session broke takes a new one at once, well before it is absent in two checks. All
 sessions end with their server, so after a restart, a crash or a failover no worker counts as absent until it has come
 back.
 """
@@ -36,14 +36,14 @@ log = logging.getLogger("dibs.engines.postgres")
 
 
 GAP_SECONDS = 3.0
-"""Checks that are further apart than this do not count together: this process was away itself."""
+"""Checks further apart than this do not count together: this process itself was stopped."""
 
 FIRST_SECONDS = 2.0
-"""How long a first sign of life waits for the lock. Without it a worker is as alive, but missed only by its lease."""
+"""How long a first heartbeat waits for the lock. Without the lock, a worker's death is noticed only by its lease."""
 
 SHORTEST_WAIT, LONGEST_WAIT = 0.05, 1.0
 PATIENCE = 4
-"""A session that could not be had for a while is asked for again after this part of that while."""
+"""If there was no session for a while, the next try comes after this fraction of that while."""
 
 MOMENT_SECONDS = 2.0
 
@@ -66,7 +66,7 @@ class Keeper:
         self.task = asyncio.get_running_loop().create_task(self.keep(), name="dibs-presence")
 
     async def keep(self) -> None:
-        """Keep a session. The first try after a loss comes at once: most likely there is another one."""
+        """Keep a session. The first try after a loss comes at once: it most likely succeeds."""
         while True:
             try:
                 async with self.session() as connection:
@@ -85,7 +85,7 @@ class Keeper:
         self.missing_since, self.has_told = None, False
 
     def missed(self, why: str) -> float:
-        """How long to wait for the next try. Logs once, unless it lasted only moments."""
+        """How long to wait for the next try. Logs once, unless the loss lasted only moments."""
         now = time.monotonic()
         self.missing_since = self.missing_since or now
         gone_for = now - self.missing_since
@@ -97,7 +97,7 @@ class Keeper:
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Connection]:
-        """A session that holds the lock, as the worker's row says by then."""
+        """A session that holds the lock, as recorded in the worker's row."""
         connection = await self.lines.connect()
         try:
             with closed_in_children(connection):
@@ -109,7 +109,7 @@ class Keeper:
             connection.terminate()
 
     async def hold(self, connection: Connection) -> None:
-        """Take the lock, and have the worker's row say at which server, if that is news. (See the statement `hold`.)"""
+        """Take the lock, and record in the worker's row at which server, if that changed (see the statement `hold`)."""
         hold = statement("hold", self.lines.address.schema)
         found = await connection.fetchrow(hold, self.worker, connection.get_server_pid(), timeout=ANSWER_SECONDS)
         if not found["is_ours"]:
@@ -119,7 +119,7 @@ class Keeper:
             await self.say(self.held_at)
 
     async def say(self, held_at: datetime | None) -> None:
-        """Have the worker's row say so; if the store can't be reached, the next sign of life will."""
+        """Record that in the worker's row; if the store can't be reached, the next heartbeat does it."""
         with suppress(StoreError):
             await self.rows("save_presence", self.worker, held_at)
 
@@ -144,7 +144,7 @@ class Presence:
     # The workers of this process.
 
     async def show(self, sign: Beat) -> datetime | None:
-        """Hold the lock of a worker of this process from its first sign of life on. Answers at which server it is held.
+        """Hold the lock of a worker of this process from its first heartbeat on. Returns at which server it is held.
 
         Not on a loop that runs only during calls: it would not notice a lost session.
         """
@@ -170,7 +170,7 @@ class Presence:
     # Checking all workers.
 
     async def absent(self) -> list[str]:
-        """The workers that were absent at two checks, of which this is one."""
+        """The workers that were absent in two checks, the second of which is this one."""
         found = {row["id"] for row in await self.rows("absent")}
         now = time.monotonic()
         before = self.first_absent if now - self.checked_at <= GAP_SECONDS else {}

@@ -1,4 +1,4 @@
-"""Queues: their settings and states, and their end."""
+"""Queues: their settings and states, and their deletion."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from dibs.core.states import UNFINISHED, WAITING, Reason, State
 from dibs.core.task import QueueRecord, QueueState
 from dibs.engines.decisions.admin import changes_text
 from dibs.engines.decisions.follow_ups import FollowUp, FollowUpKind
-from dibs.engines.postgres.catalog import Catalog, Queue
-from dibs.engines.postgres.records import Records
+from dibs.engines.decisions.transaction import Queue
+from dibs.engines.postgres.catalog import Catalog
 from dibs.engines.postgres.transaction import Snapshot, Transaction
 from dibs.engines.values import Changed, ended_topic, work_topic
+from dibs.engines.verbs.records import Records
 
 __all__ = ["bury_some", "delete_queue", "is_deletable", "queues", "set_queue", "set_queue_state"]
 
@@ -84,7 +85,7 @@ async def set_queue_state(transaction: Transaction, name: str, state: QueueState
 
 
 async def is_deletable(transaction: Transaction, name: str, force: bool) -> Changed:
-    """Whether a queue may be deleted; by force, it takes no new tasks from here on."""
+    """Whether a queue may be deleted; with `force`, it takes no new tasks from here on."""
     transaction.check_queue(name)
     queue = transaction.catalog.queues.get(name)
     if queue is None:
@@ -98,22 +99,22 @@ async def is_deletable(transaction: Transaction, name: str, force: bool) -> Chan
 
 
 async def bury_some(transaction: Transaction, name: str, actor: str) -> bool:
-    """Make some waiting tasks of a queue dead; False when none is left. Bounded, so that no other waits long."""
+    """Make some waiting tasks of a queue dead; False when none is left. Bounded, so that writers never wait long."""
     tracks = [track.number for track in transaction.catalog.of_queue(name)]
     rows = await transaction.rows("waiting_locked", tracks, BURY_BATCH, transaction.passed_over)
     records = Records(transaction)
-    for record in records.adopt(rows):
+    for record in records.adopt(transaction.adopted(rows)):
         records.put(*buried(record, Reason.QUEUE, actor, transaction.now))
     await records.flush()
     return len(rows) == BURY_BATCH
 
 
 async def delete_queue(transaction: Transaction, name: str, force: bool, actor: str) -> Changed:
-    """Delete a queue that has nothing waiting (`bury_some` has seen to that); without force, nothing running either."""
+    """Delete a queue without waiting tasks (see `bury_some`) and, without `force`, without running ones."""
     if name not in transaction.catalog.queues:
         return Changed.UNKNOWN
     if force:
-        while await bury_some(transaction, name, actor):  # what has come since, which can't be much
+        while await bury_some(transaction, name, actor):  # the few that were added since
             pass
         await transaction.flush()
     counts = await counts_of(transaction, name)

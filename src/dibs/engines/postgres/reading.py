@@ -1,4 +1,4 @@
-"""What is only read: history, the next tasks, positions, counts, statistics, the audit log, tenants."""
+"""Reads: history, the next tasks, positions, counts, statistics, the audit log, tenants."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from dibs.core.fairness import start_virtual_time
 from dibs.core.states import State
 from dibs.core.task import HistoryEntry, TaskRecord
-from dibs.engines.postgres.catalog import Queue
+from dibs.engines.decisions.transaction import Queue
 from dibs.engines.postgres.choosing import QueueCursor, first_heads
 from dibs.engines.postgres.head_pages import NeedMore, Pages
 from dibs.engines.postgres.headroom import limits_of
@@ -57,7 +57,7 @@ async def history(snapshot: Snapshot, task_id: str) -> list[HistoryEntry]:
 
 
 async def next_ids(snapshot: Snapshot, queue: Queue, most: int) -> list[str]:
-    """The next tasks of a queue in claim order, gated ones included."""
+    """The next tasks of a queue in claim order, including gated ones."""
     tracks = [track for track in snapshot.catalog.of_queue(queue.name) if not track.retired]
     pages = Pages(snapshot, most, with_gated=True)
     await pages.open([(0, queue)], {queue.name: tracks})
@@ -78,16 +78,16 @@ async def next_tasks(snapshot: Snapshot, queue: Queue, limit: int) -> list[TaskR
     records: list[TaskRecord] = []
     for _ in range(TRIES):
         ids = await next_ids(snapshot, queue, limit)
-        rows = await snapshot.find(ids)
+        rows = await snapshot.find_rows(ids)
         records = snapshot.records(rows[task_id] for task_id in ids)
         if len(records) == len(ids):
-            break  # otherwise some have just been set aside, and others take their places
+            break  # otherwise some of them were just set aside, and others take their place
     return records
 
 
 async def position_of(snapshot: Snapshot, queue_name: str, task_id: str) -> Position | None:
-    row = (await snapshot.find([task_id])).get(task_id)
-    record = None if row is None else snapshot.read(row)
+    row = (await snapshot.find_rows([task_id])).get(task_id)
+    record = None if row is None else snapshot.decoded(row)
     if not isinstance(record, TaskRecord) or record.state is not State.PENDING or record.queue != queue_name:
         return None
     ids = await next_ids(snapshot, snapshot.catalog.queues.get(queue_name) or Queue(queue_name), COUNT_LIMIT)
@@ -108,7 +108,7 @@ async def counts(snapshot: Snapshot) -> Counts:
 
 
 async def has_long_tail(snapshot: Snapshot) -> bool:
-    """Whether so many changes of counts wait to be folded that adding them up takes long."""
+    """Whether so many count changes wait to be folded that adding them up takes long."""
     tail: int = await snapshot.value("tail", LONG_TAIL)
     return tail == LONG_TAIL
 

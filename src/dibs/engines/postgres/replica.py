@@ -1,6 +1,6 @@
-"""The server of `read_url`: what may be a little behind is read there, or from the primary if it can't be reached.
+"""The server of `read_url`: serves reads that may be a little behind; the primary does if it can't be reached.
 
-`Store.consult` asks it for lists and statistics. What is about one task or one workflow is read from the primary,
+`Store.consult` asks it for lists and statistics. What concerns one task or one workflow is read from the primary,
 because a caller may have just changed it or be waiting for it. So is everything that a decision needs.
 """
 
@@ -18,7 +18,7 @@ __all__ = ["Readiness", "lag_finding", "out_of_reach"]
 log = logging.getLogger("dibs.engines.postgres")
 
 REST_SECONDS = 15.0
-"""How long a server that failed is not asked, so that callers do not wait for it again and again."""
+"""How long a server that failed is not asked, so that callers do not wait for it repeatedly."""
 
 LATE_SECONDS = 30.0
 """How far a standby may be behind before the doctor warns."""
@@ -30,7 +30,7 @@ class Readiness:
     def __init__(self, address: Address) -> None:
         self.address = address
         self.is_recognised = False
-        """It has been seen to hold the same store."""
+        """It is known to hold the same store."""
         self.failed = False
         self.rests_until = 0.0
 
@@ -50,7 +50,7 @@ class Readiness:
 
 
 def lag_finding(address: Address, is_standby: bool, behind: int, seconds: float | None) -> Finding:
-    """How old what is read there is. `seconds`: since the last transaction that it has heard of."""
+    """How old the data there is. `seconds`: since the last transaction that it received."""
     what = f"lists and statistics are read from {address}"
     if not is_standby:
         return Finding(Level.OK, "read_url", f"{what}, which is no standby")

@@ -1,14 +1,14 @@
-"""The rerank chore: tasks whose rank changes with time, then those that a change of settings left behind."""
+"""The rerank chore: tasks whose rank changes with time, then those ranked by earlier settings."""
 
 from __future__ import annotations
 
 from dibs.core.moves import reranked
 from dibs.core.policy import CHORE_BATCH
 from dibs.core.states import WAITING
-from dibs.engines.postgres.records import Records
 from dibs.engines.postgres.retention import Step
-from dibs.engines.postgres.rows import Row
+from dibs.engines.postgres.rows import TaskRow
 from dibs.engines.postgres.transaction import Transaction
+from dibs.engines.verbs.records import Records
 
 __all__ = ["rerank"]
 
@@ -29,15 +29,15 @@ async def rerank(transaction: Transaction) -> Step:
     return Step(len(due) + len(rows), len(due) == CHORE_BATCH or len(rows) == CHORE_BATCH)
 
 
-async def rank_again(transaction: Transaction, rows: list[Row]) -> None:
+async def rank_again(transaction: Transaction, rows: list[TaskRow]) -> None:
     records = Records(transaction)
-    for record in records.adopt(rows):
+    for record in records.adopt(transaction.adopted(rows)):
         records.put(reranked(record, transaction.settings(record.queue), transaction.now))
     await records.flush()
 
 
 async def retire(transaction: Transaction, stale: list[int]) -> None:
-    """Tracks of earlier settings in which no task waits any more: claims need not read them again."""
+    """Retire tracks of earlier settings that have no waiting tasks: claims need not read them again."""
     occupied = {track for what, track, _, _ in await transaction.all_counts() if what in WAITING}
     empty = [number for number in stale if number not in occupied]
     if empty:

@@ -1,13 +1,13 @@
-"""Retention: ended tasks, idempotency keys and whatever else has had its time, in bounded, resumable steps.
+"""Retention of ended tasks, idempotency keys, workflows, token buckets and orphans, in bounded, resumable steps.
 
-A day of finished tasks of which no queue keeps any is dropped as a whole. Otherwise a step visits a bounded number of
-rows and remembers where it stopped, because queues keep their tasks for different times: what one may forget can lie
-between what another keeps.
+A day of finished tasks that no queue keeps is dropped as a whole. Otherwise queues keep their tasks for different
+times, so deletable rows can lie between rows that are kept: a step visits a bounded number of rows and remembers where
+it stopped.
 """
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter as Totals
 from typing import TypeVar
 
 from msgspec import Struct
@@ -37,7 +37,7 @@ Cursor = TypeVar("Cursor")
 
 DAYS_AHEAD = 3
 LOCK_TIMEOUT = "SET LOCAL lock_timeout = '100ms'"
-"""A transaction that waits for the lock on a whole table makes all others wait: better to try again later."""
+"""A transaction that waits for the lock on a whole table makes all others wait, so it tries again later."""
 LOWEST_ID = "00000000-0000-0000-0000-000000000000"
 
 
@@ -53,7 +53,7 @@ SCOPES = frozenset(Scope)
 
 
 async def cursor_of(transaction: Transaction, chore: str, kind: type[Cursor]) -> Cursor | None:
-    """Where the last step stopped; None: before everything, also if that can't be read."""
+    """Where the last step stopped; None for the start, or if the cursor can't be read."""
     stored = await transaction.value("cursor", chore)
     if stored is None:
         return None
@@ -66,7 +66,7 @@ def expired_queues(transaction: Transaction, day: int, setting: str) -> set[str]
     """The queues that keep nothing that ended on this day."""
 
     def is_over(queue: str) -> bool:
-        if queue in transaction.catalog.unreadable:  # it is not known how long it keeps anything
+        if queue in transaction.catalog.unreadable:  # how long it keeps tasks is unknown
             return False
         keep: Duration = getattr(transaction.settings(queue), setting)
         return (day + 1) * DAY <= transaction.now - keep
@@ -75,7 +75,7 @@ def expired_queues(transaction: Transaction, day: int, setting: str) -> set[str]
 
 
 class Sweep:
-    """One step through ended tasks, day by day, until so many rows have been visited or deleted."""
+    """One step through ended tasks, day by day, until enough rows have been visited or deleted."""
 
     def __init__(self, transaction: Transaction, chore: str, place: str, setting: str) -> None:
         self.transaction = transaction
@@ -99,7 +99,7 @@ class Sweep:
             day, after = following + 1, LOWEST_ID
 
     async def prune_day(self, day: int, after: str, queues: set[str]) -> bool:
-        """Delete what is over of one day; False if the bound was reached before its end."""
+        """Delete expired tasks of one day; False if the bound was reached before its end."""
         while self.visited < VISIT_BATCH and self.deleted < CHORE_BATCH:
             asked = min(CHORE_BATCH - self.deleted, VISIT_BATCH - self.visited)
             rows = await self.transaction.rows(f"{self.place}_of_day", day, after, asked)
@@ -126,7 +126,7 @@ class Sweep:
             await self.transaction.write("purge_finished", [day] * len(ids), ids)
         await self.transaction.write("delete_history", ids)
         await self.transaction.write("delete_edges", ids)
-        for (track, state), n in Tally((row[1], row[2]) for row in rows).items():
+        for (track, state), n in Totals((row[1], row[2]) for row in rows).items():
             self.transaction.count(state, track, -n, 0 if self.place == "dead" else day)
 
     async def save_cursor(self, cursor: tuple[int, str] | None) -> None:
@@ -144,7 +144,7 @@ async def prune_dead(transaction: Transaction) -> Step:
 
 
 async def drop_days(transaction: Transaction) -> int:
-    """Drop the days of which no queue keeps anything; how many tasks that were."""
+    """Drop the days that no queue keeps; returns how many tasks that were."""
     known = set(transaction.catalog.by_queue)
     dropped = 0
     for day in await stored_days(transaction):
@@ -153,7 +153,7 @@ async def drop_days(transaction: Transaction) -> int:
             await transaction.connection.execute(LOCK_TIMEOUT)
             if not await transaction.value("drop_day", day):
                 continue  # the next round finds it again
-            # What these tasks leave in history and edges is swept up by `prune_orphans`.
+            # `prune_orphans` deletes their history and edges.
             dropped += sum(row["n"] for row in rows)
             for row in rows:
                 if row["what"] in STATES:
@@ -167,7 +167,7 @@ async def stored_days(transaction: Transaction) -> list[int]:
 
 
 async def make_days(transaction: Transaction) -> Step:
-    """Partitions for today and the days to come, unless something has ended there already."""
+    """Create partitions for today and the next days, unless tasks have already ended there."""
     there = set(await stored_days(transaction))
     today = day_of(transaction.now)
     made = 0
@@ -204,13 +204,13 @@ async def prune_workflows(transaction: Transaction) -> Step:
 
 
 async def prune_buckets(transaction: Transaction) -> Step:
-    """Forget buckets that are full again, or belong to a limit that is no longer set: as good as none."""
+    """Delete buckets that are full again, or whose limit is no longer set: both equal no bucket."""
     after = await cursor_of(transaction, "prune_buckets", tuple[str, str, str]) or ("", "", "")
     rows = await transaction.rows("page_of_buckets", *after, CHORE_BATCH)
     idle = []
     for row in rows:
         if row["scope"] not in SCOPES or row["queue"] in transaction.catalog.unreadable:
-            continue  # this version does not know what it is
+            continue  # this version does not know the scope
         limit = limit_of(transaction.settings(row["queue"]), Scope(row["scope"]), row["whose"])
         bucket = Bucket(row["level"], row["at"])
         full = limit is not None and limit.rate is not None and refill(None, limit, transaction.now)
@@ -225,7 +225,7 @@ async def prune_buckets(transaction: Transaction) -> Step:
 
 
 async def prune_orphans(transaction: Transaction) -> Step:
-    """Forget histories and edges of tasks that went with their day, a bounded number at a time."""
+    """Delete histories and edges of tasks that were dropped with their day, a bounded number at a time."""
     after = await cursor_of(transaction, "prune_orphans", str) or LOWEST_ID
     rows = await transaction.rows("page_of_leftovers", after, CHORE_BATCH)
     gone = [row["id"] for row in rows if row["is_gone"]]

@@ -1,7 +1,7 @@
 """Tasks as rows and back.
 
-Every statement that reads tasks gives the columns of `find`, whichever of the three places they come from. What
-people choose travels inside `facts` and `progress`, JSON that no statement reads.
+Every statement that reads tasks returns the columns of `find`, from any of the three places. Strings chosen by users
+are inside `facts` and `progress`, JSON that no statement reads.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from dibs.engines.decisions.encoding import encode
 from dibs.engines.decisions.facts import Columns, decode_facts, facts_of, record_from
 from dibs.engines.postgres.catalog import Track
 
-__all__ = ["Row", "columns", "ended_columns", "real_ids", "record_of", "task_columns"]
+__all__ = ["TaskRow", "columns", "ended_columns", "real_ids", "record_of", "task_columns"]
 
-Row = Mapping[str, Any]
-"""A row as the driver gives it."""
+TaskRow = Mapping[str, Any]
+"""A row as the driver returns it."""
 
 
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def real_ids(ids: Iterable[str]) -> list[str]:
-    """Those that can be the id of a task: the database takes nothing else."""
+    """Those that can be the id of a task: the database accepts nothing else."""
     return [task_id for task_id in ids if UUID.fullmatch(task_id)]
 
 
@@ -36,7 +36,7 @@ def columns(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
 
 
-def record_of(row: Row, track: Track) -> TaskRecord:
+def record_of(row: TaskRow, track: Track) -> TaskRecord:
     """The record of a row and its track."""
     columns = Columns(
         str(row["id"]),
@@ -58,7 +58,7 @@ def record_of(row: Row, track: Track) -> TaskRecord:
 
 
 def task_columns(record: TaskRecord, track: int, gate: int) -> tuple[object, ...]:
-    """An unfinished task, as `save_tasks` takes it."""
+    """The columns of an unfinished task, for `save_tasks`."""
     return (
         *shared.task_columns(record, track, gate),
         progress_of(record),
@@ -69,7 +69,7 @@ def task_columns(record: TaskRecord, track: int, gate: int) -> tuple[object, ...
 
 
 def ended_columns(record: TaskRecord, track: int) -> tuple[object, ...]:
-    """An ended task, as `save_dead` and `save_finished` take it."""
+    """The columns of an ended task, for `save_dead` and `save_finished`."""
     return (
         *shared.ended_columns(record, track),
         progress_of(record),

@@ -1,4 +1,4 @@
-"""Recurring tasks."""
+"""Schedules: setting and firing them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def set_schedule(
 
 
 def unread(transaction: Transaction, name: str, error: Exception) -> Changed:
-    """A schedule that can't be read is not written over: it may be a newer version's. It can be deleted."""
+    """A schedule that can't be read is not overwritten: a newer version may have written it. It can be deleted."""
     transaction.aside.log_once("schedule", name, problem_of(error))
     return Changed.UNREADABLE
 
@@ -80,7 +80,7 @@ async def set_schedule_state(transaction: Transaction, name: str, state: Schedul
 
 
 async def fire(transaction: Transaction) -> Fired:
-    """Schedules that are due, locked, but for those that another leader is just firing."""
+    """Fire due schedules, locked, except those that another leader is firing."""
     tasks: list[str] = []
     skipped = 0
     broken: list[str] = []
@@ -103,13 +103,13 @@ async def fire(transaction: Transaction) -> Fired:
             tasks += fired.tasks
             skipped += fired.skipped
         if len(due) < FIRE_BATCH or passed == len(broken) + len(unreadable):
-            break  # otherwise others may be due behind those that can't fire
+            break  # otherwise more may be due behind those that can't fire
     upcoming = await transaction.value("next_fire", broken + unreadable)
     return Fired(tasks, skipped, None if upcoming is None else max(0, upcoming - transaction.now), broken)
 
 
 async def fire_one(transaction: Transaction, record: ScheduleRecord) -> Fired:
-    """Enqueue what a schedule has due and move it on, or leave both when its queue does not take it."""
+    """Enqueue what a schedule has due and move it on; do neither if its queue rejects it."""
     overlaps = record.recurrence.overlap is Overlap.SKIP and await is_unfinished(transaction, record.last_task)
     fired = firing(record, overlaps, transaction.now)
     answers = await enqueue(transaction, fired.tasks, True) if fired.tasks else []
@@ -122,5 +122,5 @@ async def fire_one(transaction: Transaction, record: ScheduleRecord) -> Fired:
 
 
 async def is_unfinished(transaction: Transaction, task_id: str | None) -> bool:
-    row = None if task_id is None else (await transaction.find([task_id])).get(task_id)
+    row = None if task_id is None else (await transaction.find_rows([task_id])).get(task_id)
     return row is not None and row["state"] in UNFINISHED

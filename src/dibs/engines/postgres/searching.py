@@ -8,7 +8,7 @@ from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.engines.decisions.records import Place, place_of
 from dibs.engines.decisions.searching import matches, may_match
-from dibs.engines.postgres.rows import Row, real_ids
+from dibs.engines.postgres.rows import TaskRow, real_ids
 from dibs.engines.postgres.transaction import Snapshot
 from dibs.engines.values import VISIT_LIMIT, Page, Query, UnreadableTask
 
@@ -35,7 +35,7 @@ async def search(snapshot: Snapshot, query: Query) -> Page:
         for position, row in enumerate(rows[:chunk], 1):
             visited += 1
             if is_candidate(snapshot, query, row):
-                record = snapshot.read(row)
+                record = snapshot.decoded(row)
                 if matches(query, record):
                     found.append(record)
             if len(found) == query.limit or visited == VISIT_LIMIT:
@@ -46,8 +46,8 @@ async def search(snapshot: Snapshot, query: Query) -> Page:
         chunk = min(5 * chunk, LARGEST_CHUNK)
 
 
-def is_candidate(snapshot: Snapshot, query: Query, row: Row) -> bool:
-    """What can be said without decoding the rest of a row."""
+def is_candidate(snapshot: Snapshot, query: Query, row: TaskRow) -> bool:
+    """What can be decided without decoding the rest of a row."""
     track = snapshot.catalog.tracks.get(row["track"])
     if track is None or row["state"] not in STATES:
         return True

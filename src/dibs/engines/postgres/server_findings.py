@@ -1,7 +1,7 @@
-"""What can be wrong with the server and with the schema, as findings that say what to do about it.
+"""Problems of the server and of the schema, as findings with their remedies.
 
 All of it is read from the catalogs and statistics of PostgreSQL, and reported by `doctor`: nothing here reads tasks,
-counts rows or waits. Where the role may not see something, a finding says so.
+counts rows or waits. If the role may not see something, a finding says so.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LONG_WAIT = 5.0
 """Seconds after which a wait for a lock is worth a warning."""
 
 OLD_SLOT = 1_000_000
-"""Transactions since the oldest row that a slot keeps."""
+"""Age, in transactions, of the oldest row that a slot keeps, above which it is worth a warning."""
 
 MANY_DEAD = 50_000
 """Dead rows that a table may have, however few live ones there are."""
@@ -42,7 +42,7 @@ TABLE = re.compile(r'CREATE TABLE "(?:[^"]|"")*"\.(\w+) \((.*?)\n\)', re.DOTALL)
 
 
 async def server_findings(snapshot: Snapshot) -> AsyncIterator[Finding]:
-    """How the server is set up, and which sessions block others there."""
+    """The server's settings, and the sessions that block others there."""
     server = await snapshot.row("server")
     yield version(server["version"])
     yield switch("fsync", server["fsync"], DAMAGE)
@@ -67,7 +67,7 @@ async def server_findings(snapshot: Snapshot) -> AsyncIterator[Finding]:
 
 
 async def store_findings(snapshot: Snapshot) -> AsyncIterator[Finding]:
-    """How the schema is."""
+    """The state of the schema."""
     yield await layout(snapshot)
     async for finding in indexes(snapshot):
         yield finding
@@ -104,7 +104,7 @@ def sessions(number: int, most: int) -> Finding:
 
 
 async def horizon(snapshot: Snapshot) -> AsyncIterator[Finding]:
-    """Transactions that keep dead rows from being removed: claims get slower as these gather."""
+    """Transactions that keep dead rows from being removed: claims get slower as these accumulate."""
     title = "long transactions"
     rows = await snapshot.rows("horizon", LONG_TRANSACTION)
     for row in rows:
@@ -123,7 +123,7 @@ async def horizon(snapshot: Snapshot) -> AsyncIterator[Finding]:
 
 
 def session(row: Any) -> str:
-    """Which session this is, and what it does."""
+    """A session and its activity."""
     query = next(iter((row["query"] or "").strip().splitlines()), "")
     parts = [row["role"], row["application"], row["state"], query and f"{query[:80]}"]
     return ", ".join(part for part in parts if part)
@@ -147,7 +147,7 @@ async def slots(snapshot: Snapshot) -> AsyncIterator[Finding]:
 
 
 async def lock_waits(snapshot: Snapshot) -> AsyncIterator[Finding]:
-    """Which sessions wait for a lock of this store, and for which other session."""
+    """Sessions that wait for a lock of this store, and the sessions that hold it."""
     keys = [row["key"] for row in await snapshot.rows("lock_keys_of", list(snapshot.catalog.queues))]
     for row in await snapshot.rows("lock_waits", snapshot.schema, keys, LONG_WAIT):
         blockers = row["blockers"] or []
@@ -169,7 +169,7 @@ async def lock_waits(snapshot: Snapshot) -> AsyncIterator[Finding]:
 
 
 def expected_indexes(schema: str) -> dict[str, str]:
-    """Name → how it is made, of all indexes that migrations make; primary keys are not made by hand."""
+    """Name → definition of all indexes that migrations create; primary keys are not among them."""
     found: dict[str, str] = {}
     for _, script in migration_scripts(schema).values():
         for table, columns in TABLE.findall(script):
@@ -192,7 +192,7 @@ async def layout(snapshot: Snapshot) -> Finding:
 
 
 async def indexes(snapshot: Snapshot) -> AsyncIterator[Finding]:
-    """Missing ones make statements scan, invalid ones cost and don't help."""
+    """Missing indexes make statements scan; invalid ones cost and don't help."""
     there = {row["name"]: row["valid"] for row in await snapshot.rows("indexes", snapshot.schema)}
     wrong = False
     for name, made in expected_indexes(snapshot.schema).items():
@@ -241,7 +241,7 @@ def bloated(snapshot: Snapshot, rows: list[Any]) -> Iterator[Finding]:
 
 
 async def days(snapshot: Snapshot) -> AsyncIterator[Finding]:
-    """Whether there are partitions for what ends now and tomorrow."""
+    """Whether there are partitions for what ends today and tomorrow."""
     title = "days of finished tasks"
     there = {row["day"] for row in await snapshot.rows("days", snapshot.schema)}
     today = day_of(snapshot.now)

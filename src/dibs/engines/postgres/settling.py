@@ -1,4 +1,4 @@
-"""settle, extend and rescue: what is written about running tasks, each write under its lease."""
+"""settle, extend and rescue: each write compares the lease number."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import encode
 from dibs.engines.decisions.settling import Part, held_answer, lose_all, settle_one, without_repeats
 from dibs.engines.postgres.index_bloat import START
-from dibs.engines.postgres.records import Records
-from dibs.engines.postgres.rows import Row, columns
+from dibs.engines.postgres.rows import TaskRow, columns
 from dibs.engines.postgres.store import TASKS, Store
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.postgres.workers import bury
@@ -28,6 +27,7 @@ from dibs.engines.values import (
     ended_topic,
     work_topic,
 )
+from dibs.engines.verbs.records import Records
 from dibs.errors import StoreError
 
 __all__ = ["extend", "rescue", "settle", "settle_records"]
@@ -35,14 +35,14 @@ __all__ = ["extend", "rescue", "settle", "settle_records"]
 log = logging.getLogger("dibs.engines.postgres")
 
 NEWCOMER_SECONDS = 8.0
-"""A process that has just opened the store can't know whether the server has been away. If it has, every lease has run
-out, and the workers that are alive extend theirs within this time."""
+"""A process that has just opened the store can't know whether the server was down. If it was, every lease has expired,
+and living workers extend theirs within this time."""
 
 END: Instant = 2**62
 
 
 async def settle(store: Store, settlements: Sequence[Settlement], now: Instant | None) -> list[SettleAnswer]:
-    """Completions that concern no other task go in bulk, all else record by record."""
+    """Completions that concern no other task are written in bulk, the rest record by record."""
     answers: dict[int, SettleAnswer] = {}
     for part in without_repeats(settlements):
         completions = [each for each in part if each[1].outcome is Outcome.COMPLETED]
@@ -56,7 +56,7 @@ async def settle(store: Store, settlements: Sequence[Settlement], now: Instant |
 
 
 async def complete(store: Store, part: Part, answers: dict[int, SettleAnswer], now: Instant | None) -> None:
-    """`moves.settled` for completions: rows move to where finished tasks are kept, in one statement."""
+    """`moves.settled` for completions: rows move to the finished tasks, in one statement."""
     runs = sorted((each.lease.id, each.lease.number, each.result, position) for position, each in part)
     ids, numbers, results, positions = zip(*runs, strict=True)
     ((done, tracks),) = await store.rows("complete", now, ids, numbers, results)
@@ -73,7 +73,7 @@ async def ended_topics(store: Store, tracks: set[int]) -> set[str]:
     catalog, topics = store.catalog, set()
     for queue in {catalog.tracks[number].queue for number in tracks if number in catalog.tracks}:
         topics.add(ended_topic(queue))
-        if catalog.settings(queue).limits_starts:  # a slot has come free
+        if catalog.settings(queue).limits_starts:  # a slot is free again
             topics.add(work_topic(queue))
     return topics
 
@@ -108,15 +108,15 @@ async def extend(store: Store, extensions: Sequence[Extension], now: Instant | N
 
 
 async def rescue(store: Store, ended_by: Instant | None, not_after: Instant | None, now: Instant | None) -> Rescued:
-    """Take back what expired leases and lost workers held, but for rows that are locked; mark dead workers."""
+    """Take back the tasks of expired leases and lost workers, except locked rows; mark dead workers."""
     floor, at = store.rescue_floor, time.monotonic()
     low = floor.low(at) if now is None else START
     if now is None and at - store.opened_at < NEWCOMER_SECONDS:
-        low = END  # no lease has ended after that
+        low = END  # no lease ends after that
     await store.look_again()
     absent = await store.presence.absent()
     try:
-        rescued = await store.write(take_back, now, TASKS, low, absent, ended_by, not_after)
+        rescued = await store.write(rescue_batch, now, TASKS, low, absent, ended_by, not_after)
     except StoreError as error:
         if now is not None or low != START:
             raise
@@ -124,18 +124,18 @@ async def rescue(store: Store, ended_by: Instant | None, not_after: Instant | No
         floor.put_off(instant, at)
         log.warning("Could not read all leases, only those that ended lately: %s", error)
         low = floor.low(at)
-        rescued = await store.write(take_back, now, TASKS, low, absent, ended_by, not_after)
+        rescued = await store.write(rescue_batch, now, TASKS, low, absent, ended_by, not_after)
     until = taken_until(rescued.at, ended_by, not_after)
     if now is None and low != END and until is not None:
         floor.learn(until, at, ended=not rescued.more, full=low == START)
     return rescued
 
 
-async def take_back(
+async def rescue_batch(
     transaction: Transaction, low: Instant, absent: list[str], ended_by: Instant | None, not_after: Instant | None
 ) -> Rescued:
-    """The clock is read once, at the beginning. What stops the server after that does no harm: what had ended before
-    it was read is all that is taken."""
+    """The clock is read once, at the start. A stall after that does no harm: only leases that had ended before are
+    taken."""
     until = taken_until(transaction.now, ended_by, not_after)
     if until is None:
         return Rescued(at=transaction.now, stalled=True)
@@ -151,17 +151,17 @@ async def take_back(
         held, more_held = await lose(transaction, rows)
         more = more or more_held
         busy = {row["worker"] for row in await transaction.rows("has_running", absent, tracks, passed)}
-        absent = [worker for worker in absent if worker not in busy]  # the others stay on the list for the rest
+        absent = [worker for worker in absent if worker not in busy]  # the busy ones stay until their last task
     dead = await bury(transaction, absent, until)
     return Rescued(expired + held, dead, more, transaction.now)
 
 
-async def lose(transaction: Transaction, rows: list[Row]) -> tuple[list[str], bool]:
+async def lose(transaction: Transaction, rows: list[TaskRow]) -> tuple[list[str], bool]:
     """`moves.lost` for tasks whose rows are locked: their ids, and whether the batch was full, so there may be more.
 
-    Those that can't be read stay as they are, but count for the batch.
+    Unreadable ones stay unchanged, but count for the batch.
     """
     records = Records(transaction)
-    lost = lose_all(transaction, records, records.adopt(rows))
+    lost = lose_all(transaction, records, records.adopt(transaction.adopted(rows)))
     await records.flush()
     return lost, len(rows) == RESCUE_BATCH

@@ -1,8 +1,8 @@
 """The SQL of this engine, by the names in the files under `sql/` and `functions/`, read once.
 
-Placeholders are filled here: `{schema}` is the schema's name, `{schema_text}` the same inside a text, `{version}`
-the fingerprint of all functions, with which the name of each ends: processes of different versions, which may share a
-store, each call their own.
+Placeholders are filled here: `{schema}` is the schema's name, `{schema_text}` the same inside a text, `{version}` the
+fingerprint of all functions, which ends the name of each: processes of different versions may share a store, and each
+calls its own functions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PLACEHOLDER = re.compile(r"\{(schema|schema_text|version)\}")
 
 
 def quoted(schema: str) -> str:
-    """The schema's name as SQL spells it."""
+    """The schema's name as an SQL identifier."""
     return '"' + schema.replace('"', '""') + '"'
 
 
@@ -61,17 +61,17 @@ def function_sources() -> dict[str, str]:
 
 @cache
 def fingerprint() -> str:
-    """What tells these functions from those of other versions."""
+    """Distinguishes these functions from those of other versions."""
     return hashlib.sha256("\n".join(function_sources().values()).encode()).hexdigest()[:8]
 
 
 def function_names() -> list[str]:
-    """The functions as the database calls them."""
+    """The names of the functions in the database."""
     return [f"{name}_{fingerprint()}" for name in function_sources()]
 
 
 def functions(schema: str) -> list[str]:
-    """All functions, as statements that make them."""
+    """All functions, as statements that create them."""
     return [render(text, schema) for text in function_sources().values()]
 
 

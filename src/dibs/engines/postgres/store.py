@@ -1,4 +1,4 @@
-"""One engine's way to the store: its connections, its copy of the catalog, how transactions are run and repeated."""
+"""One engine's access to the store: its connections, its copy of the catalog, running and repeating transactions."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from dibs.engines.postgres.replica import Readiness, lag_finding, out_of_reach
 from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.transaction import Snapshot, Transaction
+from dibs.engines.sql_transaction import TaskMoved
 from dibs.engines.unreadable import UnreadableRows
 from dibs.engines.values import Finding, Level
 from dibs.errors import StoreBusy, StoreError, StoreMismatch
@@ -42,13 +43,13 @@ Read = Callable[Concatenate[Snapshot, Arguments], Awaitable[Answer]]
 TRIES = 20
 PAUSE_SECONDS = 0.005
 LONG_PAUSE_SECONDS = 0.1
-"""The pause after a lock that could not be had: the transactions that queued behind this one go first."""
+"""The pause after a lock timeout: the transactions that queued behind this one go first."""
 
 
 class Reach(Struct, frozen=True):
     """What a write may touch. `queues`: those whose tasks it may move, None for any. `exclusive`: queues themselves.
 
-    `repeats`: it may be tried again when the connection was lost, and it is not known what became of it.
+    `repeats`: it may be tried again after a lost connection, when its result is unknown.
     """
 
     queues: tuple[str, ...] | None = ()
@@ -57,15 +58,15 @@ class Reach(Struct, frozen=True):
 
 
 NOTHING = Reach()
-"""No tasks of queues whose tasks concern each other."""
+"""No tasks of guarded queues."""
 TASKS = Reach(queues=None)
 SETTINGS = Reach(queues=None, exclusive=True)
 ONCE = Reach(repeats=False)
-"""For a claim. The caller repeats it, with `ClaimRequest.repeat`, and then gets the leases that it was given."""
+"""For a claim. The caller repeats it, with `ClaimRequest.repeat`, and then gets the same leases."""
 
 
 class ConnectionLost(Exception):
-    """The connection broke; `cause` is what the driver said. `unwritten`: it is known that nothing was written.
+    """The connection broke; `cause` is the driver's error. `unwritten`: it is known that nothing was written.
 
     An exception, because the transaction on that connection is over. `Store.persist` repeats it where that is safe.
     """
@@ -113,16 +114,16 @@ class Store:
 
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[Connection]:
-        """A connection; errors of the driver become ours, but for those that only ask for another try."""
+        """A connection; driver errors become ours, except those that only ask for another try."""
         async with self.pool.lend() as connection:
             try:
                 yield connection
             except REPEATABLE:
                 raise
-            except READ_ONLY as error:  # it was the primary once, or never: another connection may lead to the one now
+            except READ_ONLY as error:  # a former primary or a standby: another connection may lead to the primary
                 connection.terminate()
                 raise ConnectionLost(error, unwritten=True) from error
-            except TimeoutError as error:  # the server ends what is slow before that: it is the connection that stalls
+            except TimeoutError as error:  # the server would have ended a slow statement: the connection stalls
                 connection.terminate()
                 self.pool.drop_idle()
                 raise translation(error, str(self.address)) from error
@@ -135,7 +136,7 @@ class Store:
     # Single statements.
 
     async def rows(self, name: str, *parameters: Any) -> list[Any]:
-        """The rows of one statement, which is its own transaction."""
+        """The rows of one statement in its own transaction."""
         return await self.persist(lambda: self.rows_once(name, *parameters))
 
     async def rows_once(self, name: str, *parameters: Any) -> list[Any]:
@@ -153,7 +154,7 @@ class Store:
         return await self.persist(attempt)
 
     async def catch_up(self, stale: Stale) -> None:
-        """Read the catalog again; tracks that still do not exist never will."""
+        """Read the catalog again; tracks that it still lacks will never exist."""
         await self.refresh()
         self.aside.tracks.update(track for track in stale.tracks if track not in self.catalog.tracks)
 
@@ -174,6 +175,8 @@ class Store:
         for attempt in range(TRIES):
             try:
                 return await act()
+            except TaskMoved:
+                continue
             except Missing as missing:
                 await self.add(missing)
             except Stale as stale:
@@ -198,7 +201,7 @@ class Store:
         *arguments: Arguments.args,
         **named: Arguments.kwargs,
     ) -> Answer:
-        """Run a verb in a transaction, and notify afterwards."""
+        """Run a verb in a transaction, and notify after the commit."""
 
         async def attempt() -> tuple[Answer, set[str]]:
             async with self.lend() as connection, transaction(connection, WRITE):
@@ -212,7 +215,7 @@ class Store:
         return answer
 
     async def begin(self, connection: Connection, now: Instant | None, reach: Reach) -> Transaction:
-        silence = LONGEST_SILENCE if self.address.pooled else None  # else the session has it
+        silence = LONGEST_SILENCE if self.address.pooled else None  # otherwise the session has it
         begin = statement("begin", self.schema)
         generation, instant = await connection.fetchrow(begin, now, reach.exclusive, silence)
         catalog = self.catalog if self.catalog.generation == generation else await self.read_catalog(connection)
@@ -245,7 +248,7 @@ class Store:
         *arguments: Arguments.args,
         **named: Arguments.kwargs,
     ) -> Answer:
-        """Like `read`, where the answer may be a little behind: from the reader, if there is one and it answers."""
+        """Like `read`, but the answer may be a little behind: from the reader, if there is one and it answers."""
         if self.reader is not None and self.readiness.is_worth_a_try():
             try:
                 is_ours = await self.recognises(self.reader)
@@ -260,7 +263,7 @@ class Store:
         return await self.read(verb, now, *arguments, **named)
 
     async def recognises(self, reader: Store) -> bool:
-        """Whether the reader holds this very store; found out once."""
+        """Whether the reader holds the same store; checked once."""
         if not self.readiness.is_recognised:
             theirs = await reader.rows("identity")
             self.readiness.is_recognised = theirs == await self.rows("identity")
@@ -280,14 +283,14 @@ class Store:
         return [lag_finding(self.reader.address, row["standby"], row["behind"], row["seconds"])]
 
     async def look_again(self) -> None:
-        """What this process can't read may have been repaired, or be gone."""
+        """Read again what this process could not read: it may have been repaired or deleted."""
         if self.aside.start_recheck(bool(self.catalog.unreadable)):
             await self.refresh()
             if self.aside.tasks:
                 await self.read(Snapshot.look_again, None)
 
     async def add(self, missing: Missing) -> None:
-        """Make queues and tracks, in a transaction of their own, so that it waits for no other lock."""
+        """Create queues and tracks, in a transaction of their own, which waits for no other lock."""
         tracks = [(*key[:2], " ".join(key[2]), *key[3:]) for key in missing.tracks]
         parameters = (sorted(missing.queues), encode(QueueSettings()), *columns(tracks, 7))
         await self.rows("add_tracks", *parameters)

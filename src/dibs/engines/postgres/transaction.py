@@ -1,33 +1,64 @@
-"""What the verbs work on: a connection inside a transaction, the catalog, and what is to be done after the commit."""
+"""The port of this engine: a connection inside a transaction, the catalog, and what is to be done after the commit."""
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
-from dibs.core.settings import QueueSettings
+import msgspec
+from msgspec import Struct
+
 from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import encode
-from dibs.engines.decisions.follow_ups import FollowUp
-from dibs.engines.decisions.partition import Partition
-from dibs.engines.decisions.transaction import topics_of
-from dibs.engines.postgres.catalog import Catalog, Missing, Queue, TrackKey, band_of_record
+from dibs.engines.decisions.records import Place
+from dibs.engines.decisions.transaction import Queue
+from dibs.engines.port import Found, Read, Row, Stored
+from dibs.engines.postgres.catalog import Catalog, Missing, Stale, TrackKey, band_of_record
 from dibs.engines.postgres.pool import Connection
-from dibs.engines.postgres.rows import Row, columns, real_ids, record_of
+from dibs.engines.postgres.rows import TaskRow, ended_columns, real_ids, record_of, task_columns
 from dibs.engines.postgres.statements import statement
-from dibs.engines.unreadable import UNREADABLE, UnreadableRows, problem_of, unreadable_queue, unreadable_task
+from dibs.engines.sql_transaction import SqlSnapshot, SqlTransaction
+from dibs.engines.unreadable import UNREADABLE, UnreadableRows, problem_of, unreadable_task
 from dibs.engines.values import AuditEntry, Counter, UnreadableTask
 
 __all__ = ["Snapshot", "Transaction", "set_aside"]
 
+LOWEST_ID = "00000000-0000-0000-0000-000000000000"
+"""Below every id."""
+SINGLE = (int, str)
+"""Types of rows that are one column."""
 
-def set_aside(catalog: Catalog, row: Row, error: Exception) -> UnreadableTask:
+
+def arguments(parameters: Iterable[Any]) -> list[Any]:
+    """Parameters as a statement takes them: rows as one array a column, Structs as JSON."""
+    found: list[Any] = []
+    for value in parameters:
+        if isinstance(value, list) and value and isinstance(value[0], tuple):
+            found += [[stored_form(each) for each in column] for column in zip(*value, strict=True)]
+        elif isinstance(value, list):
+            found.append([stored_form(each) for each in value])
+        else:
+            found.append(stored_form(value))
+    return found
+
+
+def stored_form(value: object) -> object:
+    return encode(value) if isinstance(value, Struct) else value
+
+
+def plain(row: Iterable[Any]) -> tuple[Any, ...]:
+    """A row as every store gives it: ids are texts."""
+    return tuple(str(value) if isinstance(value, UUID) else value for value in row)
+
+
+def set_aside(catalog: Catalog, row: TaskRow, error: Exception) -> UnreadableTask:
     """Log a task that can't be read, and skip it from now on unless it has ended."""
     track, problem = catalog.tracks.get(row["track"]), problem_of(error)
-    if track is None or track.queue not in catalog.unreadable:  # which has been logged
+    if track is None or track.queue not in catalog.unreadable:  # otherwise the queue was logged
         catalog.aside.log_once("task", row["id"], problem)
     ended = row["finished_at"] is not None
     if not ended:
@@ -35,7 +66,7 @@ def set_aside(catalog: Catalog, row: Row, error: Exception) -> UnreadableTask:
     return unreadable_task(row["id"], track, row["state"], ended, row["worker"], problem)
 
 
-class Snapshot:
+class Snapshot(SqlSnapshot):
     """One snapshot of the store."""
 
     def __init__(self, connection: Connection, schema: str, catalog: Catalog, now: Instant) -> None:
@@ -63,35 +94,53 @@ class Snapshot:
         return self.catalog.aside
 
     @property
-    def passed_over(self) -> list[str]:
-        """The tasks that are set aside."""
-        return list(self.aside.tasks)
+    def queues(self) -> Mapping[str, Queue]:
+        return self.catalog.queues
 
-    def record(self, row: Row) -> TaskRecord:
+    @property
+    def unreadable_queues(self) -> Mapping[str, str]:
+        return self.catalog.unreadable
+
+    async def fetch(self, read: Read[Row], *parameters: Any) -> Found[Row]:
+        rows = [plain(row) for row in await self.rows(read.name, *arguments(parameters))]
+        found: list[Row] = []
+        unread = []
+        for row in rows:
+            try:
+                found.append(msgspec.convert(row[0] if read.row in SINGLE else row, read.row))
+            except UNREADABLE as error:
+                self.aside.log_once(read.what, " ".join(str(row[key]) for key in read.keys), problem_of(error))
+                unread.append(row)
+        return Found(found, len(rows), rows[-1] if rows else None, unread)
+
+    async def find(self, ids: Sequence[str]) -> dict[str, Stored]:
+        return {task_id: self.decoded(row) for task_id, row in (await self.find_rows(ids)).items()}
+
+    def record(self, row: TaskRow) -> TaskRecord:
         return record_of(row, self.catalog.track(row["track"]))
 
-    def read(self, row: Row) -> TaskRecord | UnreadableTask:
-        """The record of a row, if it can be read; otherwise it is logged, and skipped from now on."""
+    def decoded(self, row: TaskRow) -> Stored:
+        """The record of a row; if it can't be read, it is logged, and skipped from now on."""
         try:
             return self.record(row)
         except UNREADABLE as error:
             return set_aside(self.catalog, row, error)
 
-    def records(self, rows: Iterable[Row]) -> list[TaskRecord]:
-        """The records of those that can be read."""
+    def records(self, rows: Iterable[TaskRow]) -> list[TaskRecord]:
+        """The records of the rows that can be read."""
         rows = [*rows]
         self.catalog.expect(row["track"] for row in rows)
-        return [record for row in rows if isinstance(record := self.read(row), TaskRecord)]
+        return [record for row in rows if isinstance(record := self.decoded(row), TaskRecord)]
 
     async def look_again(self) -> None:
-        """What was set aside may have been repaired, or be gone."""
+        """Read again what was set aside: it may have been repaired or deleted."""
         ids = self.passed_over
-        found = await self.find(ids)
+        found = await self.find_rows(ids)
         self.aside.forget(ids)
-        self.records(found.values())  # sets those aside that still can't be read
+        self.records(found.values())  # sets aside those that still can't be read
 
-    async def find(self, ids: Sequence[str]) -> dict[str, Row]:
-        """The rows of those tasks that exist, wherever they are."""
+    async def find_rows(self, ids: Sequence[str]) -> dict[str, TaskRow]:
+        """The rows of those tasks that exist, in any place."""
         rows = await self.rows("find", real_ids(ids))
         self.catalog.expect(row["track"] for row in rows)
         return {str(row["id"]): row for row in rows}
@@ -106,33 +155,67 @@ class Snapshot:
         """Whether a track exists; raises `Stale` if it may be new."""
         return track not in self.aside.tracks and self.catalog.track(track) is not None
 
-    def settings(self, queue: str) -> QueueSettings:
-        return self.catalog.settings(queue)
 
-    def settings_if_exists(self, queue: str) -> QueueSettings | None:
-        return self.catalog.settings_if_exists(queue)
+class Transaction(Snapshot, SqlTransaction):
+    """A write transaction: gathers counts, topics and follow-ups.
 
-
-class Transaction(Snapshot):
-    """A write transaction: counts, topics and what is to be followed up gather here.
-
-    Its opener calls `follow_ups.conclude`, which does the follow-ups and writes the counts, commits, and notifies.
+    Its opener calls `follow_ups.conclude`, which runs the follow-ups and writes the counts, commits, and then notifies.
     """
 
     def __init__(self, connection: Connection, schema: str, catalog: Catalog, now: Instant) -> None:
-        super().__init__(connection, schema, catalog, now)
+        Snapshot.__init__(self, connection, schema, catalog, now)
+        SqlTransaction.__init__(self)
         self.changes: dict[tuple[str, int, str, int], int] = defaultdict(int)
         self.shares: dict[tuple[str, str], int] = defaultdict(int)
-        self.follow_ups: deque[FollowUp] = deque()
-        self.stuck: list[FollowUp] = []
-        """Follow-ups that lead to rows that can't be read here: they are left to other processes."""
-        self.partitions: dict[str, dict[Partition, None]] = {}
-        self.topics: set[str] = set()
 
     async def write(self, name: str, *parameters: Any) -> int:
-        """Run the statement `name`; how many rows it changed."""
-        status: str = await self.connection.execute(statement(name, self.schema), *parameters)
+        status: str = await self.connection.execute(statement(name, self.schema), *arguments(parameters))
         return int(status.rpartition(" ")[2])
+
+    # Tasks.
+
+    async def load(self, ids: Sequence[str]) -> Sequence[Stored]:
+        """Lock and read tasks, wherever they are by then, which may not be where they were at the beginning."""
+        wanted = sorted(real_ids(ids))
+        found = self.adopted(await self.rows("lock", wanted))
+        missed = {*wanted} - {record.id for record in found}
+        if missed and await self.find_rows(sorted(missed)):  # it has moved to another table since
+            raise Stale
+        return found
+
+    async def members(self, workflow: str, after: str, most: int) -> Sequence[Stored]:
+        return self.adopted(await self.rows("members", workflow, after or LOWEST_ID, most))
+
+    def adopted(self, rows: Sequence[TaskRow]) -> list[Stored]:
+        """The tasks of rows that are locked, to be changed: where they are is remembered."""
+        self.catalog.expect(row["track"] for row in rows)
+        self.loaded.update((str(row["id"]), row["track"]) for row in rows)
+        return [self.decoded(row) for row in rows]
+
+    def place(self, records: Sequence[TaskRecord]) -> None:
+        numbers = self.tracks_of(records)
+        self.loaded.update((record.id, numbers[self.key_of(record)]) for record in records)
+
+    async def insert_tasks(self, records: Sequence[TaskRecord]) -> int:
+        return await self.write("insert_tasks", [(*self.columns(record), False) for record in records])
+
+    async def update_tasks(self, moves: Sequence[tuple[TaskRecord, TaskRecord]]) -> int:
+        return await self.write("save_tasks", [(*self.columns(new), old.lease, old.state) for old, new in moves])
+
+    def columns(self, record: TaskRecord) -> tuple[object, ...]:
+        track = self.loaded[record.id]
+        return task_columns(record, track, self.gate_of(record, track))
+
+    def gate_of(self, record: TaskRecord, track: int) -> int:
+        """Where partitions are limited, pending tasks are stored gated; `partitions` then promotes the heads."""
+        if record.spec.partition is not None and self.settings(record.queue).per_partition is not None:
+            return 2 if record.state is State.PENDING else 1
+        return 1 if self.catalog.track(track).fair else 0
+
+    async def insert_ended(self, place: Place, records: Sequence[TaskRecord]) -> None:
+        await self.write(f"save_{place}", [ended_columns(record, self.loaded[record.id]) for record in records])
+
+    # Counts.
 
     def count(self, what: State, track: int, change: int, day: int = 0) -> None:
         """Count tasks of a track by state; finished ones also by the day of their end."""
@@ -149,44 +232,34 @@ class Transaction(Snapshot):
         if track.fair:
             self.shares[track.queue, share] += change
 
-    def mark_changed(self, partition: Partition) -> None:
-        """Note a partition in which a pending task has come or gone, or a slot is free again: its heads may change."""
-        if self.settings(partition.queue).per_partition is not None:
-            self.partitions.setdefault(partition.queue, {})[partition] = None
-
     async def flush(self) -> None:
         """Write the counts that have changed."""
         changes = [(*key, change) for key, change in self.changes.items() if change]
         if changes:
-            await self.write("count", *columns(changes, 5))
+            await self.write("count", changes)
         self.changes.clear()
         shares = [(*key, change) for key, change in self.shares.items() if change]
         if shares:
-            await self.write("count_shares", *columns(shares, 3))
+            await self.write("count_shares", shares)
         self.shares.clear()
 
     async def save_queue(self, queue: Queue) -> None:
-        """Write a queue that has been changed. The next transaction reads the catalog again."""
-        await self.write("save_queue", queue.name, queue.state, encode(queue.settings), queue.epoch)
+        """Write a changed queue. The next transaction reads the catalog again."""
+        await self.write("save_queue", queue.name, queue.state, queue.settings, queue.epoch)
         await self.next_generation()
 
     async def next_generation(self) -> None:
         await self.write("next_generation")
 
-    def record(self, row: Row) -> TaskRecord:
-        """Without the settings of its queue nothing can be decided about a task."""
+    def record(self, row: TaskRow) -> TaskRecord:
+        """A task whose queue's settings can't be read is unreadable: nothing can be decided about it."""
         record = super().record(row)
         if record.queue in self.catalog.unreadable:
             raise ValueError("the settings of its queue can't be read")
         return record
 
-    def check_queue(self, name: str) -> None:
-        """Raise if nothing may be written about a queue, because its settings can't be read."""
-        if name in self.catalog.unreadable:
-            raise unreadable_queue(name, self.catalog.unreadable[name])
-
     def make_queue(self, name: str) -> Queue:
-        """The queue of this name; made, and the transaction repeated, if there is none."""
+        """The queue of this name; if it does not exist, it is created and the transaction repeated."""
         queue = self.catalog.queues.get(name)
         if queue is None:
             self.check_queue(name)
@@ -194,7 +267,7 @@ class Transaction(Snapshot):
         return queue
 
     def key_of(self, record: TaskRecord) -> TrackKey:
-        """Which track a task belongs to as it is ranked now."""
+        """The track that a task belongs to by its present rank."""
         epoch, fair = self.catalog.epoch(record.queue), self.settings(record.queue).fair
         band = band_of_record(record)
         return (record.queue, record.name, record.requires, record.lane, epoch, fair, band)
@@ -208,11 +281,7 @@ class Transaction(Snapshot):
             raise Missing([], missing)
         return {key: numbers[key] for key in keys}
 
-    def tell(self, queue: str, state: State) -> None:
-        """Note the topics of a task that has come to `state`."""
-        self.topics.update(topics_of(queue, state, self.settings(queue)))
-
     async def remember(self, actor: str, act: str, target: str, detail: str = "") -> None:
         """One line of the audit log."""
         entry = AuditEntry(at=self.now, actor=actor, act=act, target=target, detail=detail)
-        await self.write("add_audit", self.now, encode(entry))
+        await self.write("add_audit", self.now, entry)

@@ -24,7 +24,7 @@ LONGEST_SCHEMA = 48
 
 
 class Number(Struct, frozen=True):
-    """What a numeric option may be."""
+    """The range of a numeric option."""
 
     default: str
     low: float
@@ -56,7 +56,7 @@ def from_url(url: str) -> PostgresEngine:
     bouncer = options.get("pgbouncer", "no")
     if bouncer not in ("yes", "no"):
         raise InvalidOption(f"pgbouncer must be yes or no, not {shown(bouncer)}.")
-    hosts_of(url)  # or it says what is wrong with them
+    hosts_of(url)  # raises if they are invalid
     direct = direct_dsn(options["direct_url"]) if "direct_url" in options else None
     pooled = bouncer == "yes"
     if direct is not None and not pooled:
@@ -77,7 +77,7 @@ def from_url(url: str) -> PostgresEngine:
 
 
 def read_dsn(url: str) -> str:
-    """Let reads use any of several servers; otherwise only one that takes writes would do."""
+    """Let reads use any of several servers, not only one that takes writes."""
     dsn = direct_dsn(url, "read_url")
     if "target_session_attrs=" in dsn:
         return dsn
@@ -95,7 +95,7 @@ def direct_dsn(url: str, option: str = "direct_url") -> str:
             f"{option} must be a postgresql:// URL, written so that it fits into another: %3A for :, %2F for /, "
             "%3F for ? and %26 for &."
         )
-    hosts_of(url)  # or it says what is wrong with them
+    hosts_of(url)  # raises if they are invalid
     for name, _ in parse_qsl(parts.query, keep_blank_values=True):
         if name not in THEIRS:
             raise unknown_option(name, THEIRS, option)

@@ -1,4 +1,4 @@
-"""Workers: their signs of life, and the end of those that give none."""
+"""Workers: their heartbeats, and marking those that are dead."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def workers(snapshot: Snapshot) -> list[WorkerRecord]:
 
 
 async def beat(transaction: Transaction, sign: Beat, held_at: datetime | None = None) -> WorkerState:
-    """`held_at`: since when the server runs at which the worker's process holds its lock, if it does."""
+    """`held_at`: since when sessions last at the server where the worker's process holds its lock, if it does."""
     stored = await transaction.row("worker", sign.id)
     record = beaten(sign, None if stored is None else (stored["state"], stored["record"]), transaction.now)
     await transaction.write("save_worker", sign.id, record.state, record.expires_at, encode(record), held_at)
@@ -52,7 +52,7 @@ async def set_worker_state(transaction: Transaction, worker: str, state: WorkerS
 
 
 async def bury(transaction: Transaction, lost: Collection[str], until: Instant) -> list[str]:
-    """Mark workers dead whose record has expired by then, and those that are lost. One that led leads no longer."""
+    """Mark workers dead whose record has expired by then, and lost ones. The term of a dead leader ends."""
     dead = sorted(row["id"] for row in await transaction.rows("bury_workers", until, list(lost)))
     if dead:
         await transaction.write("end_term", dead)

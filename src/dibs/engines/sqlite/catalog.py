@@ -1,7 +1,7 @@
-"""Queues and streams, as this process remembers them.
+"""Queues and tracks, as this process remembers them.
 
-Both change seldom and are needed by every verb, so each connection keeps a copy, and every transaction compares the
-store's `generation` before it believes it.
+Both change seldom and every verb needs them, so each connection keeps a copy. Every transaction compares the store's
+`generation` before it uses the copy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Catalog", "Track", "TrackKey"]
 
 
 class Track(Struct, frozen=True):
-    """A stream's row: tasks of one kind in one lane of one queue, ranked under one epoch. `fair`: by their tenants."""
+    """A track's row: tasks of one kind in one lane of one queue, ranked under one epoch. `fair`: tenants take turns."""
 
     number: int
     queue: str
@@ -41,7 +41,7 @@ class Track(Struct, frozen=True):
 
 
 class StoredQueue(Struct, array_like=True):
-    """A queue's row as far as it can always be told."""
+    """A queue's row, before its settings are decoded."""
 
     name: str
     state: object
@@ -50,7 +50,7 @@ class StoredQueue(Struct, array_like=True):
 
 
 class StoredTrack(Struct, array_like=True):
-    """A stream's row as far as it can always be told."""
+    """A track's row, before `requires` is decoded."""
 
     number: int
     queue: object
@@ -65,7 +65,7 @@ TrackKey = tuple[str, str, tuple[str, ...], int, int, bool]
 """Queue, name, requires, lane, epoch, fair."""
 
 QUEUES = RowDecoder(StoredQueue, "queue")
-TRACKS = RowDecoder(StoredTrack, "stream")
+TRACKS = RowDecoder(StoredTrack, "track")
 settings_decoder = msgspec.json.Decoder(QueueSettings)
 names_decoder = msgspec.json.Decoder(tuple[str, ...])
 
@@ -90,20 +90,20 @@ def track_from(stored: StoredTrack) -> Track:
 
 
 class Catalog:
-    """All queues and streams as of one generation."""
+    """All queues and tracks as of one generation."""
 
     def __init__(self, aside: UnreadableRows | None = None) -> None:
         self.aside = aside or UnreadableRows()
         self.forget()
 
     def forget(self) -> None:
-        """Believe nothing: the next refresh reads all."""
+        """Make the next refresh read everything."""
         self.generation = -1
         self.read_again_at = inf
-        """When to read it again though nothing has changed: what can't be read may have been repaired."""
+        """When to read everything again without a change: unreadable rows may have been repaired."""
         self.queues: dict[str, Queue] = {}
         self.unreadable: dict[str, str] = {}
-        """Queues whose settings can't be read, and what is wrong with them."""
+        """Queues whose settings can't be read, and why."""
         self.tracks: dict[int, Track] = {}
         self.by_queue: dict[str, list[Track]] = defaultdict(list)
         self.numbers: dict[TrackKey, int] = {}
@@ -126,7 +126,7 @@ class Catalog:
                 self.add(track_from(track))
             except UNREADABLE as error:
                 self.read_again_at = next_look()
-                self.aside.log_once("stream", track.number, problem_of(error))
+                self.aside.log_once("track", track.number, problem_of(error))
         self.generation = generation
 
     def add(self, track: Track) -> None:
@@ -136,12 +136,12 @@ class Catalog:
         self.numbers[key] = track.number
 
     def put(self, queue: Queue) -> None:
-        """A queue that has been made or changed."""
+        """Add a queue that was created or changed."""
         self.queues[queue.name] = queue
         self.rankings.clear()
 
     def ranking(self, queue: Queue, priority: int, now: Instant) -> Ranking:
-        """The ranking of a new task without a deadline: it is the same at every instant, so it is kept."""
+        """The ranking of a new task without a deadline: it is the same at every instant, so it is cached."""
         found = self.rankings.get((queue.name, priority))
         if found is None:
             found = rank(queue.settings, priority=priority, ready_at=now, now=now)
@@ -149,7 +149,7 @@ class Catalog:
         return found
 
     def settings(self, name: str) -> QueueSettings:
-        """The settings of a queue; a queue that does not exist (any more) has the default ones."""
+        """The settings of a queue; the defaults if it does not exist."""
         queue = self.queues.get(name)
         return NO_QUEUE if queue is None else queue.settings
 
@@ -158,5 +158,5 @@ class Catalog:
         return FIRST_EPOCH if queue is None else queue.epoch
 
     def is_stale(self, track: Track) -> bool:
-        """Whether waiting tasks of this stream are ranked by earlier settings."""
+        """Whether waiting tasks of this track are ranked by earlier settings."""
         return track.epoch != self.epoch(track.queue)

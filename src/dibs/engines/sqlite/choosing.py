@@ -1,4 +1,4 @@
-"""Which tasks a claim gives: heads merged across kinds, lanes, shares and queues, within their limits."""
+"""Which tasks a claim gives: the heads of kinds, lanes, shares and queues, merged, within their limits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["QueueCursor", "choose"]
 
 
 class QueueCursor:
-    """The next task of one queue for one worker: from the share whose turn it is, among those that have something."""
+    """The next task of one queue for one worker: from the first share in turn that has a task for it."""
 
     def __init__(
         self, transaction: Transaction, queue: Queue, order: int, tracks: list[Track], headrooms: Headrooms, wanted: int
@@ -43,20 +43,20 @@ class QueueCursor:
         self.firsts: dict[str, list[Head]] = {}
         self.idle: dict[int, list[str]] = {}
         self.shares: dict[str, str] = {}
-        """The shares of what was taken, by id, but for those without a name."""
+        """The shares of the taken tasks, by id, without those of the share without a name."""
         self.taken: set[str] = set()
         self.groups: set[tuple[Partition, int, str]] = set()
         self.blocked: dict[str, None] = {}
         self.passed = 0
         self.is_truncated = False
-        """So many turns had nothing to give that those after them are left to the next claim."""
+        """Too many turns had nothing to give: the rest is left to the next claim."""
         self.stopped = False
-        """So many tasks had to be passed over that all else is left to the next claim."""
+        """Too many tasks were passed over: the rest is left to the next claim."""
         self.turns = self.open_turns()
 
     @property
     def is_over(self) -> bool:
-        """Whether it gives nothing more. Nobody gets a second turn before those that were cut off."""
+        """Whether it gives nothing more. No share gets a second turn before the turns that were left."""
         return (
             self.stopped
             or self.passed >= COUNT_LIMIT
@@ -72,7 +72,7 @@ class QueueCursor:
         return headroom is None or not headroom.is_full
 
     def foretell(self, heads: list[Head]) -> None:
-        """These tasks are about to be looked at: find out about their partitions together."""
+        """Read the partitions of tasks that are about to be checked, all at once."""
         self.headrooms.know(self.queue, {each: None for head in heads if (each := head.partition) is not None})
 
     def open_turns(self) -> TurnOrder:
@@ -88,7 +88,7 @@ class QueueCursor:
         return TurnOrder(self.queue, clock, (turn for turn, _ in groupby(merge(*sources))))
 
     def turns_of(self, track: int) -> Iterator[tuple[int, str]]:
-        """The turns of a stream, whose first tasks are kept; those that have none are noted."""
+        """The turns of a track, keeping the first task of each; turns without tasks are noted."""
         for turns in read_turns(self.transaction, track, self.chunk + 2):
             if self.limited:
                 self.foretell([turn.head for turn in turns if turn.head is not None])
@@ -104,7 +104,7 @@ class QueueCursor:
                 return
 
     def lane(self, now: Instant) -> Lane | None:
-        """The lane that gives next, its foremost task being one that may start."""
+        """The lane that gives next; its first task may start."""
         while (share := self.turns.share) is not None and not self.is_over:
             if share not in self.lanes:
                 self.lanes[share] = self.open_lanes(share)
@@ -133,7 +133,7 @@ class QueueCursor:
         return read_track(self.transaction, track, share, False, chunk, after)
 
     def goes_on(self, lane: Lane) -> bool:
-        """Bring a task to the front that may start; False if there is none, or the bound is reached."""
+        """Advance a lane to a task that may start; False if there is none, or the bound is reached."""
         if lane.is_used:
             lane.is_used = False
             lane.advance()
@@ -151,8 +151,8 @@ class QueueCursor:
         return False
 
     def may_start(self, head: Head, partition: Partition) -> bool:
-        """Whether a task's partition has room. If not, it need not be looked at again until it has."""
-        if head.id in self.taken or head.id in self.blocked:  # both in front and after another of its partition
+        """Whether a task's partition has headroom. If not, it need not be checked again until it has."""
+        if head.id in self.taken or head.id in self.blocked:  # it was read both as a head and behind another
             return False
         headroom = self.headrooms.of(self.queue.name, Scope.PARTITION, partition.name)
         if headroom is None or not headroom.is_full:
@@ -164,7 +164,7 @@ class QueueCursor:
         return False
 
     def take(self, lane: Lane) -> Head:
-        """Give the foremost task of a lane."""
+        """Give the first task of a lane."""
         head, share = lane.head, self.turns.share or ""
         if share:
             self.shares[head.id] = share
@@ -175,7 +175,7 @@ class QueueCursor:
         return head
 
     def start(self, lane: Lane, head: Head, share: str) -> None:
-        """A task takes its slots and tokens. If its partition has room left, the next one behind it may start too."""
+        """A task takes its slots and tokens. If its partition has headroom left, the next task in it may start too."""
         name = self.transaction.catalog.tracks[head.track].name
         partition = head.partition
         for headroom in self.headrooms.of_task(self.queue.name, name, partition):
@@ -194,11 +194,11 @@ class QueueCursor:
             lane.add(read_group(self.transaction, head, share, chunk))
 
     def end(self, lane: Lane) -> None:
-        """Nothing more from this lane in this claim."""
+        """Take nothing more from this lane in this claim."""
         self.lanes[self.turns.share or ""].remove(lane)
 
     def finish(self, tracks: list[int]) -> None:
-        """Write what has been found out on the way. `streams`: all fair ones of the queue that have pending tasks."""
+        """Write what the claim found. `tracks`: all fair ones of the queue that have pending tasks."""
         if self.blocked:
             gate(self.transaction, self.blocked)
         for track, shares in self.idle.items():
@@ -207,35 +207,35 @@ class QueueCursor:
         save_turns(self.transaction, self.queue.name, self.turns, tracks)
 
 
-def choose(fronts: list[QueueCursor], request: ClaimRequest, now: Instant) -> list[Head]:
+def choose(cursors: list[QueueCursor], request: ClaimRequest, now: Instant) -> list[Head]:
     """The tasks to give, most urgent first."""
     wanted = request.limit + request.prefetch
-    if len(fronts) == 1 and not request.floors and (lane := only_lane(fronts[0], now)) is not None:
+    if len(cursors) == 1 and not request.floors and (lane := only_lane(cursors[0], now)) is not None:
         return lane.take(wanted)
     below = [0] * len(request.floors)
     chosen: list[Head] = []
-    fronts = list(fronts)
+    cursors = list(cursors)
     while len(chosen) < wanted:
-        found = [(lane, front) for front in fronts if (lane := front.lane(now)) is not None]
+        found = [(lane, cursor) for cursor in cursors if (lane := cursor.lane(now)) is not None]
         if not found:
             break
-        lane, front = found[0] if len(found) == 1 else min(found, key=lambda e: e[0].key(now, request.in_order))
-        if front.limited and (front.is_full or len(chosen) >= request.limit):
-            fronts.remove(front)
+        lane, cursor = found[0] if len(found) == 1 else min(found, key=lambda e: e[0].key(now, request.in_order))
+        if cursor.limited and (cursor.is_full or len(chosen) >= request.limit):
+            cursors.remove(cursor)
             continue
         under = [i for i, floor in enumerate(request.floors) if lane.effective(now) < floor.effective]
         if any(below[i] >= request.floors[i].below for i in under):
-            front.end(lane)
+            cursor.end(lane)
             continue
-        chosen.append(front.take(lane))
+        chosen.append(cursor.take(lane))
         for i in under:
             below[i] += 1
     return chosen
 
 
-def only_lane(front: QueueCursor, now: Instant) -> Lane | None:
-    """The lane of a queue that has no other, no limits and no shares: nothing has to be compared."""
-    if front.limited or front.queue.settings.fair or any(track.fair for track in front.tracks):
+def only_lane(cursor: QueueCursor, now: Instant) -> Lane | None:
+    """The lane of a queue that has no other, no limits and no shares: nothing needs to be compared."""
+    if cursor.limited or cursor.queue.settings.fair or any(track.fair for track in cursor.tracks):
         return None
-    lane = front.lane(now)
-    return lane if lane is not None and len(front.lanes[""]) == 1 else None
+    lane = cursor.lane(now)
+    return lane if lane is not None and len(cursor.lanes[""]) == 1 else None

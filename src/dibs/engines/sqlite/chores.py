@@ -1,4 +1,4 @@
-"""Leadership, and the chores that a leader does: each step is bounded and checks the term in its own transaction."""
+"""Leadership, and the leader's chores: each step is bounded and checks the term in its own transaction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec import structs
 from dibs.core.policy import CHORE_BATCH, KEEP_AUDIT, KEEP_MINUTES, KEEP_WORKERS, TERM
 from dibs.core.times import MINUTE
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.sqlite import reranking, retention, tidying
+from dibs.engines.sqlite import reranking, retention
 from dibs.engines.sqlite.retention import Step
 from dibs.engines.sqlite.statements import statement
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
@@ -22,7 +22,7 @@ __all__ = ["CHORES", "chores", "do_chore", "identity_and_chores", "is_current", 
 
 VACUUM_PAGES = 1000
 FREE_SHARE = 0.25
-"""A file gives pages back only when more than this share of it is free: pages are soon needed again."""
+"""A file returns pages only when more than this share of it is free: pages are soon needed again."""
 
 decode_record = msgspec.json.Decoder(ChoreRecord).decode
 
@@ -78,7 +78,7 @@ def record_chore(transaction: Transaction, name: str, step: Step, nanoseconds: i
 
 
 def chores(snapshot: Snapshot) -> list[ChoreRecord]:
-    """Each chore's last run, also of those that have not been done yet."""
+    """Each chore's last run, including chores that have not run yet."""
     records = dict(snapshot.documents("chore", decode_record, "chores"))
     return [structs.replace(records.get(name, ChoreRecord(name=name))) for name in CHORES]
 
@@ -105,7 +105,7 @@ def limited(done: int) -> Step:
 
 
 def vacuum(transaction: Transaction) -> Step:
-    """Give pages back to the filesystem when much of the file is free."""
+    """Return pages to the filesystem when much of the file is free."""
     execute = transaction.connection.execute
     free = execute("PRAGMA freelist_count").fetchone()[0]
     enough = max(VACUUM_PAGES, FREE_SHARE * execute("PRAGMA page_count").fetchone()[0])
@@ -128,9 +128,9 @@ CHORES: dict[str, Callable[[Transaction], Step]] = {
     "prune_workers": prune_workers,
     "prune_audit": prune_audit,
     "prune_stats": prune_stats,
-    "prune_workflows": tidying.prune_workflows,
-    "prune_buckets": tidying.prune_buckets,
-    "prune_shares": tidying.prune_shares,
+    "prune_workflows": retention.prune_workflows,
+    "prune_buckets": retention.prune_buckets,
+    "prune_shares": retention.prune_shares,
     "checkpoint": checkpoint,
     "vacuum": vacuum,
 }

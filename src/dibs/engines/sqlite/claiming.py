@@ -1,8 +1,8 @@
-"""claim: end what is too late, promote what is due, go on with errands; then choose, and lease what was chosen."""
+"""claim: expire, promote, continue follow-ups; then choose tasks and lease them."""
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter as Totals
 
 import msgspec
 from msgspec import Struct
@@ -33,7 +33,7 @@ __all__ = ["claim"]
 
 
 class Due(Struct, array_like=True, frozen=True):
-    """A task whose time has come."""
+    """A task that is due."""
 
     id: str
     track: int
@@ -43,7 +43,7 @@ class Due(Struct, array_like=True, frozen=True):
 
 
 class Given(Struct, array_like=True, frozen=True):
-    """What a row that is about to be claimed tells besides its head."""
+    """The columns of a chosen row that its head lacks."""
 
     id: str
     lease: int
@@ -55,7 +55,7 @@ class Given(Struct, array_like=True, frozen=True):
 PROMOTED = (State.SCHEDULED, State.RETRYING)
 
 TRIES = 50
-"""How often one claim chooses again because what it has chosen can't be read."""
+"""How often one claim chooses again because chosen tasks can't be read."""
 
 DUE = TaskDecoder(Due, "task")
 GIVEN = TaskDecoder(Given, "task")
@@ -65,7 +65,7 @@ pending_decoder = msgspec.json.Decoder(list[tuple[int, int]])
 
 
 class ClaimInProgress:
-    """One claim at work."""
+    """One claim."""
 
     def __init__(self, transaction: Transaction, request: ClaimRequest) -> None:
         self.transaction = transaction
@@ -83,20 +83,20 @@ class ClaimInProgress:
         self.pass_over()
 
     def look(self) -> int:
-        """What there is to do first, and how many tasks wait; the generation of all that."""
+        """Read what upkeep is due and how many tasks are pending; returns the generation."""
         transaction = self.transaction
         if transaction.aside.is_empty:
             found = transaction.row("claim_state")
         else:
             follow_ups = to_json(list(transaction.aside.follow_ups))
             found = transaction.row("claim_state_past", to_json(transaction.passed_over), follow_ups)
-        generation, due, expiry, self.has_errands, pending = found
+        generation, due, expiry, self.has_follow_ups, pending = found
         self.next_due, self.next_expiry = instant_or_none(due), instant_or_none(expiry)
         self.pending = dict(pending_decoder.decode(pending))
         return int(generation)
 
     def pass_over(self) -> None:
-        """Where partitions are limited, let those forward that are behind tasks that are set aside."""
+        """Where partitions are limited, ungate the tasks behind those that are set aside."""
         transaction = self.transaction
         limited = {queue.name for _, queue in self.queues if queue.settings.per_partition is not None}
         if limited and transaction.aside.tasks:
@@ -109,14 +109,14 @@ class ClaimInProgress:
         return at is not None and at <= self.now
 
     def bring_up_to_date(self) -> None:
-        """What time and others have left to be done first. Most claims find nothing of the kind."""
+        """Do the upkeep. Most claims have none to do."""
         transaction = self.transaction
         expires, promotes = self.is_due(self.next_expiry), self.is_due(self.next_due)
         if expires:
             self.expire()
         if promotes:
             self.promote()
-        if transaction.follow_ups or self.has_errands:
+        if transaction.follow_ups or self.has_follow_ups:
             resume(transaction)
         elif not expires and not promotes and not transaction.partitions:
             return
@@ -126,7 +126,7 @@ class ClaimInProgress:
         self.look()
 
     def expire(self) -> None:
-        """A bounded number of waiting tasks end because they are too late."""
+        """End a bounded number of waiting tasks that have expired."""
         records = Records(self.transaction)
         rows = self.transaction.tasks("too_late", self.now, EXPIRE_BATCH, to_json(self.transaction.passed_over))
         for record in records.adopt(self.transaction.adopted(rows)):
@@ -135,7 +135,7 @@ class ClaimInProgress:
         at_once(records.flush())
 
     def promote(self) -> None:
-        """A bounded number of due tasks become pending. Their ranks were computed for this moment."""
+        """Make a bounded number of due tasks pending. Their ranks were computed for this moment."""
         transaction, tracks = self.transaction, self.transaction.catalog.tracks
         found = transaction.many(DUE, "due_tasks", self.now, PROMOTE_BATCH, to_json(transaction.passed_over))
         due = [each for each in found if self.can_be_promoted(each)]
@@ -144,7 +144,7 @@ class ClaimInProgress:
         limited = {name for name, queue in transaction.catalog.queues.items() if queue.settings.per_partition}
         gated = [number for number, track in tracks.items() if track.queue in limited] if limited else []
         transaction.run("promote", to_json([each.id for each in due]), to_json(gated))
-        for (track, state, share), n in Tally((each.track, each.state, each.share) for each in due).items():
+        for (track, state, share), n in Totals((each.track, each.state, each.share) for each in due).items():
             transaction.count(state, track, -n)
             transaction.count_pending(track, share, n)
         for each in due:
@@ -152,18 +152,18 @@ class ClaimInProgress:
                 transaction.mark_changed(Partition.parse(each.partition))
 
     def can_be_promoted(self, due: Due) -> bool:
-        """Whether a due task is one that can become pending; if not, it is set aside."""
+        """Whether a due task can become pending; if not, it is set aside."""
         if due.track not in self.transaction.catalog.tracks:
-            problem = f"it is in stream {due.track}, which is not there"
+            problem = f"it is in track {due.track}, which does not exist"
         elif due.state not in PROMOTED:
-            problem = "it is due, but in no state that can be"
+            problem = "it is due, but its state is not one that waits"
         else:
             return True
         self.transaction.set_aside(due.id, due.track, due.state, False, None, problem)
         return False
 
-    def fronts(self, headrooms: Headrooms) -> list[QueueCursor]:
-        """The queues that have something for this worker."""
+    def cursors(self, headrooms: Headrooms) -> list[QueueCursor]:
+        """The queues that have tasks for this worker."""
         request = self.request
         names = None if request.names is None else frozenset(request.names)
         offered = frozenset(request.capabilities)
@@ -187,7 +187,7 @@ class ClaimInProgress:
         return found
 
     def give(self) -> tuple[list[LeasedTask], Headrooms]:
-        """Choose, and lease what was chosen. If some of it can't be read it is set aside, and others are chosen."""
+        """Choose tasks and lease them. Chosen tasks that can't be read are set aside, and others are chosen."""
         queues = [queue for _, queue in self.queues]
         if self.request.limit + self.request.prefetch <= 0:
             return [], Headrooms(self.transaction, queues)
@@ -195,28 +195,28 @@ class ClaimInProgress:
         for _ in range(TRIES):
             size, number = aside.size, len(aside.tasks)
             headrooms = Headrooms(self.transaction, queues)
-            fronts = self.fronts(headrooms)
-            chosen = choose(fronts, self.request, self.now)
+            cursors = self.cursors(headrooms)
+            chosen = choose(cursors, self.request, self.now)
             tasks = self.read(chosen)
             if len(tasks) == len(chosen):
-                self.finish(fronts)
+                self.finish(cursors)
                 self.lease(chosen)
                 return tasks, headrooms
             if aside.size == size:
-                break  # there is no room to pass over anything else
-            self.more = self.more or len(aside.tasks) > number  # others may be behind them
+                break  # no more tasks can be skipped
+            self.more = self.more or len(aside.tasks) > number  # there may be others behind them
         return [], Headrooms(self.transaction, queues)
 
-    def finish(self, fronts: list[QueueCursor]) -> None:
+    def finish(self, cursors: list[QueueCursor]) -> None:
         by_queue = self.transaction.catalog.by_queue
-        for front in fronts:
-            fair = [each.number for each in by_queue[front.queue.name] if each.fair and each.number in self.pending]
-            front.finish(fair)
-            self.shares |= front.shares
-            self.more = self.more or front.stopped or front.is_truncated
+        for cursor in cursors:
+            fair = [each.number for each in by_queue[cursor.queue.name] if each.fair and each.number in self.pending]
+            cursor.finish(fair)
+            self.shares |= cursor.shares
+            self.more = self.more or cursor.stopped or cursor.is_truncated
 
     def read(self, chosen: list[Head]) -> list[LeasedTask]:
-        """The chosen tasks as the worker will be told of them, but for those that can't be read."""
+        """The chosen tasks for the worker, without those that can't be read."""
         if not chosen:
             return []
         transaction, tracks = self.transaction, self.transaction.catalog.tracks
@@ -252,7 +252,7 @@ class ClaimInProgress:
         return tasks
 
     def lease(self, chosen: list[Head]) -> None:
-        """Give the chosen tasks to the worker."""
+        """Lease the chosen tasks to the worker."""
         if not chosen:
             return
         request, transaction = self.request, self.transaction
@@ -269,14 +269,14 @@ class ClaimInProgress:
             self.next_expiry = instant_or_none(transaction.value("next_expiry", to_json(transaction.passed_over)))
 
     def groups(self, chosen: list[Head]) -> dict[tuple[int, str], int]:
-        """How many tasks were chosen, by stream and share."""
+        """How many tasks were chosen, by track and share."""
         if self.shares:
-            return Tally((head.track, self.shares.get(head.id, "")) for head in chosen)
-        return {(number, ""): count for number, count in Tally(head.track for head in chosen).items()}
+            return Totals((head.track, self.shares.get(head.id, "")) for head in chosen)
+        return {(number, ""): count for number, count in Totals(head.track for head in chosen).items()}
 
     def next_due_in(self, headrooms: Headrooms) -> Duration | None:
-        """In how long a waiting task, an expiry or a start token falls due; at once if something is left to be done."""
-        if self.has_errands or self.more:
+        """In how long a waiting task, an expiry or a start token is due; 0 if upkeep is left."""
+        if self.has_follow_ups or self.more:
             return 0
         waits = [max(0, at - self.now) for at in (self.next_due, self.next_expiry) if at is not None]
         for _, queue in self.queues:
@@ -293,8 +293,8 @@ class ClaimInProgress:
                 waits += [] if refills_in is None else [refills_in]
         return min(waits, default=None)
 
-    def pending_by_name(self, queue: str) -> Tally[str]:
-        found: Tally[str] = Tally()
+    def pending_by_name(self, queue: str) -> Totals[str]:
+        found: Totals[str] = Totals()
         for track in self.transaction.catalog.by_queue[queue]:
             if self.pending.get(track.number):
                 found[track.name] += self.pending[track.number]
@@ -302,22 +302,22 @@ class ClaimInProgress:
 
 
 def claim(transaction: Transaction, request: ClaimRequest) -> Claimed:
-    desk = ClaimInProgress(transaction, request)
-    queues = [queue for _, queue in desk.queues]
+    claiming = ClaimInProgress(transaction, request)
+    queues = [queue for _, queue in claiming.queues]
     if request.repeat and (again := given_before(transaction, request)):
-        return Claimed(again, desk.next_due_in(Headrooms(transaction, queues)))
-    desk.bring_up_to_date()
-    tasks, headrooms = desk.give()
+        return Claimed(again, claiming.next_due_in(Headrooms(transaction, queues)))
+    claiming.bring_up_to_date()
+    tasks, headrooms = claiming.give()
     headrooms.save()
-    return transaction.aside.paced(Claimed(tasks, desk.next_due_in(headrooms)))
+    return transaction.aside.paced(Claimed(tasks, claiming.next_due_in(headrooms)))
 
 
 def given_before(transaction: Transaction, request: ClaimRequest) -> list[LeasedTask]:
-    """What an earlier call with the same sequence took and still holds."""
+    """What an earlier call with the same sequence claimed and still holds."""
     records = transaction.records(transaction.tasks("claim_repeat", request.worker, request.sequence))
     return [leased(record, transaction.settings(record.queue)) for record in records]
 
 
 def instant_or_none(stored: object) -> Instant | None:
-    """What the first entry of an index of instants says, unless it holds something else."""
+    """The first entry of an index of instants, None if it is something else."""
     return int(stored) if isinstance(stored, int | float) else None

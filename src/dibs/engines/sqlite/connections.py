@@ -14,7 +14,7 @@ STATEMENTS = 256
 
 
 def connect(path: Path, busy_timeout: float, mode: str = "mode=rwc") -> sqlite3.Connection:
-    """A connection; with `mode=rw` the file has to be there."""
+    """A connection; with `mode=rw` the file must exist."""
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?{mode}",
         uri=True,
@@ -26,25 +26,25 @@ def connect(path: Path, busy_timeout: float, mode: str = "mode=rwc") -> sqlite3.
 
 
 def is_read_only(path: Path) -> bool:
-    """Whether a store is there that this process may read but not write."""
+    """Whether the store exists and this process may read but not write it."""
     if not path.exists() or not may(path, os.R_OK):
         return False
     if not may(path, os.W_OK):
         return True
-    # Who may write the file but make none beside it can work as long as others keep those there.
+    # A process that may write the file, but create none beside it, can work while others keep those files there.
     beside = (beside_file(path, side) for side in ("-wal", "-shm", "-presence"))
     return not may(path.parent, os.W_OK) and not all(may(each, os.W_OK) for each in beside)
 
 
 def connect_to_read(path: Path, busy_timeout: float) -> sqlite3.Connection:
-    """For a while, whether or not the store can be written."""
+    """A short-lived connection for reading, whether or not the store can be written."""
     if is_read_only(path):
         return connect_read_only(path, busy_timeout, resting_state(path) is not None)
     return connect(path, busy_timeout)
 
 
 def resting_state(path: Path) -> tuple[int, int] | None:
-    """None while somebody has the store open, or left without closing it: then there is a log. Changes with a write."""
+    """Changes with each write. None while a log exists: the store is open, or was not closed cleanly."""
     log = beside_file(path, "-wal")
     if log.exists() and (log.stat().st_size > 0 or beside_file(path, "-shm").exists()):
         return None
@@ -55,8 +55,8 @@ def resting_state(path: Path) -> tuple[int, int] | None:
 def connect_read_only(path: Path, busy_timeout: float, rests: bool) -> sqlite3.Connection:
     """A connection that leaves the file and its directory as they are.
 
-    A store that rests has no log, and SQLite must be told not to make one: then it takes no locks, and whoever reads
-    has to look whether the store still rested afterwards.
+    A store at rest has no log, and SQLite must be told not to make one. It then takes no locks, so the reader must
+    check afterwards that the store was still at rest.
     """
     connection = connect(path, busy_timeout, "mode=ro&immutable=1" if rests else "mode=ro")
     try:
@@ -66,7 +66,7 @@ def connect_read_only(path: Path, busy_timeout: float, rests: bool) -> sqlite3.C
         if not rests and error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_CANTOPEN:
             raise StoreUnavailable(
                 f"{path} can't be read where it is: its newest part is in {path.name}-wal, which SQLite only reads if "
-                "it may write beside it. Copy both files to a directory that may be written, and read them there."
+                "it may write beside it. Copy both files to a writable directory, and read them there."
             ) from error
         raise
     return connection

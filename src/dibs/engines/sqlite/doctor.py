@@ -19,13 +19,12 @@ from dibs.engines.sqlite.enqueueing import KEYS
 from dibs.engines.sqlite.errors import translated
 from dibs.engines.sqlite.fairness import clock_of
 from dibs.engines.sqlite.reading import audit, decode_entry, stats
-from dibs.engines.sqlite.retention import pruned_queues, tell_of_days
+from dibs.engines.sqlite.retention import BUCKETS, pruned_queues, tell_of_days
 from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.sqlite.rows import Row
 from dibs.engines.sqlite.schedules import schedules
 from dibs.engines.sqlite.searching import BEYOND, newest_first
 from dibs.engines.sqlite.statements import row_by_row
-from dibs.engines.sqlite.tidying import BUCKETS
 from dibs.engines.sqlite.transaction import Snapshot, decoder_of
 from dibs.engines.sqlite.workers import workers
 from dibs.engines.unreadable import UnreadableReport, readable
@@ -45,7 +44,7 @@ DAYS = RowDecoder(tuple[int, str, str], "day")
 
 
 def check(snapshot: Snapshot, path: Path, synchronous: str, durability: str, full: bool) -> list[Finding]:
-    """How the store is. `full` reads all of it."""
+    """The health of the store. `full` reads all of it."""
     snapshot.refresh()
     findings = [
         Finding(Level.OK, "durability", durability),
@@ -66,7 +65,7 @@ def writable(read_only: bool) -> Iterator[Finding]:
 
 
 def unreadable_rows(snapshot: Snapshot, full: bool) -> Iterator[Finding]:
-    """What can't be read, and is set aside: in small tables, and among the oldest unfinished tasks, or all of them."""
+    """Rows that can't be read: in small tables, and among the oldest unfinished tasks, or (`full`) everywhere."""
     found = UnreadableReport()
     look = Snapshot(snapshot.connection, Catalog(found), snapshot.now)
     look.refresh()
@@ -88,21 +87,21 @@ def unreadable_rows(snapshot: Snapshot, full: bool) -> Iterator[Finding]:
 
 
 def look_at_figures(look: Snapshot) -> None:
-    """Counts, days, and the clocks of fair queues; and ids that no search comes to."""
+    """Counts, days, and the clocks of fair queues; and ids that no search reaches."""
     look.all_counts()
     tell_of_days(look)
     for day, lowest, highest, pruned in look.each(row_by_row("days"), ()):
         DAYS.one_by_one([(day, lowest, highest)], look.aside)
         pruned_queues(look, day, pruned)
     for (task_id,) in look.each(row_by_row("ids_beyond"), (BEYOND, CHECKED_ROWS)):
-        look.aside.log_once("id of a task", task_id, "it is not a text")
+        look.aside.log_once("id of a task", task_id, "it is not text")
     for queue in look.catalog.queues.values():
         if queue.settings.fair:
             clock_of(look, queue.name)
 
 
 def read_tables(look: Snapshot) -> None:
-    """What may be long: history, edges, keys, token buckets."""
+    """Tables that may be long: history, edges, keys, token buckets."""
     for rows in all_rows(look, "all_history", "", -1):
         entries = [(f"{task} {n}", entry) for task, n, entry in rows]
         for _ in readable(look.aside, "history entry of task", entries, decode_entry):
@@ -116,14 +115,14 @@ def read_tables(look: Snapshot) -> None:
 
 
 def all_rows(snapshot: Snapshot, name: str, *after: Any) -> Iterator[list[tuple[Any, ...]]]:
-    """The rows of a table as they are stored, in chunks, by the first columns of each."""
+    """The rows of a table as stored, in chunks, by the first columns of each."""
     while rows := snapshot.each(row_by_row(name), (*after, CHUNK)):
         yield rows
         after = rows[-1][: len(after)]
 
 
 def oldest(snapshot: Snapshot) -> Iterator[Row | UnreadableTask]:
-    """The oldest unfinished tasks: what nobody can read is left behind, and becomes one of them."""
+    """The oldest unfinished tasks: unreadable tasks stay behind and end up among them."""
     after = ""
     for _ in range(CHECKED_ROWS // CHUNK):
         rows = snapshot.tasks("oldest_tasks", after, CHUNK)
@@ -151,7 +150,7 @@ def integrity(connection: sqlite3.Connection) -> Iterator[Finding]:
 
 
 def counts_agree(snapshot: Snapshot) -> Iterator[Finding]:
-    """Whether the counts that are kept with each move are what counting gives."""
+    """Whether the counts kept with each move agree with counting."""
     states = set(State)
     kept = {(what, whose): n for what, whose, n in snapshot.all_counts() if what in states}
     places = ("dibs_tasks", "dibs_dead", "dibs_finished")
@@ -169,7 +168,7 @@ def counts_agree(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def shares_agree(snapshot: Snapshot) -> Iterator[Finding]:
-    """Whether the counts of fair queues are what counting gives; only said if they are not."""
+    """Whether the counts of fair queues agree with counting; reported only if they don't."""
     query = """
         SELECT s.queue, t.share, count(*) FROM dibs_tasks AS t JOIN dibs_tracks AS s ON s.track = t.track
         WHERE t.state = 'pending' AND s.fair = 1 GROUP BY 1, 2
@@ -184,7 +183,7 @@ def shares_agree(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def backup(path: Path, target: Path, busy_timeout: float) -> None:
-    """A consistent copy, taken in chunks between which others go on writing."""
+    """A consistent copy, made in chunks while others write."""
     if target.exists() and (target.is_dir() or target.stat().st_size > 0):
         raise UsageError(f"{target} exists already. Give the backup a name of its own.")
     if not target.parent.is_dir():
@@ -204,7 +203,7 @@ def copy_file(path: Path, target: Path, busy_timeout: float) -> None:
     source = connect_to_read(path, busy_timeout)
     copy = connect(target, busy_timeout)
     try:
-        # One read transaction for the whole copy: it need not start over when others commit.
+        # One read transaction for the whole copy, so that it does not start over when others commit.
         source.execute("BEGIN")
         source.execute("SELECT count(*) FROM sqlite_master").fetchone()
         source.backup(copy, pages=BACKUP_PAGES, sleep=BACKUP_PAUSE)

@@ -1,4 +1,4 @@
-"""The async face of the SQLite engine: it chooses where the verbs run."""
+"""The async verbs of the SQLite engine, which chooses where they run."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class SqliteEngine(VerbEngine):
     # Where verbs run.
 
     async def _run(self, function: Callable[..., Answer], *arguments: Any) -> Answer:
-        """Inline when a blocked caller drives this loop, for then there is nobody to disturb; else on a thread."""
+        """Inline if only a blocked caller drives this loop; else on a thread."""
         if self._may_block():
             return function(*arguments)
         if self._executor is None:
@@ -334,7 +334,7 @@ class SqliteEngine(VerbEngine):
         return await self._write(chores.do_chore, name, term, now=now)
 
     async def _checkpoint(self, term: Term, now: Instant | None) -> ChoreRecord:
-        """The one chore that can't be done inside a transaction. It is harmless whoever does it."""
+        """The one chore that can't be done inside a transaction. It does no harm under an old term."""
         if not await self._read(chores.is_current, term):
             return ChoreRecord(name="checkpoint", refused=True)
         began = time.perf_counter_ns()
@@ -351,7 +351,7 @@ class SqliteEngine(VerbEngine):
     def subscribe(self, topics: Collection[str]) -> Subscription:
         return self._opened().notifier.subscribe(topics, asyncio.get_running_loop())
 
-    # Care.
+    # The store itself.
 
     async def check(self, *, full: bool = False) -> list[Finding]:
         findings = await self._read(doctor.check, self.path, self._opened().synchronous, self._durability, full)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter as Totals
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, cast
@@ -47,7 +47,7 @@ EDGES = 1000
 
 
 class StoredKey(Struct, array_like=True, frozen=True):
-    """A row of dibs_keys. The key itself is JSON text: people choose it, and it may hold anything."""
+    """A row of dibs_keys. The key is JSON text, because users choose it and it may contain anything."""
 
     queue: str
     key: str
@@ -83,7 +83,7 @@ def enqueue(
 
 
 def look(transaction: Transaction) -> tuple[int, str]:
-    """The generation, and the highest id in the store: where that can't be read, every id is looked up."""
+    """The generation, and the highest id in the store; if that can't be read, every id is looked up."""
     try:
         generation, highest = transaction.row("enqueue_state")
     except BATCH_ERRORS as error:
@@ -94,7 +94,7 @@ def look(transaction: Transaction) -> tuple[int, str]:
 
 
 def all_plain(transaction: Transaction, tasks: Sequence[NewTask], highest: str) -> bool:
-    """Whether nothing can stand in the way of any of the tasks. Most calls are of this kind, and spared the rest."""
+    """Whether every task can be stored without a decision. That is so in most calls, and saves them the rest."""
     for new in tasks:
         if new.spec.key is not None or new.id <= highest or new.after or has_more(new):
             return False
@@ -114,12 +114,12 @@ def is_open_to_all(queue: Queue | None) -> bool:
 
 
 def has_more(new: NewTask) -> bool:
-    """Whether a task needs columns that most tasks leave empty."""
+    """Whether a task needs columns that are empty for most tasks."""
     return new.spec.partition is not None or new.spec.expires_at is not None or new.spec.workflow is not None
 
 
 def known_about(transaction: Transaction, tasks: Sequence[NewTask], highest: str) -> Known:
-    """Read what has a say about these tasks. An id above `highest` can't be known: that spares nearly all lookups."""
+    """Read what decides about these tasks. An id above `highest` is new: that saves nearly all lookups."""
     known = Known(tasks, transaction.catalog.queues, transaction.now)
     if wanted := known.wanted_keys():
         known.keys = find_keys(transaction, [(queue, to_json(key)) for queue, key in wanted])
@@ -160,7 +160,7 @@ def find_keys(transaction: Transaction, wanted: list[tuple[str, str]]) -> dict[t
 
 
 def store(transaction: Transaction, known: Known) -> None:
-    """Write what has been decided."""
+    """Write what was decided."""
     heirs = known.heirs()
     plain: list[NewTask] = []
     wide: list[NewTask] = []
@@ -189,7 +189,7 @@ def store(transaction: Transaction, known: Known) -> None:
 
 
 def write_plain(transaction: Transaction, tasks: Sequence[NewTask]) -> list[tuple[object, ...]]:
-    """Tasks that need few columns; their rows as they were written."""
+    """Store tasks that need few columns; returns their rows."""
     rows = [admitted(transaction, tasks[0])] if len(tasks) == 1 else rows_of(transaction, tasks)
     whole = len(rows) - len(rows) % ROWS
     for start in range(0, whole, ROWS):
@@ -200,7 +200,7 @@ def write_plain(transaction: Transaction, tasks: Sequence[NewTask]) -> list[tupl
 
 
 def rows_of(transaction: Transaction, tasks: Iterable[NewTask]) -> list[tuple[object, ...]]:
-    """The row of each task. Batches are mostly of one kind: what follows from it is worked out once for each run."""
+    """The row of each task. Most batches are of one kind: shared columns are computed once for each run of tasks."""
     rows: list[tuple[object, ...]] = []
     last: NewTask | None = None
     for new in tasks:
@@ -216,7 +216,7 @@ def rows_of(transaction: Transaction, tasks: Iterable[NewTask]) -> list[tuple[ob
 
 
 def admitted(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
-    """`moves.admit` straight to the columns that `enqueue_one` takes, without a record in between."""
+    """`moves.admit` directly to the columns of `enqueue_one`, without building a record."""
     catalog, now = transaction.catalog, transaction.now
     queue = catalog.queues.get(new.queue) or transaction.make_queue(new.queue)
     settings = queue.settings
@@ -251,7 +251,7 @@ def admitted(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
 
 
 def widened(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
-    """The row of a new task with all columns, as `insert_task` takes it."""
+    """The row of a new task with all columns, for `insert_task`."""
     task_id, track, state, rank, ready_at, due_at, rerank_at, lease_for, args, facts = admitted(transaction, new)
     settings = transaction.settings(new.queue)
     partition = None if new.spec.partition is None else Partition(new.queue, new.spec.partition)
@@ -267,7 +267,7 @@ def widened(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
 
 
 def write_linked(transaction: Transaction, known: Known, tasks: list[NewTask], heirs: Mapping[str, int]) -> None:
-    """Tasks that wait for others, or that others of the batch wait for."""
+    """Store tasks that wait for others, or that others of the batch wait for."""
     records = Records(transaction)
     for new in tasks:
         transaction.make_queue(new.queue)
@@ -285,6 +285,6 @@ def write_linked(transaction: Transaction, known: Known, tasks: list[NewTask], h
 
 
 def count_members(transaction: Transaction, tasks: list[NewTask]) -> None:
-    members = Tally(new.spec.workflow for new in tasks if new.spec.workflow is not None)
+    members = Totals(new.spec.workflow for new in tasks if new.spec.workflow is not None)
     if members:
         transaction.run("count_members", to_json(list(members.items())))

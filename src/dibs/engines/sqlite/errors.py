@@ -1,4 +1,4 @@
-"""What SQLite complains about, as the errors that Dibs promises."""
+"""SQLite's errors, translated into those that Dibs documents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READ_ONLY = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM}
 
 
 def translation(error: sqlite3.Error, path: Path) -> DibsError:
-    """The Dibs error for a driver's error. In every case the transaction has been rolled back."""
+    """The Dibs error for a driver error. In every case the transaction has been rolled back."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     if code in BUSY:
         return StoreBusy(f"{path} was locked by others for longer than busy_timeout. Nothing was written; try again.")

@@ -1,8 +1,8 @@
 """Fair shares: whose turn it is in a queue, and what a turn costs.
 
-`dibs_shares` has the tag of each share. For claims there is a copy in `dibs_turns`, by stream, in the order in which
-turns come; a tag that the queue's clock has passed is 0 there, because shares that the clock has passed go by name.
-Each turn sets that back at most once, so a claim does not pay for it more often than for turns.
+`dibs_shares` has the virtual time of each share. Claims read a copy in `dibs_turns`, by track, in the order of turns; a
+virtual time that the clock has passed is 0 there, because shares that the clock has passed go by name. Each turn resets
+a copy at most once, so that costs a claim no more than its turns.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ CHUNK = 100
 
 
 class TurnOrder:
-    """The shares of one queue in the order of their turns, from a source that has them in the order of their tags.
+    """The shares of one queue in the order of their turns, from a source in the order of virtual times.
 
-    What is ahead of the clock is in that order already; what is not comes first, by name.
+    Shares ahead of the clock are in that order already; the others come first, by name.
     """
 
     def __init__(self, queue: Queue, clock: int = 0, stored: Iterable[tuple[int, str]] = ((0, ""),)) -> None:
@@ -40,13 +40,13 @@ class TurnOrder:
         self.next_stored = next(self.stored, None)
         self.waiting: list[tuple[int, str]] = []
         self.virtual_times: dict[str, int] = {}
-        """The tags of those that have been served."""
+        """The virtual times of the shares that were served."""
         self.virtual_time = 0
         self.share: str | None = None
         self.end()
 
     def end(self) -> None:
-        """Nothing more from the share whose turn it is: on to the next."""
+        """Skip the share whose turn it is."""
         stored = self.next_stored
         if self.waiting and (stored is None or self.key(self.waiting[0]) < self.key(stored)):
             self.virtual_time, self.share = heappop(self.waiting)
@@ -60,7 +60,7 @@ class TurnOrder:
         return (start_virtual_time(self.clock, turn[0]), turn[1])
 
     def served(self) -> None:
-        """The share whose turn it is has got it. Where the queue is not fair, it keeps it."""
+        """The share whose turn it is was served. If the queue is not fair, it keeps its turn."""
         if self.settings.fair and self.share is not None:
             self.clock = start_virtual_time(self.clock, self.virtual_time)
             virtual_time = next_virtual_time(self.settings, self.share, self.clock)
@@ -81,15 +81,15 @@ SHARES = RowDecoder(StoredShare, "share", 1)
 
 
 def clock_of(snapshot: Snapshot, queue: str) -> tuple[int, int]:
-    """The virtual time of a queue, and the tag of the share without a name.
+    """The virtual time of a queue, and that of the share without a name.
 
-    A clock that can't be read is taken to be at the highest tag: all tenants begin anew from there, and are equal.
-    At 0, those without a tag would go before all others until they had caught up. The next turn writes it.
+    A clock that can't be read is taken to be at the highest virtual time: all tenants restart equal from there. At 0,
+    tenants without a virtual time would go first until they had caught up. The next turn writes it.
     """
     stored = snapshot.each(statement("clock"), (queue,))
     clock, virtual_time = stored[0] if stored else (0, 0)
     if not is_virtual_time(virtual_time):
-        snapshot.aside.log_once("share", f"{queue} ''", f"its tag is {virtual_time!r}")
+        snapshot.aside.log_once("share", f"{queue} ''", f"its virtual time is {virtual_time!r}")
         virtual_time = 0
     if not is_virtual_time(clock):
         snapshot.aside.log_once("clock of queue", queue, f"it is {clock!r}")
@@ -102,7 +102,7 @@ def is_virtual_time(stored: object) -> bool:
 
 
 def save_turns(transaction: Transaction, queue: str, turns: TurnOrder, tracks: list[int]) -> None:
-    """Write the tags that have moved, and the clock."""
+    """Write the virtual times that have changed, and the clock."""
     if turns.virtual_times:
         for share, virtual_time in turns.virtual_times.items():
             transaction.virtual_times[queue, share] = virtual_time
@@ -114,7 +114,7 @@ def save_turns(transaction: Transaction, queue: str, turns: TurnOrder, tracks: l
 
 
 def stored_shares(snapshot: Snapshot, queue: str, clock: int) -> Iterator[StoredShare]:
-    """Shares with pending tasks: first by name those that the clock has passed, then the others by their tags."""
+    """Shares with pending tasks: first, by name, those that the clock has passed; then the others by virtual time."""
     after = ""
     first = True
     while True:
@@ -141,7 +141,7 @@ def all_shares(snapshot: Snapshot, queue: Queue, tracks: list[Track]) -> TurnOrd
     )
     if all(track.fair for track in tracks):
         return TurnOrder(queue, clock, shares)
-    own = [(start_virtual_time(clock, unnamed), "")]  # of tasks that are still ranked without shares
+    own = [(start_virtual_time(clock, unnamed), "")]  # for tasks that are still ranked without shares
     return TurnOrder(queue, clock, merge(own, (each for each in shares if each[1])))
 
 

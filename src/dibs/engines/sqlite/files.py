@@ -1,11 +1,11 @@
-"""Are the files at a store's paths still those that this process has open?
+"""Checks that the files at a store's paths are still the ones that this process has open.
 
-SQLite goes on in a file that was removed, renamed or replaced, and commits what nobody will ever read. It also does so
-when only the write-ahead log or its index is gone: then two processes may write to different logs. So whoever has
-committed looks, and an answer is given only if the files were in their place after the commit.
+SQLite continues in a file that was removed, renamed or replaced, and commits what nothing will ever read. It also does
+so when only the write-ahead log or its index is gone: then two processes may write to different logs. So each commit is
+followed by a check, and a verb answers only if the files were in place after its commit.
 
-While a connection is open nobody removes the log in good order: only the last one to close does. So a log that is gone
-has been removed by somebody who should not have.
+While a connection is open, no process removes the log: only the last one to close does. So a missing log was removed by
+mistake.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ __all__ = ["StoreFiles"]
 
 SIDES = ("", "-wal", "-shm")
 FRESH_NANOSECONDS = 2_000_000_000
-"""A directory that changed so recently may change again without its time stamp showing it, on some file systems."""
+"""On some file systems, a directory that changed so recently may change again with the same time stamp."""
 CLOSER_LOOK_SECONDS = 1.0
-"""How old the last look at each file may be: some changes don't show in the directory."""
+"""Maximum age of the last check of each file: some changes don't show in the directory."""
 
 PIN = getattr(os, "O_PATH", None)
-"""How to hold a file without opening it: closing a file that was really opened would drop SQLite's locks on it."""
+"""How to hold a file without opening it: closing an opened file would drop SQLite's locks on it."""
 
 Identity = tuple[int, int]  # device and number
 NOWHERE: Identity = (-1, -1)
@@ -34,8 +34,8 @@ NOWHERE: Identity = (-1, -1)
 class StoreFiles:
     """The file of a store, its log and the log's index, as they were when it was opened.
 
-    A look costs one `stat` of their directory: no file in it has come or gone since its time stamp. The files are
-    pinned, for the number of one that is gone may be given to the next. Where that can't be done, none ever comes back.
+    A check costs one `stat` of their directory: if its time stamp is unchanged, no file in it was added or removed. The
+    files are pinned, because the number of a deleted file may be reused. Without pins, no file is ever ours again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -47,14 +47,14 @@ class StoreFiles:
         self.look_again_at = 0.0
 
     def remember(self) -> None:
-        """Those at the paths are ours, unless others are already."""
+        """Take the files at the paths for ours, unless they already differ from ours."""
         for place, name in enumerate(self.names):
             if self.known[place] is None:
                 self.known[place] = self.pin(name)
         self.check_each()
 
     def remember_file(self) -> None:
-        """Without its log, which others may make and remove."""
+        """Without the log, which others may create and remove."""
         self.known[0] = self.pin(self.names[0])
 
     def pin(self, name: str) -> Identity | None:
@@ -80,17 +80,17 @@ class StoreFiles:
         self.look_again_at = 0.0
 
     def give_up(self) -> None:
-        """Whatever comes back: whoever had the store open must not write any more."""
+        """Never use these files again, whatever comes back: a process that had the store open must not write."""
         self.known[0] = NOWHERE
         self.look_again_at = 0.0
 
     @property
     def is_due(self) -> bool:
-        """Whether nobody has looked for so long that a write should not even begin."""
+        """Whether the last check is so old that a write must not begin without one."""
         return time.monotonic() > self.look_again_at
 
     def check(self) -> None:
-        """`StoreUnavailable` if something else lies at one of the paths, or nothing."""
+        """`StoreUnavailable` if one of the paths has another file, or none."""
         found = look(self.folder)
         if found is None or found.st_mtime_ns != self.quiet_since or time.monotonic() > self.look_again_at:
             self.check_each()
@@ -117,7 +117,7 @@ class StoreFiles:
             )
         stop = "stop everything that uses it, restore a backup, and start again."
         remedy = f"S{stop[1:]}" if PIN is None else f"Put that very file back; or {stop}"
-        return f"{name} {how} while it was open: nothing more is written, for nobody could read it. {remedy}"
+        return f"{name} {how} while it was open: nothing more is written, because nothing could read it. {remedy}"
 
 
 def look(name: str) -> os.stat_result | None:
@@ -128,5 +128,5 @@ def look(name: str) -> os.stat_result | None:
 
 
 def identity(found: os.stat_result | None) -> Identity | None:
-    """What tells a file from every other one; None if there is none, or if this file system can't tell."""
+    """What distinguishes a file from all others; None if there is none, or this file system has no such number."""
     return (found.st_dev, found.st_ino) if found is not None and found.st_ino else None

@@ -20,7 +20,7 @@ STEPS = {**follow_ups.STEPS, FollowUpKind.REORDER_QUEUE: reorder_some}
 
 
 def conclude(transaction: Transaction) -> None:
-    """Bring a transaction to its end, up to the commit."""
+    """Finish a transaction, up to the commit."""
     if transaction.follow_ups:
         resume(transaction)
     if transaction.partitions:

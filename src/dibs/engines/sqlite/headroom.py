@@ -1,12 +1,12 @@
 """How much more the limits of queues, task names and partitions allow.
 
-Slots are running tasks: those of a queue or a name are known from the counts, those of a partition are counted in its
-index. Tokens are in dibs_buckets.
+Slots are running tasks: those of a queue or a name come from the counts, those of a partition are counted in its index.
+Tokens are in dibs_buckets.
 """
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter as Totals
 from collections.abc import Iterable
 
 from msgspec import Struct
@@ -37,7 +37,7 @@ class StoredBucket(Struct, array_like=True, frozen=True):
 
 
 class PartitionLoad(Struct, array_like=True, frozen=True):
-    """What runs in a partition, and its bucket as it is stored."""
+    """The running tasks of a partition, and its bucket as stored."""
 
     partition: str
     running: int
@@ -50,7 +50,7 @@ LOADS = RowDecoder(PartitionLoad, "limit of partition")
 
 
 class Headrooms:
-    """What limits allow in one claim, read when it is asked for."""
+    """What limits allow in one claim, read on demand."""
 
     def __init__(self, transaction: Transaction, queues: Iterable[Queue]) -> None:
         self.transaction = transaction
@@ -74,7 +74,7 @@ class Headrooms:
                 self.headrooms[key] = headroom_of(limit, running.get(key, 0), buckets.get(key), self.transaction.now)
 
     def know(self, queue: Queue, partitions: Iterable[Partition]) -> None:
-        """Read the headroom of partitions of one queue that are about to be asked for."""
+        """Read the headroom of some partitions of one queue."""
         limit = queue.settings.per_partition
         new = [each for each in partitions if (queue.name, Scope.PARTITION, each.name) not in self.headrooms]
         if limit is not None and new:
@@ -82,18 +82,18 @@ class Headrooms:
                 self.headrooms[queue.name, Scope.PARTITION, each.name] = headroom
 
     def of(self, queue: str, scope: Scope, whose: str) -> Headroom | None:
-        """None: there is no such limit."""
+        """None if there is no such limit."""
         return self.headrooms.get((queue, scope, whose))
 
     def of_task(self, queue: str, name: str, partition: Partition | None) -> list[Headroom]:
-        """All limits that the start of a task stands under."""
+        """All limits on the start of a task."""
         found = [self.of(queue, Scope.QUEUE, ""), self.of(queue, Scope.TASK, name)]
         if partition is not None:
             found.append(self.of(queue, Scope.PARTITION, partition.name))
         return [headroom for headroom in found if headroom is not None]
 
     def save(self) -> None:
-        """Write the tokens that have been spent."""
+        """Write the spent tokens."""
         rows, partitions = [], []
         for (queue, scope, whose), headroom in self.headrooms.items():
             if headroom is None or headroom.full is None or not headroom.started:
@@ -127,14 +127,14 @@ def partition_headrooms(
 
 
 def find_buckets(snapshot: Snapshot, wanted: list[Whose]) -> dict[Whose, Bucket]:
-    """Token buckets, but for those that can't be read: they are as good as new."""
+    """Token buckets, without those that can't be read, which count as new."""
     found = snapshot.many(BUCKETS, "buckets", to_json(wanted))
     return {(each.queue, each.scope, each.whose): Bucket(each.level, each.at) for each in found}
 
 
-def running_by_name(snapshot: Snapshot) -> Tally[Whose]:
+def running_by_name(snapshot: Snapshot) -> Totals[Whose]:
     """How many tasks run, by queue and by task name."""
-    found: Tally[Whose] = Tally()
+    found: Totals[Whose] = Totals()
     for what, whose, n in snapshot.all_counts():
         if what == State.RUNNING:
             track = snapshot.catalog.tracks[int(whose)]

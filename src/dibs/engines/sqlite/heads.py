@@ -1,4 +1,4 @@
-"""The pending index, read in chunks: entries of one share of a stream, or of a partition, and the turns of a stream."""
+"""The pending index, read in chunks: entries of one share of a track, or of a partition, and the turns of a track."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOWEST = -(2**62)
 
 
 class Head(Struct, array_like=True, frozen=True, order=True):
-    """An entry of the pending index; they compare as claims order them within a lane."""
+    """An entry of the pending index; entries compare in claim order within a lane."""
 
     rank: int
     id: str
@@ -36,7 +36,7 @@ class Head(Struct, array_like=True, frozen=True, order=True):
 
 
 class Turn(Struct, array_like=True, frozen=True):
-    """A row of dibs_turns, and the best task that it stands for, if there is any."""
+    """A row of dibs_turns, and the best task that it stands for, if any."""
 
     virtual_time: int
     share: str
@@ -53,7 +53,7 @@ SMALL_CHUNK = 8
 
 
 def ignore(_: list[Head]) -> None:
-    """Nobody wants to know what is about to come."""
+    """Do nothing with the entries that are about to be read."""
 
 
 def read_track(
@@ -65,7 +65,7 @@ def read_track(
     after: Head | None = None,
     foretell: Callable[[list[Head]], None] = ignore,
 ) -> Iterator[Head]:
-    """The entries of one share of one stream in order; `foretell` is told of each chunk before."""
+    """The entries of one share of one track in order; `foretell` is called with each chunk first."""
     rank, task_id = (LOWEST, "") if after is None else (after.rank, after.id)
     while True:
         heads, last = read_chunk(snapshot, chunk, "read_track", track, int(gated), share, rank, task_id)
@@ -78,7 +78,7 @@ def read_track(
 
 
 def read_group(snapshot: Snapshot, after: Head, share: str, chunk: int) -> Iterator[Head]:
-    """What comes after a task in its partition, of the same stream and share, gated or not."""
+    """What comes after a task in its partition, of the same track and share, gated or not."""
     rank, task_id = after.rank, after.id
     while True:
         heads, last = read_chunk(snapshot, chunk, "read_group", after.partition_key, after.track, share, rank, task_id)
@@ -91,7 +91,7 @@ def read_group(snapshot: Snapshot, after: Head, share: str, chunk: int) -> Itera
 def read_chunk(
     snapshot: Snapshot, chunk: int, name: str, *parameters: object
 ) -> tuple[list[Head], tuple[int, str] | None]:
-    """Some entries, but for those that are set aside; and where to go on, if there may be more."""
+    """Some entries, without those that are set aside; and where to continue, if there may be more."""
     heads, last = snapshot.page(HEADS, name, *parameters, chunk)
     if aside := snapshot.aside.tasks:
         heads = [head for head in heads if head.id not in aside]
@@ -99,7 +99,7 @@ def read_chunk(
 
 
 def read_turns(snapshot: Snapshot, track: int, chunk: int) -> Iterator[list[Turn]]:
-    """The turns of a stream in order, in chunks."""
+    """The turns of a track in order, in chunks."""
     virtual_time, share = -1, ""
     while True:
         turns, last = read_some_turns(snapshot, track, virtual_time, share, chunk)
@@ -113,9 +113,9 @@ def read_turns(snapshot: Snapshot, track: int, chunk: int) -> Iterator[list[Turn
 def read_some_turns(
     snapshot: Snapshot, track: int, virtual_time: int, share: str, chunk: int
 ) -> tuple[list[Turn], tuple[Any, ...] | None]:
-    """Some turns, and where to go on, if there may be more.
+    """Some turns, and where to continue, if there may be more.
 
-    The best task of each is found on the way, unless some of them may be set aside.
+    The best task of each is read in the same statement, unless tasks may be set aside.
     """
     asked = (track, virtual_time, share, chunk)
     if not snapshot.aside.tasks:

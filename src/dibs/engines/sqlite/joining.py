@@ -28,11 +28,11 @@ Answer = TypeVar("Answer")
 
 
 class NotCurrent(Exception):
-    """The lease is not the current one: what has been written about it is taken back."""
+    """The lease is not the current one: what was written under it is rolled back."""
 
 
 class Joined:
-    """A transaction of the user's own; they commit it, or not."""
+    """A transaction of the user's own, which they commit or roll back."""
 
     waits = None
 
@@ -54,10 +54,10 @@ class Joined:
             return SettleOutcome.REFUSED
 
     async def prepare(self) -> None:
-        """Whatever a transaction needs it makes itself: while it is open, nobody else can."""
+        """Nothing to prepare: a transaction creates what it needs, because no other process can while it is open."""
 
     def do(self, now: Instant | None, verb: Callable[[Transaction], Answer]) -> Answer:
-        """Run a verb as part of the open transaction: as a whole, or as if it had not been tried."""
+        """Run a verb as part of the open transaction, as a whole or not at all."""
         connection = self.connection
         with plain(connection), translated(self.path):
             check_connection(connection, self.path)
@@ -65,13 +65,13 @@ class Joined:
                 transaction = Transaction(connection, Catalog(), clock(now))
                 answer = verb(transaction)
                 conclude(transaction)
-                self.files.check()  # the commit is theirs, and nobody looks after it
+                self.files.check()  # the commit is the user's, and nothing checks after it
             return answer
 
 
 @contextmanager
 def plain(connection: sqlite3.Connection) -> Iterator[None]:
-    """Rows and texts are those of the driver meanwhile."""
+    """Use the driver's own rows and texts inside the block."""
     row_factory, text_factory = connection.row_factory, connection.text_factory
     connection.row_factory, connection.text_factory = None, str
     try:
@@ -96,7 +96,7 @@ def check_connection(connection: sqlite3.Connection, path: Path) -> None:
 
 @contextmanager
 def savepoint(connection: sqlite3.Connection) -> Iterator[None]:
-    """A failure half-way takes back what was written here and leaves the rest of the transaction alone."""
+    """A failure rolls back what was written here and leaves the rest of the transaction alone."""
     connection.execute("SAVEPOINT dibs_join")
     try:
         yield
@@ -109,7 +109,7 @@ def savepoint(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def complete(transaction: Transaction, settlement: Settlement) -> SettleOutcome:
-    """The task ends here if its lease is the current one; `NotCurrent` otherwise."""
+    """Complete the task if its lease is the current one; `NotCurrent` otherwise."""
     (answer,) = settle(transaction, [settlement])
     outcome = answer.outcome
     if outcome is SettleOutcome.DONE:

@@ -1,7 +1,7 @@
-"""Is this file ours, and is it of a layout that we know? If new, make it; if old, migrate it.
+"""Checks that a file is a Dibs store of a known layout; creates a new one, or migrates an old one.
 
-Dibs lives in a file that has its table `dibs_store`, which says of which layout it is. A file of its own is also marked
-by its `application_id`. A database of another application is left alone, unless the user asks Dibs to move in.
+A file is a store if it has the table `dibs_store`, which has the number of its layout. A file of Dibs alone also has
+its `application_id`. A database of another application is left alone, unless the user asks Dibs to use it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def known_layout() -> int:
 
 
 def stored_layout(connection: sqlite3.Connection, path: Path, adopt: bool) -> int:
-    """The layout of a file, 0 if Dibs may move in; `StoreMismatch` for what is not ours or too new. Writes nothing."""
+    """The layout of a file, 0 if it may become a store; `StoreMismatch` if not, or if it is too new. Writes nothing."""
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     if "dibs_store" in tables:
         return readable_layout(connection, path)
@@ -54,7 +54,7 @@ def prepare(connection: sqlite3.Connection, path: Path, busy_timeout: float, ado
     """Make the file a Dibs store of the current layout. Several processes may do so at once."""
     with translated(path):
         if stored_layout(connection, path, adopt) == 0:
-            # Has no effect on a file that has tables already: their space is then reused, not given back.
+            # No effect on a file that has tables already: its free pages are then reused, not returned.
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         use_write_ahead_log(connection, busy_timeout)
         if stored_layout(connection, path, adopt) < known_layout():
@@ -62,7 +62,7 @@ def prepare(connection: sqlite3.Connection, path: Path, busy_timeout: float, ado
 
 
 def check_readable(connection: sqlite3.Connection, path: Path) -> None:
-    """Whether a file that can't be written is a store as it should be."""
+    """Check that a file that can't be written is a store of the current layout."""
     with translated(path):
         layout = stored_layout(connection, path, adopt=False)
     if layout < known_layout():
@@ -71,7 +71,7 @@ def check_readable(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def use_write_ahead_log(connection: sqlite3.Connection, busy_timeout: float) -> None:
-    """Switching needs the file for a moment, and SQLite does not wait for it by itself."""
+    """Retry: switching needs the file exclusively for a moment, and SQLite does not wait for that."""
     until = time.monotonic() + busy_timeout
     while True:
         try:
@@ -85,10 +85,10 @@ def use_write_ahead_log(connection: sqlite3.Connection, busy_timeout: float) -> 
 
 
 def migrate(connection: sqlite3.Connection, path: Path, adopt: bool) -> None:
-    """Apply the steps that are missing, all or none."""
+    """Apply the missing steps, all or none."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        layout = stored_layout(connection, path, adopt)  # somebody else may have been faster
+        layout = stored_layout(connection, path, adopt)  # another process may have been faster
         alone = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
         for number, (_, script) in migration_scripts().items():
             if number > layout:
@@ -105,7 +105,7 @@ def migrate(connection: sqlite3.Connection, path: Path, adopt: bool) -> None:
 
 
 def mark() -> str:
-    """Says of which layout the store is now."""
+    """Sets the layout that the store has now."""
     return f"UPDATE dibs_store SET layout = {known_layout()}, oldest_reader = {OLDEST_READER};"  # noqa: S608  # our own numbers
 
 

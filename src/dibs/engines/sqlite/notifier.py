@@ -3,8 +3,8 @@
 Every process that listens binds a datagram socket in a directory beside the store; a process that has committed sends
 the topics to each socket there. Nothing depends on a datagram arriving: while there are waiters, a thread also reads
 `data_version` every 50 ms, which changes when another process, or the user's own connection, has committed. That wakes
-listeners of tasks only: heartbeats and schedulers write when they are woken, and those of two workers would wake each
-other for ever.
+only listeners for tasks: heartbeats and schedulers write when they are woken, and two workers would wake each other for
+ever.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ __all__ = ["Notifier", "Subscriber"]
 
 NET_SECONDS = 0.05
 LINGER_SECONDS = 1.0
-"""How long polling goes on after the last waiter: a worker that waits again and again need not start it again."""
+"""How long polling continues after the last waiter, so that a worker that waits repeatedly does not restart it."""
 LONGEST_NAME = 100
-"""Bytes that a socket's path may have everywhere."""
+"""The longest path of a socket, in bytes, that every system allows."""
 ELSEWHERE = Path("/tmp")  # noqa: S108  # notifications are no secret, and nothing depends on them
 LONGEST_MESSAGE = 4096
 EVERYTHING = b"*"
 FRESH_NANOSECONDS = 50_000_000
-"""A file or directory that changed so recently may change again without its time stamp showing it."""
+"""A file or directory that changed so recently may change again with the same time stamp."""
 RELOOK_SECONDS = 0.005
-"""How often a process that commits all the time checks for new listeners, which begin with a claim anyway."""
+"""How often a process that commits continuously checks for new listeners, which begin with a claim anyway."""
 BIND_TRIES = 5
 TASK_KINDS = (TopicKind.WORK, TopicKind.ENDED)
-"""What a commit on a user's own connection can be about. All others have sent a datagram."""
+"""What a commit on a user's own connection can be about. All other commits send datagrams."""
 FULL = 10
 """As many datagrams as some systems keep for a socket: with so many, others may have been dropped."""
 ALL_SECONDS = 1.0
@@ -52,29 +52,29 @@ class Subscriber:
     """A subscription that keeps the process listening until it is closed."""
 
     def __init__(self, notifier: Notifier, listener: Listener) -> None:
-        self._bells = notifier
+        self._notifier = notifier
         self._listener = listener
         self._closed = False
 
     async def wait(self, timeout: float) -> bool:
-        """Until woken, at most `timeout` seconds; a notification since the last wait counts."""
-        self._bells.begin_wait()
+        """Wait until woken, at most `timeout` seconds; a notification since the last wait counts."""
+        self._notifier.begin_wait()
         try:
             return await self._listener.wait(timeout)
         finally:
-            self._bells.end_wait()
+            self._notifier.end_wait()
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
             self._listener.close()
-            self._bells.unsubscribe()
+            self._notifier.unsubscribe()
 
 
 class Notifier:
-    """Wakes the listeners of this process, and through their sockets those of the others.
+    """Wakes the listeners of this process, and through their sockets those of other processes.
 
-    `data_version` answers with a number that changes when others commit, or None if it can't be had just now.
+    `data_version` returns a number that changes when others commit, or None if it can't be read now.
     """
 
     def __init__(self, path: Path, data_version: Callable[[], int | None]) -> None:
@@ -145,7 +145,7 @@ class Notifier:
                 mine = None if self.listener_thread is None else self.listener_thread.address
                 self.others = [str(name) for name in self.directory.iterdir() if name != mine]
                 self.listed_at = -1 if time.time_ns() - changed_at < FRESH_NANOSECONDS else changed_at
-        except OSError:  # there has been no listener yet, or the last one has just left
+        except OSError:  # there is no listener yet, or the last one has just left
             self.others, self.listed_at = [], -1
         return self.others
 
@@ -162,7 +162,7 @@ class Notifier:
                     with suppress(OSError):
                         Path(name).unlink()
                 except OSError:
-                    # A full buffer means that its owner will wake up anyway; anything else is the net's business.
+                    # A full buffer means that its owner will wake up anyway; polling covers anything else.
                     continue
 
     def hear(self, message: bytes) -> None:
@@ -202,11 +202,11 @@ class ListenerThread(threading.Thread):
         self.next_all = 0.0
 
     def wake(self) -> None:
-        with suppress(OSError):  # full of unread wakes, so it will wake; or it has just ended and closed its sockets
+        with suppress(OSError):  # full of unread wake-ups, or the thread has just ended and closed its sockets
             self.waker.send(b".")
 
     def stop(self) -> None:
-        """Leave no socket behind that others could send to, then end the thread."""
+        """Remove the socket, so that others can't send to it, then end the thread."""
         self.stopped = True
         if self.address is not None:
             with suppress(OSError):
@@ -248,7 +248,7 @@ class ListenerThread(threading.Thread):
     def look(self) -> None:
         """Poll: wake listeners if another process has committed since the last time.
 
-        Every commit writes to the log, so where the log was not written to, nothing else is read: that costs a tenth.
+        Every commit writes to the log, so nothing else is read while the log is unchanged: that costs a tenth.
         """
         if self.owes_all and time.monotonic() >= self.next_all:
             self.owes_all, self.next_all = False, time.monotonic() + ALL_SECONDS
@@ -274,9 +274,9 @@ def log_time(name: str) -> int:
 
 
 def socket_directory(path: Path) -> Path:
-    """Beside the store, or under a short directory that all processes know if the name would be too long for a socket.
+    """Beside the store, or in a short directory that all processes know if the path would be too long for a socket.
 
-    Not under `TMPDIR`: each process may have its own, and it may be too long as well.
+    Not in `TMPDIR`: each process may have its own, and it may be too long as well.
     """
     beside = path.with_name(path.name + "-bells")
     longest = beside / "0123456789-abcd"
@@ -286,7 +286,7 @@ def socket_directory(path: Path) -> Path:
 
 
 def bind(directory: Path, mode: int) -> tuple[socket.socket | None, Path | None]:
-    """A socket that other processes can find; (None, None) where there can be none, and the net has to do."""
+    """A socket that other processes can find; (None, None) where that is impossible and polling must do."""
     if not hasattr(socket, "AF_UNIX"):
         return None, None
     for _ in range(BIND_TRIES):

@@ -1,7 +1,6 @@
-"""Pending tasks in claim order: streams merge into lanes, lanes into shares and queues.
+"""Pending tasks in claim order: tracks merge into lanes, lanes into shares and queues.
 
-Only as much is read as is asked for: about the wanted number of entries plus one chunk per stream, however deep the
-queue is.
+Reads only what is needed: about the wanted number of entries plus one chunk per track, however deep the queue is.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ SMALLEST_CHUNK = 8
 
 
 class Lane:
-    """One lane of a share, with its foremost task: several sources of heads, each in order, become one."""
+    """One lane of a share, with its first task: merges several sources of heads, each in order."""
 
     def __init__(self, queue: Queue, number: int, order: int, sources: list[Iterator[Head]]) -> None:
         self.queue = queue
@@ -34,7 +33,7 @@ class Lane:
         self.heap = [(head, n, source) for head, n, source in firsts if head is not None]
         self.sources = len(sources)
         self.is_used = False
-        """The foremost task has been given. The next one is only read when it is wanted."""
+        """The first task was given. The next one is read on demand."""
         heapify(self.heap)
 
     @property
@@ -49,7 +48,7 @@ class Lane:
         return (self.order, *key, self.number) if in_order else (*key, self.number)
 
     def advance(self) -> bool:
-        """Go on to the next task; False if there is none."""
+        """Continue with the next task; False if there is none."""
         _, n, source = self.heap[0]
         following = next(source, None)
         if following is None:
@@ -59,18 +58,18 @@ class Lane:
         return bool(self.heap)
 
     def drop(self) -> None:
-        """Nothing more from where the foremost task came from."""
+        """Drop the source of the first task."""
         heappop(self.heap)
 
     def add(self, source: Iterator[Head]) -> None:
-        """Another source, none of whose tasks goes before the foremost one."""
+        """Add a source, none of whose tasks goes before the first one."""
         head = next(source, None)
         if head is not None:
             heappush(self.heap, (head, self.sources, source))
             self.sources += 1
 
     def take(self, wanted: int) -> list[Head]:
-        """The first tasks, for good."""
+        """Remove and return the first tasks."""
         found: list[Head] = []
         while len(self.heap) > 1 and len(found) < wanted:
             found.append(self.heap[0][0])
@@ -82,12 +81,12 @@ class Lane:
 
 
 def chunk_for(wanted: int, tracks: int) -> int:
-    """A stream seldom gives much more than its share: ask for that first, and for more when it runs out."""
+    """A track seldom gives much more than its share: read that first, and more when it runs out."""
     return min(max(SMALLEST_CHUNK, wanted // max(tracks, 1)), LARGEST_CHUNK)
 
 
 def lanes_of(queue: Queue, order: int, sources: list[tuple[Track, Iterator[Head]]]) -> list[Lane]:
-    """The lanes that these streams of one queue form, empty ones left out."""
+    """The lanes formed by these tracks of one queue, without empty ones."""
     by_number: dict[int, list[Iterator[Head]]] = {}
     for track, source in sources:
         by_number.setdefault(track.lane, []).append(source)
@@ -96,7 +95,7 @@ def lanes_of(queue: Queue, order: int, sources: list[tuple[Track, Iterator[Head]
 
 
 def in_claim_order(snapshot: Snapshot, queue: Queue, wanted: int) -> Iterator[Head]:
-    """Pending tasks of a queue as claims would give them to a worker that can run everything, were there no limits."""
+    """Pending tasks of a queue in the order of claims by a worker that runs all tasks, without limits."""
     pending = snapshot.pending_by_track()
     tracks = [track for track in snapshot.catalog.by_queue[queue.name] if track.number in pending]
     chunk = chunk_for(wanted, len(tracks))

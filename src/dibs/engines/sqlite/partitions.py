@@ -4,7 +4,7 @@ Pending tasks of such a queue are stored *gated*: in the index, but apart from w
 headroom the best task of each track and share, its head, is ungated. What must hold after each transaction:
 
 - If a partition has headroom, the best pending task of each track and share in it is not gated.
-- If it has no token and pending tasks, `opens_at` says when it has one.
+- If it has no token and pending tasks, `refill_at` says when it has one.
 
 More tasks may be ungated (one that a better task has overtaken, or one in a partition that is now full): a claim checks
 the headroom of each candidate, and gates those that may not start. So a full partition delays no other, however deep it
@@ -39,7 +39,7 @@ REFILLS_READ = 50
 
 
 class Gated(Struct, array_like=True, frozen=True):
-    """A task behind the gate."""
+    """A gated task."""
 
     id: str
     track: int
@@ -47,7 +47,7 @@ class Gated(Struct, array_like=True, frozen=True):
 
 
 class Refill(Struct, array_like=True, frozen=True):
-    """A partition that gets a token, and its bucket. `pending`: some task waits for it."""
+    """A partition that gets a token, and its bucket. `pending`: a task waits for it."""
 
     partition: str
     level: int
@@ -74,15 +74,15 @@ def promote_heads(transaction: Transaction) -> None:
 
 
 def with_tokens(transaction: Transaction, queue: str, limit: Limit, partitions: list[Partition]) -> list[Partition]:
-    """Those of some partitions that have a token; of the others it is noted when they will."""
+    """Those of some partitions that have a token; for the others, save when they will."""
     headrooms = partition_headrooms(transaction, queue, limit, partitions)
-    shut = [
+    empty = [
         (*each, headroom.full.level, headroom.full.at, transaction.now + refills_in, each.key)
         for each, headroom in headrooms.items()
         if headroom.full is not None and (refills_in := headroom.refills_in) is not None
     ]
-    if shut:
-        transaction.run("save_refills", to_json(shut))
+    if empty:
+        transaction.run("save_refills", to_json(empty))
     return [each for each, headroom in headrooms.items() if not headroom.has_no_token]
 
 
@@ -100,7 +100,7 @@ def gate(transaction: Transaction, ids: Iterable[str]) -> None:
 
 
 def open_refilled(transaction: Transaction, queues: Iterable[Queue]) -> bool:
-    """Mark the partitions that have got a token by now as changed; True if there may be more of them."""
+    """Mark the partitions that have a token by now as changed; True if there may be more of them."""
     left = GATE_BUDGET
     for queue in queues:
         limit = queue.settings.per_partition
@@ -118,7 +118,7 @@ def next_refill(transaction: Transaction, queue: str, limit: Limit) -> Duration 
     """In how long a partition that has pending tasks gets a token. Refills that no task waits for are deleted."""
     while True:
         found = transaction.many(REFILLS, "refills", queue, REFILLS_READ)
-        idle = [refill_due.partition for refill_due in found if not refill_due.pending]
+        idle = [each.partition for each in found if not each.pending]
         if idle:
             transaction.run("forget_refills", to_json(idle), queue)
         buckets = [refill(Bucket(each.level, each.at), limit, transaction.now) for each in found if each.pending]
@@ -127,7 +127,7 @@ def next_refill(transaction: Transaction, queue: str, limit: Limit) -> Duration 
 
 
 def reorder_some(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> Done:
-    """A queue's limit on partitions has changed: reorder all of them, a part at a time."""
+    """A queue's limit on partitions has changed: reorder all of them, some at a time."""
     follow_up = follow_ups[0]
     if transaction.settings(follow_up.about).per_partition is None:
         done = ungate_all(transaction, follow_up.about, most)
@@ -140,7 +140,7 @@ def reorder_some(transaction: Transaction, follow_ups: list[FollowUp], most: int
 
 
 def ungate_all(transaction: Transaction, queue: str, most: int) -> int:
-    """Some tasks of a queue without such a limit are gated no longer."""
+    """Ungate some tasks of a queue whose partitions are no longer limited."""
     done = 0
     for track in transaction.catalog.by_queue[queue]:
         if done < most:

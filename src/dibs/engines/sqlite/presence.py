@@ -1,10 +1,10 @@
-"""Who is alive: each worker's process holds one byte of a file locked, and the kernel lets go when it dies.
+"""Which workers are alive: each worker's process holds one byte of a file locked until it dies.
 
 POSIX locks belong to the process, not to the descriptor: closing any descriptor of the file drops all of them, and
 testing a byte that this process holds would release it. So there is one descriptor per process and file, it stays open,
 and own bytes are never tested.
 
-Byte 0 is held (shared) by every process that has the store open: who gets it alone knows that nobody else has.
+Every process that has the store open holds a shared lock on byte 0: a process that can lock it exclusively is alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if sys.platform != "win32":
 
 __all__ = ["AVAILABLE", "Presence"]
 
-AVAILABLE = sys.platform != "win32"  # there: leases alone
+AVAILABLE = sys.platform != "win32"  # where not, there are only leases
 OPEN_BYTE = 0
 
 
@@ -43,7 +43,7 @@ class Presence:
         self.descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
         share_rights(self.path, mode)
         alone = self.try_lock(OPEN_BYTE, shared=False)
-        # Turning the lock into a shared one can't fail: nobody else holds it exclusively for longer than this line.
+        # Downgrading to a shared lock can't fail: no other process holds it exclusively for longer than this line.
         fcntl.lockf(self.descriptor, fcntl.LOCK_SH, 1, OPEN_BYTE)
         return alone
 
@@ -76,7 +76,7 @@ class Presence:
                 fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1, offset)
 
     def absent(self, workers: dict[str, int]) -> set[str]:
-        """Those of these workers (id → byte) who were absent at two looks at least a second apart."""
+        """Those of these workers (id → byte) that were absent in two checks at least a second apart."""
         with self.lock:
             if self.descriptor is None:
                 return set()
@@ -86,7 +86,7 @@ class Presence:
             return {worker for worker, since in self.first_absent.items() if now - since >= ABSENT_SECONDS}
 
     def is_absent(self, offset: int) -> bool:
-        """Whether nobody holds a byte. Taking it, shared, for a moment is the test."""
+        """Whether no process holds a byte, tested by taking a shared lock for a moment."""
         assert self.descriptor is not None
         if offset in self.held.values() or not self.try_lock(offset, shared=True):
             return False
@@ -95,8 +95,8 @@ class Presence:
 
 
 def share_rights(path: Path, mode: int) -> None:
-    """Whoever may use the store may use what lies beside it, whatever the umask says."""
+    """Let every user of the store use what lies beside it, whatever the umask says."""
     try:
         path.chmod(mode)
     except PermissionError:
-        return  # another user made it, and has seen to that
+        return  # another user made it, and has set the mode

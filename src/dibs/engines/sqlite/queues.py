@@ -1,4 +1,4 @@
-"""Queues: their settings and states, and their end."""
+"""Queues: their settings and states, and their deletion."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def as_record(queue: Queue, stale: int) -> QueueRecord:
 
 
 def stale_by_queue(snapshot: Snapshot) -> dict[str, int]:
-    """How many waiting tasks are in streams of an earlier epoch."""
+    """How many waiting tasks are in tracks of an earlier epoch."""
     found: dict[str, int] = {}
     for what, whose, n in snapshot.all_counts():
         if what in WAITING:
@@ -92,7 +92,7 @@ def set_queue_state(transaction: Transaction, name: str, state: QueueState, acto
 
 
 def is_deletable(transaction: Transaction, name: str, force: bool) -> Changed:
-    """Whether a queue may be deleted; by force, it takes no new tasks from here on."""
+    """Whether a queue may be deleted; with `force`, it takes no new tasks from here on."""
     transaction.refresh()
     transaction.check_queue(name)
     queue = transaction.catalog.queues.get(name)
@@ -131,7 +131,7 @@ def some_waiting(transaction: Transaction, tracks: list[int]) -> list[Row | Unre
 
 
 def delete_queue(transaction: Transaction, name: str, force: bool, actor: str) -> Changed:
-    """Delete a queue that has nothing waiting (`bury_some` has seen to that); without force, nothing running either."""
+    """Delete a queue without waiting tasks (see `bury_some`) and, without `force`, without running ones."""
     transaction.refresh()
     if name not in transaction.catalog.queues:
         return Changed.UNKNOWN
@@ -148,7 +148,7 @@ def delete_queue(transaction: Transaction, name: str, force: bool, actor: str) -
 
 
 def forget_some(transaction: Transaction, name: str) -> bool:
-    """Forget what a queue that is about to be deleted knows of its limits and shares; False when nothing is left."""
+    """Delete some limits and shares of a queue that is about to be deleted; False when none is left."""
     transaction.refresh()
     deleted = [
         transaction.run("forget_buckets", name, BURY_BATCH),

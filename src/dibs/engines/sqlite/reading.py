@@ -1,4 +1,4 @@
-"""Looking without changing anything."""
+"""Reads that change nothing."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def next_tasks(snapshot: Snapshot, queue: Queue, limit: int) -> list[TaskRecord]
         rows = snapshot.find_rows(ids)
         records = snapshot.records(rows[task_id] for task_id in ids)
         if len(records) == len(ids):
-            break  # otherwise some of them have just been set aside, and others go forward
+            break  # otherwise some of them were just set aside, and others take their place
     return records
 
 

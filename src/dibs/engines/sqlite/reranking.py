@@ -1,4 +1,4 @@
-"""The rerank chore: tasks whose rank changes with time, then those that a change of settings left behind."""
+"""The rerank chore: tasks whose rank changes with time, then those ranked by earlier settings."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def rerank(transaction: Transaction) -> Step:
         left -= taken
         done += taken
     transaction.flush()
-    is_stuck = not done and bool(transaction.aside.tasks)  # what is left may be what nobody can read
+    is_stuck = not done and bool(transaction.aside.tasks)  # what is left may be unreadable
     return Step(done, len(due) == CHORE_BATCH or (bool(stale_tracks(transaction)) and not is_stuck))
 
 
 def stale_tracks(transaction: Transaction) -> dict[str, list[int]]:
-    """By queue, the streams of an earlier epoch in which something waits."""
+    """By queue, the tracks of an earlier epoch that have waiting tasks."""
     found: dict[str, list[int]] = {}
     for what, whose, _ in transaction.all_counts():
         track = transaction.catalog.tracks[int(whose)] if what in WAITING else None
@@ -67,7 +67,7 @@ def rerank_blocked(transaction: Transaction, tracks: list[int], most: int) -> in
 
 
 def rerank_waiting(transaction: Transaction, queue: Queue, tracks: list[int], most: int) -> int:
-    """Tasks that wait for their time: looks at a bounded number, from where the last step stopped."""
+    """Tasks that are not due: a bounded number, from where the last step stopped."""
     if most <= 0:
         return 0
     after_due, after_id = transaction.row("rerank_cursor", queue.name)
@@ -76,7 +76,7 @@ def rerank_waiting(transaction: Transaction, queue: Queue, tracks: list[int], mo
     stale = [row for row in rows if row.track in tracks]
     rank_again(transaction, stale)
     last: tuple[Instant | None, str | None] = (None, None)
-    if len(found) == most:  # those that can't be read have been set aside: the next step passes them over
+    if len(found) == most:  # unreadable ones have been set aside: the next step skips them
         last = (rows[-1].due_at, rows[-1].id) if rows else (after_due, after_id)
     transaction.run("save_rerank_cursor", *last, queue.name)
     return len(stale)

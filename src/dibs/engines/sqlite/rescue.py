@@ -1,4 +1,4 @@
-"""rescue: tasks whose lease has ended or whose worker is dead are taken back."""
+"""rescue: take back tasks whose lease has ended or whose worker is dead."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dibs.core.lease import taken_until
 from dibs.core.task import WorkerState
 from dibs.core.times import Instant
 from dibs.engines.sqlite.presence import Presence
-from dibs.engines.sqlite.settling import take_back_expired
+from dibs.engines.sqlite.settling import rescue_expired
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.sqlite.workers import bury_workers, stored_workers
 from dibs.engines.values import Rescued
@@ -17,13 +17,13 @@ __all__ = ["rescue"]
 def rescue(
     transaction: Transaction, presence: Presence, ended_by: Instant | None, not_after: Instant | None
 ) -> Rescued:
-    """The clock was read when the transaction had the store to itself: whatever it waited for is over."""
+    """The clock was read inside the write transaction, so no wait for the lock makes it late."""
     until = taken_until(transaction.now, ended_by, not_after)
     if until is None:
         return Rescued(at=transaction.now, stalled=True)
     transaction.refresh()
     transaction.look_again()
-    expired, more_expired = take_back_expired(transaction, until)
+    expired, more_expired = rescue_expired(transaction, until)
     bytes_held = {
         worker.id: worker.presence
         for worker in stored_workers(transaction)

@@ -1,7 +1,7 @@
-"""Retention: ended tasks and idempotency keys whose time is over, in bounded, resumable steps.
+"""Retention of ended tasks, idempotency keys, token buckets and shares, in bounded, resumable steps.
 
-A step visits a bounded number of rows and remembers where it stopped, because queues keep their tasks for different
-times: what one may forget can lie between what another keeps.
+Queues keep their tasks for different times, so deletable rows can lie between rows that are kept: a step visits a
+bounded number of rows and remembers where it stopped.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, TypeVar, get_args
 from msgspec import Struct, ValidationError, convert
 from msgspec.json import Decoder, decode
 
+from dibs.core.limits import Bucket, Scope, limit_of, refill
 from dibs.core.policy import CHORE_BATCH, VISIT_BATCH
 from dibs.core.states import State
 from dibs.core.times import DAY, Duration, Instant
@@ -23,11 +24,14 @@ from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.unreadable import readable
 
 __all__ = [
+    "BUCKETS",
     "Step",
     "cursor_of",
+    "prune_buckets",
     "prune_dead",
     "prune_finished",
     "prune_keys",
+    "prune_shares",
     "pruned_queues",
     "save_last",
     "tell_of_days",
@@ -37,7 +41,7 @@ Cursor = TypeVar("Cursor")
 
 
 LAST_DAY = 10**9
-"""Later than any day; what is no number sorts after it."""
+"""Later than any day; a value that is not a number sorts after it."""
 
 texts_decoder = Decoder(list[str])
 
@@ -62,12 +66,33 @@ class Key(Struct, array_like=True, frozen=True):
     free: int
 
 
+class StoredBucket(Struct, array_like=True, frozen=True):
+    """A row of dibs_buckets."""
+
+    queue: str
+    scope: Scope
+    whose: str
+    level: int
+    at: Instant
+    refill_at: Instant | None
+
+
+class StoredShare(Struct, array_like=True, frozen=True):
+    """A row of dibs_shares. `idle`: nothing is pending, and the clock has passed its virtual time."""
+
+    queue: str
+    share: str
+    idle: int
+
+
 ENDED = RowDecoder(Ended, "task")
 KEYS = RowDecoder(Key, "key", 1, 2)
+BUCKETS = RowDecoder(StoredBucket, "limit of", 0, 1, 2)
+SHARES = RowDecoder(StoredShare, "share", 0, 1)
 
 
 def cursor_of(transaction: Transaction, chore: str, kind: type[Cursor]) -> Cursor | None:
-    """Where the last step stopped; None: before everything, also if that can't be read."""
+    """Where the last step stopped; None for the start, or if the cursor can't be read."""
     stored = transaction.each(statement("chore"), (chore,))
     if not stored or stored[0][1] is None:
         return None
@@ -77,10 +102,10 @@ def cursor_of(transaction: Transaction, chore: str, kind: type[Cursor]) -> Curso
 
 
 def save_last(transaction: Transaction, chore: str, rows: Sequence[tuple[Any, ...]], kind: type[Cursor]) -> bool:
-    """Let the next step begin after the rows of this one, whose first columns are what it goes by; True if it has to.
+    """Let the next step begin after these rows, whose first columns are the cursor; True if there is a next step.
 
-    Whether the rest of a row can be read does not matter. Only where all first columns are not what they should be, the
-    chore has come to its end: nothing else can come after them.
+    Whether the rest of a row can be read does not matter. If no row has valid first columns, the chore is at its end:
+    such values sort after all others.
     """
     last = None
     if len(rows) == CHORE_BATCH:
@@ -101,7 +126,7 @@ def expired_queues(transaction: Transaction, day: int, setting: str) -> set[str]
     """The queues that keep nothing that ended on this day."""
 
     def is_over(queue: str) -> bool:
-        if queue in transaction.catalog.unreadable:  # it is not known how long it keeps anything
+        if queue in transaction.catalog.unreadable:  # how long it keeps tasks is unknown
             return False
         keep: Duration = getattr(transaction.settings(queue), setting)
         return (day + 1) * DAY <= transaction.now - keep
@@ -110,7 +135,7 @@ def expired_queues(transaction: Transaction, day: int, setting: str) -> set[str]
 
 
 class Sweep:
-    """One step through ended tasks, day by day, until so many rows have been visited or deleted."""
+    """One step through ended tasks, day by day, until enough rows have been visited or deleted."""
 
     def __init__(self, transaction: Transaction, chore: str) -> None:
         self.transaction = transaction
@@ -124,7 +149,7 @@ class Sweep:
         return self.visited >= VISIT_BATCH or self.deleted >= CHORE_BATCH
 
     def prune_day(self, day: int, select: str, queues: set[str]) -> bool:
-        """Delete what is over of one day; False if the bound was reached before its end."""
+        """Delete expired tasks of one day; False if the bound was reached before its end."""
         after = self.after if day == self.day else ""
         tracks = self.transaction.catalog.tracks
         while not self.is_over:
@@ -173,7 +198,7 @@ def prune_finished(transaction: Transaction) -> Step:
 
 
 def pruned_queues(snapshot: Snapshot, day: int, stored: object) -> set[str]:
-    """The queues that nothing is left to prune of on a day; none if that can't be read."""
+    """The queues that have nothing left to delete on a day; none if that can't be read."""
     found = readable(snapshot.aside, "day", [(day, stored)], lambda each: texts_decoder.decode(convert(each, str)))
     return {queue for _, queues in found for queue in queues}
 
@@ -192,7 +217,7 @@ def prune_dead(transaction: Transaction) -> Step:
 
 
 def tell_of_days(snapshot: Snapshot) -> None:
-    """Dead tasks whose day can't be read are kept, because it is not known for how long."""
+    """Log dead tasks whose day can't be read. They are kept, because it is not known for how long."""
     for task_id, day in snapshot.each(row_by_row("dead_beyond"), (LAST_DAY, CHORE_BATCH)):
         snapshot.aside.log_once("day of dead task", task_id, f"it is {day!r}")
 
@@ -206,3 +231,53 @@ def prune_keys(transaction: Transaction) -> Step:
     if free:
         transaction.run("delete_keys", to_json(free))
     return Step(len(free), save_last(transaction, "prune_keys", found, tuple[int, str, str]))
+
+
+def prune_buckets(transaction: Transaction) -> Step:
+    """Delete buckets that are full again, or whose limit is no longer set: both equal no bucket."""
+    after = cursor_of(transaction, "prune_buckets", tuple[str, str, str]) or ("", "", "")
+    rows = transaction.each(row_by_row("buckets_after"), (*after, CHORE_BATCH))
+    found = BUCKETS.one_by_one(rows, transaction.aside)
+    idle = [(each.queue, each.scope, each.whose) for each in found if is_full(transaction, each)]
+    if idle:
+        transaction.run("delete_buckets", to_json(idle))
+    return Step(len(idle), save_last(transaction, "prune_buckets", rows, tuple[str, str, str]))
+
+
+def is_full(transaction: Transaction, stored: StoredBucket) -> bool:
+    if stored.queue in transaction.catalog.unreadable:  # its limits are unknown
+        return False
+    limit = limit_of(transaction.settings(stored.queue), stored.scope, stored.whose)
+    if limit is None or limit.rate is None:
+        return True
+    if stored.refill_at is not None:  # tasks wait for it, and a claim has yet to promote them
+        return False
+    return refill(Bucket(stored.level, stored.at), limit, transaction.now) == refill(None, limit, transaction.now)
+
+
+def prune_shares(transaction: Transaction) -> Step:
+    """Delete shares without tasks that the clock has passed, and turns in tracks without pending tasks."""
+    after = cursor_of(transaction, "prune_shares", tuple[str, str]) or ("", "")
+    rows = transaction.each(row_by_row("shares_after"), (*after, CHORE_BATCH))
+    found = SHARES.one_by_one(rows, transaction.aside)
+    idle = [(each.queue, each.share) for each in found if each.idle]
+    if idle:
+        transaction.run("delete_shares", to_json(idle))
+    more = save_last(transaction, "prune_shares", rows, tuple[str, str])
+    pending = transaction.pending_by_track()
+    empty = [each.number for each in transaction.catalog.tracks.values() if each.fair and each.number not in pending]
+    turns = [transaction.run("forget_turns", number, CHORE_BATCH) for number in empty]
+    return Step(len(idle) + sum(turns), more or CHORE_BATCH in turns)
+
+
+def prune_workflows(transaction: Transaction) -> Step:
+    """Delete workflows without tasks: reads a bounded number, from where the last step stopped."""
+    stored = transaction.row("chore", "prune_workflows")
+    after = "" if stored is None or stored[1] is None else str(stored[1])
+    looked, last, empty = transaction.row("empty_workflows", after, CHORE_BATCH)
+    doomed = texts_decoder.decode(empty)
+    if doomed:
+        transaction.run("delete_workflows", empty)
+    more = looked == CHORE_BATCH
+    transaction.run("save_cursor", "prune_workflows", last if more else None)
+    return Step(len(doomed), more)

@@ -1,4 +1,4 @@
-"""How the rows of a statement are read: all together, or one by one if some of them can't be."""
+"""Decoding the rows of a statement: all together, or one by one if some of them can't be read."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["BATCH_ERRORS", "RowDecoder", "TaskDecoder", "columns_of", "is_spoile
 Value = TypeVar("Value")
 
 BATCH_ERRORS = (msgspec.DecodeError, sqlite3.OperationalError)
-"""What reading rows together raises if one of them is not as it should be, among other things: see `is_spoiled`."""
+"""What decoding rows together raises if one of them is invalid, among other causes: see `is_spoiled`."""
 
 
 def is_spoiled(error: Exception) -> bool:
-    """Whether a row is at fault: it holds a blob, a text that is no UTF-8, or not what it should."""
+    """Whether a row is the cause: it has a blob, a text that is not UTF-8, or an invalid value."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     return not isinstance(error, sqlite3.Error) or code == sqlite3.SQLITE_ERROR
 
 
 def text_or_bytes(stored: bytes) -> str | bytes:
-    """A text as it is stored; one that is no UTF-8 is left as it is, and so is none."""
+    """A stored text; bytes if it is not UTF-8."""
     try:
         return stored.decode()
     except UnicodeDecodeError:
@@ -34,14 +34,14 @@ def text_or_bytes(stored: bytes) -> str | bytes:
 
 
 def columns_of(value: object) -> tuple[Any, ...]:
-    """A row that has been read, as it is stored."""
+    """A decoded row, as stored."""
     if isinstance(value, Struct):
         return structs.astuple(value)
     return value if isinstance(value, tuple) else (value,)
 
 
 class RowDecoder(Generic[Value]):
-    """Rows of one kind. `what` they are, for people; their name is in the columns `keys`."""
+    """Rows of one kind. `what` names the kind for people, the columns `keys` name a row."""
 
     def __init__(
         self, kind: type[Value], what: str, *keys: int, decode: Callable[[str | bytes], list[Value]] | None = None
@@ -72,7 +72,7 @@ class RowDecoder(Generic[Value]):
 
 
 class TaskDecoder(RowDecoder[Value]):
-    """Rows of unfinished tasks: those that can't be read are passed over from now on."""
+    """Rows of unfinished tasks: unreadable ones are skipped from now on."""
 
     def set_aside(self, row: tuple[Any, ...], problem: str, aside: UnreadableRows) -> None:
         super().set_aside(row, problem, aside)

@@ -1,8 +1,8 @@
 """Tasks as rows and back.
 
-A row leaves the store as one JSON array with the columns of `Row`, in this order, whichever place it is in. Strings
-that people choose travel inside `facts` or `progress`, which are JSON themselves: SQLite's JSON functions print floats
-with 15 digits and cut text at a NUL, and so never see either.
+A row leaves the store as one JSON array with the columns of `Row`, in this order, from any of the three places. Strings
+chosen by users are inside `facts` or `progress`, which are JSON themselves: SQLite's JSON functions print floats with
+15 digits and cut text at a NUL, and so never handle either.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Row", "decode_rows", "ended_columns", "record_of", "row_from", "task
 
 
 class Row(Columns, array_like=True, frozen=True):
-    """A task as any of the three places gives it."""
+    """A task from any of the three places."""
 
     progress: str | None
     finished_at: Instant | None
@@ -38,14 +38,14 @@ def row_from(columns: tuple[object, ...]) -> Row:
 
 
 def record_of(row: Row, track: Track) -> TaskRecord:
-    """The record that a row and its stream tell of."""
+    """The record of a row and its track."""
     facts = decode_facts(row.facts)
     result = None if row.result is None else row.result.encode()
     return record_from(row, facts, track, facts.created_at, row.finished_at, row.progress, result, row.args.encode())
 
 
 def task_columns(record: TaskRecord, track: int, gated: bool) -> tuple[object, ...]:
-    """An unfinished task, as `insert_task` and `save_task` take it."""
+    """The columns of an unfinished task, for `insert_task` and `save_task`."""
     return (
         *shared.task_columns(record, track, gated),
         progress_text(record),
@@ -55,7 +55,7 @@ def task_columns(record: TaskRecord, track: int, gated: bool) -> tuple[object, .
 
 
 def ended_columns(record: TaskRecord, track: int) -> tuple[object, ...]:
-    """An ended task, as `save_dead` and `save_finished` take it."""
+    """The columns of an ended task, for `save_dead` and `save_finished`."""
     return (
         *shared.ended_columns(record, track),
         progress_text(record),

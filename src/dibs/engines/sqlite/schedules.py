@@ -1,4 +1,4 @@
-"""Schedules: what is to be enqueued again and again, and doing so when it is due."""
+"""Schedules: setting and firing them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def set_schedule(
 
 
 def unread(transaction: Transaction, name: str, error: Exception) -> Changed:
-    """A schedule that can't be read is not written over: it may be a newer version's. It can be deleted."""
+    """A schedule that can't be read is not overwritten: a newer version may have written it. It can be deleted."""
     transaction.aside.log_once("schedule", name, problem_of(error))
     return Changed.UNREADABLE
 
@@ -82,7 +82,7 @@ def set_schedule_state(transaction: Transaction, name: str, state: ScheduleState
 
 
 def fire(transaction: Transaction) -> Fired:
-    """Enqueue what is due. The store has one writer at a time: nobody else can fire what is read here."""
+    """Enqueue what is due. The store has one writer at a time: no other process can fire what is read here."""
     tasks: list[str] = []
     skipped = 0
     broken: list[str] = []
@@ -105,13 +105,13 @@ def fire(transaction: Transaction) -> Fired:
             tasks += fired.tasks
             skipped += fired.skipped
         if len(due) < FIRE_BATCH or passed == len(broken) + len(unreadable):
-            break  # otherwise others may be due behind those that can't fire
+            break  # otherwise more may be due behind those that can't fire
     following = transaction.row("next_fire", to_json(broken + unreadable))
     return Fired(tasks, skipped, None if following is None else max(0, following[0] - transaction.now), broken)
 
 
 def fire_one(transaction: Transaction, record: ScheduleRecord) -> Fired:
-    """Enqueue what a schedule has due and move it on, or leave both when its queue does not take it."""
+    """Enqueue what a schedule has due and move it on; do neither if its queue rejects it."""
     overlaps = record.recurrence.overlap is Overlap.SKIP and is_unfinished(transaction, record.last_task)
     fired = firing(record, overlaps, transaction.now)
     transaction.flush()  # enqueue reads the counts

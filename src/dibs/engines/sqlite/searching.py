@@ -1,6 +1,6 @@
-"""search: newest first by id over all three places, looking at a bounded number of rows a page.
+"""search: newest first by id over all three places, reading a bounded number of rows a page.
 
-Each place (and each day of finished tasks) is in order of ids, so a page is a merge of their ends.
+Each place (and each day of finished tasks) is in order of ids, so a page merges their ends.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def search(snapshot: Snapshot, query: Query) -> Page:
 
 
 def is_candidate(snapshot: Snapshot, query: Query, row: Row | UnreadableTask) -> bool:
-    """What can be said without decoding the rest of a row."""
+    """What can be decided without decoding the rest of a row."""
     if isinstance(row, UnreadableTask):
         return True
     track = snapshot.catalog.tracks.get(row.track)
@@ -75,7 +75,7 @@ def read_down(snapshot: Snapshot, statement: str, before: str, *where: int) -> I
     while True:
         rows = snapshot.tasks(statement, before, chunk, *where)
         yield from rows
-        lower = [row.id for row in rows if row.id < before]  # but for ids that are no text
+        lower = [row.id for row in rows if row.id < before]  # without ids that are not text
         if len(rows) < chunk or not lower:
             return
         before = min(lower)

@@ -1,8 +1,8 @@
-"""settle, extend and rescue: what is written about running tasks, each write under its lease."""
+"""settle and extend, and losing leases for `rescue`: each write compares the lease number."""
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter as Totals
 from collections import deque
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.values import COMPLETED, ExtendAnswer, ExtendOutcome, Extension, SettleAnswer, UnreadableTask
 from dibs.engines.verbs.records import Records
 
-__all__ = ["extend", "lose", "settle", "take_back_expired"]
+__all__ = ["extend", "lose", "rescue_expired", "settle"]
 
 
 class Fenced(Struct, array_like=True, frozen=True):
@@ -37,7 +37,7 @@ class Fenced(Struct, array_like=True, frozen=True):
 
 
 class Held(Struct, array_like=True, frozen=True):
-    """A lease that is current. `facts` are there only if the task has been asked to stop."""
+    """A current lease. `facts` are given only if the task has been asked to stop."""
 
     key: int
     facts: str | None
@@ -55,7 +55,7 @@ def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> list[
     answers: dict[int, SettleAnswer] = {}
     for part in without_repeats(settlements):
         settle_part(transaction, part, answers, bool(has_edges))
-    if len(transaction.follow_ups) > 1:  # tasks ended in the order in which they were reported
+    if len(transaction.follow_ups) > 1:  # in the order in which the ends were reported
         places = {settlement.lease.id: i for i, settlement in enumerate(settlements)}
         transaction.follow_ups = deque(
             sorted(transaction.follow_ups, key=lambda follow_up: places.get(follow_up.about, 0))
@@ -64,13 +64,13 @@ def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> list[
 
 
 def settle_part(transaction: Transaction, part: Part, answers: dict[int, SettleAnswer], has_edges: bool) -> None:
-    """Completions with a current lease go in bulk, all else record by record."""
+    """Completions with a current lease are written in bulk, the rest record by record."""
     leases = [(settlement.lease.id, settlement.lease.number) for _, settlement in part]
     fenced = transaction.many(FENCED, "fence", to_json(leases))
     runs = [run for run in fenced if part[run.key][1].outcome is Outcome.COMPLETED]
     if runs:
         completions = [part[run.key][1] for run in runs]
-        complete(transaction, completions, Tally(run.track for run in runs))
+        complete(transaction, completions, Totals(run.track for run in runs))
         for key in {run.partition for run in runs if run.partition is not None}:
             transaction.mark_changed(Partition.parse(key))
         if has_edges:
@@ -88,8 +88,8 @@ def follow_up(transaction: Transaction, completed: list[str]) -> None:
         transaction.follow_ups.append(FollowUp(FollowUpKind.RELEASE_DEPENDENTS, task_id, State.COMPLETED))
 
 
-def complete(transaction: Transaction, settlements: list[Settlement], tracks: Tally[int]) -> None:
-    """`moves.settled` for completions: rows move to where finished tasks are kept."""
+def complete(transaction: Transaction, settlements: list[Settlement], tracks: Totals[int]) -> None:
+    """`moves.settled` for completions: rows move to the finished tasks."""
     results = [None if s.result is None else s.result.decode() for s in settlements]
     runs = to_json([(s.lease.id, s.lease.number, r) for s, r in zip(settlements, results, strict=True)])
     day = day_of(transaction.now)
@@ -131,7 +131,7 @@ def extend(transaction: Transaction, extensions: Sequence[Extension]) -> list[Ex
     return answers
 
 
-def take_back_expired(transaction: Transaction, until: Instant) -> tuple[list[str], bool]:
+def rescue_expired(transaction: Transaction, until: Instant) -> tuple[list[str], bool]:
     """Tasks whose lease has ended by then run again, or have run too often. Answers as `lose`."""
     return lose(transaction, transaction.tasks("expired", until, RESCUE_BATCH, to_json(transaction.passed_over)))
 
@@ -139,7 +139,7 @@ def take_back_expired(transaction: Transaction, until: Instant) -> tuple[list[st
 def lose(transaction: Transaction, rows: list[Row | UnreadableTask]) -> tuple[list[str], bool]:
     """These running tasks have lost their worker: their ids, and whether the batch was full, so there may be more.
 
-    Those that can't be read keep their lease, which has ended. They count for the batch, too.
+    Unreadable ones keep their lease, which has ended. They count for the batch, too.
     """
     records = Records(transaction)
     lost = lose_all(transaction, records, records.adopt(transaction.adopted(rows)))

@@ -26,7 +26,7 @@ def statement(name: str) -> str:
 
 @cache
 def row_by_row(name: str) -> str:
-    """A statement that gathers its rows in one JSON array, without that: for when one of them spoils the array."""
+    """A statement without the JSON array that gathers its rows: for when one row spoils the array."""
     text = statement(name)
     before, gathered, after = text.partition("json_group_array(")
     assert (before.strip(), gathered) == ("SELECT", "json_group_array("), f"{name} does not give one JSON array"
@@ -38,7 +38,7 @@ def row_by_row(name: str) -> str:
 
 
 def closing(text: str) -> int:
-    """Where the parenthesis closes that was open before the text."""
+    """The position of the parenthesis that closes the one open before the text."""
     depth = 1
     for place, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")

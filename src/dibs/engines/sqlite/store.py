@@ -1,4 +1,4 @@
-"""What the engines of one process share on one file: the writer connection, its lock, presence and bells."""
+"""What the engines of one process share on one file: the writer connection, its lock, presence and notifier."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Store:
             self.open_to_write()
 
     def open_read_only(self) -> None:
-        """Leaves nothing beside the file. A later write tries again whether it can be written."""
+        """Create nothing beside the file. A later write tries again whether it can be written."""
         with translated(self.path), closing(connect_to_read(self.path, self.busy_timeout)) as connection:
             check_readable(connection, self.path)
         self.files.remember_file()
@@ -90,7 +90,7 @@ class Store:
             self.presence.close()
             writer.close()
             self.files.forget_log()
-            if not self.read_only:  # then it is known already, and stays so
+            if not self.read_only:  # otherwise that is already known
                 self.files.unpin()
             if isinstance(error, OSError):
                 what = f"what lies beside {self.path} can't be used: {error.strerror} ({error.filename})."
@@ -99,7 +99,7 @@ class Store:
         self.writer = writer
 
     def begin(self, writer: sqlite3.Connection) -> None:
-        """Before a new connection is used: its files have to be ours."""
+        """Check that the files of a new connection are ours, before it is used."""
         self.tune(writer)
         writer.execute("SELECT count(*) FROM sqlite_master").fetchone()  # opens the log
         self.files.remember()
@@ -111,7 +111,7 @@ class Store:
         writer.execute(f"PRAGMA journal_size_limit = {LARGE_LOG}")
 
     def demand(self, synchronous: Synchronous, busy_timeout: float) -> None:
-        """Another engine of this process wants the file too: the stricter setting holds for both."""
+        """Another engine of this process opens the file: the stricter setting applies to both."""
         self.busy_timeout = max(self.busy_timeout, busy_timeout)
         if synchronous == "full" and self.synchronous != "full":
             with self.lock:
@@ -133,7 +133,7 @@ class Store:
             raise StoreBusy(f"{self.path} was kept busy by this process for longer than busy_timeout; try again.")
         try:
             if self.read_only:
-                self.files.check_each()  # a file that is gone must not be made again
+                self.files.check_each()  # a missing file must not be created again
                 self.open_to_write()
                 self.read_only = False
             if self.files.is_due:
@@ -146,7 +146,7 @@ class Store:
             raise
 
     def reconnected(self) -> sqlite3.Connection:
-        self.files.check_each()  # a file that is gone must not be made again
+        self.files.check_each()  # a missing file must not be created again
         with translated(self.path):
             writer = connect(self.path, self.busy_timeout, "mode=rw")
             try:
@@ -158,15 +158,15 @@ class Store:
         return writer
 
     def disconnect(self) -> None:
-        """Under the lock; the next write opens it again."""
+        """Under the lock; the next write connects again."""
         if self.writer is not None:
             self.writer.close()
             self.writer = None
 
     def check_files(self) -> None:
-        """Under the lock. If the files are not ours any more, let go of them, for we would be in the way of others.
+        """Under the lock. If the files are no longer ours, close them, because we would block others.
 
-        SQLite then writes the log back only if the file is in its place and nobody else has it open.
+        SQLite then writes the log back only if the file is in place and no other process has it open.
         """
         try:
             self.files.check()
@@ -183,7 +183,7 @@ class Store:
             self.disconnect()
 
     def abandon(self) -> bool:
-        """Whether the files are lost for those who have them open, so that whoever opens them now needs a new store."""
+        """Whether the files are lost for the processes that have them open, so that a new store must be opened."""
         try:
             self.files.check_each()
         except StoreUnavailable:
@@ -195,8 +195,8 @@ class Store:
         return False
 
     def write(self, verb: Callable[..., Answer], arguments: tuple[Any, ...], now: Instant | None) -> Answer:
-        """Run a verb in a transaction of its own; when it has been committed, ring whom it concerns."""
-        with suppress(TaskMoved):  # nothing was written: once more with what is stored now
+        """Run a verb in a transaction of its own; after the commit, notify its topics."""
+        with suppress(TaskMoved):  # nothing was written: try again with what is stored now
             return self.try_write(verb, arguments, now)
         return self.try_write(verb, arguments, now)
 
@@ -210,9 +210,9 @@ class Store:
             connection.execute("COMMIT")
             self.check_files()
         except BaseException as error:
-            self.take_back(connection)
+            self.rollback(connection)
             if isinstance(error, sqlite3.Error):
-                self.check_files()  # which would be what is really wrong
+                self.check_files()  # which may be the real cause
                 raise translation(error, self.path) from error
             raise
         finally:
@@ -221,9 +221,9 @@ class Store:
             self.notifier.notify(transaction.topics)
         return answer
 
-    def take_back(self, connection: sqlite3.Connection) -> None:
-        """After a failure: nothing was written, and the connection is ready for the next transaction."""
-        self.catalog.forget()  # it may know of streams that were never committed
+    def rollback(self, connection: sqlite3.Connection) -> None:
+        """After a failure: undo everything, and make the connection ready for the next transaction."""
+        self.catalog.forget()  # it may have tracks that were never committed
         if self.writer is connection and connection.in_transaction:
             with translated(self.path):
                 connection.execute("ROLLBACK")
@@ -237,20 +237,20 @@ class Store:
                 return None
             version: int = self.writer.execute("PRAGMA data_version").fetchone()[0]
             return version
-        except sqlite3.Error:  # the next verb will say what is wrong
+        except sqlite3.Error:  # the next verb will report it
             return None
         finally:
             self.lock.release()
 
     def checkpoint(self) -> int:
-        """Copy the write-ahead log into the file, and cut it off when it is large. Answers pages copied."""
+        """Copy the write-ahead log into the file, and truncate it when it is large. Returns the pages copied."""
         connection = self.take_lock()
         try:
-            self.check_files()  # it would overwrite what others have put into the file meanwhile
+            self.check_files()  # or it could overwrite what other processes have written to the file
             with translated(self.path):
                 log = self.path.with_name(self.path.name + "-wal")
                 large = log.exists() and log.stat().st_size > LARGE_LOG
-                connection.execute("PRAGMA busy_timeout = 0")  # readers are not waited for
+                connection.execute("PRAGMA busy_timeout = 0")  # don't wait for readers
                 how = "TRUNCATE" if large else "PASSIVE"
                 copied: int = connection.execute(f"PRAGMA wal_checkpoint({how})").fetchone()[2]
                 return max(0, copied)
@@ -310,7 +310,7 @@ class Reader:
                 connection.execute("ROLLBACK")
 
     def was_consistent(self) -> bool:
-        """Whether what was read was one state, and of the file that is at the path."""
+        """Whether one state was read, of the file that is at the path."""
         try:
             self.store.files.check()
         except StoreUnavailable:
@@ -324,7 +324,7 @@ class Reader:
         self.store.readers.remove(self)
 
     def let_go(self) -> None:
-        """The files are lost: close, unless a read is under way, which then notices by itself."""
+        """The files are lost: close, unless a read is under way, which will notice by itself."""
         if self.lock.acquire(blocking=False):
             try:
                 with suppress(sqlite3.Error):
@@ -340,7 +340,7 @@ class Reader:
 
 
 def quick_check(connection: sqlite3.Connection, path: Path) -> None:
-    """Somebody stopped without closing the store: is it whole?"""
+    """Check the file after a process stopped without closing the store."""
     found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if found != "ok":
         raise StoreCorrupt(f"{path} is damaged ({found}). Restore a backup, or salvage it with 'sqlite3 … .recover'.")
@@ -349,7 +349,7 @@ def quick_check(connection: sqlite3.Connection, path: Path) -> None:
 class Registry:
     """The open stores of this process.
 
-    A process must not have two writers on one file, whoever made them: SQLite's locks and ours belong to the process.
+    A process must not have two writers on one file: SQLite's locks and ours belong to the process.
     """
 
     def __init__(self) -> None:
@@ -359,7 +359,7 @@ class Registry:
         self.held: list[Store | Reader] = []
 
     def acquire(self, path: Path, synchronous: Synchronous, busy_timeout: float, adopt: bool) -> Store:
-        """The store of this file in this process, opened by whoever comes first."""
+        """The store of this file in this process; the first engine opens it."""
         with self.lock:
             store = self.stores.get((os.getpid(), path))
             if store is None or store.abandon():
@@ -372,7 +372,7 @@ class Registry:
             return store
 
     def release(self, store: Store) -> None:
-        """The last one closes it."""
+        """The last engine closes it."""
         with self.lock:
             store.users -= 1
             if store.users == 0:
@@ -381,18 +381,18 @@ class Registry:
                 store.close()
 
     def forget(self, *inherited: object) -> None:
-        """In a forked child: keep what is the parent's alive and never touch it again, neither to use nor to close."""
+        """In a forked child: keep the parent's objects alive without ever using or closing them."""
         self.inherited.extend(inherited)
 
     def hold(self) -> None:
         """Before a fork: wait for what is under way, and close all connections; the next use opens them again.
 
-        SQLite keeps in memory which locks this process has on a file. A child inherits these notes but not the locks:
-        it would wait for a write that never ends, or have the log deleted under it when the parent closes the file.
+        SQLite keeps in memory which locks this process has on a file. A child inherits that memory but not the locks:
+        it would wait for a write that never ends, or lose the log when the parent closes the file.
         """
         self.lock.acquire()
         mine = [store for (pid, _), store in self.stores.items() if pid == os.getpid()]
-        # Also those not connected: they may be about to.
+        # Also those not connected: they may be about to connect.
         users: list[Store | Reader] = [*mine, *(reader for store in mine for reader in store.readers)]
         for each in users:
             if each.lock.acquire(timeout=each.busy_timeout):

@@ -30,10 +30,10 @@ from dibs.engines.values import AuditEntry, Counter, UnreadableTask
 __all__ = ["ROWS", "Snapshot", "Transaction", "decoder_of"]
 
 ROWS = 20
-"""Tasks that `enqueue_many` takes. More at once gain nothing."""
+"""Tasks per `enqueue_many`. More at once gain nothing."""
 
 SAME_VIRTUAL_TIME = -1
-"""The tag of a share that has only got other tasks."""
+"""For a share whose virtual time stays while its pending tasks change."""
 
 STATES = frozenset(State)
 
@@ -44,7 +44,7 @@ RawRows = list[tuple[Any, ...]]
 COUNTS = RowDecoder(tuple[str, int | str, int], "count of", 0, 1)
 PENDING = RowDecoder(tuple[int, int], "count of pending tasks in track")
 DOCUMENTS = RowDecoder(tuple[int | str, str], "")
-"""Names, and what is kept under them as JSON."""
+"""Names, and the JSON stored under them."""
 
 
 def parameter(value: object) -> object:
@@ -82,11 +82,11 @@ class Snapshot(SqlSnapshot):
         return self.row(name, *parameters)[0]
 
     def refresh(self, generation: int | None = None) -> None:
-        """Make the catalog current; to be done first in every transaction."""
+        """Make the catalog current; must come first in every transaction."""
         current: int = self.value("generation") if generation is None else generation
         self.catalog.refresh(self, current)
 
-    # Rows that may not be what they should: read together if all are, and one by one if not.
+    # Rows that may be invalid: decoded together if all are valid, and one by one if not.
 
     @property
     def aside(self) -> UnreadableRows:
@@ -119,7 +119,7 @@ class Snapshot(SqlSnapshot):
         return {task_id: self.decoded(row) for task_id, row in self.find_rows(list(ids)).items()}
 
     def many(self, decoder: RowDecoder[Value], name: str, *parameters: Any) -> list[Value]:
-        """The rows that the statement `name` gathers, but for those that can't be read."""
+        """The rows that the statement `name` gathers, without unreadable ones."""
         return self.together_or_each(
             decoder.decode, lambda rows: decoder.one_by_one(rows, self.aside), name, *parameters
         )
@@ -127,9 +127,9 @@ class Snapshot(SqlSnapshot):
     def page(
         self, decoder: RowDecoder[Value], name: str, *parameters: Any
     ) -> tuple[list[Value], tuple[Any, ...] | None]:
-        """Like `many`, where the last parameter is how many; and the last row as it is stored, if there may be more.
+        """Like `many`, where the last parameter is the limit; and the last row as stored, if there may be more.
 
-        That one is what the next page begins after, whether or not it can be read.
+        The next page begins after that row, whether or not it can be read.
         """
 
         def one_by_one(rows: RawRows) -> tuple[list[Value], tuple[Any, ...] | None]:
@@ -144,7 +144,7 @@ class Snapshot(SqlSnapshot):
     def together_or_each(
         self, together: Callable[[Any], Value], one_by_one: Callable[[RawRows], Value], name: str, *parameters: Any
     ) -> Value:
-        """What `together` makes of the JSON that the statement `name` gives, or `one_by_one` of its rows."""
+        """The JSON of the statement `name` passed to `together`, or else its rows passed to `one_by_one`."""
         try:
             return together(self.value(name, *parameters))
         except BATCH_ERRORS as error:
@@ -163,7 +163,7 @@ class Snapshot(SqlSnapshot):
     def documents(
         self, what: str, decode: Callable[[str | bytes], Value], name: str, *parameters: Any
     ) -> Iterator[tuple[Key, Value]]:
-        """What the statement `name` gives as names and JSON, but for what can't be read."""
+        """The (name, JSON) pairs of the statement `name`, decoded, without unreadable ones."""
         decoder = RowDecoder(DOCUMENTS.kind, what, decode=DOCUMENTS.decode)
         return readable(self.aside, what, self.many(decoder, name, *parameters), decode)
 
@@ -186,9 +186,9 @@ class Snapshot(SqlSnapshot):
             return self.set_aside(task_id, track, state, finished_at is not None, worker, problem_of(error))
 
     def set_aside(self, task_id: Any, track: Any, state: Any, ended: bool, worker: Any, problem: str) -> UnreadableTask:
-        """A task that can't be read is told of, and passed over from now on unless it has ended."""
+        """Log a task that can't be read, and skip it from now on unless it has ended."""
         found = self.catalog.tracks.get(track) if isinstance(track, int) else None
-        if found is None or found.queue not in self.catalog.unreadable:  # which has been told of
+        if found is None or found.queue not in self.catalog.unreadable:  # otherwise the queue was logged
             self.aside.log_once("task", task_id, problem)
         if isinstance(task_id, str) and not ended:
             self.aside.skip_task(task_id, track)
@@ -226,18 +226,18 @@ class Snapshot(SqlSnapshot):
             return {row.id: row for row in rows}
 
     def look_again(self) -> None:
-        """What was set aside may have been repaired, or be gone."""
+        """Read again what was set aside: it may have been repaired or deleted."""
         if self.aside.start_recheck():
             ids = list(self.aside.tasks)
             self.aside.forget(ids)
             self.records(self.find_rows(ids).values())  # sets those aside that still can't be read
 
     def pending_by_track(self) -> dict[int, int]:
-        """How many pending tasks each stream has, empty ones left out."""
+        """How many pending tasks each track has, without empty ones."""
         return dict(self.many(PENDING, "pending_by_track"))
 
     def all_counts(self) -> list[tuple[str, int | str, int]]:
-        """Every count, but for those of streams that are not there. A broken number is rounded."""
+        """Every count, without those of tracks that do not exist. A fractional number is rounded."""
         tracks = self.catalog.tracks
 
         def one_by_one(rows: RawRows) -> list[tuple[str, int | str, int]]:
@@ -337,7 +337,7 @@ class Transaction(Snapshot, SqlTransaction):
         self.changes[what, queue] += change
 
     def count_pending(self, number: int, share: str, change: int) -> None:
-        """Count pending tasks of one share of a stream. Where tenants take turns, those that come get one."""
+        """Count pending tasks of one share of a track. In a fair track, a share with new tasks gets a turn."""
         self.changes[State.PENDING, number] += change
         track = self.catalog.tracks[number]
         if track.fair:
@@ -365,14 +365,14 @@ class Transaction(Snapshot, SqlTransaction):
             self.turns.clear()
 
     def record(self, row: Row) -> TaskRecord:
-        """Without the settings of its queue nothing can be decided about a task."""
+        """A task whose queue's settings can't be read is unreadable: nothing can be decided about it."""
         record = super().record(row)
         if record.queue in self.catalog.unreadable:
             raise ValueError("the settings of its queue can't be read")
         return record
 
     def make_queue(self, name: str) -> Queue:
-        """The queue of this name, made now if there was none."""
+        """The queue of this name, created if it does not exist."""
         queue = self.catalog.queues.get(name)
         return queue if queue is not None else self.save_queue(Queue(name))
 
@@ -388,12 +388,12 @@ class Transaction(Snapshot, SqlTransaction):
         self.catalog.generation += 1
 
     def track_of(self, record: TaskRecord) -> int:
-        """The number of the stream that a task belongs to as it is ranked now."""
+        """The number of the track that a task belongs to by its present rank."""
         epoch, fair = self.catalog.epoch(record.queue), self.settings(record.queue).fair
         return self.track(record.queue, record.name, record.requires, record.lane, epoch, fair)
 
     def track(self, *key: *TrackKey) -> int:
-        """The number of a stream, made now if there was none."""
+        """The number of a track, created if it does not exist."""
         number = self.catalog.numbers.get(key)
         return self.add_track(*key) if number is None else number
 

@@ -1,4 +1,4 @@
-"""Workers: their signs of life, and what becomes of those who give none."""
+"""Workers: their heartbeats, and marking those that are dead."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def find(snapshot: Snapshot, worker: str) -> StoredWorker | None:
 
 
 def presence_of(transaction: Transaction, sign: Beat, presence: Presence) -> int | None:
-    """The byte that a worker's process holds; taken at its first beat. Beats for other processes hold none."""
+    """The byte that a worker's process holds, taken at its first beat. Beats for other processes hold none."""
     if sign.id not in presence.held and sign.pid == os.getpid():
         presence.take(sign.id, transaction.value("new_presence"))
     return presence.held.get(sign.id)
@@ -87,14 +87,14 @@ def set_worker_state(transaction: Transaction, worker: str, state: WorkerState, 
 
 
 def bury_workers(transaction: Transaction, absent: Iterable[str], until: Instant) -> tuple[list[str], list[str], bool]:
-    """Mark workers dead whose record has expired by then or who are absent, and take back the tasks of the absent.
+    """Mark workers dead whose record has expired by then or that are absent; take back the tasks of the absent.
 
     Answers (tasks, workers, whether the bound was reached).
     """
     gone = sorted(absent)
     asked = (to_json(gone), RESCUE_BATCH, to_json(transaction.passed_over))
     lost, more = lose(transaction, transaction.tasks("running_of", *asked)) if gone else ([], False)
-    # An absent worker with tasks left to take back stays on the list until the last one is.
+    # An absent worker stays on the list until its last task is taken back.
     doomed = [] if more else gone
     found = msgspec.json.decode(transaction.value("expired_workers", until, to_json(doomed)), type=list[str])
     if found:

@@ -40,7 +40,7 @@ CANCELLABLE_MEMBER = Read("cancellable_member", str, "task")
 REPLAYABLE_MEMBER = Read("replayable_member", str, "task")
 """Takes a workflow: one of its members that its replay touches, if there is any."""
 DEAD_MEMBERS = Read("dead_members", str, "task")
-"""Takes a workflow, the id to begin after, and how many: its dead members by id."""
+"""Takes a workflow, the id to begin after or None, and how many: its dead members by id."""
 CANCELLED_MEMBERS = Read("cancelled_members", str, "task")
 """Takes the same: its members by id that were cancelled because of a dependency."""
 
@@ -96,7 +96,7 @@ async def cancel_members(port: Port, follow_ups: list[FollowUp], most: int) -> D
 async def replay_members(port: Port, follow_ups: list[FollowUp], most: int) -> Done:
     """Run the dead members of a workflow again, and let those wait again that ended because of a dependency."""
     follow_up, most = follow_ups[0], min(most, REPLAY_BATCH)
-    asked = (follow_up.about, follow_up.after, most)
+    asked = (follow_up.about, follow_up.after or None, most)
     ids = first_members(await port.read(DEAD_MEMBERS, *asked), await port.read(CANCELLED_MEMBERS, *asked), most)
     edges = await port.read(EDGES_OF, ids)
     records = Records(port)

@@ -1,19 +1,18 @@
 -- name: claim
--- Lease the most urgent tasks of queues that have no limits and no shares, in one step. Takes now, the generation,
--- worker, sequence, lease (NULL: each task's own), how many, and tracks with the order of their queue, lane, scale and
--- the rank to begin at; whether queues are served strictly in turn; whether all that must be done first has been done;
--- from which instant on, and for how long ahead (NULL: for ever), to look for tasks that fall due or expire; which
--- tasks (an object whose keys are their ids: looked up in it without a plan of its own) and follow-ups to pass over.
--- Returns the tasks in the order they are given, and a last row with the status, now, when the next task falls due or
--- expires (or when to look again), how long the search took, and how long the look for what falls due: 'stale'
--- (refresh, and repeat), 'upkeep' (something must be done first that only the longer way does), 'done'.
+-- Lease the most urgent tasks of queues without limits and shares, in one step. Takes now, the generation, worker,
+-- sequence, lease (NULL: each task's own), limit, and tracks with the order of their queue, lane, scale and the rank to
+-- start at; whether queues are served strictly in order; whether the upkeep has been done; from which instant on, and
+-- how far ahead (NULL: without end), to read tasks that are due or expire; which tasks (an object whose keys are their
+-- ids: a lookup in it needs no plan of its own) and follow-ups to skip. Returns the tasks in the order they are given,
+-- and a last row with the status, now, when the next task is due or expires (or when to look again), how long the
+-- search took, and how long reading what is due took. The status: 'stale' (refresh, and repeat), 'upkeep' (there is
+-- some that only the slow path can do), 'done'.
 --
--- Reads `pending` from the head of each track. A single track is read and locked in one go. Several are merged
--- before anything is locked: locking all candidates would hide them from others. The merge is by the running maximum
--- of the heads' keys, which is what merging sorted lanes by their heads comes to; ids that others hold are passed
--- over. Of each track a page is read: where one ends before the track does, nothing is known beyond its last task,
--- and the next turn reads more. What has expired is left for those who see to it: it may lie before the instant that
--- is looked from.
+-- Reads `pending` from the head of each track. A single track is read and locked in one go. Several are merged before
+-- anything is locked: locking all candidates would hide them from others. The merge is by the running maximum of the
+-- heads' keys, which equals merging sorted lanes by their heads; ids that others have locked are skipped. Of each track
+-- a page is read: if it ends before the track does, nothing is known beyond its last task, and the next round reads
+-- more. Expired tasks are left to the upkeep: they may lie before the instant from which it reads.
 CREATE OR REPLACE FUNCTION {schema}.claim_{version}(
     at bigint, generation_of bigint, worker_id text, sequence_number bigint, lease_span bigint, wanted int,
     tracks int[], orders int[], lanes int[], scales bigint[], lows bigint[], in_order boolean,
@@ -23,7 +22,7 @@ RETURNS TABLE (
     status text, now bigint, next_at bigint, id uuid, track int, lease int, lease_expires_at bigint, ready_at bigint,
     rank bigint, args bytea, facts bytea, took bigint, looked bigint
 )
--- Whatever the planner believes about a table that fills and empties all the time, it may only use the indexes.
+-- Whatever the planner estimates for a table that fills and empties all the time, it may only use the indexes.
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
@@ -39,7 +38,7 @@ DECLARE
     picked uuid[];
     missed uuid[] := '{}';
     page int;
-    is_cut boolean;
+    is_truncated boolean;
     held uuid[];
     tries int := 0;
     looks_at timestamptz;
@@ -80,7 +79,7 @@ BEGIN
         SELECT min(t.due_at) INTO due FROM {schema}.tasks AS t
         WHERE t.due_at IS NOT NULL AND t.due_at >= looks_from AND t.due_at <= looks_to
           AND NOT passed ? t.id::text;
-        IF due <= instant AND promoted < 1000 THEN  -- somebody has it locked: no use in looking again at once
+        IF due <= instant AND promoted < 1000 THEN  -- another transaction has locked it: don't retry at once
             due := instant + 100000;
         END IF;
     END IF;
@@ -101,7 +100,7 @@ BEGIN
             tries := tries + 1;
             WITH merged AS MATERIALIZED (
                 SELECT
-                    h.id, h.rank, h.n = page AND page < wanted AS is_cut,
+                    h.id, h.rank, h.n = page AND page < wanted AS is_truncated,
                     max(CASE WHEN in_order THEN ARRAY[h.position::float8] ELSE '{}' END || ARRAY[
                         -least((instant - h.rank)::float8 / h.scale::float8, 100), h.ready_at::float8,
                         h.position::float8, h.lane::float8
@@ -122,7 +121,7 @@ BEGIN
                     ) AS c
                 ) AS h
             ), known AS (
-                SELECT m.key, m.rank, m.id FROM merged AS m WHERE m.is_cut ORDER BY m.key, m.rank, m.id LIMIT 1
+                SELECT m.key, m.rank, m.id FROM merged AS m WHERE m.is_truncated ORDER BY m.key, m.rank, m.id LIMIT 1
             )
             SELECT
                 ARRAY(
@@ -131,9 +130,9 @@ BEGIN
                     ORDER BY m.key, m.rank, m.id LIMIT wanted - cardinality(chosen)
                 ),
                 EXISTS (SELECT 1 FROM known)
-            INTO picked, is_cut;
-            EXIT WHEN cardinality(picked) = 0 AND NOT is_cut;
-            IF is_cut THEN
+            INTO picked, is_truncated;
+            EXIT WHEN cardinality(picked) = 0 AND NOT is_truncated;
+            IF is_truncated THEN
                 page := least(4 * page, wanted);
             END IF;
             held := ARRAY(

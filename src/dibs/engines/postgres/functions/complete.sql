@@ -1,10 +1,10 @@
 -- name: complete
--- Completed runs move to the finished tasks. Takes now (NULL: the clock), ids in order, lease numbers, results.
--- Returns the ids of those that did (NULL: all), and their tracks: the fence is in the statement, and tasks whose end
--- concerns others take the longer way. Driven by the primary key; leases are compared by a hashed lookup, which IS TRUE
+-- Move completed runs to the finished tasks. Takes now (NULL: the clock), ids in order, lease numbers, results. Returns
+-- the ids of those that moved (NULL: all), and their tracks: the fence is in the statement, and tasks whose end
+-- concerns others take the slow path. Driven by the primary key; leases are compared by a hashed lookup, which IS TRUE
 -- keeps from becoming a join. (With a join the planner chose other indexes, and looking up positions in an array made
--- the time quadratic in the batch.) A task runs exactly while it has a lease_expires_at; said like this, no index of
--- running tasks is tempting.
+-- the time quadratic in the batch.) A task runs exactly while it has a lease_expires_at; in this form, the planner does
+-- not choose an index of running tasks.
 CREATE OR REPLACE FUNCTION {schema}.complete_{version}(
     at bigint, ids uuid[], leases int[], results bytea[], OUT done uuid[], OUT tracks int[]
 )

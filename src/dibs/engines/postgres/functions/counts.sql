@@ -1,7 +1,7 @@
 -- name: folded_until
--- The transaction before which all changes of counts have been added up. Takes nothing. Readers of `count_changes`
--- begin there: under a held transaction, rows that were added up long ago are still in the table. They ask in a
--- subselect, so that they ask once.
+-- The transaction before which all changes of counts have been folded. Takes nothing. Readers of `count_changes` start
+-- there: while a transaction is held, rows that were folded long ago are still in the table. They call it in a
+-- subselect, so that it runs once.
 CREATE OR REPLACE FUNCTION {schema}.folded_until_{version}() RETURNS xid8 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN coalesce(

@@ -1,10 +1,10 @@
 -- name: enqueue
--- Store new tasks that nothing can stand in the way of: no key, no prerequisite, a queue that takes everything. Takes
--- now, the generation for which the rest was worked out, the first day on which one of these tasks can have ended,
--- whether all or none are to be stored; of each task the id, its draft and its arguments; and drafts, which are what
--- alike tasks have in common, counted from 1. Offsets of the rank to ready_at are worked out before: ready_at is
--- now + delay, or the instant given. Returns the status ('stale': work it out again), now, and the ids that were stored
--- (NULL: all); those that were not are known. If one has ended, or all or none were asked for: DB001.
+-- Store new tasks that need no decision: no key, no prerequisite, a queue that accepts everything. Takes now, the
+-- generation for which the rest was computed, the first day on which one of these tasks can have ended, whether to
+-- store all or none; of each task the id, its draft and its arguments; and drafts, which are what like tasks have in
+-- common, counted from 1. Offsets of the rank to ready_at are computed by the caller: ready_at is now + delay, or the
+-- instant given. Returns the status ('stale': compute again), now, and the ids that were stored (NULL: all); the others
+-- are known. If one has ended, or if all or none were asked for: DB001.
 CREATE OR REPLACE FUNCTION {schema}.enqueue_{version}(
     at bigint, generation_of bigint, first_day int, all_or_none boolean,
     ids uuid[], drafts int[], all_args bytea[],
@@ -50,7 +50,7 @@ BEGIN
             LATERAL (VALUES (c.state), ('enqueued')) AS w (what)
     )
     SELECT array_agg(p.id) INTO stored FROM put AS p;
-    -- Ended tasks are looked for afterwards: one that was unfinished when the statement began may have ended meanwhile.
+    -- Ended tasks are read afterwards: one that was unfinished when the statement began may have ended since.
     SELECT count(*) INTO known FROM (
         SELECT 1 FROM {schema}.dead AS d WHERE d.id = ANY (stored)
         UNION ALL

@@ -1,8 +1,8 @@
 -- name: enqueue_in
--- `enqueue` as part of somebody else's transaction. Takes the channel and what to say there once it commits, and then
--- what `enqueue` takes; all or none are stored. Returns the status, now, the ids that were stored. The status may also
--- be 'known' (some are: the longer way says which), 'unsuitable' (told says what the transaction is that it may not
--- be), or 'failed' (with SQLSTATE and message): whatever goes wrong in here leaves the transaction as it was.
+-- `enqueue` as part of a user's transaction. Takes the channel and what to send there when it commits, then the
+-- parameters of `enqueue`; all or none are stored. Returns the status, now, the ids that were stored. The status may
+-- also be 'known' (some are: the slow path finds which), 'unsuitable' (`told` names what is wrong with the
+-- transaction), or 'failed' (with SQLSTATE and message): a failure in here leaves the transaction as it was.
 CREATE OR REPLACE FUNCTION {schema}.enqueue_in_{version}(
     channel text, payloads text[],
     at bigint, generation_of bigint, first_day int,

@@ -1,6 +1,6 @@
 -- name: enqueue_one
--- `enqueue` of a single task, which is what most callers do: with plain values and statements that cost half as much.
--- Returns the status ('stale': work it out again; 'known': not stored, for there is such a task) and now.
+-- `enqueue` of a single task, the most frequent call: with plain values and statements that cost half as much. Returns
+-- the status ('stale': compute again; 'known': not stored, because the task exists) and now.
 CREATE OR REPLACE FUNCTION {schema}.enqueue_one_{version}(
     at bigint, generation_of bigint, first_day int, task uuid, task_args bytea,
     task_track int, rank_offset bigint, delay bigint, instant bigint, rerank_in bigint, task_lease_for bigint,
@@ -34,7 +34,7 @@ BEGIN
         status := 'known';
         RETURN;
     END IF;
-    -- Ended tasks are looked for afterwards: one that was unfinished when we came may have ended meanwhile.
+    -- Ended tasks are read afterwards: one that was unfinished when the statement began may have ended since.
     IF EXISTS (SELECT 1 FROM {schema}.dead AS d WHERE d.id = task) OR EXISTS (
         SELECT 1 FROM {schema}.finished AS f WHERE f.id = task AND f.day >= first_day
     ) THEN

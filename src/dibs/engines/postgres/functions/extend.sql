@@ -1,7 +1,7 @@
 -- name: extend
--- Keep leases. Takes now (NULL: the clock), ids in order, lease numbers, spans, progress (NULL: as before). Returns id,
--- lease, facts if the task was asked to stop, now; of those leases that are current. A row that somebody is at (a task
--- that is completed in its own transaction) counts as alive, and is left alone.
+-- Extend leases. Takes now (NULL: the clock), ids in order, lease numbers, spans, progress (NULL: unchanged). Returns
+-- id, lease, facts if the task was asked to stop, now; of those leases that are current. A locked row (a task that is
+-- being completed in a user's transaction) counts as alive, and is left alone.
 CREATE OR REPLACE FUNCTION {schema}.extend_{version}(
     at bigint, ids uuid[], leases int[], spans bigint[], all_progress bytea[]
 )

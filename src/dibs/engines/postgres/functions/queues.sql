@@ -1,11 +1,10 @@
 -- name: begin
--- What every write begins with. Takes now (NULL: the clock), whether queues are about to change, and for how many
--- milliseconds we may be silent until the transaction ends (NULL: as the session has it). Returns the generation and
--- now. Waits until no queue is being changed (or, to change one, until nobody writes): so what is known of queues at
--- this generation holds until the transaction ends. The lock comes before the look, which is why this is a function:
--- each of its statements sees what has been committed by then. As long as somebody waits in line to change a queue,
--- everybody else waits behind it, be it for one user's long transaction: so it waits a moment only, and then has to
--- come again (lock_not_available).
+-- The start of every write. Takes now (NULL: the clock), whether queues are about to change, and the milliseconds that
+-- may pass between statements (NULL: as set in the session). Returns the generation and now. Waits until no queue is
+-- being changed (or, to change one, until there are no writes): so what is known of queues at this generation holds
+-- until the transaction ends. The lock comes before the read, which is why this is a function: each of its statements
+-- sees what was committed before it. While a transaction waits to change a queue, all others wait behind it, perhaps
+-- for one user's long transaction: so it waits for a moment only, and must then be repeated (lock_not_available).
 CREATE OR REPLACE FUNCTION {schema}.begin_{version}(at bigint, exclusive boolean, silence int, OUT generation bigint, OUT now bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -27,10 +26,10 @@ END
 $$;
 
 -- name: lock_queues
--- Have some queues to oneself until the transaction ends. Takes their names, in order. Claims from limited queues do
--- so, and whatever moves tasks of partitions or shares; it keeps their slots, gates and turns right. Whoever has one
--- waits a moment only for the next, and for rows that others hold, be it for a user's long transaction, and then has to
--- come again (lock_not_available): meanwhile the queues are free.
+-- Lock some queues exclusively until the transaction ends. Takes their names, in order. Claims from limited queues do
+-- so, and everything that moves tasks of partitions or shares; this keeps their slots, gates and turns right. A
+-- transaction that has one queue waits for a moment only for the next, and for locked rows, perhaps for a user's long
+-- transaction, and must then be repeated (lock_not_available): until then the queues are free.
 CREATE OR REPLACE FUNCTION {schema}.lock_queues_{version}(names text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -44,10 +43,10 @@ END
 $$;
 
 -- name: lock_for_claim
--- Have queues to oneself for a claim. Takes their names, in order, now (NULL: the clock), and whether the claim serves
--- others besides. Returns those that it got, and now. A claim from one queue waits in line. One from several waits 300
--- ms at most, once, and leaves out what somebody else has: who stopped in the middle of a claim holds up no other
--- queue. The clock is read after the wait: start tokens that were counted as of an earlier moment would be given again.
+-- Lock queues exclusively for a claim. Takes their names, in order, now (NULL: the clock), and whether the claim serves
+-- others besides. Returns those that it locked, and now. A claim from one queue waits in line. One from several waits
+-- 300 ms at most, once, and leaves out locked queues: a process that stopped in the middle of a claim delays no other
+-- queue. The clock is read after the wait: start tokens counted as of an earlier moment would be given twice.
 CREATE OR REPLACE FUNCTION {schema}.lock_for_claim_{version}(names text[], at bigint, others boolean, OUT got text[], OUT now bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -78,9 +77,9 @@ END
 $$;
 
 -- name: add_tracks
--- Make queues and tracks that there are not. Takes the names of queues with the settings of new ones, and tracks:
--- queue, name, requires (joined by spaces), lane, epoch, fair, band. One that has retired is brought back (a queue
--- that was deleted and made anew). Others learn of it by the next generation.
+-- Create queues and tracks that do not exist. Takes the names of queues with the settings of new ones, and tracks:
+-- queue, name, requires (joined by spaces), lane, epoch, fair, band. A retired track is restored (its queue was deleted
+-- and created again). Other processes learn of it from the next generation.
 CREATE OR REPLACE FUNCTION {schema}.add_tracks_{version}(
     queue_names text[], settings bytea,
     queues text[], names text[], requirements text[], lanes int[], epochs int[], fairs boolean[], bands int[]

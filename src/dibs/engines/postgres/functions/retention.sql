@@ -1,8 +1,8 @@
 -- name: make_day
--- A partition for the tasks that end on a day. Takes the day. Returns whether it was made: not if somebody was faster,
--- if tasks of that day are in the last partition already, or if somebody is reading the finished tasks just now. With
--- the rights of its owner, for whoever may write there: workers need not own tables. Locks the finished tasks for a
--- moment; lock_timeout is the caller's.
+-- A partition for the tasks that end on a day. Takes the day. Returns whether it was created: not if it exists, if
+-- tasks of that day are in the default partition, or if the finished tasks are being read. Runs with the rights of its
+-- owner, for every role that may write there: workers need not own tables. Locks the finished tasks for a moment;
+-- lock_timeout is the caller's.
 CREATE OR REPLACE FUNCTION {schema}.make_day_{version}(day int) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -19,8 +19,8 @@ END
 $$;
 
 -- name: drop_day
--- Drop the tasks that ended on a day, all at once. Takes the day. Returns false if somebody is reading them just now.
--- With the rights of its owner, for whoever may delete there: workers need not own tables. Locks the finished tasks for
+-- Drop the tasks that ended on a day, all at once. Takes the day. Returns false if they are being read. Runs with the
+-- rights of its owner, for every role that may delete there: workers need not own tables. Locks the finished tasks for
 -- a moment; lock_timeout is the caller's.
 CREATE OR REPLACE FUNCTION {schema}.drop_day_{version}(day int) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

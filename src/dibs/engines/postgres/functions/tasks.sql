@@ -1,6 +1,6 @@
 -- name: find_tasks
--- Tasks by id, wherever they are. Takes ids. Returns the columns that every statement about tasks gives. Seeks by id,
--- in each day of finished tasks.
+-- Tasks by id, in any place. Takes ids. Returns the columns that every statement about tasks returns. Seeks by id, in
+-- each day of finished tasks.
 CREATE OR REPLACE FUNCTION {schema}.find_tasks_{version}(ids uuid[])
 RETURNS TABLE (
     id uuid, track int, state text, rank bigint, ready_at bigint, due_at bigint, rerank_at bigint, lease int,
@@ -33,8 +33,8 @@ END
 $$;
 
 -- name: lock_tasks
--- Lock tasks, wherever they are, in order of id. Takes ids. Returns the columns of `find`. In a function, because
--- each place has to be looked at with fresh eyes: a task that left one while we waited for it is in the next.
+-- Lock tasks in any place, in order of id. Takes ids. Returns the columns of `find`. A function, because each place
+-- needs a new snapshot: a task that left one while we waited for it is in the next.
 CREATE OR REPLACE FUNCTION {schema}.lock_tasks_{version}(ids uuid[])
 RETURNS TABLE (
     id uuid, track int, state text, rank bigint, ready_at bigint, due_at bigint, rerank_at bigint, lease int,
@@ -77,8 +77,8 @@ END
 $$;
 
 -- name: lock_needed
--- Lock tasks that new ones wait for, so that none of them ends unnoticed. Takes ids, in order. Returns id, state.
--- Each place is looked at with fresh eyes: a task that left one while we waited for it is in the next.
+-- Lock tasks that new ones wait for, so that none of them ends unnoticed. Takes ids, in order. Returns id, state. Each
+-- place is read with a new snapshot: a task that left one while we waited for it is in the next.
 CREATE OR REPLACE FUNCTION {schema}.lock_needed_{version}(ids uuid[]) RETURNS TABLE (id uuid, state text)
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
@@ -91,8 +91,8 @@ END
 $$;
 
 -- name: lock_keys
--- Have idempotency keys to oneself until the transaction ends. Takes queues, keys, in order. Returns those that stand
--- for something. One that is not there is put there first, to be held by nobody, so that two who want it meet here.
+-- Lock idempotency keys until the transaction ends. Takes queues, keys, in order. Returns those that tasks hold. A key
+-- that does not exist is inserted first, without a task, so that two transactions that want it meet here.
 CREATE OR REPLACE FUNCTION {schema}.lock_keys_{version}(queues text[], names text[])
 RETURNS TABLE (queue text, key text, task uuid, fingerprint text, held_until bigint)
 LANGUAGE plpgsql AS $$
@@ -120,8 +120,8 @@ END
 $$;
 
 -- name: promote
--- Tasks whose time has come become pending. Takes now, how many, the instant to look from. Only tasks whose moves
--- concern nobody else. Returns how many. Reads a range of `due`; those that others are moving are theirs.
+-- Make due tasks pending. Takes now, limit, the instant to read from. Only tasks whose moves concern no others. Returns
+-- how many. Reads a range of `due`; locked tasks are left to the transactions that move them.
 CREATE OR REPLACE FUNCTION {schema}.promote_{version}(instant bigint, most int, looks_from bigint) RETURNS int
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$

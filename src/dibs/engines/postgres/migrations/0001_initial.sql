@@ -1,11 +1,11 @@
 -- The layout of a new store. Everything is in one schema of its own; `statements` fills in its name.
 --
 -- Names that order things are compared byte by byte (COLLATE "C"), as Python compares them. Instants are integer
--- microseconds. JSON that no statement looks into is bytea: it is what Python wrote, to the bit.
+-- microseconds. JSON that no statement reads is bytea, exactly as Python wrote it.
 
--- One row; that it exists says that Dibs lives in this schema. `layout` is the last migration, and code that knows at
--- least `oldest_reader` may use the store. `generation` grows with every change of queues and tracks, so that a cached
--- copy knows when it is old. `identity` tells this store from all others.
+-- One row; a schema that has it is a Dibs store. `layout` is the last migration, and code that knows at least
+-- `oldest_reader` may use the store. `generation` grows with every change of queues and tracks, which outdates cached
+-- copies. `identity` is the random id of this store.
 CREATE TABLE {schema}.store (
     one integer PRIMARY KEY CHECK (one = 1),
     layout integer NOT NULL,
@@ -15,8 +15,7 @@ CREATE TABLE {schema}.store (
 );
 INSERT INTO {schema}.store VALUES (1, 1, 1, 1, gen_random_uuid()::text);
 
--- The fingerprints of functions, and when somebody was last known to call them, to the day. What nobody has called for
--- long is dropped.
+-- The fingerprints of functions, and the day of their last known use. Those that have been unused for long are dropped.
 CREATE TABLE {schema}.code_versions (
     version text COLLATE "C" PRIMARY KEY,
     used_at timestamptz NOT NULL
@@ -34,8 +33,8 @@ CREATE TABLE {schema}.queues (
 
 -- A track is what one claim can read from end to end: tasks of one kind, in one lane of one queue, ranked under one
 -- epoch of its settings. `fair`: its tasks have shares. `band`: the priority that all of its tasks are ranked by, in
--- the order of their arrival; -1 for a track of tasks of any priority, or that have come back. Tracks stay: ended
--- tasks go on naming them; `retired`: nothing waits in it, and never will again.
+-- the order of their arrival; -1 for a track of tasks of any priority, or that have come back. Tracks are never
+-- deleted: ended tasks still name them; `retired`: nothing waits in it or ever will.
 CREATE TABLE {schema}.tracks (
     track integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     queue text COLLATE "C" NOT NULL,
@@ -49,10 +48,10 @@ CREATE TABLE {schema}.tracks (
     UNIQUE (queue, name, requires, lane, epoch, fair, band)
 );
 
--- Counts: what has been folded, and changes since then. `what` is a state (with the day of the end for completed and
--- cancelled tasks, which are dropped by the day) or a counter; either `track` or, where there is none, `queue` says
--- whose. `xid`: which transaction wrote a change, so that what has been added up can be passed over although its rows
--- can't be cleaned away yet.
+-- Counts: the folded ones, and later changes. `what` is a state (with the day of the end for completed and cancelled
+-- tasks, which are dropped by the day) or a counter; the count is of `track` or, where there is none, of `queue`.
+-- `xid`: the transaction that wrote a change, so that folded changes can be skipped although their rows can't be
+-- cleaned up yet.
 CREATE TABLE {schema}.counts (
     what text NOT NULL,
     track integer NOT NULL,
@@ -71,12 +70,12 @@ CREATE TABLE {schema}.count_changes (
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX unfolded ON {schema}.count_changes (xid);
 
--- Unfinished tasks. Columns are what statements look at or change in bulk; the rest is JSON in `facts`. rank =
--- ready_at + offset. `progress` is JSON: [fraction, message]. `share`: whose turn it is served in. `gate`: 0 if its
--- moves concern nobody else; 1 if they do (its partition is limited, or its queue fair: then they need the queue's
--- lock); 2 while such a pending task is kept from claims because others of its partition go first. `partition` is the
--- queue's name, a space, and the partition. `followed`: others wait, or have waited, for it. A blocked task has no
--- due_at here, so that nothing promotes it: it is in its facts.
+-- Unfinished tasks. Columns are what statements read or change in bulk; the rest is JSON in `facts`. rank = ready_at +
+-- offset. `progress` is JSON: [fraction, message]. `share`: the tenant in whose turn it is claimed. `gate`: 0 if its
+-- moves concern no others; 1 if they do (its partition is limited, or its queue fair: then they need the queue's lock);
+-- 2 while such a pending task is kept from claims because others of its partition go first. `partition` is the queue's
+-- name, a space, and the partition. `followed`: others wait, or have waited, for it. A blocked task has no due_at here,
+-- so that nothing promotes it: it is in its facts.
 CREATE TABLE {schema}.tasks (
     id uuid PRIMARY KEY,
     rank bigint NOT NULL,
@@ -112,25 +111,25 @@ CREATE TABLE {schema}.tasks (
 );
 -- Claim order.
 CREATE INDEX pending ON {schema}.tasks (track, share, rank, id) WHERE state = 'pending' AND gate < 2;
--- What is kept from claims, for those who look.
+-- Gated tasks, for reads.
 CREATE INDEX gated ON {schema}.tasks (track, share, rank, id) WHERE state = 'pending' AND gate = 2;
 CREATE INDEX due ON {schema}.tasks (due_at, id) WHERE due_at IS NOT NULL;
 CREATE INDEX due_guarded ON {schema}.tasks (due_at) WHERE due_at IS NOT NULL AND gate > 0;
--- Running tasks of a track: those that are counted by limits, and those whose lease has ended. Without the id: a
--- planner that can skip columns would use it to find tasks by id.
+-- Running tasks of a track: those that limits count, and those whose lease has ended. Without the id: a planner that
+-- can skip columns would use it to find tasks by id.
 CREATE INDEX leases ON {schema}.tasks (track, lease_expires_at) WHERE state = 'running';
 CREATE INDEX reranks ON {schema}.tasks (rerank_at, id) WHERE rerank_at IS NOT NULL AND state <> 'running';
--- Tasks of a track that wait for their time, and those that wait for others.
+-- Tasks of a track that are not due, and those that wait for others.
 CREATE INDEX later ON {schema}.tasks (track) WHERE due_at IS NOT NULL;
 CREATE INDEX blocked ON {schema}.tasks (track) WHERE state = 'blocked';
 CREATE INDEX expiries ON {schema}.tasks (expires_at, id) WHERE expires_at IS NOT NULL AND state <> 'running';
--- The pending tasks of a partition in order, and its running ones, which are its slots.
+-- The pending tasks of a partition in order, and its running ones, which are its used slots.
 CREATE INDEX partitions ON {schema}.tasks (partition, state, track, share, rank, id) WHERE partition IS NOT NULL;
 CREATE INDEX members ON {schema}.tasks (workflow, id) WHERE workflow IS NOT NULL;
 
 -- Completed and cancelled tasks, a partition for each UTC day of their end (finished_DAY), so that retention drops
--- them. What ends on a day that has no partition goes to the last one. The check lets the planner leave the table out
--- where other states are looked for.
+-- them. Tasks that end on a day without a partition go to the default one. The check lets the planner leave the table
+-- out of searches for other states.
 CREATE TABLE {schema}.finished (
     id uuid NOT NULL,
     rank bigint NOT NULL,
@@ -209,7 +208,7 @@ CREATE TABLE {schema}.buckets (
 );
 CREATE INDEX refills ON {schema}.buckets (queue, refill_at) WHERE refill_at IS NOT NULL;
 
--- Shares of fair queues: their virtual times in virtual time, and how many pending tasks they have in fair tracks.
+-- Shares of fair queues: their virtual times, and how many pending tasks they have in fair tracks.
 CREATE TABLE {schema}.shares (
     queue text COLLATE "C" NOT NULL,
     share text COLLATE "C" NOT NULL,
@@ -233,13 +232,13 @@ CREATE TABLE {schema}.edges (
 CREATE INDEX followed ON {schema}.edges (prerequisite, weight DESC, dependent, slot) WHERE open;
 CREATE INDEX needed ON {schema}.edges (dependent, slot) WHERE open;
 
--- What is left to be followed up, oldest first. `follow_up` is JSON.
+-- Unfinished follow-ups, oldest first. `follow_up` is JSON.
 CREATE TABLE {schema}.follow_ups (
     n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     follow_up bytea NOT NULL
 );
 
--- `total` counts all members that there ever were.
+-- `total` counts all members, including deleted ones.
 CREATE TABLE {schema}.workflows (
     id uuid PRIMARY KEY,
     name text NOT NULL,
@@ -247,7 +246,7 @@ CREATE TABLE {schema}.workflows (
     total bigint NOT NULL
 );
 
--- `record` is JSON; next_fire_at and paused are copies to look for.
+-- `record` is JSON; next_fire_at and paused are copies for searching.
 CREATE TABLE {schema}.schedules (
     name text COLLATE "C" PRIMARY KEY,
     next_fire_at bigint NOT NULL,
@@ -256,8 +255,8 @@ CREATE TABLE {schema}.schedules (
 );
 CREATE INDEX fires ON {schema}.schedules (next_fire_at, name) WHERE NOT paused;
 
--- `presence`: since when the server runs at which the worker's process holds the worker's lock (see the statement
--- `hold`), NULL if it holds none. Locks end with their server: who has not come back to a new one is not missed there.
+-- `presence`: since when sessions last at the server where the worker's process holds its lock (see the statement
+-- `hold`), NULL if it holds none. Locks end with their server: a worker is absent there only after it has come back.
 CREATE TABLE {schema}.workers (
     id text COLLATE "C" PRIMARY KEY,
     state text NOT NULL,
@@ -275,7 +274,7 @@ CREATE TABLE {schema}.minutes (
     PRIMARY KEY (minute, worker, queue, tier)
 );
 
--- At most one row: who leads, and until when.
+-- At most one row: the current leader, and until when.
 CREATE TABLE {schema}.term (
     one integer PRIMARY KEY CHECK (one = 1),
     number bigint NOT NULL,
@@ -283,9 +282,10 @@ CREATE TABLE {schema}.term (
     expires_at bigint NOT NULL
 );
 
--- `record` is JSON; `cursor` is where the next step of the chore goes on. Of the chore that adds up counts: all changes
--- by transactions before `folded_until` have been; `folded_by` said so. If the row was last written by another one, it
--- says nothing: the store may have been restored from a dump, on a server that counts its transactions from elsewhere.
+-- `record` is JSON; `cursor` is where the next step of the chore starts. For the chore that folds counts: all changes
+-- by transactions before `folded_until` are folded; `folded_by` is the transaction that wrote this. If another one
+-- wrote the row last, it means nothing: the store may have been restored from a dump, on a server with other
+-- transaction numbers.
 CREATE TABLE {schema}.chores (
     name text COLLATE "C" PRIMARY KEY,
     record bytea NOT NULL,
@@ -301,7 +301,7 @@ CREATE TABLE {schema}.audit (
 );
 
 -- Views for people, with instants as times and JSON as jsonb. No statement of Dibs uses them: they can be dropped, and
--- granted to whoever may look.
+-- granted to any role.
 
 -- An instant (integer microseconds) as a time, exact to the microsecond. Inlined.
 CREATE FUNCTION {schema}.to_time(instant bigint) RETURNS timestamptz
@@ -309,8 +309,8 @@ LANGUAGE sql STABLE PARALLEL SAFE AS $$
 SELECT timestamptz 'epoch' + instant * interval '1 microsecond'
 $$;
 
--- What is stored as JSON text, as jsonb, whatever it is: people may have put in what jsonb refuses. NUL characters
--- become replacement characters; what is no JSON for this server becomes a string of itself.
+-- JSON text as jsonb, whatever it contains: users may have stored what jsonb refuses. NUL characters become replacement
+-- characters; text that is not JSON for this server becomes a string of itself.
 CREATE FUNCTION {schema}.to_json(stored bytea) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 BEGIN
@@ -324,7 +324,7 @@ EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
 END
 $$;
 
--- Every task, wherever it is. The parts have no conditions of their own and equal types, so that the planner takes the
+-- Every task, in any place. The parts have no conditions of their own and equal types, so that the planner takes the
 -- view apart: a condition on `id` seeks in each part, one on `state` leaves out the parts that can't have it, one on
 -- `queue` and running or blocked seeks by track, and ORDER BY id DESC LIMIT n merges the newest of each part. OFFSET 0
 -- keeps the facts from being read once for each column.
@@ -377,7 +377,7 @@ FROM (
 JOIN {schema}.tracks AS s ON s.track = t.track
 CROSS JOIN LATERAL (SELECT {schema}.to_json(t.facts) AS facts OFFSET 0) AS f;
 
--- Dead tasks, and why they are.
+-- Dead tasks, and why they died.
 CREATE VIEW {schema}.dead_letters AS
 SELECT
     t.id, s.queue, s.name, t.reason, nullif(f.facts ->> 'note', '') AS note,
@@ -400,7 +400,7 @@ FROM {schema}.dead AS t
 JOIN {schema}.tracks AS s ON s.track = t.track
 CROSS JOIN LATERAL (SELECT {schema}.to_json(t.facts) AS facts OFFSET 0) AS f;
 
--- How many tasks each queue has in each state, from the counts that are kept with every move.
+-- How many tasks each queue has in each state, from the counts kept with every move.
 CREATE VIEW {schema}.queue_counts AS
 SELECT s.queue, c.what AS state, sum(c.n)::bigint AS tasks
 FROM (

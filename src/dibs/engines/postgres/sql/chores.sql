@@ -11,11 +11,11 @@ SELECT name, record FROM {schema}.chores;
 INSERT INTO {schema}.chores (name, record) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET record = excluded.record;
 
 -- name: cursor
--- Where a chore goes on. Takes its name. Returns the cursor (JSON).
+-- Where a chore's next step starts. Takes its name. Returns the cursor (JSON).
 SELECT cursor FROM {schema}.chores WHERE name = $1;
 
 -- name: save_cursor
--- Where the next step of a chore goes on. Takes its name and the cursor (JSON) or NULL.
+-- Save where the next step of a chore starts. Takes its name and the cursor (JSON) or NULL.
 INSERT INTO {schema}.chores (name, record, cursor)
 VALUES ($1, convert_to(json_build_object('name', $1::text)::text, 'UTF8'), $2)
 ON CONFLICT (name) DO UPDATE SET cursor = excluded.cursor;
@@ -29,5 +29,5 @@ SELECT n, entry FROM {schema}.audit ORDER BY n DESC LIMIT $1::int;
 INSERT INTO {schema}.audit (at, entry) VALUES ($1, $2);
 
 -- name: prune_audit
--- Forget old lines of the audit log. Takes an instant (inclusive), how many. Looks only at the oldest lines.
+-- Delete old lines of the audit log. Takes an instant (inclusive), limit. Reads only the oldest lines.
 DELETE FROM {schema}.audit WHERE n = ANY (ARRAY(SELECT n FROM {schema}.audit ORDER BY n LIMIT $2::int)) AND at <= $1::bigint;

@@ -7,9 +7,9 @@ SELECT * FROM {schema}.claim_{version}(
 );
 
 -- name: upkeep
--- What has to be done before anything is chosen. Takes now, the instant to look from, and tasks and follow-ups to pass
--- over. Returns whether there is something to expire, to follow up or to promote that concerns others, and whether
--- there is something to promote. Reads ranges of `expiries`, `due_guarded` and `due`.
+-- The upkeep to do before anything is chosen. Takes now, the instant to read from, and tasks and follow-ups to skip.
+-- Returns whether there is something to expire, to follow up or to promote that concerns others, and whether there is
+-- something to promote. Reads ranges of `expiries`, `due_guarded` and `due`.
 SELECT
     EXISTS (SELECT 1 FROM {schema}.follow_ups WHERE (n IN (SELECT unnest($4::bigint[]))) IS NOT TRUE)
     OR EXISTS (
@@ -27,13 +27,13 @@ SELECT
     ) AS due;
 
 -- name: lock_for_claim
--- Have queues to oneself for a claim. Takes their names, in order, now (NULL: the clock), whether the claim serves
--- others besides. Returns the names of those that nobody else has, and now, as of after the wait.
+-- Lock queues exclusively for a claim. Takes their names, in order, now (NULL: the clock), whether the claim serves
+-- others besides. Returns the names of those it has locked, and now, as of after the wait.
 SELECT * FROM {schema}.lock_for_claim_{version}($1::text[], $2::bigint, $3::boolean);
 
 -- name: heads
--- Where the pending tasks of some tracks begin, whatever dead entries lie before them. Takes tracks. Returns track,
--- rank (NULL: there are none), and how long it has taken so far. Reads `pending` from the beginning of each track.
+-- The first pending rank of some tracks, whatever dead entries lie before it. Takes tracks. Returns track, rank (NULL:
+-- there are none), and how long it has taken so far. Reads `pending` from the beginning of each track.
 SELECT
     s.track, h.rank, (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000000)::bigint AS took
 FROM unnest($1::int[]) AS s (track)
@@ -44,8 +44,8 @@ LEFT JOIN LATERAL (
 ) AS h ON true;
 
 -- name: read_tracks
--- A stretch of some tracks in claim order. Takes tracks, shares, ranks and ids to begin after, how many of each,
--- whether gated ones too. Returns rank, id, ready_at, track, share, partition. Reads ranges of `pending` and, if
+-- A stretch of some tracks in claim order. Takes tracks, shares, ranks and ids to start after, a limit for each,
+-- whether to include gated ones. Returns rank, id, ready_at, track, share, partition. Reads ranges of `pending` and, if
 -- asked, of `gated`.
 SELECT h.rank, h.id, h.ready_at, s.track, s.share, h.partition
 FROM unnest($1::int[], $2::text[], $3::bigint[], $4::uuid[]) AS s (track, share, rank, id)
@@ -70,8 +70,8 @@ CROSS JOIN LATERAL (
 ORDER BY s.track, s.share, h.rank, h.id;
 
 -- name: lease
--- Lease pending tasks. Takes now, worker, sequence, lease (NULL: each task's own), ids. Returns what a worker is told
--- of those that nobody else is at and that have not expired. The number of the lease only ever grows: it is the fence.
+-- Lease pending tasks. Takes now, worker, sequence, lease (NULL: each task's own), ids. Returns what a worker needs of
+-- those that are not locked and have not expired. The number of the lease only ever grows: it is the fence.
 WITH free AS MATERIALIZED (
     SELECT t.id FROM {schema}.tasks AS t
     WHERE t.id = ANY ($5::uuid[]) AND t.state = 'pending' AND (t.expires_at IS NULL OR t.expires_at > $1::bigint)
@@ -90,7 +90,7 @@ FROM free WHERE t.id = free.id
 RETURNING t.id, t.track, t.lease, t.lease_expires_at, t.ready_at, t.rank, t.args, t.facts;
 
 -- name: claim_repeat
--- What a claim gave before. Takes worker, sequence, all tracks. Returns the columns of `find`, by id. Visits the
+-- The leases of an earlier claim. Takes worker, sequence, all tracks. Returns the columns of `find`, by id. Visits the
 -- running tasks through `leases`: repeats are rare, running tasks few.
 SELECT
     t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
@@ -100,14 +100,14 @@ WHERE t.track = ANY ($3::int[]) AND t.state = 'running' AND t.worker = $1 AND t.
 
 -- name: unleasable
 -- Pending tasks whose lease number or lease span is so large that no claim can lease them: damaged rows. Takes the
--- longest span, how many. Returns ids. Reads all pending tasks: asked only after a claim has failed because of one.
+-- longest span, limit. Returns ids. Reads all pending tasks: only after a claim has failed because of one.
 SELECT t.id FROM {schema}.tasks AS t
 WHERE t.state = 'pending' AND (t.lease = 2147483647 OR t.lease_for NOT BETWEEN 0 AND $1::bigint)
 LIMIT $2::int;
 
 -- name: unlease
--- Take back leases that were given to somebody who can't read the tasks: they are as they were before, but for the
--- number of the claim if they had been claimed before. Takes ids, leases. Seeks by id; the fence is in the statement.
+-- Undo leases of tasks that the worker can't read: they are as before, except for the number of the claim if they had
+-- been claimed before. Takes ids, leases. Seeks by id; the fence is in the statement.
 WITH undone AS (
     UPDATE {schema}.tasks AS t SET
         state = 'pending',

@@ -4,8 +4,7 @@ INSERT INTO {schema}.count_changes (what, track, queue, day, n)
 SELECT * FROM unnest($1::text[], $2::int[], $3::text[], $4::int[], $5::bigint[]);
 
 -- name: counts
--- Every count that is not zero. Takes nothing. Returns what, track, queue, n: what has been folded, and what came
--- since.
+-- Every count that is not zero. Takes nothing. Returns what, track, queue, n: the folded counts plus later changes.
 SELECT what, track, queue, sum(n)::bigint AS n
 FROM (
     SELECT what, track, queue, n FROM {schema}.counts
@@ -15,10 +14,9 @@ FROM (
 GROUP BY what, track, queue HAVING sum(n) <> 0;
 
 -- name: fold
--- Add up changes of counts. Takes how many at most. Returns how many. Remembers before which transaction all of them
--- have been: before the first that had not ended when this one looked, or, if it did not take all that it saw, before
--- the last one of which it took some. Who adds up at the same time waits at the chore's row. Reads a range of
--- `unfolded`.
+-- Fold changes of counts. Takes a limit. Returns how many were folded. Saves the transaction before which all of them
+-- were: the first that had not ended at the time of the read or, if the limit was reached, the last one of which some
+-- were folded. A concurrent fold waits at the chore's row. Reads a range of `unfolded`.
 WITH mark AS MATERIALIZED (
     SELECT c.name, CASE WHEN c.folded_by::xid = c.xmin THEN c.folded_until ELSE '0' END AS xid
     FROM {schema}.chores AS c WHERE c.name = 'fold_counts' FOR UPDATE
@@ -45,12 +43,12 @@ WITH mark AS MATERIALIZED (
 SELECT count(*)::int FROM found;
 
 -- name: tail
--- How many changes of counts wait to be folded. Takes where to stop counting. Returns a number.
+-- How many changes of counts wait to be folded. Takes a limit. Returns a number.
 SELECT count(*)
 FROM (SELECT 1 FROM {schema}.count_changes WHERE xid >= (SELECT {schema}.folded_until_{version}()) LIMIT $1::int) AS waiting;
 
 -- name: depth
--- How many pending tasks some tracks have. Takes tracks. Returns a number: what has been folded, and what came since.
+-- How many pending tasks some tracks have. Takes tracks. Returns a number: the folded counts plus later changes.
 SELECT coalesce(sum(n), 0)::bigint
 FROM (
     SELECT n FROM {schema}.counts WHERE what = 'pending' AND track = ANY ($1::int[])
@@ -73,7 +71,7 @@ GROUP BY state, track;
 SELECT track, count(*) AS n FROM {schema}.tasks WHERE state = 'running' AND track = ANY ($1::int[]) GROUP BY track;
 
 -- name: tracks_with_pending
--- Which of some tracks have pending tasks, gated ones included. Takes tracks. Returns tracks. Two seeks each.
+-- Which of some tracks have pending tasks, including gated ones. Takes tracks. Returns tracks. Two seeks each.
 SELECT s.track FROM unnest($1::int[]) AS s (track)
 WHERE EXISTS (SELECT 1 FROM {schema}.tasks AS t WHERE t.track = s.track AND t.state = 'pending' AND t.gate < 2)
    OR EXISTS (SELECT 1 FROM {schema}.tasks AS t WHERE t.track = s.track AND t.state = 'pending' AND t.gate = 2);

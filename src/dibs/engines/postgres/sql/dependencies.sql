@@ -14,7 +14,7 @@ SELECT wanted.id FROM unnest($1::uuid[]) AS wanted (id)
 WHERE EXISTS (SELECT 1 FROM {schema}.edges AS e WHERE e.prerequisite = wanted.id AND e.open);
 
 -- name: follow
--- Unfinished tasks that others wait for from now on. Takes ids. Who completes them then takes the longer way.
+-- Mark unfinished tasks that others wait for from now on. Takes ids. Their completion then takes the slow path.
 UPDATE {schema}.tasks SET followed = true WHERE id = ANY ($1::uuid[]) AND NOT followed;
 
 -- name: lock_needed
@@ -22,23 +22,23 @@ UPDATE {schema}.tasks SET followed = true WHERE id = ANY ($1::uuid[]) AND NOT fo
 SELECT * FROM {schema}.lock_needed_{version}($1::uuid[]);
 
 -- name: heaviest
--- The highest weight of the open edges that lead to each of some tasks. Takes ids. Returns id, weight; those that
--- nobody waits for are left out. One seek in `followed` each.
+-- The highest weight of the open edges that lead to each of some tasks. Takes ids. Returns id, weight, without tasks
+-- that none waits for. One seek in `followed` each.
 SELECT wanted.id, e.weight FROM unnest($1::uuid[]) AS wanted (id)
 CROSS JOIN LATERAL (
     SELECT weight FROM {schema}.edges WHERE prerequisite = wanted.id AND open ORDER BY weight DESC LIMIT 1
 ) AS e;
 
 -- name: open_edges_of
--- Open edges of some tasks whose weight is not as wanted. Takes dependents, weights, how many. Returns dependent, slot,
--- prerequisite. Reads ranges of `needed`.
+-- Open edges of some tasks whose weight differs from the wanted one. Takes dependents, weights, limit. Returns
+-- dependent, slot, prerequisite. Reads ranges of `needed`.
 SELECT e.dependent, e.slot, e.prerequisite
 FROM unnest($1::uuid[], $2::int[]) AS wanted (dependent, weight)
 JOIN {schema}.edges AS e ON e.dependent = wanted.dependent AND e.open AND e.weight <> wanted.weight
 LIMIT $3::int;
 
 -- name: open_edges_to
--- Open edges that lead to some tasks, most urgent first. Takes prerequisites, how many. Returns the position of the
+-- Open edges that lead to some tasks, most urgent first. Takes prerequisites, limit. Returns the position of the
 -- prerequisite, dependent, slot, rule. Reads ranges of `followed`.
 SELECT (wanted.k - 1)::int AS position, e.dependent, e.slot, e.rule
 FROM unnest($1::uuid[]) WITH ORDINALITY AS wanted (id, k)
@@ -49,14 +49,14 @@ CROSS JOIN LATERAL (
 ORDER BY wanted.k LIMIT $2::int;
 
 -- name: save_edges
--- The edges of new tasks. Takes dependents, slots, prerequisites, rules, weights, open.
+-- Save the edges of new tasks. Takes dependents, slots, prerequisites, rules, weights, open.
 INSERT INTO {schema}.edges (dependent, slot, prerequisite, rule, weight, open)
 SELECT * FROM unnest($1::uuid[], $2::int[], $3::uuid[], $4::text[], $5::int[], $6::boolean[])
 ON CONFLICT (dependent, slot) DO UPDATE SET
     prerequisite = excluded.prerequisite, rule = excluded.rule, weight = excluded.weight, open = excluded.open;
 
 -- name: close_edges
--- Edges that have been judged, or whose dependent waits no longer. Takes dependents, slots.
+-- Close edges that were judged, or whose dependent waits no longer. Takes dependents, slots.
 UPDATE {schema}.edges AS e SET open = false FROM unnest($1::uuid[], $2::int[]) AS done (dependent, slot)
 WHERE e.dependent = done.dependent AND e.slot = done.slot AND e.open;
 
@@ -72,17 +72,17 @@ WITH opened AS (
 UPDATE {schema}.tasks SET followed = true WHERE id IN (SELECT prerequisite FROM opened) AND NOT followed;
 
 -- name: save_edge_weights
--- Edges whose dependent has another urgency. Takes dependents, slots, weights.
+-- Save the new urgency of dependents. Takes dependents, slots, weights.
 UPDATE {schema}.edges AS e SET weight = new.weight
 FROM unnest($1::uuid[], $2::int[], $3::int[]) AS new (dependent, slot, weight)
 WHERE e.dependent = new.dependent AND e.slot = new.slot;
 
 -- name: delete_edges
--- Forget the edges of tasks that are gone. Takes ids.
+-- Delete the edges of deleted tasks. Takes ids.
 DELETE FROM {schema}.edges WHERE dependent = ANY ($1::uuid[]);
 
 -- name: forget_edges
--- Edges of tasks that are gone. Takes dependents, how many. Ranges of the primary key.
+-- Delete some edges of deleted tasks. Takes dependents, limit. Ranges of the primary key.
 DELETE FROM {schema}.edges AS e USING (
     SELECT dependent, slot FROM {schema}.edges WHERE dependent = ANY ($1::uuid[]) LIMIT $2::int
 ) AS gone

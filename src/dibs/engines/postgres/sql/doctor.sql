@@ -1,6 +1,6 @@
 -- name: server
--- What the server is, and how it is set for this session. Takes nothing. Returns version, fsync, full_page_writes,
--- synchronous_commit, who set that, autovacuum, how many sessions it has and may have, whether it is a standby.
+-- The server, and its settings in this session. Takes nothing. Returns version, fsync, full_page_writes,
+-- synchronous_commit, what set that, autovacuum, how many sessions it has and may have, whether it is a standby.
 SELECT
     current_setting('server_version') AS version,
     current_setting('fsync') = 'on' AS fsync,
@@ -16,7 +16,7 @@ SELECT
 FROM pg_settings AS s WHERE s.name = 'synchronous_commit';
 
 -- name: versions
--- What a store is made of. Takes the schema. Returns its layout, of how many versions of Dibs it has functions.
+-- What a store consists of. Takes the schema. Returns its layout, of how many versions of Dibs it has functions.
 SELECT
     (SELECT layout FROM {schema}.store) AS layout,
     count(DISTINCT right(p.proname, 8)) AS versions
@@ -30,8 +30,8 @@ FROM pg_index AS x JOIN pg_class AS i ON i.oid = x.indexrelid JOIN pg_namespace 
 WHERE n.nspname = $1;
 
 -- name: dead_rows
--- How clean tables are. Takes the schema. Returns table, rows, dead rows, seconds since it was vacuumed (NULL: never),
--- whether autovacuum leaves it alone. The statistics are the server's estimates.
+-- The dead rows of tables. Takes the schema. Returns table, rows, dead rows, seconds since it was vacuumed (NULL:
+-- never), whether autovacuum is off for it. The statistics are the server's estimates.
 SELECT
     s.relname::text AS name, s.n_live_tup AS rows, s.n_dead_tup AS dead,
     extract(epoch FROM clock_timestamp() - greatest(s.last_vacuum, s.last_autovacuum))::float8 AS seconds,
@@ -40,8 +40,8 @@ FROM pg_stat_all_tables AS s JOIN pg_class AS c ON c.oid = s.relid
 WHERE s.schemaname = $1 AND c.relkind = 'r' ORDER BY s.relname;
 
 -- name: horizon
--- Who keeps dead rows of this database from being removed: sessions with an old snapshot or an old transaction number,
--- and transactions that were prepared and left. Takes how many seconds are long. Returns pid (NULL: prepared), role,
+-- What keeps dead rows of this database from being removed: sessions with an old snapshot or an old transaction number,
+-- and abandoned prepared transactions. Takes how many seconds are long. Returns pid (NULL: prepared), role,
 -- application, state, seconds, the beginning of the query or the prepared transaction's name; the oldest first.
 SELECT
     a.pid, a.usename::text AS role, a.application_name AS application, a.state,
@@ -59,9 +59,8 @@ WHERE p.database = current_database() AND p.prepared <= clock_timestamp() - make
 ORDER BY seconds DESC LIMIT 5;
 
 -- name: slots
--- Replication slots, and standbys without one that tell which rows they need. Takes nothing. Returns whether it is a
--- slot, name, whether somebody uses it, how many transactions old the rows are that it keeps, how many bytes of the
--- log.
+-- Replication slots, and standbys without one that report which rows they need. Takes nothing. Returns whether it is a
+-- slot, name, whether it is in use, the age in transactions of the rows that it keeps, how many bytes of the log.
 SELECT
     true AS is_slot, s.slot_name::text AS name, s.active,
     greatest(age(s.xmin), age(s.catalog_xmin)) AS transactions,
@@ -75,9 +74,9 @@ FROM pg_stat_replication AS r WHERE r.backend_xmin IS NOT NULL
 ORDER BY name;
 
 -- name: lock_waits
--- Who waits for whom in this store: for its tables and rows, or for the locks on its queues. Takes the schema, the
--- keys of those locks, how many seconds are long. Returns the pid that waits, what for, seconds, the pids in its way,
--- and of the first of these role, application, state, seconds of its transaction, query.
+-- Waits inside this store: for its tables and rows, or for the locks on its queues. Takes the schema, the keys of those
+-- locks, how many seconds are long. Returns the pid that waits, what for, seconds, the pids that block it, and of the
+-- first of these role, application, state, seconds of its transaction, query.
 SELECT
     w.pid, w.locktype AS what, extract(epoch FROM clock_timestamp() - w.waitstart)::float8 AS seconds,
     b.pids AS blockers, a.usename::text AS role, a.application_name AS application, a.state,
@@ -107,18 +106,18 @@ UNION ALL
 SELECT hashtextextended('{schema_text}.queue ' || q, 0) FROM unnest($1::text[]) AS q;
 
 -- name: other_days
--- Whether finished tasks lie outside of the partitions for days, and whether a worker has ever led. Takes nothing.
+-- Whether finished tasks lie outside the partitions for days, and whether a worker has ever led. Takes nothing.
 SELECT
     EXISTS (SELECT 1 FROM {schema}.finished_other) AS others,
     EXISTS (SELECT 1 FROM {schema}.term) AS led;
 
 -- name: log_position
--- Where the log is. Takes nothing. Returns a place in it, as text.
+-- The position of the log. Takes nothing. Returns it as text.
 SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END)::text AS place;
 
 -- name: replay
--- How far a standby is. Takes the place in the log where the primary was just now. Returns whether it is a standby, how
--- many bytes it is behind, seconds since the last transaction that it has heard of.
+-- How far a standby is. Takes the primary's position of the log. Returns whether it is a standby, how many bytes it is
+-- behind, seconds since the last transaction that it received.
 SELECT
     pg_is_in_recovery() AS standby,
     CASE WHEN pg_is_in_recovery() THEN pg_wal_lsn_diff($1::text::pg_lsn, pg_last_wal_replay_lsn())::bigint ELSE 0 END

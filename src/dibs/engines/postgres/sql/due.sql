@@ -1,10 +1,10 @@
 -- name: promote
--- Tasks whose time has come become pending. Takes now, how many, the instant to look from. See the function.
+-- Make due tasks pending. Takes now, limit, the instant to read from. See the function.
 SELECT {schema}.promote_{version}($1::bigint, $2::int, $3::bigint);
 
 -- name: due_guarded
--- Tasks whose time has come and whose moves concern others, earliest first, locked. Takes now, how many, the instant to
--- look from, ids to pass over. Returns the columns of `find`. Reads a range of `due_guarded`.
+-- Due tasks whose moves concern others, earliest first, locked. Takes now, limit, the instant to read from, ids to
+-- skip. Returns the columns of `find`. Reads a range of `due_guarded`.
 SELECT
     t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
     t.worker, t.sequence, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts, t.created_at
@@ -14,8 +14,8 @@ WHERE t.due_at IS NOT NULL AND t.gate > 0 AND t.due_at >= $3::bigint AND t.due_a
 ORDER BY t.due_at, t.id LIMIT $2::int FOR UPDATE SKIP LOCKED;
 
 -- name: too_late
--- Waiting tasks that have expired, longest ago first, locked. Takes now, how many, the instant to look from, ids to
--- pass over. Returns the columns of `find`. Reads a range of `expiries`.
+-- Waiting tasks that have expired, longest ago first, locked. Takes now, limit, the instant to read from, ids to skip.
+-- Returns the columns of `find`. Reads a range of `expiries`.
 SELECT
     t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
     t.worker, t.sequence, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts, t.created_at
@@ -25,9 +25,9 @@ WHERE t.expires_at IS NOT NULL AND t.state <> 'running' AND t.expires_at >= $3::
 ORDER BY t.expires_at, t.id LIMIT $2::int FOR UPDATE SKIP LOCKED;
 
 -- name: next_due
--- When the next waiting task falls due or expires, whether follow-ups are left, and how long that took. Takes the
--- instants from which and to which to look (NULL: for ever), and tasks and follow-ups to pass over. Reads ranges of
--- `due` and `expiries`.
+-- When the next waiting task is due or expires, whether follow-ups are left, and how long that took. Takes the instants
+-- from which and to which to read (NULL: for ever), and tasks and follow-ups to skip. Reads ranges of `due` and
+-- `expiries`.
 WITH found AS MATERIALIZED (
     SELECT
         least(
@@ -50,8 +50,8 @@ SELECT
 FROM found;
 
 -- name: reranks_due
--- Waiting tasks whose rank has to be computed anew, locked. Takes now, how many, ids to pass over. Returns the columns
--- of `find`. Reads a range of `reranks`.
+-- Waiting tasks whose rank must be computed again, locked. Takes now, limit, ids to skip. Returns the columns of
+-- `find`. Reads a range of `reranks`.
 SELECT
     t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
     t.worker, t.sequence, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts, t.created_at

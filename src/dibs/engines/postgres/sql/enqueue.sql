@@ -1,27 +1,27 @@
 -- name: enqueue_one
--- Store one new task that nothing can stand in the way of. See the function.
+-- Store one new task that needs no decision. See the function.
 SELECT * FROM {schema}.enqueue_one_{version}(
     $1::bigint, $2::bigint, $3::int, $4::uuid, $5::bytea, $6::int, $7::bigint, $8::bigint, $9::bigint, $10::bigint,
     $11::bigint, $12::bigint, $13::text, $14::bytea
 );
 
 -- name: enqueue
--- Store new tasks that nothing can stand in the way of. See the function.
+-- Store new tasks that need no decision. See the function.
 SELECT * FROM {schema}.enqueue_{version}(
     $1::bigint, $2::bigint, $3::int, $4::boolean, $5::uuid[], $6::int[], $7::bytea[], $8::int[], $9::bigint[],
     $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::text[], $16::bytea[]
 );
 
 -- name: enqueue_in
--- Store new tasks that nothing can stand in the way of, in the user's own transaction. See the function.
+-- Store new tasks that need no decision, in the user's own transaction. See the function.
 SELECT * FROM {schema}.enqueue_in_{version}(
     $1::text, $2::text[], $3::bigint, $4::bigint, $5::int, $6::uuid[], $7::int[], $8::bytea[], $9::int[],
     $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::text[], $17::bytea[]
 );
 
 -- name: insert_tasks
--- Store new tasks one by one. Takes columns, and whether others wait for them. Returns nothing: how many were stored
--- tells if one of them was known after all.
+-- Store new tasks one by one. Takes columns, and whether others wait for them. Returns nothing: the number of stored
+-- rows shows whether one of them was known after all.
 INSERT INTO {schema}.tasks AS t (
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, lease_expires_at, started_at, worker,
     sequence, cancel, share, gate, partition, expires_at, workflow, progress, args, facts, created_at, followed

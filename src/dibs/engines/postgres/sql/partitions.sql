@@ -1,6 +1,6 @@
 -- name: partitions
--- The partitions of a queue, in order. Takes the queue's name and a space, the partition to begin after, how many.
--- Returns partitions with the queue's name in front. One seek in `partitions` each.
+-- The partitions of a queue, in order. Takes the queue's name and a space, the partition to start after, limit. Returns
+-- keys of partitions (as `Partition.key`). One seek in `partitions` each.
 WITH RECURSIVE found (partition, n) AS (
     (SELECT t.partition, 1 FROM {schema}.tasks AS t WHERE t.partition > $2 ORDER BY t.partition LIMIT 1)
     UNION ALL
@@ -13,14 +13,13 @@ WITH RECURSIVE found (partition, n) AS (
 SELECT partition FROM found WHERE starts_with(partition, $1);
 
 -- name: partitions_of
--- The partitions of some pending tasks. Takes ids. Returns partitions, each with the queue's name in front. Seeks by
--- id.
+-- The partitions of some pending tasks. Takes ids. Returns keys of partitions. Seeks by id.
 SELECT DISTINCT t.partition FROM {schema}.tasks AS t
 WHERE t.id = ANY ($1::uuid[]) AND t.state = 'pending' AND t.partition IS NOT NULL;
 
 -- name: partition_loads
--- How full partitions are. Takes partitions with their queue's name in front, the queue. Returns partition, running
--- tasks, level and at of its bucket. A range of `partitions` and a seek each.
+-- The load of partitions. Takes keys of partitions, the queue. Returns partition, running tasks, level and at of its
+-- bucket. A range of `partitions` and a seek each.
 SELECT
     w.partition,
     (SELECT count(*) FROM {schema}.tasks AS t WHERE t.partition = w.partition AND t.state = 'running') AS running,
@@ -31,9 +30,9 @@ LEFT JOIN {schema}.buckets AS b
     ON b.queue = $2 AND b.scope = 'partition' AND b.whose = substr(w.partition, length($2) + 2) AND b.level >= 0;
 
 -- name: gate
--- Put partitions in order. Takes partitions that have room, partitions that have none, and ids to pass over. Of each
--- track and share of the former the best pending task comes forward, all others stay or go behind. Reads the
--- partitions' pending tasks group by group, skipping to the next one.
+-- Reorder partitions. Takes partitions with headroom, partitions without, and ids to skip. Ungates the best pending
+-- task of each track and share of the former, and gates all others. Reads the partitions' pending tasks group by group,
+-- skipping to the next one.
 WITH RECURSIVE heads (partition, track, share, id) AS (
     SELECT w.partition, h.track, h.share, h.id
     FROM unnest($1::text[]) AS w (partition)
@@ -61,11 +60,11 @@ WITH RECURSIVE heads (partition, track, share, id) AS (
 UPDATE {schema}.tasks AS t SET gate = wrong.gate FROM wrong WHERE t.id = wrong.id;
 
 -- name: guard
--- From now on the moves of these partitions' tasks concern others. Takes partitions with their queue's name in front.
+-- Guard the tasks of these partitions: from now on, their moves concern others. Takes keys of partitions.
 UPDATE {schema}.tasks SET gate = 1 WHERE partition = ANY ($1::text[]) AND gate = 0;
 
 -- name: ungate
--- Some tasks of a queue whose partitions are no longer limited come forward. Takes tracks, how many.
+-- Ungate some tasks of a queue whose partitions are no longer limited. Takes tracks, limit.
 UPDATE {schema}.tasks SET gate = CASE WHEN s.fair THEN 1 ELSE 0 END
 FROM {schema}.tracks AS s
 WHERE s.track = tasks.track AND tasks.id IN (
@@ -74,31 +73,31 @@ WHERE s.track = tasks.track AND tasks.id IN (
 );
 
 -- name: read_group
--- What comes after a task in its partition, of the same track and share, gated or not. Takes partition, track,
--- share, rank, id, how many. Returns rank, id, ready_at, track, partition. Reads a range of `partitions`.
+-- What comes after a task in its partition, of the same track and share, gated or not. Takes partition, track, share,
+-- rank, id, limit. Returns rank, id, ready_at, track, partition. Reads a range of `partitions`.
 SELECT t.rank, t.id, t.ready_at, t.track, t.partition FROM {schema}.tasks AS t
 WHERE t.partition = $1 AND t.state = 'pending' AND t.track = $2::int AND t.share = $3
   AND (t.rank, t.id) > ($4::bigint, $5::uuid)
 ORDER BY t.rank, t.id LIMIT $6::int;
 
 -- name: buckets
--- Token buckets. Takes the queue, scopes, whose. Returns scope, whose, level, at of those that have been used.
+-- Token buckets. Takes the queue, scopes, whose. Returns scope, whose, level, at of those that exist.
 SELECT b.scope, b.whose, b.level, b.at
 FROM unnest($2::text[], $3::text[]) AS w (scope, whose)
 JOIN {schema}.buckets AS b ON b.queue = $1 AND b.scope = w.scope AND b.whose = w.whose
 WHERE b.level >= 0;
 
 -- name: page_of_buckets
--- Buckets in order, locked. Takes queue, scope, whose to begin after, how many. Returns queue, scope, whose, level, at.
+-- Buckets in order, locked. Takes queue, scope, whose to start after, limit. Returns queue, scope, whose, level, at.
 SELECT queue, scope, whose, level, at FROM {schema}.buckets
 WHERE (queue, scope, whose) > ($1, $2, $3) ORDER BY queue, scope, whose LIMIT $4::int FOR UPDATE SKIP LOCKED;
 
 -- name: lock_bucket
--- One token bucket. Takes queue, scope, whose. Returns level, at.
+-- One token bucket, locked. Takes queue, scope, whose. Returns level, at.
 SELECT level, at FROM {schema}.buckets WHERE queue = $1 AND scope = $2 AND whose = $3 FOR UPDATE;
 
 -- name: make_bucket
--- A bucket that was never used, to be locked. Takes queue, scope, whose. Its level says that it is not known.
+-- Create a bucket, to lock it. Takes queue, scope, whose. Its level marks it as never used.
 INSERT INTO {schema}.buckets (queue, scope, whose, level, at) VALUES ($1, $2, $3, -1, 0) ON CONFLICT DO NOTHING;
 
 -- name: save_buckets
@@ -109,12 +108,12 @@ ON CONFLICT (queue, scope, whose) DO UPDATE SET
     level = excluded.level, at = excluded.at, refill_at = excluded.refill_at;
 
 -- name: delete_buckets
--- Forget buckets. Takes queues, scopes, whose.
+-- Delete buckets. Takes queues, scopes, whose.
 DELETE FROM {schema}.buckets AS b USING unnest($1::text[], $2::text[], $3::text[]) AS idle (queue, scope, whose)
 WHERE b.queue = idle.queue AND b.scope = idle.scope AND b.whose = idle.whose;
 
 -- name: refills
--- The next partitions to get a token that have pending tasks. Takes the queue, how many. Returns level, at.
+-- The next partitions to get a token that have pending tasks. Takes the queue, limit. Returns level, at.
 SELECT b.level, b.at FROM {schema}.buckets AS b
 WHERE b.queue = $1 AND b.refill_at IS NOT NULL AND EXISTS (
     SELECT 1 FROM {schema}.tasks AS t WHERE t.partition = $1 || ' ' || b.whose AND t.state = 'pending'
@@ -122,12 +121,12 @@ WHERE b.queue = $1 AND b.refill_at IS NOT NULL AND EXISTS (
 ORDER BY b.refill_at LIMIT $2::int;
 
 -- name: refills_due
--- Partitions that may have got a token. Takes the queue, now, how many. Returns whose. A range of `refills`.
+-- Partitions that may have a token by now. Takes the queue, now, limit. Returns whose. A range of `refills`.
 SELECT whose FROM {schema}.buckets
 WHERE queue = $1 AND refill_at IS NOT NULL AND refill_at <= $2::bigint ORDER BY refill_at LIMIT $3::int;
 
 -- name: save_refills
--- When partitions that have no token will have one. Takes queues, partitions, refill_at (NULL: it has some).
+-- Save when partitions without a token will have one. Takes queues, partitions, refill_at (NULL: it has some).
 UPDATE {schema}.buckets AS b SET refill_at = new.refill_at
 FROM unnest($1::text[], $2::text[], $3::bigint[]) AS new (queue, whose, refill_at)
 WHERE b.queue = new.queue AND b.scope = 'partition' AND b.whose = new.whose

@@ -1,10 +1,10 @@
 -- name: begin
--- What every write begins with. Takes now (NULL: the clock), whether queues are about to change, for how many
--- milliseconds we may be silent (NULL: as the session has it). Returns generation, now.
+-- The start of every write. Takes now (NULL: the clock), whether queues are about to change, the milliseconds that may
+-- pass between statements (NULL: as set in the session). Returns generation, now.
 SELECT * FROM {schema}.begin_{version}($1, $2, $3);
 
 -- name: join
--- What a verb in the user's own transaction begins with. Takes now (NULL: the clock). Returns generation, now, the
+-- The start of a verb in the user's own transaction. Takes now (NULL: the clock). Returns generation, now, the
 -- isolation of the transaction, and whether it is read-only.
 SELECT
     b.generation, b.now, current_setting('transaction_isolation') AS isolation,
@@ -12,19 +12,19 @@ SELECT
 FROM {schema}.begin_{version}($1::bigint, false, NULL) AS b;
 
 -- name: begin_read
--- What every read begins with. Takes now (NULL: the clock). Returns generation, now.
+-- The start of every read. Takes now (NULL: the clock). Returns generation, now.
 SELECT
     generation,
     coalesce($1::bigint, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint) AS now
 FROM {schema}.store;
 
 -- name: notify
--- Ring, when the transaction commits. Takes the channel, messages.
+-- Notify when the transaction commits. Takes the channel, messages.
 SELECT pg_notify($1::text, m.message) FROM unnest($2::text[]) AS m (message);
 
 -- name: layout
--- What there is of a store. Takes the schema, the names of functions. Returns whether there is such a schema, its
--- tables and views, how many of the functions it has. Looks only at the catalogs, which everybody may.
+-- What exists of a store. Takes the schema, the names of functions. Returns whether the schema exists, its tables and
+-- views, how many of the functions it has. Reads only the catalogs, which every role may.
 SELECT
     EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1) AS has_schema,
     (
@@ -37,19 +37,19 @@ SELECT
     ) AS functions;
 
 -- name: use_version
--- The functions of this version are in use. Takes nothing. Writes at most once a day; workers say the same with every
--- sign of life (`save_worker`).
+-- Record that the functions of this version are in use. Takes nothing. Writes at most once a day; workers do the same
+-- with every heartbeat (`save_worker`).
 UPDATE {schema}.code_versions SET used_at = now()
 WHERE version = '{version}' AND used_at < now() - interval '1 day';
 
 -- name: add_version
--- The functions of this version have been made. Takes nothing.
+-- Record that the functions of this version were created. Takes nothing.
 INSERT INTO {schema}.code_versions (version, used_at) VALUES ('{version}', now())
 ON CONFLICT (version) DO UPDATE SET used_at = excluded.used_at;
 
 -- name: drop_old_versions
--- Drop the functions of versions that nobody has used for 30 days, as far as this role may. Takes nothing. One that is
--- not on record stays: nobody knows when it was used.
+-- Drop the functions of versions that no process has used for 30 days, as far as this role may. Takes nothing. A
+-- version without a record stays: its last use is unknown.
 DO $$
 DECLARE
     old record;
@@ -66,17 +66,17 @@ END
 $$;
 
 -- name: identity
--- What tells this store from all others. Takes nothing. Returns a text.
+-- The random id of this store. Takes nothing. Returns a text.
 SELECT identity FROM {schema}.store;
 
 -- name: next_generation
--- Others learn that queues or tracks have changed. Takes nothing.
+-- Make other processes read queues and tracks again. Takes nothing.
 UPDATE {schema}.store SET generation = generation + 1;
 
 -- name: catalog
--- All queues and tracks. Takes nothing. Returns the generation, an array of (name, state, settings, epoch) and an
--- array of (track, queue, name, requires, lane, epoch, fair, band, retired). Scans two small tables; run only when
--- the generation has changed.
+-- All queues and tracks. Takes nothing. Returns the generation, an array of (name, state, settings, epoch) and an array
+-- of (track, queue, name, requires, lane, epoch, fair, band, retired). Scans two small tables; run only when the
+-- generation has changed.
 SELECT
     generation,
     (SELECT array_agg(ROW(name, state, settings, epoch)) FROM {schema}.queues) AS queues,
@@ -86,21 +86,21 @@ SELECT
 FROM {schema}.store;
 
 -- name: add_tracks
--- Make queues and tracks that there are not. See the function.
+-- Create queues and tracks that do not exist. See the function.
 SELECT {schema}.add_tracks_{version}(
     $1::text[], $2::bytea, $3::text[], $4::text[], $5::text[], $6::int[], $7::int[], $8::boolean[], $9::int[]
 );
 
 -- name: retire
--- Tracks in which nothing waits, and never will again. Takes tracks.
+-- Retire tracks in which nothing waits or ever will. Takes tracks.
 UPDATE {schema}.tracks SET retired = true WHERE track = ANY ($1::int[]);
 
 -- name: lock_queues
--- Have some queues to oneself until the transaction ends. Takes their names, in order.
+-- Lock some queues exclusively until the transaction ends. Takes their names, in order.
 SELECT {schema}.lock_queues_{version}($1::text[]);
 
 -- name: save_queue
--- A queue as it is now. Takes name, state, settings (JSON), epoch.
+-- Save a queue. Takes name, state, settings (JSON), epoch.
 INSERT INTO {schema}.queues (name, state, settings, epoch) VALUES ($1, $2, $3, $4)
 ON CONFLICT (name) DO UPDATE SET state = excluded.state, settings = excluded.settings, epoch = excluded.epoch;
 

@@ -13,7 +13,7 @@ SELECT {schema}.make_day_{version}(floor(extract(epoch FROM now()) / 86400)::int
 SELECT {schema}.make_day_{version}($1::int);
 
 -- name: has_finished
--- Whether tasks that ended on a day are in the last partition. Takes the day.
+-- Whether tasks that ended on a day are in the default partition. Takes the day.
 SELECT EXISTS (SELECT 1 FROM {schema}.finished_other WHERE day = $1::int);
 
 -- name: drop_day
@@ -30,13 +30,12 @@ SELECT what, track, sum(n)::bigint AS n FROM (
 GROUP BY what, track HAVING sum(n) <> 0;
 
 -- name: finished_of_day
--- Some finished tasks of a day, upwards by id. Takes the day, the id to begin after, how many. Returns id, track,
--- state.
+-- Some finished tasks of a day, upwards by id. Takes the day, the id to start after, limit. Returns id, track, state.
 SELECT id, track, state FROM {schema}.finished WHERE day = $1::int AND id > $2::uuid ORDER BY id LIMIT $3::int;
 
 -- name: next_finished_day
--- The next day that has finished tasks, from this one on. Takes the day. Returns a day. What has been folded of the
--- counts by day and what came since tell, not the tasks.
+-- The next day that has finished tasks, from this one on. Takes the day. Returns a day. Reads the counts by day and
+-- their later changes, not the tasks.
 SELECT min(day) FROM (
     SELECT day FROM (
         SELECT day, n FROM {schema}.counts WHERE what IN ('completed', 'cancelled') AND day >= $1::int
@@ -48,7 +47,7 @@ SELECT min(day) FROM (
 ) AS days;
 
 -- name: dead_of_day
--- Some dead tasks of a day, upwards by id. Takes the day, the id to begin after, how many. Returns id, track, state.
+-- Some dead tasks of a day, upwards by id. Takes the day, the id to start after, limit. Returns id, track, state.
 SELECT id, track, state FROM {schema}.dead WHERE day = $1::int AND id > $2::uuid ORDER BY id LIMIT $3::int;
 
 -- name: next_dead_day
@@ -56,8 +55,8 @@ SELECT id, track, state FROM {schema}.dead WHERE day = $1::int AND id > $2::uuid
 SELECT min(day) FROM {schema}.dead WHERE day >= $1::int;
 
 -- name: page_of_leftovers
--- Tasks that have a history or edges, upwards by id. Takes the id to begin after, how many. Returns id, and whether
--- the task is in none of the three places.
+-- Tasks that have a history or edges, upwards by id. Takes the id to start after, limit. Returns id, and whether the
+-- task is in none of the three places.
 SELECT s.id,
     NOT EXISTS (SELECT 1 FROM {schema}.tasks AS t WHERE t.id = s.id)
     AND NOT EXISTS (SELECT 1 FROM {schema}.dead AS t WHERE t.id = s.id)

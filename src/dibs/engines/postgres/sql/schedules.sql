@@ -7,22 +7,22 @@ SELECT record FROM {schema}.schedules WHERE name = $1 FOR UPDATE;
 SELECT name, record FROM {schema}.schedules ORDER BY name;
 
 -- name: save_schedule
--- A schedule as it is now. Takes name, next_fire_at, paused, record (JSON).
+-- Save a schedule. Takes name, next_fire_at, paused, record (JSON).
 INSERT INTO {schema}.schedules (name, next_fire_at, paused, record) VALUES ($1, $2, $3, $4)
 ON CONFLICT (name) DO UPDATE SET
     next_fire_at = excluded.next_fire_at, paused = excluded.paused, record = excluded.record;
 
 -- name: delete_schedule
--- Forget a schedule. Takes its name.
+-- Delete a schedule. Takes its name.
 DELETE FROM {schema}.schedules WHERE name = $1;
 
 -- name: schedules_due
--- Schedules that are due, earliest first, locked, but for those that somebody else is firing. Takes now, how many,
--- names to pass over. Returns name, record (JSON). Reads a range of `fires`.
+-- Schedules that are due, earliest first, locked, without those that another process is firing. Takes now, limit, names
+-- to skip. Returns name, record (JSON). Reads a range of `fires`.
 SELECT name, record FROM {schema}.schedules
 WHERE NOT paused AND next_fire_at <= $1::bigint AND name <> ALL ($3::text[])
 ORDER BY next_fire_at, name LIMIT $2::int FOR UPDATE SKIP LOCKED;
 
 -- name: next_fire
--- When the next schedule fires. Takes names to leave out. Returns an instant.
+-- When the next schedule is due. Takes names to skip. Returns an instant.
 SELECT min(next_fire_at) FROM {schema}.schedules WHERE NOT paused AND name <> ALL ($1::text[]);

@@ -1,6 +1,6 @@
 -- name: search
--- Tasks downwards by id. Takes the id to begin with, how many, and whether unfinished, dead and finished ones are
--- wanted. Returns the columns of `find`. Reads a range of each place.
+-- Tasks downwards by id. Takes the id to start with, limit, and whether unfinished, dead and finished ones are wanted.
+-- Returns the columns of `find`. Reads a range of each place.
 SELECT * FROM (
     (
         SELECT
@@ -32,7 +32,7 @@ SELECT * FROM (
 ORDER BY id DESC LIMIT $2::int;
 
 -- name: search_members
--- Members of a workflow downwards by id. Takes the id to begin with, how many, whether unfinished, dead and finished ones
+-- Members of a workflow downwards by id. Takes the id to start with, limit, whether unfinished, dead and finished ones
 -- are wanted, and the workflow. Returns the columns of `find`. Reads a range of each index of members.
 SELECT * FROM (
     (
@@ -65,8 +65,8 @@ SELECT * FROM (
 ORDER BY id DESC LIMIT $2::int;
 
 -- name: oldest_tasks
--- Unfinished tasks upwards by id. Takes the id to begin after, how many. Returns the columns of `find`. Reads a range
--- of the primary key.
+-- Unfinished tasks upwards by id. Takes the id to start after, limit. Returns the columns of `find`. Reads a range of
+-- the primary key.
 SELECT
     t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
     t.worker, t.sequence, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts, t.created_at

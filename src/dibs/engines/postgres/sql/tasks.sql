@@ -1,16 +1,15 @@
 -- name: find
--- Tasks by id, wherever they are. Takes ids. Returns the columns that every statement about tasks gives. See the
--- function.
+-- Tasks by id, in any place. Takes ids. Returns the columns that every statement about tasks returns. See the function.
 SELECT * FROM {schema}.find_tasks_{version}($1::uuid[]);
 
 -- name: lock
--- Lock tasks, wherever they are, in order of id. Takes ids. Returns the columns of `find`.
+-- Lock tasks in any place, in order of id. Takes ids. Returns the columns of `find`.
 SELECT * FROM {schema}.lock_tasks_{version}($1::uuid[]);
 
 -- name: save_tasks
--- Unfinished tasks that have changed. Takes columns, and the lease numbers and states that they were loaded with: the
--- fence is in the statement, and how many were written tells if one is otherwise. Whether others wait for a task stays
--- as it was. Not an UPDATE with a join, for which the planner may read all tasks: each is sought by id, and conflicts.
+-- Update unfinished tasks. Takes columns, and the lease numbers and states that they were loaded with: the fence is in
+-- the statement, and the number of written rows shows whether one differs. `followed` stays as it was. Not an UPDATE
+-- with a join, for which the planner may read all tasks: each is found by id, and conflicts.
 INSERT INTO {schema}.tasks AS t (
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, lease_expires_at, started_at, worker,
     sequence, cancel, share, gate, partition, expires_at, workflow, progress, args, facts, created_at
@@ -63,38 +62,38 @@ SELECT * FROM unnest(
 );
 
 -- name: delete_tasks
--- Tasks that are unfinished no longer. Takes ids, lease numbers, states as they were loaded; one that is otherwise
--- stays. Driven by the primary key, the rest compared by a hashed lookup.
+-- Delete unfinished tasks. Takes ids, lease numbers, states as they were loaded; a task that differs stays. Driven by
+-- the primary key, the rest compared by a hashed lookup.
 DELETE FROM {schema}.tasks AS t
 WHERE t.id = ANY ($1::uuid[])
   AND ((t.id, t.lease, t.state) IN (SELECT * FROM unnest($1::uuid[], $2::int[], $3::text[]))) IS TRUE;
 
 -- name: delete_dead
--- Tasks that are dead no longer. Takes ids, lease numbers as they were loaded; one that is otherwise stays.
+-- Delete dead tasks. Takes ids, lease numbers as they were loaded; a task that differs stays.
 DELETE FROM {schema}.dead AS t
 WHERE t.id = ANY ($1::uuid[]) AND ((t.id, t.lease) IN (SELECT * FROM unnest($1::uuid[], $2::int[]))) IS TRUE;
 
 -- name: delete_finished
--- Tasks that are finished no longer. Takes days, ids, lease numbers as they were loaded; one that is otherwise stays.
+-- Delete finished tasks. Takes days, ids, lease numbers as they were loaded; a task that differs stays.
 DELETE FROM {schema}.finished AS t USING unnest($1::int[], $2::uuid[], $3::int[]) AS d (day, id, lease)
 WHERE t.day = d.day AND t.id = d.id AND t.lease = d.lease;
 
 -- name: purge_tasks
--- Remove unfinished tasks, whatever they are like. Takes ids.
+-- Delete unfinished tasks, whatever they contain. Takes ids.
 DELETE FROM {schema}.tasks WHERE id = ANY ($1::uuid[]);
 
 -- name: purge_dead
--- Remove dead tasks, whatever they are like. Takes ids.
+-- Delete dead tasks, whatever they contain. Takes ids.
 DELETE FROM {schema}.dead WHERE id = ANY ($1::uuid[]);
 
 -- name: purge_finished
--- Remove finished tasks, whatever they are like. Takes days, ids.
+-- Delete finished tasks, whatever they contain. Takes days, ids.
 DELETE FROM {schema}.finished AS f USING unnest($1::int[], $2::uuid[]) AS d (day, id) WHERE f.day = d.day AND f.id = d.id;
 
 -- name: waiting_locked
--- Some waiting tasks of some tracks, locked: pending ones, those that wait for their time, blocked ones. Takes tracks,
--- how many, ids to pass over. Returns the columns of `find`. Reads a range of `pending`, `gated`, `later` and `blocked`
--- for each track.
+-- Some waiting tasks of some tracks, locked: pending ones, those that are not due, blocked ones. Takes tracks, limit,
+-- ids to skip. Returns the columns of `find`. Reads a range of `pending`, `gated`, `later` and `blocked` for each
+-- track.
 SELECT
     t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
     t.worker, t.sequence, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts, t.created_at
@@ -135,10 +134,10 @@ AND t.track = ANY ($1::int[]) AND t.state <> 'running'
 ORDER BY t.id FOR UPDATE;
 
 -- name: expired
--- Running tasks whose lease has ended by an instant, longest ago first, locked, but for those that somebody is at.
--- Takes it, how many, all tracks, the expiry to begin at, ids to pass over. Returns the columns of `find`. Reads a
--- range of `leases` for each track. What is found must still be so once it is locked: said in a CASE, which no index
--- can be used for, since the planner would read all of `leases` again instead of looking up a few ids.
+-- Running tasks whose lease has ended by an instant, longest ago first, locked, without those that are locked already.
+-- Takes the instant, limit, all tracks, the expiry to start at, ids to skip. Returns the columns of `find`. Reads a
+-- range of `leases` for each track. A row is checked again once it is locked, in a CASE, which can use no index:
+-- otherwise the planner would read all of `leases` again instead of looking up a few ids.
 SELECT
     t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
     t.worker, t.sequence, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts, t.created_at
@@ -156,10 +155,9 @@ WHERE t.id = ANY (ARRAY(
 ORDER BY t.lease_expires_at, t.id FOR UPDATE SKIP LOCKED;
 
 -- name: running_of
--- Running tasks of some workers, locked, but for those that somebody is at. Takes workers, how many, all tracks, ids
--- to pass over. Returns the columns of `find`. Reads `leases` for each track, all running tasks: asked only when a
--- worker is lost. What is found must still be so once it is locked: said in a CASE, as in `expired`, so that ids are
--- looked up.
+-- Running tasks of some workers, locked, without those that are locked already. Takes workers, limit, all tracks, ids
+-- to skip. Returns the columns of `find`. Reads `leases` for each track, all running tasks: only when a worker is lost.
+-- A row is checked again once it is locked, in a CASE, as in `expired`, so that ids are looked up.
 SELECT
     t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
     t.worker, t.sequence, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts, t.created_at
@@ -177,7 +175,7 @@ WHERE t.id = ANY (ARRAY(
 ORDER BY t.id FOR UPDATE SKIP LOCKED;
 
 -- name: has_running
--- Which of some workers have running tasks left. Takes workers, all tracks, ids to pass over. Returns workers. Reads as
+-- Which of some workers have running tasks left. Takes workers, all tracks, ids to skip. Returns workers. Reads as
 -- `running_of`.
 SELECT w.worker FROM unnest($1::text[]) AS w (worker)
 WHERE EXISTS (
@@ -190,7 +188,7 @@ WHERE EXISTS (
 );
 
 -- name: purge_row
--- What is known of tasks that can't be read; `lock` has locked them. Takes ids. Returns id, place, state, track, share,
+-- What is known of unreadable tasks; `lock` has locked them. Takes ids. Returns id, place, state, track, share,
 -- partition, day, lease_expires_at. Seeks by id, in each day of finished tasks.
 (
     SELECT t.id, 'tasks' AS place, t.state, t.track, t.share, t.partition, 0 AS day, t.lease_expires_at
@@ -202,7 +200,7 @@ UNION ALL
 (SELECT t.id, 'finished', t.state, t.track, '', NULL, t.day, NULL FROM {schema}.finished AS t WHERE t.id = ANY ($1::uuid[]));
 
 -- name: history
--- The history of a task that there is. Takes its id. Returns n, entry (JSON), oldest first.
+-- The history of a task that exists. Takes its id. Returns n, entry (JSON), oldest first.
 SELECT n, entry FROM {schema}.history WHERE task = $1::uuid AND (
     EXISTS (SELECT 1 FROM {schema}.tasks WHERE id = $1::uuid)
     OR EXISTS (SELECT 1 FROM {schema}.dead WHERE id = $1::uuid)
@@ -211,8 +209,8 @@ SELECT n, entry FROM {schema}.history WHERE task = $1::uuid AND (
 ORDER BY n;
 
 -- name: all_history
--- Every entry of every history, a stretch at a time. Takes the task and number to begin after, how many. Returns task,
--- n, entry (JSON). Reads a range of the primary key.
+-- All history entries, in order. Takes the task and number to start after, limit. Returns task, n, entry (JSON). Reads
+-- a range of the primary key.
 SELECT task, n, entry FROM {schema}.history WHERE (task, n) > ($1::uuid, $2::int) ORDER BY task, n LIMIT $3::int;
 
 -- name: add_history
@@ -232,11 +230,11 @@ DELETE FROM {schema}.history AS h USING (
 WHERE h.task = old.task AND h.n <= old.n;
 
 -- name: delete_history
--- Forget the histories of tasks. Takes ids.
+-- Delete the histories of tasks. Takes ids.
 DELETE FROM {schema}.history WHERE task = ANY ($1::uuid[]);
 
 -- name: lock_keys
--- Have idempotency keys to oneself. Takes queues, keys, in order. Returns queue, key, task, fingerprint, held_until.
+-- Lock idempotency keys. Takes queues, keys, in order. Returns queue, key, task, fingerprint, held_until.
 SELECT * FROM {schema}.lock_keys_{version}($1::text[], $2::text[]);
 
 -- name: save_keys
@@ -252,21 +250,20 @@ DELETE FROM {schema}.keys AS k USING unnest($1::text[], $2::text[]) AS free (que
 WHERE k.queue = free.queue AND k.key = free.key;
 
 -- name: ended_keys
--- Idempotency keys whose window is over. Takes now; held_until, queue and key to begin after; how many. Returns
--- held_until, queue, key, and whether its task is not unfinished. Reads a range of `keys_held`; keys that somebody is
--- at are left out.
+-- Idempotency keys whose window is over. Takes now; held_until, queue and key to start after; limit. Returns
+-- held_until, queue, key, and whether its task is not unfinished. Reads a range of `keys_held`; locked keys are left
+-- out.
 SELECT k.held_until, k.queue, k.key, NOT EXISTS (SELECT 1 FROM {schema}.tasks AS t WHERE t.id = k.task) AS free
 FROM {schema}.keys AS k
 WHERE k.held_until <= $1::bigint AND (k.held_until, k.queue, k.key) > ($2::bigint, $3::text, $4::text)
 ORDER BY k.held_until, k.queue, k.key LIMIT $5::int FOR UPDATE OF k SKIP LOCKED;
 
 -- name: purge_keys
--- Free the idempotency keys of purged tasks. Takes queues, keys, tasks; a key that stands for another task by now is
--- left.
+-- Free the idempotency keys of purged tasks. Takes queues, keys, tasks; a key that another task holds by now stays.
 DELETE FROM {schema}.keys AS k USING unnest($1::text[], $2::text[], $3::uuid[]) AS gone (queue, key, task)
 WHERE k.queue = gone.queue AND k.key = gone.key AND k.task = gone.task;
 
 -- name: purge_keys_of
--- Free the idempotency keys of a task that can't be read: which they are is among what can't. Takes its id. Reads all
--- keys; only when somebody purges such a task.
+-- Free the idempotency keys of an unreadable task, whose own key can't be read either. Takes its id. Reads all keys;
+-- only when such a task is purged.
 DELETE FROM {schema}.keys WHERE task = $1::uuid;

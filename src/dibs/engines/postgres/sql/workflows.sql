@@ -3,17 +3,17 @@
 SELECT id, name, created_at, total FROM {schema}.workflows WHERE id = $1::uuid;
 
 -- name: workflows
--- Workflows downwards by id. Takes the id to begin below (NULL: the newest), how many. Returns id, name, created_at,
+-- Workflows downwards by id. Takes the id to start below (NULL: the newest), limit. Returns id, name, created_at,
 -- total.
 SELECT id, name, created_at, total FROM {schema}.workflows
 WHERE id < coalesce($1::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff') ORDER BY id DESC LIMIT $2::int;
 
 -- name: add_workflow
--- A workflow that a batch begins. Takes id, name, created_at. Repeated: it stays as it was.
+-- A workflow that starts with a batch. Takes id, name, created_at. A repeat changes nothing.
 INSERT INTO {schema}.workflows (id, name, created_at, total) VALUES ($1::uuid, $2, $3, 0) ON CONFLICT DO NOTHING;
 
 -- name: count_members
--- Count new members of workflows. Takes workflows, how many; one that is not known is left out.
+-- Count new members of workflows. Takes workflows, numbers; unknown workflows are ignored.
 UPDATE {schema}.workflows AS w SET total = w.total + new.n
 FROM unnest($1::uuid[], $2::bigint[]) AS new (id, n) WHERE w.id = new.id;
 
@@ -27,22 +27,22 @@ UNION ALL
 SELECT workflow, state, count(*) FROM {schema}.finished WHERE workflow = ANY ($1::uuid[]) GROUP BY workflow, state;
 
 -- name: members
--- Unfinished members of a workflow, upwards by id, locked. Takes the workflow, the id to begin after, how many.
--- Returns the columns of `find`. Reads a range of `members`.
+-- Unfinished members of a workflow, upwards by id, locked. Takes the workflow, the id to start after, limit. Returns
+-- the columns of `find`. Reads a range of `members`.
 SELECT
     t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
     t.worker, t.sequence, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts, t.created_at
 FROM {schema}.tasks AS t WHERE t.workflow = $1::uuid AND t.id > $2::uuid ORDER BY t.id LIMIT $3::int FOR UPDATE;
 
 -- name: dead_members
--- Dead members of a workflow, upwards by id. Takes the workflow, the id to begin after, how many. Returns ids.
-SELECT id FROM {schema}.dead WHERE workflow = $1::uuid AND id > $2::uuid ORDER BY id LIMIT $3::int;
+-- Dead members of a workflow, upwards by id. Takes the workflow, the id to start after, limit. Returns ids.
+SELECT id FROM {schema}.dead WHERE workflow = $1::uuid AND id > coalesce($2::uuid, '00000000-0000-0000-0000-000000000000') ORDER BY id LIMIT $3::int;
 
 -- name: cancelled_members
--- Members of a workflow that were cancelled because of a dependency, upwards by id. Takes the workflow, the id to begin
--- after, how many. Returns ids.
+-- Members of a workflow that were cancelled because of a dependency, upwards by id. Takes the workflow, the id to start
+-- after, limit. Returns ids.
 SELECT id FROM {schema}.finished
-WHERE workflow = $1::uuid AND id > $2::uuid AND state = 'cancelled' AND reason = 'dependency' ORDER BY id LIMIT $3::int;
+WHERE workflow = $1::uuid AND id > coalesce($2::uuid, '00000000-0000-0000-0000-000000000000') AND state = 'cancelled' AND reason = 'dependency' ORDER BY id LIMIT $3::int;
 
 -- name: cancellable_member
 -- A member of a workflow that can still be cancelled. Takes the workflow. Returns an id, or none.
@@ -56,7 +56,7 @@ SELECT id FROM {schema}.finished WHERE workflow = $1::uuid AND state = 'cancelle
 LIMIT 1;
 
 -- name: page_of_workflows
--- Workflows upwards by id. Takes the id to begin after, how many. Returns id, and whether nothing is left of it.
+-- Workflows upwards by id. Takes the id to start after, limit. Returns id, and whether it has no members left.
 SELECT w.id,
     NOT EXISTS (SELECT 1 FROM {schema}.tasks AS t WHERE t.workflow = w.id)
     AND NOT EXISTS (SELECT 1 FROM {schema}.dead AS t WHERE t.workflow = w.id)
@@ -64,5 +64,5 @@ SELECT w.id,
 FROM {schema}.workflows AS w WHERE w.id > $1::uuid ORDER BY w.id LIMIT $2::int;
 
 -- name: delete_workflows
--- Forget workflows. Takes ids.
+-- Delete workflows. Takes ids.
 DELETE FROM {schema}.workflows WHERE id = ANY ($1::uuid[]);

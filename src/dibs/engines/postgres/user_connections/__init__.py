@@ -1,8 +1,8 @@
-"""Connections of the user's own, as the verbs of this engine want to see them.
+"""Connections of the user's own, in the form that the verbs of this engine need.
 
 Verbs use a `DriverConnection`: the four methods of asyncpg's connection that they need. A `UserConnection` knows how to
-get one from what the user has (a connection of a driver, of SQLAlchemy or of Django), and whether its methods have to
-be awaited. With a blocking driver they are coroutines that never suspend: called on the user's own thread, each has its
+get one from the user's object (a connection of a driver, of SQLAlchemy or of Django), and whether its methods must be
+awaited. With a blocking driver they are coroutines that never suspend: called on the user's own thread, each has its
 answer after one step.
 
 No driver is imported unless the user's object comes from it. Only `joining` uses this package.

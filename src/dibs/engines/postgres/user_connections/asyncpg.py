@@ -1,4 +1,4 @@
-"""asyncpg: its connections have the methods that verbs use already."""
+"""asyncpg: its connections already have the methods that verbs use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Own", "user_connection"]
 
 
 class Own:
-    """A connection, or one that a pool has lent. That its transaction has failed is only known to the server."""
+    """A connection, or one that a pool has lent. Only the server knows whether its transaction has failed."""
 
     errors: tuple[type[BaseException], ...] = (
         asyncpg.PostgresError,
@@ -41,7 +41,7 @@ class Own:
     def check(self) -> None:
         try:
             is_closed, has_transaction = self.connection.is_closed(), self.connection.is_in_transaction()
-        except asyncpg.InterfaceError:  # it was given back to its pool
+        except asyncpg.InterfaceError:  # it was returned to its pool
             raise closed() from None
         if is_closed:
             raise closed()

@@ -29,7 +29,7 @@ FAILED = (
 
 
 class DriverConnection(Protocol):
-    """An open connection, inside the user's transaction. Rows can be asked by name and by place, and unpacked."""
+    """An open connection, inside the user's transaction. Rows can be read by name and by position, and unpacked."""
 
     @property
     def errors(self) -> tuple[type[BaseException], ...]:
@@ -38,11 +38,11 @@ class DriverConnection(Protocol):
 
     @property
     def key(self) -> object:
-        """What stands for this connection, where something is to be remembered about it."""
+        """Identifies this connection, to remember something about it."""
         ...
 
     def check(self) -> None:
-        """`UsageError` unless a statement would be part of a transaction that is open and sound, as far as is known."""
+        """`UsageError` unless a statement would be part of an open, sound transaction, as far as is known."""
         ...
 
     async def fetch(self, sql: str, *parameters: Any) -> list[Any]: ...
@@ -54,14 +54,14 @@ class DriverConnection(Protocol):
 
 
 class UserConnection(Struct, frozen=True):
-    """A connection that the user has given. `waits`: its methods have to be awaited, on the loop it belongs to."""
+    """A connection that the user has given. `waits`: its methods must be awaited, on the loop it belongs to."""
 
     waits: bool
     open: Callable[[], Awaitable[DriverConnection]]
 
 
 def unsuitable(thing: object, why: str = "") -> UsageError:
-    """It is none of those that can be used."""
+    """The error for an object that can't be used."""
     kind = type(thing)
     told = f" ({why})" if why else ""
     return UsageError(f"connection= can't be a {kind.__module__}.{kind.__qualname__}{told}. It may be of {SUITABLE}.")

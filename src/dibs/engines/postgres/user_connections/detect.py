@@ -1,4 +1,4 @@
-"""From what the user has given to a `UserConnection`, by the package that it comes from."""
+"""From the user's object to a `UserConnection`, by the package that it comes from."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Encoded:
 
 
 class EncodedDumper(Dumper):
-    """Hands it on as it is, of no stated type."""
+    """Passes it on unchanged, without a type."""
 
     oid = 0
 

@@ -1,7 +1,7 @@
 """SQLAlchemy 2: sessions and connections, blocking and async, down to the driver's own connection.
 
-SQLAlchemy believes itself outside of a transaction until it has sent something, and would then not commit what was
-written behind its back. So, before we do, it is made to send something.
+SQLAlchemy believes that it is outside a transaction until it has sent something, and would not commit what was written
+without it. So it is made to send something first.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def user_connection(connection: Any) -> UserConnection:
 
 @contextmanager
 def complaints() -> Iterator[None]:
-    """What SQLAlchemy says about a session or a connection that can't be used."""
+    """Translate what SQLAlchemy raises about a session or a connection that can't be used."""
     try:
         yield
     except InvalidRequestError as error:
@@ -71,7 +71,7 @@ async def open_waiting(connection: Any) -> DriverConnection:
 
 
 def is_idle(driver: Any) -> bool:
-    """Whether this is asyncpg's, for which SQLAlchemy begins its transactions late, and that has not happened yet."""
+    """Whether this is asyncpg's, for which SQLAlchemy begins transactions late, and has not begun yet."""
     asks = getattr(driver, "is_in_transaction", None)
     return asks is not None and not asks()
 

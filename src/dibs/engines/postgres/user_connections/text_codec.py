@@ -1,7 +1,7 @@
-"""Values on their way to and from a driver whose own conversions are the user's to change.
+"""Converts values for a driver whose own conversions the user may have changed.
 
-Parameters go as text of no stated type, so the server infers their types from the statement, as it does for asyncpg.
-Results come in the binary form, which no setting of the session changes.
+Parameters are text without a type, so the server infers their types from the statement, as it does for asyncpg. Results
+come in the binary form, which no setting of the session changes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NULL = -1
 
 
 class Row:
-    """A row as asyncpg would give it: by name, by place, unpacked."""
+    """A row as asyncpg would return it: by name, by position, unpacked."""
 
     __slots__ = ("names", "values")
 
@@ -40,7 +40,7 @@ class Row:
 
 
 def as_text(value: object) -> str:
-    """A parameter as PostgreSQL reads it. None is not for here."""
+    """A parameter as PostgreSQL reads it; not for None."""
     if isinstance(value, str):
         return str(value)
     if isinstance(value, bool):
@@ -51,7 +51,7 @@ def as_text(value: object) -> str:
         return f"\\x{value.hex()}"
     if isinstance(value, list | tuple):
         return "{" + ",".join(map(element, value)) + "}"
-    raise TypeError(f"a {type(value).__qualname__} is no parameter of a statement")
+    raise TypeError(f"a {type(value).__qualname__} can't be a parameter of a statement")
 
 
 def element(value: object) -> str:
@@ -59,7 +59,7 @@ def element(value: object) -> str:
     if value is None:
         return "NULL"
     text = as_text(value)
-    if isinstance(value, int):  # needs no quotes, and there are many
+    if isinstance(value, int):  # the frequent case, without quotes
         return text
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
@@ -73,7 +73,7 @@ def from_binary(kind: int, data: bytes, encoding: str) -> Any:
         return array(data, encoding)
     read = READERS.get(kind)
     if read is None:
-        raise TypeError(f"a statement gave a value of type {kind}, which nobody here can read")
+        raise TypeError(f"a statement returned a value of type {kind}, which can't be decoded here")
     return read(data)
 
 
@@ -98,7 +98,7 @@ READERS: dict[int, Callable[[bytes], Any]] = {
 
 
 def array(data: bytes, encoding: str) -> list[Any]:
-    """Arrays of one dimension; none is empty in any other way."""
+    """Arrays of one dimension; an array without dimensions is empty."""
     dimensions, _, kind = unpack(">iiI", data[:12])
     if dimensions == 0:
         return []

@@ -3,10 +3,10 @@
 -- Ids are UUIDv7 text in time order, and tables of tasks are WITHOUT ROWID: rows are appended at the end of one b-tree,
 -- not spread over two. Random keys cost two thirds of the drain rate.
 
--- One row; that it exists says that Dibs lives in this file. `layout` is the last migration, and code that knows at
--- least `oldest_reader` may use the store. `generation` grows with every change of queues and tracks, so that a cached
--- copy knows when it is old. `presence` is the last byte of the presence file that was given to a worker. `identity`
--- tells this store from all others.
+-- One row; a file that has it is a Dibs store. `layout` is the last migration, and code that knows at least
+-- `oldest_reader` may use the store. `generation` grows with every change of queues and tracks, which outdates cached
+-- copies. `presence` is the last byte of the presence file that was given to a worker. `identity` is the random id of
+-- this store.
 CREATE TABLE dibs_store (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     layout INTEGER NOT NULL,
@@ -18,8 +18,8 @@ CREATE TABLE dibs_store (
 INSERT INTO dibs_store VALUES (1, 1, 1, 1, 0, lower(hex(randomblob(16))));
 
 -- settings are JSON. `epoch` is the version of the settings that last changed the order of tasks. `clock` is the
--- virtual time of a fair queue. rerank_due and rerank_id: how far the rerank chore has come among tasks that wait for
--- their time.
+-- virtual time of a fair queue. rerank_due and rerank_id: how far the rerank chore has come among tasks that are not
+-- due.
 CREATE TABLE dibs_queues (
     name TEXT PRIMARY KEY,
     state TEXT NOT NULL,
@@ -31,9 +31,9 @@ CREATE TABLE dibs_queues (
 ) WITHOUT ROWID;
 
 -- A track is what one claim can read from end to end: tasks of one kind, in one lane of one queue, ranked under one
--- epoch of its settings. Tasks carry the track's number instead of all that. Tracks are never deleted: ended tasks
--- go on naming them. `fair`: 1 if the queue shared its capacity between tenants when the track's tasks were ranked.
--- Only then have its tasks shares.
+-- epoch of its settings. Tasks have the track's number instead of all that. Tracks are never deleted: ended tasks still
+-- name them. `fair`: 1 if the queue shared its capacity between tenants when the track's tasks were ranked. Only then
+-- do its tasks have shares.
 CREATE TABLE dibs_tracks (
     track INTEGER PRIMARY KEY,
     queue TEXT NOT NULL,
@@ -54,11 +54,11 @@ CREATE TABLE dibs_counts (
     PRIMARY KEY (what, whose)
 ) WITHOUT ROWID;
 
--- Unfinished tasks. Columns are what statements look at or change in bulk, before `args` and `facts`, which may be
--- long; the rest is JSON in `facts`. rank = ready_at + offset. `progress` is JSON: [fraction, message]. `cancel`: 1
--- when the task has been asked to stop. `share`: whose turn it is served in ('' unless the track is fair). `gated`: 1
--- while a pending task is kept from claims because others of its partition go first. `partition` is the queue's name, a
--- space, and the partition. `workflow` is the workflow it belongs to. A blocked task has no due_at here, so that
+-- Unfinished tasks. Columns are what statements read or change in bulk, before `args` and `facts`, which may be long;
+-- the rest is JSON in `facts`. rank = ready_at + offset. `progress` is JSON: [fraction, message]. `cancel`: 1 when the
+-- task has been asked to stop. `share`: the tenant in whose turn it is claimed ('' unless the track is fair). `gated`:
+-- 1 while a pending task is kept from claims because others of its partition go first. `partition` is the queue's name,
+-- a space, and the partition. `workflow` is the workflow it belongs to. A blocked task has no due_at here, so that
 -- nothing promotes it: it is in its facts.
 CREATE TABLE dibs_tasks (
     id TEXT PRIMARY KEY,
@@ -85,14 +85,14 @@ CREATE TABLE dibs_tasks (
     facts TEXT NOT NULL
 ) WITHOUT ROWID;
 
--- Claim order: what is gated lies apart from what claims read.
+-- Claim order: gated tasks lie apart from what claims read.
 CREATE INDEX dibs_pending ON dibs_tasks (track, gated, share, rank, id) WHERE state = 'pending';
 CREATE INDEX dibs_due ON dibs_tasks (due_at, id) WHERE due_at IS NOT NULL;
 CREATE INDEX dibs_leases ON dibs_tasks (lease_expires_at, id) WHERE lease_expires_at IS NOT NULL;
 CREATE INDEX dibs_reranks ON dibs_tasks (rerank_at, id) WHERE rerank_at IS NOT NULL AND state <> 'running';
 CREATE INDEX dibs_blocked ON dibs_tasks (track, id) WHERE state = 'blocked';
 CREATE INDEX dibs_expiries ON dibs_tasks (expires_at, id) WHERE expires_at IS NOT NULL AND state <> 'running';
--- The pending tasks of a partition in order, and its running ones, which are its slots.
+-- The pending tasks of a partition in order, and its running ones, which are its used slots.
 CREATE INDEX dibs_partitions ON dibs_tasks (partition, state, track, share, rank, id) WHERE partition IS NOT NULL;
 CREATE INDEX dibs_members ON dibs_tasks (workflow, id, state) WHERE workflow IS NOT NULL;
 
@@ -118,8 +118,8 @@ CREATE TABLE dibs_finished (
 ) WITHOUT ROWID;
 CREATE INDEX dibs_finished_members ON dibs_finished (workflow, id, state) WHERE workflow IS NOT NULL;
 
--- The days that dibs_finished has, and between which ids they lie: a lookup by id only probes where it can be.
--- `pruned` is a JSON array of the queues that nothing is left to prune of.
+-- The days of dibs_finished with their lowest and highest ids: a lookup by id only reads days that can have it.
+-- `pruned` is a JSON array of the queues that have nothing left to delete there.
 CREATE TABLE dibs_days (
     day INTEGER PRIMARY KEY,
     lowest TEXT NOT NULL,
@@ -183,7 +183,7 @@ CREATE TABLE dibs_minutes (
     PRIMARY KEY (minute, worker, queue, tier)
 ) WITHOUT ROWID;
 
--- At most one row: who leads, and until when.
+-- At most one row: the current leader, and until when.
 CREATE TABLE dibs_term (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     number INTEGER NOT NULL,
@@ -191,7 +191,7 @@ CREATE TABLE dibs_term (
     expires_at INTEGER NOT NULL
 );
 
--- `record` is JSON; `cursor` is where the next step of the chore goes on.
+-- `record` is JSON; `cursor` is where the next step of the chore starts.
 CREATE TABLE dibs_chores (
     name TEXT PRIMARY KEY,
     record TEXT NOT NULL,
@@ -217,8 +217,7 @@ CREATE TABLE dibs_buckets (
 ) WITHOUT ROWID;
 CREATE INDEX dibs_refills ON dibs_buckets (queue, refill_at) WHERE refill_at IS NOT NULL;
 
--- Shares of fair queues: their virtual times in virtual time (-1: none yet), and how many pending tasks they have in
--- fair tracks.
+-- Shares of fair queues: their virtual times (-1: none yet), and how many pending tasks they have in fair tracks.
 CREATE TABLE dibs_shares (
     queue TEXT NOT NULL,
     share TEXT NOT NULL,
@@ -228,8 +227,8 @@ CREATE TABLE dibs_shares (
 ) WITHOUT ROWID;
 CREATE INDEX dibs_share_order ON dibs_shares (queue, virtual_time, share) WHERE pending > 0;
 
--- Whose turn it is: one row for each share that may have a task for claims in a fair track, with a copy of its virtual
--- time, or 0 if the queue's clock has passed that. Made when a task comes, removed when a claim finds nothing.
+-- Turns: one row for each share that may have a task for claims in a fair track, with a copy of its virtual time, or 0
+-- if the queue's clock has passed that. Added when a task comes, deleted when a claim finds nothing.
 CREATE TABLE dibs_turns (
     track INTEGER NOT NULL,
     share TEXT NOT NULL,
@@ -240,7 +239,7 @@ CREATE INDEX dibs_turn_order ON dibs_turns (track, virtual_time, share);
 
 -- Edges: `dependent` waits for `prerequisite` while `open` is 1. `slot` is the edge's place among those of its
 -- dependent, `weight` the dependent's urgency. Edges stay as long as their dependent. `open` is in the indexes so that
--- a look at them need not go on to the table.
+-- reading them does not need the table.
 CREATE TABLE dibs_edges (
     dependent TEXT NOT NULL,
     slot INTEGER NOT NULL,
@@ -253,13 +252,13 @@ CREATE TABLE dibs_edges (
 CREATE INDEX dibs_followed ON dibs_edges (prerequisite, weight DESC, dependent, slot, rule, open) WHERE open = 1;
 CREATE INDEX dibs_needed ON dibs_edges (dependent, slot, open) WHERE open = 1;
 
--- What is left to be followed up, oldest first. `follow_up` is JSON.
+-- Unfinished follow-ups, oldest first. `follow_up` is JSON.
 CREATE TABLE dibs_follow_ups (
     n INTEGER PRIMARY KEY,
     follow_up TEXT NOT NULL
 );
 
--- `total` counts all members that there ever were.
+-- `total` counts all members, including deleted ones.
 CREATE TABLE dibs_workflows (
     id TEXT PRIMARY KEY,
     name TEXT NOT NULL,
@@ -267,7 +266,7 @@ CREATE TABLE dibs_workflows (
     total INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- `record` is JSON; next_fire_at and paused are copies to look for.
+-- `record` is JSON; next_fire_at and paused are copies for searching.
 CREATE TABLE dibs_schedules (
     name TEXT PRIMARY KEY,
     next_fire_at INTEGER NOT NULL,

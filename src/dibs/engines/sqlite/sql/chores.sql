@@ -11,7 +11,7 @@ SELECT json_group_array(json_array(name, record)) FROM dibs_chores;
 INSERT INTO dibs_chores (name, record) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET record = excluded.record;
 
 -- name: save_cursor
--- Where the next step of a chore goes on. Takes its name and the cursor (JSON) or NULL.
+-- Save where the next step of a chore starts. Takes its name and the cursor (JSON) or NULL.
 INSERT INTO dibs_chores (name, record, cursor) VALUES (?1, json_object('name', ?1), ?2)
 ON CONFLICT (name) DO UPDATE SET cursor = excluded.cursor;
 
@@ -24,6 +24,6 @@ SELECT json_group_array(json_array(n, entry)) FROM (SELECT n, entry FROM dibs_au
 INSERT INTO dibs_audit (at, entry) VALUES (?, ?);
 
 -- name: prune_audit
--- Forget old lines of the audit log. Takes an instant (inclusive), how many. Looks only at the oldest lines.
+-- Delete old lines of the audit log. Takes an instant (inclusive), limit. Reads only the oldest lines.
 DELETE FROM dibs_audit
 WHERE n IN (SELECT n FROM dibs_audit ORDER BY n LIMIT ?2) AND at <= ?1;

@@ -1,8 +1,8 @@
 -- name: claim_state
--- What a claim must know first. Takes nothing. Returns the generation, when the next waiting task falls due, when the
--- next one expires, 1 if follow-ups are left, and a JSON array of (track, pending tasks). A seek in dibs_due,
--- dibs_expiries and dibs_follow_ups each, one short range of dibs_counts. A damaged count is taken for a whole number,
--- so that it stops no claim: that there is something is all that claims go by.
+-- What a claim must know first. Takes nothing. Returns the generation, when the next waiting task is due, when the next
+-- one expires, 1 if follow-ups are left, and a JSON array of (track, pending tasks). A seek in dibs_due, dibs_expiries
+-- and dibs_follow_ups each, one short range of dibs_counts. A damaged count is read as a whole number, so that it stops
+-- no claim: claims only check that there is something.
 SELECT
     generation,
     (SELECT min(due_at) FROM dibs_tasks WHERE due_at IS NOT NULL),
@@ -15,8 +15,8 @@ SELECT
 FROM dibs_store;
 
 -- name: claim_state_past
--- `claim_state` for when something is set aside. Takes ids of tasks and numbers of follow-ups to pass over (JSON
--- arrays). Returns the same. Reads dibs_due, dibs_expiries and dibs_follow_ups up to the first that is not passed over.
+-- `claim_state` while something is set aside. Takes ids of tasks and numbers of follow-ups to skip (JSON arrays).
+-- Returns the same. Reads dibs_due, dibs_expiries and dibs_follow_ups up to the first entry that is not skipped.
 SELECT
     generation,
     (
@@ -36,7 +36,7 @@ SELECT
 FROM dibs_store;
 
 -- name: read_track
--- A stretch of one share of a track in claim order. Takes track, gated, share, rank and id to begin after, how many.
+-- A stretch of one share of a track in claim order. Takes track, gated, share, rank and id to start after, limit.
 -- Returns a JSON array of (rank, id, ready_at, track, partition). Reads a range of dibs_pending, already in order.
 SELECT json_group_array(json_array(rank, id, ready_at, track, partition))
 FROM (
@@ -46,8 +46,8 @@ FROM (
 );
 
 -- name: claim_read
--- What is about to be claimed. Takes ids (JSON array). Returns a JSON array of (id, lease, lease_for, args, facts) in
--- the order of the ids. Seeks by primary key.
+-- Tasks that are about to be claimed. Takes ids (JSON array). Returns a JSON array of (id, lease, lease_for, args,
+-- facts) in the order of the ids. Seeks by primary key.
 SELECT json_group_array(json_array(t.id, t.lease, t.lease_for, t.args, t.facts))
 FROM json_each(?) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.id = wanted.value;
 
@@ -65,7 +65,7 @@ UPDATE dibs_tasks SET
 WHERE id IN (SELECT value FROM json_each(?5)) AND state = 'pending';
 
 -- name: claim_repeat
--- What a claim gave before. Takes worker, sequence. Returns a JSON array of rows (the columns of `Row`) by id.
+-- The leases of an earlier claim. Takes worker, sequence. Returns a JSON array of rows (the columns of `Row`) by id.
 -- Visits every running task through dibs_leases: repeats are rare, running tasks few.
 SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,

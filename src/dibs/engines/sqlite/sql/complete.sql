@@ -1,6 +1,6 @@
 -- name: settle_state
--- What a settlement must know first. Takes nothing. Returns the generation, and 1 if any task waits for another. One
--- seek in dibs_needed: where nobody waits, nothing has to be asked about each task.
+-- What a settlement must know first. Takes nothing. Returns the generation, and 1 if any task waits for another: if
+-- none does, completions need no follow-ups. One seek in dibs_needed.
 SELECT generation, EXISTS (SELECT 1 FROM dibs_edges INDEXED BY dibs_needed WHERE open = 1) FROM dibs_store;
 
 -- name: fence
@@ -11,8 +11,8 @@ FROM json_each(?) AS run CROSS JOIN dibs_tasks AS t
 WHERE t.id = run.value ->> 0 AND t.lease = run.value ->> 1 AND t.state = 'running';
 
 -- name: complete
--- Completed runs move to the finished tasks. Takes a JSON array of (id, lease number, result), the day, now.
--- The fence is in the statement. Appends at the end of today's rows.
+-- Move completed runs to the finished tasks. Takes a JSON array of (id, lease number, result), the day, now. The fence
+-- is in the statement. Appends at the end of today's rows.
 INSERT INTO dibs_finished (
     day, id, track, state, rank, ready_at, lease, started_at, finished_at, worker, sequence, progress, result, args,
     facts, workflow
@@ -24,6 +24,6 @@ FROM json_each(?1) AS run CROSS JOIN dibs_tasks AS t
 WHERE t.id = run.value ->> 0 AND t.lease = run.value ->> 1 AND t.state = 'running';
 
 -- name: complete_delete
--- Completed runs leave the unfinished tasks. Takes the same JSON array as `complete`, which has just compared their
--- leases in this transaction and moved exactly these rows: comparing again would cost half as much again.
+-- Delete completed runs from the unfinished tasks. Takes the same JSON array as `complete`, which has compared their
+-- leases in this transaction and copied exactly these rows: comparing again would cost half as much again.
 DELETE FROM dibs_tasks WHERE id IN (SELECT value ->> 0 FROM json_each(?)) AND state = 'running';

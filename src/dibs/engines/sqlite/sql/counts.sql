@@ -14,7 +14,7 @@ INSERT INTO dibs_counts (what, whose, n) VALUES (?, ?, ?), (?, ?, ?)
 ON CONFLICT (what, whose) DO UPDATE SET n = CAST(n AS INTEGER) + excluded.n;
 
 -- name: pending_by_track
--- How many pending tasks each track has. Takes nothing. Returns a JSON array of (track, n), empty tracks left out;
--- a damaged count is taken for a whole number.
+-- How many pending tasks each track has. Takes nothing. Returns a JSON array of (track, n), without empty tracks; a
+-- damaged count is read as a whole number.
 SELECT json_group_array(json_array(CAST(whose AS INTEGER), max(1, CAST(n AS INTEGER))))
 FROM dibs_counts WHERE what = 'pending' AND n > 0;

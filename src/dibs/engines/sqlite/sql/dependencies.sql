@@ -9,7 +9,7 @@ FROM (
 );
 
 -- name: all_edges
--- All edges, in order. Takes dependent and slot to begin after, how many. Returns a JSON array of (dependent, slot,
+-- All edges, in order. Takes dependent and slot to start after, limit. Returns a JSON array of (dependent, slot,
 -- prerequisite, rule, open). Reads a range of the primary key.
 SELECT json_group_array(json_array(dependent, slot, prerequisite, rule, open))
 FROM (SELECT * FROM dibs_edges WHERE (dependent, slot) > (?1, ?2) ORDER BY dependent, slot LIMIT ?3);
@@ -26,7 +26,7 @@ SELECT json_group_array(wanted.value) FROM json_each(?) AS wanted
 WHERE EXISTS (SELECT 1 FROM dibs_edges WHERE prerequisite = wanted.value AND open = 1);
 
 -- name: open_edges_of
--- Open edges of some tasks whose weight is not as wanted. Takes a JSON array of (dependent, weight), how many.
+-- Open edges of some tasks whose weight differs from the wanted one. Takes a JSON array of (dependent, weight), limit.
 -- Returns a JSON array of (dependent, slot, prerequisite). Reads ranges of dibs_needed.
 SELECT json_group_array(json_array(dependent, slot, prerequisite))
 FROM (
@@ -37,8 +37,8 @@ FROM (
 );
 
 -- name: open_edges_to
--- Open edges that lead to some tasks, most urgent first. Takes prerequisites (JSON array), how many. Returns a JSON
--- array of (position of the prerequisite, dependent, slot, rule). Reads ranges of dibs_followed alone.
+-- Open edges that lead to some tasks, most urgent first. Takes prerequisites (JSON array), limit. Returns a JSON array
+-- of (position of the prerequisite, dependent, slot, rule). Reads ranges of dibs_followed alone.
 SELECT json_group_array(json_array(position, dependent, slot, rule))
 FROM (
     SELECT wanted.key AS position, e.dependent, e.slot, e.rule
@@ -61,31 +61,31 @@ FROM (
 WHERE weight IS NOT NULL;
 
 -- name: save_edges
--- The edges of new tasks. Takes a JSON array of (dependent, slot, prerequisite, rule, weight, open).
+-- Save the edges of new tasks. Takes a JSON array of (dependent, slot, prerequisite, rule, weight, open).
 REPLACE INTO dibs_edges (dependent, slot, prerequisite, rule, weight, open)
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5 FROM json_each(?);
 
 -- name: close_edges
--- Edges that have been judged, or whose dependent waits no longer. Takes a JSON array of (dependent, slot). Seeks by
+-- Close edges that were judged, or whose dependent waits no longer. Takes a JSON array of (dependent, slot). Seeks by
 -- primary key: a dependent may have thousands of edges.
 UPDATE dibs_edges SET open = 0
 FROM (SELECT value FROM json_each(?)) AS run
 WHERE dependent = run.value ->> 0 AND slot = run.value ->> 1;
 
 -- name: open_edges
--- Edges that are waited for again. Takes a JSON array of (dependent, slot, weight).
+-- Open edges again. Takes a JSON array of (dependent, slot, weight).
 UPDATE dibs_edges SET open = 1, weight = run.value ->> 2
 FROM (SELECT value FROM json_each(?)) AS run
 WHERE dependent = run.value ->> 0 AND slot = run.value ->> 1;
 
 -- name: save_edge_weights
--- Edges whose dependent has another urgency. Takes a JSON array of (dependent, slot, weight).
+-- Save the new urgency of dependents. Takes a JSON array of (dependent, slot, weight).
 UPDATE dibs_edges SET weight = run.value ->> 2
 FROM (SELECT value FROM json_each(?)) AS run
 WHERE dependent = run.value ->> 0 AND slot = run.value ->> 1;
 
 -- name: forget_edges
--- Edges of tasks that are gone. Takes dependents (JSON array), how many. Ranges of the primary key.
+-- Delete edges of deleted tasks. Takes dependents (JSON array), limit. Ranges of the primary key.
 DELETE FROM dibs_edges WHERE (dependent, slot) IN (
     SELECT e.dependent, e.slot FROM json_each(?1) AS wanted CROSS JOIN dibs_edges AS e
     WHERE e.dependent = wanted.value LIMIT ?2

@@ -1,6 +1,6 @@
 -- name: due_tasks
--- Tasks whose time has come, earliest first. Takes now, how many, ids to pass over (JSON array). Returns a JSON array
--- of (id, track, state, share, partition). Reads a range of dibs_due.
+-- Due tasks, earliest first. Takes now, limit, ids to skip (JSON array). Returns a JSON array of (id, track, state,
+-- share, partition). Reads a range of dibs_due.
 SELECT json_group_array(json_array(id, track, state, share, partition))
 FROM (
     SELECT id, track, state, share, partition FROM dibs_tasks INDEXED BY dibs_due
@@ -10,7 +10,7 @@ FROM (
 
 -- name: promote
 -- Make due tasks pending. Takes ids (JSON array), and the tracks of queues that limit partitions (JSON array), whose
--- tasks come in gated. Moves them from dibs_due to dibs_pending; their rank holds already.
+-- tasks become pending gated. Moves them from dibs_due to dibs_pending; their rank stays.
 UPDATE dibs_tasks SET
     state = 'pending',
     due_at = NULL,
@@ -18,8 +18,8 @@ UPDATE dibs_tasks SET
 WHERE id IN (SELECT value FROM json_each(?1)) AND state IN ('scheduled', 'retrying');
 
 -- name: due_after
--- Tasks that wait for their time, soonest first. Takes due_at and id to begin after, how many, ids to pass over (JSON
--- array). Returns a JSON array of rows (the columns of `Row`). Reads a range of dibs_due.
+-- Tasks that are not due, soonest first. Takes due_at and id to start after, limit, ids to skip (JSON array). Returns a
+-- JSON array of rows (the columns of `Row`). Reads a range of dibs_due.
 SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
     progress, NULL, NULL, args, facts
@@ -32,8 +32,8 @@ FROM (
 );
 
 -- name: too_late
--- Waiting tasks that have expired, longest ago first. Takes now, how many, ids to pass over (JSON array). Returns a
--- JSON array of rows (the columns of `Row`). Reads a range of dibs_expiries.
+-- Waiting tasks that have expired, longest ago first. Takes now, limit, ids to skip (JSON array). Returns a JSON array
+-- of rows (the columns of `Row`). Reads a range of dibs_expiries.
 SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
     progress, NULL, NULL, args, facts
@@ -46,8 +46,8 @@ FROM (
 );
 
 -- name: next_expiry
--- When the next waiting task expires. Takes ids to pass over (JSON array). Returns an instant or NULL. The first
--- entry of dibs_expiries that is not passed over.
+-- When the next waiting task expires. Takes ids to skip (JSON array). Returns an instant or NULL. The first entry of
+-- dibs_expiries that is not skipped.
 SELECT (
     SELECT expires_at FROM dibs_tasks INDEXED BY dibs_expiries
     WHERE expires_at IS NOT NULL AND state <> 'running' AND id NOT IN (SELECT value FROM json_each(?))
@@ -55,8 +55,8 @@ SELECT (
 );
 
 -- name: reranks_due
--- Waiting tasks whose rank has to be computed anew. Takes now, how many, ids to pass over (JSON array). Returns a JSON
--- array of rows (the columns of `Row`). Reads a range of dibs_reranks.
+-- Waiting tasks whose rank must be computed again. Takes now, limit, ids to skip (JSON array). Returns a JSON array of
+-- rows (the columns of `Row`). Reads a range of dibs_reranks.
 SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
     progress, NULL, NULL, args, facts
@@ -69,9 +69,9 @@ FROM (
 );
 
 -- name: rerank_cursor
--- How far the rerank chore has come with a queue. Takes its name. Returns (rerank_due, rerank_id).
+-- How far the rerank chore has come in a queue. Takes its name. Returns (rerank_due, rerank_id).
 SELECT rerank_due, rerank_id FROM dibs_queues WHERE name = ?;
 
 -- name: save_rerank_cursor
--- Remember how far the rerank chore has come. Takes due_at, id (both NULL: start over) and the queue's name.
+-- Save how far the rerank chore has come. Takes due_at, id (both NULL: start over) and the queue's name.
 UPDATE dibs_queues SET rerank_due = ?1, rerank_id = ?2 WHERE name = ?3;

@@ -5,7 +5,7 @@ SELECT clock, coalesce((SELECT virtual_time FROM dibs_shares WHERE queue = ?1 AN
 FROM dibs_queues WHERE name = ?1;
 
 -- name: save_clock
--- The virtual time of a queue. Takes the clock and the queue.
+-- Set the virtual time of a queue. Takes the clock and the queue.
 UPDATE dibs_queues SET clock = ?1 WHERE name = ?2;
 
 -- name: highest_virtual_time
@@ -15,8 +15,8 @@ SELECT coalesce(CAST(max(virtual_time) AS INTEGER), 0)
 FROM dibs_shares WHERE queue = ?1 AND virtual_time BETWEEN 0 AND ?2;
 
 -- name: shares_ahead
--- Shares with pending tasks by their virtual times. Takes queue, virtual time and share to begin after, how many.
--- Returns a JSON array of (virtual time, share, pending). Reads a range of dibs_share_order.
+-- Shares with pending tasks by their virtual times. Takes queue, virtual time and share to start after, limit. Returns
+-- a JSON array of (virtual time, share, pending). Reads a range of dibs_share_order.
 SELECT json_group_array(json_array(virtual_time, share, pending))
 FROM (
     SELECT virtual_time, share, pending FROM dibs_shares INDEXED BY dibs_share_order
@@ -24,9 +24,9 @@ FROM (
 );
 
 -- name: shares_behind
--- Shares with pending tasks that the clock has passed, by name. Takes queue, clock, the share to begin after, 1 to
--- begin with it, how many. Returns a JSON array of (virtual time, share, pending). Visits shares in a range of the
--- primary key.
+-- Shares with pending tasks that the clock has passed, by name. Takes queue, clock, the share to start after, 1 to
+-- include it, limit. Returns a JSON array of (virtual time, share, pending). Visits shares in a range of the primary
+-- key.
 SELECT json_group_array(json_array(virtual_time, share, pending))
 FROM (
     SELECT virtual_time, share, pending FROM dibs_shares
@@ -35,8 +35,8 @@ FROM (
 );
 
 -- name: shares_after
--- Shares of all queues, in order. Takes queue and share to begin after, how many. Returns a JSON array of (queue,
--- share, 1 if nothing is pending and the clock has passed its virtual time). Reads a range of the primary key.
+-- Shares of all queues, in order. Takes queue and share to start after, limit. Returns a JSON array of (queue, share, 1
+-- if nothing is pending and the clock has passed its virtual time). Reads a range of the primary key.
 SELECT json_group_array(json_array(
     queue, share,
     pending = 0 AND virtual_time <= coalesce((SELECT clock FROM dibs_queues WHERE name = queue), virtual_time)
@@ -44,8 +44,8 @@ SELECT json_group_array(json_array(
 FROM (SELECT * FROM dibs_shares WHERE (queue, share) > (?1, ?2) ORDER BY queue, share LIMIT ?3);
 
 -- name: save_shares
--- Shares that have got a turn, or more or fewer pending tasks. Takes a JSON array of (queue, share, virtual time or -1
--- if it stays, change of pending tasks). Seeks by primary key.
+-- Update shares after a turn or a change of pending tasks. Takes a JSON array of (queue, share, virtual time or -1 if
+-- it stays, change of pending tasks). Seeks by primary key.
 INSERT INTO dibs_shares (queue, share, virtual_time, pending)
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(?) WHERE true
 ON CONFLICT (queue, share) DO UPDATE SET
@@ -53,17 +53,17 @@ ON CONFLICT (queue, share) DO UPDATE SET
     pending = pending + excluded.pending;
 
 -- name: delete_shares
--- Forget shares. Takes a JSON array of (queue, share). Seeks by primary key.
+-- Delete shares. Takes a JSON array of (queue, share). Seeks by primary key.
 DELETE FROM dibs_shares WHERE (queue, share) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?));
 
 -- name: forget_shares
--- Forget shares of a queue that is deleted. Takes the queue, how many. Reads a range of the primary key.
+-- Delete some shares of a deleted queue. Takes the queue, limit. Reads a range of the primary key.
 DELETE FROM dibs_shares WHERE (queue, share) IN (SELECT queue, share FROM dibs_shares WHERE queue = ?1 LIMIT ?2);
 
 -- name: read_turns
--- The turns of a track, in order, with the best task of each. Takes track, virtual time and share to begin after, how
--- many. Returns a JSON array of (virtual time, share, head as in `read_track` or NULL). A range of dibs_turn_order, one
--- seek each.
+-- The turns of a track, in order, with the best task of each. Takes track, virtual time and share to start after,
+-- limit. Returns a JSON array of (virtual time, share, head as in `read_track` or NULL). A range of dibs_turn_order,
+-- one seek each.
 SELECT json_group_array(json_array(virtual_time, share, json(head)))
 FROM (
     SELECT turn.virtual_time, turn.share, (
@@ -77,9 +77,8 @@ FROM (
 );
 
 -- name: turn_order
--- The turns of a track, in order, for when their best tasks have to be looked at one by one (`read_turns`). Takes
--- track, virtual time and share to begin after, how many. Returns a JSON array of (virtual time, share). A range of
--- dibs_turn_order.
+-- The turns of a track, in order, for when their best tasks must be read one by one. Takes track, virtual time and
+-- share to start after, limit. Returns a JSON array of (virtual time, share). A range of dibs_turn_order.
 SELECT json_group_array(json_array(virtual_time, share))
 FROM (
     SELECT virtual_time, share FROM dibs_turns INDEXED BY dibs_turn_order
@@ -87,8 +86,8 @@ FROM (
 );
 
 -- name: add_turns
--- Shares that have something for claims. Takes a JSON array of (track, share, queue). The virtual time is the share's
--- own, or 0 if the clock has passed it.
+-- Add turns of shares that have tasks for claims. Takes a JSON array of (track, share, queue). The virtual time is the
+-- share's own, or 0 if the clock has passed it.
 INSERT INTO dibs_turns (track, share, virtual_time)
 SELECT
     value ->> 0, value ->> 1,
@@ -101,22 +100,22 @@ ON CONFLICT (track, share) DO UPDATE SET virtual_time = excluded.virtual_time
 WHERE virtual_time <> excluded.virtual_time;
 
 -- name: save_turns
--- The same virtual times, where claims read them. Takes a JSON array of (track, share, virtual time). Seeks by primary
--- key.
+-- Update the copies of virtual times that claims read. Takes a JSON array of (track, share, virtual time). Seeks by
+-- primary key.
 UPDATE dibs_turns SET virtual_time = run.value ->> 2
 FROM (SELECT value FROM json_each(?)) AS run
 WHERE track = run.value ->> 0 AND share = run.value ->> 1;
 
 -- name: reset_passed
--- Turns that the clock has passed go by name from now on. Takes tracks (JSON array), the clock. A range of
--- dibs_turn_order each.
+-- Order the turns that the clock has passed by name. Takes tracks (JSON array), the clock. A range of dibs_turn_order
+-- each.
 UPDATE dibs_turns SET virtual_time = 0
 WHERE track IN (SELECT value FROM json_each(?1)) AND virtual_time > 0 AND virtual_time <= ?2;
 
 -- name: delete_turns
--- Turns of shares that have nothing in a track. Takes the track, shares (JSON array). Seeks by primary key.
+-- Delete turns of shares without tasks in a track. Takes the track, shares (JSON array). Seeks by primary key.
 DELETE FROM dibs_turns WHERE track = ?1 AND share IN (SELECT value FROM json_each(?2));
 
 -- name: forget_turns
--- Forget turns in a track. Takes the track, how many. Seeks by primary key.
+-- Delete some turns of a track. Takes the track, limit. Seeks by primary key.
 DELETE FROM dibs_turns WHERE track = ?1 AND share IN (SELECT share FROM dibs_turns WHERE track = ?1 LIMIT ?2);

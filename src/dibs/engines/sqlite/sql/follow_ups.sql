@@ -1,6 +1,6 @@
 -- name: follow_ups
--- What is left to be followed up, oldest first. Takes how many, numbers to pass over (JSON array). Returns a JSON array
--- of (n, follow-up as JSON text).
+-- Stored follow-ups, oldest first. Takes limit, numbers to skip (JSON array). Returns a JSON array of (n, follow-up as
+-- JSON text).
 SELECT json_group_array(json_array(n, follow_up))
 FROM (
     SELECT n, follow_up FROM dibs_follow_ups
@@ -16,5 +16,5 @@ REPLACE INTO dibs_follow_ups (n, follow_up) SELECT value ->> 0, value ->> 1 FROM
 INSERT INTO dibs_follow_ups (follow_up) SELECT value FROM json_each(?);
 
 -- name: delete_follow_ups
--- Follow-ups that are done. Takes numbers (JSON array).
+-- Delete finished follow-ups. Takes numbers (JSON array).
 DELETE FROM dibs_follow_ups WHERE n IN (SELECT value FROM json_each(?));

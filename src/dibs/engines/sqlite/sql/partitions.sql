@@ -1,6 +1,6 @@
 -- name: partitions
--- The partitions of a queue, in order. Takes the queue, the partition to begin after (with the queue's name in front),
--- how many. Returns partitions with the queue's name in front (JSON array). One seek in dibs_partitions each.
+-- The partitions of a queue, in order. Takes the queue, the partition to start after (as `Partition.key`), limit.
+-- Returns keys of partitions (JSON array). One seek in dibs_partitions each.
 WITH RECURSIVE found (partition) AS (
     SELECT (SELECT min(partition) FROM dibs_tasks WHERE partition > ?2 AND partition < ?1 || '!')
     UNION ALL
@@ -11,8 +11,8 @@ WITH RECURSIVE found (partition) AS (
 SELECT json_group_array(partition) FROM found WHERE partition IS NOT NULL;
 
 -- name: partitions_of
--- The partitions of some pending tasks. Takes ids (JSON array). Returns a JSON array of partitions, each with the
--- queue's name in front. Seeks by primary key.
+-- The partitions of some pending tasks. Takes ids (JSON array). Returns keys of partitions (JSON array). Seeks by
+-- primary key.
 SELECT json_group_array(partition)
 FROM (
     SELECT DISTINCT t.partition FROM json_each(?) AS wanted CROSS JOIN dibs_tasks AS t
@@ -20,8 +20,8 @@ FROM (
 );
 
 -- name: partition_loads
--- How full partitions are. Takes partitions with their queue's name in front (JSON array), the queue. Returns a JSON
--- array of (partition, running tasks, level and at of its bucket or NULL). A range of dibs_partitions and a seek each.
+-- The load of partitions. Takes keys of partitions (JSON array), the queue. Returns a JSON array of (key, running
+-- tasks, level and at of its bucket or NULL). A range of dibs_partitions and a seek each.
 SELECT json_group_array(json_array(
     wanted.value,
     (SELECT count(*) FROM dibs_tasks WHERE partition = wanted.value AND state = 'running'),
@@ -32,15 +32,15 @@ FROM json_each(?1) AS wanted LEFT JOIN dibs_buckets AS b
     ON b.queue = ?2 AND b.scope = 'partition' AND b.whose = substr(wanted.value, length(?2) + 2);
 
 -- name: gate
--- Keep pending tasks back. Takes ids (JSON array). Moves them within dibs_pending.
+-- Gate pending tasks. Takes ids (JSON array). Moves them within dibs_pending.
 UPDATE dibs_tasks SET gated = 1 WHERE id IN (SELECT value FROM json_each(?)) AND state = 'pending' AND gated = 0;
 
 -- name: ungate
--- Let pending tasks forward. Takes ids (JSON array). Moves them within dibs_pending.
+-- Ungate pending tasks. Takes ids (JSON array). Moves them within dibs_pending.
 UPDATE dibs_tasks SET gated = 0 WHERE id IN (SELECT value FROM json_each(?));
 
 -- name: gated_of
--- Some gated tasks of a track. Takes the track, how many. Returns a JSON array of (id, track, share). Reads a range of
+-- Some gated tasks of a track. Takes the track, limit. Returns a JSON array of (id, track, share). Reads a range of
 -- dibs_pending.
 SELECT json_group_array(json_array(id, track, share))
 FROM (
@@ -49,11 +49,10 @@ FROM (
 );
 
 -- name: gated_heads
--- The best pending tasks of partitions, one for each track and share, as far as they are gated and a slot is free.
--- Takes partitions with their queue's name in front (JSON array), the highest number that may run (NULL: any), ids to
--- pass over (JSON array). Returns a JSON array of (id, track, share). Some seeks in dibs_partitions for each group. Two
--- of them find the next group, because SQLite seeks "greater than (track, share)" from the beginning of the last one,
--- which may be deep.
+-- The best pending tasks of partitions, one for each track and share, if they are gated and a slot is free. Takes keys
+-- of partitions (JSON array), the highest number that may run (NULL: any), ids to skip (JSON array). Returns a JSON
+-- array of (id, track, share). Some seeks in dibs_partitions for each group. Two of them find the next group, because
+-- SQLite seeks "greater than (track, share)" from the beginning of the last one, which may be deep.
 WITH RECURSIVE heads (partition, id) AS (
     SELECT
         wanted.value,
@@ -90,8 +89,8 @@ SELECT json_group_array(json_array(t.id, t.track, t.share))
 FROM heads CROSS JOIN dibs_tasks AS t WHERE t.id = heads.id AND t.gated = 1;
 
 -- name: read_group
--- Pending tasks of one track and share in a partition. Takes partition (with the queue's name in front), track, share,
--- rank and id to begin after, how many. Returns a JSON array as `read_track` does. Reads a range of dibs_partitions.
+-- Pending tasks of one track and share in a partition. Takes the partition's key, track, share, rank and id to start
+-- after, limit. Returns a JSON array as `read_track` does. Reads a range of dibs_partitions.
 SELECT json_group_array(json_array(rank, id, ready_at, track, partition))
 FROM (
     SELECT rank, id, ready_at, track, partition FROM dibs_tasks INDEXED BY dibs_partitions
@@ -101,14 +100,14 @@ FROM (
 
 -- name: buckets
 -- Some token buckets. Takes a JSON array of (queue, scope, whose). Returns a JSON array of (queue, scope, whose, level,
--- at) of those that there are. Seeks by primary key.
+-- at) of those that exist. Seeks by primary key.
 SELECT json_group_array(json_array(b.queue, b.scope, b.whose, b.level, b.at))
 FROM json_each(?) AS wanted CROSS JOIN dibs_buckets AS b
 WHERE b.queue = wanted.value ->> 0 AND b.scope = wanted.value ->> 1 AND b.whose = wanted.value ->> 2;
 
 -- name: buckets_after
--- Token buckets, in order. Takes queue, scope and whose to begin after, how many. Returns a JSON array of (queue,
--- scope, whose, level, at, refill_at). Reads a range of the primary key.
+-- Token buckets, in order. Takes queue, scope and whose to start after, limit. Returns a JSON array of (queue, scope,
+-- whose, level, at, refill_at). Reads a range of the primary key.
 SELECT json_group_array(json_array(queue, scope, whose, level, at, refill_at))
 FROM (
     SELECT * FROM dibs_buckets WHERE (queue, scope, whose) > (?1, ?2, ?3) ORDER BY queue, scope, whose LIMIT ?4
@@ -120,8 +119,8 @@ REPLACE INTO dibs_buckets (queue, scope, whose, level, at, refill_at)
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5 FROM json_each(?);
 
 -- name: save_partition_buckets
--- Spend tokens of partitions. Takes a JSON array of (queue, partition with the queue's name in front, level, at,
--- refill_at or NULL). When it opens is kept only where tasks are pending. Seeks by primary key and in dibs_partitions.
+-- Spend tokens of partitions. Takes a JSON array of (queue, partition's key, level, at, refill_at or NULL). refill_at
+-- is kept only where tasks are pending. Seeks by primary key and in dibs_partitions.
 REPLACE INTO dibs_buckets (queue, scope, whose, level, at, refill_at)
 SELECT
     value ->> 0, 'partition', substr(value ->> 1, length(value ->> 0) + 2), value ->> 2, value ->> 3,
@@ -129,18 +128,18 @@ SELECT
 FROM json_each(?);
 
 -- name: delete_buckets
--- Forget token buckets. Takes a JSON array of (queue, scope, whose). Seeks by primary key.
+-- Delete token buckets. Takes a JSON array of (queue, scope, whose). Seeks by primary key.
 DELETE FROM dibs_buckets
 WHERE (queue, scope, whose) IN (SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?));
 
 -- name: forget_buckets
--- Forget token buckets of a queue that is deleted. Takes the queue, how many. Reads a range of the primary key.
+-- Delete some token buckets of a deleted queue. Takes the queue, limit. Reads a range of the primary key.
 DELETE FROM dibs_buckets WHERE (queue, scope, whose) IN (
     SELECT queue, scope, whose FROM dibs_buckets WHERE queue = ?1 LIMIT ?2
 );
 
 -- name: refills
--- Partitions of a queue that will get a token, soonest first. Takes the queue, how many. Returns a JSON array of
+-- Partitions of a queue that will get a token, soonest first. Takes the queue, limit. Returns a JSON array of
 -- (partition, level, at, 1 if tasks are pending there). Reads a range of dibs_refills, and one seek each.
 SELECT json_group_array(json_array(
     whose, level, at,
@@ -152,7 +151,7 @@ FROM (
 );
 
 -- name: refills_due
--- Partitions of a queue that have got a token. Takes the queue, now, how many. Returns partitions (JSON array). Reads a
+-- Partitions of a queue that have a token by now. Takes the queue, now, limit. Returns partitions (JSON array). Reads a
 -- range of dibs_refills.
 SELECT json_group_array(whose)
 FROM (
@@ -161,9 +160,9 @@ FROM (
 );
 
 -- name: save_refills
--- When partitions without tokens will have one, as far as tasks are pending there. Takes a JSON array of (queue,
--- partition, level, at, refill_at, partition with the queue's name in front). They have buckets already, of which only
--- refill_at changes. Seeks by primary key and in dibs_partitions.
+-- Save when partitions without tokens will have one, if tasks are pending there. Takes a JSON array of (queue,
+-- partition, level, at, refill_at, partition's key). Their buckets exist; only refill_at changes. Seeks by primary key
+-- and in dibs_partitions.
 INSERT INTO dibs_buckets (queue, scope, whose, level, at, refill_at)
 SELECT value ->> 0, 'partition', value ->> 1, value ->> 2, value ->> 3, value ->> 4
 FROM json_each(?)
@@ -171,6 +170,6 @@ WHERE EXISTS (SELECT 1 FROM dibs_tasks WHERE partition = value ->> 5 AND state =
 ON CONFLICT (queue, scope, whose) DO UPDATE SET refill_at = excluded.refill_at;
 
 -- name: forget_refills
--- Refills that have come, or that nobody waits for. Takes partitions (JSON array), the queue.
+-- Delete refills that are over, or that no task waits for. Takes partitions (JSON array), the queue.
 UPDATE dibs_buckets SET refill_at = NULL
 WHERE queue = ?2 AND scope = 'partition' AND whose IN (SELECT value FROM json_each(?1));

@@ -3,11 +3,11 @@
 SELECT generation FROM dibs_store;
 
 -- name: next_generation
--- Queues or tracks have changed: everybody reads them again. Takes and returns nothing.
+-- Make every process read queues and tracks again. Takes and returns nothing.
 UPDATE dibs_store SET generation = generation + 1;
 
 -- name: identity
--- What tells this store from all others. Takes nothing. Returns one row.
+-- The random id of this store. Takes nothing. Returns one row.
 SELECT identity FROM dibs_store;
 
 -- name: queues
@@ -16,8 +16,8 @@ SELECT identity FROM dibs_store;
 SELECT json_group_array(json_array(name, state, settings, epoch)) FROM dibs_queues;
 
 -- name: save_queue
--- A queue as it is now. Takes name, state, settings (JSON), epoch. The bucket of start tokens stays as it was; a new
--- epoch makes the rerank chore start over.
+-- Save a queue. Takes name, state, settings (JSON), epoch. The bucket of start tokens stays as it was; a new epoch
+-- makes the rerank chore start over.
 INSERT INTO dibs_queues (name, state, settings, epoch) VALUES (?, ?, ?, ?)
 ON CONFLICT (name) DO UPDATE SET
     state = excluded.state,

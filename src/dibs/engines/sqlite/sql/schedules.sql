@@ -7,7 +7,7 @@ SELECT record FROM dibs_schedules WHERE name = ?;
 SELECT json_group_array(json_array(name, record)) FROM (SELECT * FROM dibs_schedules ORDER BY name);
 
 -- name: save_schedule
--- A schedule as it is now. Takes name, next_fire_at, paused, record (JSON).
+-- Save a schedule. Takes name, next_fire_at, paused, record (JSON).
 REPLACE INTO dibs_schedules (name, next_fire_at, paused, record) VALUES (?, ?, ?, ?);
 
 -- name: delete_schedule
@@ -15,8 +15,8 @@ REPLACE INTO dibs_schedules (name, next_fire_at, paused, record) VALUES (?, ?, ?
 DELETE FROM dibs_schedules WHERE name = ?;
 
 -- name: fires_due
--- Schedules that are due, longest ago first. Takes now, how many, names to pass over (JSON array). Returns a JSON
--- array of (name, record as JSON text). Reads a range of dibs_fires.
+-- Schedules that are due, longest ago first. Takes now, limit, names to skip (JSON array). Returns a JSON array of
+-- (name, record as JSON text). Reads a range of dibs_fires.
 SELECT json_group_array(json_array(name, record))
 FROM (
     SELECT name, record FROM dibs_schedules INDEXED BY dibs_fires
@@ -25,7 +25,7 @@ FROM (
 );
 
 -- name: next_fire
--- When the next schedule is due, some left out. Takes their names (JSON array). Returns an instant, or no row. The
--- first entry of dibs_fires that is not left out.
+-- When the next schedule is due. Takes names to skip (JSON array). Returns an instant, or no row. The first entry of
+-- dibs_fires that is not skipped.
 SELECT next_fire_at FROM dibs_schedules INDEXED BY dibs_fires
 WHERE paused = 0 AND name NOT IN (SELECT value FROM json_each(?)) ORDER BY next_fire_at, name LIMIT 1;

@@ -1,5 +1,5 @@
 -- name: search_tasks
--- Unfinished tasks downwards by id. Takes the id to begin below, how many. Returns a JSON array of rows (the columns of
+-- Unfinished tasks downwards by id. Takes the id to start below, limit. Returns a JSON array of rows (the columns of
 -- `Row`). Reads a range of the primary key.
 SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
@@ -8,8 +8,8 @@ SELECT json_group_array(json_array(
 FROM (SELECT * FROM dibs_tasks WHERE id < ?1 ORDER BY id DESC LIMIT ?2);
 
 -- name: search_dead
--- Dead tasks downwards by id. Takes the id to begin below, how many. Returns a JSON array of rows (the columns of
--- `Row`). Reads a range of the primary key.
+-- Dead tasks downwards by id. Takes the id to start below, limit. Returns a JSON array of rows (the columns of `Row`).
+-- Reads a range of the primary key.
 SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, NULL, NULL, lease, NULL, started_at, worker, sequence, progress, finished_at,
     NULL, args, facts
@@ -17,8 +17,8 @@ SELECT json_group_array(json_array(
 FROM (SELECT * FROM dibs_dead WHERE id < ?1 ORDER BY id DESC LIMIT ?2);
 
 -- name: search_finished
--- Finished tasks of one day downwards by id. Takes the id to begin below, how many, the day. Returns a JSON array of
--- rows (the columns of `Row`). Reads a range of the primary key.
+-- Finished tasks of one day downwards by id. Takes the id to start below, limit, the day. Returns a JSON array of rows
+-- (the columns of `Row`). Reads a range of the primary key.
 SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, NULL, NULL, lease, NULL, started_at, worker, sequence, progress, finished_at,
     result, args, facts
@@ -26,7 +26,7 @@ SELECT json_group_array(json_array(
 FROM (SELECT * FROM dibs_finished WHERE day = ?3 AND id < ?1 ORDER BY id DESC LIMIT ?2);
 
 -- name: search_members
--- Members of a workflow downwards by id. Takes the workflow, the id to begin below, how many. Returns ids (JSON array).
+-- Members of a workflow downwards by id. Takes the workflow, the id to start below, limit. Returns ids (JSON array).
 -- Merges ranges of the three indexes of members.
 SELECT json_group_array(id)
 FROM (
@@ -37,7 +37,7 @@ FROM (
 );
 
 -- name: oldest_tasks
--- Unfinished tasks upwards by id. Takes the id to begin after, how many. Returns a JSON array of rows (the columns of
+-- Unfinished tasks upwards by id. Takes the id to start after, limit. Returns a JSON array of rows (the columns of
 -- `Row`). Reads a range of the primary key.
 SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
@@ -46,8 +46,8 @@ SELECT json_group_array(json_array(
 FROM (SELECT * FROM dibs_tasks WHERE id > ?1 ORDER BY id LIMIT ?2);
 
 -- name: ids_beyond
--- Tasks whose ids lie beyond all that a search comes to: blobs, or texts that are no UTF-8. Takes what sorts after
--- every id, how many. Returns a JSON array of ids. The end of each place, and of each day.
+-- Tasks whose ids no search reaches: blobs, or texts that are not UTF-8. Takes a text that sorts after every id, limit.
+-- Returns a JSON array of ids. The end of each place, and of each day.
 SELECT json_group_array(id)
 FROM (
     SELECT id FROM dibs_tasks WHERE id >= ?1

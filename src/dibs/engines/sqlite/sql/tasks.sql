@@ -1,5 +1,5 @@
 -- name: find
--- Tasks by id, wherever they are. Takes ids (JSON array). Returns three JSON arrays of rows (the columns of `Row`):
+-- Tasks by id, in any place. Takes ids (JSON array). Returns three JSON arrays of rows (the columns of `Row`):
 -- unfinished, dead, finished. Seeks by primary key; finished tasks only in days whose range of ids includes the id.
 SELECT
     (
@@ -26,8 +26,8 @@ SELECT
     );
 
 -- name: find_each
--- Tasks by id, wherever they are, for when one of them spoils the arrays of `find`. Takes ids (JSON array). Returns
--- rows (the columns of `Row`). Seeks as `find` does.
+-- Tasks by id, in any place, for when one of them spoils the arrays of `find`. Takes ids (JSON array). Returns rows
+-- (the columns of `Row`). Seeks as `find` does.
 SELECT
     t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at,
     t.started_at, t.worker, t.sequence, t.progress, NULL, NULL, t.args, t.facts
@@ -45,8 +45,8 @@ FROM json_each(?1) AS wanted CROSS JOIN dibs_days AS d CROSS JOIN dibs_finished 
 WHERE wanted.value BETWEEN d.lowest AND d.highest AND t.day = d.day AND t.id = wanted.value;
 
 -- name: states
--- The states of tasks, wherever they are. Takes ids (JSON array). Returns three JSON arrays of (id, state). Seeks by
--- primary key, like `find`, but reads nothing else.
+-- The states of tasks in any place. Takes ids (JSON array). Returns three JSON arrays of (id, state). Seeks by primary
+-- key, like `find`, but reads nothing else.
 SELECT
     (
         SELECT json_group_array(json_array(t.id, t.state))
@@ -63,7 +63,7 @@ SELECT
     );
 
 -- name: insert_task
--- Store an unfinished task that is in no place. Takes the columns of `task_columns`. Changes no row if there is one.
+-- Store an unfinished task that is in no place. Takes the columns of `task_columns`. Changes no row if the id exists.
 INSERT OR IGNORE INTO dibs_tasks (
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, lease_expires_at, started_at, worker,
     sequence, cancel, share, gated, partition, expires_at, workflow, progress, args, facts
@@ -71,8 +71,8 @@ INSERT OR IGNORE INTO dibs_tasks (
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: save_task
--- An unfinished task that has changed. Takes the columns of `task_columns`, and the lease number and the state that it
--- was loaded with: the fence is in the statement. Changes no row if they are others. Seeks by primary key.
+-- Update an unfinished task. Takes the columns of `task_columns`, and the lease number and the state that it was loaded
+-- with: the fence is in the statement. Changes no row if they differ. Seeks by primary key.
 UPDATE dibs_tasks SET
     track = ?2, state = ?3, rank = ?4, ready_at = ?5, due_at = ?6, rerank_at = ?7, lease = ?8, lease_for = ?9,
     lease_expires_at = ?10, started_at = ?11, worker = ?12, sequence = ?13, cancel = ?14, share = ?15, gated = ?16,
@@ -105,36 +105,35 @@ SELECT
 FROM json_each(?);
 
 -- name: delete_tasks
--- Tasks that are unfinished no longer. Takes a JSON array of (id, lease number, state) as they were loaded; one that is
--- otherwise stays. Seeks by primary key.
+-- Delete unfinished tasks. Takes a JSON array of (id, lease number, state) as they were loaded; a task that differs
+-- stays. Seeks by primary key.
 DELETE FROM dibs_tasks
 WHERE (id, lease, state) IN (SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?));
 
 -- name: delete_dead
--- Tasks that are dead no longer. Takes a JSON array of (id, lease number) as they were loaded. Seeks by primary key.
+-- Delete dead tasks. Takes a JSON array of (id, lease number) as they were loaded. Seeks by primary key.
 DELETE FROM dibs_dead WHERE (id, lease) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?));
 
 -- name: delete_finished
--- Tasks that are finished no longer. Takes a JSON array of (day, id, lease number) as they were loaded. Seeks by
--- primary key.
+-- Delete finished tasks. Takes a JSON array of (day, id, lease number) as they were loaded. Seeks by primary key.
 DELETE FROM dibs_finished
 WHERE (day, id, lease) IN (SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?));
 
 -- name: purge_tasks
--- Remove unfinished tasks, whatever they are like. Takes ids (JSON array).
+-- Delete unfinished tasks, whatever they contain. Takes ids (JSON array).
 DELETE FROM dibs_tasks WHERE id IN (SELECT value FROM json_each(?));
 
 -- name: purge_dead
--- Remove dead tasks, whatever they are like. Takes ids (JSON array).
+-- Delete dead tasks, whatever they contain. Takes ids (JSON array).
 DELETE FROM dibs_dead WHERE id IN (SELECT value FROM json_each(?));
 
 -- name: purge_finished
--- Remove finished tasks, whatever they are like. Takes a JSON array of (day, id). Seeks by primary key.
+-- Delete finished tasks, whatever they contain. Takes a JSON array of (day, id). Seeks by primary key.
 DELETE FROM dibs_finished WHERE (day, id) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?));
 
 -- name: pending_of
--- Some pending tasks of a track, gated ones last. Takes the track, how many, ids to pass over (JSON array). Returns a
--- JSON array of rows (the columns of `Row`). Reads a range of dibs_pending.
+-- Some pending tasks of a track, gated ones last. Takes the track, limit, ids to skip (JSON array). Returns a JSON
+-- array of rows (the columns of `Row`). Reads a range of dibs_pending.
 SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
     progress, NULL, NULL, args, facts
@@ -145,9 +144,9 @@ FROM (
 );
 
 -- name: due_of
--- Some tasks of some tracks that wait for their time. Takes tracks (JSON array), how many, ids to pass over (JSON
--- array). Returns a JSON array of rows (the columns of `Row`). Visits waiting tasks through dibs_due until it has
--- enough; only when a queue is deleted.
+-- Some tasks of some tracks that are not due. Takes tracks (JSON array), limit, ids to skip (JSON array). Returns a
+-- JSON array of rows (the columns of `Row`). Visits waiting tasks through dibs_due until it has enough; only when a
+-- queue is deleted.
 SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
     progress, NULL, NULL, args, facts
@@ -160,8 +159,8 @@ FROM (
 );
 
 -- name: blocked_of
--- Some blocked tasks of some tracks. Takes tracks (JSON array), how many, ids to pass over (JSON array). Returns a JSON
--- array of rows (the columns of `Row`). Reads ranges of dibs_blocked.
+-- Some blocked tasks of some tracks. Takes tracks (JSON array), limit, ids to skip (JSON array). Returns a JSON array
+-- of rows (the columns of `Row`). Reads ranges of dibs_blocked.
 SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
     progress, NULL, NULL, args, facts
@@ -174,7 +173,7 @@ FROM (
 ) AS found;
 
 -- name: expired
--- Running tasks whose lease has ended by an instant, longest ago first. Takes it, how many, ids to pass over (JSON
+-- Running tasks whose lease has ended by an instant, longest ago first. Takes the instant, limit, ids to skip (JSON
 -- array). Returns a JSON array of rows (the columns of `Row`). Reads a range of dibs_leases.
 SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
@@ -188,9 +187,8 @@ FROM (
 );
 
 -- name: running_of
--- Running tasks of some workers. Takes workers (JSON array), how many, ids to pass over (JSON array). Returns a JSON
--- array of rows (the columns of `Row`). Visits the running tasks through dibs_leases, only when a worker has been found
--- dead.
+-- Running tasks of some workers. Takes workers (JSON array), limit, ids to skip (JSON array). Returns a JSON array of
+-- rows (the columns of `Row`). Visits the running tasks through dibs_leases, only when a worker has been found dead.
 SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
     progress, NULL, NULL, args, facts
@@ -223,8 +221,8 @@ FROM (
 SELECT json_group_array(json_array(n, entry)) FROM (SELECT n, entry FROM dibs_history WHERE task = ? ORDER BY n);
 
 -- name: all_history
--- All entries of histories, in order. Takes task and number to begin after, how many. Returns a JSON array of (task, n,
--- entry as JSON text). Reads a range of the primary key.
+-- All history entries, in order. Takes task and number to start after, limit. Returns a JSON array of (task, n, entry
+-- as JSON text). Reads a range of the primary key.
 SELECT json_group_array(json_array(task, n, entry))
 FROM (SELECT task, n, entry FROM dibs_history WHERE (task, n) > (?1, ?2) ORDER BY task, n LIMIT ?3);
 
@@ -246,19 +244,19 @@ DELETE FROM dibs_history WHERE (task, n) IN (
 );
 
 -- name: delete_history
--- Forget the histories of tasks. Takes ids (JSON array).
+-- Delete the histories of tasks. Takes ids (JSON array).
 DELETE FROM dibs_history WHERE task IN (SELECT value FROM json_each(?));
 
 -- name: find_keys
 -- Idempotency keys. Takes a JSON array of (queue, key). Returns a JSON array of (queue, key, task, fingerprint,
--- held_until) of those that there are. Seeks by primary key.
+-- held_until) of those that exist. Seeks by primary key.
 SELECT json_group_array(json_array(k.queue, k.key, k.task, k.fingerprint, k.held_until))
 FROM json_each(?) AS wanted CROSS JOIN dibs_keys AS k
 WHERE k.queue = wanted.value ->> 0 AND k.key = wanted.value ->> 1;
 
 -- name: all_keys
--- All idempotency keys, in order. Takes queue and key to begin after, how many. Returns a JSON array of (queue, key,
--- task, fingerprint, held_until). Reads a range of the primary key.
+-- All idempotency keys, in order. Takes queue and key to start after, limit. Returns a JSON array of (queue, key, task,
+-- fingerprint, held_until). Reads a range of the primary key.
 SELECT json_group_array(json_array(queue, key, task, fingerprint, held_until))
 FROM (SELECT * FROM dibs_keys WHERE (queue, key) > (?1, ?2) ORDER BY queue, key LIMIT ?3);
 
@@ -272,7 +270,7 @@ SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4 FROM json
 DELETE FROM dibs_keys WHERE (queue, key) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?));
 
 -- name: ended_keys
--- Idempotency keys whose window is over. Takes now; held_until, queue and key to begin after; how many. Returns a JSON
+-- Idempotency keys whose window is over. Takes now; held_until, queue and key to start after; limit. Returns a JSON
 -- array of (held_until, queue, key, 1 if its task is not unfinished). Reads a range of dibs_keys_held.
 SELECT json_group_array(json_array(
     held_until, queue, key, NOT EXISTS (SELECT 1 FROM dibs_tasks WHERE id = task)
@@ -284,12 +282,12 @@ FROM (
 );
 
 -- name: purge_keys
--- Free the idempotency keys of purged tasks. Takes a JSON array of (queue, key, task); a key that stands for another
--- task by now is left alone.
+-- Free the idempotency keys of purged tasks. Takes a JSON array of (queue, key, task); a key that another task holds by
+-- now stays.
 DELETE FROM dibs_keys
 WHERE (queue, key, task) IN (SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?));
 
 -- name: purge_keys_of
--- Free the idempotency keys of a task that can't be read: which they are is among what can't. Takes its id. Reads all
--- keys; only when somebody purges such a task.
+-- Free the idempotency keys of an unreadable task, whose own key can't be read either. Takes its id. Reads all keys;
+-- only when such a task is purged.
 DELETE FROM dibs_keys WHERE task = ?;

@@ -11,7 +11,7 @@ SELECT json_group_array(json_array(id, state, presence, record)) FROM (SELECT * 
 UPDATE dibs_store SET presence = presence + 1 RETURNING presence;
 
 -- name: save_worker
--- A worker's sign of life. Takes id, state, expires_at, presence (NULL: as before), record (JSON).
+-- Save a heartbeat. Takes id, state, expires_at, presence (NULL: unchanged), record (JSON).
 INSERT INTO dibs_workers (id, state, expires_at, presence, record) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET
     state = excluded.state,
@@ -20,16 +20,16 @@ ON CONFLICT (id) DO UPDATE SET
     record = excluded.record;
 
 -- name: set_worker_state
--- Tell a worker what to do. Takes the state and the worker's id.
+-- Set the state that a worker must obey. Takes the state and the worker's id.
 UPDATE dibs_workers SET state = ?1 WHERE id = ?2;
 
 -- name: delete_worker
--- A worker has left in good order. Takes its id.
+-- Delete a worker that has shut down cleanly. Takes its id.
 DELETE FROM dibs_workers WHERE id = ?;
 
 -- name: expired_workers
--- Workers that are to be marked dead. Takes by when their record has expired, and ids of absent ones (JSON array).
--- Returns ids (JSON array).
+-- Workers to mark dead. Takes by when their record has expired, and ids of absent ones (JSON array). Returns ids (JSON
+-- array).
 SELECT json_group_array(id)
 FROM (
     SELECT id FROM dibs_workers
@@ -37,11 +37,11 @@ FROM (
 );
 
 -- name: bury_workers
--- Mark workers dead. Takes ids (JSON array). Their byte is of no use any more.
+-- Mark workers dead. Takes ids (JSON array). Their byte is released.
 UPDATE dibs_workers SET state = 'dead', presence = NULL WHERE id IN (SELECT value FROM json_each(?));
 
 -- name: prune_workers
--- Forget workers that died long ago. Takes the instant they must have died before (inclusive), how many.
+-- Delete workers that died long ago. Takes the instant they must have died before (inclusive), limit.
 DELETE FROM dibs_workers
 WHERE id IN (SELECT id FROM dibs_workers WHERE state = 'dead' AND expires_at <= ?1 LIMIT ?2);
 
@@ -56,19 +56,19 @@ FROM (
 );
 
 -- name: save_minutes
--- What workers did, minute by minute. Takes a JSON array of (minute, worker, queue, tier, record as JSON text).
--- Written whole: a repeat changes nothing.
+-- What workers did, minute by minute. Takes a JSON array of (minute, worker, queue, tier, record as JSON text). Each is
+-- replaced as a whole: a repeat changes nothing.
 REPLACE INTO dibs_minutes (minute, worker, queue, tier, record)
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4 FROM json_each(?);
 
 -- name: prune_stats
--- Forget old minutes. Takes the first minute to keep, how many. Reads a range of the primary key.
+-- Delete old minutes. Takes the first minute to keep, limit. Reads a range of the primary key.
 DELETE FROM dibs_minutes WHERE (minute, worker, queue, tier) IN (
     SELECT minute, worker, queue, tier FROM dibs_minutes WHERE minute < ?1 ORDER BY minute LIMIT ?2
 );
 
 -- name: term
--- Who leads. Takes nothing. Returns (number, worker, expires_at), or no row.
+-- The current term. Takes nothing. Returns (number, worker, expires_at), or no row.
 SELECT number, worker, expires_at FROM dibs_term;
 
 -- name: save_term
@@ -76,5 +76,5 @@ SELECT number, worker, expires_at FROM dibs_term;
 REPLACE INTO dibs_term (one, number, worker, expires_at) VALUES (1, ?, ?, ?);
 
 -- name: resign
--- Give the term back, so that anyone may take the next. Takes its number.
+-- End the term, so that any worker may take the next. Takes its number.
 UPDATE dibs_term SET worker = '', expires_at = 0 WHERE number = ?;

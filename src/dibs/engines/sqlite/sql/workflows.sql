@@ -28,17 +28,17 @@ FROM (SELECT * FROM dibs_workflows WHERE id < coalesce(?1, char(1114111)) ORDER 
 SELECT 1 FROM dibs_workflows WHERE id = ?;
 
 -- name: add_workflow
--- A workflow that a batch begins. Takes id, name, created_at. Repeated: it stays as it was.
+-- A workflow that starts with a batch. Takes id, name, created_at. A repeat changes nothing.
 INSERT OR IGNORE INTO dibs_workflows (id, name, created_at, total) VALUES (?, ?, ?, 0);
 
 -- name: count_members
--- Count new members of workflows. Takes a JSON array of (workflow, how many); one that is not known is left out.
+-- Count new members of workflows. Takes a JSON array of (workflow, number); unknown workflows are ignored.
 UPDATE dibs_workflows SET total = total + new.n
 FROM (SELECT value ->> 0 AS id, value ->> 1 AS n FROM json_each(?)) AS new
 WHERE dibs_workflows.id = new.id;
 
 -- name: members
--- Unfinished members of a workflow, upwards by id. Takes the workflow, the id to begin after, how many. Returns a JSON
+-- Unfinished members of a workflow, upwards by id. Takes the workflow, the id to start after, limit. Returns a JSON
 -- array of rows (the columns of `Row`). Reads a range of dibs_members.
 SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
@@ -47,18 +47,18 @@ SELECT json_group_array(json_array(
 FROM (SELECT * FROM dibs_tasks WHERE workflow = ?1 AND id > ?2 ORDER BY id LIMIT ?3);
 
 -- name: dead_members
--- Dead members of a workflow, upwards by id. Takes the workflow, the id to begin after, how many. Returns ids (JSON
+-- Dead members of a workflow, upwards by id. Takes the workflow, the id to start after, limit. Returns ids (JSON
 -- array).
 SELECT json_group_array(id)
-FROM (SELECT id FROM dibs_dead WHERE workflow = ?1 AND id > ?2 ORDER BY id LIMIT ?3);
+FROM (SELECT id FROM dibs_dead WHERE workflow = ?1 AND id > coalesce(?2, '') ORDER BY id LIMIT ?3);
 
 -- name: cancelled_members
--- Members of a workflow that were cancelled because of a dependency, upwards by id. Takes the workflow, the id to begin
--- after, how many. Returns ids (JSON array). Reads a range of dibs_finished_members.
+-- Members of a workflow that were cancelled because of a dependency, upwards by id. Takes the workflow, the id to start
+-- after, limit. Returns ids (JSON array). Reads a range of dibs_finished_members.
 SELECT json_group_array(id)
 FROM (
     SELECT id FROM dibs_finished
-    WHERE workflow = ?1 AND id > ?2 AND state = 'cancelled' AND iif(json_valid(facts), facts ->> 'reason', '') = 'dependency'
+    WHERE workflow = ?1 AND id > coalesce(?2, '') AND state = 'cancelled' AND iif(json_valid(facts), facts ->> 'reason', '') = 'dependency'
     ORDER BY id LIMIT ?3
 );
 
@@ -81,8 +81,8 @@ FROM (
 );
 
 -- name: empty_workflows
--- Workflows of which nothing is left, among some, upwards by id. Takes the id to begin after, how many to look at.
--- Returns how many were looked at, the last of them, and the empty ones (JSON array). A few seeks for each.
+-- Workflows without members, upwards by id. Takes the id to start after, how many to check. Returns how many were
+-- checked, the last of them, and the empty ones (JSON array). A few seeks for each.
 WITH looked AS MATERIALIZED (SELECT id FROM dibs_workflows WHERE id > ?1 ORDER BY id LIMIT ?2)
 SELECT
     (SELECT count(*) FROM looked),
@@ -95,5 +95,5 @@ SELECT
     );
 
 -- name: delete_workflows
--- Forget workflows. Takes ids (JSON array).
+-- Delete workflows. Takes ids (JSON array).
 DELETE FROM dibs_workflows WHERE id IN (SELECT value FROM json_each(?));
