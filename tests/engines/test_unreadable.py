@@ -26,7 +26,7 @@ from dibs.engines.open import open_engine
 from dibs.engines.postgres.engine import PostgresEngine
 from dibs.engines.sqlite import retention
 from dibs.engines.sqlite.engine import SqliteEngine
-from dibs.engines.sqlite.workers import bury_workers
+from dibs.engines.sqlite.rescue import bury_workers
 from dibs.engines.values import (
     Beat,
     Cancel,

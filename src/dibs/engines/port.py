@@ -16,8 +16,10 @@ from typing import Any, Generic, Protocol, TypeVar
 from msgspec import Struct
 
 from dibs.core.settings import QueueSettings
+from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.core.times import Instant
+from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.follow_ups import FollowUp
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.records import Changes
@@ -89,6 +91,10 @@ class View(Protocol):
         """`read`, and what is known of the rows that can't be read."""
         ...
 
+    async def counts_by_track(self) -> Sequence[tuple[State, Track, int]]:
+        """How many tasks of a state each track has."""
+        ...
+
     async def find(self, ids: Sequence[str]) -> dict[str, Stored]:
         """The tasks of these ids that exist, wherever they are."""
         ...
@@ -106,6 +112,14 @@ class Port(Transaction, View, Protocol):
         """Raise if nothing may be written about a queue, because its settings can't be read."""
         ...
 
+    async def save_queue(self, queue: Queue) -> None:
+        """Write a queue; this transaction sees it from here on."""
+        ...
+
+    async def delete_queue(self, name: str, most: int) -> bool:
+        """Delete a queue with its limits and shares. False, and the queue stays, if so many were deleted first."""
+        ...
+
     def mark_changed(self, partition: Partition) -> None:
         """Note a partition in which a pending task has come or gone, or a slot is free again."""
         ...
@@ -118,13 +132,21 @@ class Port(Transaction, View, Protocol):
         """The tasks of these ids that exist, to be changed: `save` compares them with what is stored then."""
         ...
 
-    async def members(self, workflow: str, after: str, most: int) -> Sequence[Stored]:
-        """Unfinished members of a workflow by id, to be changed."""
+    async def load_by(self, name: str, *parameters: Any) -> Sequence[Stored]:
+        """The unfinished tasks that a read gives whose rows are tasks, to be changed."""
+        ...
+
+    async def waiting_in(self, queue: str, most: int) -> Sequence[Stored]:
+        """Some waiting tasks of a queue, to be changed."""
         ...
 
     async def save(self, changes: Changes) -> None:
         """Write what became of tasks, with counts and history. A task that is not as it was loaded is not written:
         the store gives the verb up, and runs it again."""
+        ...
+
+    async def flush(self) -> None:
+        """Write the counts that have changed, for what reads them before the transaction ends."""
         ...
 
     async def purge(self, ids: Sequence[str]) -> set[str]:

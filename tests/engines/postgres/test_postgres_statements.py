@@ -210,7 +210,9 @@ COMPOSED = {
 @pytest.mark.parametrize("name", sorted(statement_texts().keys() - COMPOSED))
 def test_has_a_header_and_a_user(name: str) -> None:
     assert statement_texts()[name].startswith("-- ")
-    sources = [path.read_text(encoding="utf-8") for path in Path(str(HERE)).rglob("*.py")]
+    engines = Path(str(HERE)).parent
+    folders = (engines, engines / "verbs", engines / "postgres")
+    sources = [path.read_text(encoding="utf-8") for folder in folders for path in folder.glob("*.py")]
     assert any(f'"{name}"' in source for source in sources), f"nobody uses {name}"
 
 

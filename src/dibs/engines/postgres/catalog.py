@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from copy import copy
 
 import msgspec
 from msgspec import Struct
@@ -120,6 +121,13 @@ class Catalog:
         if not track.retired:  # a retired one that is needed again is restored as if it were missing
             key = (track.queue, track.name, track.requires, track.lane, track.epoch, track.fair, track.band)
             self.numbers[key] = track.number
+
+    def with_queue(self, queue: Queue) -> Catalog:
+        """A copy with a changed queue, for the transaction that changes it."""
+        changed = copy(self)
+        changed.queues = {**self.queues, queue.name: queue}
+        changed.rankings = {}
+        return changed
 
     def track(self, number: int) -> Track:
         found = self.tracks.get(number)

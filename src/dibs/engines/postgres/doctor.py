@@ -17,13 +17,13 @@ from dibs.engines.postgres.catalog import Catalog
 from dibs.engines.postgres.chores import chores
 from dibs.engines.postgres.reading import audit, decode_entry, stats
 from dibs.engines.postgres.rows import TaskRow
-from dibs.engines.postgres.schedules import schedules
 from dibs.engines.postgres.server_findings import server_findings, store_findings
 from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.transaction import Snapshot
-from dibs.engines.postgres.workers import workers
 from dibs.engines.unreadable import UnreadableReport, readable
 from dibs.engines.values import Finding, Level
+from dibs.engines.verbs.schedules import schedules
+from dibs.engines.verbs.workers import workers
 
 __all__ = ["DURABILITY", "check"]
 

@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dibs.core.schedules import Recurrence, ScheduleRecord, ScheduleState
-from dibs.core.settings import QueueSettings
 from dibs.core.task import (
     HistoryEntry,
     NewTask,
-    QueueRecord,
-    QueueState,
     Settlement,
     TaskRecord,
-    WorkerState,
 )
 from dibs.core.times import Instant
 from dibs.engines.base import Engine, Joined, MayBlock, Subscription, never
@@ -26,13 +22,11 @@ from dibs.engines.postgres import (
     claiming,
     doctor,
     enqueue_fast,
+    enqueueing,
     pgbouncer,
-    queues,
     reading,
-    schedules,
     searching,
     settling,
-    workers,
 )
 from dibs.engines.postgres.errors import DRIVER_ERRORS, translation
 from dibs.engines.postgres.joining import Joiner
@@ -44,7 +38,6 @@ from dibs.engines.values import (
     About,
     AuditEntry,
     Beat,
-    Changed,
     ChoreRecord,
     Claimed,
     ClaimRequest,
@@ -65,8 +58,8 @@ from dibs.engines.values import (
     Standing,
     Term,
     UnreadableTask,
-    WorkerRecord,
 )
+from dibs.engines.verbs import schedules
 from dibs.engines.verbs.engine import Reach, Verb, VerbEngine
 from dibs.errors import Closed, StoreError, UsageError
 
@@ -176,28 +169,8 @@ class PostgresEngine(VerbEngine):
 
     # Schedules.
 
-    async def schedules(self) -> list[ScheduleRecord]:
-        return await self._opened().read(schedules.schedules, None)
-
-    async def set_schedule(
-        self,
-        name: str,
-        recurrence: Recurrence,
-        task: NewTask,
-        *,
-        declared: bool,
-        actor: str = "",
-        now: Instant | None = None,
-    ) -> Changed:
-        return await self._opened().write(schedules.set_schedule, now, NOTHING, name, recurrence, task, declared, actor)
-
-    async def set_schedule_state(
-        self, name: str, state: ScheduleState, *, actor: str = "", now: Instant | None = None
-    ) -> Changed:
-        return await self._opened().write(schedules.set_schedule_state, now, NOTHING, name, state, actor)
-
     async def fire(self, *, now: Instant | None = None) -> Fired:
-        return await self._opened().write(schedules.fire, now, TASKS)
+        return await self._change(schedules.fire, enqueueing.enqueue_inside, now=now)
 
     # Limits and shares.
 
@@ -238,50 +211,13 @@ class PostgresEngine(VerbEngine):
     async def stats(self, queue: str | None, since: int, until: int) -> list[Minute]:
         return await self._opened().consult(reading.stats, None, queue, since, until)
 
-    # Queues.
+    # Presence.
 
-    async def queues(self) -> list[QueueRecord]:
-        return await self._opened().read(queues.queues, None)
+    async def _presence(self, beat: Beat) -> datetime | None:
+        return await self._opened().presence.show(beat)
 
-    async def set_queue(
-        self, name: str, settings: QueueSettings, *, expected: int, actor: str = "", now: Instant | None = None
-    ) -> QueueRecord | None:
-        return await self._opened().write(queues.set_queue, now, SETTINGS, name, settings, expected, actor)
-
-    async def set_queue_state(
-        self, name: str, state: QueueState, *, actor: str = "", now: Instant | None = None
-    ) -> Changed:
-        return await self._opened().write(queues.set_queue_state, now, SETTINGS, name, state, actor)
-
-    async def delete_queue(
-        self, name: str, *, force: bool = False, actor: str = "", now: Instant | None = None
-    ) -> Changed:
-        store = self._opened()
-        allowed = await store.write(queues.is_deletable, now, SETTINGS, name, force)
-        if allowed is not Changed.DONE:
-            return allowed
-        while force and await store.write(queues.bury_some, now, TASKS, name, actor):
-            pass
-        return await store.write(queues.delete_queue, now, SETTINGS, name, force, actor)
-
-    # Workers.
-
-    async def beat(self, beat: Beat, *, now: Instant | None = None) -> WorkerState:
-        store = self._opened()
-        return await store.write(workers.beat, now, NOTHING, beat, await store.presence.show(beat))
-
-    async def leave(self, worker: str, *, now: Instant | None = None) -> None:
-        store = self._opened()
-        await store.write(workers.leave, now, NOTHING, worker)
-        await store.presence.leave(worker)
-
-    async def workers(self) -> list[WorkerRecord]:
-        return await self._opened().read(workers.workers, None)
-
-    async def set_worker_state(
-        self, worker: str, state: WorkerState, *, actor: str = "", now: Instant | None = None
-    ) -> Changed:
-        return await self._opened().write(workers.set_worker_state, now, NOTHING, worker, state, actor)
+    async def _end_presence(self, worker: str) -> None:
+        await self._opened().presence.leave(worker)
 
     # Maintenance.
 

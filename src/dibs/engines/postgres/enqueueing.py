@@ -17,6 +17,7 @@ from dibs.core.task import NewTask, TaskRecord
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.enqueueing import HeldKey, Known, answer_all, replace_all
 from dibs.engines.decisions.partition import Partition
+from dibs.engines.port import Port
 from dibs.engines.postgres.catalog import Missing
 from dibs.engines.postgres.rows import columns, task_columns
 from dibs.engines.postgres.transaction import Transaction
@@ -26,7 +27,7 @@ from dibs.engines.values import Counter, EnqueueAnswer, NewWorkflow
 from dibs.engines.verbs.dependencies import inherit_again
 from dibs.engines.verbs.records import Records
 
-__all__ = ["decide", "enqueue", "store"]
+__all__ = ["decide", "enqueue", "enqueue_inside", "store"]
 
 key_decoder = msgspec.json.Decoder(str)
 
@@ -41,6 +42,13 @@ async def enqueue(
         await transaction.write("add_workflow", workflow.id, workflow.name, transaction.now)
     await store(transaction, known)
     return answers
+
+
+async def enqueue_inside(port: Port, tasks: Sequence[NewTask]) -> list[EnqueueAnswer]:
+    """`enqueue` in the middle of another verb, all tasks or none."""
+    assert isinstance(port, Transaction)
+    await port.flush()  # counts decide whether a queue is full
+    return await enqueue(port, tasks, atomic=True)
 
 
 async def decide(transaction: Transaction, tasks: Sequence[NewTask], atomic: bool) -> tuple[Known, list[EnqueueAnswer]]:

@@ -16,7 +16,6 @@ from dibs.engines.postgres.index_bloat import START
 from dibs.engines.postgres.rows import TaskRow, columns
 from dibs.engines.postgres.store import TASKS, Store
 from dibs.engines.postgres.transaction import Transaction
-from dibs.engines.postgres.workers import bury
 from dibs.engines.values import (
     COMPLETED,
     ExtendAnswer,
@@ -28,6 +27,7 @@ from dibs.engines.values import (
     work_topic,
 )
 from dibs.engines.verbs.records import Records
+from dibs.engines.verbs.workers import bury
 from dibs.errors import StoreError
 
 __all__ = ["extend", "rescue", "settle", "settle_records"]

@@ -17,18 +17,17 @@ from dibs.engines.decisions.encoding import encode
 from dibs.engines.decisions.records import Place
 from dibs.engines.decisions.transaction import Queue
 from dibs.engines.port import Found, Read, Row, Stored
-from dibs.engines.postgres.catalog import Catalog, Missing, Stale, TrackKey, band_of_record
+from dibs.engines.postgres.catalog import Catalog, Missing, Stale, Track, TrackKey, band_of_record
 from dibs.engines.postgres.pool import Connection
 from dibs.engines.postgres.rows import TaskRow, ended_columns, real_ids, record_of, task_columns
 from dibs.engines.postgres.statements import statement
 from dibs.engines.sql_transaction import SqlSnapshot, SqlTransaction
 from dibs.engines.unreadable import UNREADABLE, UnreadableRows, problem_of, unreadable_task
-from dibs.engines.values import AuditEntry, Counter, UnreadableTask
+from dibs.engines.values import Counter, UnreadableTask
 
 __all__ = ["Snapshot", "Transaction", "set_aside"]
 
-LOWEST_ID = "00000000-0000-0000-0000-000000000000"
-"""Below every id."""
+STATES = frozenset(State)
 SINGLE = (int, str)
 """Types of rows that are one column."""
 
@@ -151,6 +150,13 @@ class Snapshot(SqlSnapshot):
         self.catalog.expect(row["track"] for row in rows if row["track"])
         return [tuple(row) for row in rows if not row["track"] or self.knows(row["track"])]
 
+    async def counts_by_track(self) -> list[tuple[State, Track, int]]:
+        return [
+            (State(what), self.catalog.track(track), n)
+            for what, track, _, n in await self.all_counts()
+            if track and what in STATES
+        ]
+
     def knows(self, track: int) -> bool:
         """Whether a track exists; raises `Stale` if it may be new."""
         return track not in self.aside.tracks and self.catalog.track(track) is not None
@@ -183,8 +189,12 @@ class Transaction(Snapshot, SqlTransaction):
             raise Stale
         return found
 
-    async def members(self, workflow: str, after: str, most: int) -> Sequence[Stored]:
-        return self.adopted(await self.rows("members", workflow, after or LOWEST_ID, most))
+    async def load_by(self, name: str, *parameters: Any) -> Sequence[Stored]:
+        return self.adopted(await self.rows(name, *arguments(parameters)))
+
+    async def waiting_in(self, queue: str, most: int) -> Sequence[Stored]:
+        tracks = [track.number for track in self.catalog.of_queue(queue)]
+        return await self.load_by("waiting_locked", tracks, most, self.passed_over)
 
     def adopted(self, rows: Sequence[TaskRow]) -> list[Stored]:
         """The tasks of rows that are locked, to be changed: where they are is remembered."""
@@ -244,9 +254,14 @@ class Transaction(Snapshot, SqlTransaction):
         self.shares.clear()
 
     async def save_queue(self, queue: Queue) -> None:
-        """Write a changed queue. The next transaction reads the catalog again."""
         await self.write("save_queue", queue.name, queue.state, queue.settings, queue.epoch)
         await self.next_generation()
+        self.catalog = self.catalog.with_queue(queue)
+
+    async def delete_queue(self, name: str, most: int) -> bool:
+        await self.write("delete_queue", name)
+        await self.next_generation()
+        return True
 
     async def next_generation(self) -> None:
         await self.write("next_generation")
@@ -280,8 +295,3 @@ class Transaction(Snapshot, SqlTransaction):
         if missing:
             raise Missing([], missing)
         return {key: numbers[key] for key in keys}
-
-    async def remember(self, actor: str, act: str, target: str, detail: str = "") -> None:
-        """One line of the audit log."""
-        entry = AuditEntry(at=self.now, actor=actor, act=act, target=target, detail=detail)
-        await self.write("add_audit", self.now, entry)

@@ -122,7 +122,7 @@ class ClaimInProgress:
             return
         if transaction.partitions:
             promote_heads(transaction)
-        transaction.flush()
+        transaction.write_counts()
         self.look()
 
     def expire(self) -> None:

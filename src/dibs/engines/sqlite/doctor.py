@@ -22,14 +22,14 @@ from dibs.engines.sqlite.reading import audit, decode_entry, stats
 from dibs.engines.sqlite.retention import BUCKETS, pruned_queues, tell_of_days
 from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.sqlite.rows import Row
-from dibs.engines.sqlite.schedules import schedules
 from dibs.engines.sqlite.searching import BEYOND, newest_first
 from dibs.engines.sqlite.statements import row_by_row
 from dibs.engines.sqlite.transaction import Snapshot, decoder_of
-from dibs.engines.sqlite.workers import workers
 from dibs.engines.unreadable import UnreadableReport, readable
 from dibs.engines.values import Finding, Level, Query, UnreadableTask
 from dibs.engines.verbs.dependencies import EDGES_OF
+from dibs.engines.verbs.schedules import schedules
+from dibs.engines.verbs.workers import workers
 from dibs.engines.verbs.workflows import workflows
 from dibs.errors import StoreBusy, UsageError
 
@@ -71,8 +71,8 @@ def unreadable_rows(snapshot: Snapshot, full: bool) -> Iterator[Finding]:
     look.refresh()
     for row in newest_first(look, Query()) if full else oldest(look):
         look.decoded(row)
-    workers(look)
-    schedules(look)
+    at_once(workers(look))
+    at_once(schedules(look))
     chores(look)
     audit(look, CHECKED_ROWS)
     minute = look.now // MINUTE

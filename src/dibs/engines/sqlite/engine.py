@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,16 +11,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dibs.core.options import shown
-from dibs.core.schedules import Recurrence, ScheduleRecord, ScheduleState
-from dibs.core.settings import QueueSettings
 from dibs.core.task import (
     HistoryEntry,
     NewTask,
-    QueueRecord,
-    QueueState,
     Settlement,
     TaskRecord,
-    WorkerState,
 )
 from dibs.core.times import Instant
 from dibs.engines.base import Engine, Joined, MayBlock, Subscription, never
@@ -31,23 +27,19 @@ from dibs.engines.sqlite import (
     enqueueing,
     joining,
     presence,
-    queues,
     reading,
     rescue,
-    schedules,
     searching,
     settling,
-    workers,
 )
 from dibs.engines.sqlite.layout import pending_migrations, pending_script
 from dibs.engines.sqlite.retention import Step
 from dibs.engines.sqlite.store import Reader, Store, Synchronous, registry
-from dibs.engines.sqlite.transaction import Snapshot
+from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.values import (
     About,
     AuditEntry,
     Beat,
-    Changed,
     ChoreRecord,
     Claimed,
     ClaimRequest,
@@ -68,8 +60,8 @@ from dibs.engines.values import (
     Standing,
     Term,
     UnreadableTask,
-    WorkerRecord,
 )
+from dibs.engines.verbs import schedules
 from dibs.engines.verbs.engine import Reach, Verb, VerbEngine
 from dibs.errors import Closed, InvalidOption
 
@@ -226,28 +218,8 @@ class SqliteEngine(VerbEngine):
 
     # Schedules.
 
-    async def schedules(self) -> list[ScheduleRecord]:
-        return await self._read(schedules.schedules)
-
-    async def set_schedule(
-        self,
-        name: str,
-        recurrence: Recurrence,
-        task: NewTask,
-        *,
-        declared: bool,
-        actor: str = "",
-        now: Instant | None = None,
-    ) -> Changed:
-        return await self._write(schedules.set_schedule, name, recurrence, task, declared, actor, now=now)
-
-    async def set_schedule_state(
-        self, name: str, state: ScheduleState, *, actor: str = "", now: Instant | None = None
-    ) -> Changed:
-        return await self._write(schedules.set_schedule_state, name, state, actor, now=now)
-
     async def fire(self, *, now: Instant | None = None) -> Fired:
-        return await self._write(schedules.fire, now=now)
+        return await self._change(schedules.fire, enqueueing.enqueue_inside, now=now)
 
     # Limits and shares.
 
@@ -276,49 +248,17 @@ class SqliteEngine(VerbEngine):
     async def stats(self, queue: str | None, since: int, until: int) -> list[Minute]:
         return await self._read(reading.stats, queue, since, until)
 
-    # Queues.
+    # Presence.
 
-    async def queues(self) -> list[QueueRecord]:
-        return await self._read(queues.queues)
+    async def _presence(self, beat: Beat) -> int | None:
+        """The byte that a worker's process holds, taken at its first beat. Beats for other processes hold none."""
+        presence = self._opened().presence
+        if beat.id not in presence.held and beat.pid == os.getpid():
+            presence.take(beat.id, await self._write(Transaction.value, "new_presence"))
+        return presence.held.get(beat.id)
 
-    async def set_queue(
-        self, name: str, settings: QueueSettings, *, expected: int, actor: str = "", now: Instant | None = None
-    ) -> QueueRecord | None:
-        return await self._write(queues.set_queue, name, settings, expected, actor, now=now)
-
-    async def set_queue_state(
-        self, name: str, state: QueueState, *, actor: str = "", now: Instant | None = None
-    ) -> Changed:
-        return await self._write(queues.set_queue_state, name, state, actor, now=now)
-
-    async def delete_queue(
-        self, name: str, *, force: bool = False, actor: str = "", now: Instant | None = None
-    ) -> Changed:
-        allowed = await self._write(queues.is_deletable, name, force, now=now)
-        if allowed is not Changed.DONE:
-            return allowed
-        while force and await self._write(queues.bury_some, name, actor, now=now):
-            pass
-        while await self._write(queues.forget_some, name, now=now):
-            pass
-        return await self._write(queues.delete_queue, name, force, actor, now=now)
-
-    # Workers.
-
-    async def beat(self, beat: Beat, *, now: Instant | None = None) -> WorkerState:
-        return await self._write(workers.beat, beat, self._opened().presence, now=now)
-
-    async def leave(self, worker: str, *, now: Instant | None = None) -> None:
-        await self._write(workers.leave, worker, now=now)
+    async def _end_presence(self, worker: str) -> None:
         self._opened().presence.drop(worker)
-
-    async def workers(self) -> list[WorkerRecord]:
-        return await self._read(workers.workers)
-
-    async def set_worker_state(
-        self, worker: str, state: WorkerState, *, actor: str = "", now: Instant | None = None
-    ) -> Changed:
-        return await self._write(workers.set_worker_state, worker, state, actor, now=now)
 
     # Maintenance.
 

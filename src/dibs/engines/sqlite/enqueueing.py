@@ -28,7 +28,7 @@ from dibs.engines.decisions.enqueueing import (
 from dibs.engines.decisions.facts import facts_for
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.transaction import Queue
-from dibs.engines.port import at_once
+from dibs.engines.port import Port, at_once
 from dibs.engines.sql_transaction import TaskMoved
 from dibs.engines.sqlite.headroom import find_buckets
 from dibs.engines.sqlite.row_decoder import BATCH_ERRORS, RowDecoder, is_spoiled
@@ -40,7 +40,7 @@ from dibs.engines.values import Counter, EnqueueAnswer, EnqueueOutcome, NewWorkf
 from dibs.engines.verbs.dependencies import inherit_again
 from dibs.engines.verbs.records import Records
 
-__all__ = ["enqueue", "store"]
+__all__ = ["enqueue", "enqueue_inside", "store"]
 
 EDGES = 1000
 """Edges that are written together."""
@@ -80,6 +80,13 @@ def enqueue(
         transaction.run("add_workflow", workflow.id, workflow.name, transaction.now)
     store(transaction, known)
     return answers
+
+
+async def enqueue_inside(port: Port, tasks: Sequence[NewTask]) -> list[EnqueueAnswer]:
+    """`enqueue` in the middle of another verb, all tasks or none."""
+    assert isinstance(port, Transaction)
+    port.write_counts()  # they decide whether a queue is full
+    return enqueue(port, tasks, atomic=True)
 
 
 def look(transaction: Transaction) -> tuple[int, str]:

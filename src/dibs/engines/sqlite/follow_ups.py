@@ -25,7 +25,7 @@ def conclude(transaction: Transaction) -> None:
         resume(transaction)
     if transaction.partitions:
         partitions.promote_heads(transaction)
-    transaction.flush()
+    transaction.write_counts()
 
 
 def resume(transaction: Transaction) -> None:

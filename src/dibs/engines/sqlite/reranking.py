@@ -23,7 +23,7 @@ __all__ = ["rerank"]
 def rerank(transaction: Transaction) -> Step:
     due = transaction.tasks("reranks_due", transaction.now, CHORE_BATCH, to_json(transaction.passed_over))
     rank_again(transaction, due)
-    transaction.flush()  # what follows reads the counts
+    transaction.write_counts()  # what follows reads the counts
     stale = stale_tracks(transaction)
     left = CHORE_BATCH
     done = len(due)
@@ -34,7 +34,7 @@ def rerank(transaction: Transaction) -> Step:
         taken += rerank_waiting(transaction, queue, stale[name], left - taken)
         left -= taken
         done += taken
-    transaction.flush()
+    transaction.write_counts()
     is_stuck = not done and bool(transaction.aside.tasks)  # what is left may be unreadable
     return Step(done, len(due) == CHORE_BATCH or (bool(stale_tracks(transaction)) and not is_stuck))
 

@@ -25,7 +25,7 @@ from dibs.engines.sqlite.row_decoder import BATCH_ERRORS, RowDecoder, columns_of
 from dibs.engines.sqlite.rows import Row, decode_rows, ended_columns, record_of, row_from, task_columns
 from dibs.engines.sqlite.statements import row_by_row, statement
 from dibs.engines.unreadable import UNREADABLE, UnreadableRows, problem_of, readable, unreadable_task
-from dibs.engines.values import AuditEntry, Counter, UnreadableTask
+from dibs.engines.values import Counter, UnreadableTask
 
 __all__ = ["ROWS", "Snapshot", "Transaction", "decoder_of"]
 
@@ -236,6 +236,14 @@ class Snapshot(SqlSnapshot):
         """How many pending tasks each track has, without empty ones."""
         return dict(self.many(PENDING, "pending_by_track"))
 
+    async def counts_by_track(self) -> list[tuple[State, Track, int]]:
+        tracks = self.catalog.tracks
+        return [
+            (State(what), tracks[whose], n)
+            for what, whose, n in self.all_counts()
+            if what in STATES and isinstance(whose, int)
+        ]
+
     def all_counts(self) -> list[tuple[str, int | str, int]]:
         """Every count, without those of tracks that do not exist. A fractional number is rounded."""
         tracks = self.catalog.tracks
@@ -280,8 +288,25 @@ class Transaction(Snapshot, SqlTransaction):
     async def load(self, ids: Sequence[str]) -> Sequence[Stored]:
         return self.adopted(self.find_rows(list(ids)).values())
 
-    async def members(self, workflow: str, after: str, most: int) -> Sequence[Stored]:
-        return self.adopted(self.tasks("members", workflow, after, most))
+    async def load_by(self, name: str, *parameters: Any) -> Sequence[Stored]:
+        return self.adopted(self.tasks(name, *map(parameter, parameters)))
+
+    async def waiting_in(self, queue: str, most: int) -> Sequence[Stored]:
+        tracks = [track.number for track in self.catalog.by_queue[queue]]
+        rows = self.pending_of(tracks, most)
+        for name in ("due_of", "blocked_of"):
+            if len(rows) < most:
+                rows += self.tasks(name, to_json(tracks), most - len(rows), to_json(self.passed_over))
+        return self.adopted(rows)
+
+    def pending_of(self, tracks: Iterable[int], most: int) -> list[Row | UnreadableTask]:
+        """Some pending tasks of some tracks."""
+        pending, passed = self.pending_by_track(), to_json(self.passed_over)
+        rows: list[Row | UnreadableTask] = []
+        for track in tracks:
+            if track in pending and len(rows) < most:
+                rows += self.tasks("pending_of", track, most - len(rows), passed)
+        return rows
 
     def adopted(self, rows: Iterable[Row | UnreadableTask]) -> list[Stored]:
         """The tasks of these rows, to be changed: where they are is remembered."""
@@ -346,7 +371,10 @@ class Transaction(Snapshot, SqlTransaction):
             if change > 0:
                 self.turns[number, share] = None
 
-    def flush(self) -> None:
+    async def flush(self) -> None:
+        self.write_counts()
+
+    def write_counts(self) -> None:
         """Write the counts that have changed."""
         changes = [(what, whose, change) for (what, whose), change in self.changes.items() if change]
         if len(changes) == 2:  # a single enqueue: without JSON it costs half
@@ -374,14 +402,28 @@ class Transaction(Snapshot, SqlTransaction):
     def make_queue(self, name: str) -> Queue:
         """The queue of this name, created if it does not exist."""
         queue = self.catalog.queues.get(name)
-        return queue if queue is not None else self.save_queue(Queue(name))
+        return queue if queue is not None else self.put_queue(Queue(name))
 
-    def save_queue(self, queue: Queue) -> Queue:
+    async def save_queue(self, queue: Queue) -> None:
+        self.put_queue(queue)
+
+    def put_queue(self, queue: Queue) -> Queue:
         self.check_queue(queue.name)
         self.run("save_queue", queue.name, queue.state, to_json(queue.settings), queue.epoch)
         self.catalog.put(queue)
         self.next_generation()
         return queue
+
+    async def delete_queue(self, name: str, most: int) -> bool:
+        deleted = [self.run("forget_buckets", name, most), self.run("forget_shares", name, most)]
+        fair = [track.number for track in self.catalog.by_queue[name] if track.fair]
+        deleted += [self.run("forget_turns", number, most) for number in fair]
+        if most in deleted:
+            return False
+        self.run("delete_queue", name)
+        del self.catalog.queues[name]
+        self.next_generation()
+        return True
 
     def next_generation(self) -> None:
         self.run("next_generation")
@@ -402,8 +444,3 @@ class Transaction(Snapshot, SqlTransaction):
         self.catalog.add(Track(number, queue, name, requires, lane, epoch, fair))
         self.next_generation()
         return number
-
-    def remember(self, actor: str, act: str, target: str, detail: str = "") -> None:
-        """One line of the audit log."""
-        entry = AuditEntry(at=self.now, actor=actor, act=act, target=target, detail=detail)
-        self.run("add_audit", self.now, to_json(entry))

@@ -10,9 +10,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from enum import Enum
 from typing import Any, TypeVar
 
+from dibs.core.recurrence import Recurrence
+from dibs.core.schedules import ScheduleRecord, ScheduleState
+from dibs.core.settings import QueueSettings
+from dibs.core.task import NewTask, QueueRecord, QueueState, WorkerState
 from dibs.core.times import Instant
-from dibs.engines.values import Act, Changed, Edges, WorkflowRecord
-from dibs.engines.verbs import admin, dependencies, workflows
+from dibs.engines.values import Act, Beat, Changed, Edges, WorkerRecord, WorkflowRecord
+from dibs.engines.verbs import admin, dependencies, queues, schedules, workers, workflows
 
 __all__ = ["Reach", "Verb", "VerbEngine"]
 
@@ -43,6 +47,83 @@ class VerbEngine(ABC):
         self, verb: Verb[Answer], *arguments: Any, now: Instant | None = None, behind: bool = False
     ) -> Answer:
         """Run a verb that only reads, on one snapshot. `behind`: a copy that lags a little is good enough."""
+
+    # Schedules.
+
+    async def schedules(self) -> list[ScheduleRecord]:
+        return await self._view(schedules.schedules)
+
+    async def set_schedule(
+        self,
+        name: str,
+        recurrence: Recurrence,
+        task: NewTask,
+        *,
+        declared: bool,
+        actor: str = "",
+        now: Instant | None = None,
+    ) -> Changed:
+        asked = (name, recurrence, task, declared, actor)
+        return await self._change(schedules.set_schedule, *asked, now=now, reach=Reach.NOTHING)
+
+    async def set_schedule_state(
+        self, name: str, state: ScheduleState, *, actor: str = "", now: Instant | None = None
+    ) -> Changed:
+        return await self._change(schedules.set_schedule_state, name, state, actor, now=now, reach=Reach.NOTHING)
+
+    # Queues.
+
+    async def queues(self) -> list[QueueRecord]:
+        return await self._view(queues.queues)
+
+    async def set_queue(
+        self, name: str, settings: QueueSettings, *, expected: int, actor: str = "", now: Instant | None = None
+    ) -> QueueRecord | None:
+        asked = (name, settings, expected, actor)
+        return await self._change(queues.set_queue, *asked, now=now, reach=Reach.SETTINGS)
+
+    async def set_queue_state(
+        self, name: str, state: QueueState, *, actor: str = "", now: Instant | None = None
+    ) -> Changed:
+        return await self._change(queues.set_queue_state, name, state, actor, now=now, reach=Reach.SETTINGS)
+
+    async def delete_queue(
+        self, name: str, *, force: bool = False, actor: str = "", now: Instant | None = None
+    ) -> Changed:
+        allowed = await self._change(queues.is_deletable, name, force, now=now, reach=Reach.SETTINGS)
+        if allowed is not Changed.DONE:
+            return allowed
+        while force and await self._change(queues.bury_some, name, actor, now=now):
+            pass
+        deleted: Changed | None = None
+        while deleted is None:
+            deleted = await self._change(queues.delete_queue, name, force, actor, now=now, reach=Reach.SETTINGS)
+        return deleted
+
+    # Workers.
+
+    @abstractmethod
+    async def _presence(self, beat: Beat) -> object:
+        """Let a worker's process show that it lives, as far as this store can; what the worker's row says of that."""
+
+    @abstractmethod
+    async def _end_presence(self, worker: str) -> None:
+        """A worker has left."""
+
+    async def beat(self, beat: Beat, *, now: Instant | None = None) -> WorkerState:
+        return await self._change(workers.beat, beat, await self._presence(beat), now=now, reach=Reach.NOTHING)
+
+    async def leave(self, worker: str, *, now: Instant | None = None) -> None:
+        await self._change(workers.leave, worker, now=now, reach=Reach.NOTHING)
+        await self._end_presence(worker)
+
+    async def workers(self) -> list[WorkerRecord]:
+        return await self._view(workers.workers)
+
+    async def set_worker_state(
+        self, worker: str, state: WorkerState, *, actor: str = "", now: Instant | None = None
+    ) -> Changed:
+        return await self._change(workers.set_worker_state, worker, state, actor, now=now, reach=Reach.NOTHING)
 
     # Viewing.
 

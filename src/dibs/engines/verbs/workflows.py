@@ -85,7 +85,7 @@ async def begin(port: Port, follow_up: FollowUp, act: str, some: Read[str]) -> C
 async def cancel_members(port: Port, follow_ups: list[FollowUp], most: int) -> Done:
     """Cancel the unfinished members of a workflow, by id."""
     follow_up = follow_ups[0]
-    found = await port.members(follow_up.about, follow_up.after, most)
+    found = await port.load_by("members", follow_up.about, follow_up.after or None, most)
     records = Records(port)
     for record in records.adopt(found):
         cancel_one(port, records, record.id, follow_up.note, follow_up.actor)

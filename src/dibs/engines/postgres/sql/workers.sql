@@ -1,21 +1,21 @@
 -- name: worker
--- One worker, locked. Takes its id. Returns state, record (JSON).
-SELECT state, record FROM {schema}.workers WHERE id = $1 FOR UPDATE;
+-- One worker, locked. Takes its id. Returns id, state, record (JSON).
+SELECT id, state, record FROM {schema}.workers WHERE id = $1 FOR UPDATE;
 
 -- name: workers
 -- All workers by id. Takes nothing. Returns id, state, record (JSON).
 SELECT id, state, record FROM {schema}.workers ORDER BY id;
 
 -- name: save_worker
--- Save a heartbeat. Takes id, state, expires_at, record (JSON), since when sessions last at the server where the
--- worker's process holds its lock, or NULL.
+-- Save a heartbeat. Takes id, state, expires_at, since when sessions last at the server where the worker's process holds
+-- its lock, or NULL, and the record (JSON).
 WITH used AS (
     UPDATE {schema}.code_versions SET used_at = now()
     WHERE version = '{version}' AND used_at < now() - interval '1 day'
 )
-INSERT INTO {schema}.workers (id, state, expires_at, record, presence) VALUES ($1, $2, $3, $4, $5)
+INSERT INTO {schema}.workers (id, state, expires_at, presence, record) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (id) DO UPDATE SET
-    state = excluded.state, expires_at = excluded.expires_at, record = excluded.record, presence = excluded.presence;
+    state = excluded.state, expires_at = excluded.expires_at, presence = excluded.presence, record = excluded.record;
 
 -- name: save_presence
 -- Save whether a worker's process holds its lock. Takes the worker, since when sessions last at its server, or NULL.
@@ -63,11 +63,14 @@ UPDATE {schema}.workers SET state = $1 WHERE id = $2;
 -- Delete a worker that has shut down cleanly. Takes its id.
 DELETE FROM {schema}.workers WHERE id = $1;
 
+-- name: expired_workers
+-- Workers to mark dead, locked. Takes by when their record has expired, and ids of absent ones. Returns ids.
+SELECT id FROM {schema}.workers
+WHERE state <> 'dead' AND (expires_at <= $1::bigint OR id = ANY ($2::text[])) ORDER BY id FOR UPDATE;
+
 -- name: bury_workers
--- Mark workers dead whose record has expired by an instant, and some others. Takes the instant, the others. Returns
--- ids.
-UPDATE {schema}.workers SET state = 'dead', presence = NULL
-WHERE state <> 'dead' AND (expires_at <= $1::bigint OR id = ANY ($2::text[])) RETURNING id;
+-- Mark workers dead. Takes ids. Their locks are no longer expected.
+UPDATE {schema}.workers SET state = 'dead', presence = NULL WHERE id = ANY ($1::text[]);
 
 -- name: prune_workers
 -- Delete workers that died long ago. Takes the instant they must have died before (inclusive), limit.

@@ -32,7 +32,9 @@ SELECT workflow, state, count(*) FROM {schema}.finished WHERE workflow = ANY ($1
 SELECT
     t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
     t.worker, t.sequence, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts, t.created_at
-FROM {schema}.tasks AS t WHERE t.workflow = $1::uuid AND t.id > $2::uuid ORDER BY t.id LIMIT $3::int FOR UPDATE;
+FROM {schema}.tasks AS t
+WHERE t.workflow = $1::uuid AND t.id > coalesce($2::uuid, '00000000-0000-0000-0000-000000000000')
+ORDER BY t.id LIMIT $3::int FOR UPDATE;
 
 -- name: dead_members
 -- Dead members of a workflow, upwards by id. Takes the workflow, the id to start after, limit. Returns ids.

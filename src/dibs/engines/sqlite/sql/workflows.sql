@@ -23,10 +23,6 @@ FROM (
 SELECT json_group_array(json_array(id, name, created_at, total))
 FROM (SELECT * FROM dibs_workflows WHERE id < coalesce(?1, char(1114111)) ORDER BY id DESC LIMIT ?2);
 
--- name: has_workflow
--- Whether there is a workflow. Takes its id. Returns one row, or none.
-SELECT 1 FROM dibs_workflows WHERE id = ?;
-
 -- name: add_workflow
 -- A workflow that starts with a batch. Takes id, name, created_at. A repeat changes nothing.
 INSERT OR IGNORE INTO dibs_workflows (id, name, created_at, total) VALUES (?, ?, ?, 0);
@@ -44,7 +40,7 @@ SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
     progress, NULL, NULL, args, facts
 ))
-FROM (SELECT * FROM dibs_tasks WHERE workflow = ?1 AND id > ?2 ORDER BY id LIMIT ?3);
+FROM (SELECT * FROM dibs_tasks WHERE workflow = ?1 AND id > coalesce(?2, '') ORDER BY id LIMIT ?3);
 
 -- name: dead_members
 -- Dead members of a workflow, upwards by id. Takes the workflow, the id to start after, limit. Returns ids (JSON
