@@ -24,7 +24,6 @@ from dibs.engines import unreadable
 from dibs.engines.base import Engine
 from dibs.engines.open import open_engine
 from dibs.engines.postgres.engine import PostgresEngine
-from dibs.engines.sqlite import retention
 from dibs.engines.sqlite.engine import SqliteEngine
 from dibs.engines.sqlite.rescue import bury_workers
 from dibs.engines.values import (
@@ -42,6 +41,7 @@ from dibs.engines.values import (
     Replay,
     UnreadableTask,
 )
+from dibs.engines.verbs import retention
 from dibs.errors import Unreadable
 from dibs.testing.tasks import changed
 from servers.damage import ENGINES, Damaged, OnSqlite, damaged

@@ -79,6 +79,16 @@ class View(Protocol):
         """All queues whose settings can be read, by name."""
         ...
 
+    @property
+    def unreadable_queues(self) -> Mapping[str, str]:
+        """Queues whose settings can't be read, and what is wrong with them."""
+        ...
+
+    @property
+    def tracks(self) -> Mapping[int, Track]:
+        """All tracks that can be read, by number."""
+        ...
+
     def settings(self, queue: str) -> QueueSettings: ...
 
     def settings_if_exists(self, queue: str) -> QueueSettings | None: ...
@@ -143,6 +153,10 @@ class Port(Transaction, View, Protocol):
     async def save(self, changes: Changes) -> None:
         """Write what became of tasks, with counts and history. A task that is not as it was loaded is not written:
         the store gives the verb up, and runs it again."""
+        ...
+
+    def count(self, what: State, track: int, change: int, day: int = 0) -> None:
+        """Count tasks of a track by state; finished ones also by the day of their end."""
         ...
 
     async def flush(self) -> None:

@@ -16,6 +16,7 @@ from dibs.core.states import State
 from dibs.core.task import HISTORY_LIMIT, TaskRecord
 from dibs.core.times import Instant, day_of
 from dibs.engines.decisions.admin import PurgeRow
+from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.follow_ups import FollowUp
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.records import Changes, Place, place_of
@@ -52,6 +53,10 @@ class SqlSnapshot(ABC):
     def unreadable_queues(self) -> Mapping[str, str]:
         """Queues whose settings can't be read, and what is wrong with them."""
         ...
+
+    @property
+    @abstractmethod
+    def tracks(self) -> Mapping[int, Track]: ...
 
     @property
     def passed_over(self) -> list[str]:

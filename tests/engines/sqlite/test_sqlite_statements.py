@@ -31,7 +31,9 @@ USERS = [files("dibs.engines"), files("dibs.engines.verbs"), files("dibs.engines
 NAMES = list(statement_texts())
 NOW = 1_760_000_000 * SECOND
 
-COMPOSED = {"save_dead", "save_finished"}
+COMPOSED = {
+    "save_dead", "save_finished", "dead_of_day", "finished_of_day", "next_dead_day", "next_finished_day",
+}  # fmt: skip
 """Statements whose names are put together from the place that tasks are in."""
 
 WHOLE_TABLES = {

@@ -14,7 +14,7 @@ from dibs.core.times import MINUTE
 from dibs.engines.decisions.follow_ups import decode_follow_up
 from dibs.engines.port import Read
 from dibs.engines.postgres.catalog import Catalog
-from dibs.engines.postgres.chores import chores
+from dibs.engines.postgres.chores import CHORES
 from dibs.engines.postgres.reading import audit, decode_entry, stats
 from dibs.engines.postgres.rows import TaskRow
 from dibs.engines.postgres.server_findings import server_findings, store_findings
@@ -22,6 +22,7 @@ from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.transaction import Snapshot
 from dibs.engines.unreadable import UnreadableReport, readable
 from dibs.engines.values import Finding, Level
+from dibs.engines.verbs.chores import chores
 from dibs.engines.verbs.schedules import schedules
 from dibs.engines.verbs.workers import workers
 
@@ -56,7 +57,7 @@ async def unreadable_rows(snapshot: Snapshot, full: bool) -> list[Finding]:
     await read_tasks(look, full)
     await workers(look)
     await schedules(look)
-    await chores(look)
+    await chores(look, CHORES)
     await audit(look, CHECKED_ROWS)
     minute = look.now // MINUTE
     await stats(look, None, 0 if full else minute - CHECKED_MINUTES, minute)

@@ -35,10 +35,8 @@ from dibs.engines.postgres.pool import Address, Pool
 from dibs.engines.postgres.store import NOTHING, SETTINGS, TASKS, Store
 from dibs.engines.unreadable import UnreadableRows
 from dibs.engines.values import (
-    About,
     AuditEntry,
     Beat,
-    ChoreRecord,
     Claimed,
     ClaimRequest,
     Counts,
@@ -56,7 +54,6 @@ from dibs.engines.values import (
     Rescued,
     SettleAnswer,
     Standing,
-    Term,
     UnreadableTask,
 )
 from dibs.engines.verbs import schedules
@@ -76,6 +73,8 @@ class PostgresEngine(VerbEngine):
     """Tasks in a schema of a PostgreSQL database."""
 
     features = frozenset({Feature.DURABLE, Feature.SHARED, Feature.LEAD, Feature.TRANSACTIONS, Feature.PRESENCE})
+    _durability = doctor.DURABILITY
+    _chores = chores.CHORES
 
     def __init__(self, address: Address, aside: UnreadableRows | None = None) -> None:
         self.address = address
@@ -133,10 +132,6 @@ class PostgresEngine(VerbEngine):
 
     def sibling(self) -> Engine:
         return PostgresEngine(self.address.impatient(), self._aside)
-
-    async def about(self) -> About:
-        identity, records = await self._opened().read(chores.identity_and_chores, None)
-        return About(features=self.features, durability=doctor.DURABILITY, identity=identity, chores=records)
 
     # Tasks: the hot verbs.
 
@@ -220,15 +215,6 @@ class PostgresEngine(VerbEngine):
         await self._opened().presence.leave(worker)
 
     # Maintenance.
-
-    async def lead(self, worker: str, *, now: Instant | None = None) -> Term | None:
-        return await self._opened().write(chores.lead, now, NOTHING, worker)
-
-    async def resign(self, term: Term) -> None:
-        await self._opened().write(chores.resign, None, NOTHING, term)
-
-    async def chore(self, name: str, term: Term, *, now: Instant | None = None) -> ChoreRecord:
-        return await self._opened().write(chores.do_chore, now, TASKS, name, term)
 
     async def audit(self, limit: int = 100) -> list[AuditEntry]:
         return await self._opened().consult(reading.audit, None, limit)

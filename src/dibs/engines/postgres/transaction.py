@@ -97,6 +97,10 @@ class Snapshot(SqlSnapshot):
         return self.catalog.queues
 
     @property
+    def tracks(self) -> Mapping[int, Track]:
+        return self.catalog.tracks
+
+    @property
     def unreadable_queues(self) -> Mapping[str, str]:
         return self.catalog.unreadable
 

@@ -13,13 +13,13 @@ from dibs.core.times import MINUTE
 from dibs.engines.decisions.follow_ups import decode_follow_up
 from dibs.engines.port import at_once
 from dibs.engines.sqlite.catalog import Catalog
-from dibs.engines.sqlite.chores import chores
+from dibs.engines.sqlite.chores import CHORES
 from dibs.engines.sqlite.connections import connect, connect_to_read, is_read_only, resting_state
 from dibs.engines.sqlite.enqueueing import KEYS
 from dibs.engines.sqlite.errors import translated
 from dibs.engines.sqlite.fairness import clock_of
 from dibs.engines.sqlite.reading import audit, decode_entry, stats
-from dibs.engines.sqlite.retention import BUCKETS, pruned_queues, tell_of_days
+from dibs.engines.sqlite.retention import log_odd_days, pruned_queues
 from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.sqlite.rows import Row
 from dibs.engines.sqlite.searching import BEYOND, newest_first
@@ -27,7 +27,9 @@ from dibs.engines.sqlite.statements import row_by_row
 from dibs.engines.sqlite.transaction import Snapshot, decoder_of
 from dibs.engines.unreadable import UnreadableReport, readable
 from dibs.engines.values import Finding, Level, Query, UnreadableTask
+from dibs.engines.verbs.chores import chores
 from dibs.engines.verbs.dependencies import EDGES_OF
+from dibs.engines.verbs.retention import BUCKETS_AFTER
 from dibs.engines.verbs.schedules import schedules
 from dibs.engines.verbs.workers import workers
 from dibs.engines.verbs.workflows import workflows
@@ -73,7 +75,7 @@ def unreadable_rows(snapshot: Snapshot, full: bool) -> Iterator[Finding]:
         look.decoded(row)
     at_once(workers(look))
     at_once(schedules(look))
-    chores(look)
+    at_once(chores(look, CHORES))
     audit(look, CHECKED_ROWS)
     minute = look.now // MINUTE
     stats(look, None, 0 if full else minute - CHECKED_MINUTES, minute)
@@ -89,7 +91,7 @@ def unreadable_rows(snapshot: Snapshot, full: bool) -> Iterator[Finding]:
 def look_at_figures(look: Snapshot) -> None:
     """Counts, days, and the clocks of fair queues; and ids that no search reaches."""
     look.all_counts()
-    tell_of_days(look)
+    log_odd_days(look)
     for day, lowest, highest, pruned in look.each(row_by_row("days"), ()):
         DAYS.one_by_one([(day, lowest, highest)], look.aside)
         pruned_queues(look, day, pruned)
@@ -111,7 +113,7 @@ def read_tables(look: Snapshot) -> None:
     for rows in all_rows(look, "all_keys", "", ""):
         KEYS.one_by_one(rows, look.aside)
     for rows in all_rows(look, "buckets_after", "", "", ""):
-        BUCKETS.one_by_one(rows, look.aside)
+        decoder_of(BUCKETS_AFTER).one_by_one(rows, look.aside)
 
 
 def all_rows(snapshot: Snapshot, name: str, *after: Any) -> Iterator[list[tuple[Any, ...]]]:

@@ -21,7 +21,6 @@ from dibs.core.times import Instant
 from dibs.engines.base import Engine, Joined, MayBlock, Subscription, never
 from dibs.engines.port import at_once
 from dibs.engines.sqlite import (
-    chores,
     claiming,
     doctor,
     enqueueing,
@@ -32,12 +31,11 @@ from dibs.engines.sqlite import (
     searching,
     settling,
 )
+from dibs.engines.sqlite.chores import CHORES
 from dibs.engines.sqlite.layout import pending_migrations, pending_script
-from dibs.engines.sqlite.retention import Step
 from dibs.engines.sqlite.store import Reader, Store, Synchronous, registry
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.values import (
-    About,
     AuditEntry,
     Beat,
     ChoreRecord,
@@ -61,8 +59,9 @@ from dibs.engines.values import (
     Term,
     UnreadableTask,
 )
-from dibs.engines.verbs import schedules
+from dibs.engines.verbs import chores, schedules
 from dibs.engines.verbs.engine import Reach, Verb, VerbEngine
+from dibs.engines.verbs.retention import Step
 from dibs.errors import Closed, InvalidOption
 
 __all__ = ["SqliteEngine"]
@@ -87,6 +86,8 @@ def inline(verb: Verb[Answer]) -> Callable[..., Answer]:
 
 class SqliteEngine(VerbEngine):
     """Tasks in a SQLite file. Siblings and other engines of this process share one writer connection."""
+
+    _chores = CHORES
 
     def __init__(
         self, path: Path, synchronous: Synchronous = "full", busy_timeout: float = 5.0, adopt: bool = False
@@ -183,10 +184,6 @@ class SqliteEngine(VerbEngine):
     def sibling(self) -> Engine:
         return SqliteEngine(self.path, self.synchronous, self.busy_timeout, self.adopt)
 
-    async def about(self) -> About:
-        identity, records = await self._read(chores.identity_and_chores)
-        return About(features=self.features, durability=self._durability, identity=identity, chores=records)
-
     # Tasks: the hot verbs.
 
     async def enqueue(
@@ -262,26 +259,17 @@ class SqliteEngine(VerbEngine):
 
     # Maintenance.
 
-    async def lead(self, worker: str, *, now: Instant | None = None) -> Term | None:
-        return await self._write(chores.lead, worker, now=now)
-
-    async def resign(self, term: Term) -> None:
-        await self._write(chores.resign, term)
-
     async def chore(self, name: str, term: Term, *, now: Instant | None = None) -> ChoreRecord:
-        if name == "checkpoint":
-            return await self._checkpoint(term, now)
-        return await self._write(chores.do_chore, name, term, now=now)
+        return await (self._checkpoint(term, now) if name == "checkpoint" else super().chore(name, term, now=now))
 
     async def _checkpoint(self, term: Term, now: Instant | None) -> ChoreRecord:
         """The one chore that can't be done inside a transaction. It does no harm under an old term."""
-        if not await self._read(chores.is_current, term):
+        if not await self._view(chores.is_current, term):
             return ChoreRecord(name="checkpoint", refused=True)
         began = time.perf_counter_ns()
-        copied = await self._run(self._opened().checkpoint)
-        step = Step(copied, False)
+        step = Step(await self._run(self._opened().checkpoint), False)
         took = time.perf_counter_ns() - began
-        return await self._write(chores.record_chore, "checkpoint", step, took, now=now)
+        return await self._change(chores.record_chore, "checkpoint", step, took, now=now)
 
     async def audit(self, limit: int = 100) -> list[AuditEntry]:
         return await self._read(reading.audit, limit)

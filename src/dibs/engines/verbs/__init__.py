@@ -8,6 +8,10 @@ can't finish it leaves as follow-ups.
     dependencies  tasks that wait for others
     workflows     workflows as a whole
     admin         act: what people do to tasks and workflows
+    queues        their settings and states, and their deletion
+    schedules     setting and firing them
+    workers       heartbeats, states, and marking the dead
+    chores        leadership, and what the leader repeats: retention, reranking
 
 Stores import this folder; it imports none of them.
 """

@@ -6,7 +6,7 @@ A store says how a verb runs: in a transaction, or on a snapshot. Hot verbs and 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -15,8 +15,20 @@ from dibs.core.schedules import ScheduleRecord, ScheduleState
 from dibs.core.settings import QueueSettings
 from dibs.core.task import NewTask, QueueRecord, QueueState, WorkerState
 from dibs.core.times import Instant
-from dibs.engines.values import Act, Beat, Changed, Edges, WorkerRecord, WorkflowRecord
-from dibs.engines.verbs import admin, dependencies, queues, schedules, workers, workflows
+from dibs.engines.values import (
+    About,
+    Act,
+    Beat,
+    Changed,
+    ChoreRecord,
+    Edges,
+    Feature,
+    Term,
+    WorkerRecord,
+    WorkflowRecord,
+)
+from dibs.engines.verbs import admin, chores, dependencies, queues, schedules, workers, workflows
+from dibs.engines.verbs.chores import Chore
 
 __all__ = ["Reach", "Verb", "VerbEngine"]
 
@@ -35,6 +47,13 @@ class Reach(Enum):
 
 class VerbEngine(ABC):
     """The verbs that are written once."""
+
+    _durability: str
+    _chores: Mapping[str, Chore]
+
+    @property
+    @abstractmethod
+    def features(self) -> frozenset[Feature]: ...
 
     @abstractmethod
     async def _change(
@@ -124,6 +143,21 @@ class VerbEngine(ABC):
         self, worker: str, state: WorkerState, *, actor: str = "", now: Instant | None = None
     ) -> Changed:
         return await self._change(workers.set_worker_state, worker, state, actor, now=now, reach=Reach.NOTHING)
+
+    # Maintenance.
+
+    async def about(self) -> About:
+        identity, records = await self._view(chores.identity_and_chores, self._chores)
+        return About(features=self.features, durability=self._durability, identity=identity, chores=records)
+
+    async def lead(self, worker: str, *, now: Instant | None = None) -> Term | None:
+        return await self._change(chores.lead, worker, now=now, reach=Reach.NOTHING)
+
+    async def resign(self, term: Term) -> None:
+        await self._change(chores.resign, term, reach=Reach.NOTHING)
+
+    async def chore(self, name: str, term: Term, *, now: Instant | None = None) -> ChoreRecord:
+        return await self._change(chores.do_chore, name, term, self._chores, now=now)
 
     # Viewing.
 

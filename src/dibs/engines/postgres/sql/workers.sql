@@ -99,19 +99,18 @@ DELETE FROM {schema}.minutes AS m USING (
 WHERE (m.minute, m.worker, m.queue, m.tier) = (old.minute, old.worker, old.queue, old.tier);
 
 -- name: term
--- The current term, locked until this transaction ends. Takes nothing. Returns number, worker, or no row.
-SELECT number, worker FROM {schema}.term FOR SHARE;
+-- The current term, locked until this transaction ends. Takes nothing. Returns number, worker, expires_at, or no
+-- row.
+SELECT number, worker, expires_at FROM {schema}.term FOR SHARE;
 
 -- name: lead
--- Take or renew the term. Takes worker, now, duration. Returns number, worker, expires_at; no row if another worker has
--- it.
+-- Take or renew the term. Takes worker, now, duration. Changes no row if another worker has it.
 INSERT INTO {schema}.term AS t (one, number, worker, expires_at) VALUES (1, 1, $1, $2::bigint + $3::bigint)
 ON CONFLICT (one) DO UPDATE SET
     number = t.number + CASE WHEN t.worker = excluded.worker AND t.expires_at > $2::bigint THEN 0 ELSE 1 END,
     worker = excluded.worker,
     expires_at = excluded.expires_at
-WHERE t.worker = excluded.worker OR t.expires_at <= $2::bigint
-RETURNING number, worker, expires_at;
+WHERE t.worker = excluded.worker OR t.expires_at <= $2::bigint;
 
 -- name: resign
 -- End the term, so that any worker may take the next. Takes its number.

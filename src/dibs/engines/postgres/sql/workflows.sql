@@ -57,13 +57,13 @@ UNION ALL
 SELECT id FROM {schema}.finished WHERE workflow = $1::uuid AND state = 'cancelled' AND reason = 'dependency'
 LIMIT 1;
 
--- name: page_of_workflows
--- Workflows upwards by id. Takes the id to start after, limit. Returns id, and whether it has no members left.
+-- name: workflows_after
+-- Workflows upwards by id. Takes the id to start after or NULL, limit. Returns id, and whether it has no members left.
 SELECT w.id,
     NOT EXISTS (SELECT 1 FROM {schema}.tasks AS t WHERE t.workflow = w.id)
     AND NOT EXISTS (SELECT 1 FROM {schema}.dead AS t WHERE t.workflow = w.id)
     AND NOT EXISTS (SELECT 1 FROM {schema}.finished AS t WHERE t.workflow = w.id) AS is_empty
-FROM {schema}.workflows AS w WHERE w.id > $1::uuid ORDER BY w.id LIMIT $2::int;
+FROM {schema}.workflows AS w WHERE w.id > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000') ORDER BY w.id LIMIT $2::int;
 
 -- name: delete_workflows
 -- Delete workflows. Takes ids.

@@ -72,12 +72,17 @@ DELETE FROM dibs_minutes WHERE (minute, worker, queue, tier) IN (
 );
 
 -- name: term
--- The current term. Takes nothing. Returns (number, worker, expires_at), or no row.
-SELECT number, worker, expires_at FROM dibs_term;
+-- The current term. Takes nothing. Returns a JSON array of (number, worker, expires_at), empty if there is none.
+SELECT json_group_array(json_array(number, worker, expires_at)) FROM dibs_term;
 
--- name: save_term
--- Take or renew the term. Takes number, worker, expires_at.
-REPLACE INTO dibs_term (one, number, worker, expires_at) VALUES (1, ?, ?, ?);
+-- name: lead
+-- Take or renew the term. Takes worker, now, duration. Changes no row if another worker has it.
+INSERT INTO dibs_term (one, number, worker, expires_at) VALUES (1, 1, ?1, ?2 + ?3)
+ON CONFLICT (one) DO UPDATE SET
+    number = number + iif(worker = excluded.worker AND expires_at > ?2, 0, 1),
+    worker = excluded.worker,
+    expires_at = excluded.expires_at
+WHERE worker = excluded.worker OR expires_at <= ?2;
 
 -- name: resign
 -- End the term, so that any worker may take the next. Takes its number.

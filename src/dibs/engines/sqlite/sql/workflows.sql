@@ -76,19 +76,16 @@ FROM (
     LIMIT 1
 );
 
--- name: empty_workflows
--- Workflows without members, upwards by id. Takes the id to start after, how many to check. Returns how many were
--- checked, the last of them, and the empty ones (JSON array). A few seeks for each.
-WITH looked AS MATERIALIZED (SELECT id FROM dibs_workflows WHERE id > ?1 ORDER BY id LIMIT ?2)
-SELECT
-    (SELECT count(*) FROM looked),
-    (SELECT max(id) FROM looked),
-    (
-        SELECT json_group_array(id) FROM looked
-        WHERE NOT EXISTS (SELECT 1 FROM dibs_tasks WHERE workflow = looked.id)
-          AND NOT EXISTS (SELECT 1 FROM dibs_dead WHERE workflow = looked.id)
-          AND NOT EXISTS (SELECT 1 FROM dibs_finished WHERE workflow = looked.id)
-    );
+-- name: workflows_after
+-- Workflows, upwards by id. Takes the id to start after or NULL, limit. Returns a JSON array of (id, 1 if it has no
+-- members left). A few seeks for each.
+SELECT json_group_array(json_array(
+    id,
+    NOT EXISTS (SELECT 1 FROM dibs_tasks WHERE workflow = looked.id)
+    AND NOT EXISTS (SELECT 1 FROM dibs_dead WHERE workflow = looked.id)
+    AND NOT EXISTS (SELECT 1 FROM dibs_finished WHERE workflow = looked.id)
+))
+FROM (SELECT id FROM dibs_workflows WHERE id > coalesce(?1, '') ORDER BY id LIMIT ?2) AS looked;
 
 -- name: delete_workflows
 -- Delete workflows. Takes ids (JSON array).
