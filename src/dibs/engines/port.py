@@ -25,7 +25,7 @@ from dibs.engines.decisions.transaction import Queue, Transaction
 from dibs.engines.unreadable import UnreadableRows
 from dibs.engines.values import UnreadableTask
 
-__all__ = ["Found", "Port", "Read", "Row", "Stored", "View", "at_once"]
+__all__ = ["FairQueue", "Found", "Port", "Read", "Row", "Stored", "View", "at_once"]
 
 Result = TypeVar("Result")
 Row = TypeVar("Row")
@@ -55,6 +55,17 @@ class Found(Struct, Generic[Row]):
     """The last row, as it is stored."""
     unread: Sequence[tuple[Any, ...]] = ()
     """The rows that can't be read, as they are stored."""
+
+
+class FairQueue(Struct, frozen=True):
+    """Where a fair queue stands."""
+
+    clock: int
+    """Its virtual time."""
+    unnamed: int
+    """The virtual time of the tenant without a name."""
+    unshared: int
+    """Pending tasks that were ranked before the queue was fair."""
 
 
 class View(Protocol):
@@ -92,6 +103,16 @@ class View(Protocol):
     async def find(self, ids: Sequence[str]) -> dict[str, Stored]:
         """The tasks of these ids that exist, wherever they are."""
         ...
+
+    async def queue_counts(self) -> list[tuple[str, str, int]]:
+        """Every count that is not zero: what is counted, in which queue, how many."""
+        ...
+
+    async def running_by_name(self, queue: str) -> Mapping[str, int]:
+        """How many tasks of a queue run, by their names; all of them under the empty name."""
+        ...
+
+    async def fair_queue(self, queue: str) -> FairQueue: ...
 
 
 class Port(Transaction, View, Protocol):

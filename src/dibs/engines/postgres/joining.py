@@ -22,7 +22,6 @@ from dibs.core.states import State
 from dibs.core.task import NewTask, Settlement
 from dibs.core.times import Instant
 from dibs.engines.decisions.enqueueing import Known
-from dibs.engines.postgres import reading
 from dibs.engines.postgres.catalog import Missing, Stale
 from dibs.engines.postgres.enqueue_fast import stored_answer
 from dibs.engines.postgres.enqueue_rows import draft, first_day, is_plain
@@ -77,7 +76,7 @@ class Joiner:
         else:
             await self.store.refresh()
         if self.identity is None:
-            self.identity = await self.store.read(reading.identity, None)
+            ((self.identity,),) = await self.store.rows("identity")
 
 
 class Joined:

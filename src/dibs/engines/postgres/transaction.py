@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter as Totals
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import encode
 from dibs.engines.decisions.records import Place
 from dibs.engines.decisions.transaction import Queue
-from dibs.engines.port import Found, Read, Row, Stored
+from dibs.engines.port import FairQueue, Found, Read, Row, Stored
 from dibs.engines.postgres.catalog import Catalog, Missing, Stale, TrackKey, band_of_record
 from dibs.engines.postgres.pool import Connection
 from dibs.engines.postgres.rows import TaskRow, ended_columns, real_ids, record_of, task_columns
@@ -150,6 +151,23 @@ class Snapshot(SqlSnapshot):
         rows = await self.rows("counts")
         self.catalog.expect(row["track"] for row in rows if row["track"])
         return [tuple(row) for row in rows if not row["track"] or self.knows(row["track"])]
+
+    async def queue_counts(self) -> list[tuple[str, str, int]]:
+        counts = await self.all_counts()
+        return [(what, self.catalog.track(track).queue if track else queue, n) for what, track, queue, n in counts]
+
+    async def running_by_name(self, queue: str) -> dict[str, int]:
+        names = {track.number: track.name for track in self.catalog.of_queue(queue)}
+        found: Totals[str] = Totals()
+        for track, n in await self.rows("running_by_track", list(names)):
+            found[""] += n
+            found[names[track]] += n
+        return found
+
+    async def fair_queue(self, queue: str) -> FairQueue:
+        clock, unnamed = await self.row("clock", queue) or (0, 0)
+        unfair = [track.number for track in self.catalog.of_queue(queue) if not track.fair]
+        return FairQueue(clock, unnamed, await self.value("depth", unfair) if unfair else 0)
 
     def knows(self, track: int) -> bool:
         """Whether a track exists; raises `Stale` if it may be new."""

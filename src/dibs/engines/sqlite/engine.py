@@ -13,12 +13,10 @@ from dibs.core.options import shown
 from dibs.core.schedules import Recurrence, ScheduleRecord, ScheduleState
 from dibs.core.settings import QueueSettings
 from dibs.core.task import (
-    HistoryEntry,
     NewTask,
     QueueRecord,
     QueueState,
     Settlement,
-    TaskRecord,
     WorkerState,
 )
 from dibs.core.times import Instant
@@ -30,12 +28,11 @@ from dibs.engines.sqlite import (
     doctor,
     enqueueing,
     joining,
+    ordering,
     presence,
     queues,
-    reading,
     rescue,
     schedules,
-    searching,
     settling,
     workers,
 )
@@ -45,29 +42,21 @@ from dibs.engines.sqlite.store import Reader, Store, Synchronous, registry
 from dibs.engines.sqlite.transaction import Snapshot
 from dibs.engines.values import (
     About,
-    AuditEntry,
     Beat,
     Changed,
     ChoreRecord,
     Claimed,
     ClaimRequest,
-    Counts,
     EnqueueAnswer,
     ExtendAnswer,
     Extension,
     Feature,
     Finding,
     Fired,
-    Minute,
     NewWorkflow,
-    Page,
-    Peeked,
-    Query,
     Rescued,
     SettleAnswer,
-    Standing,
     Term,
-    UnreadableTask,
     WorkerRecord,
 )
 from dibs.engines.verbs.engine import Reach, Verb, VerbEngine
@@ -95,6 +84,8 @@ def inline(verb: Verb[Answer]) -> Callable[..., Answer]:
 
 class SqliteEngine(VerbEngine):
     """Tasks in a SQLite file. Siblings and other engines of this process share one writer connection."""
+
+    _next_ids = staticmethod(ordering.next_ids)
 
     def __init__(
         self, path: Path, synchronous: Synchronous = "full", busy_timeout: float = 5.0, adopt: bool = False
@@ -249,33 +240,6 @@ class SqliteEngine(VerbEngine):
     async def fire(self, *, now: Instant | None = None) -> Fired:
         return await self._write(schedules.fire, now=now)
 
-    # Limits and shares.
-
-    async def standing(
-        self, queue: str, tasks: Sequence[str] = (), *, tenants: int = 0, now: Instant | None = None
-    ) -> Standing:
-        return await self._read(reading.standing, queue, tasks, tenants, now=now)
-
-    # Reading.
-
-    async def get(self, ids: Sequence[str]) -> list[TaskRecord | UnreadableTask | None]:
-        return await self._read(reading.get, ids)
-
-    async def history(self, task_id: str) -> list[HistoryEntry]:
-        return await self._read(reading.history, task_id)
-
-    async def search(self, query: Query) -> Page:
-        return await self._read(searching.search, query)
-
-    async def peek(self, queue: str, limit: int, *, until: str | None = None, now: Instant | None = None) -> Peeked:
-        return await self._read(reading.peek, queue, limit, until, now=now)
-
-    async def counts(self) -> Counts:
-        return await self._read(reading.counts)
-
-    async def stats(self, queue: str | None, since: int, until: int) -> list[Minute]:
-        return await self._read(reading.stats, queue, since, until)
-
     # Queues.
 
     async def queues(self) -> list[QueueRecord]:
@@ -342,9 +306,6 @@ class SqliteEngine(VerbEngine):
         step = Step(copied, False)
         took = time.perf_counter_ns() - began
         return await self._write(chores.record_chore, "checkpoint", step, took, now=now)
-
-    async def audit(self, limit: int = 100) -> list[AuditEntry]:
-        return await self._read(reading.audit, limit)
 
     # Waking.
 

@@ -8,6 +8,8 @@ can't finish it leaves as follow-ups.
     dependencies  tasks that wait for others
     workflows     workflows as a whole
     admin         act: what people do to tasks and workflows
+    reading       get, history, peek, counts, stats, audit, standing
+    searching     search
 
 Stores import this folder; it imports none of them.
 """

@@ -10,9 +10,24 @@ from collections.abc import Callable, Coroutine, Sequence
 from enum import Enum
 from typing import Any, TypeVar
 
+from dibs.core.task import HistoryEntry
 from dibs.core.times import Instant
-from dibs.engines.values import Act, Changed, Edges, WorkflowRecord
-from dibs.engines.verbs import admin, dependencies, workflows
+from dibs.engines.port import Stored
+from dibs.engines.values import (
+    Act,
+    AuditEntry,
+    Changed,
+    Counts,
+    Edges,
+    Minute,
+    Page,
+    Peeked,
+    Query,
+    Standing,
+    WorkflowRecord,
+)
+from dibs.engines.verbs import admin, dependencies, reading, searching, workflows
+from dibs.engines.verbs.reading import NextIds
 
 __all__ = ["Reach", "Verb", "VerbEngine"]
 
@@ -32,6 +47,9 @@ class Reach(Enum):
 class VerbEngine(ABC):
     """The verbs that are written once."""
 
+    _next_ids: NextIds
+    """How the store finds the next tasks of a queue."""
+
     @abstractmethod
     async def _change(
         self, verb: Verb[Answer], *arguments: Any, now: Instant | None = None, reach: Reach = Reach.TASKS
@@ -45,6 +63,34 @@ class VerbEngine(ABC):
         """Run a verb that only reads, on one snapshot. `behind`: a copy that lags a little is good enough."""
 
     # Viewing.
+
+    async def get(self, ids: Sequence[str]) -> list[Stored | None]:
+        return await self._view(reading.get, ids)
+
+    async def history(self, task_id: str) -> list[HistoryEntry]:
+        return await self._view(reading.history, task_id)
+
+    async def search(self, query: Query) -> Page:
+        # The members of a workflow show how it ended: that must be current.
+        return await self._view(searching.search, query, behind=query.workflow is None)
+
+    async def peek(self, queue: str, limit: int, *, until: str | None = None, now: Instant | None = None) -> Peeked:
+        asked = (queue, limit, until, self._next_ids)
+        return await self._view(reading.peek, *asked, now=now, behind=until is None)
+
+    async def counts(self) -> Counts:
+        return await self._view(reading.counts)
+
+    async def stats(self, queue: str | None, since: int, until: int) -> list[Minute]:
+        return await self._view(reading.stats, queue, since, until, behind=True)
+
+    async def standing(
+        self, queue: str, tasks: Sequence[str] = (), *, tenants: int = 0, now: Instant | None = None
+    ) -> Standing:
+        return await self._view(reading.standing, queue, tasks, tenants, now=now, behind=not tasks)
+
+    async def audit(self, limit: int = 100) -> list[AuditEntry]:
+        return await self._view(reading.audit, limit, behind=True)
 
     async def workflows(
         self, ids: Sequence[str] | None = None, *, limit: int = 50, before: str | None = None

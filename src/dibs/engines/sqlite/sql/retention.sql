@@ -3,10 +3,6 @@
 -- pruned).
 SELECT json_group_array(json_array(day, lowest, highest, pruned)) FROM (SELECT * FROM dibs_days ORDER BY day);
 
--- name: days_below
--- Days that have finished tasks below an id. Takes the id. Returns a JSON array of days.
-SELECT json_group_array(day) FROM dibs_days WHERE lowest < ?;
-
 -- name: save_day
 -- Widen the range of ids of a day. Takes day, lowest id, highest id. Resets `pruned`: new rows may have expired.
 INSERT INTO dibs_days (day, lowest, highest, pruned) VALUES (?, ?, ?, '[]')

@@ -23,10 +23,6 @@ FROM (
 SELECT json_group_array(json_array(id, name, created_at, total))
 FROM (SELECT * FROM dibs_workflows WHERE id < coalesce(?1, char(1114111)) ORDER BY id DESC LIMIT ?2);
 
--- name: has_workflow
--- Whether there is a workflow. Takes its id. Returns one row, or none.
-SELECT 1 FROM dibs_workflows WHERE id = ?;
-
 -- name: add_workflow
 -- A workflow that starts with a batch. Takes id, name, created_at. A repeat changes nothing.
 INSERT OR IGNORE INTO dibs_workflows (id, name, created_at, total) VALUES (?, ?, ?, 0);
