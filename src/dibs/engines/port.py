@@ -10,7 +10,7 @@ what each store has. Parameters are plain values, lists of them, or lists of row
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -141,6 +141,22 @@ class Port(Transaction, View, Protocol):
 
     async def members(self, workflow: str, after: str, most: int) -> Sequence[Stored]:
         """Unfinished members of a workflow by id, to be changed."""
+        ...
+
+    async def expired(self, until: Instant, low: Instant, most: int) -> Sequence[Stored]:
+        """Running tasks whose lease has ended by then, longest ago first, to be changed. None ended before `low`."""
+        ...
+
+    async def running_of(self, workers: Sequence[str], most: int) -> Sequence[Stored]:
+        """Running tasks of some workers, to be changed."""
+        ...
+
+    async def busy(self, workers: Sequence[str]) -> Collection[str]:
+        """Those of some workers that have running tasks, without tasks that are set aside."""
+        ...
+
+    async def too_late(self, low: Instant, most: int) -> Sequence[Stored]:
+        """Waiting tasks that have expired, longest ago first, to be changed. None expired before `low`."""
         ...
 
     async def save(self, changes: Changes) -> None:

@@ -204,6 +204,26 @@ class Transaction(Snapshot, SqlTransaction):
     async def members(self, workflow: str, after: str, most: int) -> Sequence[Stored]:
         return self.adopted(await self.rows("members", workflow, after or LOWEST_ID, most))
 
+    async def expired(self, until: Instant, low: Instant, most: int) -> Sequence[Stored]:
+        asked = (until, most, self.readable_tracks, low, self.passed_over)
+        return self.adopted(await self.rows("expired", *asked))
+
+    async def running_of(self, workers: Sequence[str], most: int) -> Sequence[Stored]:
+        return self.adopted(await self.rows("running_of", workers, most, self.readable_tracks, self.passed_over))
+
+    async def busy(self, workers: Sequence[str]) -> list[str]:
+        rows = await self.rows("has_running", workers, self.readable_tracks, self.passed_over)
+        return [row["worker"] for row in rows]
+
+    async def too_late(self, low: Instant, most: int) -> Sequence[Stored]:
+        return self.adopted(await self.rows("too_late", self.now, most, low, self.passed_over))
+
+    @property
+    def readable_tracks(self) -> list[int]:
+        """The tracks of queues whose settings can be read."""
+        catalog = self.catalog
+        return [number for number, track in catalog.tracks.items() if track.queue not in catalog.unreadable]
+
     def adopted(self, rows: Sequence[TaskRow]) -> list[Stored]:
         """The tasks of rows that are locked, to be changed: where they are is remembered."""
         self.catalog.expect(row["track"] for row in rows)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from datetime import datetime
 
 from dibs.core.task import WorkerState
-from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import encode
 from dibs.engines.decisions.workers import beaten, worker_from
 from dibs.engines.postgres.rows import columns
@@ -14,7 +12,7 @@ from dibs.engines.postgres.transaction import Snapshot, Transaction
 from dibs.engines.unreadable import readable
 from dibs.engines.values import Beat, Changed, WorkerRecord, worker_topic
 
-__all__ = ["beat", "bury", "leave", "set_worker_state", "workers"]
+__all__ = ["beat", "leave", "set_worker_state", "workers"]
 
 
 async def workers(snapshot: Snapshot) -> list[WorkerRecord]:
@@ -49,11 +47,3 @@ async def set_worker_state(transaction: Transaction, worker: str, state: WorkerS
     await transaction.remember(actor, f"set worker {state}", worker)
     transaction.topics.add(worker_topic(worker))
     return Changed.DONE
-
-
-async def bury(transaction: Transaction, lost: Collection[str], until: Instant) -> list[str]:
-    """Mark workers dead whose record has expired by then, and lost ones. The term of a dead leader ends."""
-    dead = sorted(row["id"] for row in await transaction.rows("bury_workers", until, list(lost)))
-    if dead:
-        await transaction.write("end_term", dead)
-    return dead

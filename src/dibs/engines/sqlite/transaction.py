@@ -45,6 +45,7 @@ RawRows = list[tuple[Any, ...]]
 
 COUNTS = RowDecoder(tuple[str, int | str, int], "count of", 0, 1)
 PENDING = RowDecoder(tuple[int, int], "count of pending tasks in track")
+WORKERS = RowDecoder(str, "worker")
 DOCUMENTS = RowDecoder(tuple[int | str, str], "")
 """Names, and the JSON stored under them."""
 
@@ -308,6 +309,18 @@ class Transaction(Snapshot, SqlTransaction):
 
     async def members(self, workflow: str, after: str, most: int) -> Sequence[Stored]:
         return self.adopted(self.tasks("members", workflow, after, most))
+
+    async def expired(self, until: Instant, low: Instant, most: int) -> Sequence[Stored]:
+        return self.adopted(self.tasks("expired", until, most, to_json(self.passed_over)))
+
+    async def running_of(self, workers: Sequence[str], most: int) -> Sequence[Stored]:
+        return self.adopted(self.tasks("running_of", to_json(workers), most, to_json(self.passed_over)))
+
+    async def busy(self, workers: Sequence[str]) -> list[str]:
+        return self.many(WORKERS, "has_running", to_json(workers), to_json(self.passed_over))
+
+    async def too_late(self, low: Instant, most: int) -> Sequence[Stored]:
+        return self.adopted(self.tasks("too_late", self.now, most, to_json(self.passed_over)))
 
     def adopted(self, rows: Iterable[Row | UnreadableTask]) -> list[Stored]:
         """The tasks of these rows, to be changed: where they are is remembered."""

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 
-import msgspec
 from msgspec import Struct
 
-from dibs.core.policy import RESCUE_BATCH
 from dibs.core.task import WorkerState
-from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.workers import beaten, worker_from
 from dibs.engines.sqlite.presence import Presence
 from dibs.engines.sqlite.row_decoder import RowDecoder
-from dibs.engines.sqlite.settling import lose
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.unreadable import readable
 from dibs.engines.values import Beat, Changed, WorkerRecord, worker_topic
 
-__all__ = ["StoredWorker", "beat", "bury_workers", "leave", "set_worker_state", "stored_workers", "workers"]
+__all__ = ["StoredWorker", "beat", "leave", "set_worker_state", "stored_workers", "workers"]
 
 
 class StoredWorker(Struct, array_like=True):
@@ -84,19 +79,3 @@ def set_worker_state(transaction: Transaction, worker: str, state: WorkerState, 
     transaction.remember(actor, f"set worker {state}", worker)
     transaction.topics.add(worker_topic(worker))
     return Changed.DONE
-
-
-def bury_workers(transaction: Transaction, absent: Iterable[str], until: Instant) -> tuple[list[str], list[str], bool]:
-    """Mark workers dead whose record has expired by then or that are absent; take back the tasks of the absent.
-
-    Answers (tasks, workers, whether the bound was reached).
-    """
-    gone = sorted(absent)
-    asked = (to_json(gone), RESCUE_BATCH, to_json(transaction.passed_over))
-    lost, more = lose(transaction, transaction.tasks("running_of", *asked)) if gone else ([], False)
-    # An absent worker stays on the list until its last task is taken back.
-    doomed = [] if more else gone
-    found = msgspec.json.decode(transaction.value("expired_workers", until, to_json(doomed)), type=list[str])
-    if found:
-        transaction.run("bury_workers", to_json(found))
-    return lost, found, more

@@ -10,6 +10,9 @@ can't finish it leaves as follow-ups.
     admin         act: what people do to tasks and workflows
     reading       get, history, peek, counts, stats, audit, standing
     searching     search
+    settling      settle, record by record
+    rescue        rescue
+    upkeep        what a claim does first
 
 Stores import this folder; it imports none of them.
 """

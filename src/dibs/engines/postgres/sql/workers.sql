@@ -63,11 +63,14 @@ UPDATE {schema}.workers SET state = $1 WHERE id = $2;
 -- Delete a worker that has shut down cleanly. Takes its id.
 DELETE FROM {schema}.workers WHERE id = $1;
 
+-- name: expired_workers
+-- Workers to mark dead, locked. Takes by when their record has expired, and ids of absent ones. Returns ids.
+SELECT id FROM {schema}.workers
+WHERE state <> 'dead' AND (expires_at <= $1::bigint OR id = ANY ($2::text[])) ORDER BY id FOR UPDATE;
+
 -- name: bury_workers
--- Mark workers dead whose record has expired by an instant, and some others. Takes the instant, the others. Returns
--- ids.
-UPDATE {schema}.workers SET state = 'dead', presence = NULL
-WHERE state <> 'dead' AND (expires_at <= $1::bigint OR id = ANY ($2::text[])) RETURNING id;
+-- Mark workers dead. Takes ids. Their locks are no longer expected.
+UPDATE {schema}.workers SET state = 'dead', presence = NULL WHERE id = ANY ($1::text[]);
 
 -- name: prune_workers
 -- Delete workers that died long ago. Takes the instant they must have died before (inclusive), limit.

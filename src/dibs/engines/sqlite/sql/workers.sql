@@ -6,6 +6,10 @@ SELECT json_group_array(json_array(id, state, presence, record)) FROM dibs_worke
 -- All workers by id. Takes nothing. Returns a JSON array of (id, state, presence, record).
 SELECT json_group_array(json_array(id, state, presence, record)) FROM (SELECT * FROM dibs_workers ORDER BY id);
 
+-- name: bytes_held
+-- The bytes of the presence file that living workers should hold. Takes nothing. Returns a JSON array of (worker, byte).
+SELECT json_group_array(json_array(id, presence)) FROM dibs_workers WHERE presence IS NOT NULL AND state <> 'dead';
+
 -- name: new_presence
 -- The next byte of the presence file. Takes nothing. Returns its offset; none is given twice.
 UPDATE dibs_store SET presence = presence + 1 RETURNING presence;
@@ -78,3 +82,7 @@ REPLACE INTO dibs_term (one, number, worker, expires_at) VALUES (1, ?, ?, ?);
 -- name: resign
 -- End the term, so that any worker may take the next. Takes its number.
 UPDATE dibs_term SET worker = '', expires_at = 0 WHERE number = ?;
+
+-- name: end_term
+-- End the term if one of these workers has it. Takes workers (JSON array).
+UPDATE dibs_term SET worker = '', expires_at = 0 WHERE worker IN (SELECT value FROM json_each(?));
