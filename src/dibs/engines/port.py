@@ -10,7 +10,7 @@ what each store has. Parameters are plain values, lists of them, or lists of row
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -27,7 +27,7 @@ from dibs.engines.decisions.transaction import Queue, Transaction
 from dibs.engines.unreadable import UnreadableRows
 from dibs.engines.values import UnreadableTask
 
-__all__ = ["Found", "Port", "Read", "Row", "Stored", "View", "at_once"]
+__all__ = ["FairQueue", "Found", "Port", "Read", "Row", "Stored", "View", "at_once"]
 
 Result = TypeVar("Result")
 Row = TypeVar("Row")
@@ -57,6 +57,17 @@ class Found(Struct, Generic[Row]):
     """The last row, as it is stored."""
     unread: Sequence[tuple[Any, ...]] = ()
     """The rows that can't be read, as they are stored."""
+
+
+class FairQueue(Struct, frozen=True):
+    """Where a fair queue stands."""
+
+    clock: int
+    """Its virtual time."""
+    unnamed: int
+    """The virtual time of the tenant without a name."""
+    unshared: int
+    """Pending tasks that were ranked before the queue was fair."""
 
 
 class View(Protocol):
@@ -109,6 +120,16 @@ class View(Protocol):
         """The tasks of these ids that exist, wherever they are."""
         ...
 
+    async def queue_counts(self) -> list[tuple[str, str, int]]:
+        """Every count that is not zero: what is counted, in which queue, how many."""
+        ...
+
+    async def running_by_name(self, queue: str) -> Mapping[str, int]:
+        """How many tasks of a queue run, by their names; all of them under the empty name."""
+        ...
+
+    async def fair_queue(self, queue: str) -> FairQueue: ...
+
 
 class Port(Transaction, View, Protocol):
     """One transaction of a store."""
@@ -148,6 +169,22 @@ class Port(Transaction, View, Protocol):
 
     async def waiting_in(self, queue: str, most: int) -> Sequence[Stored]:
         """Some waiting tasks of a queue, to be changed."""
+        ...
+
+    async def expired(self, until: Instant, low: Instant, most: int) -> Sequence[Stored]:
+        """Running tasks whose lease has ended by then, longest ago first, to be changed. None ended before `low`."""
+        ...
+
+    async def running_of(self, workers: Sequence[str], most: int) -> Sequence[Stored]:
+        """Running tasks of some workers, to be changed."""
+        ...
+
+    async def busy(self, workers: Sequence[str]) -> Collection[str]:
+        """Those of some workers that have running tasks, without tasks that are set aside."""
+        ...
+
+    async def too_late(self, low: Instant, most: int) -> Sequence[Stored]:
+        """Waiting tasks that have expired, longest ago first, to be changed. None expired before `low`."""
         ...
 
     async def save(self, changes: Changes) -> None:

@@ -135,7 +135,7 @@ def test_the_members_of_a_workflow_are_found_through_their_index(mode: str, anal
             if analysed:
                 await own.execute(f"ANALYZE {schema}.tasks")
             parameters = (new().id, 50, True, True, True, workflow.id)
-            scanned, fetched, rows = await reading(own, schema, "search_members", *parameters)
+            scanned, fetched, rows = await reading(own, schema, "newest_members", *parameters)
             assert [str(row["id"]) for row in rows] == [task.id for task in reversed(members)]
             assert scanned == 0
             assert fetched <= 20

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dibs.core.task import (
-    HistoryEntry,
     NewTask,
     Settlement,
     TaskRecord,
@@ -18,14 +17,13 @@ from dibs.core.task import (
 from dibs.core.times import Instant
 from dibs.engines.base import Engine, Joined, MayBlock, Subscription, never
 from dibs.engines.postgres import (
+    choosing,
     chores,
     claiming,
     doctor,
     enqueue_fast,
     enqueueing,
     pgbouncer,
-    reading,
-    searching,
     settling,
 )
 from dibs.engines.postgres.errors import DRIVER_ERRORS, translation
@@ -35,7 +33,6 @@ from dibs.engines.postgres.pool import Address, Pool
 from dibs.engines.postgres.store import NOTHING, SETTINGS, TASKS, Store
 from dibs.engines.unreadable import UnreadableRows
 from dibs.engines.values import (
-    AuditEntry,
     Beat,
     Claimed,
     ClaimRequest,
@@ -46,14 +43,9 @@ from dibs.engines.values import (
     Feature,
     Finding,
     Fired,
-    Minute,
     NewWorkflow,
-    Page,
-    Peeked,
-    Query,
     Rescued,
     SettleAnswer,
-    Standing,
     UnreadableTask,
 )
 from dibs.engines.verbs import schedules
@@ -63,6 +55,8 @@ from dibs.errors import Closed, StoreError, UsageError
 __all__ = ["PostgresEngine"]
 
 Answer = TypeVar("Answer")
+LONG_TAIL = 10_000
+"""So many count changes that wait to be folded take long to add up."""
 REACHES = {Reach.NOTHING: NOTHING, Reach.TASKS: TASKS, Reach.SETTINGS: SETTINGS}
 
 forgotten: list[Store] = []
@@ -75,6 +69,7 @@ class PostgresEngine(VerbEngine):
     features = frozenset({Feature.DURABLE, Feature.SHARED, Feature.LEAD, Feature.TRANSACTIONS, Feature.PRESENCE})
     _durability = doctor.DURABILITY
     _chores = chores.CHORES
+    _next_ids = staticmethod(choosing.next_ids)
 
     def __init__(self, address: Address, aside: UnreadableRows | None = None) -> None:
         self.address = address
@@ -167,44 +162,18 @@ class PostgresEngine(VerbEngine):
     async def fire(self, *, now: Instant | None = None) -> Fired:
         return await self._change(schedules.fire, enqueueing.enqueue_inside, now=now)
 
-    # Limits and shares.
-
-    async def standing(
-        self, queue: str, tasks: Sequence[str] = (), *, tenants: int = 0, now: Instant | None = None
-    ) -> Standing:
-        store = self._opened()
-        look = store.read if tasks else store.consult
-        return await look(reading.standing, now, queue, tasks, tenants)
-
     # Reading.
 
     async def get(self, ids: Sequence[str]) -> list[TaskRecord | UnreadableTask | None]:
         return await enqueue_fast.get(self._opened(), ids)
 
-    async def history(self, task_id: str) -> list[HistoryEntry]:
-        return await self._opened().read(reading.history, None, task_id)
-
-    async def search(self, query: Query) -> Page:
-        store = self._opened()
-        # The members of a workflow show how it ended: that must be current.
-        look = store.consult if query.workflow is None else store.read
-        return await look(searching.search, None, query)
-
-    async def peek(self, queue: str, limit: int, *, until: str | None = None, now: Instant | None = None) -> Peeked:
-        store = self._opened()
-        look = store.consult if until is None else store.read
-        return await look(reading.peek, now, queue, limit, until)
-
     async def counts(self) -> Counts:
-        store = self._opened()
-        found = await store.read(reading.counts, None)
-        if await store.read(reading.has_long_tail, None):  # there seems to be no leader
+        found, store = await super().counts(), self._opened()
+        ((tail,),) = await store.rows("tail", LONG_TAIL)
+        if tail == LONG_TAIL:  # there seems to be no leader
             with suppress(StoreError):  # such as a read-only server: the answer is the same
                 await store.write(chores.fold_counts, None, NOTHING)
         return found
-
-    async def stats(self, queue: str | None, since: int, until: int) -> list[Minute]:
-        return await self._opened().consult(reading.stats, None, queue, since, until)
 
     # Presence.
 
@@ -216,8 +185,6 @@ class PostgresEngine(VerbEngine):
 
     # Maintenance.
 
-    async def audit(self, limit: int = 100) -> list[AuditEntry]:
-        return await self._opened().consult(reading.audit, None, limit)
 
     # Waking.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter as Totals
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import encode
 from dibs.engines.decisions.records import Place
 from dibs.engines.decisions.transaction import Queue
-from dibs.engines.port import Found, Read, Row, Stored
+from dibs.engines.port import FairQueue, Found, Read, Row, Stored
 from dibs.engines.postgres.catalog import Catalog, Missing, Stale, Track, TrackKey, band_of_record
 from dibs.engines.postgres.pool import Connection
 from dibs.engines.postgres.rows import TaskRow, ended_columns, real_ids, record_of, task_columns
@@ -161,6 +162,23 @@ class Snapshot(SqlSnapshot):
             if track and what in STATES
         ]
 
+    async def queue_counts(self) -> list[tuple[str, str, int]]:
+        counts = await self.all_counts()
+        return [(what, self.catalog.track(track).queue if track else queue, n) for what, track, queue, n in counts]
+
+    async def running_by_name(self, queue: str) -> dict[str, int]:
+        names = {track.number: track.name for track in self.catalog.of_queue(queue)}
+        found: Totals[str] = Totals()
+        for track, n in await self.rows("running_by_track", list(names)):
+            found[""] += n
+            found[names[track]] += n
+        return found
+
+    async def fair_queue(self, queue: str) -> FairQueue:
+        clock, unnamed = await self.row("clock", queue) or (0, 0)
+        unfair = [track.number for track in self.catalog.of_queue(queue) if not track.fair]
+        return FairQueue(clock, unnamed, await self.value("depth", unfair) if unfair else 0)
+
     def knows(self, track: int) -> bool:
         """Whether a track exists; raises `Stale` if it may be new."""
         return track not in self.aside.tracks and self.catalog.track(track) is not None
@@ -199,6 +217,26 @@ class Transaction(Snapshot, SqlTransaction):
     async def waiting_in(self, queue: str, most: int) -> Sequence[Stored]:
         tracks = [track.number for track in self.catalog.of_queue(queue)]
         return await self.load_by("waiting_locked", tracks, most, self.passed_over)
+
+    async def expired(self, until: Instant, low: Instant, most: int) -> Sequence[Stored]:
+        asked = (until, most, self.readable_tracks, low, self.passed_over)
+        return self.adopted(await self.rows("expired", *asked))
+
+    async def running_of(self, workers: Sequence[str], most: int) -> Sequence[Stored]:
+        return self.adopted(await self.rows("running_of", workers, most, self.readable_tracks, self.passed_over))
+
+    async def busy(self, workers: Sequence[str]) -> list[str]:
+        rows = await self.rows("has_running", workers, self.readable_tracks, self.passed_over)
+        return [row["worker"] for row in rows]
+
+    async def too_late(self, low: Instant, most: int) -> Sequence[Stored]:
+        return self.adopted(await self.rows("too_late", self.now, most, low, self.passed_over))
+
+    @property
+    def readable_tracks(self) -> list[int]:
+        """The tracks of queues whose settings can be read."""
+        catalog = self.catalog
+        return [number for number, track in catalog.tracks.items() if track.queue not in catalog.unreadable]
 
     def adopted(self, rows: Sequence[TaskRow]) -> list[Stored]:
         """The tasks of rows that are locked, to be changed: where they are is remembered."""

@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Struct
 
 from dibs.core.limits import Scope
-from dibs.core.moves import expired, leased
-from dibs.core.policy import EXPIRE_BATCH, PROMOTE_BATCH
+from dibs.core.moves import leased
+from dibs.core.policy import PROMOTE_BATCH
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, QueueState
 from dibs.core.times import Duration, Instant
@@ -27,7 +27,7 @@ from dibs.engines.sqlite.row_decoder import RowDecoder, TaskDecoder
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.unreadable import UNREADABLE, problem_of
 from dibs.engines.values import Claimed, ClaimRequest, Counter
-from dibs.engines.verbs.records import Records
+from dibs.engines.verbs.upkeep import expire
 
 __all__ = ["claim"]
 
@@ -113,7 +113,7 @@ class ClaimInProgress:
         transaction = self.transaction
         expires, promotes = self.is_due(self.next_expiry), self.is_due(self.next_due)
         if expires:
-            self.expire()
+            at_once(expire(transaction, 0))
         if promotes:
             self.promote()
         if transaction.follow_ups or self.has_follow_ups:
@@ -124,15 +124,6 @@ class ClaimInProgress:
             promote_heads(transaction)
         transaction.write_counts()
         self.look()
-
-    def expire(self) -> None:
-        """End a bounded number of waiting tasks that have expired."""
-        records = Records(self.transaction)
-        rows = self.transaction.tasks("too_late", self.now, EXPIRE_BATCH, to_json(self.transaction.passed_over))
-        for record in records.adopt(self.transaction.adopted(rows)):
-            records.put(*expired(record, self.now))
-            self.transaction.tell(record.queue, State.CANCELLED)
-        at_once(records.flush())
 
     def promote(self) -> None:
         """Make a bounded number of due tasks pending. Their ranks were computed for this moment."""

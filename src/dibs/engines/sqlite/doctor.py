@@ -18,19 +18,19 @@ from dibs.engines.sqlite.connections import connect, connect_to_read, is_read_on
 from dibs.engines.sqlite.enqueueing import KEYS
 from dibs.engines.sqlite.errors import translated
 from dibs.engines.sqlite.fairness import clock_of
-from dibs.engines.sqlite.reading import audit, decode_entry, stats
 from dibs.engines.sqlite.retention import log_odd_days, pruned_queues
 from dibs.engines.sqlite.row_decoder import RowDecoder
-from dibs.engines.sqlite.rows import Row
-from dibs.engines.sqlite.searching import BEYOND, newest_first
+from dibs.engines.sqlite.rows import BEYOND
 from dibs.engines.sqlite.statements import row_by_row
 from dibs.engines.sqlite.transaction import Snapshot, decoder_of
 from dibs.engines.unreadable import UnreadableReport, readable
-from dibs.engines.values import Finding, Level, Query, UnreadableTask
+from dibs.engines.values import Finding, Level
 from dibs.engines.verbs.chores import chores
 from dibs.engines.verbs.dependencies import EDGES_OF
+from dibs.engines.verbs.reading import audit, decode_entry, stats
 from dibs.engines.verbs.retention import BUCKETS_AFTER
 from dibs.engines.verbs.schedules import schedules
+from dibs.engines.verbs.searching import read_tasks
 from dibs.engines.verbs.workers import workers
 from dibs.engines.verbs.workflows import workflows
 from dibs.errors import StoreBusy, UsageError
@@ -71,14 +71,13 @@ def unreadable_rows(snapshot: Snapshot, full: bool) -> Iterator[Finding]:
     found = UnreadableReport()
     look = Snapshot(snapshot.connection, Catalog(found), snapshot.now)
     look.refresh()
-    for row in newest_first(look, Query()) if full else oldest(look):
-        look.decoded(row)
+    at_once(read_tasks(look, full))
     at_once(workers(look))
     at_once(schedules(look))
     at_once(chores(look, CHORES))
-    audit(look, CHECKED_ROWS)
+    at_once(audit(look, CHECKED_ROWS))
     minute = look.now // MINUTE
-    stats(look, None, 0 if full else minute - CHECKED_MINUTES, minute)
+    at_once(stats(look, None, 0 if full else minute - CHECKED_MINUTES, minute))
     at_once(workflows(look, None, CHECKED_ROWS, None))
     look_at_figures(look)
     for _ in look.documents("errand", decode_follow_up, "follow_ups", CHECKED_ROWS, "[]"):
@@ -121,17 +120,6 @@ def all_rows(snapshot: Snapshot, name: str, *after: Any) -> Iterator[list[tuple[
     while rows := snapshot.each(row_by_row(name), (*after, CHUNK)):
         yield rows
         after = rows[-1][: len(after)]
-
-
-def oldest(snapshot: Snapshot) -> Iterator[Row | UnreadableTask]:
-    """The oldest unfinished tasks: unreadable tasks stay behind and end up among them."""
-    after = ""
-    for _ in range(CHECKED_ROWS // CHUNK):
-        rows = snapshot.tasks("oldest_tasks", after, CHUNK)
-        yield from rows
-        if len(rows) < CHUNK:
-            return
-        after = rows[-1].id
 
 
 def log_size(path: Path) -> Iterator[Finding]:

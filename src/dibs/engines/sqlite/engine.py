@@ -12,10 +12,8 @@ from typing import Any, TypeVar
 
 from dibs.core.options import shown
 from dibs.core.task import (
-    HistoryEntry,
     NewTask,
     Settlement,
-    TaskRecord,
 )
 from dibs.core.times import Instant
 from dibs.engines.base import Engine, Joined, MayBlock, Subscription, never
@@ -25,10 +23,9 @@ from dibs.engines.sqlite import (
     doctor,
     enqueueing,
     joining,
+    ordering,
     presence,
-    reading,
     rescue,
-    searching,
     settling,
 )
 from dibs.engines.sqlite.chores import CHORES
@@ -36,28 +33,20 @@ from dibs.engines.sqlite.layout import pending_migrations, pending_script
 from dibs.engines.sqlite.store import Reader, Store, Synchronous, registry
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.values import (
-    AuditEntry,
     Beat,
     ChoreRecord,
     Claimed,
     ClaimRequest,
-    Counts,
     EnqueueAnswer,
     ExtendAnswer,
     Extension,
     Feature,
     Finding,
     Fired,
-    Minute,
     NewWorkflow,
-    Page,
-    Peeked,
-    Query,
     Rescued,
     SettleAnswer,
-    Standing,
     Term,
-    UnreadableTask,
 )
 from dibs.engines.verbs import chores, schedules
 from dibs.engines.verbs.engine import Reach, Verb, VerbEngine
@@ -88,6 +77,7 @@ class SqliteEngine(VerbEngine):
     """Tasks in a SQLite file. Siblings and other engines of this process share one writer connection."""
 
     _chores = CHORES
+    _next_ids = staticmethod(ordering.next_ids)
 
     def __init__(
         self, path: Path, synchronous: Synchronous = "full", busy_timeout: float = 5.0, adopt: bool = False
@@ -218,33 +208,6 @@ class SqliteEngine(VerbEngine):
     async def fire(self, *, now: Instant | None = None) -> Fired:
         return await self._change(schedules.fire, enqueueing.enqueue_inside, now=now)
 
-    # Limits and shares.
-
-    async def standing(
-        self, queue: str, tasks: Sequence[str] = (), *, tenants: int = 0, now: Instant | None = None
-    ) -> Standing:
-        return await self._read(reading.standing, queue, tasks, tenants, now=now)
-
-    # Reading.
-
-    async def get(self, ids: Sequence[str]) -> list[TaskRecord | UnreadableTask | None]:
-        return await self._read(reading.get, ids)
-
-    async def history(self, task_id: str) -> list[HistoryEntry]:
-        return await self._read(reading.history, task_id)
-
-    async def search(self, query: Query) -> Page:
-        return await self._read(searching.search, query)
-
-    async def peek(self, queue: str, limit: int, *, until: str | None = None, now: Instant | None = None) -> Peeked:
-        return await self._read(reading.peek, queue, limit, until, now=now)
-
-    async def counts(self) -> Counts:
-        return await self._read(reading.counts)
-
-    async def stats(self, queue: str | None, since: int, until: int) -> list[Minute]:
-        return await self._read(reading.stats, queue, since, until)
-
     # Presence.
 
     async def _presence(self, beat: Beat) -> int | None:
@@ -270,9 +233,6 @@ class SqliteEngine(VerbEngine):
         step = Step(await self._run(self._opened().checkpoint), False)
         took = time.perf_counter_ns() - began
         return await self._change(chores.record_chore, "checkpoint", step, took, now=now)
-
-    async def audit(self, limit: int = 100) -> list[AuditEntry]:
-        return await self._read(reading.audit, limit)
 
     # Waking.
 

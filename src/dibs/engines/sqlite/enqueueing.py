@@ -32,7 +32,7 @@ from dibs.engines.port import Port, at_once
 from dibs.engines.sql_transaction import TaskMoved
 from dibs.engines.sqlite.headroom import find_buckets
 from dibs.engines.sqlite.row_decoder import BATCH_ERRORS, RowDecoder, is_spoiled
-from dibs.engines.sqlite.searching import BEYOND
+from dibs.engines.sqlite.rows import BEYOND
 from dibs.engines.sqlite.statements import statement
 from dibs.engines.sqlite.transaction import ROWS, Transaction
 from dibs.engines.unreadable import state_or

@@ -1,4 +1,4 @@
-"""settle and extend, and losing leases for `rescue`: each write compares the lease number."""
+"""settle and extend: each write compares the lease number."""
 
 from __future__ import annotations
 
@@ -9,22 +9,20 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from dibs.core.policy import RESCUE_BATCH
 from dibs.core.states import State
 from dibs.core.task import Outcome, Settlement
 from dibs.core.times import Instant, day_of
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.follow_ups import FollowUp, FollowUpKind
 from dibs.engines.decisions.partition import Partition
-from dibs.engines.decisions.settling import Part, held_answer, lose_all, settle_one, without_repeats
+from dibs.engines.decisions.settling import Part, held_answer, without_repeats
 from dibs.engines.port import at_once
 from dibs.engines.sqlite.row_decoder import RowDecoder
-from dibs.engines.sqlite.rows import Row
 from dibs.engines.sqlite.transaction import Transaction
-from dibs.engines.values import COMPLETED, ExtendAnswer, ExtendOutcome, Extension, SettleAnswer, UnreadableTask
-from dibs.engines.verbs.records import Records
+from dibs.engines.values import COMPLETED, ExtendAnswer, ExtendOutcome, Extension, SettleAnswer
+from dibs.engines.verbs.settling import settle_records
 
-__all__ = ["extend", "lose", "rescue_expired", "settle"]
+__all__ = ["extend", "settle"]
 
 
 class Fenced(Struct, array_like=True, frozen=True):
@@ -79,7 +77,8 @@ def settle_part(transaction: Transaction, part: Part, answers: dict[int, SettleA
     if len(runs) < len(part):
         bulk = {run.key for run in runs}
         others = [each for key, each in enumerate(part) if key not in bulk]
-        settle_records(transaction, others, answers)
+        found = at_once(settle_records(transaction, [settlement for _, settlement in others]))
+        answers.update((place, answer) for (place, _), answer in zip(others, found, strict=True))
 
 
 def follow_up(transaction: Transaction, completed: list[str]) -> None:
@@ -105,14 +104,6 @@ def complete(transaction: Transaction, settlements: list[Settlement], tracks: To
         transaction.tell(transaction.catalog.tracks[track].queue, State.COMPLETED)
 
 
-def settle_records(transaction: Transaction, part: Part, answers: dict[int, SettleAnswer]) -> None:
-    records = Records(transaction)
-    at_once(records.load(settlement.lease.id for _, settlement in part))
-    for position, settlement in part:
-        answers[position] = settle_one(transaction, records, settlement)
-    at_once(records.flush())
-
-
 def extend(transaction: Transaction, extensions: Sequence[Extension]) -> list[ExtendAnswer]:
     answers = [ExtendAnswer(ExtendOutcome.LOST)] * len(extensions)
     leases = to_json([(each.lease.id, each.lease.number) for each in extensions])
@@ -129,19 +120,3 @@ def extend(transaction: Transaction, extensions: Sequence[Extension]) -> list[Ex
     if changes:
         transaction.run("extend", to_json(list(changes.values())))
     return answers
-
-
-def rescue_expired(transaction: Transaction, until: Instant) -> tuple[list[str], bool]:
-    """Tasks whose lease has ended by then run again, or have run too often. Answers as `lose`."""
-    return lose(transaction, transaction.tasks("expired", until, RESCUE_BATCH, to_json(transaction.passed_over)))
-
-
-def lose(transaction: Transaction, rows: list[Row | UnreadableTask]) -> tuple[list[str], bool]:
-    """These running tasks have lost their worker: their ids, and whether the batch was full, so there may be more.
-
-    Unreadable ones keep their lease, which has ended. They count for the batch, too.
-    """
-    records = Records(transaction)
-    lost = lose_all(transaction, records, records.adopt(transaction.adopted(rows)))
-    at_once(records.flush())
-    return lost, len(rows) == RESCUE_BATCH

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter as Totals
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -18,9 +19,10 @@ from dibs.engines import port
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.records import Place
 from dibs.engines.decisions.transaction import Queue
-from dibs.engines.port import Found, Read, Stored
+from dibs.engines.port import FairQueue, Found, Read, Stored
 from dibs.engines.sql_transaction import SqlSnapshot, SqlTransaction
 from dibs.engines.sqlite.catalog import Catalog, Track, TrackKey
+from dibs.engines.sqlite.fairness import clock_of
 from dibs.engines.sqlite.row_decoder import BATCH_ERRORS, RowDecoder, columns_of, is_spoiled, text_or_bytes
 from dibs.engines.sqlite.rows import Row, decode_rows, ended_columns, record_of, row_from, task_columns
 from dibs.engines.sqlite.statements import row_by_row, statement
@@ -43,6 +45,7 @@ RawRows = list[tuple[Any, ...]]
 
 COUNTS = RowDecoder(tuple[str, int | str, int], "count of", 0, 1)
 PENDING = RowDecoder(tuple[int, int], "count of pending tasks in track")
+WORKERS = RowDecoder(str, "worker")
 DOCUMENTS = RowDecoder(tuple[int | str, str], "")
 """Names, and the JSON stored under them."""
 
@@ -265,6 +268,30 @@ class Snapshot(SqlSnapshot):
                 found.append((what, whose, n))
         return found
 
+    async def queue_counts(self) -> list[tuple[str, str, int]]:
+        tracks = self.catalog.tracks
+        return [
+            (what, whose if isinstance(whose, str) else tracks[whose].queue, n) for what, whose, n in self.all_counts()
+        ]
+
+    async def running_by_name(self, queue: str) -> dict[str, int]:
+        return {name: n for (of_queue, name), n in self.running().items() if of_queue == queue}
+
+    def running(self) -> Totals[tuple[str, str]]:
+        """How many tasks run, by queue and name; all of a queue under the empty name."""
+        found: Totals[tuple[str, str]] = Totals()
+        for what, whose, n in self.all_counts():
+            if what == State.RUNNING:
+                track = self.catalog.tracks[int(whose)]
+                found[track.queue, ""] += n
+                found[track.queue, track.name] += n
+        return found
+
+    async def fair_queue(self, queue: str) -> FairQueue:
+        pending = self.pending_by_track()
+        unshared = sum(pending.get(track.number, 0) for track in self.catalog.by_queue[queue] if not track.fair)
+        return FairQueue(*clock_of(self, queue), unshared)
+
 
 class Transaction(Snapshot, SqlTransaction):
     """A write transaction: counts, topics and what is to be followed up gather here.
@@ -311,6 +338,18 @@ class Transaction(Snapshot, SqlTransaction):
             if track in pending and len(rows) < most:
                 rows += self.tasks("pending_of", track, most - len(rows), passed)
         return rows
+
+    async def expired(self, until: Instant, low: Instant, most: int) -> Sequence[Stored]:
+        return self.adopted(self.tasks("expired", until, most, to_json(self.passed_over)))
+
+    async def running_of(self, workers: Sequence[str], most: int) -> Sequence[Stored]:
+        return self.adopted(self.tasks("running_of", to_json(workers), most, to_json(self.passed_over)))
+
+    async def busy(self, workers: Sequence[str]) -> list[str]:
+        return self.many(WORKERS, "has_running", to_json(workers), to_json(self.passed_over))
+
+    async def too_late(self, low: Instant, most: int) -> Sequence[Stored]:
+        return self.adopted(self.tasks("too_late", self.now, most, to_json(self.passed_over)))
 
     def adopted(self, rows: Iterable[Row | UnreadableTask]) -> list[Stored]:
         """The tasks of these rows, to be changed: where they are is remembered."""

@@ -12,6 +12,11 @@ can't finish it leaves as follow-ups.
     schedules     setting and firing them
     workers       heartbeats, states, and marking the dead
     chores        leadership, and what the leader repeats: retention, reranking
+    reading       get, history, peek, counts, stats, audit, standing
+    searching     search
+    settling      settle, record by record
+    rescue        rescue
+    upkeep        what a claim does first
 
 Stores import this folder; it imports none of them.
 """

@@ -13,22 +13,31 @@ from typing import Any, TypeVar
 from dibs.core.recurrence import Recurrence
 from dibs.core.schedules import ScheduleRecord, ScheduleState
 from dibs.core.settings import QueueSettings
-from dibs.core.task import NewTask, QueueRecord, QueueState, WorkerState
+from dibs.core.task import HistoryEntry, NewTask, QueueRecord, QueueState, WorkerState
 from dibs.core.times import Instant
+from dibs.engines.port import Stored
 from dibs.engines.values import (
     About,
     Act,
+    AuditEntry,
     Beat,
     Changed,
     ChoreRecord,
+    Counts,
     Edges,
     Feature,
+    Minute,
+    Page,
+    Peeked,
+    Query,
+    Standing,
     Term,
     WorkerRecord,
     WorkflowRecord,
 )
-from dibs.engines.verbs import admin, chores, dependencies, queues, schedules, workers, workflows
+from dibs.engines.verbs import admin, chores, dependencies, queues, reading, schedules, searching, workers, workflows
 from dibs.engines.verbs.chores import Chore
+from dibs.engines.verbs.reading import NextIds
 
 __all__ = ["Reach", "Verb", "VerbEngine"]
 
@@ -54,6 +63,8 @@ class VerbEngine(ABC):
     @property
     @abstractmethod
     def features(self) -> frozenset[Feature]: ...
+    _next_ids: NextIds
+    """How the store finds the next tasks of a queue."""
 
     @abstractmethod
     async def _change(
@@ -160,6 +171,34 @@ class VerbEngine(ABC):
         return await self._change(chores.do_chore, name, term, self._chores, now=now)
 
     # Viewing.
+
+    async def get(self, ids: Sequence[str]) -> list[Stored | None]:
+        return await self._view(reading.get, ids)
+
+    async def history(self, task_id: str) -> list[HistoryEntry]:
+        return await self._view(reading.history, task_id)
+
+    async def search(self, query: Query) -> Page:
+        # The members of a workflow show how it ended: that must be current.
+        return await self._view(searching.search, query, behind=query.workflow is None)
+
+    async def peek(self, queue: str, limit: int, *, until: str | None = None, now: Instant | None = None) -> Peeked:
+        asked = (queue, limit, until, self._next_ids)
+        return await self._view(reading.peek, *asked, now=now, behind=until is None)
+
+    async def counts(self) -> Counts:
+        return await self._view(reading.counts)
+
+    async def stats(self, queue: str | None, since: int, until: int) -> list[Minute]:
+        return await self._view(reading.stats, queue, since, until, behind=True)
+
+    async def standing(
+        self, queue: str, tasks: Sequence[str] = (), *, tenants: int = 0, now: Instant | None = None
+    ) -> Standing:
+        return await self._view(reading.standing, queue, tasks, tenants, now=now, behind=not tasks)
+
+    async def audit(self, limit: int = 100) -> list[AuditEntry]:
+        return await self._view(reading.audit, limit, behind=True)
 
     async def workflows(
         self, ids: Sequence[str] | None = None, *, limit: int = 50, before: str | None = None

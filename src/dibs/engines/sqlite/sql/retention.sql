@@ -12,10 +12,6 @@ SELECT json_group_array(json_array(day, pruned)) FROM dibs_days WHERE day = ?;
 -- The first day that has finished tasks, from this one on. Takes the day. Returns a day, or none (JSON array).
 SELECT json_group_array(day) FROM (SELECT day FROM dibs_days WHERE day >= ? ORDER BY day LIMIT 1);
 
--- name: days_below
--- Days that have finished tasks below an id. Takes the id. Returns a JSON array of days.
-SELECT json_group_array(day) FROM dibs_days WHERE lowest < ?;
-
 -- name: save_day
 -- Widen the range of ids of a day. Takes day, lowest id, highest id. Resets `pruned`: new rows may have expired.
 INSERT INTO dibs_days (day, lowest, highest, pruned) VALUES (?, ?, ?, '[]')

@@ -200,6 +200,16 @@ FROM (
     ORDER BY lease_expires_at, id LIMIT ?2
 );
 
+-- name: has_running
+-- Which of some workers have running tasks. Takes workers (JSON array), ids to skip (JSON array). Returns workers (JSON
+-- array). Reads as `running_of`.
+SELECT json_group_array(worker)
+FROM (
+    SELECT DISTINCT worker FROM dibs_tasks INDEXED BY dibs_leases
+    WHERE lease_expires_at IS NOT NULL AND worker IN (SELECT value FROM json_each(?1))
+      AND id NOT IN (SELECT value FROM json_each(?2))
+);
+
 -- name: purge_row
 -- What is known of tasks that can't be read. Takes ids (JSON array). Returns a JSON array of (id, place, state, track,
 -- share, partition, day, lease_expires_at). Seeks as `find` does.
