@@ -40,10 +40,10 @@ HOLD = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 FROM pg_class LIMIT 1"
 AGE = "SELECT age(backend_xmin) FROM pg_stat_activity WHERE pid = $1"
 PASSING = (
     """
-    INSERT INTO dibs.tasks (id, rank, ready_at, lease_for, created_at, stream, state, args, facts)
+    INSERT INTO dibs.tasks (id, rank, ready_at, lease_for, created_at, track, state, args, facts)
     SELECT
         lpad(to_hex(g), 32, '0')::uuid, t.rank - 1000 * ($1::bigint - g), t.ready_at - 1000 * ($1::bigint - g),
-        30000000, t.created_at, t.stream, 'pending', t.args, t.facts
+        30000000, t.created_at, t.track, 'pending', t.args, t.facts
     FROM (SELECT * FROM dibs.finished LIMIT 1) AS t, generate_series($2::bigint, $3::bigint) AS g
     """,
     "UPDATE dibs.tasks SET state = 'running', lease_expires_at = ready_at + lease_for WHERE state = 'pending'",

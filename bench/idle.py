@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from dibs.benchmark.app import QUEUES, make_app
-from dibs.cli.worker_processes import WorkerProcesses
+from dibs.worker_processes import WorkerProcesses
 
 MOST_CPU = 0.5
 MOST_MEMORY = 60.0
@@ -47,21 +47,21 @@ def main() -> None:
 def watch(place: Path, seconds: float, workers: int, storm: int) -> tuple[float, float]:
     """Percent of one core, and resident MiB, over that time, of the one that takes most."""
     url = f"sqlite:///{place}/idle.db"
-    with make_app(url) as app, WorkerProcesses("dibs.benchmark.app:app", url, place, 10, QUEUES) as crew:
+    with make_app(url) as app, WorkerProcesses("dibs.benchmark.app:app", url, place, 10, QUEUES) as processes:
         task = app.task_named("bench.nothing")
         handles = app.enqueue_many([task.call(number=number) for number in range(storm)])
-        crew.start(workers)
-        crew.ready(app)
+        processes.start(workers)
+        processes.ready(app)
         app.wait(handles)
-        processes = [psutil.Process(crew.pid(name)) for name in crew.names]
+        watched = [psutil.Process(processes.pid(name)) for name in processes.names]
         time.sleep(SETTLING)
-        before = [used(process) for process in processes]
+        before = [used(process) for process in watched]
         began = time.monotonic()
         time.sleep(seconds)
-        after = [used(process) for process in processes]
+        after = [used(process) for process in watched]
         took = time.monotonic() - began
-        memory = max(process.memory_info().rss for process in processes) / 2**20
-        crew.stop()
+        memory = max(process.memory_info().rss for process in watched) / 2**20
+        processes.stop()
     return max(late - early for early, late in zip(before, after, strict=True)) / took * 100, memory
 
 

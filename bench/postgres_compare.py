@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def choose(only: str | None) -> tuple[list[Contestant], dict[str, str]]:
-    """Who takes part, and why those who were asked for don't."""
+    """The contestants that take part, and why others that were asked for don't."""
     names = [each.name for each in CONTESTANTS]
     wanted = [name.strip() for name in only.split(",")] if only else names
     if unknown := set(wanted) - set(names):

@@ -1,6 +1,6 @@
 """Dibs, a priority task queue for Python: first dibs to the most urgent task.
 
-The house, from the inside out; imports point inward only:
+The packages, from the inside out; imports point inward only:
 
     errors      the whole error tree; beside it `version`
     core        the rules as pure functions: states, ranks, retries, limits, codec
@@ -15,7 +15,7 @@ The house, from the inside out; imports point inward only:
     client      what application code uses; it and the worker don't know each other
     testing     for users' tests and for ours
     demo        `dibs demo`: a run that checks its own promises
-    benchmark   `dibs bench`: how fast it is here
+    benchmark   `dibs bench`: how fast it is here; both start `worker_processes`
     cli         the `dibs` command
 """
 

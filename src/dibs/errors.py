@@ -7,7 +7,7 @@
     │   ├── PayloadTooLarge               arguments or a result over the inline limit, and no blob store for them
     │   ├── DependencyCycle               tasks would wait for each other for ever
     │   └── WrongThread                   a blocking call where it would deadlock
-    ├── Refused                           the call was right, the store said no; nothing was written
+    ├── Refused                           the call was right, but the store refused; nothing was written
     │   ├── QueueFull                     max_depth reached; carries retry_after
     │   ├── RateLimited                   this client enqueues too fast; carries retry_after
     │   ├── QueueDraining                 the queue takes no new tasks
@@ -115,7 +115,7 @@ class WrongThread(UsageError, RuntimeError):
 
 
 class Refused(DibsError):
-    """The call was right, but the store said no; nothing was written."""
+    """The call was right, but the store refused; nothing was written."""
 
 
 class QueueFull(Refused):

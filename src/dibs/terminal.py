@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,6 +23,7 @@ __all__ = [
     "age",
     "emit",
     "errors",
+    "facts_table",
     "number",
     "out",
     "plain",
@@ -29,12 +31,13 @@ __all__ = [
     "share",
     "show",
     "state_text",
+    "status",
     "table",
     "when_text",
 ]
 
 WIDE = 240
-"""Columns when stdout is no terminal: whoever reads a pipe wants whole lines."""
+"""Columns when stdout is not a terminal: the reader of a pipe wants whole lines."""
 
 COLOURS = {
     State.PENDING: "yellow",
@@ -68,7 +71,7 @@ def say(text: str | Text) -> None:
 
 
 def show(what: RenderableType) -> None:
-    """A table or the like; without the blanks that pad it on a terminal when nobody sees them."""
+    """A table or the like; into a pipe, without trailing blanks."""
     console = out()
     if console.is_terminal:
         console.print(what)
@@ -92,8 +95,24 @@ def table(*columns: str, right: Iterable[str] = ()) -> Table:
     return made
 
 
+def facts_table(facts: Iterable[tuple[str, str | Text]] = ()) -> Table:
+    """Names and values, without a heading."""
+    made = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    made.add_column(style="bold")
+    made.add_column(overflow="fold")
+    for name, value in facts:
+        made.add_row(name, value)
+    return made
+
+
+def status(text: str, *, quiet: bool = False) -> AbstractContextManager[object]:
+    """Shows on a terminal what is being done."""
+    console = errors()
+    return console.status(f"{text} …") if console.is_terminal and not quiet else nullcontext()
+
+
 def state_text(state: State | QueueState | WorkerState) -> Text:
-    """A state in its colour; a worker's looks like the queue's of the same name."""
+    """A state in its colour; worker states have the colours of the queue states of the same name."""
     return Text(state, style="red" if state == WorkerState.DEAD else COLOURS.get(state, COLOURS_BY_NAME.get(state, "")))
 
 
@@ -101,7 +120,7 @@ COLOURS_BY_NAME = {str(state): colour for state, colour in COLOURS.items()}
 
 
 UNREADABLE = Text("unreadable", style="red")
-"""Stands where a task's state would: it can't be read, which is no state."""
+"""Shown in place of the state of a task that can't be read."""
 
 
 def age(at: datetime | None) -> str:
@@ -118,7 +137,7 @@ def when_text(at: datetime | None) -> str:
 
 
 def number(value: int) -> Text:
-    """A count; zeros step back."""
+    """A count; zeros are dimmed."""
     return Text(f"{value:,}", style="" if value else "bright_black")
 
 

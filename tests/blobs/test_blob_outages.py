@@ -40,7 +40,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def block(directory: DirectoryPlace) -> None:
-    """Take the directory away so that it can't be made anew either."""
+    """Remove the directory so that it can't be made again either."""
     directory.take_away()
     directory.root.write_text("in the way")
 

@@ -11,7 +11,7 @@ checker that knows nothing of Dibs's inside compares the journals with what the 
 | `journal` | append-only logs, one per process, on a clock that nobody moves |
 | `clocks` | a wall clock that can be moved under all processes at once |
 | `plan` | which faults come when: pure, from a seed |
-| `crew` | the processes: started, killed, stopped, replaced |
+| `processes` | the processes: started, killed, stopped, replaced |
 | `stage` | a store to do this to, and the faults that it knows |
 | `nemesis` | carries the plan out |
 | `evidence` | what the journals and the store say, as values |

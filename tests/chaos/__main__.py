@@ -21,7 +21,7 @@ from chaos.planted import PLANTS
 from chaos.stage import STAGES, Stage
 from servers.cluster import has_disks
 
-CREW = ("worker-1", "worker-2", "worker-3", "worker-idle", "producer-1", "producer-2")
+NAMES = ("worker-1", "worker-2", "worker-3", "worker-idle", "producer-1", "producer-2")
 SLOTS = 8
 BUSY = "work,limited,paced,ordered,flows"
 PATIENCE = 120.0
@@ -84,38 +84,38 @@ def run(store: str, stage: Stage, folder: Path, given: argparse.Namespace) -> di
         del sys.modules[name]  # it belongs to the store before
     from chaos import app as chaos_app
     from chaos.checker import check
-    from chaos.crew import Crew
     from chaos.evidence import gather
     from chaos.figures import measure
-    from chaos.nemesis import CREW_FAULTS, Nemesis
+    from chaos.nemesis import PROCESS_FAULTS, Nemesis
+    from chaos.processes import Processes
 
     seconds = given.minutes * 60
-    kinds = CREW_FAULTS | stage.faults
+    kinds = PROCESS_FAULTS | stage.faults
     if given.only:
         kinds = {kind: kinds[kind] for kind in given.only.split(",")}
-    plan = draw(given.seed, seconds, kinds, given.lease, CREW)
+    plan = draw(given.seed, seconds, kinds, given.lease, NAMES)
     print(f"{store}: {given.minutes:g} min, {len(plan)} faults, seed {given.seed}.")
     journal = Journal(folder, "nemesis")
-    crew = Crew(folder, journal)
+    processes = Processes(folder, journal)
     with chaos_app.app as app:
         chaos_app.set_up()
         try:
-            for name in CREW:
+            for name in NAMES:
                 if name.startswith("worker"):
-                    crew.add(name, worker(name), {"CHAOS_URL": stage.url(name)})
+                    processes.add(name, worker(name), {"CHAOS_URL": stage.url(name)})
             eventually(lambda: len(app.workers.list()) == 4, "the workers have not come")
-            for number, name in enumerate(CREW):
+            for number, name in enumerate(NAMES):
                 if name.startswith("producer"):
                     command = ["chaos.producer", f"{given.seed}{number}{{number}}", str(given.rate)]
-                    crew.add(name, command, {"CHAOS_URL": stage.url(name)})
-            Nemesis(stage, crew, app, chaos_app.clocks, journal, given.seed).run(plan, seconds)
-            crew.send_home("producer")
+                    processes.add(name, command, {"CHAOS_URL": stage.url(name)})
+            Nemesis(stage, processes, app, chaos_app.clocks, journal, given.seed).run(plan, seconds)
+            processes.send_home("producer")
             journal.write("the storm is over")
             idle = eventually(lambda: everything_has_ended(app), None)
             journal.write("all has ended" if idle else "not all has ended")
-            crew.send_home("worker")
+            processes.send_home("worker")
         finally:
-            crew.end()
+            processes.end()
         evidence = gather(app, folder, given.lease)
         findings = check(evidence)
         if findings:
@@ -162,7 +162,7 @@ def about(stage: Stage) -> str:
 
 
 def keep(folder: Path, target: Path) -> None:
-    """For whoever wants to know how it came."""
+    """For readers who want to know the cause."""
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(folder, target, ignore=shutil.ignore_patterns("clock"))
 

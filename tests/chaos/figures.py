@@ -55,7 +55,7 @@ def rate(ends: Sequence[float], begin: float, end: float) -> float:
 
 
 def until_next(ends: Sequence[float], spell: Spell) -> float | None:
-    """From the end of a fault to the next run that ended; 0 if there was one meanwhile."""
+    """From the end of a fault to the next run that ended; 0 if one ended during the fault."""
     if rate(ends, spell.begin + 1.0, spell.end) > 0:
         return 0.0
     place = bisect_left(ends, spell.end)

@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 from itertools import count
 
 from chaos.clocks import Clocks
-from chaos.crew import Crew
 from chaos.journal import Journal
 from chaos.plan import ALL, Fault
+from chaos.processes import Processes
 from chaos.stage import Stage, Undo, nothing
 from dibs import Dibs
 from dibs.errors import DibsError
 
-__all__ = ["CREW_FAULTS", "Nemesis"]
+__all__ = ["PROCESS_FAULTS", "Nemesis"]
 
-CREW_FAULTS = {
+PROCESS_FAULTS = {
     "kill": "worker",
     "kill-producer": "producer",
     "stop": "worker",
@@ -39,9 +39,11 @@ QUEUES = ("work", "limited", "paced", "ordered", "flows")
 class Nemesis:
     """One run of a plan."""
 
-    def __init__(self, stage: Stage, crew: Crew, app: Dibs, clocks: Clocks, journal: Journal, seed: int) -> None:
+    def __init__(
+        self, stage: Stage, processes: Processes, app: Dibs, clocks: Clocks, journal: Journal, seed: int
+    ) -> None:
         self.stage = stage
-        self.crew = crew
+        self.processes = processes
         self.app = app
         self.clocks = clocks
         self.journal = journal
@@ -54,7 +56,7 @@ class Nemesis:
         for fault in plan:
             heapq.heappush(todo, (fault.at, next(numbers), self.beginning(fault, todo, numbers, began)))
         while (now := time.monotonic() - began) < seconds or todo:
-            self.crew.look()
+            self.processes.look()
             while todo and todo[0][0] <= now:
                 heapq.heappop(todo)[2]()
             time.sleep(TICK)
@@ -88,12 +90,12 @@ class Nemesis:
         undo: Undo = getattr(self, fault.kind.replace("-", "_"))(fault)
         return undo
 
-    # What is done to the crew.
+    # Faults of processes.
 
     def kill(self, fault: Fault) -> Undo:
-        place = self.crew.places[fault.target]
+        place = self.processes.places[fault.target]
         who = place.who
-        if self.crew.kill(place):
+        if self.processes.kill(place):
             self.journal.write("killed", process=who)
         return nothing
 
@@ -101,26 +103,26 @@ class Nemesis:
 
     def replace(self, fault: Fault) -> Undo:
         """A deploy: one leaves in good order, another comes."""
-        self.crew.ask_to_leave(self.crew.places[fault.target])
+        self.processes.ask_to_leave(self.processes.places[fault.target])
         return nothing
 
     def stop(self, fault: Fault) -> Undo:
         """One stands still, and goes on as if nothing had happened."""
-        place = self.crew.places[fault.target]
+        place = self.processes.places[fault.target]
         who = place.who
-        if not self.crew.stop(place):
+        if not self.processes.stop(place):
             return nothing
         self.journal.write("stopped", process=who)
-        return lambda: self.crew.go_on(place) if place.who == who else None
+        return lambda: self.processes.go_on(place) if place.who == who else None
 
     def stop_all(self, fault: Fault) -> Undo:
         """The host sleeps."""
-        stopped = [(place, place.who) for place in self.crew.places.values() if self.crew.stop(place)]
+        stopped = [(place, place.who) for place in self.processes.places.values() if self.processes.stop(place)]
 
         def wake() -> None:
             for place, who in stopped:
                 if place.who == who:
-                    self.crew.go_on(place)
+                    self.processes.go_on(place)
 
         return wake
 

@@ -1,4 +1,4 @@
-"""Which faults come when. The same seed gives the same plan, whatever the machine does meanwhile."""
+"""Which faults come when. The same seed gives the same plan, whatever else the machine does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BESIDE = 0.2
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that happens at `at` seconds, lasts `seconds` and hits `target`: one of the crew, or all."""
+    """Something that happens at `at` seconds, lasts `seconds` and hits `target`: one process, or all."""
 
     at: float
     kind: str
@@ -32,7 +32,7 @@ class Fault:
     target: str
 
 
-def draw(seed: int, seconds: float, kinds: Mapping[str, str], lease: float, crew: Sequence[str]) -> list[Fault]:
+def draw(seed: int, seconds: float, kinds: Mapping[str, str], lease: float, processes: Sequence[str]) -> list[Fault]:
     """Faults for a run. `kinds` says of each kind whom it hits: `worker`, `producer`, `all`.
 
     Every kind comes once before any comes twice. Those that last do so for between a tenth and three times the lease.
@@ -48,7 +48,7 @@ def draw(seed: int, seconds: float, kinds: Mapping[str, str], lease: float, crew
         lasts = lease * chance.choice([0.1, 0.5, 0.9, 1.1, 1.5, 3.0])
         if at + lasts > seconds:
             return plan
-        hits = [name for name in crew if name.startswith(kinds[kind])]
+        hits = [name for name in processes if name.startswith(kinds[kind])]
         plan.append(Fault(round(at, 3), kind, round(lasts, 3), chance.choice(hits) if hits else ALL))
         if len(plan) % REST_AFTER == 0:
             at = max(fault.at + fault.seconds for fault in plan) + REST

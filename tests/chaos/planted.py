@@ -18,7 +18,7 @@ __all__ = ["PLANTS", "plant"]
 
 
 def without_fence() -> None:
-    """Whoever reports about a task, or keeps it, is believed, whatever its lease."""
+    """Settling and extending work with any lease."""
 
     def lenient(verb: Any) -> Any:
         async def believe(self: Any, reports: Sequence[Settlement | Extension], **more: Any) -> Any:

@@ -86,7 +86,7 @@ def many(chance: random.Random) -> tuple[list[dict[str, Any]], Ask]:
 
 
 def a_long(chance: random.Random) -> tuple[list[dict[str, Any]], Ask]:
-    """It outlasts its lease: who stands still meanwhile finds, when it goes on, that somebody else runs it."""
+    """It outlasts its lease: a worker that stands still finds, when it continues, that another one runs it."""
     task, seconds = chance.choice([work, threaded]), LEASE * chance.uniform(1.5, 2.5)
     call = task.call(seconds)
     return [{"id": call.id, "name": task.name}], enqueueing(call, {}, seconds)
@@ -122,7 +122,7 @@ def a_flow(chance: random.Random) -> tuple[list[dict[str, Any]], Ask]:
 
 
 def a_key(chance: random.Random) -> tuple[list[dict[str, Any]], Ask]:
-    """Several ask for the same key: whoever comes first makes the task, the others are given its id."""
+    """Several producers use the same key: the first makes the task, the others get its id."""
     key = f"second-{int(time.monotonic() / 2)}"
     call = work.using(key=key).call(0.01)
     return [{"id": call.id, "name": "work", "key": key}], enqueueing(call, {"key": key}, 0.01)

@@ -38,7 +38,7 @@ class Stage:
     control_url: str
 
     def url(self, name: str) -> str:
-        """By which one of the crew reaches the store."""
+        """By which a process reaches the store."""
         raise NotImplementedError
 
     def begin(self, kind: str, target: str, seconds: float, chance: random.Random) -> Undo:
@@ -129,7 +129,7 @@ class SqliteStage(Stage):
 
 
 class PostgresStage(Stage):
-    """A server of its own, and a proxy before it for each of the crew."""
+    """A server of its own, and a proxy before it for each process."""
 
     def __init__(self, journals: Path) -> None:
         self.stack = ExitStack()
@@ -221,7 +221,7 @@ class PostgresStage(Stage):
                     each.send_signal(number)
 
     def snapshot_held(self, target: str, seconds: float, chance: random.Random) -> Undo:
-        """A transaction that somebody forgot: nothing that dies meanwhile can be vacuumed."""
+        """A forgotten transaction: nothing that dies during it can be vacuumed."""
         ended = threading.Event()
 
         async def hold() -> None:

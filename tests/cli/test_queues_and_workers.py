@@ -76,7 +76,7 @@ def test_workers(cli: Cli, shop: Dibs) -> None:
     with shop.worker(name="w1", concurrency=3):
         (worker,) = cli("workers", "list", "--json").json
         assert (worker["id"], worker["state"], worker["concurrency"]) == ("w1", "active", 3)
-        assert cli("workers", "pause", "w1").out == "Worker w1 is told to pause.\n"
+        assert cli("workers", "pause", "w1").out == "Worker w1 was told to pause.\n"
         assert cli("workers", "resume", "w1", "--json").json["changed"] is True
         assert "w1" in cli("workers", "list").out
         assert cli("workers", "drain", "w1").code == 0

@@ -148,7 +148,7 @@ def test_top_and_doctor_tell_of_schedules(cli: Cli, shop: Dibs) -> None:
     run(engine.set_schedule("ping", check_recurrence(every=60), record.task, declared=False, now=an_hour_ago))
     text = cli("doctor", "--quick").out
     assert "schedule report: code declared it, but no running worker has for 15 minutes" in text
-    assert "schedule ping: schedule 'ping' is overdue by 59 min: no worker leads, so nobody fires it." in text
+    assert "schedule ping: schedule 'ping' is overdue by 59 min: no worker leads, so none fires it." in text
     assert "overdue by 59 min" in cli("schedules", "list").out
     assert "code, stale" in cli("schedules", "list").out
 

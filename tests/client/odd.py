@@ -44,7 +44,7 @@ def nested(depth: int) -> list[Any]:
     return made
 
 
-def ring() -> list[Any]:
+def cycle() -> list[Any]:
     made: list[Any] = []
     made.append(made)
     return made
@@ -88,7 +88,7 @@ ODD: dict[str, Any] = {
     "a mapping of nan": {"a": float("nan"), "b": 10**400},
     "a long mapping": {f"name {number}": "x" * 50 for number in range(500)},
     "a deep list": nested(3000),
-    "a ring": ring(),
+    "a cycle": cycle(),
     "object": object(),
     "no repr": Silent(),
     "a class": ValueError,

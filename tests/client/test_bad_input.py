@@ -173,7 +173,7 @@ def test_definitions_of_things_that_are_no_tasks() -> None:
         app.task(variable)
     with pytest.raises(InvalidOption, match="is async: it runs on the loop, or in a process"):
         app.task(executor="thread")(coroutine)
-    with pytest.raises(InvalidOption, match="a task is made of a function, not of 5"):
+    with pytest.raises(InvalidOption, match="a task is made from a function, not from 5"):
         app.task(5)  # type: ignore[call-overload]
 
 

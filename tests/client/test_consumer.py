@@ -90,7 +90,7 @@ def test_a_lost_lease_can_do_nothing(shop: Dibs, dibs_clock: ManualClock) -> Non
     (heir,) = shop.claim()
     assert (heir.id, heir.lease.number) == (task, 2)
     assert shop.settle(zombie, result=1) is False
-    with pytest.raises(LeaseLost, match=f"lease 1 of task {task} is lost: somebody else may run it now"):
+    with pytest.raises(LeaseLost, match=f"lease 1 of task {task} is lost: another worker may run it now"):
         shop.extend(zombie)
     shop.settle(heir, result=2)
     assert shop.tasks.get(task).result == 2

@@ -232,7 +232,7 @@ def test_ids_that_the_caller_chose(app: Dibs) -> None:
     chosen = "0190163d-8694-739b-aea5-966c26f8ad91"
     assert work.using(id=chosen).enqueue(1).id == chosen
     again = work.using(id=UUID(chosen)).enqueue(1)
-    assert (again.id, again.duplicate) == (chosen, True), "whoever missed the answer may ask again"
+    assert (again.id, again.duplicate) == (chosen, True), "a caller that missed the answer may ask again"
     with pytest.raises(DuplicateTask, match=f"another task has the id {chosen} already"):
         work.using(id=chosen).enqueue(2)
     with pytest.raises(DuplicateTask):

@@ -123,7 +123,7 @@ class World:
             "queue": "mail",
             "queues": ["nobody"],
             "reason": "",
-            "rhythm": check_recurrence(every=60),
+            "recurrence": check_recurrence(every=60),
             "rule": "run",
             "run": simulation.simulate(arrivals, QueueSettings(), 2),
             "seconds": 1,

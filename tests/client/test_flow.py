@@ -125,9 +125,9 @@ def test_circles_are_refused(tasks: Tasks) -> None:
     with pytest.raises(DependencyCycle):
         assemble(chain(a, a))
     ids = [str(uuid4()) for _ in range(20)]
-    ring = [tasks.number.using(id=own, after=ids[place - 1]).call(1) for place, own in enumerate(ids)]
+    cycle = [tasks.number.using(id=own, after=ids[place - 1]).call(1) for place, own in enumerate(ids)]
     with pytest.raises(DependencyCycle, match="12 more") as caught:
-        assemble(group(ring))
+        assemble(group(cycle))
     assert len(caught.value.ids) == 21
 
 

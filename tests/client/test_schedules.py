@@ -234,7 +234,7 @@ def test_set_again_replaces(shop: Dibs, dibs_clock: ManualClock) -> None:
     same = shop.schedules.set("often", shop.task_named("report").using(priority=90), every=300)
     assert (same.priority, same.next_fire_at) == (90, NOON + timedelta(seconds=300))  # it goes on
     other = shop.schedules.set("often", "report", every=60)
-    assert (other.every, other.next_fire_at) == (60.0, NOON + timedelta(seconds=160))  # it begins anew
+    assert (other.every, other.next_fire_at) == (60.0, NOON + timedelta(seconds=160))  # it starts again
     with pytest.raises(InvalidOption, match="a schedule's name"):
         shop.schedules.set("every now and then", "report", every=300)
     with pytest.raises(InvalidOption, match=r"no task is called 'reprot' here. Did you mean 'report'"):

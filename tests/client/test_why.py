@@ -332,7 +332,7 @@ def test_a_schedule(shop: Dibs, dibs_clock: ManualClock) -> None:
     assert str(shop.why("nightly")) == "schedule 'nightly' is paused: it does not fire until it is resumed."
     shop.schedules.resume("nightly")
     dibs_clock.advance(3600 + 90)
-    assert str(shop.why("nightly")) == ("schedule 'nightly' is overdue by 90.0 s: no worker leads, so nobody fires it.")
+    assert str(shop.why("nightly")) == ("schedule 'nightly' is overdue by 90.0 s: no worker leads, so none fires it.")
     shop.queues.set("default", max_depth=1)
     add(shop)
     assert "queue 'default' is full: it fires when there is room" in str(shop.why("nightly"))

@@ -20,7 +20,7 @@ fair_queues = st.dictionaries(st.sampled_from(TENANTS), weights, min_size=2).map
 
 
 class TurnOrder:
-    """The turns of a queue in memory: whoever has something to run and the lowest tag starts next."""
+    """The turns of a queue in memory: the tenant with something to run and the lowest virtual time starts next."""
 
     def __init__(self, settings: QueueSettings, virtual_times: dict[str, int] | None = None, clock: int = 0) -> None:
         self.settings = settings

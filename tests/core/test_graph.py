@@ -1,4 +1,4 @@
-"""Edges and what they say, rings, the order of a batch, and inherited urgency: against plain brute force."""
+"""Edges and what they say, cycles, the order of a batch, and inherited urgency: against plain brute force."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 @st.composite
 def batches(draw: st.DrawFn) -> Graph:
-    """Edges without a ring, the tasks in any order."""
+    """Edges without a cycle, the tasks in any order."""
     nodes = draw(st.permutations(NODES))
     edges: Graph = {}
     for place, node in enumerate(nodes):
@@ -65,34 +65,34 @@ def test_what_each_rule_says_of_an_end(rule: Rule, completed: Verdict, failed: V
 
 
 @given(graphs())
-def test_a_ring_is_found_exactly_when_there_is_one(edges: Graph) -> None:
+def test_a_cycle_is_found_exactly_when_there_is_one(edges: Graph) -> None:
     has_ring = any(node in reaches(edges, node) for node in edges)
     assert (find_cycle(edges) is not None) == has_ring
 
 
 @given(graphs())
-def test_the_ring_that_is_named_is_real(edges: Graph) -> None:
-    ring = find_cycle(edges)
-    if ring is not None:
-        assert len(ring) >= 2
-        assert ring[0] == ring[-1]
-        assert len(set(ring)) == len(ring) - 1, "nobody else comes twice"
-        assert all(follower in edges[node] for node, follower in pairwise(ring))
+def test_the_cycle_that_is_named_is_real(edges: Graph) -> None:
+    cycle = find_cycle(edges)
+    if cycle is not None:
+        assert len(cycle) >= 2
+        assert cycle[0] == cycle[-1]
+        assert len(set(cycle)) == len(cycle) - 1, "nobody else comes twice"
+        assert all(follower in edges[node] for node, follower in pairwise(cycle))
 
 
 def test_a_task_that_waits_for_itself() -> None:
     assert find_cycle({"a": ["a"]}) == ["a", "a"]
 
 
-def test_a_long_chain_is_no_ring_and_no_recursion() -> None:
+def test_a_long_chain_is_no_cycle_and_no_recursion() -> None:
     many = 50_000
     chain = {str(number): [str(number + 1)] for number in range(many)}
     assert find_cycle(chain) is None
     assert prerequisites_first(chain) == [str(number) for number in reversed(range(many))]
     chain[str(many)] = ["0"]
-    ring = find_cycle(chain)
-    assert ring is not None
-    assert len(ring) == many + 2
+    cycle = find_cycle(chain)
+    assert cycle is not None
+    assert len(cycle) == many + 2
 
 
 @given(batches())

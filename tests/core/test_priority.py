@@ -18,8 +18,8 @@ from dibs.core.priority import (
     STEPS,
     STRICT_SCALE,
     TIER_PRIORITY,
+    Bound,
     Ranking,
-    bound,
     deadline_steps,
     effective,
     merge_key,
@@ -334,7 +334,7 @@ def test_no_bound_means_none(queue: QueueSettings, mine: int, other: int, after:
 @given(mine=priorities, other=priorities, beyond=st.integers(0, HOUR), left=st.integers(-HOUR, DAY))
 def test_bound_allows_for_deadlines(mine: int, other: int, beyond: Duration, left: Duration) -> None:
     queue = QueueSettings()
-    limit = overtaking(queue, mine, other, boost=bound(queue).boost)
+    limit = overtaking(queue, mine, other, boost=Bound(queue).boost)
     assert limit is not None
     first = Waiting(mine, START)
     second = Waiting(other, START + limit + beyond, deadline=START + limit + beyond + left)
@@ -343,8 +343,8 @@ def test_bound_allows_for_deadlines(mine: int, other: int, beyond: Duration, lef
 
 
 def test_worst_bound_of_the_default_policy() -> None:
-    assert bound(QueueSettings()).worst == timedelta(seconds=130 * 600)
-    assert "78,000 s" in str(bound(QueueSettings()))
+    assert Bound(QueueSettings()).worst == timedelta(seconds=130 * 600)
+    assert "78,000 s" in str(Bound(QueueSettings()))
 
 
 def test_policies_that_can_starve_say_so() -> None:
@@ -353,8 +353,8 @@ def test_policies_that_can_starve_say_so() -> None:
         QueueSettings(policy=Policy.TIERS),
         QueueSettings(max_aging_bonus=50),
     ):
-        assert bound(queue).worst is None
-        assert str(bound(queue)).startswith("none")
+        assert Bound(queue).worst is None
+        assert str(Bound(queue)).startswith("none")
 
 
 def test_tiers_bound_all_but_the_critical() -> None:

@@ -64,7 +64,7 @@ def record_of(recurrence: Recurrence, next_fire_at: Instant) -> ScheduleRecord:
 # Options.
 
 
-def test_a_rhythm_from_public_forms() -> None:
+def test_a_recurrence_from_public_forms() -> None:
     assert check_recurrence(every=timedelta(minutes=5), jitter=30) == Recurrence(every=5 * MINUTE, jitter=30 * SECOND)
     assert check_recurrence(
         cron=" 30  2 * * mon-fri ", tz="Europe/Zurich", catch_up="all", overlap="skip"
@@ -133,7 +133,7 @@ def test_the_limits_themselves_are_accepted() -> None:
         ({"cron": "0 9 * * MON-FRI", "jitter": 60}, "At 09:00 on Monday through Friday, UTC, up to 1 min later"),
     ],
 )
-def test_rhythms_in_words(options: dict[str, object], words: str) -> None:
+def test_recurrences_in_words(options: dict[str, object], words: str) -> None:
     assert describe(check_recurrence(**options)) == words  # type: ignore[arg-type]
 
 
@@ -350,7 +350,7 @@ def near_a_change(draw: st.DrawFn) -> tuple[str, Instant]:
 
 @st.composite
 def rhythms(draw: st.DrawFn) -> tuple[Recurrence, Instant]:
-    """A rhythm, and when to begin."""
+    """A recurrence, and when to begin."""
     tz, start = draw(near_a_change())
     if draw(st.booleans()):
         return Recurrence(cron=draw(CRONS), tz=tz), start

@@ -15,10 +15,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 GLOSSARY = ROOT / "docs" / "glossary.md"
 
-PROSE = ("docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "bench/README.md", "examples")
+PROSE = ("docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "src", "tests", "bench", "scripts", "examples")
 """Where pages, comments and docstrings are read."""
-CODE: tuple[str, ...] = ()
-"""Where names are read: "src", and of "tests" the names of modules."""
+CODE = ("src", "tests")
+"""Where names are read: in "tests", only those of modules."""
 
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 NOT_PROSE = re.compile(r"`test_\w+`|\]\([^)]*\)|https?://\S+")
@@ -33,6 +33,7 @@ class Retired:
     parts: frozenset[str]
     names: frozenset[str]
     files: frozenset[str]
+    instead: str
     places: frozenset[str]
     exceptions: tuple[str, ...]
 
@@ -54,12 +55,12 @@ def split(cell: str) -> list[str]:
 
 
 def retired(row: str) -> Retired:
-    words, _, places, exceptions = (cell.strip() for cell in row.strip("|").split("|"))
+    words, instead, places, exceptions = (cell.strip() for cell in row.strip("|").split("|"))
     names = {word.strip("`") for word in split(words) if word.startswith("`")}
     files = {name for name in names if name.endswith((".py", ".sql"))}
     parts = frozenset(word for word in split(words) if not word.startswith("`"))
     allowed = tuple(each.strip("`") if " " in each else each for each in split(exceptions))
-    return Retired(parts, frozenset(names - files), frozenset(files), frozenset(split(places)), allowed)
+    return Retired(parts, frozenset(names - files), frozenset(files), instead, frozenset(split(places)), allowed)
 
 
 def table() -> list[Retired]:
@@ -130,19 +131,29 @@ def prose_of(file: Path) -> str:
             return prose_of_page(text)
 
 
-def test_no_retired_word_names_anything() -> None:
-    rows = [row for row in ROWS if "code" in row.places]
-    for file in files_in(CODE, ".py", ".sql"):
-        where = str(file.relative_to(ROOT))
-        assert not any(row.is_file(file) for row in rows), f"{where} has a retired name"
-        found = sorted(name for name in names_in(file) if any(row.is_named_by(name) for row in rows))
-        assert not found, f"{where}: {', '.join(found)}"
+def retired_names(file: Path) -> Iterator[str]:
+    names = sorted(names_in(file))
+    for row in (row for row in ROWS if "code" in row.places):
+        found = [*([file.name] if row.is_file(file) else []), *(name for name in names if row.is_named_by(name))]
+        yield from (f"{file.relative_to(ROOT)}: `{name}`: say {row.instead}" for name in found)
 
 
-@pytest.mark.parametrize("file", files_in(PROSE, ".md", ".py", ".sql"), ids=lambda file: str(file.relative_to(ROOT)))
-def test_no_retired_word_is_said(file: Path) -> None:
+def retired_prose(file: Path) -> Iterator[str]:
     prose = prose_of(file)
-    assert [word for row in ROWS if "prose" in row.places for word in row.said_in(prose)] == []
+    for row in (row for row in ROWS if "prose" in row.places):
+        yield from (
+            f'{file.relative_to(ROOT)}: "{word}": say {row.instead}' for word in sorted(set(row.said_in(prose)))
+        )
+
+
+def test_no_retired_word_names_anything() -> None:
+    found = [each for file in files_in(CODE, ".py", ".sql") for each in retired_names(file)]
+    assert not found, "docs/glossary.md retired these names:\n" + "\n".join(found)
+
+
+def test_no_retired_word_is_said() -> None:
+    found = [each for file in files_in(PROSE, ".md", ".py", ".sql") for each in retired_prose(file)]
+    assert not found, "docs/glossary.md retired these words:\n" + "\n".join(found)
 
 
 def test_every_word_is_explained_once() -> None:
@@ -170,7 +181,6 @@ def test_names_are_found_where_they_are_defined() -> None:
     assert "load_errands" in set(names_in_sql("-- name: load_errands\nSELECT 1"))
 
 
-@pytest.mark.skipif(not CODE, reason="until the code has the new names")
 @pytest.mark.parametrize("page", ["docs/glossary.md", "docs/map.md"])
 def test_the_places_that_a_page_names_exist(page: str) -> None:
     text = (ROOT / page).read_text().split("\n## Retired words\n", maxsplit=1)[0]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("dibs.testing.conformance", "dibs.testing.model", "dibs.testing.side_by_side")
+pytest.register_assert_rewrite("dibs.testing.conformance", "dibs.testing.model")
 
 from dibs.engines.base import Engine  # noqa: E402
 from dibs.engines.memory import MemoryEngine  # noqa: E402

@@ -1,4 +1,4 @@
-"""Random programs show no difference between an engine and the memory engine."""
+"""Random programs show no difference between an engine and the oracle."""
 
 from __future__ import annotations
 

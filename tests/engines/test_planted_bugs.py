@@ -1,8 +1,13 @@
-"""The state machine is worth its time: it finds bugs that are planted in damaged copies of the memory engine."""
+"""The state machine is worth its time: it finds bugs that are planted in damaged copies of the memory engine, and in
+the decisions that engines share.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
 
 import pytest
 from hypothesis import Phase, settings
@@ -10,15 +15,30 @@ from msgspec import structs
 
 from dibs.core.graph import Rule
 from dibs.core.limits import Scope
+from dibs.core.schedules import ScheduleRecord
 from dibs.core.settings import QueueSettings
 from dibs.core.states import State
 from dibs.core.task import Kind, Lease, Settlement, TaskRecord
 from dibs.core.times import Instant
+from dibs.engines.decisions.dependencies import Ends, judged
+from dibs.engines.decisions.follow_ups import FollowUp
+from dibs.engines.decisions.records import Ledger
+from dibs.engines.decisions.schedules import schedule_paused
+from dibs.engines.decisions.settling import settle_one
+from dibs.engines.decisions.transaction import Transaction
 from dibs.engines.memory import MemoryEngine
 from dibs.engines.memory.edges import Edges, Link
 from dibs.engines.memory.pending_index import Entry, PendingIndex, Place
 from dibs.engines.memory.store import Queue, Store
-from dibs.engines.values import Claimed, ClaimRequest, ExtendAnswer, Extension, SettleOutcome
+from dibs.engines.sqlite import SqliteEngine
+from dibs.engines.values import (
+    Claimed,
+    ClaimRequest,
+    ExtendAnswer,
+    Extension,
+    SettleAnswer,
+    SettleOutcome,
+)
 from dibs.testing.model import PROFILE, check_engine
 
 QUICK = settings(PROFILE, max_examples=500, phases=(Phase.generate,), database=None)
@@ -38,7 +58,7 @@ class FencelessEngine(MemoryEngine):
 
 
 class ZombieEngine(FencelessEngine):
-    """extend keeps whatever lease is current, whoever asks; settle is sound."""
+    """extend keeps the current lease, whatever lease the caller has; settle is sound."""
 
     async def settle(self, settlements: Sequence[Settlement], *, now: Instant | None = None) -> list[SettleOutcome]:
         return await MemoryEngine.settle(self, settlements, now=now)
@@ -113,7 +133,7 @@ class DeafEdges(Edges):
 
 
 class DeafStore(Store):
-    """Whoever waits for another task waits for ever."""
+    """A task that waits for another waits for ever."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,3 +174,52 @@ DAMAGED = {store.__name__: on(store) for store in STORES} | {engine.__name__: en
 def test_planted_bug_is_found(damaged: str) -> None:
     with pytest.raises(AssertionError):
         check_engine(DAMAGED[damaged], QUICK)
+
+
+# What engines share, they get wrong together. The oracle decides for itself.
+
+
+def settle_with_any_lease(transaction: Transaction, records: Ledger, settlement: Settlement) -> SettleAnswer:
+    """The number of the lease is not compared."""
+    record = records.get(settlement.lease.id)
+    if record is not None:
+        settlement = structs.replace(settlement, lease=Lease(record.id, record.lease))
+    return settle_one(transaction, records, settlement)
+
+
+def judge_leniently(follow_ups: list[FollowUp], edges: Iterable[tuple[int, str, int, Rule]]) -> tuple[Ends, list[str]]:
+    """Whatever an edge says about the end of its prerequisite, the dependent goes on."""
+    ends, goes = judged(follow_ups, edges)
+    return {}, [*goes, *ends]
+
+
+def resume_and_catch_up(old: ScheduleRecord, paused: bool, now: Instant) -> ScheduleRecord:
+    """A schedule that goes on fires what it missed while it was paused."""
+    return structs.replace(old, paused=paused)
+
+
+SHARED = [(settle_one, settle_with_any_lease), (judged, judge_leniently)]
+
+
+def damage(monkeypatch: pytest.MonkeyPatch, sound: Callable[..., object], damaged: Callable[..., object]) -> None:
+    """Put a damaged decision in the place of a sound one, wherever that is imported."""
+    name = sound.__name__
+    for module in [each for key, each in sys.modules.items() if key.startswith("dibs.engines.")]:
+        if getattr(module, name, None) is sound:
+            monkeypatch.setattr(module, name, damaged)
+
+
+@pytest.mark.parametrize(("sound", "damaged"), SHARED, ids=lambda decision: decision.__name__)
+def test_bug_in_a_shared_decision_is_found(
+    sound: Callable[..., object], damaged: Callable[..., object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    damage(monkeypatch, sound, damaged)
+    numbers = count(1)
+    with pytest.raises(AssertionError):
+        check_engine(lambda: SqliteEngine(tmp_path / f"{next(numbers)}.db"), QUICK)
+
+
+def test_bug_in_what_memory_shares_too_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    damage(monkeypatch, schedule_paused, resume_and_catch_up)
+    with pytest.raises(AssertionError):
+        check_engine(MemoryEngine, QUICK)

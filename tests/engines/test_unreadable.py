@@ -377,7 +377,7 @@ def test_one_in_a_full_batch_does_not_end_a_rescue(run: Run) -> None:
         await store.add(RESCUE_BATCH + 1)
         await store.claim(1)
         store.now += HOUR
-        await store.engine.rescue(now=store.now)  # from here on there is a stream for those that come back
+        await store.engine.rescue(now=store.now)  # from here on there is a track for tasks that come back
         tasks = [task.id for task in await store.claim(RESCUE_BATCH + 1)]
         for bad in tasks[:2]:  # one of them is in every batch
             await store.spoil(bad, facts=NEWER)
@@ -410,7 +410,7 @@ def test_an_absent_worker_that_holds_more_is_not_dead_yet(run: Run) -> None:
 
 
 def test_one_that_has_ended_slows_down_no_claim(run: Run) -> None:
-    """Claims pass over unfinished tasks only, and no longer those that others have ended meanwhile."""
+    """Claims pass over unfinished tasks only, and no longer those that others have ended since."""
 
     async def test(store: Store) -> None:
         (done,) = await store.add()
@@ -748,7 +748,7 @@ def test_a_due_task_of_no_stream(run: Run, damage: str) -> None:
 @pytest.mark.parametrize("run", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("clock", ["x", b"\xff", 1.5, -7, 2**63 - 1], ids=str)
 def test_the_clock_of_a_fair_queue(run: Run, clock: object) -> None:
-    """All tenants begin anew from the same time: none is served before all others because of it."""
+    """All tenants start again from the same time: none is served before all others because of it."""
 
     async def test(store: Store) -> None:
         await store.engine.set_queue("default", QueueSettings(fair=True), expected=0, now=store.now)
@@ -783,7 +783,7 @@ def test_the_clock_of_a_fair_queue(run: Run, clock: object) -> None:
     "settings", [QueueSettings(), QueueSettings(max_concurrent=3, max_depth=50)], ids=["", "limited"]
 )
 def test_counts(run: Run, columns: dict[str, Any], settings: QueueSettings) -> None:
-    """Claims go on, and whoever looks at counts is told the others."""
+    """Claims go on, and counts show the others."""
 
     async def test(store: Store) -> None:
         assert isinstance(store.rows, OnSqlite)

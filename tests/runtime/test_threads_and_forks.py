@@ -326,7 +326,7 @@ def test_a_caller_that_leaves_takes_nobody_with_it() -> None:
 
 
 def test_blocking_calls_of_all_kinds_get_along(make_app: MakeApp) -> None:
-    """Whoever drives the loop for himself does not wait for one who waits to drive it."""
+    """A caller that drives the loop does not wait for another that waits to drive it."""
     app = make_app()
     task = app.task(name="work")(abs_of)
     app.schedules.set("nightly", "work", cron="0 3 * * *", args=[1])

@@ -37,7 +37,7 @@ def run_as() -> str:
 
 
 def new_folder(prefix: str) -> Path:
-    """A folder that belongs to whoever runs the server.
+    """A folder that belongs to the user that runs the server.
 
     Its name is short enough for a socket in it, and every user can reach it: `TMPDIR` may be neither.
     """

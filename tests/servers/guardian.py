@@ -1,4 +1,4 @@
-"""Runs a server for as long as whoever started it lives: `python guardian.py FOLDER SIGNAL USER COMMAND…`.
+"""Runs a server for as long as the process that started it lives: `python guardian.py FOLDER SIGNAL USER COMMAND…`.
 
 The starter holds the other end of its standard input. When that closes, however the starter ended, the server gets the
 signal, and the folder goes. `USER` is who the server runs as; empty for nobody else.

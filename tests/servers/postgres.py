@@ -99,7 +99,7 @@ def binaries(version: int) -> Path:
 
 
 def open_up(folder: Path) -> None:
-    """Let whoever runs the server read it."""
+    """Let the user that runs the server read it."""
     for parent in folder.parents:
         add_rights(parent, 0o001)
     for each in (folder, *folder.rglob("*")):

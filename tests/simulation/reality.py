@@ -51,7 +51,7 @@ async def work_off(
 ) -> list[tuple[Instant, int]]:
     """When the engine started which task, in its order."""
     await engine.open()
-    worker = Crew(engine, arrivals)
+    worker = Slots(engine, arrivals)
     await engine.set_queue(QUEUE, settings, expected=0, now=START)
     coming = sorted(range(len(arrivals)), key=lambda task: (arrivals.created[task], task), reverse=True)
     free, wake = slots, None
@@ -71,7 +71,7 @@ async def work_off(
     return worker.starts
 
 
-class Crew:
+class Slots:
     """All slots together."""
 
     def __init__(self, engine: Engine, arrivals: Arrivals) -> None:
@@ -105,7 +105,7 @@ class Crew:
         return len(done)
 
     async def rerank(self, now: Instant) -> None:
-        term = await self.engine.lead("crew", now=now)
+        term = await self.engine.lead("worker", now=now)
         assert isinstance(term, Term)
         while (await self.engine.chore("rerank", term, now=now)).more:
             pass
@@ -113,7 +113,7 @@ class Crew:
     async def claim(self, free: int, now: Instant) -> tuple[int, Instant | None]:
         """How many were given, and when to look again although no run has ended."""
         self.sequence += 1
-        request = ClaimRequest(worker="crew", sequence=self.sequence, queues=(QUEUE,), limit=free)
+        request = ClaimRequest(worker="worker", sequence=self.sequence, queues=(QUEUE,), limit=free)
         claimed = await self.engine.claim(request, now=now)
         for leased in claimed.tasks:
             task = self.ids.index(leased.id)

@@ -241,7 +241,7 @@ def test_a_timeout_before_the_commit_is_reported_when_the_transaction_is_over(
             ctx.complete_in(connection)
             eventually(lambda: ctx.cancelled)
             timed_out.set()
-            if "postgres" in shop.app.url:  # in a SQLite file nobody else can write meanwhile
+            if "postgres" in shop.app.url:  # in a SQLite file nothing else can write until then
                 assert others.wait(PATIENCE)
             shop.rollback(connection)
 
@@ -262,7 +262,7 @@ def test_a_timeout_before_the_commit_is_reported_when_the_transaction_is_over(
 
 
 def test_a_run_that_goes_on_after_its_commit_is_left_alone(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
-    """Its lease is gone with the commit, and the heart finds out. That is no loss."""
+    """Its lease is gone with the commit, and the heartbeat finds out. That is no loss."""
 
     @shop.app.task(lease=1)
     def work(ctx: Context) -> Any:

@@ -1,4 +1,4 @@
-"""Schedules in workers: declared at the start, confirmed later, fired on time and once by whoever leads."""
+"""Schedules in workers: declared at the start, confirmed later, fired on time and once by the leader."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ def test_a_worker_fires_and_runs(app: Dibs) -> None:
 
 
 def test_a_changed_schedule_wakes_the_leader(still: Dibs, clock: ManualClock) -> None:
-    """The clock stands still: only the ring can have told the leader."""
+    """The clock stands still: only the notification can have woken the leader."""
     tick_of(still, every=3600)
     with still.worker() as worker:
         eventually(lambda: "fire" in still.hub.meters.read())
@@ -356,11 +356,11 @@ def test_a_schedule_that_this_machine_cannot_work_out_holds_up_no_other(
         clock.advance(60)
         assert part.turn() == LONGEST_NAP
     assert len(fire_times(still)) == 2
-    assert caplog.text.count("Schedule bad can't be worked out on this machine") == 1
+    assert caplog.text.count("Schedule bad can't be computed on this machine") == 1
     assert str(still.why("bad")) == (
-        "schedule 'bad' can't be worked out on this machine: 'No time zone found with key Mars/Olympus_Mons'."
+        "schedule 'bad' can't be computed on this machine: 'No time zone found with key Mars/Olympus_Mons'."
     )
-    with pytest.raises(InvalidOption, match="can't be worked out on this machine"):
+    with pytest.raises(InvalidOption, match="can't be computed on this machine"):
         still.schedules.upcoming("bad")
 
 

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
-from outage_crew import Crew
+from outage_workers import OutageWorkers
 
 from dibs.core.states import State
 from dibs.core.task import HistoryEvent
@@ -44,10 +44,10 @@ def cluster() -> Iterator[Cluster]:
 
 
 class Stalls:
-    """A crew, and how its store is made to stand still."""
+    """Workers, and how their store is made to stand still."""
 
-    def __init__(self, crew: Crew, url: str, stalled: Callable[[], AbstractContextManager[None]]) -> None:
-        self.crew = crew
+    def __init__(self, workers: OutageWorkers, url: str, stalled: Callable[[], AbstractContextManager[None]]) -> None:
+        self.workers = workers
         self.url = url
         self.stalled = stalled
         self.ids: list[str] = []
@@ -55,15 +55,15 @@ class Stalls:
     def start(self, **leases: float | None) -> None:
         """A worker for each queue."""
         for name, lease in leases.items():
-            self.crew.start(self.url, queues=[name], name=name, lease=lease, concurrency=4 * ROUNDS, is_known=True)
-        self.crew.until(lambda: {worker.id for worker in self.crew.app.workers.list()} == {*leases})
+            self.workers.start(self.url, queues=[name], name=name, lease=lease, concurrency=4 * ROUNDS, is_known=True)
+        self.workers.until(lambda: {worker.id for worker in self.workers.app.workers.list()} == {*leases})
 
     def hold(self, queue: str, number: int = 2) -> None:
         """Tasks that run until the gate is opened: some on the loop, as many in threads."""
-        before = self.crew.count(State.RUNNING, queue)
+        before = self.workers.count(State.RUNNING, queue)
         for name in ("hold", "hold_thread"):
-            self.ids += self.crew.enqueue(number, name, queue, gate="gate")
-        self.crew.until(lambda: self.crew.count(State.RUNNING, queue) == before + 2 * number)
+            self.ids += self.workers.enqueue(number, name, queue, gate="gate")
+        self.workers.until(lambda: self.workers.count(State.RUNNING, queue) == before + 2 * number)
 
     def stall(self, seconds: float) -> None:
         with self.stalled():
@@ -71,24 +71,24 @@ class Stalls:
 
     def all_is_well(self) -> None:
         """Nobody lost a task, nobody left, and everything completes in its first run."""
-        crew = self.crew
-        assert [process.poll() for process in crew.processes] == [None] * len(crew.processes), crew.all_logs()
-        assert {(each.lease, each.losses) for each in crew.records(self.ids)} == {(1, 0)}, crew.all_logs()
-        assert "was lost" not in crew.all_logs()
-        crew.open_gate()
-        crew.until(lambda: {each.state for each in crew.records(self.ids)} == {State.COMPLETED})
-        crew.ran_once(self.ids)
-        events = {entry.event for each in self.ids for entry in crew.app.handle(each).history()}
+        workers = self.workers
+        assert [process.poll() for process in workers.processes] == [None] * len(workers.processes), workers.all_logs()
+        assert {(each.lease, each.losses) for each in workers.records(self.ids)} == {(1, 0)}, workers.all_logs()
+        assert "was lost" not in workers.all_logs()
+        workers.open_gate()
+        workers.until(lambda: {each.state for each in workers.records(self.ids)} == {State.COMPLETED})
+        workers.ran_once(self.ids)
+        events = {entry.event for each in self.ids for entry in workers.app.handle(each).history()}
         assert not events & {HistoryEvent.LOST, HistoryEvent.REFUSED}
 
     def lose_one(self, queue: str) -> str:
         """A lease that really is lost: its holder never speaks again."""
-        [lost] = self.crew.enqueue(1, "quick", queue)
-        assert [claim.id for claim in self.crew.app.claim([queue], lease=LEASE)] == [lost]
+        [lost] = self.workers.enqueue(1, "quick", queue)
+        assert [claim.id for claim in self.workers.app.claim([queue], lease=LEASE)] == [lost]
         return lost
 
     def until_rescued(self, task: str) -> None:
-        self.crew.until(lambda: self.crew.records([task])[0].losses == 1)
+        self.workers.until(lambda: self.workers.records([task])[0].losses == 1)
 
 
 @pytest.fixture
@@ -96,15 +96,15 @@ def stalls(request: pytest.FixtureRequest, cluster: Cluster, tmp_path: Path) -> 
     kind = request.param
     if kind == "file":
         url = f"sqlite:///{tmp_path}/tasks.db"
-        crew, stalled = Crew(url, tmp_path), lambda: locked(tmp_path / "tasks.db")
+        workers, stalled = OutageWorkers(url, tmp_path), lambda: locked(tmp_path / "tasks.db")
     else:
         url = cluster.url(connect_timeout="5")
-        crew, stalled = Crew(url, tmp_path), cluster.frozen
+        workers, stalled = OutageWorkers(url, tmp_path), cluster.frozen
     with Proxy(cluster.port) as proxy:
         if kind == "sockets":
             url, stalled = url.replace(f":{cluster.port}/", f":{proxy.port}/"), lambda: silent(proxy)
-        yield Stalls(crew, url, stalled)
-        crew.close()
+        yield Stalls(workers, url, stalled)
+        workers.close()
 
 
 @contextmanager
@@ -130,7 +130,7 @@ def locked(path: Path) -> Iterator[None]:
 
 @pytest.mark.parametrize(("stalls", "seconds"), [("server", 6.5), ("sockets", 5.5), ("file", 3.5)], indirect=["stalls"])
 def test_a_stall_costs_nobody_who_lives_a_task(stalls: Stalls, seconds: float) -> None:
-    """Longer than their leases; of the server, also longer than hearts wait for an answer and then try again.
+    """Longer than their leases; of the server, also longer than heartbeats wait for an answer and then try again.
 
     Each worker could rescue what the others hold.
     """
@@ -140,7 +140,7 @@ def test_a_stall_costs_nobody_who_lives_a_task(stalls: Stalls, seconds: float) -
         stalls.hold(name)
     stalls.stall(seconds)
     thawed = time.monotonic()
-    stalls.crew.until(lambda: time.monotonic() > thawed + 1.5)  # all have looked for lost tasks, if they do
+    stalls.workers.until(lambda: time.monotonic() > thawed + 1.5)  # all have looked for lost tasks, if they do
     stalls.all_is_well()
 
 
@@ -155,7 +155,7 @@ def test_stalls_of_all_lengths_at_all_ages_of_the_leases(stalls: Stalls, length:
         began = time.monotonic()
         for age, name in zip(reversed(AGES), ("a", "b", "c"), strict=True):
             at = began + (AGES[-1] - age) * LEASE
-            stalls.crew.until(lambda at=at: time.monotonic() >= at)
+            stalls.workers.until(lambda at=at: time.monotonic() >= at)
             stalls.hold(name)
         stalls.stall(length * LEASE)
         stalls.until_rescued(lost)
@@ -170,7 +170,7 @@ def test_a_stall_of_almost_the_default_lease(stalls: Stalls) -> None:
         stalls.hold(name, 4)
     claimed = time.monotonic()
     lost = stalls.lose_one("lost")
-    stalls.crew.until(lambda: time.monotonic() > claimed + 8)
+    stalls.workers.until(lambda: time.monotonic() > claimed + 8)
     stalls.stall(27)
     stalls.until_rescued(lost)
     stalls.all_is_well()

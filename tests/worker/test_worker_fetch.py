@@ -490,7 +490,7 @@ def test_a_store_that_fails_now_and_then_is_in_one_long_outage() -> None:
     answer(health)
     now += 0.8
     answer(health)
-    assert health.was_down_for < HICCUP, "a new outage begins anew"
+    assert health.was_down_for < HICCUP, "a new outage starts from zero"
 
 
 def test_a_store_that_is_bad_for_good_keeps_nobody_from_rescuing() -> None:

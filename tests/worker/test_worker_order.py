@@ -102,7 +102,7 @@ examples = settings(max_examples=25, deadline=None, suppress_health_check=[Healt
 
 
 async def store(engine: Engine, backlog: Backlog, clock: ManualClock) -> list[str]:
-    """Enqueue a backlog, and rank what has waited long enough anew. Ids are the same on every store."""
+    """Enqueue a backlog, and rank what has waited long enough again. Ids are the same on every store."""
     for name, changes in zip(QUEUES, backlog.policies, strict=False):
         await engine.set_queue(name, change_settings(QueueSettings(), changes), expected=0, now=clock.now())
     ids = []

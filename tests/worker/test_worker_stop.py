@@ -325,7 +325,7 @@ def test_leases_are_kept_while_a_task_blocks_the_event_loop(app: Dibs, caplog: p
     @app.task(lease=1)
     async def block(ctx: Context) -> tuple[bool, bool]:
         leases.append(ctx.lease)
-        # Blocks the loop until the heart has noticed, which is longer than the lease.
+        # Blocks the loop until the heartbeat has noticed, which is longer than the lease.
         seen = named.wait(PATIENCE)
         return seen, ctx.lease_valid
 

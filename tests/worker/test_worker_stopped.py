@@ -116,7 +116,7 @@ def test_a_worker_stopped_in_a_claim_holds_up_nobody_for_long(
             process.send_signal(signal.SIGSTOP)
             holder = log.value(HOLDER, limited)
             stopped_at = log.value(CLOCK)
-            # One waits in line for the limited queue; the other has something else to do meanwhile.
+            # One waits in line for the limited queue; the other has something else to do until then.
             with app.worker(queues=["limited"], concurrency=30), app.worker(queues=["limited", "other"], concurrency=5):
                 others = [quick.using(queue="other").enqueue() for _ in range(10)]
                 eventually(lambda: len(log.starts("other")) == len(others), PATIENCE)

@@ -1,4 +1,4 @@
-"""One run of one task: in a worker, an executor process, a sandbox, or a loop of the user's own.
+"""One run of one task: in a worker, an executor process, a sandbox, or the user's own loop.
 
 `execute`      makes the attempt: arguments, middleware, function, result
 `context`      what a running task can know and say about itself, and its link to the run

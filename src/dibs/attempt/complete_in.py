@@ -1,4 +1,4 @@
-"""complete_in: a task's own writes and its completion in one transaction."""
+"""`complete_in`: a task's own writes and its completion in one transaction."""
 
 from __future__ import annotations
 

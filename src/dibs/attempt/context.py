@@ -1,4 +1,4 @@
-"""What a running task can know and say about itself."""
+"""What a running task can read and report about itself."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class Link(Protocol):
         ...
 
     def begin(self) -> None:
-        """The arguments are ready: the time that the run may take counts from now."""
+        """The arguments are ready: the timeout counts from now."""
         ...
 
     def report(self, fraction: float, message: str) -> None: ...
     def keep(self, seconds: float) -> None: ...
     def completes(self, settlement: Settlement) -> None:
-        """The completion is part of a transaction of the task's own, which may be committed from now on."""
+        """The completion is part of a transaction of the task, which may be committed from now on."""
         ...
 
 
@@ -118,7 +118,7 @@ class Context:
         return self._task.spec.headers
 
     def pass_on(self, spec: TaskSpec, headers: Mapping[str, str] | None) -> TaskSpec:
-        """The spec of a task that this run enqueues: it names this task, and carries its headers or else its own."""
+        """The spec of a task that this run enqueues: it names this task as its parent, and inherits its headers."""
         carried = spec.headers if headers is not None else dict(self.headers)
         return structs.replace(spec, parent=self.id, headers=carried)
 
@@ -142,7 +142,7 @@ class Context:
 
     @property
     def deadline(self) -> datetime | None:
-        """When the task should be done, as its producer said."""
+        """When the task should be done, as set by its producer."""
         return when(self._task.spec.deadline)
 
     @property
@@ -183,8 +183,8 @@ class Context:
         self._link.keep(check_span("lease", by, "by") / SECOND)
 
     def complete_in(self, connection: Any, result: object = None) -> None:
-        """Complete the task inside your own open transaction, which you then commit: its writes and the task's end are
-        one. `LeaseLost` if the run is no longer yours: let it roll everything back.
+        """Complete the task inside your own open transaction, which you then commit: your writes and the completion
+        are atomic. Raises `LeaseLost` if the run has lost its lease: let it roll everything back.
 
         Call it last. `result` takes the place of what the function returns. If the function ends and the transaction
         was not committed, that is a failed attempt.

@@ -1,4 +1,4 @@
-"""One attempt at a task: makes its arguments ready, calls it inside the middleware, and encodes what it returns."""
+"""One attempt at a task: prepares its arguments, calls it inside the middleware, and encodes what it returns."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class TaskRunner:
     ) -> Settlement:
         """Make one attempt. What this raises was raised by the task.
 
-        `call` calls the task's function, in whichever thread it belongs. `json` are the arguments, if they have been
-        made ready elsewhere.
+        `call` calls the task's function, in the thread where it belongs. `json` are the arguments, if they have been
+        prepared elsewhere.
         """
         task = link.task
         context = Context(link, self.state, self._hub)

@@ -48,7 +48,7 @@ OURS = ("dibs.worker", "dibs.attempt")
 
 SNOOZE: Duration = 5 * SECOND
 LONGEST_SNOOZE: Duration = 60 * SECOND
-"""How long a task is put off while its arguments can't be fetched: twice as long each time."""
+"""How long a task is put off while its arguments can't be fetched; it doubles each time."""
 
 
 NOT_COMMITTED = Failure(
@@ -57,11 +57,11 @@ NOT_COMMITTED = Failure(
 )
 
 PERMANENT = (BlobLost, BlobCorrupt, ResultGone, PayloadTooLarge)
-"""Why arguments can't be made ready, and never will be."""
+"""Errors after which arguments can never be prepared."""
 
 
 def completed(task: LeasedTask, payload: bytes | None) -> Settlement:
-    """The run gave this result."""
+    """The run completed with this result."""
     return Settlement(lease=Lease(task.id, task.lease), outcome=Outcome.COMPLETED, result=payload)
 
 
@@ -86,11 +86,11 @@ def failed(task: LeasedTask, definition: TaskDefinition, error: BaseException) -
 
 
 def unready(task: LeasedTask, error: BaseException) -> Settlement:
-    """There was no run, as the arguments could not be made ready.
+    """There was no run, because the arguments could not be prepared.
 
-    If the blob store is away, the task is put off and no attempt is counted. A blob or a record that is gone makes it
-    dead. Everything else (arguments that no longer fit the function, a codec that is missing) is retried whatever the
-    task says, so that a deployment can fix it.
+    If the blob store can't be reached, the task is put off and no attempt is counted. If a blob or a record is gone,
+    the task is dead. Everything else (arguments that no longer fit the function, a codec that is missing) is retried
+    whatever the task's options are, so that a deployment can fix it.
     """
     if isinstance(error, BlobStoreUnavailable):
         plain = min(SNOOZE << min(task.handed_back, 10), LONGEST_SNOOZE)
@@ -108,7 +108,7 @@ def not_kept(task: LeasedTask, size: int, error: BlobStoreUnavailable) -> Settle
 
 
 def not_committed(task: LeasedTask) -> Settlement:
-    """The run has ended, and its own transaction was to complete it. If that was committed, the store knows."""
+    """The run has ended, and its own transaction was to complete it. The store knows whether that was committed."""
     return failed_with(task, NOT_COMMITTED, retry=True)
 
 
@@ -121,7 +121,7 @@ def timed_out(task: LeasedTask, timeout: Duration) -> Settlement:
 def failed_with(
     task: LeasedTask, failure: Failure | None, *, retry: bool, delay: Duration | None = None, timed_out: bool = False
 ) -> Settlement:
-    """The attempt failed. Whether the task runs again, and when, is decided by the store."""
+    """The attempt failed. The store decides whether and when the task runs again."""
     how = Outcome.FAILED if retry else Outcome.PERMANENT
     lease = Lease(task.id, task.lease)
     return Settlement(lease=lease, outcome=how, delay=delay, failure=failure, timed_out=timed_out)
@@ -139,7 +139,7 @@ def released(task: LeasedTask, note: str) -> Settlement:
 
 def put_off(task: LeasedTask, delay: Duration) -> Settlement:
     """The task runs later, apart from others that may kill their worker."""
-    note = f"lost its worker {task.losses} times: runs apart from others that have"
+    note = f"lost its worker {task.losses} times: runs apart from other such tasks"
     return Settlement(lease=Lease(task.id, task.lease), outcome=Outcome.SNOOZED, delay=delay, note=note)
 
 
@@ -152,7 +152,7 @@ def describe(error: BaseException) -> Failure:
     try:
         message = str(error)
     except Exception:
-        message = "(its message can't be shown: __str__ itself raised)"
+        message = "(its message can't be shown: __str__ raised)"
     return Failure(type=name, message=shorten(message, MESSAGE_LIMIT), traceback=text_of(error))
 
 
@@ -174,7 +174,7 @@ def from_task(trace: TracebackType | None) -> TracebackType | None:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Keep both ends of a long text: the start says where it began, the end what it was."""
+    """Keep both ends of a long text."""
     text = storable(text)
     if len(text) <= limit:
         return text

@@ -1,4 +1,4 @@
-"""Payloads around a run: the arguments are made ready before it, a large result is stored after it."""
+"""Payloads around a run: the arguments are prepared before it, a large result is stored after it."""
 
 from __future__ import annotations
 

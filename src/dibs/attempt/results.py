@@ -14,7 +14,7 @@ from dibs.runtime.hub import Hub
 __all__ = ["with_results"]
 
 PAGE = 500
-"""Prerequisites that are read in one call."""
+"""Prerequisites read in one call."""
 
 MOST_TAKEN = 64 * 1024 * 1024
 """The most bytes of results that one run may take: they are all in memory at once."""

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from dibs.benchmark.app import QUEUES
-from dibs.cli.worker_processes import WorkerProcesses
 from dibs.client.app import Dibs
 from dibs.core.states import State
 from dibs.engines.values import Feature
 from dibs.errors import DibsError
 from dibs.version import __version__
+from dibs.worker_processes import WorkerProcesses
 
 __all__ = ["completed", "drain", "enqueue_bulk", "enqueue_one", "latency", "measure_all", "wait_for", "working"]
 
@@ -34,7 +34,7 @@ STALLED = 60.0
 """Seconds without a settled task after which draining has failed."""
 
 LOOK = 0.02
-"""Seconds between two looks at how far it is: each takes a little from what is measured."""
+"""Seconds between two looks at the counts: each look slows what is measured a little."""
 
 IDLE = 0.01
 """Seconds between two latency samples: long enough for the worker to have gone back to waiting."""
@@ -71,7 +71,7 @@ def enqueue_concurrent(app: Dibs, count: int) -> float:
 
 
 def enqueue_bulk(app: Dibs, count: int) -> float:
-    """`enqueue_many` of 1,000 calls at a time, per second; the calls are made within the time."""
+    """`enqueue_many` of 1,000 calls at a time, per second; the time includes making the calls."""
     task = app.task_named("bench.nothing").using(queue="bench-enqueue")
     began = time.perf_counter()
     for start in range(0, count, BULK):
@@ -94,7 +94,7 @@ def drain(app: Dibs, logs: Path, count: int, processes: int = 1, concurrency: in
 
 
 def wait_for(app: Dibs, queue: str, wanted: int) -> float:
-    """When so many tasks of a queue had completed; counts cost the store next to nothing."""
+    """When `wanted` tasks of a queue had completed; counts cost the store next to nothing."""
     seen, moved_at = -1, time.perf_counter()
     while True:
         done, now = completed(app, queue), time.perf_counter()
@@ -118,11 +118,11 @@ def working(app: Dibs, logs: Path, processes: int, concurrency: int) -> Iterator
         with app.worker(queues=QUEUES[1:], concurrency=concurrency):
             yield
         return
-    with WorkerProcesses("dibs.benchmark.app:app", app.url, logs, concurrency, QUEUES[1:]) as crew:
-        crew.start(processes)
-        crew.ready(app)
+    with WorkerProcesses("dibs.benchmark.app:app", app.url, logs, concurrency, QUEUES[1:]) as workers:
+        workers.start(processes)
+        workers.ready(app)
         yield
-        crew.stop()
+        workers.stop()
 
 
 def latency(app: Dibs, logs: Path, samples: int) -> dict[str, float]:

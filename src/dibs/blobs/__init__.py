@@ -1,12 +1,11 @@
 """Where payloads are kept that are too large to be stored with their tasks: a directory, S3, or memory for tests.
 
-`base` says what a store must do, `directory`, `s3` and `memory` do it, `open` finds the one that a URL names.
-`runtime`, `worker` and `client` may import this room; it knows neither tasks nor engines. Invariants:
+`base` defines what a store must do, `directory`, `s3` and `memory` implement it, `open` finds the one that a URL names.
+`runtime`, `worker` and `client` may import this package; it knows neither tasks nor engines. Invariants:
 
 - A blob store keeps bytes under keys. It is blocking, and may be used from many threads and processes at once.
 - `put` returns when the bytes are as durable as the store makes them; a reader sees all of them or none.
-- "It is not there" (`BlobLost`) is only said by a store that can be reached; all other trouble is
-  `BlobStoreUnavailable`, which is worth another try.
+- Only a store that can be reached raises `BlobLost`; all other errors are `BlobStoreUnavailable`, worth another try.
 """
 
 from dibs.blobs.base import BlobInfo, BlobStore

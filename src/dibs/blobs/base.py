@@ -44,33 +44,33 @@ class BlobStore(Protocol):
     """Bytes under keys. `str()` of it names it in messages, without secrets."""
 
     def put(self, key: str, data: bytes) -> None:
-        """Keep `data`, also if the key is there already: its `modified_at` is then now."""
+        """Keep `data`; if the key exists, set its `modified_at` to now."""
         ...
 
     def get(self, key: str) -> bytes:
-        """All of it, or `BlobLost`."""
+        """The whole blob; raises `BlobLost` if there is none."""
         ...
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete up to 1,000; what is not there is no error."""
+        """Delete up to 1,000; a missing blob is no error."""
         ...
 
     def list(self, after: str = "", limit: int = 1000) -> Blobs:
-        """Up to `limit` (at most 1,000) blobs in the order of their keys, from behind `after` on."""
+        """Up to `limit` (at most 1,000) blobs in the order of their keys, those after `after`."""
         ...
 
     def check(self) -> str:
-        """Try whether it can be used, and say in a few words what it is."""
+        """Try whether it can be used, and describe it in a few words."""
         ...
 
 
 def check_key(key: object) -> str:
-    """What a blob can be called."""
+    """The key of a blob."""
     return check_text(key, "the key of a blob", LONGEST_KEY, 1)
 
 
 def check_blob(key: object, data: object) -> bytes:
-    """The bytes to keep. A number would be taken for that many zeros."""
+    """The bytes to keep. `bytes()` would turn a number into that many zeros."""
     check_key(key)
     if not isinstance(data, bytes | bytearray | memoryview):
         raise InvalidOption(f"a blob is made of bytes, not of {shown(data)}.")
@@ -78,7 +78,7 @@ def check_blob(key: object, data: object) -> bytes:
 
 
 def check_keys(keys: object) -> list[str]:
-    """What to delete at once."""
+    """The keys of one `delete`."""
     found = check_items(keys, "delete()", str, "keys")
     if len(found) > MOST_AT_ONCE:
         raise InvalidOption(f"delete() takes at most {MOST_AT_ONCE:,} keys at once, not {len(found):,}.")
@@ -91,11 +91,11 @@ def check_page(after: object, limit: object) -> tuple[str, int]:
 
 
 def probe(store: BlobStore) -> None:
-    """Write, read and delete a blob that nobody else knows."""
+    """Write, read and delete a blob under a random key."""
     key, data = f"check/{secrets.token_hex(16)}", secrets.token_bytes(64)
     store.put(key, data)
     try:
         if store.get(key) != data:
-            raise BlobStoreUnavailable(f"{store} gives back something else than was written.")
+            raise BlobStoreUnavailable(f"{store} does not return what was written.")
     finally:
         store.delete([key])

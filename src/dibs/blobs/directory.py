@@ -18,24 +18,24 @@ from dibs.errors import BlobLost, BlobStoreUnavailable, InvalidOption
 __all__ = ["ABANDONED", "INCOMING", "DirectoryBlobs"]
 
 INCOMING = ".incoming"
-"""Files that are being written. That it is there tells a blob store from a mount point with nothing mounted."""
+"""Files that are being written. Without this directory, the path may be a mount point with nothing mounted."""
 
 ABANDONED = 24 * 3600
-"""Seconds after which a file in `INCOMING` was left by somebody who died."""
+"""Seconds after which a file in `INCOMING` was left by a writer that died."""
 
 TRIES = 100
 
 KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
-"""No part begins with a dot, so that a key can neither lead out of the directory nor to what is not a blob."""
+"""No part begins with a dot, so a key can neither lead out of the directory nor to what is not a blob."""
 
 
 def is_key(key: object) -> bool:
-    """Whether a blob can be called so."""
+    """Whether this is a valid key."""
     return isinstance(key, str) and len(key) <= LONGEST_KEY and KEY.fullmatch(key) is not None
 
 
 class DirectoryBlobs:
-    """One file for each blob, readable for nobody else, there as a whole or not at all."""
+    """One file for each blob, readable by its owner only, written as a whole or not at all."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.absolute()
@@ -60,7 +60,7 @@ class DirectoryBlobs:
                 part.unlink(missing_ok=True)
 
     def _move(self, part: Path, target: Path) -> None:
-        """Put a file in its place, and make sure that it is still there after a power failure."""
+        """Move a file to its place, so that it is still there after a power failure."""
         above = [self._root / each for each in target.relative_to(self._root).parents]
         for tries_left in reversed(range(TRIES)):
             try:
@@ -69,7 +69,7 @@ class DirectoryBlobs:
                         directory.mkdir(mode=0o700)
                 part.rename(target)
                 break
-            except FileNotFoundError:  # somebody who deleted a blob has taken the empty directory away
+            except FileNotFoundError:  # deleting another blob has removed the empty directory
                 if not tries_left:
                     raise
         for directory in above:
@@ -105,7 +105,7 @@ class DirectoryBlobs:
                 self._tidy()
             found: list[BlobInfo] = []
             for key, file in files(self._root, "", after):
-                with suppress(FileNotFoundError):  # deleted meanwhile
+                with suppress(FileNotFoundError):  # deleted since it was listed
                     facts = file.stat()
                     found.append(BlobInfo(key, facts.st_mtime_ns // 1000, facts.st_size))
                 if len(found) == limit:
@@ -113,7 +113,7 @@ class DirectoryBlobs:
             return found
 
     def _tidy(self) -> None:
-        """Delete what writers have left that died."""
+        """Delete what writers that died have left."""
         if not self._incoming.is_dir():
             return
         for part in self._incoming.iterdir():
@@ -133,12 +133,12 @@ class DirectoryBlobs:
         except OSError as error:
             raise BlobStoreUnavailable(
                 f"can't {doing} the blob directory {self._root}: {error.strerror or error}. "
-                "It must be readable and writable for the user that Dibs runs as, and have room."
+                "It must be readable and writable by the user that runs Dibs, and have free space."
             ) from error
 
 
 def files(directory: Path, prefix: str, after: str) -> Iterator[tuple[str, Path]]:
-    """Every file below a directory with its key, in the order of the keys, behind `after`."""
+    """Every file below a directory with its key, in the order of the keys, after the key `after`."""
     try:
         entries = list(os.scandir(directory))
     except (FileNotFoundError, NotADirectoryError):
@@ -157,9 +157,9 @@ def files(directory: Path, prefix: str, after: str) -> Iterator[tuple[str, Path]
 
 def write_durably(file: Path, data: bytes) -> None:
     descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(data)
-        stream.flush()
+    with os.fdopen(descriptor, "wb") as output:
+        output.write(data)
+        output.flush()
         os.fsync(descriptor)
 
 

@@ -1,4 +1,4 @@
-"""Blobs in memory, for tests: gone with the process, and known to no other."""
+"""Blobs in memory, for tests: gone with the process, and invisible to others."""
 
 from __future__ import annotations
 

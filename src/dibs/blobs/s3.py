@@ -1,4 +1,4 @@
-"""Blobs in a bucket of S3, or of whatever speaks its protocol."""
+"""Blobs in a bucket of S3, or of another server with its protocol."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["S3Blobs"]
 
 CONNECT_TIMEOUT = 3.0
 READ_TIMEOUT = 10.0
-"""Seconds without a byte, not for all of an answer."""
+"""Seconds without a byte, not for a whole answer."""
 TRIES = 2
 CONNECTIONS = 32
 MISSING = "NoSuchKey"
-"""The one answer that means it is gone. A bare 404 may come from whatever answers at a wrong address."""
+"""The one answer that means that a blob is gone. A bare 404 may come from any server at a wrong address."""
 
 
 class S3Blobs:
@@ -44,7 +44,7 @@ class S3Blobs:
 
     @property
     def _client(self) -> Any:
-        """Made at first use, as that takes a while; anew in a forked child, which must not share connections."""
+        """Made at first use, as that takes a while, and again in a forked child, which must not share connections."""
         if self._pid != os.getpid():
             self._begin()
         with self._lock:
@@ -80,8 +80,8 @@ class S3Blobs:
         with self._errors("delete"):
             answer = self._client.delete_objects(Bucket=self._bucket, Delete={"Objects": named, "Quiet": True})
         if failed := answer.get("Errors"):
-            told = f"{failed[0].get('Code')}: {failed[0].get('Message')}"
-            raise BlobStoreUnavailable(f"{len(failed)} blobs could not be deleted from {self} ({told}).")
+            first = f"{failed[0].get('Code')}: {failed[0].get('Message')}"
+            raise BlobStoreUnavailable(f"{len(failed)} blobs could not be deleted from {self} ({first}).")
 
     def list(self, after: str = "", limit: int = 1000) -> Blobs:
         check_page(after, limit)
@@ -110,12 +110,12 @@ class S3Blobs:
 
 
 def error_text(error: Exception) -> str:
-    """What boto says, as the end of a sentence."""
+    """The error's message, as the end of a sentence."""
     return f"{str(error).strip().rstrip('.') or type(error).__name__}."
 
 
 def make_client(endpoint: str | None, region: str | None) -> Any:
-    """A client that gives up within seconds: whoever calls has a lease, or a user, that waits."""
+    """A client that gives up within seconds: its caller holds a lease, or a user waits for it."""
     from boto3.session import Session
     from botocore.config import Config
 

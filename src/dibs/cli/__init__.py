@@ -4,12 +4,12 @@
 share, `loading` finds the app that `MODULE:APP` names, `logs` sets up logging, `reference` writes the page of all
 commands. The commands: `worker`, `enqueue`, `tasks` (with `task_views` and `watch`), `dead`, `queues` (with
 `queue_settings`), `schedules`, `workflows`, `workers`, `top`, `why`, `doctor`, `backup`, `migrate`, `simulate`, `bench`
-and `demo`; `crew` holds the worker processes that the last two start, and is all that other rooms import from here.
+and `demo`. No other package imports anything from here.
 Invariants:
 
 - Data goes to stdout, everything else to stderr; with `--json`, stdout is one JSON document and nothing else.
-- A command knows the public faces (`Dibs`, the worker) and the engine seam, never which engine it talks to.
-- A command that changes more than one task first says how many, and asks.
+- A command knows the public API (`Dibs`, the worker) and the engine seam, never which engine it uses.
+- A command that changes more than one task first says how many, and asks for confirmation.
 """
 
 from dibs.cli.main import main

@@ -10,7 +10,7 @@ from dibs.cli.options import json_option, with_store
 from dibs.client.app import Dibs
 from dibs.engines.values import Feature
 from dibs.errors import InvalidOption, UsageError
-from dibs.terminal import emit, errors, say
+from dibs.terminal import emit, say, status
 
 __all__ = ["backup"]
 
@@ -31,8 +31,8 @@ def backup(app: Dibs, file: Path, overwrite: bool, as_json: bool) -> None:
         if not overwrite:
             raise InvalidOption(f"{file} exists: choose another name, or --overwrite it.")
         file.unlink()
-    console, name = errors(), click.format_filename(file)
-    with console.status(f"Copying to {name} …") if console.is_terminal else console:
+    name = click.format_filename(file)
+    with status(f"Copying to {name}"):
         app.hub.runner.run(app.hub.engine.backup(file.absolute()))
     size = file.stat().st_size
     emit({"file": name, "bytes": size}) if as_json else say(f"Copied to {name} ({size:,} bytes).")

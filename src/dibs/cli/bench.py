@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from dibs.client.app import Dibs
 from dibs.core.options import check_number
 from dibs.engines.values import Feature
 from dibs.errors import InvalidOption
-from dibs.terminal import emit, errors, say, show, table
+from dibs.terminal import emit, say, show, status, table
 
 __all__ = ["bench"]
 
@@ -36,8 +37,8 @@ def bench(url: str | None, count: int, processes: int, concurrency: int, samples
     """Measure how fast it is here.
 
     Enqueueing, draining and start latency on a store of its own: a fresh SQLite file, or URL. Tasks are no-op async
-    functions whose results are kept; each figure says what it is in the JSON. A store that only lives in one
-    process (memory://) gets its worker in this process.
+    functions whose results are kept; the JSON names what each figure is. For a store that lives in one process
+    (memory://), the worker runs in this process.
     """
     check_number(count, "--tasks", 100, 10_000_000)
     check_number(processes, "--processes", 1, 64)
@@ -49,7 +50,7 @@ def bench(url: str | None, count: int, processes: int, concurrency: int, samples
             raise InvalidOption(f"{place} lives in one process: leave --processes out.")
         if Feature.DURABLE in app.hub.engine.features:
             refuse_used(app)
-        announce = nullcontext if as_json else status
+        announce = partial(status, quiet=as_json)
         figures = measure_all(app, logs, count, processes, concurrency, samples, announce)
     emit(figures) if as_json else show_figures(figures)
 
@@ -64,16 +65,10 @@ def scratch(url: str | None) -> Iterator[tuple[str, Path]]:
 
 
 def refuse_used(app: Dibs) -> None:
-    """A store with other tasks in it would be measured, and disturbed, with them."""
+    """Other tasks in the store would affect the figures, and be affected."""
     names = [queue.name for queue in app.queues.list() if not queue.name.startswith("bench-")]
     if names:
         raise InvalidOption(f"{app.url} is in use (queues {', '.join(names[:3])}): bench needs a store of its own.")
-
-
-def status(what: str) -> AbstractContextManager[object]:
-    """Says on a terminal what is being measured."""
-    console = errors()
-    return console.status(f"{what} …") if console.is_terminal else nullcontext()
 
 
 def show_figures(figures: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What `dibs` tells the program that started it."""
+"""The exit codes of `dibs`."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ MEANINGS = {
     ExitCode.HANDED_BACK: "`worker`: running work was handed back or killed because the shutdown time was up",
     ExitCode.LEAKED: "`worker`: too many threads were stuck past their timeout; start it again",
     ExitCode.FORCED: "`worker`: the event loop was blocked, so the process was ended from another thread",
-    ExitCode.REFUSED: "the call was right, but the store said no: unknown task, wrong state, queue full or draining, …",
+    ExitCode.REFUSED: "the call was right, but the store refused: unknown task, wrong state, queue full or draining, …",
     ExitCode.INTERRUPTED: "interrupted with Ctrl-C",
 }

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from msgspec import Struct, structs
 
-from dibs.cli.options import bulk_options, filter_options, json_option, make_filter, with_store
+from dibs.cli.options import bulk_command, filter_options, json_option, make_filter, with_store
 from dibs.cli.tasks import purge_tasks, replay_tasks
 from dibs.client.app import Dibs
 from dibs.client.info import TaskInfo
@@ -25,7 +25,7 @@ PAGE = 500
 
 
 class Group(Struct, kw_only=True):
-    """Dead tasks that died of the same thing."""
+    """Dead tasks with the same reason and error."""
 
     name: str
     queue: str
@@ -66,13 +66,9 @@ def list_dead(app: Dibs, /, as_json: bool, **given: Any) -> None:
 
 
 @dead.command()
-@click.argument("task_ids", metavar="[ID]...", nargs=-1)
 @click.option("--into", metavar="QUEUE", help="Run them in this queue instead of their own.")
 @click.option("--keep-attempts", is_flag=True, help="Don't start counting attempts and losses from zero.")
-@bulk_options
-@filter_options
-@json_option
-@with_store
+@bulk_command
 def replay(app: Dibs, /, task_ids: tuple[str, ...], into: str | None, keep_attempts: bool, **given: Any) -> int:
     """Run dead tasks again: by id, or --all that match."""
     check_state(given)
@@ -80,11 +76,7 @@ def replay(app: Dibs, /, task_ids: tuple[str, ...], into: str | None, keep_attem
 
 
 @dead.command()
-@click.argument("task_ids", metavar="[ID]...", nargs=-1)
-@bulk_options
-@filter_options
-@json_option
-@with_store
+@bulk_command
 def purge(app: Dibs, /, task_ids: tuple[str, ...], **given: Any) -> int:
     """Delete dead tasks for good: by id, or --all that match."""
     check_state(given)
@@ -104,7 +96,7 @@ def only_dead(given: dict[str, Any]) -> Filter:
 
 
 def group(app: Dibs, chosen: Filter) -> tuple[list[Group], bool]:
-    """The groups, biggest first, and whether there were more tasks than are looked at."""
+    """The groups, largest first, and whether there were more tasks than are read."""
     groups: dict[tuple[str, ...], Group] = {}
     for seen, info in enumerate(newest_first(app, chosen)):
         if seen == COUNT_LIMIT:

@@ -10,7 +10,6 @@ import click
 
 from dibs.cli.codes import ExitCode
 from dibs.cli.options import json_option
-from dibs.cli.worker_processes import WorkerNotStarted
 from dibs.core.options import check_number
 from dibs.demo.app import make_app
 from dibs.demo.run import Demo
@@ -18,6 +17,7 @@ from dibs.demo.view import View, show_summary
 from dibs.engines.values import Feature
 from dibs.errors import InvalidOption
 from dibs.terminal import emit, errors, out
+from dibs.worker_processes import WorkerNotStarted
 
 __all__ = ["demo"]
 
@@ -30,9 +30,9 @@ __all__ = ["demo"]
 def demo(count: int, workers: int, url: str | None, as_json: bool) -> int:
     """See it work, and checked.
 
-    About 2,000 tasks over several queues and priorities, a workflow, a schedule, limits and tenants, real worker
-    processes, failures, a cancel, a worker killed with SIGKILL in the middle, and a summary that is read back from the
-    store and checked. Takes about half a minute. Exit code 1 if any promise was broken.
+    About 2,000 tasks in several queues with several priorities, a workflow, a schedule, limits and tenants, real worker
+    processes, failures, cancellations, a worker killed with SIGKILL, and a summary that is read back from the store and
+    checked. Takes about half a minute. Exit code 1 if any promise was broken.
     """
     check_number(count, "--tasks", 200, 100_000)
     check_number(workers, "--workers", 2, 64)

@@ -20,7 +20,7 @@ from dibs.core.times import SECOND
 from dibs.engines.values import Feature, Finding, Level
 from dibs.errors import StoreError
 from dibs.runtime.payloads import Payloads
-from dibs.terminal import emit, errors, say
+from dibs.terminal import emit, say, status
 
 __all__ = ["doctor"]
 
@@ -40,13 +40,9 @@ MARKS = {Level.OK: ("✓", "green"), Level.WARNING: ("!", "yellow"), Level.ERROR
 def doctor(app: Dibs, quick: bool, as_json: bool) -> int:
     """Check the store, queues and workers.
 
-    Exit code 1 if something is found that is an error.
+    Exit code 1 if an error is found.
     """
-    console = errors()
-    if console.is_terminal and not as_json:
-        with console.status("Checking …"):
-            findings = examine(app, full=not quick)
-    else:
+    with status("Checking", quiet=as_json):
         findings = examine(app, full=not quick)
     if as_json:
         emit({"ok": not bad(findings), "findings": findings})
@@ -69,7 +65,7 @@ def show_finding(finding: Finding) -> None:
 
 
 def examine(app: Dibs, *, full: bool) -> list[Finding]:
-    """Everything worth saying, the store first."""
+    """All findings, the store's first."""
     findings = app.hub.runner.run(app.hub.engine.check(full=full))
     features = app.hub.engine.features
     if not any(finding.title == "durability" for finding in findings):
@@ -128,7 +124,7 @@ def look_at(app: Dibs, queue: QueueInfo, workers: list[WorkerInfo]) -> list[Find
     if pending and queue.state is QueueState.PAUSED:
         found.append(Finding(Level.WARNING, title, f"is paused with {pending:,} tasks pending"))
     if queue.stale:
-        detail = f"{queue.stale:,} tasks are still ranked by earlier settings; the leading worker is at it"
+        detail = f"{queue.stale:,} tasks are still ranked by earlier settings; the leading worker ranks them again"
         found.append(Finding(Level.WARNING, title, detail))
     oldest = app.stats(queue.name).oldest_pending_seconds if pending else None
     limit = BACKLOG * queue.settings.aging / SECOND
@@ -144,7 +140,7 @@ def look_at(app: Dibs, queue: QueueInfo, workers: list[WorkerInfo]) -> list[Find
 
 
 def look_at_schedules(app: Dibs) -> list[Finding]:
-    """Schedules that nobody fires, and those that are left over from earlier code."""
+    """Schedules that don't fire, and those that are left over from earlier code."""
     schedules = app.schedules.list()
     found = []
     now = datetime.now(UTC)

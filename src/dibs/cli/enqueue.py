@@ -1,4 +1,4 @@
-"""`dibs enqueue`: hand over a task from the shell."""
+"""`dibs enqueue`: enqueue a task from the shell."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def by_signature(
 def by_name(
     app: Dibs, name: str, pairs: tuple[str, ...], arguments: str | None, options: dict[str, Any]
 ) -> Handle[Any]:
-    """Without knowing the task: whoever serves the queue and knows the name will judge the arguments."""
+    """Without knowing the task: the worker that runs it checks the arguments."""
     if options["queue"] is None:
         raise InvalidOption("which queue? Give --queue, or --app MODULE:APP to use the task's own.")
     chosen = make_options(Options(), options)
@@ -162,7 +162,7 @@ def json_object(text: str) -> dict[str, Any]:
 
 
 def print_enqueued(app: Dibs, handle: Handle[Any], name: str, wait: float | None, as_json: bool) -> int:
-    """Say what was enqueued, and how it ended if that was asked."""
+    """Print what was enqueued, and if `wait` is given how it ended."""
     data: dict[str, Any] = {"id": handle.id, "name": name, "queue": handle.queue, "duplicate": handle.duplicate}
     if wait is None:
         known = " (the key already stands for this task)" if handle.duplicate else ""

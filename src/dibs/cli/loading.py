@@ -21,7 +21,7 @@ class AppFailed(DibsError):
 
 
 def load_app(spec: str) -> Dibs:
-    """The app that `MODULE:APP` names; `MODULE` alone will do if there is only one app in it."""
+    """The app that `MODULE:APP` names; `MODULE` will do if it has only one app."""
     module_name, _, attribute = spec.partition(":")
     put_here_on_path()
     module = load_module(module_name, spec)
@@ -40,7 +40,7 @@ def load_app(spec: str) -> Dibs:
 
 
 def put_here_on_path() -> None:
-    """The current directory first, as `python -m` does: an installed command would not find the user's modules."""
+    """Put the current directory first, as `python -m` does, so that the user's modules are found."""
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
@@ -59,7 +59,7 @@ def load_module(name: str, spec: str) -> ModuleType:
         return import_module(name)
     except InvalidOption as error:
         if error.__traceback__ is not None and error.__traceback__.tb_next is None:
-            raise  # our own, a line above; one from the module's body comes from deeper
+            raise  # the one above; one from the module's body has more frames
         raise AppFailed(reason(name, error)) from error
     except (Exception, SystemExit) as error:
         raise AppFailed(reason(name, error)) from error

@@ -15,11 +15,11 @@ FACTS = ("task_id", "task_name", "attempt")
 
 
 def set_up_logging(level: str, as_json: bool) -> None:
-    """To stderr; an app that has configured logging itself keeps what it has."""
+    """To stderr; an app that has configured logging itself keeps its configuration."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if as_json else logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler])
-    # The loop says which selector it uses; nobody asked.
+    # Otherwise asyncio logs which selector the loop uses.
     logging.getLogger("asyncio").setLevel(logging.WARNING)
 
 

@@ -80,7 +80,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         answer = cli.main(given, prog_name="dibs", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader (`| head`) has what it wanted. Python would complain about the unflushed rest at exit.
+        # The reader (`| head`) has all it wanted. Without this, Python would fail to flush the rest at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
     except Exception as error:
@@ -95,7 +95,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def explain(error: Exception) -> tuple[str, int]:
-    """The sentence and the exit code for an error. What was given may be of any size, what is said is not."""
+    """The message, of limited length, and the exit code for an error."""
     message, code = message_and_code(error)
     return brief(message), code
 
@@ -121,7 +121,7 @@ def message_and_code(error: Exception) -> tuple[str, int]:
 
 
 def sentence(text: str) -> str:
-    """Starting with a capital (unless it starts with a name in quotes or a value), ending with a full stop."""
+    """Capitalised (unless it starts with a quoted name or a value), with a full stop at the end."""
     text = text.strip()
     first = text.split(" ", 1)[0]
     if first.replace("'", "").isalpha() and first.islower():

@@ -22,8 +22,8 @@ __all__ = ["migrate"]
 def migrate(app: Dibs, dry_run: bool, sql: bool, as_json: bool) -> None:
     """Bring the store's layout up to date.
 
-    Whatever opens a store does this by itself; use the command to do it at a time of your choosing, or as another role
-    than that of workers and producers.
+    Every process that opens a store does this itself; use the command to do it at a time of your choosing, or with
+    another role than that of workers and producers.
     """
     if sql and as_json:
         raise InvalidOption("--sql prints a script, --json a document: give one of them.")
@@ -45,5 +45,5 @@ def migrate(app: Dibs, dry_run: bool, sql: bool, as_json: bool) -> None:
 
 
 def pending(app: Dibs, *, sql: bool = False) -> list[str]:
-    """Asked on a loop of its own, because the runner opens the engine first, which would apply them."""
+    """On its own loop, because the runner opens the engine first, which would apply the migrations."""
     return asyncio.run(app.hub.engine.migrations(sql=sql))

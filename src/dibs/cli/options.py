@@ -20,19 +20,22 @@ from dibs.core.states import State
 from dibs.core.times import LONGEST, SECOND
 from dibs.errors import InvalidOption
 from dibs.runtime.environment import default_url
+from dibs.terminal import emit, say
 
 __all__ = [
     "LATER",
     "SPAN",
     "act_on_all",
+    "add_options",
     "agreed",
-    "bulk_options",
+    "bulk_command",
     "filter_options",
     "json_option",
     "make_filter",
     "open_store",
     "parse_pairs",
     "parse_value",
+    "state_command",
     "store_options",
     "with_store",
 ]
@@ -92,6 +95,13 @@ LATER = TimeType(ahead=True)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 
 
+def add_options(function: Function, *options: Callable[[Function], Function]) -> Function:
+    """Apply decorators in the order in which the help lists them."""
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
 def open_store(url: str | None, app: str | None, *, create: bool = False) -> Dibs:
     """The app, or one without tasks on the store that the URL or DIBS_URL names."""
     if url is not None and app is not None:
@@ -104,11 +114,11 @@ def open_store(url: str | None, app: str | None, *, create: bool = False) -> Dib
 
 
 def store_options(function: Function) -> Function:
-    click.option("--app", "app_spec", metavar="MODULE:APP", help="Use the store (and payload codec) of this app.")(
-        function
+    return add_options(
+        function,
+        click.option("--url", metavar="URL", help="The store, such as sqlite:///tasks.db; otherwise DIBS_URL."),
+        click.option("--app", "app_spec", metavar="MODULE:APP", help="Use the store (and payload codec) of this app."),
     )
-    click.option("--url", metavar="URL", help="The store, such as sqlite:///tasks.db; otherwise DIBS_URL.")(function)
-    return function
 
 
 def with_store(function: Callable[Concatenate[Dibs, P], R]) -> Callable[..., R]:
@@ -120,6 +130,21 @@ def with_store(function: Callable[Concatenate[Dibs, P], R]) -> Callable[..., R]:
             return function(app, *args, **kwargs)
 
     return store_options(run)
+
+
+def state_command(group: click.Group, thing: str, verb: str, state: str, text: str) -> None:
+    """Add a command that changes the state of a queue or schedule, such as `pause`."""
+
+    @group.command(verb, help=text)
+    @click.argument("name", metavar=thing.upper())
+    @json_option
+    @with_store
+    def change(app: Dibs, name: str, as_json: bool) -> None:
+        changed = getattr(getattr(app, f"{thing}s"), verb)(name)
+        if as_json:
+            emit({thing: name, "state": state, "changed": changed})
+        else:
+            say(f"{thing.capitalize()} {name!r} is {'now' if changed else 'already'} {state}.")
 
 
 def parse_value(text: str) -> Any:
@@ -145,7 +170,8 @@ def parse_pairs(pairs: tuple[str, ...], what: str) -> dict[str, str]:
 
 def filter_options(function: Function) -> Function:
     """--state, --queue, … as keyword arguments that `make_filter` understands."""
-    options = [
+    return add_options(
+        function,
         click.option("--state", multiple=True, metavar="STATE", help=f"One of {', '.join(State)}; may be repeated."),
         click.option("--queue", multiple=True, metavar="QUEUE", help="In this queue; may be repeated."),
         click.option("--name", multiple=True, metavar="TASK", help="Of this task name; may be repeated."),
@@ -159,10 +185,7 @@ def filter_options(function: Function) -> Function:
         click.option("--workflow", metavar="WORKFLOW", help="Of this workflow."),
         click.option("--tenant", metavar="TENANT", help="Of this tenant."),
         click.option("--text", default="", help="Text in arguments, errors or notes."),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+    )
 
 
 def make_filter(given: dict[str, Any]) -> Filter:
@@ -185,14 +208,17 @@ def make_filter(given: dict[str, Any]) -> Filter:
     )
 
 
-def bulk_options(function: Function) -> Function:
-    """--all with filters, --dry-run and --yes."""
-    click.option("--yes", "-y", is_flag=True, help="Don't ask.")(function)
-    click.option("--dry-run", is_flag=True, help="Say how many would be changed, and change nothing.")(function)
-    click.option("--all", "everything", is_flag=True, help="All tasks that match the filters, instead of ids.")(
-        function
+def bulk_command(function: Callable[Concatenate[Dibs, P], R]) -> Callable[..., R]:
+    """For a command on tasks: ids, or --all with filters; --dry-run, --yes, --json and the store."""
+    return add_options(
+        with_store(function),
+        click.argument("task_ids", metavar="[ID]...", nargs=-1),
+        click.option("--all", "everything", is_flag=True, help="All tasks that match the filters, instead of ids."),
+        click.option("--dry-run", is_flag=True, help="Say how many would be changed, and change nothing."),
+        click.option("--yes", "-y", is_flag=True, help="Don't ask."),
+        filter_options,
+        json_option,
     )
-    return function
 
 
 def act_on_all(
@@ -208,7 +234,7 @@ def act_on_all(
 
 
 def agreed(question: str) -> bool:
-    """Ask; nobody there to answer is a no."""
+    """Ask; without a terminal the answer is no."""
     try:
         return click.confirm(question, err=True)
     except click.Abort:

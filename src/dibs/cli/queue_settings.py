@@ -46,7 +46,7 @@ def settings_text(settings: QueueSettings) -> str:
 
 
 def setting_value(name: str, text: str) -> Any:
-    """A setting as the client takes it."""
+    """A setting in the form that the client takes."""
     if text.lower() == "none":
         return None
     if name in DURATIONS:
@@ -60,16 +60,16 @@ def setting_value(name: str, text: str) -> Any:
 def limit_changes(
     old: QueueSettings, per_task: tuple[str, ...], per_partition: tuple[str, ...], weights: tuple[str, ...]
 ) -> dict[str, Any]:
-    """What --per-task, --per-partition and --weight change: each adds to what there is, `none` takes away."""
+    """What --per-task, --per-partition and --weight change: each adds to the present settings, `none` removes."""
     changes: dict[str, Any] = {}
     if per_task:
-        limits = {name: given(limit) for name, limit in old.per_task.items()}
+        limits = {name: limit_data(limit) for name, limit in old.per_task.items()}
         for target, text in parse_pairs(per_task, "a limit of a task").items():
             name, part = target_of(target)
             limits[name] = changed(limits.get(name, {}), part, text)
         changes["per_task"] = {name: limit for name, limit in limits.items() if limit}
     if per_partition:
-        limit = {} if old.per_partition is None else given(old.per_partition)
+        limit = {} if old.per_partition is None else limit_data(old.per_partition)
         for text in per_partition:
             part, _, value = text.rpartition("=")
             limit = changed(limit, part or None, value)
@@ -96,7 +96,7 @@ def changed(limit: Mapping[str, Any], part: str | None, text: str) -> dict[str, 
     return {name: number for name, number in new.items() if number is not None}
 
 
-def given(limit: Limit) -> dict[str, Any]:
+def limit_data(limit: Limit) -> dict[str, Any]:
     return {name: value for name, value in structs.asdict(limit).items() if value is not None}
 
 

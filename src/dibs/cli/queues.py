@@ -1,8 +1,7 @@
-"""`dibs queues`: what is in them, how they are set, and whether they hand out."""
+"""`dibs queues`: their counts, settings and states."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, cast
 
 import click
@@ -10,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dibs.cli.codes import ExitCode
-from dibs.cli.options import SPAN, agreed, json_option, parse_pairs, with_store
+from dibs.cli.options import SPAN, agreed, json_option, parse_pairs, state_command, with_store
 from dibs.cli.queue_settings import limit_changes, limit_lines, setting_value, settings_data, settings_text
 from dibs.client.app import Dibs
 from dibs.client.humanize import figures, subject
@@ -20,7 +19,7 @@ from dibs.core.humanize import format_duration
 from dibs.core.settings import QueueSettings
 from dibs.core.states import WAITING, State
 from dibs.errors import InvalidOption
-from dibs.terminal import emit, errors, number, say, show, state_text, table
+from dibs.terminal import emit, errors, facts_table, number, say, show, state_text, table
 
 __all__ = ["SHOWN", "full_text", "percentiles_text", "queue_data", "queues"]
 
@@ -35,7 +34,7 @@ SHOWN = (
     State.DEAD,
 )
 TENANTS = 10
-"""Tenants that are shown of a fair queue."""
+"""Tenants of a fair queue that are shown."""
 
 
 @click.group()
@@ -52,7 +51,7 @@ def list_queues(app: Dibs, as_json: bool) -> None:
     if as_json:
         emit([queue_data(info) for info in found])
     elif not found:
-        say("No queues yet: they exist from their first task or setting on.")
+        say("No queues yet: the first task or setting makes one.")
     else:
         show(queue_table(found))
 
@@ -100,10 +99,7 @@ def queue_data(info: QueueInfo) -> dict[str, Any]:
 
 
 def show_queue(app: Dibs, info: QueueInfo, stats: QueueStats, window: float) -> None:
-    facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    facts.add_column(style="bold")
-    facts.add_column(overflow="fold")
-    facts.add_row("queue", info.name)
+    facts = facts_table([("queue", info.name)])
     facts.add_row("state", state_text(info.state))
     facts.add_row("tasks", ", ".join(f"{count:,} {state}" for state, count in info.counts.items() if count) or "none")
     facts.add_row("bound", str(info.bound))
@@ -125,14 +121,14 @@ def show_queue(app: Dibs, info: QueueInfo, stats: QueueStats, window: float) -> 
 
 
 def full_text(app: Dibs, info: QueueInfo) -> str:
-    """What holds back the next tasks."""
+    """The limits that hold back the next tasks."""
     if not (info.settings.limits_starts and info.counts[State.PENDING]):
         return ""
     return "\n".join(f"{subject(state, info.name)}: {figures(state)}" for state in app.queues.full_limits(info.name))
 
 
 def tenants_text(tenants: list[TenantInfo]) -> str:
-    """Who is served next, with what is pending."""
+    """The tenants served next, with their pending tasks."""
     if not tenants:
         return "none has pending tasks"
     named = [
@@ -190,9 +186,9 @@ def set_queue(
     Settings: policy (aging, tiers, strict), aging, max_aging_bonus, retry_penalty, deadline_weight, deadline_horizon,
     promote_low, promote_medium, tiers (JSON), max_depth, max_concurrent, rate, burst, enqueue_rate, enqueue_burst,
     keep, keep_dead, retries, timeout, lease, retry_base, retry_cap, timeout_growth. Durations are seconds or 90s, 15m,
-    2h, 1d; `none` takes a limit away.
+    2h, 1d; `none` removes a limit.
 
-    The options add to what is set; as per_task, per_partition, fair and weights (JSON) the settings are replaced.
+    The options add to the settings; per_task=, per_partition=, fair= and weights= (JSON) replace them.
     """
     wanted = {setting: setting_value(setting, text) for setting, text in parse_pairs(changes, "a setting").items()}
     known = {info.name: info.settings for info in app.queues.list()}
@@ -210,39 +206,9 @@ def set_queue(
         say(f"{info.stale:,} waiting tasks are still to be ranked again by a worker.")
 
 
-@queues.command()
-@click.argument("name", metavar="QUEUE")
-@json_option
-@with_store
-def pause(app: Dibs, name: str, as_json: bool) -> None:
-    """Hand out nothing; tasks still come in and age."""
-    change_state(name, app.queues.pause, "paused", as_json)
-
-
-@queues.command()
-@click.argument("name", metavar="QUEUE")
-@json_option
-@with_store
-def resume(app: Dibs, name: str, as_json: bool) -> None:
-    """Hand out and take in again."""
-    change_state(name, app.queues.resume, "active", as_json)
-
-
-@queues.command()
-@click.argument("name", metavar="QUEUE")
-@json_option
-@with_store
-def drain(app: Dibs, name: str, as_json: bool) -> None:
-    """Take no new tasks; finish those there are."""
-    change_state(name, app.queues.drain, "draining", as_json)
-
-
-def change_state(name: str, change: Callable[[str], bool], state: str, as_json: bool) -> None:
-    changed = change(name)
-    if as_json:
-        emit({"queue": name, "state": state, "changed": changed})
-    else:
-        say(f"Queue {name!r} is {'now' if changed else 'already'} {state}.")
+state_command(queues, "queue", "pause", "paused", "Hand out nothing; tasks are still enqueued and age.")
+state_command(queues, "queue", "resume", "active", "Hand out tasks and take new ones again.")
+state_command(queues, "queue", "drain", "draining", "Take no new tasks; finish the existing ones.")
 
 
 @queues.command()

@@ -1,4 +1,4 @@
-"""The CLI's reference page, written from the commands themselves: `python -m dibs.cli.reference FILE`."""
+"""Writes the CLI's reference page from the commands: `python -m dibs.cli.reference FILE`."""
 
 from __future__ import annotations
 

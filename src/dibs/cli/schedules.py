@@ -1,8 +1,7 @@
-"""`dibs schedules`: what recurs, when it comes next, and changing that."""
+"""`dibs schedules`: recurring tasks, when they run next, and changing that."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dibs.cli.enqueue import arguments_of, plain_task, print_enqueued, wanted
-from dibs.cli.options import SPAN, json_option, open_store, store_options, with_store
+from dibs.cli.options import SPAN, json_option, open_store, state_command, store_options, with_store
 from dibs.client.app import Dibs
 from dibs.client.options import Options, make_options
 from dibs.client.schedule_template import as_template, template_of
@@ -19,7 +18,7 @@ from dibs.client.schedules import ScheduleInfo
 from dibs.core.humanize import format_duration
 from dibs.core.schedules import CatchUp, Overlap, check_recurrence
 from dibs.errors import InvalidOption
-from dibs.terminal import age, emit, number, plain, say, show, table, when_text
+from dibs.terminal import age, emit, facts_table, number, plain, say, show, table, when_text
 
 __all__ = ["due_text", "schedules"]
 
@@ -86,17 +85,12 @@ def show_one(app: Dibs, name: str, as_json: bool) -> None:
     info = app.schedules.get(name)
     try:
         upcoming, trouble = app.schedules.upcoming(name, UPCOMING), ""
-    except InvalidOption as error:  # the rest can be shown all the same
+    except InvalidOption as error:  # the rest can still be shown
         upcoming, trouble = [], str(error)
     if as_json:
         emit({"schedule": info, "upcoming": upcoming})
         return
-    facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    facts.add_column(style="bold")
-    facts.add_column(overflow="fold")
-    for title, value in facts_of(info):
-        if value:
-            facts.add_row(title, value)
+    facts = facts_table((title, value) for title, value in facts_of(info) if value)
     if upcoming or trouble:
         facts.add_row("next runs", "\n".join(moment(at) for at in upcoming) or trouble)
     show(facts)
@@ -215,33 +209,11 @@ def remove(app: Dibs, name: str, as_json: bool) -> None:
         return
     say(f"Schedule {name!r} is deleted.")
     if declared:
-        say("Code declares it: take it out there, or it is back when a worker starts. To stop it for now, use pause.")
+        say("Code declares it: remove it there, or it is back when a worker starts. To stop it for now, use pause.")
 
 
-@schedules.command()
-@click.argument("name", metavar="SCHEDULE")
-@json_option
-@with_store
-def pause(app: Dibs, name: str, as_json: bool) -> None:
-    """Fire no more until resumed; nothing is caught up."""
-    change(name, app.schedules.pause, "paused", as_json)
-
-
-@schedules.command()
-@click.argument("name", metavar="SCHEDULE")
-@json_option
-@with_store
-def resume(app: Dibs, name: str, as_json: bool) -> None:
-    """Fire again, from now on."""
-    change(name, app.schedules.resume, "active", as_json)
-
-
-def change(name: str, act: Callable[[str], bool], state: str, as_json: bool) -> None:
-    changed = act(name)
-    if as_json:
-        emit({"schedule": name, "state": state, "changed": changed})
-    else:
-        say(f"Schedule {name!r} is {'now' if changed else 'already'} {state}.")
+state_command(schedules, "schedule", "pause", "paused", "Don't fire until resumed; missed fires are not caught up.")
+state_command(schedules, "schedule", "resume", "active", "Fire again, from now on.")
 
 
 @schedules.command()

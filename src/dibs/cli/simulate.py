@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from msgspec import structs
 
 from dibs import simulation
-from dibs.cli.options import SPAN, json_option, open_store, parse_pairs, store_options
+from dibs.cli.options import SPAN, add_options, json_option, open_store, parse_pairs, store_options
 from dibs.cli.queue_settings import limit_changes, setting_value, settings_data, settings_text
 from dibs.client.app import Dibs
 from dibs.core.options import check_number, check_real
@@ -27,7 +27,7 @@ from dibs.simulation.chart import picture
 from dibs.simulation.synthetic import Durations, Pattern
 from dibs.simulation.tables import show_outcomes
 from dibs.simulation.targets import Target, judge, parse_target
-from dibs.terminal import emit, errors
+from dibs.terminal import emit, errors, status
 
 __all__ = ["simulate"]
 
@@ -46,14 +46,15 @@ MADE_UP = (
     "durations",
     "seed",
 )
-"""Options that say nothing about recorded arrivals."""
+"""Options that don't apply to recorded arrivals."""
 
 PAGE = 1000
 
 
 def arrival_options(function: Function) -> Function:
-    """Which tasks come when."""
-    options = [
+    """Which tasks arrive when."""
+    return add_options(
+        function,
         click.option("--tasks", default=100_000, show_default=True, help="How many; of a queue, the newest so many."),
         click.option("--rate", default=8.0, show_default=True, help="Tasks per second, on average."),
         click.option(
@@ -87,23 +88,18 @@ def arrival_options(function: Function) -> Function:
         click.option("--seed", default=0, show_default=True, help="Another seed gives other tasks of the same kind."),
         click.option("--from-queue", metavar="QUEUE", help="Instead: the completed tasks of this queue as they came."),
         click.option("--load", default=1.0, show_default=True, help="With --from-queue: so many times as fast."),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+    )
 
 
 def setting_options(function: Function) -> Function:
     """Limits and shares, as `dibs queues set` takes them."""
-    options = [
+    return add_options(
+        function,
         click.option("--per-task", multiple=True, metavar="TASK[:PART]=VALUE", help="As in `dibs queues set`."),
         click.option("--per-partition", multiple=True, metavar="[PART=]VALUE", help="As in `dibs queues set`."),
         click.option("--fair/--no-fair", default=None, help="Share the queue between tenants."),
         click.option("--weight", multiple=True, metavar="TENANT=NUMBER", help="A tenant's share; 1 for others."),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+    )
 
 
 @click.command()
@@ -144,8 +140,8 @@ def simulate(
 ) -> None:
     """Say what would happen, without doing it.
 
-    Runs the rules of a queue in virtual time on made-up tasks, or on those that a queue has completed, and tells how
-    long they wait, by priority and tenant, who is overtaken for how long, and how busy the workers are. Settings are
+    Runs the rules of a queue in virtual time on made-up tasks, or on those that a queue has completed, and shows how
+    long they wait, by priority and tenant, how long they are overtaken, and how busy the workers are. Settings are
     given as to `dibs queues set`: policy=tiers aging=5m max_concurrent=20. With --from-queue they change the queue's
     own.
 
@@ -195,7 +191,7 @@ def arrivals_of(
 
 
 def from_queue(app: Dibs, name: str, most: int, load: float) -> Source:
-    """Arrivals that a queue has seen: its newest completed tasks, as many times as fast as `load` says."""
+    """Arrivals that a queue has seen: its newest completed tasks, `load` times as fast."""
     check_number(most, "--tasks", 1, MOST_TASKS)
     check_real(load, "--load", 0.001, 1000)
     source = recorded_source(islice(completed(app, name), most), name, load)
@@ -226,16 +222,9 @@ def settings_of(base: QueueSettings, changes: Mapping[str, str], given: Mapping[
 
 def outcome_of(source: Source, case: Case, targets: Sequence[Target], *, quiet: bool) -> Outcome:
     """Simulate one case and measure it."""
-
-    def work() -> Outcome:
+    with status(f"simulating {len(source.arrivals):,} tasks {case.label}", quiet=quiet):
         report = simulation.measure(simulation.simulate(source.arrivals, case.settings, case.slots))
         return Outcome(case, report, [judge(target, report) for target in targets])
-
-    console = errors()
-    if quiet or not console.is_terminal:
-        return work()
-    with console.status(f"simulating {len(source.arrivals):,} tasks {case.label} …"):
-        return work()
 
 
 def document(source: Source, outcomes: Sequence[Outcome]) -> dict[str, Any]:

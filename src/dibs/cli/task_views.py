@@ -14,7 +14,7 @@ from dibs.client.tasks import Prerequisite
 from dibs.core.graph import Rule
 from dibs.core.humanize import format_duration
 from dibs.core.states import State
-from dibs.terminal import UNREADABLE, age, plain, show, state_text, table, when_text
+from dibs.terminal import UNREADABLE, age, facts_table, plain, show, state_text, table, when_text
 
 __all__ = ["first_line", "show_task", "task_table"]
 
@@ -23,7 +23,7 @@ NEEDS_SHOWN = 20
 
 
 def task_table(tasks: Sequence[TaskInfo]) -> None:
-    """One line a task."""
+    """One line per task."""
     made = table("ID", "STATE", "PRI", "QUEUE", "TASK", "AGE", "NOTE", right=["PRI", "AGE"])
     made.columns[0].overflow = "fold"
     for info in tasks:
@@ -67,12 +67,8 @@ def first_line(info: TaskInfo) -> str:
 
 def show_task(info: TaskInfo, needs: Sequence[Prerequisite], history: Sequence[HistoryLine], why: str | None) -> None:
     """Everything about one task."""
-    facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    facts.add_column(style="bold")
-    facts.add_column(overflow="fold")
-    for name, value in facts_of(info):
-        if isinstance(value, Text) or value not in ("", "–"):
-            facts.add_row(name, value)
+    known = ((name, value) for name, value in facts_of(info) if isinstance(value, Text) or value not in ("", "–"))
+    facts = facts_table(known)
     if why is not None:
         facts.add_row("why", why)
     show(facts)
@@ -153,12 +149,12 @@ def state_line(info: TaskInfo) -> Text:
 def moment(at: datetime | None) -> str:
     if at is None:
         return ""
-    told = age(at)
-    return f"{when_text(at)} ({told if told.startswith('in ') else f'{told} ago'})"
+    distance = age(at)
+    return f"{when_text(at)} ({distance if distance.startswith('in ') else f'{distance} ago'})"
 
 
 def needs_table(needs: Sequence[Prerequisite]) -> Table:
-    """What a task waits for, what is still open first."""
+    """What a task waits for, open edges first."""
     made = table("ID", "STATE", "TASK", "RULE")
     made.columns[0].overflow = "fold"
     for need in sorted(needs, key=lambda each: not each.is_open)[:NEEDS_SHOWN]:

@@ -11,7 +11,7 @@ from dibs.cli.options import (
     LATER,
     SPAN,
     act_on_all,
-    bulk_options,
+    bulk_command,
     filter_options,
     json_option,
     make_filter,
@@ -81,12 +81,8 @@ def show(app: Dibs, task_id: str, as_json: bool) -> None:
 
 
 @tasks.command()
-@click.argument("task_ids", metavar="[ID]...", nargs=-1)
 @click.option("--reason", default="", help="Why; kept with the task.")
-@bulk_options
-@filter_options
-@json_option
-@with_store
+@bulk_command
 def cancel(app: Dibs, /, task_ids: tuple[str, ...], reason: str, **given: Any) -> int:
     """End waiting tasks and ask running ones to stop: by id, or --all that match."""
     return act(
@@ -100,13 +96,9 @@ def cancel(app: Dibs, /, task_ids: tuple[str, ...], reason: str, **given: Any) -
 
 
 @tasks.command()
-@click.argument("task_ids", metavar="[ID]...", nargs=-1)
 @click.option("--into", metavar="QUEUE", help="Run them in this queue instead of their own.")
 @click.option("--keep-attempts", is_flag=True, help="Don't start counting attempts and losses from zero.")
-@bulk_options
-@filter_options
-@json_option
-@with_store
+@bulk_command
 def replay(app: Dibs, /, task_ids: tuple[str, ...], into: str | None, keep_attempts: bool, **given: Any) -> int:
     """Run dead tasks again: by id, or --all that match."""
     return replay_tasks(app, task_ids, into, keep_attempts, given)
@@ -128,11 +120,7 @@ def replay_tasks(
 
 
 @tasks.command()
-@click.argument("task_ids", metavar="[ID]...", nargs=-1)
-@bulk_options
-@filter_options
-@json_option
-@with_store
+@bulk_command
 def purge(app: Dibs, /, task_ids: tuple[str, ...], **given: Any) -> int:
     """Delete ended tasks for good: by id, or --all that match."""
     return purge_tasks(app, task_ids, given)
@@ -151,17 +139,13 @@ def purge_tasks(app: Dibs, task_ids: tuple[str, ...], given: dict[str, Any]) -> 
 
 
 @tasks.command()
-@click.argument("task_ids", metavar="[ID]...", nargs=-1)
 @click.option("--priority", metavar="PRIORITY", help="0 to 100, or critical, high, normal, low.")
 @click.option("--delay", type=SPAN, help="Run it this much later than now; 0 for now.")
 @click.option("--at", type=LATER, help="Run it at this time.")
 @click.option("--deadline", type=LATER, help="When it should be done.")
 @click.option("--expires", type=LATER, help="When it is cancelled unless it has started.")
 @click.option("--set-metadata", multiple=True, metavar="NAME=VALUE", help="Replace the metadata; may be repeated.")
-@bulk_options
-@filter_options
-@json_option
-@with_store
+@bulk_command
 def edit(app: Dibs, /, task_ids: tuple[str, ...], **given: Any) -> int:
     """Change waiting tasks: by id, or the priority of --all that match."""
     changes = taken(given)
@@ -177,12 +161,12 @@ def edit(app: Dibs, /, task_ids: tuple[str, ...], **given: Any) -> int:
         given,
         one=lambda task_id: app.tasks.edit(task_id, **changes),
         every=lambda chosen, dry_run: app.tasks.edit_matching(chosen, priority=changes["priority"], dry_run=dry_run),
-        unchanged="already was so",
+        unchanged="was like that already",
     )
 
 
 def taken(given: dict[str, Any]) -> dict[str, Any]:
-    """The changes that were asked for, taken out of what was given."""
+    """The requested changes, removed from `given`."""
     metadata = parse_pairs(given.pop("set_metadata"), "metadata")
     changes = {name: given.pop(name) for name in ("priority", "delay", "at", "deadline", "expires")}
     if changes["priority"] is not None:

@@ -146,7 +146,7 @@ def queue_lines(frame: Frame, earlier: Frame | None) -> Table:
 
 
 def further_lines(frame: Frame) -> Table:
-    """What waits for a limit, a turn or the clock; nothing where nothing does."""
+    """What waits for a limit, a turn or a time; empty if nothing does."""
     made = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     made.add_column(style="bold", no_wrap=True)
     made.add_column(no_wrap=True, overflow="ellipsis")
@@ -168,7 +168,7 @@ def listed(names: list[str], between: str) -> str:
 
 
 def rate(frame: Frame, earlier: Frame | None, queue: str) -> str:
-    """Tasks that ended per second since the frame before."""
+    """Tasks that ended per second since the last frame."""
     if earlier is None:
         return "–"
     return f"{max(0, frame.ended(queue) - earlier.ended(queue)) / (frame.at - earlier.at):,.0f}"

@@ -20,7 +20,7 @@ from dibs.terminal import emit, errors, plain, say
 __all__ = ["ending", "follow", "watch"]
 
 LOOK = 0.25
-"""Seconds between two looks at the progress; the end itself is noticed at once."""
+"""Seconds between two looks at the progress; the end is noticed at once."""
 
 
 @click.command()
@@ -67,5 +67,5 @@ def ending(info: TaskInfo) -> str:
     """How a task ended, in one line."""
     if info.state is State.COMPLETED:
         return f"{info.id} completed: {plain(info.result)}"
-    told = first_line(info) or info.note
-    return f"{info.id} {info.state} ({info.reason}){f': {told}' if told else ''}"
+    note = first_line(info) or info.note
+    return f"{info.id} {info.state} ({info.reason}){f': {note}' if note else ''}"

@@ -21,8 +21,8 @@ __all__ = ["peek", "why"]
 def why(app: Dibs, task_id: str, as_json: bool) -> None:
     """Say why a task is not running yet.
 
-    In one line, and when that ends, where it is known; further lines tell of limits, shares, and the tasks on the way
-    to the one that it waits for. Given the name of a schedule, say why it does not fire yet.
+    In one line, with the time when that ends, if it is known; further lines show limits, shares, and the path to the
+    task that it waits for. Given the name of a schedule, say why it does not fire yet.
     """
     answer = app.why(task_id)
     if as_json:
@@ -41,7 +41,7 @@ def why(app: Dibs, task_id: str, as_json: bool) -> None:
 def peek(app: Dibs, queue: str, limit: int, as_json: bool) -> None:
     """Show the next tasks of a queue.
 
-    In the order in which they will be claimed, whatever worker could run them.
+    In the order in which they will be claimed, whether or not a worker can run them.
     """
     found = app.peek(queue, limit)
     if not found:

@@ -94,7 +94,7 @@ def parse_reserve(text: str) -> tuple[int, int]:
 
 
 def own_command(without: tuple[str, ...]) -> list[str]:
-    """This command line again, for a child process, without the options that only concern this process."""
+    """This command line for a child process, without the options that only concern this process."""
     kept: list[str] = []
     words = iter(sys.argv[1:])
     for word in words:

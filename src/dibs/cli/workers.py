@@ -1,4 +1,4 @@
-"""`dibs workers`: who is there, and telling them to pause or leave."""
+"""`dibs workers`: lists workers, and tells them to pause or leave."""
 
 from __future__ import annotations
 
@@ -86,4 +86,4 @@ def change_and_print(worker_id: str, change: Callable[[str], bool], what: str, a
     if as_json:
         emit({"worker": worker_id, "told": what, "changed": changed})
     else:
-        say(f"Worker {worker_id} {'is told to' if changed else 'had been told to'} {what}.")
+        say(f"Worker {worker_id} was {'' if changed else 'already '}told to {what}.")

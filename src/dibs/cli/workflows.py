@@ -1,4 +1,4 @@
-"""`dibs workflows`: how they stand, what waits for what, and cancelling or replaying them as a whole."""
+"""`dibs workflows`: their state, what waits for what, and cancelling or replaying them as a whole."""
 
 from __future__ import annotations
 

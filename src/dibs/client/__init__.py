@@ -1,8 +1,8 @@
-"""What application code uses: `Dibs`, tasks, handles, and the admin faces.
+"""What application code uses: `Dibs`, tasks, handles, and administration.
 
-`app` is the object that everything hangs on.
+`app` has the object that gives access to all the rest.
 
-- Defining and enqueueing: `define` reads a function, `task` is what a decorator gives, `options` what can be said of a
+- Defining and enqueueing: `define` reads a function, `task` is what a decorator returns, `options` are the options of a
   call, `producer` hands it over, `take` puts one task's result into another's arguments, `schedule_template` makes
   the task of a schedule.
 - Workflows: `dependencies` says what a task waits for, `flow` has chains and groups, `workflow_batch` makes one batch
@@ -10,7 +10,7 @@
 - Following: `handle` is one task, `result_waiter` waits for all handles of an app, `info` has the public snapshots.
 - Asking and changing: `tasks`, `queues`, `schedules`, `workers` and `stats`; `why` says why a task does not run, with
   `blockers` for what it waits for and `humanize` for the words; `operations` are the audit log and the chores.
-  `consumer` is for loops of one's own.
+  `consumer` is for users with a loop of their own.
 
 Imports `attempt` and below, and `worker` only inside `Dibs.worker()`; `cli`, `testing` and users import it.
 Invariants: arguments are checked before anything is sent; every blocking method is the async one, driven

@@ -1,4 +1,4 @@
-"""`Dibs`: the app object. A value like any other; two in one process don't know of each other."""
+"""`Dibs`: the app object. A plain value: two in one process are independent."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from dibs.client.blocking import blocking
 from dibs.client.define import define, functions_of, importable
 from dibs.client.dependencies import Flow
 from dibs.client.handle import Handle
-from dibs.client.info import TaskInfo, task_info, unknown_task, unreadable_task
-from dibs.client.operations import AuditLine, ChoreInfo, audit_line, chore_info
+from dibs.client.info import TaskInfo, snapshot, task_info, unknown_task, unreadable_task
+from dibs.client.operations import AuditLine, ChoreInfo, chore_info
 from dibs.client.options import Options, SharedOptions, Span
 from dibs.client.queues import Queues
 from dibs.client.result_waiter import ResultWaiter
@@ -75,7 +75,7 @@ Running = Coroutine[Any, Any, R]
 
 
 class Decorator(Protocol):
-    """What `@app.task(…)` gives: a function becomes a Task with its own signature, without Context."""
+    """What `@app.task(…)` returns: it turns a function into a Task with its signature, without Context."""
 
     @overload
     def __call__(self, function: Callable[Concatenate[Context, P], Running[R]], /) -> Task[P, R]: ...
@@ -90,10 +90,10 @@ class Decorator(Protocol):
 class Dibs:
     """A task queue on the store that `url` names (or `DIBS_URL`, or a file `dibs.db` here).
 
-    `retries`, `timeout`, `lease`, `retry_base`, `retry_cap` and `timeout_growth` are this app's defaults; queues,
-    tasks and calls may say otherwise. `allow` names modules whose plain functions may be enqueued without a decorator.
+    `retries`, `timeout`, `lease`, `retry_base`, `retry_cap` and `timeout_growth` are this app's defaults; queues, tasks
+    and calls can override them. `allow` names modules whose plain functions may be enqueued without a decorator.
     Arguments and results over `inline_limit` bytes (256 KiB) go to `blobs` (or `DIBS_BLOBS`): a directory, an S3 URL.
-    `client` is the name by which limits on enqueueing know this app; otherwise it is the host's.
+    `client` is this app's name for limits on enqueueing, by default the host's.
     """
 
     def __init__(
@@ -220,12 +220,12 @@ class Dibs:
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> ScheduleDecorator:
-        """Have a task enqueued again and again: ``@app.schedule("0 9 * * mon-fri", tz="Europe/Zurich")``.
+        """Enqueue a task again and again: ``@app.schedule("0 9 * * mon-fri", tz="Europe/Zurich")``.
 
-        Workers of this app tell the store; the leading one fires. `every` (seconds) instead of cron keeps a fixed rate.
-        `jitter` spreads the starts. `catch_up` says what becomes of fires that were missed: "skip", "one" task for all
-        of them, or "all", the newest `catch_up_limit`. `overlap="skip"` leaves out fires while the last task is
-        unfinished. A second schedule of a task needs a `name`; the first has the task's.
+        Workers of this app declare it in the store; the leading one fires. `every` (seconds) instead of cron keeps a
+        fixed rate. `jitter` spreads the starts. `catch_up` decides about missed fires: "skip", "one" task for all of
+        them, or "all", the newest `catch_up_limit`. `overlap="skip"` skips fires while the last task is unfinished. A
+        second schedule of a task needs a `name`; the first has the task's.
         """
         recurrence = check_recurrence(
             cron=cron,
@@ -314,7 +314,7 @@ class Dibs:
             for name, function in functions_of(module):
                 try:
                     definition = define(function, name=name)
-                except InvalidOption:  # it takes *args, say: nobody can enqueue it, so no worker needs to know it
+                except InvalidOption:  # for example, it takes *args: it can't be enqueued, so workers need not know it
                     continue
                 self.hub.define(definition)
 
@@ -371,7 +371,7 @@ class Dibs:
     peek = blocking(apeek)
 
     async def abound(self, queue: str = "default") -> Bound:
-        """For how long a task of this queue can be overtaken by more urgent ones."""
+        """How long a task of this queue can be overtaken by more urgent ones."""
         return (await self.queues.aget(queue)).bound
 
     bound = blocking(abound)
@@ -387,18 +387,18 @@ class Dibs:
     async def aaudit(self, limit: int = 100) -> list[AuditLine]:
         """Who changed what through the admin methods and commands, newest first."""
         count = check_number(limit, "limit", 1, PAGE_LIMIT)
-        return [audit_line(entry) for entry in await self.hub.runner.arun(self.hub.engine.audit(count))]
+        return [snapshot(AuditLine, entry) for entry in await self.hub.runner.arun(self.hub.engine.audit(count))]
 
     audit = blocking(aaudit)
 
     async def achores(self) -> list[ChoreInfo]:
-        """The last run of each chore by which the leading worker keeps the store in order."""
+        """The last run of each chore of the leading worker."""
         return [chore_info(record) for record in (await self.hub.runner.arun(self.hub.engine.about())).chores]
 
     chores = blocking(achores)
 
     async def aposition(self, task_id: str) -> tuple[int, datetime | None]:
-        """How many tasks go before a pending one (at most 10,000 are counted), and when it should start."""
+        """How many tasks are ahead of a pending one (at most 10,000 are counted), and when it should start."""
 
         wanted = check_reference(task_id, "a task's id")
 
@@ -449,11 +449,11 @@ class Dibs:
         return Worker(self.hub, settings)
 
     def close(self) -> None:
-        """Wake every waiter with Closed and let go of the store. Twice is once."""
+        """Raise `Closed` in every waiter and close the store. A second call does nothing."""
         self.hub.runner.close(self._close)
 
     async def aclose(self) -> None:
-        """`close` for async code: your loop goes on meanwhile."""
+        """`close` for async code, without blocking your loop."""
         await self.hub.runner.aclose(self._close)
 
     async def _close(self) -> None:

@@ -1,4 +1,4 @@
-"""What holds up a task that waits for others: the path from it down to the task at the root."""
+"""What holds up a task that waits for others: the path from it to the task at the root."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from dibs.engines.values import UnreadableTask, WorkerRecord
 __all__ = ["Blockers", "StoreView", "find_blockers"]
 
 DEEPEST = 5
-"""Steps that are followed."""
+"""The longest path that is followed."""
 
 WIDEST = 100
-"""Prerequisites of one task among which the blocker is looked for."""
+"""Prerequisites of one task that are searched for the blocker."""
 
 NEEDS_ATTENTION = {
     State.DEAD: 0,
@@ -28,11 +28,11 @@ NEEDS_ATTENTION = {
     State.RUNNING: 6,
     State.COMPLETED: 7,
 }
-"""The lower, the more likely it is that someone must act; 1 is for what can't start as things are."""
+"""The lower, the more likely it is that someone must act; 1 is for what can't start at present."""
 
 
 class StoreView:
-    """A store as several answers need it, each part read once."""
+    """A cached view of the store, for several answers."""
 
     def __init__(self, engine: Engine, now: Instant) -> None:
         self.engine = engine
@@ -49,7 +49,7 @@ class StoreView:
         return self._queues.get(name) or QueueRecord(name=name)
 
     async def workers(self) -> list[WorkerRecord]:
-        """Those that run something, or would."""
+        """Workers that are active or paused."""
         if self._workers is None:
             states = (WorkerState.ACTIVE, WorkerState.PAUSED)
             self._workers = [each for each in await self.engine.workers() if each.state in states]
@@ -63,7 +63,7 @@ class StoreView:
 
 
 class Blockers(Struct, frozen=True):
-    """How many tasks a task waits for, of how many in all, and the path to the one that holds it up, nearest first."""
+    """How many prerequisites of a task are open, of how many, and the path to the one that holds it up."""
 
     open: int
     total: int
@@ -71,7 +71,7 @@ class Blockers(Struct, frozen=True):
 
 
 async def find_blockers(view: StoreView, record: TaskRecord) -> Blockers:
-    """Follow what a task waits for; or, of one that ended because of a dependency, what that ended by."""
+    """Follow what a task waits for, or what ended it if it ended because of a dependency."""
     needs = (await view.engine.edges([record.id]))[0].needs
     path: list[TaskRecord] = []
     for _ in range(DEEPEST):
@@ -103,7 +103,7 @@ async def attention(view: StoreView, record: TaskRecord) -> int:
 
 
 def no_worker(record: TaskRecord, workers: list[WorkerRecord]) -> str | None:
-    """What is missing if no worker that is there could run this task."""
+    """What is missing if none of these workers could run this task."""
     serving = [w for w in workers if record.queue in w.queues]
     if not serving:
         return f"no worker serves queue {record.queue!r}: start one with `dibs worker`."

@@ -1,4 +1,4 @@
-"""Blocking and async faces from one implementation."""
+"""Blocking and async methods from one implementation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def blocking(
 ) -> Callable[Concatenate[S, P], R]:
     """The blocking twin of an async method: ``get = blocking(aget)``.
 
-    `waits` is the keyword by which callers have it wait for what others do: then these must not wait for it.
+    `waits` names the argument that lets it wait for other callers' work: these must then be able to use the loop.
     """
 
     @wraps(method)

@@ -1,4 +1,4 @@
-"""The low-level face of an app, for users with a loop of their own: claim, extend, settle."""
+"""The low-level API of an app, for users with a loop of their own: claim, extend, settle."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ log = logging.getLogger("dibs.client")
 
 RESCUE_EVERY = SECOND
 LONG_LOST = MINUTE
-"""Many processes claim once and leave. They rescue leases that ended this long ago at once: none may look again."""
+"""Many processes claim once and leave. So the first look already rescues leases that ended this long ago."""
 
 
 class Claim:
@@ -124,7 +124,7 @@ class Consumer:
                 left = until - time.monotonic()
                 if claims or left <= 0:
                     return claims
-                if claimed.tasks:  # all of them were put off: ask for others, in another claim
+                if claimed.tasks:  # all of them were put off: claim others
                     request = structs.replace(request, sequence=next(self._sequences))
                 else:
                     await subscription.wait(min(left, pause(claimed)))
@@ -132,7 +132,7 @@ class Consumer:
             subscription.close()
 
     async def _ready(self, tasks: Sequence[LeasedTask]) -> list[Claim]:
-        """Claims with their arguments. Tasks whose arguments can't be made ready are settled as in a worker."""
+        """Claims with their arguments. Tasks whose arguments can't be prepared are settled as in a worker."""
         found = await asyncio.gather(*(arguments(self.hub, task) for task in tasks), return_exceptions=True)
         claims = []
         for task, payload in zip(tasks, found, strict=True):
@@ -164,7 +164,7 @@ class Consumer:
         answers = await self.hub.runner.arun(self.hub.engine.extend([extension], now=self.hub.clock.store_now()))
         answer = answers[0]
         if answer.outcome is ExtendOutcome.LOST:
-            raise LeaseLost(f"lease {claim.lease.number} of task {claim.id} is lost: somebody else may run it now.")
+            raise LeaseLost(f"lease {claim.lease.number} of task {claim.id} is lost: another worker may run it now.")
         claim.cancelled = answer.outcome is ExtendOutcome.CANCEL
         claim.expires_at = when(answer.expires_at)
 
@@ -179,9 +179,9 @@ class Consumer:
         error: BaseException | str | None = None,
         after: Span | None = None,
     ) -> bool:
-        """Report a run: completed, retry, dead, cancelled, released or snoozed. False: the lease was lost.
+        """Report a run: completed, failed, permanent, cancelled, released or snoozed. False: the lease was lost.
 
-        A retry with no attempts left ends dead; `after` overrides its delay and is the delay of a snooze.
+        A task that failed runs again, or is dead if no attempts are left. `after` is the delay of a retry or a snooze.
         """
         check_kind(claim, "claim", Claim)
         settlement = self._settlement(claim, check_choice(Outcome, outcome, "outcome"), result, error, after)
@@ -215,7 +215,7 @@ def pause(claimed: Claimed) -> float:
 
 
 def failure_from(error: object) -> Failure | None:
-    """What is kept of an error; its text is made fit to be stored, like that of a task that raises."""
+    """What is stored of an error, like that of a task that raises."""
     if error is None:
         return None
     if isinstance(error, str):

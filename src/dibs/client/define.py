@@ -39,9 +39,9 @@ def define(
     memory_limit: int | None = None,
     per: str | None = None,
 ) -> TaskDefinition:
-    """Everything checked when the task is defined."""
+    """The definition of a task, with everything checked."""
     if isinstance(function, type) or not hasattr(function, "__qualname__"):
-        raise InvalidOption(f"a task is made of a function, not of {shown(function)}.")
+        raise InvalidOption(f"a task is made from a function, not from {shown(function)}.")
     task_name = check_name(default_name(function) if name is None else name, "a task's name")
     takes_context = wants_context(function)
     signature = Signature(function, task_name, takes_context)
@@ -63,7 +63,7 @@ def define(
 
 
 def check_per(per: object, signature: Signature) -> str:
-    """The name of a parameter; its default must do as a partition."""
+    """The name of a parameter; its default must be a valid partition."""
     if not isinstance(per, str) or per not in signature.known:
         raise InvalidOption(
             f"per={shown(per)} must be the name of a parameter of {signature.name}.{nearest(per, signature.known)} "
@@ -96,7 +96,7 @@ def wants_context(function: Callable[..., Any]) -> bool:
     if isinstance(annotation, str):
         try:
             annotation = get_type_hints(function).get(parameters[0].name)
-        except NameError:  # another annotation can't be resolved yet; the text is all there is
+        except NameError:  # another annotation can't be resolved yet: there is only the text
             return str(annotation).rpartition(".")[2] == "Context"
     return annotation is Context
 

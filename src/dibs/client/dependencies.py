@@ -1,4 +1,4 @@
-"""What tasks can wait for, and what becomes of them when it does not complete."""
+"""What tasks can wait for, and what becomes of them if it does not complete."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Source(Generic[R_co]):
         raise NotImplementedError
 
     def otherwise(self, rule: Literal["cancel", "fail", "run"]) -> Link:
-        """For `after`: what becomes of the task that waits if this one is dead or cancelled.
+        """For `after`: what becomes of the dependent if this one is dead or cancelled.
 
         "cancel" (the default), "fail" (it becomes dead, to be replayed) or "run" (it runs all the same).
         """
@@ -54,7 +54,7 @@ class Source(Generic[R_co]):
         return Link(self.last_tasks, Rule(rule))
 
     def if_failed(self) -> Link:
-        """For `after`: run only if this one is dead or cancelled; if it completes, what waits is cancelled."""
+        """For `after`: run only if this one is dead or cancelled; if it completes, the dependent is cancelled."""
         return Link(self.last_tasks, Rule.IF_FAILED)
 
 
@@ -70,18 +70,18 @@ class Flow(Source[R_co]):
 
 
 class Link(Struct, frozen=True):
-    """Wait for these, with a rule for the case that they don't complete."""
+    """Wait for these tasks, with a rule for the case that they don't complete."""
 
     last_tasks: tuple[Handle[Any] | Call[Any], ...]
     rule: Rule
 
 
 After = Source[Any] | Link | str | UUID
-"""What `using(after=…)` takes: handles, calls, groups, ids, and what `otherwise` and `if_failed` make of them."""
+"""What `using(after=…)` takes: handles, calls, groups, ids, and what `otherwise` and `if_failed` return."""
 
 
 def check_after(value: After | Iterable[After]) -> tuple[tuple[Edge, ...], tuple[Source[Any], ...]]:
-    """The edges to what is named, and those tasks among it that are not ids."""
+    """The edges to the given tasks, and the handles and calls among these."""
     edges: dict[str, Edge] = {}
     sources: list[Source[Any]] = []
     for item in value if is_several(value) else [value]:

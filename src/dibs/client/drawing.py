@@ -1,9 +1,8 @@
-"""Two ways to draw a workflow. Tasks that are alike are drawn as one where there are many."""
+"""Draws a workflow, as text or in Mermaid. Many tasks that are alike are drawn as one."""
 
 from __future__ import annotations
 
-from collections import Counter as Tally
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["mermaid", "text"]
 
 FOLD_FROM = 13
-"""So many tasks that are alike are drawn as one."""
+"""At least this many tasks that are alike are drawn as one."""
 
 AFTER_SHOWN = 6
 
@@ -35,7 +34,7 @@ COLOURS = {
 SHOWN_FIRST = (State.COMPLETED, State.DEAD, State.CANCELLED, State.RUNNING, State.RETRYING)
 
 Near = defaultdict[str, list[tuple[str, Rule]]]
-"""Who is next to a task, and by which rule."""
+"""The neighbours of each task, with the rule of the edge."""
 
 
 class Box(Struct, frozen=True):
@@ -58,7 +57,7 @@ class Box(Struct, frozen=True):
     def states(self) -> str:
         if len(self.tasks) == 1:
             return state_text(self.first.state)
-        counts = Tally(node.state for node in self.tasks)
+        counts = Counter(node.state for node in self.tasks)
         order = dict.fromkeys([*SHOWN_FIRST, *State, None])
         return ", ".join(f"{counts[state]:,} {state_text(state)}" for state in order if counts[state])
 
@@ -107,13 +106,13 @@ def after_text(needs: Sequence[tuple[int, Rule]]) -> str:
     """What a line waits for, by number."""
     if not needs:
         return ""
-    told = [f"{number:,}" if rule is Rule.CANCEL else f"{number:,} ({rule_text(rule)})" for number, rule in needs]
-    more = f" and {len(told) - AFTER_SHOWN:,} more" if len(told) > AFTER_SHOWN else ""
-    return f"after {', '.join(told[:AFTER_SHOWN])}{more}"
+    named = [f"{number:,}" if rule is Rule.CANCEL else f"{number:,} ({rule_text(rule)})" for number, rule in needs]
+    more = f" and {len(named) - AFTER_SHOWN:,} more" if len(named) > AFTER_SHOWN else ""
+    return f"after {', '.join(named[:AFTER_SHOWN])}{more}"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterable[str]:
-    """Columns of equal width, the first to the right."""
+    """Columns of equal width, the first one right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [row[0].rjust(widths[0]), *(cell.ljust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
@@ -121,7 +120,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterable[str]:
 
 
 def boxes_of(graph: WorkflowGraph) -> list[Box]:
-    """What to draw: those first that fewer steps come before, otherwise in the order of the tasks."""
+    """What to draw: in the order of levels, within a level in the order of the tasks."""
     needs, followers = neighbours(graph)
     order = prerequisites_first({node.id: [need for need, _ in needs[node.id]] for node in graph.nodes})
     kinds = alike(graph, order, needs, followers)
@@ -155,10 +154,10 @@ def neighbours(graph: WorkflowGraph) -> tuple[Near, Near]:
 
 
 def alike(graph: WorkflowGraph, order: Sequence[str], needs: Near, followers: Near) -> dict[str, int]:
-    """The kind of each task: those of a kind have the same name, and the same kinds of tasks before and after them.
+    """The kind of each task: tasks of a kind have the same name, and the same kinds of tasks before and after them.
 
     Two passes over the edges, however large the workflow is: with the order, then against it. Tasks of a kind are
-    equally many steps from the start, so drawing them as one makes no circle.
+    equally many steps from the start, so drawing them as one makes no cycle.
     """
     own = {node.id: (node.name, node.queue, node.outside) for node in graph.nodes}
     from_start = numbered(order, own, needs)
@@ -166,7 +165,7 @@ def alike(graph: WorkflowGraph, order: Sequence[str], needs: Near, followers: Ne
 
 
 def numbered(order: Sequence[str], own: Mapping[str, object], near: Near) -> dict[str, int]:
-    """Equal numbers for tasks that are equal in themselves and next to tasks of equal numbers, which come first."""
+    """The same number for tasks with the same `own` facts and neighbours of the same numbers, which come first."""
     numbers: dict[tuple[object, ...], int] = {}
     found: dict[str, int] = {}
     for task in order:

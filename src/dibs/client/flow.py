@@ -45,7 +45,7 @@ class Chain(Composite[R]):
 
     def __init__(self, steps: tuple[Flow[Any], ...]) -> None:
         self.steps = tuple(step for step in steps if step.first_tasks) or steps[:1]
-        """Without empty groups: what would wait for one waits for what comes before it."""
+        """Without empty groups: the step after one waits for the step before it."""
         super().__init__(self.steps[0].first_tasks, self.steps[-1].last_tasks, steps[-1].shape)
 
     def __repr__(self) -> str:

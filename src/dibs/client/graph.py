@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 from msgspec import Struct, structs
 
 from dibs.client import drawing
@@ -9,15 +11,15 @@ from dibs.core.graph import Rule
 from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.engines.base import Engine
-from dibs.engines.values import Query, UnreadableTask
+from dibs.engines.values import Page, Query, UnreadableTask
 
-__all__ = ["GraphEdge", "GraphNode", "WorkflowGraph", "read_graph"]
+__all__ = ["GraphEdge", "GraphNode", "WorkflowGraph", "pages", "read_graph"]
 
 PAGE = 500
 
 
 class GraphNode(Struct, frozen=True, kw_only=True):
-    """One task. `outside`: others wait for it, but it is no member. `state` None: its record has been pruned."""
+    """One task. `outside`: others wait for it, but it is not a member. `state` None: its record has been pruned."""
 
     id: str
     name: str
@@ -53,7 +55,7 @@ class WorkflowGraph(Struct, frozen=True, kw_only=True):
 
 
 async def read_graph(engine: Engine, workflow_id: str, name: str) -> WorkflowGraph:
-    """All that a workflow consists of, read in bounded steps."""
+    """All tasks and edges of a workflow, read in bounded steps."""
     members = await read_members(engine, workflow_id)
     nodes = {record.id: node_of(record) for record in members}
     edges: list[GraphEdge] = []
@@ -77,12 +79,17 @@ async def read_graph(engine: Engine, workflow_id: str, name: str) -> WorkflowGra
 async def read_members(engine: Engine, workflow_id: str) -> list[TaskRecord]:
     """The records of a workflow, oldest first."""
     query = Query(workflow=workflow_id, limit=PAGE)
-    found: dict[str, TaskRecord] = {}
+    found = {record.id: record async for page in pages(engine, query) for record in page.records}
+    return [found[task_id] for task_id in sorted(found)]
+
+
+async def pages(engine: Engine, query: Query) -> AsyncIterator[Page]:
+    """All pages of a search."""
     while True:
         page = await engine.search(query)
-        found |= {record.id: record for record in page.records}
+        yield page
         if page.cursor is None:
-            return [found[task_id] for task_id in sorted(found)]
+            return
         query = structs.replace(query, cursor=page.cursor)
 
 

@@ -40,7 +40,7 @@ class Handle(Source[R]):
         self.id = task_id
         self.queue = queue
         self.duplicate = duplicate
-        """Whether the key already stood for this task, so that no other one was stored."""
+        """Whether the key already stood for this task, so that no new one was stored."""
         self.info: TaskInfo | None = None
         """The last snapshot read; `refresh` reads another."""
         self._waiter = waiter
@@ -112,7 +112,7 @@ class Handle(Source[R]):
         return None if payload is None else codec.decode(payload)
 
     async def acancel(self, reason: str = "") -> bool:
-        """Cancel; True if it has ended by this or has been asked to, False if it had ended before."""
+        """Cancel it; True if it has ended or was asked to stop, False if it had ended before."""
         return await self._tasks.acancel(self.id, reason)
 
     cancel = blocking(acancel)
@@ -137,9 +137,9 @@ def failure_of(record: TaskRecord) -> TaskFailed | TaskCancelled:
         text = f"task {record.id} ({record.name}) was cancelled, reason {record.reason}{note}"
         return TaskCancelled(text, task_id=record.id, reason=str(record.reason))
     failure = record.failure
-    told = f": {failure.type}: {failure.message}" if failure else ""
+    error = f": {failure.type}: {failure.message}" if failure else ""
     return TaskFailed(
-        f"task {record.id} ({record.name}) is dead, reason {record.reason}{told}",
+        f"task {record.id} ({record.name}) is dead, reason {record.reason}{error}",
         task_id=record.id,
         reason=str(record.reason),
         error_type=failure.type if failure else "",

@@ -1,4 +1,4 @@
-"""Counts, tasks and limits in the words of people."""
+"""Counts, tasks and limits in words."""
 
 from __future__ import annotations
 

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from dibs.core.codec import Codec
 from dibs.core.reference import reference_in
 from dibs.core.states import ENDED, State
-from dibs.core.task import Failure, HistoryEntry, TaskRecord, TaskSpec
+from dibs.core.task import Failure, TaskRecord, TaskSpec
 from dibs.core.times import EPOCH, SECOND, when
-from dibs.engines.values import Changed, UnreadableTask
+from dibs.engines.values import UnreadableTask
 from dibs.errors import UnknownTask, Unreadable
 
 __all__ = [
     "CANT_CHANGE",
     "HistoryLine",
     "TaskInfo",
-    "history_line",
     "readable",
+    "snapshot",
     "task_info",
     "unknown_task",
     "unreadable_task",
-    "was_cancelled",
 ]
+
+Info = TypeVar("Info", bound=Struct)
 
 CANT_CHANGE = "task {} can't be read by this version, so it stays as it is: dibs doctor says why. It can be purged."
 
@@ -96,7 +97,6 @@ class TaskInfo(Struct, frozen=True, kw_only=True):
 FIELDS = frozenset(TaskInfo.__struct_fields__)
 SAID = FIELDS.intersection(TaskSpec.__struct_fields__)
 KEPT = FIELDS.intersection(TaskRecord.__struct_fields__) - {"args", "result"}
-INSTANTS = frozenset(name for name in FIELDS if name == "deadline" or name.endswith("_at"))
 
 
 class HistoryLine(Struct, frozen=True, kw_only=True):
@@ -116,7 +116,7 @@ def seconds_between(start: datetime | None, end: datetime | None) -> float | Non
 
 
 def unreadable_info(task: UnreadableTask) -> TaskInfo:
-    """The public form of a task that can't be read: what is known of it, and nothing of the rest."""
+    """The public form of a task that can't be read, with what is known of it."""
     nothing = dict.fromkeys(TaskInfo.__struct_fields__)
     known = {name: getattr(task, name) for name in ("id", "name", "queue", "state", "worker")}
     empty: dict[str, Any] = {"args": {}, "metadata": {}, "headers": {}, "requires": (), "cancel_requested": False}
@@ -132,9 +132,8 @@ def task_info(record: TaskRecord | UnreadableTask, codec: Codec) -> TaskInfo:
         return unreadable_info(record)
     timeout = record.options.timeout
     known = {name: getattr(record.spec if name in SAID else record, name) for name in SAID | KEPT}
-    shown: dict[str, Any] = {name: when(value) if name in INSTANTS else value for name, value in known.items()}
     return TaskInfo(
-        **shown,
+        **{name: public(name, value) for name, value in known.items()},
         args=readable(record.args, codec),
         retries=record.options.retries,
         timeout=None if timeout is None else timeout / SECOND,
@@ -142,15 +141,6 @@ def task_info(record: TaskRecord | UnreadableTask, codec: Codec) -> TaskInfo:
         result=None if record.result is None else readable(record.result, codec),
         error=record.failure,
     )
-
-
-def was_cancelled(answer: Changed, task_id: str) -> bool:
-    """Whether a task has been cancelled, or asked to stop; or the error."""
-    if answer is Changed.UNKNOWN:
-        raise unknown_task(task_id)
-    if answer is Changed.UNREADABLE:
-        raise Unreadable(CANT_CHANGE.format(task_id))
-    return answer is not Changed.WRONG_STATE
 
 
 def unknown_task(task_id: str) -> UnknownTask:
@@ -167,24 +157,21 @@ def unreadable_task(task_id: str, problem: str) -> Unreadable:
 
 
 def readable(payload: bytes, codec: Codec) -> Any:
-    """A payload as plain values; of one in the blob store only where it is and how large."""
+    """A payload as plain values; if it is in the blob store, only its key and size."""
     try:
         if (reference := reference_in(payload)) is not None:
             return {"blob": reference.key, "size": reference.size}
         return codec.decode(payload)
-    except Exception:  # whatever a foreign or broken payload raises: looking at a task must always work
+    except Exception:  # a foreign or broken payload may raise anything: showing a task must always work
         return {"unreadable payload": payload[:200].decode(errors="replace")}
 
 
-def history_line(entry: HistoryEntry) -> HistoryLine:
-    at = when(entry.at)
-    assert at is not None
-    return HistoryLine(
-        at=at,
-        event=entry.event,
-        lease=entry.lease,
-        worker=entry.worker,
-        actor=entry.actor,
-        note=entry.note,
-        error=entry.failure,
-    )
+def public(name: str, value: Any) -> Any:
+    """The public form of a field: an instant as a datetime."""
+    return when(value) if name in ("at", "deadline") or name.endswith("_at") else value
+
+
+def snapshot(info: type[Info], record: object, **facts: Any) -> Info:
+    """The public form of a record: its fields of the same names, and other `facts`."""
+    same = {name: public(name, getattr(record, name)) for name in info.__struct_fields__ if name not in facts}
+    return info(**same, **facts)

@@ -6,14 +6,15 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from dibs.client.info import snapshot
 from dibs.core.times import seconds, when
-from dibs.engines.values import AuditEntry, ChoreRecord
+from dibs.engines.values import ChoreRecord
 
-__all__ = ["AuditLine", "ChoreInfo", "audit_line", "chore_info"]
+__all__ = ["AuditLine", "ChoreInfo", "chore_info"]
 
 
 class AuditLine(Struct, frozen=True, kw_only=True):
-    """Someone changed something. `target` is the id or name of what was changed, or how many."""
+    """Someone changed something. `target` is the id or name of what was changed, or how many were."""
 
     at: datetime | None
     actor: str
@@ -36,16 +37,5 @@ class ChoreInfo(Struct, frozen=True, kw_only=True):
     more: bool
 
 
-def audit_line(entry: AuditEntry) -> AuditLine:
-    return AuditLine(at=when(entry.at), actor=entry.actor, act=entry.act, target=entry.target, detail=entry.detail)
-
-
 def chore_info(record: ChoreRecord) -> ChoreInfo:
-    return ChoreInfo(
-        name=record.name,
-        at=when(record.at or None),
-        took=seconds(record.took),
-        done=record.done,
-        total=record.total,
-        more=record.more,
-    )
+    return snapshot(ChoreInfo, record, at=when(record.at or None), took=seconds(record.took))

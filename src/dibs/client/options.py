@@ -1,4 +1,4 @@
-"""What `@app.task(…)` and `.using(…)` accept, checked when it is said."""
+"""What `@app.task(…)` and `.using(…)` accept, checked when it is given."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ METADATA_LIMIT = 16 * 1024
 
 
 class SharedOptions(TypedDict, total=False):
-    """What apps, queues and tasks can each give a default for; None leaves it to the next one."""
+    """Options with defaults from apps, queues and tasks; None leaves it to the next one."""
 
     retries: int | None
     timeout: Span | None
@@ -60,7 +60,7 @@ class SharedOptions(TypedDict, total=False):
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """Everything that can be said about one enqueue, in stored form; None leaves it to the task."""
+    """The options of one enqueue, in stored form; None leaves it to the task."""
 
     queue: str | None = None
     priority: int | None = None
@@ -88,7 +88,7 @@ class Options(Struct, frozen=True, kw_only=True):
     connection: Any = None
 
     def spec(self, priority: int) -> TaskSpec:
-        """What is said of each task; `priority` is what it has unless another was given."""
+        """The spec of each task; `priority` is its default."""
         return TaskSpec(
             priority=priority if self.priority is None else self.priority,
             deadline=self.deadline,
@@ -102,12 +102,12 @@ class Options(Struct, frozen=True, kw_only=True):
 
     @property
     def varies(self) -> bool:
-        """Whether they come to something else with every call."""
+        """Whether they give another spec with every call."""
         return self.key is not None or self.deadline_in is not None or self.expires_in is not None
 
 
 def make_options(old: Options, given: Mapping[str, Any]) -> Options:
-    """`old` with what is given (not None) changed."""
+    """`old` with the given options that are not None."""
     whens = [name for name in ("delay", "at", "debounce") if given.get(name) is not None]
     if len(whens) > 1:
         raise InvalidOption(f"{' and '.join(whens)} both say when: give one of them.")
@@ -129,7 +129,7 @@ def make_options(old: Options, given: Mapping[str, Any]) -> Options:
 
 
 def check_together(options: Options) -> None:
-    """Refuse what contradicts itself. That replacing needs a key is said at the enqueue: it may be added later."""
+    """Refuse contradictions. That replacing needs a key is checked at the enqueue: the key may be added later."""
     if options.replace and options.after:
         raise InvalidOption("a task that replaces another (replace, debounce) can't wait for others: leave after out.")
     if options.debounce_limit is not None:
@@ -197,7 +197,7 @@ def check_headers(headers: object) -> dict[str, str]:
 
 
 def named(name: object, what: str) -> str:
-    """A name in metadata or headers; a number will do."""
+    """A name in metadata or headers, which may be a number."""
     return check_text(worded(name), f"a name in {what}", NAME_LIMIT)
 
 
@@ -225,4 +225,4 @@ CONVERT: dict[str, Callable[[Any], dict[str, Any]]] = {
     "block": lambda value: {"block": seconds(duration(value, "block"))},
     "connection": lambda value: {"connection": value},
 }
-"""Each option in its public form → the fields it sets."""
+"""Public option → the fields that it sets."""

@@ -25,17 +25,17 @@ from dibs.runtime.joining import ainside, inside
 __all__ = ["aenqueue", "enqueue", "enqueue_many", "wait_for_room"]
 
 RENEW_EVERY = 1800.0
-"""Seconds after which a producer that waits for room renews the blob of its arguments, or it would be swept."""
+"""Seconds after which a producer that waits for room renews the blob of its arguments, so that it is not swept."""
 
 LOOK_AGAIN = 0.05
-"""Claims make room and ring nobody, so a producer that waits for room looks again after this many seconds."""
+"""Claims make room without a notification, so a producer that waits for room looks again after this many seconds."""
 
 NO_ROOM = (EnqueueOutcome.FULL, EnqueueOutcome.LIMITED)
 """Refusals that pass by themselves."""
 
 
 def enqueue(hub: Hub, new: NewTask, options: Options) -> EnqueueAnswer:
-    """Blocking; concurrent callers of many threads form batches."""
+    """Blocking; concurrent calls from many threads form batches."""
     if len(new.args) > hub.payloads.limit:
         new = hub.payloads.deposit(new)
     if options.connection is not None:
@@ -62,7 +62,7 @@ async def aenqueue(hub: Hub, new: NewTask, options: Options) -> EnqueueAnswer:
 
 
 async def wait_for_room(hub: Hub, new: NewTask, answer: EnqueueAnswer, block: float) -> EnqueueAnswer:
-    """On the runner's loop: try again until there is room, or its time is over."""
+    """On the runner's loop: try again until there is room, or the time is up."""
     until = time.monotonic() + block
     renew_at = time.monotonic() + RENEW_EVERY
     subscription = hub.engine.subscribe([ended_topic(new.queue), work_topic(new.queue)])
@@ -86,7 +86,7 @@ async def wait_for_room(hub: Hub, new: NewTask, answer: EnqueueAnswer, block: fl
 async def enqueue_many(hub: Hub, tasks: Sequence[NewTask], workflow: NewWorkflow | None = None) -> list[EnqueueAnswer]:
     """All or nothing; the first refusal is raised.
 
-    An id that exists with the same content is no refusal: the others have been written by then.
+    An id that exists with the same content is not a refusal: an earlier call has written the batch.
     """
     if not tasks:
         return []

@@ -8,6 +8,7 @@ from typing import Any, Unpack
 from msgspec import Struct
 
 from dibs.client.blocking import blocking
+from dibs.client.info import snapshot
 from dibs.client.options import SharedOptions, Span
 from dibs.core.fairness import weight
 from dibs.core.limits import LimitState
@@ -27,7 +28,7 @@ __all__ = ["QueueChanges", "QueueInfo", "Queues", "TenantInfo"]
 AnyLimit = int | Limit | Mapping[str, Any]
 TRIES = 10
 NEXT = 20
-"""Tasks of a queue that are looked at for what holds them back."""
+"""The next tasks of a queue, whose limits are shown."""
 
 
 class QueueChanges(SharedOptions, total=False):
@@ -131,12 +132,12 @@ class Queues:
             if record is not None:
                 counts = (await self.hub.engine.counts()).tasks
                 return queue_info(record, counts.get(name, dict.fromkeys(State, 0)))
-        raise StoreBusy(f"queue {name!r} is being changed by others all the time: try again.")
+        raise StoreBusy(f"queue {name!r} is being changed too often by others: try again.")
 
     set = blocking(aset)
 
     async def atenants(self, name: str, limit: int = 100) -> TenantInfos:
-        """Tenants of a fair queue that have pending tasks, those that are served next first."""
+        """Tenants of a fair queue that have pending tasks, in the order in which they are served."""
         check_number(limit, "limit", 1, PAGE_LIMIT)
         settings = (await self.aget(name)).settings
         found = (await self.hub.runner.arun(self.hub.engine.standing(name, tenants=limit))).tenants
@@ -160,19 +161,19 @@ class Queues:
     full_limits = blocking(afull_limits)
 
     async def apause(self, name: str) -> bool:
-        """Hand out nothing; tasks still come in and age. False if it was paused."""
+        """Hand out nothing; tasks are still enqueued and age. False if it was paused."""
         return await self._state(name, QueueState.PAUSED)
 
     pause = blocking(apause)
 
     async def aresume(self, name: str) -> bool:
-        """Back to active. False if it was."""
+        """Make it active again. False if it was active."""
         return await self._state(name, QueueState.ACTIVE)
 
     resume = blocking(aresume)
 
     async def adrain(self, name: str) -> bool:
-        """Take no new tasks, finish those there are. False if it was draining."""
+        """Take no new tasks, finish the existing ones. False if it was draining."""
         return await self._state(name, QueueState.DRAINING)
 
     drain = blocking(adrain)
@@ -185,7 +186,7 @@ class Queues:
         return answer is Changed.DONE
 
     async def adelete(self, name: str, *, force: bool = False) -> None:
-        """Delete a queue; with unfinished tasks only by `force`: waiting ones become dead, replayable elsewhere."""
+        """Delete a queue. If it has unfinished tasks, `force` is needed: waiting ones become dead, to be replayed."""
         check_name(name, "queue")
         check_flag(force, "force")
         answer = await self.hub.runner.arun(
@@ -203,11 +204,4 @@ class Queues:
 
 
 def queue_info(record: QueueRecord, counts: dict[State, int]) -> QueueInfo:
-    return QueueInfo(
-        name=record.name,
-        state=record.state,
-        settings=record.settings,
-        counts=counts,
-        stale=record.stale,
-        bound=Bound(record.settings),
-    )
+    return snapshot(QueueInfo, record, counts=counts, bound=Bound(record.settings))

@@ -1,4 +1,4 @@
-"""Waiting for tasks to end: one look at the store for all waiters of an app, when something has ended."""
+"""Waiting for tasks to end: when something has ended, one look at the store for all waiters of an app."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from dibs.runtime.hub import Hub
 __all__ = ["ResultWaiter"]
 
 LOOK_AGAIN = 1.0
-"""Seconds after which to look even if nothing rang."""
+"""Seconds after which to look even without a notification."""
 
 APART = 0.002
-"""Seconds between two looks, so that a busy queue's bells don't become a poll per task."""
+"""Seconds between two looks, so that the notifications of a busy queue don't become a poll per task."""
 
 
 OUTAGE = 30.0
-"""Seconds without an answer of the store after which waiters are told so. A restart takes less."""
+"""Seconds without an answer from the store after which waits fail. A restart takes less."""
 
 
 class ResultWaiter:
@@ -44,7 +44,7 @@ class ResultWaiter:
     async def ended(self, task_id: str, queue: str) -> TaskRecord:
         """The record of a task once it has ended."""
         loop = asyncio.get_running_loop()
-        if loop is not self._loop:  # after a fork, or while a test has the app: the waiters there are not ours to wake
+        if loop is not self._loop:  # after a fork, or in a test of the app: the waiters of the other loop are not ours
             self._loop = loop
             self._reset()
         future: asyncio.Future[TaskRecord] = loop.create_future()
@@ -87,7 +87,7 @@ class ResultWaiter:
                     if time.monotonic() > answered + OUTAGE:
                         raise
                 if self._futures:
-                    await self._rung(subscription)
+                    await self._woken(subscription)
                     await asyncio.sleep(max(0.0, looked + APART - time.monotonic()))
         except Exception as error:
             self._fail(error)
@@ -95,8 +95,8 @@ class ResultWaiter:
             if subscription is not None:
                 subscription.close()
 
-    async def _rung(self, subscription: Subscription) -> None:
-        """Until something ended, somebody new waits, or it is time to look anyway."""
+    async def _woken(self, subscription: Subscription) -> None:
+        """Wait until something has ended, a new waiter has come, or it is time to look anyway."""
         loop = asyncio.get_running_loop()
         waits = [loop.create_task(subscription.wait(LOOK_AGAIN)), loop.create_task(self._changed.wait())]
         try:

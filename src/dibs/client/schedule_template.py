@@ -39,7 +39,7 @@ ONE_TASK_ONLY = {
 
 
 class ScheduleDecorator(Protocol):
-    """What `@app.schedule(…)` gives: a Task stays what it is, a function becomes a Task."""
+    """What `@app.schedule(…)` returns: it leaves a Task as it is, and turns a function into one."""
 
     @overload
     def __call__(self, task: Task[P, R], /) -> Task[P, R]: ...
@@ -54,7 +54,7 @@ class ScheduleDecorator(Protocol):
 
 
 def declare(hub: Hub, task: Task[..., Any], name: str | None, recurrence: Recurrence, args: Any, kwargs: Any) -> None:
-    """Write a schedule into the app: its workers will say so to the store."""
+    """Add a schedule to the app: its workers declare it in the store."""
     if hub.definitions.get(task.name) is not task.definition:
         raise InvalidOption(f"the task {task.name} is another app's: a schedule belongs to the app of its task.")
     chosen = check_name(task.name if name is None else name, "a schedule's name")
@@ -68,7 +68,7 @@ def declare(hub: Hub, task: Task[..., Any], name: str | None, recurrence: Recurr
 
 
 def template_of(hub: Hub, task: Task[..., Any], args: Any, kwargs: Any) -> NewTask:
-    """What a schedule enqueues each time: as an enqueue now would, but for what only one task can have."""
+    """What a schedule enqueues each time: as an enqueue now would, without what only one task can have."""
     named = {} if kwargs is None else kwargs
     if not is_several(args) or not isinstance(named, Mapping) or not all(isinstance(name, str) for name in named):
         raise InvalidOption(f"give the arguments of {task.name} as args=[…] and kwargs={{…}}.")
@@ -76,7 +76,7 @@ def template_of(hub: Hub, task: Task[..., Any], args: Any, kwargs: Any) -> NewTa
 
 
 def as_template(hub: Hub, new: NewTask, options: Options) -> NewTask:
-    """A task without what belongs to one enqueue, in the form in which stores give it back, so that it can be compared.
+    """A task without what belongs to one enqueue, in the form in which stores return it, so that it can be compared.
 
     `deadline` and `expires_at` count from each start. The client is left out as well: the same code on another host
     declares the same schedule.

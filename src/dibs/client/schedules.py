@@ -1,4 +1,4 @@
-"""`app.schedules`: tasks that come again and again."""
+"""`app.schedules`: recurring tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from dibs.client.blocking import blocking
 from dibs.client.handle import Handle
-from dibs.client.info import readable
+from dibs.client.info import readable, snapshot
 from dibs.client.options import Options, Span
 from dibs.client.producer import aenqueue
 from dibs.client.schedule_template import template_of
@@ -45,7 +45,7 @@ __all__ = ["Schedulable", "ScheduleInfo", "Schedules"]
 
 SCHEDULE = "a schedule's name"
 STALE = 15 * MINUTE
-"""A declared schedule that no worker has declared for so long is no longer in the code that runs."""
+"""A schedule that no worker has declared for this long is no longer in the code that runs."""
 
 Schedulable = Task[..., Any] | Callable[..., Any] | str
 """A task, a plain function of an allowed module, or a task's name."""
@@ -54,7 +54,7 @@ Schedulable = Task[..., Any] | Callable[..., Any] | str
 class ScheduleInfo(Struct, frozen=True, kw_only=True):
     """A schedule as it was when it was read. `words` says when it fires.
 
-    `declared`: it is written in code; `stale`: but no worker has said so for 15 minutes, so it may be a leftover.
+    `declared`: it is written in code; `stale`: no worker has declared it for 15 minutes, so it may be a leftover.
     """
 
     name: str
@@ -156,9 +156,9 @@ class Schedules:
     set = blocking(aset)
 
     async def aput(self, name: str, recurrence: Recurrence, template: NewTask) -> ScheduleInfo:
-        """`aset` with a rhythm and a template that are made already."""
+        """`aset` with a recurrence and a template that exist already."""
         check_name(name, SCHEDULE)
-        check_kind(recurrence, "rhythm", Recurrence)
+        check_kind(recurrence, "recurrence", Recurrence)
         check_kind(template, "template", NewTask)
         hub = self.hub
         answer = await hub.runner.arun(
@@ -170,13 +170,13 @@ class Schedules:
     put = blocking(aput)
 
     async def apause(self, name: str) -> bool:
-        """Fire no more until resumed; what is missed meanwhile is not caught up. False if it was paused."""
+        """Don't fire until resumed; fires missed by then are not caught up. False if it was paused."""
         return await self._change(name, ScheduleState.PAUSED)
 
     pause = blocking(apause)
 
     async def aresume(self, name: str) -> bool:
-        """Fire again, from now on. False if it did."""
+        """Fire again, from now on. False if it was not paused."""
         return await self._change(name, ScheduleState.ACTIVE)
 
     resume = blocking(aresume)
@@ -191,7 +191,7 @@ class Schedules:
         return answer is Changed.DONE
 
     async def adelete(self, name: str) -> None:
-        """Delete a schedule; tasks that it has enqueued stay. One that code declares is back when a worker starts."""
+        """Delete a schedule; its tasks stay. If code declares it, it is back when a worker starts."""
         await self._change(name, ScheduleState.DELETED)
 
     delete = blocking(adelete)
@@ -208,7 +208,7 @@ class Schedules:
     run_now = blocking(arun_now)
 
     async def aupcoming(self, name: str, count: int = 5) -> Moments:
-        """When it fires next, on the clock of its zone; jitter comes on top. Empty while it is paused."""
+        """When it fires next, on the clock of its zone, without jitter. Empty if it is paused."""
         check_number(count, "count", 1, PAGE_LIMIT)
         record = await self._record(name)
         if record.paused:
@@ -217,7 +217,7 @@ class Schedules:
             zone = ZoneInfo(record.recurrence.tz)
             fires = [record.next_fire_at, *upcoming(record.recurrence, record.next_fire_at, count - 1)]
         except UNPLANNABLE as error:
-            raise InvalidOption(f"schedule {name!r} can't be worked out on this machine: {error}.") from error
+            raise InvalidOption(f"schedule {name!r} can't be computed on this machine: {error}.") from error
         return [moment.astimezone(zone) for fire in fires if (moment := when(fire)) is not None]
 
     upcoming = blocking(aupcoming)
@@ -236,28 +236,18 @@ def check_readable(answer: Changed, name: str) -> None:
 
 def schedule_info(record: ScheduleRecord, codec: Codec, now: Instant) -> ScheduleInfo:
     recurrence, task = record.recurrence, record.task
-    return ScheduleInfo(
-        name=record.name,
+    same = {name: getattr(recurrence, name) for name in ("cron", "tz", "catch_up", "catch_up_limit", "overlap")}
+    return snapshot(
+        ScheduleInfo,
+        record,
+        **same,
         words=describe(recurrence),
         task=task.name,
         queue=task.queue,
         priority=task.spec.priority,
         args=readable(task.args, codec),
-        cron=recurrence.cron,
         every=None if recurrence.every is None else recurrence.every / SECOND,
-        tz=recurrence.tz,
         jitter=recurrence.jitter / SECOND,
-        catch_up=recurrence.catch_up,
-        catch_up_limit=recurrence.catch_up_limit,
-        overlap=recurrence.overlap,
-        paused=record.paused,
         next_fire_at=None if record.paused else when(record.next_fire_at),
-        last_fire_at=when(record.last_fire_at),
-        last_task=record.last_task,
-        fired=record.fired,
-        skipped=record.skipped,
-        created_at=when(record.created_at),
-        declared=record.declared,
-        declared_at=when(record.declared_at),
         stale=record.declared and now - (record.declared_at or 0) > STALE,
     )

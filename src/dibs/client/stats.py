@@ -22,10 +22,10 @@ from dibs.errors import InvalidOption
 __all__ = ["LONGEST", "Percentiles", "Point", "QueueStats", "check_window", "read_stats"]
 
 LONGEST: Duration = 7 * DAY
-"""The longest window: the leading worker prunes what is older, and each minute of a window is a point of its series."""
+"""The longest window: the leading worker deletes what is older, and each minute of a window is a point of a series."""
 
 SAMPLE = 1000
-"""Pending tasks, in claim order, among which the oldest is looked for."""
+"""Pending tasks, in claim order, that are searched for the oldest."""
 
 
 class Percentiles(Struct, frozen=True):
@@ -73,7 +73,7 @@ class QueueStats(Struct, frozen=True, kw_only=True):
 
 
 def check_window(window: object) -> Duration:
-    """How far back to look: not further than records of workers are kept."""
+    """How far back to look: at most as long as statistics are kept."""
     span = duration(window, "window")
     if span > LONGEST:
         raise InvalidOption(
@@ -98,7 +98,7 @@ def percentiles(histograms: Iterable[Histogram]) -> Percentiles:
 
 
 async def read_stats(engine: Engine, queue: str | None, window: Duration, now: Instant) -> QueueStats:
-    """Everything about a queue that one look can tell."""
+    """The statistics of a queue."""
     until = now // MINUTE
     since = (now - window) // MINUTE
     minutes = await engine.stats(queue, since, until)
@@ -156,7 +156,7 @@ def add_counters(counters: dict[str, dict[Counter, int]], queue: str | None) -> 
 
 
 async def oldest_pending(engine: Engine, queue: str | None, now: Instant) -> float | None:
-    """The longest wait among the tasks next in line; ageing brings the oldest there."""
+    """The longest wait among the next tasks: ageing brings the oldest to the front."""
     names = [queue] if queue is not None else [record.name for record in await engine.queues()]
     ready = [task.ready_at or now for name in names for task in (await engine.peek(name, SAMPLE, now=now)).tasks]
     return max(0, now - min(ready)) / SECOND if ready else None

@@ -1,4 +1,4 @@
-"""`take`: hand the result of one task to another."""
+"""`take`: pass the result of one task to another."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 class Taken(Placeholder):
-    """What `take` gives: it stands for a result that is not there yet."""
+    """What `take` returns: it stands for a result that does not exist yet."""
 
     __slots__ = ("source",)
 
@@ -51,7 +51,7 @@ class Placed(Struct, frozen=True):
 
 
 def place(bound: Mapping[str, Any], after: Iterable[Edge], ends: Iterable[Source[Any]]) -> Placed:
-    """Give each result that is taken a slot among the edges of the call. Existing edges keep their rules."""
+    """Assign each result that is taken to a slot among the edges of the call. Existing edges keep their rules."""
     args, met = lift(bound)
     found = [(at, cast(Taken, placeholder).source) for at, placeholder in met]
     edges = {edge.id: edge for edge in after}

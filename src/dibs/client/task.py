@@ -1,4 +1,4 @@
-"""A task as application code holds it: callable, enqueueable, with options that never collide with arguments."""
+"""A task as application code uses it: callable, enqueueable, with options that never collide with arguments."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ class Task(Generic[P, R]):
 
     @cached_property
     def _draft(self) -> NewTask:
-        """All that is the same for every call: copying it is far cheaper than making it anew."""
+        """All that is the same for every call: copying it is far cheaper than making it each time."""
         hub, definition, options = self._app.hub, self.definition, self.options
         return NewTask(
             id="",
@@ -238,7 +238,7 @@ class Task(Generic[P, R]):
 
 
 def check_new(new: NewTask) -> None:
-    """What can only be said when everything is known."""
+    """Checks that need the whole call."""
     if new.replace and new.spec.key is None:
         raise InvalidOption("replace and debounce need a key: it says which task is meant.")
     if new.replace and new.after:

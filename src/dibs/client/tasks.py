@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from msgspec import Struct, structs
 
 from dibs.client.blocking import blocking
-from dibs.client.info import CANT_CHANGE, HistoryLine, TaskInfo, history_line, task_info, unknown_task, was_cancelled
+from dibs.client.graph import pages
+from dibs.client.info import CANT_CHANGE, HistoryLine, TaskInfo, snapshot, task_info, unknown_task
 from dibs.client.options import Span, check_metadata
 from dibs.core.graph import Rule
 from dibs.core.ids import check_id
@@ -32,7 +33,7 @@ from dibs.core.priority import parse_priority
 from dibs.core.states import ENDED, UNFINISHED, WAITING, State
 from dibs.core.task import Edit, TaskRecord
 from dibs.core.times import Instant, duration, instant
-from dibs.engines.values import COUNT_LIMIT, Cancel, Changed, Purge, Query, Replay, UnreadableTask
+from dibs.engines.values import COUNT_LIMIT, Act, Cancel, Changed, Purge, Query, Replay, UnreadableTask
 from dibs.errors import InvalidOption, QueueDraining, Unreadable, WrongState
 from dibs.runtime.environment import actor
 from dibs.runtime.hub import Hub
@@ -40,11 +41,11 @@ from dibs.runtime.hub import Hub
 __all__ = ["Acted", "Count", "Filter", "Prerequisite", "TaskPage", "Tasks"]
 
 BATCH = 500
-"""Tasks that a bulk action changes in one step."""
+"""Tasks changed in one step of a bulk action."""
 
 
 class Filter(Struct, frozen=True, kw_only=True):
-    """Which tasks: all that is given must hold. `text` is looked for in arguments, errors and notes."""
+    """Which tasks: all given conditions must hold. `text` is searched in arguments, errors and notes."""
 
     state: str | Sequence[str] = ()
     queue: str | Sequence[str] = ()
@@ -62,7 +63,7 @@ class Filter(Struct, frozen=True, kw_only=True):
 
 
 class TaskPage(Struct, frozen=True):
-    """One page, newest first. `cursor` asks for the next; None: that was all."""
+    """One page, newest first. `cursor` is for the next page; None: that was all."""
 
     tasks: list[TaskInfo]
     cursor: str | None
@@ -79,7 +80,7 @@ class Count(Struct, frozen=True):
 
 
 class Prerequisite(Struct, frozen=True, kw_only=True):
-    """What a task waits for, or did, if it is no longer open. `name` and `state` are None once it has been pruned."""
+    """What a task waits for, or waited for if it is no longer open. `name` and `state` are None once it was pruned."""
 
     id: str
     name: str | None
@@ -107,7 +108,7 @@ class Tasks:
         return self.hub.clock.store_now()
 
     async def aget(self, task_id: str) -> TaskInfo:
-        """One task, wherever it is."""
+        """One task."""
         return await self.hub.runner.arun(self._get(check_reference(task_id, "a task's id")))
 
     async def _get(self, task_id: str) -> TaskInfo:
@@ -122,7 +123,7 @@ class Tasks:
         """What happened to a task besides clean runs, oldest first, the newest 100."""
         wanted = check_reference(task_id, "a task's id")
         entries = await self.hub.runner.arun(self.hub.engine.history(wanted))
-        return [history_line(entry) for entry in entries]
+        return [snapshot(HistoryLine, entry, error=entry.failure) for entry in entries]
 
     history = blocking(ahistory)
 
@@ -161,7 +162,7 @@ class Tasks:
     dependents = blocking(adependents)
 
     async def asearch(self, filter: Filter = Filter(), *, limit: int = 50, cursor: str | None = None) -> TaskPage:
-        """A page of matching tasks, newest first. A page may be short and still have a cursor: each look is bounded."""
+        """A page of matching tasks, newest first. It may be short and still have a cursor: each search is bounded."""
         query = make_query(filter, check_number(limit, "limit", 1, PAGE_LIMIT), cursor)
         return await self.hub.runner.arun(self._search(query))
 
@@ -176,24 +177,35 @@ class Tasks:
         return await self.hub.runner.arun(self._count(make_query(filter, BATCH, None)))
 
     async def _count(self, query: Query) -> Count:
-        found = 0
-        cursor: str | None = None
-        while True:
-            page = await self.hub.engine.search(structs.replace(query, cursor=cursor))
+        found, more = 0, False
+        async for page in pages(self.hub.engine, query):
             found += len(page.tasks)
-            cursor = page.cursor
-            if cursor is None or found >= COUNT_LIMIT:
-                return Count(min(found, COUNT_LIMIT), more=found > COUNT_LIMIT or cursor is not None)
+            more = found > COUNT_LIMIT or page.cursor is not None
+            if found >= COUNT_LIMIT:
+                break
+        return Count(min(found, COUNT_LIMIT), more)
 
     count = blocking(acount)
 
     async def acancel(self, task_id: str, reason: str = "") -> bool:
         """End a waiting task, ask a running one to stop; False if it had ended before."""
         wanted, note = check_reference(task_id, "a task's id"), check_note(reason, "reason")
-        asked = self.hub.engine.act([Cancel(wanted, note)], actor=actor(), now=self._now)
-        return was_cancelled((await self.hub.runner.arun(asked))[0], wanted)
+        return await self._act(Cancel(wanted, note)) is not Changed.WRONG_STATE
 
     cancel = blocking(acancel)
+
+    async def _act(self, act: Act, wrong_state: str | None = None) -> Changed:
+        """The answer to an act on one task, or its error; `wrong_state` says what is wrong with the task's state."""
+        (answer,) = await self.hub.runner.arun(self.hub.engine.act([act], actor=actor(), now=self._now))
+        if answer is Changed.UNKNOWN:
+            raise unknown_task(act.id)
+        if answer is Changed.UNREADABLE:
+            raise Unreadable(CANT_CHANGE.format(act.id))
+        if answer is Changed.WRONG_STATE and wrong_state is not None:
+            raise WrongState(f"task {act.id} {wrong_state}.")
+        if answer is Changed.DRAINING:
+            raise QueueDraining(f"task {act.id} can't be replayed: its queue is draining.")
+        return answer
 
     async def aedit(
         self,
@@ -206,7 +218,7 @@ class Tasks:
         expires: datetime | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> bool:
-        """Change a waiting task; False if it already was so."""
+        """Change a waiting task; False if nothing changed."""
         edit = Edit(
             id=check_reference(task_id, "a task's id"),
             priority=None if priority is None else parse_priority(priority),
@@ -215,10 +227,7 @@ class Tasks:
             expires_at=None if expires is None else instant(expires, "expires"),
             metadata=None if metadata is None else check_metadata(metadata),
         )
-        asked = self.hub.engine.act([edit], actor=actor(), now=self._now)
-        return changed_or_raise(
-            (await self.hub.runner.arun(asked))[0], edit.id, "is not waiting: only waiting tasks can be edited"
-        )
+        return await self._act(edit, "is not waiting: only waiting tasks can be edited") is Changed.DONE
 
     edit = blocking(aedit)
 
@@ -231,44 +240,30 @@ class Tasks:
 
     async def areplay(self, task_id: str, *, queue: str | None = None, reset: bool = True) -> bool:
         """Run a dead task again; `reset=False` keeps its count of attempts and losses."""
-        wanted, into, anew = check_reference(task_id, "a task's id"), checked_queue(queue), check_flag(reset, "reset")
-        asked = self.hub.engine.act([Replay(wanted, into, anew)], actor=actor(), now=self._now)
-        return changed_or_raise(
-            (await self.hub.runner.arun(asked))[0], wanted, "is not dead: only dead tasks can be replayed"
-        )
+        wanted, into = check_reference(task_id, "a task's id"), checked_queue(queue)
+        act = Replay(wanted, into, check_flag(reset, "reset"))
+        return await self._act(act, "is not dead: only dead tasks can be replayed") is Changed.DONE
 
     replay = blocking(areplay)
 
     async def apurge(self, task_id: str) -> bool:
         """Delete an ended task for good, or one that can't be read."""
         wanted = check_reference(task_id, "a task's id")
-        asked = self.hub.engine.act([Purge(wanted)], actor=actor(), now=self._now)
-        return changed_or_raise((await self.hub.runner.arun(asked))[0], wanted, "has not ended: cancel it first")
+        return await self._act(Purge(wanted), "has not ended: cancel it first") is Changed.DONE
 
     purge = blocking(apurge)
 
     async def acancel_matching(self, filter: Filter, *, reason: str = "", dry_run: bool = False) -> Acted:
         """Cancel all unfinished tasks that match, in bounded steps."""
         note = check_note(reason, "reason")
-
-        async def act(ids: list[str]) -> int:
-            cancels = [Cancel(task_id, note) for task_id in ids]
-            answers = await self.hub.engine.act(cancels, actor=actor(), now=self._now)
-            return sum(answer in (Changed.DONE, Changed.REQUESTED) for answer in answers)
-
-        return await self.hub.runner.arun(self._all(filter, UNFINISHED, act, dry_run))
+        return await self._act_on_all(filter, UNFINISHED, lambda task_id: Cancel(task_id, note), dry_run)
 
     cancel_matching = blocking(acancel_matching)
 
     async def aedit_matching(self, filter: Filter, *, priority: int | str, dry_run: bool = False) -> Acted:
         """Give all waiting tasks that match another priority, in bounded steps."""
         wanted = parse_priority(priority)
-
-        async def act(ids: list[str]) -> int:
-            edits = [Edit(id=task_id, priority=wanted) for task_id in ids]
-            return count_done(await self.hub.engine.act(edits, actor=actor(), now=self._now))
-
-        return await self.hub.runner.arun(self._all(filter, WAITING, act, dry_run))
+        return await self._act_on_all(filter, WAITING, lambda task_id: Edit(id=task_id, priority=wanted), dry_run)
 
     edit_matching = blocking(aedit_matching)
 
@@ -281,69 +276,40 @@ class Tasks:
         dry_run: bool = False,
     ) -> Acted:
         """Replay all dead tasks that match, in bounded steps."""
-        into, anew = checked_queue(queue), check_flag(reset, "reset")
-
-        async def act(ids: list[str]) -> int:
-            replays = [Replay(task_id, into, anew) for task_id in ids]
-            return count_done(await self.hub.engine.act(replays, actor=actor(), now=self._now))
-
-        return await self.hub.runner.arun(self._all(filter, frozenset({State.DEAD}), act, dry_run))
+        into = checked_queue(queue)
+        check_flag(reset, "reset")
+        dead = frozenset({State.DEAD})
+        return await self._act_on_all(filter, dead, lambda task_id: Replay(task_id, into, reset), dry_run)
 
     replay_matching = blocking(areplay_matching)
 
     async def apurge_matching(self, filter: Filter, *, dry_run: bool = False) -> Acted:
         """Delete all ended tasks that match, in bounded steps."""
-
-        async def act(ids: list[str]) -> int:
-            purges = [Purge(task_id) for task_id in ids]
-            return count_done(await self.hub.engine.act(purges, actor=actor(), now=self._now))
-
-        return await self.hub.runner.arun(self._all(filter, ENDED, act, dry_run))
+        return await self._act_on_all(filter, ENDED, Purge, dry_run)
 
     purge_matching = blocking(apurge_matching)
 
-    async def _all(
-        self,
-        filter: Filter,
-        states: frozenset[State],
-        act: Callable[[list[str]], Coroutine[Any, Any, int]],
-        dry_run: bool,
+    async def _act_on_all(
+        self, filter: Filter, states: frozenset[State], act: Callable[[str], Act], dry_run: bool
     ) -> Acted:
-        """Page through what matches now; tasks created meanwhile are left alone."""
+        """Act on what matches now, page by page; tasks created later are left alone."""
         check_flag(dry_run, "dry_run")
         query = make_query(filter, BATCH, None)
         wanted = tuple(sorted(states & frozenset(query.states or states)))
         if query.created_before is None:
             query = structs.replace(query, created_before=self.hub.clock.now() + 1)
-        matched = changed = 0
-        cursor: str | None = None
-        while wanted:
-            page = await self.hub.engine.search(structs.replace(query, states=wanted, cursor=cursor))
-            ids = [record.id for record in page.tasks]
-            matched += len(ids)
-            if ids and not dry_run:
-                changed += await act(ids)
-            cursor = page.cursor
-            if cursor is None:
-                break
-        return Acted(matched, changed, dry_run)
 
+        async def go_through() -> Acted:
+            matched = changed = 0
+            async for page in pages(self.hub.engine, structs.replace(query, states=wanted)):
+                acts = [act(record.id) for record in page.tasks]
+                matched += len(acts)
+                if acts and not dry_run:
+                    answers = await self.hub.engine.act(acts, actor=actor(), now=self._now)
+                    changed += sum(answer in (Changed.DONE, Changed.REQUESTED) for answer in answers)
+            return Acted(matched, changed, dry_run)
 
-def changed_or_raise(answer: Changed, task_id: str, wrong_state: str) -> bool:
-    """True if something changed, False if it already was so; otherwise the error."""
-    if answer is Changed.UNKNOWN:
-        raise unknown_task(task_id)
-    if answer is Changed.UNREADABLE:
-        raise Unreadable(CANT_CHANGE.format(task_id))
-    if answer is Changed.WRONG_STATE:
-        raise WrongState(f"task {task_id} {wrong_state}.")
-    if answer is Changed.DRAINING:
-        raise QueueDraining(f"task {task_id} can't be replayed: its queue is draining.")
-    return answer is Changed.DONE
-
-
-def count_done(answers: Sequence[Changed]) -> int:
-    return sum(answer is Changed.DONE for answer in answers)
+        return await self.hub.runner.arun(go_through()) if wanted else Acted(0, 0, dry_run)
 
 
 def checked_queue(queue: object) -> str | None:
@@ -373,7 +339,7 @@ def make_query(filter: Filter, limit: int, cursor: str | None) -> Query:
 
 
 def check_cursor(cursor: object) -> str:
-    """A cursor is the id of the last task that was looked at."""
+    """A cursor: the id of the last task that was read."""
     try:
         return check_id(cursor)
     except InvalidOption:

@@ -26,14 +26,14 @@ from dibs.engines.values import Query, UnreadableTask
 __all__ = ["Why", "explain"]
 
 MOST_TENANTS = 1000
-"""Tenants among which a turn is looked for."""
+"""The most tenants that are read to find a turn."""
 
 LATE = MINUTE
-"""A schedule that is overdue by more has nobody who fires it."""
+"""If a schedule is overdue by more, no worker fires it."""
 
 
 class Why(Struct, frozen=True):
-    """The answer; `until` is when the cause ends, where that is known, and `details` are further lines."""
+    """The answer; `until` is when the cause ends, if that is known, and `details` are further lines."""
 
     text: str
     until: datetime | None = None
@@ -44,7 +44,7 @@ class Why(Struct, frozen=True):
 
 
 async def explain(engine: Engine, task_id: str, now: Instant) -> Why:
-    """Why a task is where it is; or a schedule, by its name."""
+    """Why a task is in its state, or why a schedule, given its name, does not fire."""
     view = StoreView(engine, now)
     record = await view.task(task_id)
     if isinstance(record, UnreadableTask):
@@ -106,11 +106,11 @@ def explain_other(record: TaskRecord, now: Instant) -> Why:
 
 
 async def explain_dependent(view: StoreView, record: TaskRecord) -> Why:
-    """A task that waits for others, or that ended because of one: down to the one at the root."""
+    """Why a task waits for others, or ended because of one: down to the task at the root."""
     found = await find_blockers(view, record)
     if record.state is State.BLOCKED:
         if not found.path:
-            return Why("what it waited for has ended; it goes on with the next claim.")
+            return Why("what it waited for has ended; the next claim unblocks it.")
         part = "" if found.open == found.total else f"{found.open:,} of "
         text = "it waits for" if found.total == 1 else f"it waits for {part}{found.total:,} tasks, among them"
     else:
@@ -129,7 +129,7 @@ async def explain_dependent(view: StoreView, record: TaskRecord) -> Why:
 
 
 async def explain_root(view: StoreView, record: TaskRecord) -> Why:
-    """Why the last task of a way is where it is; the way is not followed any further."""
+    """Why the last task of a path is in its state; the path is not followed any further."""
     if record.state is State.PENDING:
         return await explain_pending(view, record)
     if record.state is State.BLOCKED:
@@ -169,7 +169,7 @@ async def explain_pending(view: StoreView, record: TaskRecord) -> Why:
 
 
 async def turn_details(view: StoreView, record: TaskRecord, settings: QueueSettings) -> tuple[str, ...]:
-    """Whose turn it is before this task's tenant, and what that can come to at most."""
+    """How many tenants have their turn before this task's tenant, and the bound of their starts."""
     standing = await view.engine.standing(record.queue, tenants=MOST_TENANTS)
     shares = [each.tenant for each in standing.tenants]
     others = [share for share in shares if share != record.share]
@@ -184,15 +184,15 @@ async def turn_details(view: StoreView, record: TaskRecord, settings: QueueSetti
 
 async def full_text(view: StoreView, record: TaskRecord, state: LimitState) -> str:
     """Which limit is full, with its figures, and what frees it."""
-    told = f"{subject(state, record.queue)} is at its limit: {figures(state)}"
+    full = f"{subject(state, record.queue)} is at its limit: {figures(state)}"
     if state.opens_in is not None:
-        return f"{told}; the next is there in {format_duration(seconds(state.opens_in))}."
+        return f"{full}; the next is there in {format_duration(seconds(state.opens_in))}."
     oldest = min(await running_under(view, record, state), key=lambda each: each.started_at or 0, default=None)
     if oldest is None:
-        return f"{told}; it waits for one to end."
+        return f"{full}; it waits for one to end."
     since = format_duration(seconds(view.now - (oldest.started_at or view.now)))
     only = "by" if state.running == 1 else "the longest"
-    return f"{told}, {only} {label(oldest)} on {oldest.worker} for {since}; it waits for one to end."
+    return f"{full}, {only} {label(oldest)} on {oldest.worker} for {since}; it waits for one to end."
 
 
 async def running_under(view: StoreView, record: TaskRecord, state: LimitState) -> Sequence[TaskRecord]:
@@ -210,7 +210,7 @@ async def explain_schedule(view: StoreView, schedule: ScheduleRecord) -> Why:
     try:
         plan(schedule, view.now)
     except UNPLANNABLE as error:
-        return Why(f"schedule {schedule.name!r} can't be worked out on this machine: {error}.")
+        return Why(f"schedule {schedule.name!r} can't be computed on this machine: {error}.")
     due, late = when(schedule.next_fire_at), view.now - schedule.next_fire_at
     queue = await view.queue(schedule.task.queue)
     if late > 0 and queue.state is QueueState.DRAINING:
@@ -220,7 +220,7 @@ async def explain_schedule(view: StoreView, schedule: ScheduleRecord) -> Why:
         return Why(f"schedule {schedule.name!r} is due, but queue {queue.name!r} is full: it fires when there is room.")
     if late > LATE:
         overdue = format_duration(seconds(late))
-        return Why(f"schedule {schedule.name!r} is overdue by {overdue}: no worker leads, so nobody fires it.")
+        return Why(f"schedule {schedule.name!r} is overdue by {overdue}: no worker leads, so none fires it.")
     last = await view.task(schedule.last_task) if schedule.last_task else None
     details: tuple[str, ...] = ()
     if schedule.recurrence.overlap is Overlap.SKIP and isinstance(last, TaskRecord) and last.state in UNFINISHED:

@@ -1,4 +1,4 @@
-"""`app.workers`: who is there, and what they should do."""
+"""`app.workers`: lists workers, pauses and drains them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from datetime import datetime
 from msgspec import Struct
 
 from dibs.client.blocking import blocking
+from dibs.client.info import snapshot
 from dibs.core.options import check_reference
 from dibs.core.task import WorkerState
-from dibs.core.times import when
-from dibs.engines.values import Changed, WorkerRecord
+from dibs.engines.values import Changed
 from dibs.errors import UnknownWorker, WrongState
 from dibs.runtime.environment import actor
 from dibs.runtime.hub import Hub
@@ -19,7 +19,7 @@ __all__ = ["WorkerInfo", "Workers"]
 
 
 class WorkerInfo(Struct, frozen=True, kw_only=True):
-    """A worker as it was when it last beat."""
+    """A worker as of its last heartbeat."""
 
     id: str
     state: WorkerState
@@ -40,14 +40,14 @@ WorkerInfos = list[WorkerInfo]
 
 
 class Workers:
-    """Reading and steering workers; they obey within a moment, at the latest with their next beat."""
+    """Reading and controlling workers; they obey within a moment, at the latest with their next heartbeat."""
 
     def __init__(self, hub: Hub) -> None:
         self.hub = hub
 
     async def alist(self) -> WorkerInfos:
         """All workers; dead ones are kept for a day."""
-        return [worker_info(record) for record in await self.hub.runner.arun(self.hub.engine.workers())]
+        return [snapshot(WorkerInfo, record) for record in await self.hub.runner.arun(self.hub.engine.workers())]
 
     list = blocking(alist)
 
@@ -58,7 +58,7 @@ class Workers:
     pause = blocking(apause)
 
     async def aresume(self, worker: str) -> bool:
-        """Claim again. False if it did."""
+        """Claim again. False if it was active."""
         return await self._state(worker, WorkerState.ACTIVE)
 
     resume = blocking(aresume)
@@ -78,20 +78,3 @@ class Workers:
         if answer is Changed.WRONG_STATE:
             raise WrongState(f"worker {worker!r} is dead.")
         return answer is Changed.DONE
-
-
-def worker_info(record: WorkerRecord) -> WorkerInfo:
-    return WorkerInfo(
-        id=record.id,
-        state=record.state,
-        host=record.host,
-        pid=record.pid,
-        version=record.version,
-        queues=record.queues,
-        names=record.names,
-        capabilities=record.capabilities,
-        concurrency=record.concurrency,
-        running=record.running,
-        started_at=when(record.started_at),
-        seen_at=when(record.seen_at),
-    )

@@ -24,16 +24,16 @@ from dibs.runtime.hub import Hub
 __all__ = ["Batch", "assemble", "enqueue_in_order"]
 
 MOST_LINKS = 200_000
-"""Edges that chains may make in one workflow: a group of 1,000 after a group of 1,000 would have a million."""
+"""The most edges that chains may make in one workflow: a group of 1,000 after a group of 1,000 would have a million."""
 
-RING_SHOWN = 8
-"""Tasks of a cycle that its error names."""
+CYCLE_SHOWN = 8
+"""Tasks of a cycle that the error names."""
 
 Ends = tuple[Handle[Any] | Call[Any], ...]
 
 
 class Batch(Struct, frozen=True):
-    """A workflow as it is handed over: its id, its calls in the order of the flow, its tasks prerequisites first."""
+    """A workflow as it is enqueued: its id, its calls in the order of the flow, its tasks prerequisites first."""
 
     workflow: str
     calls: list[Call[Any]]
@@ -41,7 +41,7 @@ class Batch(Struct, frozen=True):
 
 
 def assemble(flow: Flow[Any]) -> Batch:
-    """All calls of a flow with the edges that follow from their places in it."""
+    """All calls of a flow, with the edges that the flow implies."""
     if not isinstance(flow, Flow):
         raise InvalidOption(f"a workflow is made of calls, chains and groups, not of {shown(flow)}.")
     calls, before = collect(flow)
@@ -54,7 +54,7 @@ def assemble(flow: Flow[Any]) -> Batch:
 
 
 def collect(flow: Flow[Any]) -> tuple[dict[str, Call[Any]], Mapping[str, list[Ends]]]:
-    """The calls of a flow by id, those that they need included, and what chains let each wait for."""
+    """The calls of a flow by id, with those that they need, and what each waits for because of a chain."""
     calls: dict[str, Call[Any]] = {}
     before: defaultdict[str, list[Ends]] = defaultdict(list)
     seen: set[int] = set()
@@ -108,7 +108,7 @@ def workflow_id(first: str) -> str:
 
 
 def linked(new: NewTask, before: Iterable[Ends], workflow: str) -> NewTask:
-    """The task as a member of the workflow. Edges that its author has given keep their rules and their places."""
+    """The task as a member of the workflow. Edges that the author has given keep their rules and places."""
     edges = {edge.id: edge for edge in new.after}
     for ends in before:
         for end in ends:
@@ -124,12 +124,12 @@ def in_order(tasks: Sequence[NewTask]) -> list[NewTask]:
     for new in tasks:
         if by_id.setdefault(new.id, new) is not new:
             raise InvalidOption(f"two calls of this batch have the id {new.id}.")
-    ring = find_cycle(edges)
-    if ring is not None:
-        names = [f"{by_id[task_id].name} {task_id}" for task_id in ring[:-1]]
-        more = f" → {len(names) - RING_SHOWN:,} more" if len(names) > RING_SHOWN else ""
-        told = brief(f"{' → '.join(names[:RING_SHOWN])}{more} → {names[0]}", 400)
-        raise DependencyCycle(f"these tasks would wait for each other for ever: {told}.", ids=ring)
+    cycle = find_cycle(edges)
+    if cycle is not None:
+        names = [f"{by_id[task_id].name} {task_id}" for task_id in cycle[:-1]]
+        more = f" → {len(names) - CYCLE_SHOWN:,} more" if len(names) > CYCLE_SHOWN else ""
+        path = brief(f"{' → '.join(names[:CYCLE_SHOWN])}{more} → {names[0]}", 400)
+        raise DependencyCycle(f"these tasks would wait for each other for ever: {path}.", ids=cycle)
     for new in tasks:
         for need in edges[new.id]:
             if need in by_id and by_id[need].spec.key is not None:

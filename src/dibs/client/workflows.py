@@ -1,4 +1,4 @@
-"""`app.workflows`, and a workflow as those hold it who enqueued it."""
+"""`app.workflows`, and the workflow object that its producer gets."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from dibs.attempt.context import Context
 from dibs.client.blocking import blocking
 from dibs.client.dependencies import Flow
-from dibs.client.graph import WorkflowGraph, read_graph
+from dibs.client.graph import WorkflowGraph, pages, read_graph
 from dibs.client.handle import Handle
 from dibs.client.producer import enqueue_many
 from dibs.client.task import Call
@@ -47,14 +47,14 @@ WORKFLOW = "a workflow's id"
 PAGE = 500
 
 LOOK_AGAIN = 1.0
-"""Seconds after which one that waits looks even if nothing rang."""
+"""Seconds after which a wait looks even without a notification."""
 
 APART = 0.02
-"""Seconds between two looks: each task that ends rings, and a workflow may have thousands."""
+"""Seconds between two looks: each task that ends notifies, and a workflow may have thousands."""
 
 
 class WorkflowState(StrEnum):
-    """How a workflow is as a whole."""
+    """The state of a workflow as a whole."""
 
     RUNNING = "running"  # some task is unfinished
     COMPLETED = "completed"
@@ -142,22 +142,26 @@ class Workflows:
     async def acancel(self, workflow_id: str, reason: str = "") -> bool:
         """Cancel all its unfinished tasks; False if there are none."""
         wanted, note = check_reference(workflow_id, WORKFLOW), check_note(reason, "reason")
-        now = self.hub.clock.store_now()
-        asked = self.hub.engine.act([CancelWorkflow(wanted, note)], actor=actor(), now=now)
-        return changed_or_raise((await self.hub.runner.arun(asked))[0], wanted)
+        return await self._act(CancelWorkflow(wanted, note))
 
     cancel = blocking(acancel)
 
+    async def _act(self, act: CancelWorkflow | ReplayWorkflow) -> bool:
+        """True if something changed, False if there was nothing to change."""
+        asked = self.hub.engine.act([act], actor=actor(), now=self.hub.clock.store_now())
+        (answer,) = await self.hub.runner.arun(asked)
+        if answer is Changed.UNKNOWN:
+            raise unknown(act.id)
+        return answer is Changed.DONE
+
     async def areplay(self, workflow_id: str) -> bool:
         """Run its dead tasks again, and let those wait again that ended because of them; False if there are none."""
-        wanted, now = check_reference(workflow_id, WORKFLOW), self.hub.clock.store_now()
-        asked = self.hub.engine.act([ReplayWorkflow(wanted)], actor=actor(), now=now)
-        return changed_or_raise((await self.hub.runner.arun(asked))[0], wanted)
+        return await self._act(ReplayWorkflow(check_reference(workflow_id, WORKFLOW)))
 
     replay = blocking(areplay)
 
     async def agraph(self, workflow_id: str) -> WorkflowGraph:
-        """Its tasks and what each waits for, to be drawn."""
+        """Its tasks and what each waits for."""
         wanted = check_reference(workflow_id, WORKFLOW)
 
         async def read() -> WorkflowGraph:
@@ -230,7 +234,7 @@ class Workflow:
         return handle
 
     async def astatus(self) -> WorkflowInfo:
-        """How it is now."""
+        """Its present state and counts."""
         return await self._workflows.aget(self.id)
 
     status = blocking(astatus)
@@ -278,28 +282,17 @@ async def begin(app: Dibs, flow: Flow[Any], name: str) -> Workflow:
 
 
 async def any_needed(engine: Engine, workflow_id: str) -> bool:
-    """Whether a cancelled member was needed: all but those whose work was to clean up after what then went well."""
+    """Whether a cancelled task was needed: all are but those that were to clean up after a failure that never came."""
     members: set[str] = set()
     failed: set[str] = set()
-    query = Query(workflow=workflow_id, states=(State.CANCELLED,), limit=PAGE)
-    while True:
-        page = await engine.search(query)
+    async for page in pages(engine, Query(workflow=workflow_id, states=(State.CANCELLED,), limit=PAGE)):
         for record in page.records:
             if record.ended_by is None:
                 return True
             members.add(record.id)
             if record.ended_by.state is not State.COMPLETED:
                 failed.add(record.ended_by.id)
-        if page.cursor is None:
-            return not failed <= members
-        query = structs.replace(query, cursor=page.cursor)
-
-
-def changed_or_raise(answer: Changed, workflow_id: str) -> bool:
-    """True if something changed, False if there was nothing to change."""
-    if answer is Changed.UNKNOWN:
-        raise unknown(workflow_id)
-    return answer is Changed.DONE
+    return not failed <= members
 
 
 def unknown(workflow_id: str) -> UnknownWorkflow:

@@ -1,8 +1,13 @@
 """The rules of Dibs as pure functions on values: no clock, no randomness, no I/O.
 
-Everyone may import this room; it imports only `dibs.errors`. Invariants:
+Every package may import this one; it imports only `dibs.errors`. Values: `times` (instants and durations), `ids`,
+`task` (what passes through the engine seam), `states`, `settings` of queues, `recurrence` and `cron`, `reference` to
+blobs. Checks and texts: `options` checks arguments, `codec` encodes them and results, `results` fills in those of other
+tasks, `humanize` writes durations. Rules: `moves` (what an event makes of a task), `priority`, `fairness`, `limits`,
+`retry`, `lease`, `graph` (dependencies), `schedules`, `histogram`, and `policy` (bounds that all engines share).
+Invariants:
 
 - An instant or a duration is an integer of microseconds (`times`).
-- What may happen to a task is `states.TRANSITIONS`; what goes first is `priority.rank`.
-- A decision is a value made here; making it durable is an engine's job.
+- `states.TRANSITIONS` lists all that may happen to a task; `priority.rank` orders tasks.
+- Decisions are values made here; engines make them durable.
 """

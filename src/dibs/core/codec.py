@@ -3,7 +3,7 @@
 A payload codec (compression, encryption) wraps the JSON in an envelope that is itself JSON and names the codec, so
 payloads travel through every engine alike and old ones stay readable while a codec is being rolled out.
 
-Nothing here minds how large a payload is: where it is kept is decided above, by `dibs.runtime.payloads`.
+The size of a payload doesn't matter here: `dibs.runtime.payloads` decides where it is kept.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from dibs.core.options import brief, check_items, check_name, shown
 from dibs.core.results import TAKE, Placeholder, PlaceholderMet, Take
 from dibs.errors import InvalidArguments, InvalidOption
 
-__all__ = ["Codec", "PayloadCodec", "Signature", "as_json", "fingerprint"]
+__all__ = ["ENVELOPE", "Codec", "PayloadCodec", "Signature", "as_json", "fingerprint"]
 
 ENVELOPE = b'{"$dibs":'
 RESERVED = ("plain", "blob")
-"""Names in envelopes that mean something to Dibs: `dibs.core.reference` has the other one."""
+"""Names in envelopes that Dibs uses itself; `blob` is that of `dibs.core.reference`."""
 
 
 @runtime_checkable
@@ -52,7 +52,7 @@ class Plain:
 
 
 def to_builtin(value: Any) -> Any:
-    """What msgspec does not know by itself: pydantic models, and anything else that can dump itself."""
+    """Encodes what msgspec does not know: pydantic models, and anything else with a `model_dump`."""
     dump = getattr(type(value), "model_dump", None)
     if dump is not None:
         return dump(value, mode="json")
@@ -62,7 +62,7 @@ def to_builtin(value: Any) -> Any:
 
 
 def from_builtin(wanted: type, value: Any) -> Any:
-    """The way back for `to_builtin`."""
+    """The inverse of `to_builtin`."""
     validate = getattr(wanted, "model_validate", None)
     if validate is not None:
         return validate(value)
@@ -105,7 +105,7 @@ def as_json(value: object, what: str) -> bytes:
 
 
 def cause(error: Exception) -> str:
-    """What a coder says, as a part of a sentence."""
+    """The message of an encoder or decoder, as a part of a sentence."""
     return "it is nested too deeply" if isinstance(error, RecursionError) else brief(str(error), 200)
 
 
@@ -129,7 +129,7 @@ class Codec:
         for codec in given:
             check_name(codec.name, "a payload codec's name")
         if taken := [codec.name for codec in given if codec.name in RESERVED]:
-            raise InvalidOption(f"a payload codec can't be called {taken[0]!r}: that name has a meaning of its own.")
+            raise InvalidOption(f"a payload codec can't be called {taken[0]!r}: Dibs uses that name itself.")
         self.reads: dict[str, PayloadCodec] = {codec.name: codec for codec in (Plain(), *given)}
 
     def encode(self, value: object, what: str) -> bytes:
@@ -223,7 +223,7 @@ class Signature:
         return codec.wrap(json)
 
     def encode_taking(self, lifted: Mapping[str, Any], takes: Sequence[Take], codec: Codec) -> bytes:
-        """The payload of a call that takes results. Arguments that wait for some are checked when it runs."""
+        """The payload of a call that takes results. Arguments that contain results are checked when it runs."""
         what = f"the arguments of {self.name}"
         waiting = {take.at[0] for take in takes}
         self.parse(as_json({name: lifted[name] for name in lifted if name not in waiting}, what), self.lenient_decoder)
@@ -245,7 +245,7 @@ class Signature:
 
     def _read(self, payload: bytes, decoder: msgspec.json.Decoder[Any] | None) -> Any:
         """The payload as the task will see it; `InvalidArguments` if it does not fit."""
-        decoder = decoder or self.decoder  # an annotation that can't be used is another error than an argument
+        decoder = decoder or self.decoder  # outside the try: a bad annotation is another error than a bad argument
         try:
             return decoder.decode(payload)
         except (msgspec.ValidationError, ValueError, TypeError, NotImplementedError, RecursionError) as error:
@@ -275,7 +275,7 @@ class Signature:
 
     @cached_property
     def lenient_decoder(self) -> msgspec.json.Decoder[Any]:
-        """For calls of which some arguments are not there yet."""
+        """For calls some of whose arguments are not known yet."""
         return self._decoder(set())
 
     def _decoder(self, required: set[str]) -> msgspec.json.Decoder[Any]:

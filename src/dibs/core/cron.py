@@ -1,18 +1,18 @@
-"""When a cron expression fires, by the clock of a time zone. Changes of that clock are met as Debian's cron meets them:
+"""When a cron expression fires, by the clock of a time zone. Changes of that clock are handled as in Debian's cron:
 
-- At *fixed times* (neither the minute nor the hour field begins with `*`, as in `30 2 * * *`) a job fires once for each
-  time that it names: if the clock skips that time, right after the gap (once for all that were skipped, where Debian's
-  goes through them one by one); if the clock shows it twice, the first time.
-- *Any other* fires whenever the clock shows a matching time. `0 * * * *` and `*/15 * * * *` therefore keep their real
-  distance through a change by whole hours, while `*/15 2 * * *` fires not at all on the day that skips that hour and
-  eight times on the day that doubles it, and `0 */2 * * *` may come an hour apart or three. Lord Howe Island changes by
-  30 minutes: there `0 * * * *` has 90 minutes between two fires at each change.
+- *Fixed times* (neither the minute nor the hour field begins with `*`, as in `30 2 * * *`) fire once for each time that
+  they name. If the clock skips a time, it fires right after the gap (once for all skipped times; Debian's cron fires
+  once for each). If the clock shows a time twice, it fires at the first.
+- *All others* fire whenever the clock shows a matching time. So `0 * * * *` and `*/15 * * * *` keep their intervals
+  through a change by whole hours, while `*/15 2 * * *` does not fire on the day that skips that hour and fires eight
+  times on the day that doubles it, and `0 */2 * * *` may have one or three hours between two fires. Lord Howe Island
+  changes by 30 minutes: there `0 * * * *` has 90 minutes between two fires at each change.
 
-Also Debian's: a day must match both its day fields if either begins with `*`, else one of them.
+Also as in Debian's: a day must match both day fields if either begins with `*`, else one of them.
 
-cronsim reads the expressions and matches the days. The walk through time is ours: cronsim's own, given a zone, can
-answer a time before the one it started from (inside the doubled hour), loses fires where the clock changes by half
-an hour, and those of the doubled hour before midnight when it walks back.
+cronsim parses the expressions and matches the days, but does not walk through time here. Given a zone, its own walk
+can return a time before its start (inside the doubled hour), and loses fires where the clock changes by half an hour,
+or, walking back, those of a doubled hour before midnight.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dibs.core.options import check_text, nearest, shown
 from dibs.core.times import DAY, EPOCH, HOUR, MINUTE, SECOND, Duration, Instant
 from dibs.errors import InvalidOption
 
-__all__ = ["Calendar", "calendar_of", "check_cron", "check_zone"]
+__all__ = ["LONGEST", "Calendar", "calendar_of", "check_cron", "check_zone"]
 
 FIELDS = {
     "minute": "0 to 59",
@@ -40,16 +40,16 @@ FIELDS = {
     "day of week": "0 to 7 (0 and 7 are Sunday) or SUN to SAT, 5L (the last Friday) or 5#2 (the second Friday)",
 }
 REFERENCE = 19_723
-"""The day from which an expression is judged, 1 January 2024: the answer must not depend on when one asks."""
+"""The day from which an expression is checked, 1 January 2024: the answer must not depend on today's date."""
 HORIZON = 50 * 366
-"""Days without a fire after which there will be none. The rarest, a fifth Monday in February, may be 40 years off."""
+"""Days without a fire after which there will be none. The rarest, a fifth Monday in February, may be 40 years away."""
 LONGEST = 1000
-"""Characters of an expression. One that lists every minute, hour and day has fewer than 500."""
+"""The most characters of an expression. One that lists every minute, hour and day has fewer than 500."""
 FIRST_DAY = date(1970, 1, 1).toordinal()
 ANY_MOMENT = datetime(2024, 1, 1)  # noqa: DTZ001 - wall time, on purpose
 
 Run = tuple[Instant, int, int]
-"""Fires of one day: a local midnight, and from where to where in the list of times they follow it."""
+"""Fires of one day: a local midnight, and the first and last index into the list of times."""
 
 
 class Calendar:
@@ -98,9 +98,10 @@ class Calendar:
                 yield from self.shown(begin, stop, offset)
 
     def parts(self, start: Instant, end: Instant) -> list[tuple[Instant, Instant, Duration]]:
-        """Cut a day, or less, where the clock changes: the parts in which fires follow a clock of constant offset.
+        """Cut a day, or less, where the clock changes, into parts with a constant offset from UTC.
 
-        Changes of one zone are months apart: a day and the one before it, which tells what is doubled, see one at most.
+        Changes of a zone are months apart, so a day and the day before it (which shows what is doubled) have one at
+        most.
         """
         before, after = self.offset(start - DAY), self.offset(end - 1)
         if before == after:
@@ -115,7 +116,7 @@ class Calendar:
         skipped = next(self.shown(change, change + after - before, before), None)
         if skipped is None or not start <= change < end:
             return [old, new]
-        # At the moment of the change the clock is taken to show the first of the times that it skips, not its own.
+        # At the moment of the change, the clock counts as showing the first of the times that it skips.
         midnight, first, _ = skipped
         return [old, (change, change + 1, midnight + self.times[first] + before - change), (change + 1, end, after)]
 
@@ -167,7 +168,7 @@ def check_cron(cron: object) -> str:
     cron = " ".join(fields)
     # cronsim itself refuses some of the days that no month has.
     if not is_readable(cron) or Calendar(cron, "UTC").next(REFERENCE * DAY) is None:
-        raise InvalidOption(f"cron={shown(cron)} never fires: no day is like that. Look at its day and month fields.")
+        raise InvalidOption(f"cron={shown(cron)} never fires: no day matches. Look at its day and month fields.")
     return cron
 
 

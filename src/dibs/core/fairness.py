@@ -1,16 +1,16 @@
 """Fair shares between tenants: start-time fair queueing with a virtual clock per queue.
 
-Each tenant has a *tag*, the virtual time at which its next task should start. A claim serves the tenant with the
-lowest tag, gives its best-ranked task, and moves the tag on by the cost of one start over the tenant's weight. The
-queue's virtual clock is the highest start ever given; a tenant that comes back from idleness starts from it, so time
-spent idle earns nothing. Inside a tenant the order is by rank.
+Each tenant has a virtual time, at which its next task should start. A claim serves the tenant with the lowest one,
+takes its best-ranked task, and advances its virtual time by the cost of one start over the tenant's weight. The queue's
+virtual clock is the highest start ever given. A tenant that was idle starts from it, so idle time earns nothing. Within
+a tenant the order is by rank.
 
 The bound. Between two tenants that always have something to run, f with weight w and g with weight v, the numbers of
 starts in any interval differ from their shares by at most one start each: ``|starts_f/w − starts_g/v| ≤ 1/w + 1/v``.
 Hence a tenant's best-ranked task starts after at most ``Σ (⌊v/w⌋ + 1)`` starts of the other tenants g that have
 something to run, however many tasks they have queued.
 
-Tags and clock are integers, so that all engines agree to the bit.
+Virtual times are integers, so that all engines agree to the bit.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from collections.abc import Iterable
 
 from dibs.core.settings import QueueSettings
 
-__all__ = ["COST", "LATEST", "most_before", "next_virtual_time", "start_virtual_time", "stride"]
+__all__ = ["COST", "LATEST", "most_before", "next_virtual_time", "start_virtual_time", "stride", "weight"]
 
 COST = 1_000_000
 """What one start costs, in units of virtual time, for a tenant of weight 1."""
 
 LATEST = 2**62
-"""The end of virtual time: no queue comes there, and what is stored beyond it is damaged."""
+"""The end of virtual time: no queue gets there, and a stored value beyond it is damaged."""
 
 
 def weight(settings: QueueSettings, tenant: str) -> float:
@@ -34,7 +34,7 @@ def weight(settings: QueueSettings, tenant: str) -> float:
 
 
 def stride(settings: QueueSettings, tenant: str) -> int:
-    """By how much a start moves a tenant's tag on."""
+    """How far one start advances a tenant's virtual time."""
     return max(1, round(COST / weight(settings, tenant)))
 
 
@@ -44,7 +44,7 @@ def start_virtual_time(clock: int, virtual_time: int) -> int:
 
 
 def next_virtual_time(settings: QueueSettings, tenant: str, start: int) -> int:
-    """The tenant's tag after a task that started at `start`."""
+    """The tenant's virtual time after a task that started at `start`."""
     return start + stride(settings, tenant)
 
 

@@ -1,4 +1,4 @@
-"""Tasks that wait for other tasks: what an edge means, in which order a batch can be stored, and who inherits what.
+"""Tasks that wait for other tasks: what an edge means, how a batch is ordered, and which task inherits what.
 
 An edge leads from a *dependent* to a *prerequisite*. It is open until the prerequisite has ended; then its rule says
 what becomes of the dependent. Edges are only ever made together with their dependent and lead to tasks that are
@@ -39,8 +39,8 @@ class Rule(StrEnum):
 
     CANCEL = "cancel"
     FAIL = "fail"  # dead, to be replayed
-    RUN = "run"  # go on as if it had completed
-    IF_FAILED = "if failed"  # run only then: for cleaning up. One that completed cancels the dependent
+    RUN = "run"  # as if it had completed
+    IF_FAILED = "if failed"  # run only then, to clean up: if it completes, the dependent is cancelled
 
 
 class Verdict(StrEnum):
@@ -77,9 +77,9 @@ def judge(rule: Rule, prerequisite: State) -> Verdict:
 
 
 def find_cycle(edges: Mapping[str, Iterable[str]]) -> list[str] | None:
-    """Some tasks that wait for each other in a ring, the first one repeated at the end; None if there are none.
+    """A cycle of tasks that wait for each other, the first one repeated at the end; None if there is none.
 
-    Edges to what is not a key of `edges` lead out of the batch, where no way comes back.
+    Edges to what is not a key of `edges` lead out of the batch, and no edge leads back into it.
     """
     done: set[str] = set()
     for start in edges:
@@ -95,8 +95,8 @@ def find_cycle(edges: Mapping[str, Iterable[str]]) -> list[str] | None:
                 path.popitem()
                 done.add(node)
             elif following in path:
-                ring = list(path)
-                return [*ring[ring.index(following) :], following]
+                cycle = list(path)
+                return [*cycle[cycle.index(following) :], following]
             elif following in edges and following not in done:
                 path[following] = None
                 stack.append((following, iter(edges[following])))
@@ -104,7 +104,7 @@ def find_cycle(edges: Mapping[str, Iterable[str]]) -> list[str] | None:
 
 
 def prerequisites_first(edges: Mapping[str, Sequence[str]]) -> list[str]:
-    """The keys of `edges`, which have no cycle, so that each comes after what it waits for; otherwise as given."""
+    """The keys of `edges`, which has no cycle, each after what it waits for; otherwise in the given order."""
     placed: dict[str, None] = {}
     for start in edges:
         stack = [start]
@@ -121,10 +121,10 @@ def prerequisites_first(edges: Mapping[str, Sequence[str]]) -> list[str]:
 def inherited_within(
     order: Sequence[str], edges: Mapping[str, Iterable[str]], priorities: Mapping[str, int]
 ) -> dict[str, int]:
-    """What each task inherits from those of the same batch that wait for it, transitively.
+    """What each task inherits from tasks of the same batch that wait for it, transitively.
 
-    `order` has prerequisites first. One pass from the end: whoever waits is done before what it waits for. A task
-    without a priority has ended already: it hands nothing on.
+    `order` has prerequisites first, so one pass from the end sees dependents before what they wait for. A task without
+    a priority has ended already: it passes nothing on.
     """
     inherited: dict[str, int] = {}
     for task_id in reversed(order):

@@ -1,4 +1,4 @@
-"""Log histograms: percentiles within 5 % from a few dozen integers, and any two can be added."""
+"""Log histograms: percentiles within 10 % from a few dozen integers, and any two can be added."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import ceil, log
 
 from dibs.core.times import Duration
 
-__all__ = ["add", "bucket_of", "merge", "percentile", "upper_edge"]
+__all__ = ["Histogram", "add", "mean", "merge", "percentile"]
 
 Histogram = dict[int, int]
 """bucket → count. Bucket b holds durations up to 1.1^b microseconds."""
@@ -38,7 +38,7 @@ def merge(into: Histogram, other: Mapping[int, int]) -> None:
 
 
 def percentile(histogram: Mapping[int, int], share: float) -> Duration | None:
-    """The duration that `share` (0…1) of the counted ones don't exceed; None when nothing was counted."""
+    """The duration that `share` (0…1) of the counted ones don't exceed; None if nothing was counted."""
     total = sum(histogram.values())
     if total == 0:
         return None

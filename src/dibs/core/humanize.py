@@ -8,7 +8,7 @@ __all__ = ["format_duration", "format_exact_duration"]
 
 
 def format_duration(seconds: float | None) -> str:
-    """Seconds, rounded: 3 ms, 12.5 s, 4 min, 3.0 h, 2.1 days; less than nothing is nothing."""
+    """Seconds, rounded: 3 ms, 12.5 s, 4 min, 3.0 h, 2.1 days; a negative number counts as 0."""
     if seconds is None:
         return "–"
     seconds = max(0.0, seconds)

@@ -14,7 +14,7 @@ __all__ = [
 ]
 
 LONGEST_RUN: Duration = 24 * HOUR
-"""However often a lease is extended, after this a run counts as timed out."""
+"""A run that takes longer counts as timed out, however often its lease is extended."""
 
 
 def heartbeat_interval(lease: Duration) -> Duration:
@@ -23,9 +23,9 @@ def heartbeat_interval(lease: Duration) -> Duration:
 
 
 def span_left(by: Duration, ran: Duration) -> Duration:
-    """For how long a lease is kept: never longer than the longest run allows, of which `ran` is over.
+    """How long to extend a lease: at most until the longest run is over, of which `ran` has passed.
 
-    `ran` is measured by the one who runs the task. The store's clock may be set, and an hour more there is no hour run.
+    The worker measures `ran`: the store's clock may be set.
     """
     return max(0, min(by, LONGEST_RUN - ran))
 
@@ -35,9 +35,9 @@ def is_exhausted(ran: Duration) -> bool:
 
 
 def taken_until(now: Instant, ended_by: Instant | None, not_after: Instant | None) -> Instant | None:
-    """By when a lease must have ended to be taken back, for a caller that knows what `Engine.rescue` says.
+    """The instant by which a lease must have ended to be taken back; `Engine.rescue` explains the parameters.
 
-    None: the call was held up on its way, and takes nothing.
+    None: the call was delayed, and takes nothing.
     """
     if not_after is not None and now > not_after:
         return None

@@ -1,9 +1,9 @@
 """Limits as arithmetic on values; the engine keeps the values.
 
 A limit bounds starts per second (a token bucket with a burst), the number of tasks that run at once, or both. It holds
-for a whole queue, for each task name, for each partition (`per=`), or, for enqueueing, for each client. A slot is held
-by a lease until that lease is settled or taken back: one that has merely expired may still be extended, so giving its
-slot away would give it twice.
+for a whole queue, for each task name, for each partition (`per=`), or, for enqueueing, for each client. A lease holds
+its slot until it is settled or taken back: one that has merely expired may still be extended, so giving its slot away
+would give it twice.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dibs.core.settings import Limit, QueueSettings
 from dibs.core.times import SECOND, Duration, Instant
 
 __all__ = [
+    "TOKEN",
     "Bucket",
     "LimitState",
     "Scope",
@@ -33,7 +34,7 @@ __all__ = [
 
 
 class Scope(StrEnum):
-    """Whom a limit counts together."""
+    """What a limit counts together."""
 
     QUEUE = "queue"
     TASK = "task"
@@ -49,7 +50,7 @@ class Bucket(Struct, frozen=True):
 
 
 class LimitState(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One limit that a task stands under, as it is now. `opens_in` is None when nobody can say."""
+    """One limit that applies to a task, as it is now. `opens_in` is None if that is unknown."""
 
     scope: Scope
     whose: str
@@ -86,7 +87,7 @@ def client_limit(settings: QueueSettings) -> Limit | None:
 
 
 def limits_for(settings: QueueSettings, name: str, partition: str | None) -> Iterator[tuple[Scope, str, Limit]]:
-    """The limits that the start of a task stands under."""
+    """The limits that apply to the start of a task."""
     scopes = [(Scope.QUEUE, ""), (Scope.TASK, name)]
     if partition is not None:
         scopes.append((Scope.PARTITION, partition))
@@ -97,7 +98,7 @@ def limits_for(settings: QueueSettings, name: str, partition: str | None) -> Ite
 
 
 def capacity(limit: Limit) -> int:
-    """How much fits into a bucket: `burst` tokens, else one second's worth, at least one."""
+    """The size of a bucket: `burst` tokens, else those of one second, at least one."""
     burst = limit.burst if limit.burst is not None else max(1, int(limit.rate or 1))
     return burst * TOKEN
 
@@ -128,14 +129,14 @@ def until_token(bucket: Bucket, limit: Limit) -> Duration:
 
 
 def free_slots(limit: Limit, running: int) -> int | None:
-    """How many more tasks may run; None: as many as there are."""
+    """How many more tasks may run; None: no limit."""
     return None if limit.max_concurrent is None else max(0, limit.max_concurrent - running)
 
 
 def limit_state(
     scope: Scope, whose: str, limit: Limit, running: int, bucket: Bucket | None, now: Instant
 ) -> LimitState:
-    """A limit as people are told of it."""
+    """A limit in the form that is shown to people."""
     filled = None if limit.rate is None else refill(bucket, limit, now)
     starts = None if filled is None else tokens(filled)
     return LimitState(

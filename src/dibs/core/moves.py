@@ -1,7 +1,7 @@
 """What a task becomes when something happens to it.
 
-Each function takes a record and gives the next one (and the history entry it leaves, if any): no engine decides this
-for itself. Fast paths in engines (claims, completions) do in bulk exactly what is written here.
+Each function takes a record and returns the next one, and the history entry if there is one. No engine decides this
+itself; fast paths in engines (claims, completions) do the same in bulk.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def admit(
 
 
 def unblocked(record: TaskRecord, settings: QueueSettings, now: Instant) -> TaskRecord:
-    """A task that has nothing left to wait for but perhaps its time."""
+    """A task that waits for no other task any more; it may still have to wait for its due time."""
     later = record.due_at is not None and record.due_at > now
     ready = structs.replace(
         record,
@@ -100,12 +100,12 @@ def inherits(record: TaskRecord, inherited: int, settings: QueueSettings, now: I
 
 
 def promoted(record: TaskRecord) -> TaskRecord:
-    """A task whose time has come. Its rank was computed for this moment."""
+    """A task that is due. Its rank was computed for this moment."""
     return structs.replace(record, state=after(record.state, Move.PROMOTE), due_at=None)
 
 
 def claimed(record: TaskRecord, worker: str, sequence: int, lease: Duration | None, now: Instant) -> TaskRecord:
-    """A task that a worker has taken."""
+    """A task that a worker has claimed."""
     return structs.replace(
         record,
         state=after(record.state, Move.CLAIM),
@@ -120,7 +120,7 @@ def claimed(record: TaskRecord, worker: str, sequence: int, lease: Duration | No
 
 
 def leased(record: TaskRecord, settings: QueueSettings) -> LeasedTask:
-    """What the worker is told of a claimed task."""
+    """What the worker gets of a claimed task."""
     assert record.lease_expires_at is not None
     assert record.started_at is not None
     assert record.ready_at is not None
@@ -181,7 +181,7 @@ def failed(record: TaskRecord, settlement: Settlement, settings: QueueSettings |
 
 
 def stopped(record: TaskRecord, settlement: Settlement, now: Instant) -> Change:
-    """A running task that ends because somebody cancelled it."""
+    """A running task that ends because it was cancelled."""
     note = record.cancel_reason or settlement.note
     ended = end(record, after(State.RUNNING, Move.CANCEL), Reason.USER, now)
     ended = structs.replace(ended, note=note, failure=settlement.failure)
@@ -192,7 +192,7 @@ def lost(record: TaskRecord, settings: QueueSettings | None, now: Instant) -> Ch
     """A running task whose worker is gone. No settings: its queue has been deleted."""
     losses = record.losses + 1
     record = structs.replace(record, losses=losses, lease_expires_at=None)
-    note = f"loss {losses}: the worker stopped without a word"
+    note = f"loss {losses}: the worker stopped without settling it"
     history = HistoryEntry(at=now, event=HistoryEvent.LOST, lease=record.lease, worker=record.worker, note=note)
     if record.cancel_reason is not None:
         ended = end(record, after(State.RUNNING, Move.CANCEL), Reason.USER, now)
@@ -205,7 +205,7 @@ def lost(record: TaskRecord, settings: QueueSettings | None, now: Instant) -> Ch
 
 
 def cancelled(record: TaskRecord, note: str, actor: str, now: Instant, reason: Reason = Reason.USER) -> Change:
-    """A task that somebody cancelled: a waiting one ends, a running one is asked to."""
+    """A task that was cancelled: a waiting one ends, a running one is asked to stop."""
     if record.state is State.RUNNING:
         asked = structs.replace(record, cancel_reason=note)
         event = HistoryEvent.CANCEL_REQUESTED
@@ -225,7 +225,7 @@ def ended_by(record: TaskRecord, verdict: Verdict, cause: EndedBy, now: Instant)
 
 
 def expired(record: TaskRecord, now: Instant) -> Change:
-    """A waiting task that has become too late."""
+    """A waiting task that has expired."""
     return cancelled(record, "it had not started when it expired", "", now, Reason.EXPIRED)
 
 
@@ -237,7 +237,7 @@ def buried(record: TaskRecord, reason: Reason, actor: str, now: Instant, note: s
 
 
 def edited(record: TaskRecord, edit: Edit, settings: QueueSettings, actor: str, now: Instant) -> Change:
-    """A waiting task with other facts; the record itself is returned when nothing changes."""
+    """A waiting task with the edit applied; the record itself if nothing changes."""
     spec = {
         name: value for name in EDITABLE if (value := getattr(edit, name)) not in (None, getattr(record.spec, name))
     }
@@ -251,7 +251,7 @@ def edited(record: TaskRecord, edit: Edit, settings: QueueSettings, actor: str, 
 
 
 def reschedule(record: TaskRecord, due_at: Instant, now: Instant) -> dict[str, object]:
-    """The facts of a waiting task that gets another due time; what it has waited so far is kept."""
+    """The changes to a waiting task that gets another due time; the time it has waited is kept."""
     if record.state is State.BLOCKED:
         kept = due_at if due_at > now else None
         return {} if kept == record.due_at else {"due_at": kept}
@@ -282,7 +282,7 @@ def replaced(record: TaskRecord, new: NewTask, settings: QueueSettings, now: Ins
 
 
 def postpone(record: TaskRecord, due_at: Instant, now: Instant) -> dict[str, Any]:
-    """The facts of a waiting task that is now due at `due_at`."""
+    """The changes to a waiting task that is now due at `due_at`."""
     if record.state is State.BLOCKED:
         return {"due_at": due_at if due_at > now else None}
     if due_at > now:
@@ -308,7 +308,7 @@ def replayed(
 
 
 def reblocked(record: TaskRecord, settings: QueueSettings, actor: str, now: Instant) -> Change:
-    """A task that ended because of a dependency and waits for it again, since its workflow is replayed."""
+    """A task that ended because of a dependency and waits for it again, as its workflow is replayed."""
     waiting = structs.replace(
         reset_life(record, now, reset=True), state=after(record.state, Move.REBLOCK), ready_at=None
     )
@@ -316,7 +316,7 @@ def reblocked(record: TaskRecord, settings: QueueSettings, actor: str, now: Inst
 
 
 def reset_life(record: TaskRecord, now: Instant, reset: bool) -> TaskRecord:
-    """A task without what its earlier life left; an expiry that has passed no longer counts."""
+    """A task without the traces of its earlier runs; an expiry that has passed is dropped."""
     return structs.replace(
         record,
         due_at=None,
@@ -339,7 +339,7 @@ def reset_life(record: TaskRecord, now: Instant, reset: bool) -> TaskRecord:
 
 
 def reranked(record: TaskRecord, settings: QueueSettings, now: Instant) -> TaskRecord:
-    """A waiting task with its rank computed anew. A blocked one has none yet."""
+    """A waiting task with its rank computed again. A blocked one has none yet."""
     share = record.spec.tenant if settings.fair else ""
     if record.ready_at is None:
         return structs.replace(record, share=share, lane=0, rank_offset=0, rerank_at=None)
@@ -363,9 +363,9 @@ def reranked(record: TaskRecord, settings: QueueSettings, now: Instant) -> TaskR
 def back_to_waiting(
     record: TaskRecord, move: Move, settings: QueueSettings | None, delay: Duration, now: Instant
 ) -> TaskRecord:
-    """A running task that goes back to waiting, due `delay` from now; the time it ran does not age it.
+    """A running task that goes back to waiting, due `delay` from now; the time it ran does not count as waiting.
 
-    With no queue left to wait in it becomes dead, to be replayed elsewhere.
+    If its queue was deleted it becomes dead, to be replayed elsewhere.
     """
     if settings is None:
         return end(record, after(State.RUNNING, Move.BURY), Reason.QUEUE, now)

@@ -1,8 +1,8 @@
-"""The one place that turns an odd argument into a sentence.
+"""Checks of arguments, and their error messages.
 
-Every function that others call hands what it was given to a check here (or in `times`, for durations and instants).
-A check answers the value in the form that the code behind it works with, or raises `InvalidOption`. Whatever a message
-repeats goes through `shown` or `brief`: a value may be of any size, a message may not.
+Every public function passes its arguments to a check here (or in `times`, for durations and instants). A check returns
+the value in the form that the code uses, or raises `InvalidOption`. Values in messages go through `shown` or `brief`: a
+value may be of any size, a message may not.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from dibs.errors import InvalidOption
 __all__ = [
     "CAPABILITIES",
     "KEY_LIMIT",
-    "MESSAGE_LIMIT",
     "MODULES",
     "NAME_LIMIT",
     "NOTE_LIMIT",
@@ -69,7 +68,7 @@ KEY_LIMIT = 500
 """Characters of an idempotency key."""
 
 PAGE_LIMIT = 1000
-"""How many of anything one call gives."""
+"""The most items that one call returns."""
 
 NOTE_LIMIT = 1000
 """Characters of a reason or a progress message."""
@@ -78,17 +77,17 @@ URL_LIMIT = 2000
 """Characters of a URL."""
 
 LONG_INT = 200
-"""Bits from which on a number is not written out: converting it takes time, and Python refuses to from 4,300 digits."""
+"""Bits from which a number is not written out: that takes time, and Python refuses more than 4,300 digits."""
 
 GUESSED = 100
-"""Characters up to which a name is worth a guess at what was meant."""
+"""Characters up to which a name is compared with the known ones."""
 
 Choice = TypeVar("Choice", bound=StrEnum)
 Item = TypeVar("Item")
 
 
 class Short(Repr):
-    """`repr` that stops early: of a container the first few, of a text its ends."""
+    """`repr` that stops early: the first few items of a container, both ends of a text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,15 +107,15 @@ short = Short()
 
 
 def shown(value: object) -> str:
-    """A value as a message can repeat it: of at most 80 characters, whatever it is."""
+    """A value for a message, in at most 80 characters."""
     try:
         return brief(short.repr(value), VALUE_LIMIT)
-    except Exception:  # a `__repr__`, or a key that can't be compared: a message about a value must not fail on it
+    except Exception:  # a `__repr__` that raises, or keys that can't be compared: the message must not fail
         return f"a {type(value).__name__}"
 
 
 def brief(text: str, most: int = MESSAGE_LIMIT) -> str:
-    """A text with its middle left out if it is long."""
+    """A text, without its middle if it is long."""
     if len(text) <= most:
         return text
     half = (most - 3) // 2
@@ -132,11 +131,11 @@ def nearest(word: object, known: Iterable[str]) -> str:
 
 
 def unknown_option(name: object, known: Iterable[str], where: str) -> InvalidOption:
-    """The error for an option that nobody knows."""
+    """The error for an unknown option."""
     names = sorted(known)
-    told = f"{where} has no option {shown(name)}.{nearest(name, names)}"
-    listed = f" It knows: {', '.join(names)}."
-    return InvalidOption(told + listed if len(told + listed) <= MESSAGE_LIMIT else told)
+    message = f"{where} has no option {shown(name)}.{nearest(name, names)}"
+    listed = f"{message} It knows: {', '.join(names)}."
+    return InvalidOption(listed if len(listed) <= MESSAGE_LIMIT else message)
 
 
 def check_name(value: object, what: str) -> str:
@@ -150,7 +149,7 @@ def check_name(value: object, what: str) -> str:
 
 
 class Named(NamedTuple):
-    """What names name: for messages."""
+    """What a name stands for, in messages."""
 
     one: str
     many: str
@@ -171,12 +170,12 @@ def check_names(value: object, what: str, named: Named) -> tuple[str, ...]:
 
 
 def is_several(value: object) -> TypeGuard[Iterable[Any]]:
-    """Whether a value can be taken for several: a text can't, though it is a sequence of its letters."""
+    """Whether a value holds several values: a text does not, though it is a sequence of letters."""
     return isinstance(value, Iterable) and not isinstance(value, str | bytes | bytearray | Mapping)
 
 
 def check_kind(value: object, what: str, kind: type[Item]) -> Item:
-    """Something of a kind that has more than a value."""
+    """An object of one class."""
     if not isinstance(value, kind):
         raise InvalidOption(f"{what} must be a {kind.__name__}, not {shown(value)}.")
     return value
@@ -208,12 +207,12 @@ def check_real(value: object, what: str, low: float, high: float) -> float:
 
 
 def check_fraction(value: object, what: str) -> float:
-    """How far something is: a number from 0 to 1."""
+    """A number from 0 to 1."""
     return check_real(value, what, 0, 1)
 
 
 def check_flag(value: object, what: str) -> bool:
-    """Yes or no, and nothing that only behaves like it: `"no"` would be a yes."""
+    """True or False, and nothing that only behaves like it: `"no"` would be true."""
     if not isinstance(value, bool):
         raise InvalidOption(f"{what} must be True or False, not {shown(value)}.")
     return value
@@ -228,14 +227,14 @@ def check_choice(choices: type[Choice], value: object, what: str) -> Choice:
 
 
 def check_mapping(value: object, what: str, example: str) -> Mapping[Any, Any]:
-    """Something by name."""
+    """A mapping."""
     if not isinstance(value, Mapping):
         raise InvalidOption(f"{what} must be a mapping such as {example}, not {shown(value)}.")
     return value
 
 
 def check_text(value: object, what: str, most: int, least: int = 0) -> str:
-    """A text that every store can keep: no lone surrogates (UTF-8 has no room for them), no NUL (PostgreSQL's)."""
+    """A text that every store can keep: no lone surrogates (UTF-8 can't encode them), no NUL (PostgreSQL)."""
     if not isinstance(value, str) or not least <= len(value) <= most:
         size = f"{least:,} to {most:,}" if least else f"at most {most:,}"
         raise InvalidOption(f"{what} must be a text of {size} characters, not {shown(value)}.")
@@ -247,12 +246,12 @@ def check_text(value: object, what: str, most: int, least: int = 0) -> str:
 
 
 def plain(text: str) -> str:
-    """A text of a class of its own, such as a member of a StrEnum, as nothing but the text: stores take no other."""
+    """A text of a subclass, such as a member of a StrEnum, as a plain `str`: stores take no other."""
     return text if type(text) is str else str.__str__(text)
 
 
 def storable(text: str) -> str:
-    """A text that is told, not given: lone surrogates and NUL in it become question marks."""
+    """A text that is recorded, not checked: lone surrogates and NUL become question marks."""
     return text.encode("utf-8", "replace").decode().replace("\0", "?")
 
 
@@ -265,7 +264,7 @@ def is_utf8(text: str) -> bool:
 
 
 def worded(value: object) -> object:
-    """A number as text, for what is a text but often a number; all else stays as it is, to be checked."""
+    """A number as text, for options that are texts but often numbers; all else is left for a check."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     return value if isinstance(value, int) and value.bit_length() > LONG_INT else str(value)
@@ -281,7 +280,7 @@ def split_url(url: str) -> SplitResult:
 
 
 def as_number(text: str) -> int | str:
-    """A text as a whole number where it is one of a size that anything here can have; otherwise as it is."""
+    """A text as a whole number of up to 15 digits, if it is one; otherwise the text."""
     return int(text) if WHOLE.fullmatch(text) else text
 
 
@@ -291,7 +290,7 @@ def check_note(value: object, what: str) -> str:
 
 
 def check_reference(value: object, what: str) -> str:
-    """The id or name of something that is to be found. Any short text may be one; whether it is, the store knows."""
+    """The id or name of something in the store: any short text."""
     if isinstance(value, UUID):
         return str(value)
     return check_text(value, what, NAME_LIMIT)

@@ -1,4 +1,4 @@
-"""How much one call does, how long records are kept, and how long a leader leads: the same in every engine."""
+"""How much one call does, how long records are kept, and how long a term lasts: the same in every engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 TERM: Duration = 15 * SECOND
-"""How long a leader leads without renewal."""
+"""How long a term lasts without renewal."""
 TERM_RENEWAL: Duration = 5 * SECOND
 
 PROMOTE_BATCH = 1000

@@ -5,8 +5,8 @@ with A microseconds per point, a task that became ready at t with priority p has
 ``p + (now − t)/A`` at every instant, so ordering by ``t − A·p`` is ordering by effective priority, for ever, and
 nothing needs to be rewritten while tasks wait.
 
-Functions here return offsets to `ready_at`; the engine adds its own clock. All is integer microseconds below 2⁵³,
-so that SQL, Lua and JSON agree to the bit.
+Functions here return offsets to `ready_at`; the engine adds its own clock. All values are integer microseconds below
+2⁵³, so that SQL, Lua and JSON agree to the bit.
 """
 
 from __future__ import annotations
@@ -22,12 +22,16 @@ from dibs.errors import InvalidOption
 
 __all__ = [
     "CLIMBING",
+    "HIGHEST",
     "LEVEL",
+    "MOST_EFFECTIVE",
     "NAMES",
+    "STEPS",
     "STRICT_SCALE",
+    "TIER_PRIORITY",
     "Bound",
     "Ranking",
-    "bound",
+    "deadline_steps",
     "effective",
     "merge_key",
     "overtaking",
@@ -43,13 +47,13 @@ STRICT_SCALE: Duration = 4 * 10**7 * SECOND
 MOST_EFFECTIVE = 200
 
 CLIMBING, LEVEL = 0, 1
-"""The two lanes of a queue whose ageing is capped: still gaining, and at the cap. Other queues only use the first."""
+"""The two lanes of a queue whose ageing is capped: still ageing, and at the cap. Other queues only use the first."""
 
 TIER_PRIORITY = {Tier.LOW: 30, Tier.MEDIUM: 50, Tier.HIGH: 70, Tier.CRITICAL: 90}
 
 
 class Ranking(Struct, frozen=True):
-    """Where a task stands: ``rank = ready_at + offset`` in its lane, computed anew ``rerank_in`` after ready_at."""
+    """Where a task stands: ``rank = ready_at + offset`` in its lane, computed again `rerank_in` after `ready_at`."""
 
     offset: Duration
     lane: int = CLIMBING
@@ -140,9 +144,9 @@ def merge_key(effective_priority: float, ready_at: Instant, order: int) -> tuple
 
 
 def overtaking(settings: QueueSettings, mine: int, other: int, boost: int = 0) -> Duration | None:
-    """For how long after a task of priority `mine` is ready a task of priority `other` may still overtake it.
+    """How long after a task of priority `mine` is ready a new task of priority `other` can still overtake it.
 
-    A later one never does. None: there is no such limit. `boost` is what the other's deadline adds.
+    None: for ever. `boost` is what the other's deadline adds.
     """
     if settings.policy is Policy.STRICT:
         return None if other > mine else 0
@@ -150,7 +154,7 @@ def overtaking(settings: QueueSettings, mine: int, other: int, boost: int = 0) -
         return overtaking_in_tiers(settings, tier_of(mine), tier_of(other))
     gap = other + boost - mine
     if settings.max_aging_bonus is not None and gap > 0:
-        # Both end up level, the other one higher: however late it came, it passes once it has waited enough itself.
+        # Both reach the cap, the other one higher: however late it comes, it overtakes once it has waited long enough.
         return None
     return max(0, gap * settings.aging)
 
@@ -165,16 +169,16 @@ def overtaking_in_tiers(settings: QueueSettings, mine: Tier, other: Tier) -> Dur
 
 
 class Bound(Struct, frozen=True):
-    """What a queue promises to its least urgent task: None where it can be overtaken for ever.
+    """How long tasks of a queue can be overtaken; None: for ever.
 
-    In a fair queue this holds among the tasks of one tenant; `dibs.core.fairness` bounds what others do.
+    In a fair queue this holds among the tasks of one tenant; `dibs.core.fairness` has the bound between tenants.
     """
 
     settings: QueueSettings
 
     @property
     def worst(self) -> timedelta | None:
-        """The longest any task can be overtaken for, by any other."""
+        """The longest time that any task can be overtaken by any other."""
         return self.between(LOWEST, HIGHEST, boost=self.boost)
 
     @property
@@ -183,7 +187,7 @@ class Bound(Struct, frozen=True):
         return self.settings.deadline_weight if self.settings.policy is Policy.AGING else 0
 
     def between(self, mine: int, other: int, boost: int = 0) -> timedelta | None:
-        """For how long tasks of priority `other` may overtake one of priority `mine`."""
+        """How long tasks of priority `other` can overtake one of priority `mine`."""
         span = overtaking(self.settings, mine, other, boost)
         return None if span is None else timedelta(microseconds=span)
 
@@ -199,14 +203,9 @@ class Bound(Struct, frozen=True):
 
     @property
     def shares(self) -> str:
-        """What a fair queue promises to each tenant, in words."""
+        """The bound of a fair queue for each tenant, in words."""
         unequal = " (⌊v/w⌋ + 1 of one that weighs v, against w)" if self.settings.weights else ""
         return (
             "this holds within a tenant, whose first task starts after at most 2 starts of each other tenant "
             f"that has pending tasks{unequal}"
         )
-
-
-def bound(settings: QueueSettings) -> Bound:
-    """The bound of a queue with these settings."""
-    return Bound(settings)

@@ -1,4 +1,4 @@
-"""When a schedule fires: by the calendar (cron) or at a fixed rate (every). All fires here are without jitter."""
+"""When a schedule fires: by the calendar (cron) or at a fixed rate (every). Jitter is not added here."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def check_recurrence(
     catch_up_limit: int = 100,
     overlap: Overlap | str = Overlap.ALLOW,
 ) -> Recurrence:
-    """The rhythm that these options describe. Spans are seconds or timedeltas."""
+    """The recurrence that these options describe. Durations are seconds or timedeltas."""
     if (cron is None) == (every is None):
         raise InvalidOption("Give exactly one of cron='30 2 * * *' and every=300 (seconds, or a timedelta).")
     if every is not None and tz is not None:
@@ -98,7 +98,7 @@ def check_every(every: float | timedelta) -> Duration:
 
 
 def first_fire(recurrence: Recurrence, now: Instant) -> Instant:
-    """The first fire of a schedule that begins now. An interval begins with a wait."""
+    """The first fire of a schedule that begins now. With `every`, that is one interval later."""
     return next_fire(recurrence, now)
 
 
@@ -122,7 +122,7 @@ def upcoming(recurrence: Recurrence, after: Instant, count: int) -> list[Instant
 
 
 def count_fires(recurrence: Recurrence, after: Instant, until: Instant) -> int:
-    """How many fires follow the fire `after`, up to and including `until`. Cheap, however many they are."""
+    """How many fires follow the fire `after`, up to and including `until`. Cheap, however many there are."""
     if recurrence.every is not None:
         return max(0, (until - after) // recurrence.every)
     return calendar(recurrence).count(after + 1, until + 1)
@@ -137,7 +137,7 @@ def newest_fires(recurrence: Recurrence, after: Instant, until: Instant, limit: 
 
 
 def calendar(recurrence: Recurrence) -> Calendar:
-    assert recurrence.cron is not None, "a rhythm has a cron expression or an interval"
+    assert recurrence.cron is not None, "a recurrence has a cron expression or an interval"
     return calendar_of(recurrence.cron, recurrence.tz)
 
 
@@ -148,7 +148,7 @@ def shortest_interval(recurrence: Recurrence) -> Duration:
 
 
 def describe(recurrence: Recurrence) -> str:
-    """The times of a rhythm in words: "every 5 min", "At 02:30 every day, Europe/Zurich"."""
+    """A recurrence in words: "every 5 min", "At 02:30 every day, Europe/Zurich"."""
     words = (
         f"every {format_exact_duration(recurrence.every)}"
         if recurrence.every is not None

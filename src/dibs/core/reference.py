@@ -1,8 +1,8 @@
-"""References: what a task carries instead of a payload that is kept in a blob store.
+"""References: what is stored with a task in place of a payload that is kept in a blob store.
 
-A blob's key begins with the day and the id of its task, so that a listing shows which tasks it needs to be asked about.
-It ends with a hash of the content: whoever writes the same key writes the same bytes. A result's key has the lease
-number in it, so a run that lost its lease can't touch the result of a later one.
+A blob's key begins with the day and the id of its task, so that a listing shows which tasks to look for. It ends with a
+hash of the content, so writers of the same key write the same bytes. A result's key contains the lease number, so a run
+that lost its lease can't touch the result of a later one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec import Struct
 from dibs.core.times import LATEST, MS, when
 from dibs.errors import BlobCorrupt
 
-__all__ = ["ARGUMENTS", "BlobReference", "intact", "owner", "reference_in", "reference_to", "result_of"]
+__all__ = ["ARGUMENTS", "BlobReference", "encoder", "intact", "owner", "reference_in", "reference_to", "result_of"]
 
 PREFIX = b'{"$dibs":"blob",'
 ARGUMENTS = "args"
@@ -24,7 +24,7 @@ KEY = re.compile(r"(?:\d{4}-\d\d-\d\d|undated)/([0-9a-f-]{36})/(?:args|result-\d
 
 
 class BlobReference(Struct, frozen=True, tag_field="$dibs", tag="blob"):
-    """Where a payload is, and how to know it again."""
+    """Where a payload is, and how to verify it."""
 
     key: str
     size: int
@@ -36,18 +36,18 @@ decoder = msgspec.json.Decoder(BlobReference)
 
 
 def result_of(lease: int) -> str:
-    """The part of a task that the result of one lease is."""
+    """The part of a blob's key that stands for the result of one lease."""
     return f"result-{lease}"
 
 
 def reference_to(payload: bytes, task_id: str, part: str) -> BlobReference:
-    """The reference to a payload: the same for the same payload, whenever it is made."""
+    """The reference to a payload: always the same for the same payload."""
     digest = hashlib.sha256(payload).hexdigest()
     return BlobReference(f"{day_of_id(task_id)}/{task_id}/{part}-{digest[:16]}", len(payload), digest)
 
 
 def reference_in(payload: bytes) -> BlobReference | None:
-    """The reference that is stored in place of a payload; None if the payload itself is."""
+    """The reference that is stored in place of a payload; None if the payload itself is stored."""
     if not payload.startswith(PREFIX):
         return None
     try:
@@ -72,7 +72,7 @@ def owner(key: str) -> str | None:
 
 
 def day_of_id(task_id: str) -> str:
-    """The day on which an id was made, which is part of it unless its maker was not Dibs."""
+    """The day on which an id was made, which a UUIDv7 contains; callers may choose other ids."""
     if task_id[14:15] != "7":
         return "undated"
     at = int(task_id[:8] + task_id[9:13], 16) * MS

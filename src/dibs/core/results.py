@@ -1,8 +1,8 @@
 """Arguments that are filled in with the results of other tasks when the task runs.
 
-The payload of such a task has `$take` besides its parameters; no parameter can have that name, so no argument of a user
-is mistaken for it. It lists where results go, ``{"at": ["totals", 0], "slots": 3}``, with null there until then. Slots
-number the task's prerequisites: a number is one result, a list of slots is a list of results, and
+The payload of such a task has `$take` besides its parameters; no parameter can have that name, so it can't be an
+argument. It lists the places of results, such as ``{"at": ["totals", 0], "slots": 3}``; until they are filled in they
+hold null. Slots number the task's prerequisites: a number is one result, a list of slots is a list of results, and
 ``{"from": 0, "to": 10000}`` is short for a list of consecutive slots.
 """
 
@@ -25,7 +25,7 @@ Place = list[str | int]
 
 
 class Placeholder:
-    """Stands in the arguments of a call for a value that is only known when it runs."""
+    """In the arguments of a call, stands for a value that is only known when it runs."""
 
     __slots__ = ()
 
@@ -65,7 +65,7 @@ def lift(bound: Mapping[str, Any]) -> tuple[dict[str, Any], list[tuple[Place, Pl
 
 
 def leads(key: object) -> bool:
-    """Whether JSON writes this key of a dict as its plain text. Placeholders behind others are found at encoding."""
+    """Whether JSON writes this key of a dict as plain text. Placeholders behind other keys are found at encoding."""
     return isinstance(key, str | int) and not isinstance(key, bool)
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a task whose run did not complete: one decision, for failures as for losses and for every store."""
+"""What becomes of a task whose run did not complete: one rule for failures and losses, the same in every store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 ExceptionTypes = Sequence[type[BaseException]]
 
 TRANSIENT: tuple[type[Exception], ...] = (ConnectionError, TimeoutError, InterruptedError, BlockingIOError, OSError)
-"""Errors that usually pass: ``retry_on=TRANSIENT`` retries these and nothing else."""
+"""Errors that are usually temporary: ``retry_on=TRANSIENT`` retries these and nothing else."""
 
 JITTER = 0.1
 TIMEOUT_CAP: Duration = 24 * 3600 * 1_000_000
@@ -51,7 +51,7 @@ class RetryDecision(Struct, frozen=True):
 def after_failure(
     options: Resolved, attempts: int, shake: float, *, permanent: bool = False, asked: Duration | None = None
 ) -> RetryDecision:
-    """After failed attempt number `attempts`. `permanent`: no other would help. `asked`: the delay the run wants."""
+    """After failed attempt number `attempts`. `permanent`: another would not help. `asked`: the delay the run wants."""
     if permanent:
         return RetryDecision(reason=Reason.PERMANENT)
     if attempts > options.retries:
@@ -60,10 +60,10 @@ def after_failure(
 
 
 def after_loss(options: Resolved, losses: int, shake: float) -> RetryDecision:
-    """After loss number `losses`. The first runs again at once.
+    """After loss number `losses`. After the first the task runs again at once.
 
-    Later ones are parted by a wide jitter, so that the batch-mates of a task that kills its worker are not claimed
-    together with it again.
+    Later ones get a wide jitter: if one task of a claim kills its worker, the others are not claimed together with it
+    again.
     """
     if losses >= MAX_LOSSES:
         return RetryDecision(reason=Reason.LOST)
@@ -74,12 +74,12 @@ def after_loss(options: Resolved, losses: int, shake: float) -> RetryDecision:
 
 
 def jitter(task_id: str, number: int) -> float:
-    """A number from −1 to 1 that looks random, and is the same for this run on every engine."""
+    """A pseudo-random number from −1 to 1, the same for this run on every engine."""
     return crc32(f"{task_id}/{number}".encode()) / 0x7FFFFFFF - 1
 
 
 def should_retry(error: BaseException, retry_on: ExceptionTypes = (Exception,), no_retry: ExceptionTypes = ()) -> bool:
-    """Whether this exception is worth another attempt, were there any left."""
+    """Whether this exception is worth another attempt, if any are left."""
     if isinstance(error, Permanent):
         return False
     if isinstance(error, Retry):

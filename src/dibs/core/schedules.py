@@ -1,7 +1,7 @@
-"""Recurring tasks: what a schedule is, what it fires after a time without firing, and the task of each fire.
+"""Recurring tasks: what a schedule is, which missed fires it catches up, and the task of each fire.
 
-A fire has a *nominal* time, and everything about its task follows from that time and the schedule's name: the id, so
-that a fire which is repeated after a lost reply is the same task, and the jitter.
+A fire has a *nominal* time. The id and the jitter of its task follow from that time and the schedule's name, so a fire
+that is repeated after a lost reply is the same task.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ __all__ = [
 ]
 
 GRACE: Duration = MINUTE
-"""With `CatchUp.SKIP`, the newest fire is not missed yet if it is less late than this."""
+"""With `CatchUp.SKIP`, the newest fire does not count as missed until it is this late."""
 
 
 UNPLANNABLE = (ZoneInfoNotFoundError, InvalidOption)
-"""What `plan` raises about a schedule that this machine can't work out: its zone is unknown here, or it has come to an
-end. Others must fire all the same."""
+"""What `plan` raises if this machine can't compute a schedule: its zone is unknown here, or it has no more fires. Other
+schedules must still fire."""
 
 
 class ScheduleState(StrEnum):
@@ -63,7 +63,7 @@ class ScheduleState(StrEnum):
 
     ACTIVE = "active"
     PAUSED = "paused"  # what it misses is not caught up
-    DELETED = "deleted"  # it is gone; the tasks that it has enqueued stay
+    DELETED = "deleted"  # the tasks that it has enqueued stay
 
 
 class ScheduleRecord(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -78,9 +78,9 @@ class ScheduleRecord(Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     next_fire_at: Instant
     paused: bool = False
     declared: bool = False
-    """It is written in code, and workers say so when they start."""
+    """It is written in code; workers declare it when they start."""
     declared_at: Instant | None = None
-    """When a worker last said so."""
+    """When a worker last declared it."""
     created_at: Instant = 0
     last_fire_at: Instant | None = None
     last_task: str | None = None
@@ -89,7 +89,7 @@ class ScheduleRecord(Struct, frozen=True, kw_only=True, omit_defaults=True, forb
 
 
 class Plan(Struct, frozen=True):
-    """What a schedule does now: the nominal times that get a task, in order, and how many get none."""
+    """What a schedule does now: the nominal times that get a task, in order, and how many are skipped."""
 
     fires: tuple[Instant, ...]
     next_fire_at: Instant
@@ -97,9 +97,9 @@ class Plan(Struct, frozen=True):
 
 
 def plan(record: ScheduleRecord, now: Instant) -> Plan:
-    """Decide about all fires that are due. Overlap is not looked at here: it depends on the last task.
+    """Decide about all fires that are due. Overlap is not considered here: it depends on the last task.
 
-    `next_fire_at` is a fire even if its calendar no longer says so (zone rules change); those after it are computed.
+    `next_fire_at` counts as a fire even if the calendar no longer has it (zone rules change); later ones are computed.
     """
     due = record.next_fire_at
     if record.paused or due > now:
@@ -117,7 +117,7 @@ def plan(record: ScheduleRecord, now: Instant) -> Plan:
 
 
 def task_of(record: ScheduleRecord, fire: Instant, task_id: str) -> NewTask:
-    """The task of one fire. It knows its schedule and its nominal time by its headers."""
+    """The task of one fire. Its headers name its schedule and its nominal time."""
     task = record.task
     at = fire + jitter_of(record.recurrence, record.name, fire)
     spec = structs.replace(
@@ -130,7 +130,7 @@ def task_of(record: ScheduleRecord, fire: Instant, task_id: str) -> NewTask:
 
 
 def fire_id(name: str, fire: Instant) -> str:
-    """The id of the task of a fire: always the same one, so that a fire can't have two tasks."""
+    """The id of the task of a fire: always the same, so that a fire can't have two tasks."""
     digest = digest_of(name, fire)
     return uuid7(fire // MS, digest, digest >> 12)
 

@@ -1,4 +1,4 @@
-"""What can be set for a queue, and how call, task, tier, queue and app settings become one.
+"""What can be set for a queue, and how the settings of call, task, tier, queue and app are combined.
 
 Settings are values: changing a queue makes a new `QueueSettings` with the next `version`.
 """
@@ -27,6 +27,12 @@ from dibs.core.times import DAY, HOUR, SECOND, Duration, duration
 from dibs.errors import InvalidOption
 
 __all__ = [
+    "DURATIONS",
+    "FALLBACK",
+    "OPTIONAL",
+    "REAL",
+    "SHARED",
+    "WHOLE",
     "Defaults",
     "Limit",
     "Policy",
@@ -69,7 +75,7 @@ def tier_of(priority: int) -> Tier:
 
 
 class Defaults(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Settings that may be given at several levels; None leaves it to the next one."""
+    """Settings that may be given at several levels; None leaves it to the next level."""
 
     retries: int | None = None
     timeout: Duration | None = None
@@ -151,7 +157,7 @@ def resolve(explicit: Defaults, app: Defaults, settings: QueueSettings, priority
 
 @lru_cache(maxsize=512)
 def combine(*levels: Defaults) -> Resolved:
-    """The first level that says something about an option decides it."""
+    """The first level that sets an option decides it."""
     chosen = {}
     for name in Resolved.__struct_fields__:
         given = next((value for level in levels if (value := getattr(level, name)) is not None), None)
@@ -160,7 +166,7 @@ def combine(*levels: Defaults) -> Resolved:
     return FALLBACK if found == FALLBACK else found  # one object, so that engines can leave it out
 
 
-# name in the public face → (low, high) in its own unit. Durations are given in seconds or as a timedelta.
+# Public name → (low, high) in its stored unit. Durations are given in seconds or as a timedelta.
 WHOLE = {
     "max_aging_bonus": (0, 100),
     "retry_penalty": (0, 100),
@@ -225,7 +231,7 @@ def check_defaults(values: Mapping[str, object], where: str) -> Defaults:
 
 
 def change_settings(old: QueueSettings, changes: Mapping[str, object]) -> QueueSettings:
-    """The settings with `changes` applied, all problems reported in one error. The version is the engine's to count."""
+    """The settings with `changes` applied, all problems reported in one error. The engine counts the version."""
     known = (set(QueueSettings.__struct_fields__) | SHARED) - {"version", "defaults"}
     problems: list[str] = []
     own: dict[str, object] = {}

@@ -1,6 +1,6 @@
 """The whole life of a task, as one table.
 
-`TRANSITIONS` is the law: a move that is not in it can't happen. The diagram in the docs is drawn from it.
+A move that is not in `TRANSITIONS` can't happen. The diagram in the docs is drawn from it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ __all__ = ["ENDED", "TRANSITIONS", "UNFINISHED", "WAITING", "Move", "Reason", "S
 
 
 class State(StrEnum):
-    """Where a task is. No other string names a state anywhere."""
+    """The state of a task. No other string names a state anywhere."""
 
     BLOCKED = "blocked"
     SCHEDULED = "scheduled"

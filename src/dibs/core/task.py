@@ -13,7 +13,9 @@ from dibs.core.states import Reason, State
 from dibs.core.times import DAY, Duration, Instant
 
 __all__ = [
+    "HISTORY_LIMIT",
     "INLINE_LIMIT",
+    "MAX_LOSSES",
     "Edit",
     "EndedBy",
     "Failure",
@@ -74,7 +76,7 @@ class Kind(Struct, frozen=True, order=True):
 
 
 class TaskSpec(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What its producer said of a task, besides what to run and where. It is carried unchanged wherever the task goes.
+    """What its producer set for a task, besides what to run and where. It stays the same wherever the task goes.
 
     `takes`: some arguments are filled in with the results of prerequisites.
     """
@@ -95,8 +97,8 @@ class TaskSpec(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True, 
 class NewTask(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A task as its producer hands it over. `args` is a JSON object: arguments by name.
 
-    `replace`: a waiting task that holds the key gets this one's content instead, and is postponed by no more than
-    `debounce_limit` since it was enqueued.
+    `replace`: a waiting task that holds the key gets this one's content, and is postponed to at most `debounce_limit`
+    after its enqueue.
     """
 
     id: str
@@ -126,14 +128,14 @@ class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class EndedBy(Struct, frozen=True):
-    """The prerequisite because of which a task ended, and the state that it had ended in."""
+    """The prerequisite because of which a task ended, and the state in which that had ended."""
 
     id: str
     state: State
 
 
 class HistoryEvent(StrEnum):
-    """What leaves an entry in a task's history. A clean run leaves none: its row tells all."""
+    """What leaves an entry in a task's history. A clean run leaves none: the record has it all."""
 
     FAILED = "failed"
     TIMED_OUT = "timed out"
@@ -169,7 +171,7 @@ class Lease(Struct, gc=False, frozen=True):
 
 
 class TaskRecord(Struct, kw_only=True, omit_defaults=True, tag="task"):
-    """Everything the store knows about a task, in whichever of the three places it is."""
+    """Everything the store knows about a task."""
 
     id: str
     queue: str
@@ -190,7 +192,7 @@ class TaskRecord(Struct, kw_only=True, omit_defaults=True, tag="task"):
     attempts: int = 0
     losses: int = 0
     handed_back: int = 0
-    """How often it was released or snoozed: leases that were no attempt and no loss."""
+    """How often it was released or snoozed: leases that ended in neither an attempt nor a loss."""
     lease: int = 0
     settled_lease: int = 0
     lease_expires_at: Instant | None = None
@@ -205,7 +207,7 @@ class TaskRecord(Struct, kw_only=True, omit_defaults=True, tag="task"):
     result: bytes | None = None
     failure: Failure | None = None
     share: str = ""
-    """The tenant by whose turn it is served; the same for all tasks of a queue that is not fair."""
+    """The tenant whose turn it uses; empty in a queue that is not fair."""
     inherited: int = 0
     """The highest priority among the tasks that wait for it."""
 
@@ -244,7 +246,7 @@ class LeasedTask(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True
     losses: int = 0
     handed_back: int = 0
     fair: bool = False
-    """Its queue has fair shares: turns decided when it was claimed, not its rank alone."""
+    """Its queue is fair: turns decided when it was claimed, not its rank alone."""
 
     @property
     def effective(self) -> float:
@@ -305,12 +307,12 @@ Specified = TypeVar("Specified", NewTask, TaskRecord)
 
 
 def with_spec(task: Specified, **changes: object) -> Specified:
-    """The same task, of which something else was said."""
+    """The same task with a changed spec."""
     return structs.replace(task, spec=structs.replace(task.spec, **changes))
 
 
 def is_like(new: NewTask, other: NewTask) -> bool:
-    """Whether two new tasks differ in nothing but id and arguments, as far as what is stored of them goes."""
+    """Whether two new tasks would be stored alike, but for id and arguments."""
     return is_same_spec(new.spec, other.spec) and (
         new.name, new.queue, new.requires, new.delay, new.at, new.options, new.app_options
     ) == (other.name, other.queue, other.requires, other.delay, other.at, other.options, other.app_options)  # fmt: skip

@@ -1,7 +1,7 @@
 """Instants and durations. Inside Dibs both are integer microseconds, so that every engine agrees to the bit.
 
-An `Instant` counts from the Unix epoch, UTC. The public face speaks of seconds, `timedelta` and aware `datetime`;
-the conversion happens here and nowhere else.
+An `Instant` counts from the Unix epoch, UTC. The public API has seconds, `timedelta` and aware `datetime`; only this
+module converts them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dibs.errors import InvalidOption
 
 __all__ = [
     "DAY",
+    "EPOCH",
     "HOUR",
     "LATEST",
     "LONGEST",
@@ -40,7 +41,7 @@ DAY: Duration = 24 * HOUR
 
 LONGEST: Duration = 100 * 366 * DAY
 LATEST: Instant = 54_787 * DAY
-"""The start of 2120: so that ranks, which add up to 4·10¹⁵ to an instant, stay below 2⁵³."""
+"""The start of 2120. Ranks add up to 4·10¹⁵ to an instant, and so stay below 2⁵³."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -59,7 +60,7 @@ def duration(value: object, option: str) -> Duration:
 def patience(value: object, option: str) -> float | None:
     """How many seconds to wait for something; None: for as long as it takes.
 
-    Less than nothing is nothing, as everywhere in Python: callers subtract what they have waited already.
+    As elsewhere in Python, a negative number counts as 0: callers subtract what they have waited already.
     """
     if value is None:
         return None
@@ -80,12 +81,12 @@ def instant(value: object, option: str) -> Instant:
 
 
 def when(at: Instant | None) -> datetime | None:
-    """An instant as an aware datetime, for people; one that no calendar has, as the first or last that it has."""
+    """An instant as an aware datetime; one beyond the calendar becomes its first or last datetime."""
     if at is None:
         return None
     try:
         return EPOCH + timedelta(microseconds=at)
-    except OverflowError:  # a damaged row: looking at it must always work
+    except OverflowError:  # a damaged row: it must still be possible to show it
         return datetime.min.replace(tzinfo=UTC) if at < 0 else datetime.max.replace(tzinfo=UTC)
 
 

@@ -1,4 +1,4 @@
-"""What `dibs demo` enqueues, and what must become of it. No chance is involved: the same number gives the same plan."""
+"""What `dibs demo` enqueues, and what must become of it. Nothing is random: the same number gives the same plan."""
 
 from __future__ import annotations
 
@@ -26,16 +26,13 @@ WORK = ("demo.send_mail", "demo.build_report", "demo.resize_image")
 
 
 class Planned(Struct, frozen=True, kw_only=True):
-    """One call and what it must come to; `streamed` ones are enqueued one at a time while the rest runs.
-
-    `flow` ones are enqueued as one workflow.
-    """
+    """One call and its expected end; `later`: enqueued alone while the rest runs; `flow`: part of the workflow."""
 
     call: Call[Any]
     expected: State
     attempts: int = 0
     number: int = 0
-    streamed: bool = False
+    later: bool = False
     cancel: bool = False
     flow: bool = False
 
@@ -58,7 +55,7 @@ def charges(app: Dibs, count: int) -> Iterator[Planned]:
 
 
 def imports(app: Dibs, count: int) -> Iterator[Planned]:
-    """Many of one tenant, and then a few of another."""
+    """Many of one tenant, then a few of another."""
     for number in range(count):
         tenant = LARGE if number < count - FEW else SMALL
         call = app.task_named("demo.import_rows").using(tenant=tenant).call(number=number)
@@ -89,8 +86,8 @@ def plan_one(app: Dibs, number: int, count: int) -> Planned:
     task = app.task_named(WORK[number % 3]).using(priority=priority)
     if number % 20 == 11:
         task = task.using(delay=1 + number % 5)
-    streamed = number % 10 == 9 and number > count // 10
-    return Planned(call=task.call(number=number), expected=State.COMPLETED, number=number, streamed=streamed)
+    later = number % 10 == 9 and number > count // 10
+    return Planned(call=task.call(number=number), expected=State.COMPLETED, number=number, later=later)
 
 
 def expected_ends(plan: list[Planned]) -> dict[State, int]:

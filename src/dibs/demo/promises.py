@@ -58,13 +58,13 @@ def one_at_a_time(charges: Sequence[TaskRecord]) -> Promise:
 
 
 def fair_shares(imports: Sequence[TaskRecord]) -> Promise:
-    """The tenant that came last with little had every other turn, more or less: a killed worker loses some."""
+    """The small tenant, which came last, had about every other turn; the killed worker lost some."""
     starts = sorted(imports, key=lambda record: record.started_at or 0)
     places = [place for place, record in enumerate(starts, 1) if record.spec.tenant == SMALL]
     kept = bool(places) and median(places) <= 2 * len(places)
-    told = ", ".join(str(place) for place in places)
+    numbers = ", ".join(str(place) for place in places)
     detail = (
-        f"of {len(starts)} starts, the {SMALL} had numbers {told}, though the {LARGE} came first with all its tasks"
+        f"of {len(starts)} starts, the {SMALL} had numbers {numbers}, though the {LARGE} came first with all its tasks"
     )
     return Promise(promise="no tenant waits for another's backlog", kept=kept, detail=detail)
 

@@ -22,7 +22,7 @@ __all__ = ["RECOVERY_LIMIT", "Crash", "Promise", "Summary", "counters_of", "summ
 
 BATCH = 500
 RECOVERY_LIMIT = 3.0
-"""Seconds within which a killed worker's tasks can run again, where its death can be noticed."""
+"""Seconds within which a killed worker's tasks can run again, if the store notices its death."""
 
 
 class Crash(Struct, kw_only=True):
@@ -125,7 +125,7 @@ def count_end_states(ended: Sequence[TaskRecord]) -> dict[str, int]:
 
 
 def waits_of(ended: Sequence[TaskRecord]) -> dict[str, Wait]:
-    """By tier, most urgent first: tasks that ran once and were not told to wait by a retry or a loss."""
+    """By tier, most urgent first, of tasks without a retry or a loss."""
     waits = {}
     for tier in reversed(Tier):
         values = sorted(

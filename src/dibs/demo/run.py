@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dibs.cli.worker_processes import WorkerProcesses
 from dibs.client.app import Dibs
 from dibs.client.flow import group
 from dibs.client.tasks import Filter
@@ -20,6 +19,7 @@ from dibs.demo.plan import make_plan
 from dibs.demo.report import RECOVERY_LIMIT, Crash, Summary, counters_of, summarise
 from dibs.demo.view import View
 from dibs.engines.values import Feature
+from dibs.worker_processes import WorkerProcesses
 
 __all__ = ["Demo"]
 
@@ -40,9 +40,9 @@ class Demo:
         self.app = app
         self.view = view
         self.plan = make_plan(app, count)
-        self.stream = [planned for planned in self.plan if planned.streamed]
-        self.stream_length = len(self.stream)
-        self.crew = WorkerProcesses("dibs.demo.app:app", app.url, logs, SLOTS, (*QUEUES, TICKS))
+        self.later = [planned for planned in self.plan if planned.later]
+        self.later_count = len(self.later)
+        self.processes = WorkerProcesses("dibs.demo.app:app", app.url, logs, SLOTS, (*QUEUES, TICKS))
         self.workers = workers
         self.before = counters_of(app)
         self.ended_before = self.ended_in_store()
@@ -52,17 +52,17 @@ class Demo:
 
     def run(self) -> Summary:
         began = time.monotonic()
-        with self.view, self.crew, self.ticking():
+        with self.view, self.processes, self.ticking():
             self.set_up()
             self.enqueue_bulk()
             self.enqueue_workflow()
-            self.crew.start(self.workers)
-            self.crew.ready(self.app)
+            self.processes.start(self.workers)
+            self.processes.ready(self.app)
             self.view.event(f"{self.workers} worker processes are running, {SLOTS} slots each")
             while not self.finished() and time.monotonic() - began < PATIENCE:
                 self.step()
                 time.sleep(TICK)
-            exits = self.crew.stop()
+            exits = self.processes.stop()
             self.view.event("the workers have left")
             self.show(self.ended_in_store() - self.ended_before)
             ticks = self.app.schedules.get(TICK_NAME)
@@ -70,7 +70,7 @@ class Demo:
 
     @contextmanager
     def ticking(self) -> Iterator[None]:
-        """A schedule that fires every second meanwhile."""
+        """Have a schedule that fires every second."""
         self.app.schedules.set(TICK_NAME, TICK_NAME, every=1)
         try:
             yield
@@ -88,18 +88,18 @@ class Demo:
 
     def enqueue_bulk(self) -> None:
         """Most of it at once, atomically; the rest follows one by one."""
-        calls = [planned.call for planned in self.plan if not planned.streamed and not planned.flow]
+        calls = [planned.call for planned in self.plan if not planned.later and not planned.flow]
         began = time.monotonic()
         self.app.enqueue_many(calls)
         took = time.monotonic() - began
         self.view.event(
-            f"{len(calls):,} tasks enqueued in {took:.2f} s, durably; {self.stream_length:,} urgent ones will follow"
+            f"{len(calls):,} tasks enqueued in {took:.2f} s, durably; {self.later_count:,} urgent ones will follow"
         )
 
     def step(self) -> None:
         """One look, and whatever is due."""
         ended = self.ended_in_store() - self.ended_before
-        self.enqueue_stream(ended)
+        self.enqueue_later(ended)
         if ended > 0.1 * len(self.plan) and not self.cancelled:
             self.cancel()
         if ended > KILL_AT * len(self.plan) and self.crash is None:
@@ -110,20 +110,20 @@ class Demo:
 
     def show(self, ended: int) -> None:
         queues = [queue for queue in self.app.queues.list() if queue.name in QUEUES]
-        self.view.show(queues, [w for w in self.app.workers.list() if w.id in self.crew.names], ended)
+        self.view.show(queues, [w for w in self.app.workers.list() if w.id in self.processes.names], ended)
 
     def ended_in_store(self) -> int:
         counts = [queue.counts for queue in self.app.queues.list() if queue.name in QUEUES]
         return sum(count[state] for count in counts for state in ENDED)
 
-    def enqueue_stream(self, ended: int) -> None:
-        """Urgent tasks keep coming while the backlog is worked off: spread over its first three quarters."""
-        due = min(1.0, ended / (0.75 * (len(self.plan) - self.stream_length)) + 0.02)
-        while self.stream and self.stream_length - len(self.stream) < due * self.stream_length:
-            self.app.enqueue_many([self.stream.pop(0).call])
+    def enqueue_later(self, ended: int) -> None:
+        """Enqueue urgent tasks while the backlog shrinks, spread over its first three quarters."""
+        due = min(1.0, ended / (0.75 * (len(self.plan) - self.later_count)) + 0.02)
+        while self.later and self.later_count - len(self.later) < due * self.later_count:
+            self.app.enqueue_many([self.later.pop(0).call])
 
     def cancel(self) -> None:
-        """One task that waits, one that runs."""
+        """Cancel a waiting task and a running one."""
         self.cancelled = True
         for planned in self.plan:
             if planned.cancel:
@@ -132,9 +132,9 @@ class Demo:
                 self.view.event(f"cancelled a {info.state} task")
 
     def kill(self) -> None:
-        """SIGKILL the first worker, in the middle of what it does."""
-        name = self.crew.names[0]
-        self.crew.kill(name)
+        """SIGKILL the first worker while it runs tasks."""
+        name = self.processes.names[0]
+        self.processes.kill(name)
         self.killed_at = time.monotonic()
         running = self.app.tasks.search(Filter(state=State.RUNNING, worker=name), limit=1000).tasks
         mine = {planned.call.new.id for planned in self.plan}
@@ -153,4 +153,4 @@ class Demo:
             self.view.event(f"its tasks were taken back {self.crash.recovered_after:.1f} s after the kill")
 
     def finished(self) -> bool:
-        return not self.stream and self.ended_in_store() - self.ended_before >= len(self.plan)
+        return not self.later and self.ended_in_store() - self.ended_before >= len(self.plan)

@@ -66,8 +66,8 @@ class View:
         elif not self._quiet and self.seconds - self._line_at >= LINES_EVERY:
             self._line_at = self.seconds
             counts = {state: sum(queue.counts[state] for queue in queues) for state in SHOWN}
-            told = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
-            self._console.print(f"{self.seconds:5.1f} s  {told}", soft_wrap=True)
+            text = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
+            self._console.print(f"{self.seconds:5.1f} s  {text}", soft_wrap=True)
 
     def _screen(self, queues: list[QueueInfo], workers: list[WorkerInfo], ended: int) -> RenderableType:
         bar = Table.grid(padding=(0, 1))
@@ -77,12 +77,12 @@ class View:
         made = table("QUEUE", *names, right=names)
         for queue in queues:
             made.add_row(queue.name, *(number(queue.counts[state]) for state in SHOWN))
-        crew = Text()
+        workers_line = Text()
         for worker in workers:
-            crew.append(f"{worker.id} ").append(state_text(worker.state))
-            crew.append(f" {worker.running}/{worker.concurrency}   ", style="default")
+            workers_line.append(f"{worker.id} ").append(state_text(worker.state))
+            workers_line.append(f" {worker.running}/{worker.concurrency}   ", style="default")
         heading = Text(f"dibs demo  {self.seconds:.0f} s", style="bold")
-        return Group(heading, bar, Text(), made, Text(), crew, Text(), Text("\n".join(self._events)))
+        return Group(heading, bar, Text(), made, Text(), workers_line, Text(), Text("\n".join(self._events)))
 
 
 def show_summary(summary: Summary) -> None:

@@ -16,7 +16,8 @@ def open_engine(url: object) -> Engine:
     if not isinstance(url, str) or "://" not in url:
         raise InvalidOption(
             f"{shown(url)} is not a store URL. "
-            "Use sqlite:///tasks.db for a file beside your program, or memory:// in tests."
+            "Use sqlite:///tasks.db for a file in the working directory, postgresql://… for a server, "
+            "or memory:// in tests."
         )
     scheme = split_url(url).scheme
     if scheme == "memory":

@@ -22,8 +22,9 @@ from dibs.engines.values import Claimed, Finding, Level, UnreadableTask
 from dibs.errors import Unreadable
 
 __all__ = [
-    "LOOK_AGAIN",
     "MAX_ROWS",
+    "MOMENT",
+    "TITLE",
     "UNREADABLE",
     "UnreadableReport",
     "UnreadableRows",

@@ -1,1 +1,1 @@
-"""What Dibs counts about itself. Pure bookkeeping: no I/O, importable from anywhere above `core`."""
+"""What Dibs counts about itself: `meters`. No I/O; importable from anywhere above `core`."""

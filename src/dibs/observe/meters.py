@@ -28,7 +28,7 @@ class Meters:
         self.forget()
 
     def forget(self) -> None:
-        """Start anew, in a forked child."""
+        """Reset, in a forked child."""
         self._lock = threading.Lock()
         self._meters: dict[str, Meter] = {}
 

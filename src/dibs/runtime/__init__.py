@@ -1,6 +1,8 @@
-"""What clients and workers share: the loop that engines run on, the app's hub, task definitions, coalescing.
+"""What clients and workers share: `loop` runs the engine's coroutines, `hub` holds the parts of an app, `definition`
+describes tasks, `coalesce` batches single writes, `payloads` keeps large ones in a blob store, `joining` uses
+transactions of the user, `instrument` measures verbs, `rescue` looks for lost tasks; `clock`, `ids` and `environment`.
 
-`client` and `worker` import this room; it knows neither. Invariants:
+`attempt`, `client` and `worker` import this package; it imports none of them. Invariants:
 
 - An engine is only ever used on the loop of its `LoopRunner`.
 - Concurrent single enqueues and settlements go to the store as one batch; each caller gets its own durable answer.

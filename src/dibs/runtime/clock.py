@@ -1,4 +1,4 @@
-"""What time it is: for the app's own reckoning, and for the store."""
+"""What time it is, for the app and for the store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The store's clock rules."""
+    """The store uses its own clock."""
 
     def now(self) -> Instant:
         return time.time_ns() // 1000

@@ -1,9 +1,9 @@
 """Group commit, written once for every engine.
 
-While one flush is under way further items gather, and go as one batch when it is done: no timer, no added latency when
-idle. Each caller waits for its own answer, on its own thread or loop; a loop is woken once for all the answers that a
-flush has for it. Cancelling a caller never cancels the flush. A flush that fails because of its data is retried item by
-item, so that one bad item costs nobody else.
+Items that arrive during a flush go as one batch when it is done: no timer, no added latency when idle. Each caller
+waits for its own answer, on its own thread or loop; a loop is woken once for all the answers that a flush has for it.
+Cancelling a caller never cancels the flush. A flush that fails because of its data is retried item by item, so that one
+bad item does not affect the others.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Answer = TypeVar("Answer")
 Flush = Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]]
 
 MOST = 1000
-"""Items in one flush."""
+"""The most items in one flush."""
 
 
 class Ticket:
-    """One item on its way. Its owner sleeps on `gate` and wakes with the answer, or (not `done`) asked to flush."""
+    """One item. Its owner sleeps on `gate` and wakes with the answer, or (if not `done`) with the request to flush."""
 
     __slots__ = ("answer", "done", "error", "gate", "item")
 
@@ -52,7 +52,7 @@ class Ticket:
 
 
 class AsyncTicket:
-    """The same for a coroutine, which never flushes itself. It is settled on its own loop only."""
+    """The same for a coroutine, which never flushes. It is settled on its own loop only."""
 
     __slots__ = ("future", "item")
 
@@ -73,7 +73,7 @@ Tickets = Sequence[Ticket | AsyncTicket]
 
 
 class Coalescer(Generic[Item, Answer]):
-    """Gathers items from any number of threads and of coroutines."""
+    """Gathers items from any number of threads and coroutines."""
 
     def __init__(self, runner: LoopRunner, flush: Flush[Item, Answer]) -> None:
         self._runner = runner
@@ -81,7 +81,7 @@ class Coalescer(Generic[Item, Answer]):
         self.forget()
 
     def forget(self) -> None:
-        """Start anew, in a forked child."""
+        """Reset, in a forked child."""
         self._lock = threading.Lock()
         self._waiting: deque[Ticket | AsyncTicket] = deque()
         self._flushing = False
@@ -89,10 +89,10 @@ class Coalescer(Generic[Item, Answer]):
     async def submit(self, item: Item) -> Answer:
         """On any loop: join the next batch and await the answer."""
         loop = asyncio.get_running_loop()
-        foreign = loop is not self._runner.loop  # which, as below, raises in a closed app and starts anew in a child
+        foreign = loop is not self._runner.loop  # raises in a closed app, and resets in a forked child
         if foreign:
             self._runner.serve()
-        elif not self._runner.is_serving:  # a blocked caller drives it, and whoever leads the others would wait for him
+        elif not self._runner.is_serving:  # a blocked caller drives the loop: the flushing thread would wait for it
             await self._runner.opened()
             return (await self._flush([item]))[0]
         ticket = AsyncTicket(item, loop)
@@ -104,8 +104,8 @@ class Coalescer(Generic[Item, Answer]):
         return cast(Answer, await ticket.future)
 
     def submit_blocking(self, item: Item) -> Answer:
-        """From any thread. Unless somebody serves the loop, whoever comes first flushes and the others join."""
-        _ = self._runner.loop  # raises in a closed app; in a forked child starts anew, before any lock is touched
+        """From any thread. Unless a thread serves the loop, the first caller flushes and the others join."""
+        _ = self._runner.loop  # raises in a closed app; in a forked child resets, before any lock is touched
         ticket = Ticket(item)
         if not self._join(ticket):
             ticket.gate.acquire()
@@ -123,7 +123,7 @@ class Coalescer(Generic[Item, Answer]):
         batch = self._take()
         try:
             self._runner.run(self._send(batch))
-        except Exception as error:  # the flush itself could not be run: nobody else would tell those who wait
+        except Exception as error:  # the flush could not be run: nothing else would wake the waiting callers
             settle_all(batch, error)
         finally:
             self._hand_over()
@@ -165,7 +165,7 @@ class Coalescer(Generic[Item, Answer]):
         self._draining = asyncio.get_running_loop().create_task(self._drain())
 
     async def _drain(self) -> None:
-        """Flush what has gathered, then hand over what came meanwhile."""
+        """Flush what has gathered, then hand over what arrived during the flush."""
         try:
             await self._send(self._take())
         finally:
@@ -197,7 +197,7 @@ def settle_all(batch: Tickets, error: BaseException) -> None:
 
 
 def settle(batch: Tickets, answers: Sequence[Any], error: BaseException | None) -> None:
-    """Give each ticket its answer, from any thread: those of a loop that runs elsewhere by one call of that loop."""
+    """Give each ticket its answer, from any thread; the tickets of another loop by one call into that loop."""
     here = asyncio._get_running_loop()
     elsewhere: dict[asyncio.AbstractEventLoop, list[tuple[AsyncTicket, Any]]] = defaultdict(list)
     for ticket, answer in zip(batch, answers, strict=True):
@@ -206,7 +206,7 @@ def settle(batch: Tickets, answers: Sequence[Any], error: BaseException | None) 
         else:
             ticket.settle(answer, error)
     for loop, settled in elsewhere.items():
-        with suppress(RuntimeError):  # that loop has been closed: nobody waits there
+        with suppress(RuntimeError):  # that loop has been closed: nothing waits there
             loop.call_soon_threadsafe(settle_here, settled, error)
 
 

@@ -6,7 +6,7 @@ import getpass
 import os
 import socket
 
-__all__ = ["actor", "default_blobs", "default_url", "host"]
+__all__ = ["VARIABLES", "actor", "default_blobs", "default_url", "host"]
 
 VARIABLES = {
     "DIBS_URL": "the store to use when no URL is given, such as sqlite:///tasks.db",

@@ -1,4 +1,4 @@
-"""What one app consists of underneath: its engine, loop, clock, codec, blob store, definitions and coalescers."""
+"""The parts of one app: its engine, loop, clock, codec, blob store, definitions and coalescers."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ __all__ = ["Hub", "Lifespan"]
 Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
 
 PARTS = ("meters", "engine", "features", "clock", "url", "payloads", "new_id", "runner", "enqueuer", "settler")
-"""What belongs to the store, as opposed to what the app's author has said."""
+"""What belongs to the store, as opposed to what the app's author has defined."""
 
 
 class Hub:
-    """The shared innards of an app. Two hubs in one process don't know of each other."""
+    """The parts of an app that client and worker share. Two hubs in one process are independent."""
 
     def __init__(
         self,
@@ -51,13 +51,13 @@ class Hub:
         self.defaults = defaults
         self.url = url
         self.client = ""
-        """Who enqueues here, for limits on enqueueing."""
+        """The name of this client, for limits on enqueueing."""
         self.payloads = payloads or Payloads()
         self.new_id = IdMaker()
         self.definitions: dict[str, TaskDefinition] = {}
         self.schedules: dict[str, ScheduleDefinition] = {}
         self.load_allowed: Callable[[], None] = lambda: None
-        """Defines the functions of allowed modules; workers call it before they say what they know."""
+        """Defines the functions of allowed modules; workers call it before they report the tasks that they know."""
         self.middleware: list[Any] = []
         self.lifespan: Lifespan | None = None
         self.runner = LoopRunner(self.engine.open, self.forget)
@@ -65,16 +65,16 @@ class Hub:
         self.settler: Coalescer[Settlement, SettleAnswer] = Coalescer(self.runner, self._flush_settlements)
 
     def forget(self) -> None:
-        """In a forked child: start anew without closing what is the parent's."""
+        """In a forked child: reset, without closing what belongs to the parent."""
         self.engine.forget()
         self.meters.forget()
         self.enqueuer.forget()
         self.settler.forget()
 
     def enqueue_at_once(self, new: NewTask) -> EnqueueAnswer | None:
-        """On this thread, without the loop, if the engine can and nobody else is at it; otherwise None.
+        """On this thread, without the loop, if the engine can and no other call is under way; otherwise None.
 
-        Turning the loop would cost a lone caller more than all the rest that an enqueue does in Python.
+        For a lone caller, driving the loop would cost more than all else that an enqueue does in Python.
         """
         if Feature.INLINE not in self.features or not self.runner.take():
             return None
@@ -91,7 +91,7 @@ class Hub:
 
     @contextmanager
     def borrow(self, other: Hub) -> Iterator[None]:
-        """Meanwhile whoever holds this hub uses the store, clock and loop of `other`: for tests of an app."""
+        """While this lasts, this hub has the store, clock and loop of `other`: for tests of an app."""
         own = {part: getattr(self, part) for part in PARTS}
         vars(self).update((part, getattr(other, part)) for part in PARTS)
         try:
@@ -100,7 +100,7 @@ class Hub:
             vars(self).update(own)
 
     def define(self, definition: TaskDefinition) -> None:
-        """Add a task; a name can only be taken once."""
+        """Add a task; names are unique."""
         there = self.definitions.get(definition.name)
         if there is not None and there.function is not definition.function:
             raise InvalidOption(
@@ -110,7 +110,7 @@ class Hub:
         self.definitions[definition.name] = definition
 
     def definition(self, name: str) -> TaskDefinition:
-        """The task of this name; the last part of it is enough where only one task ends like that."""
+        """The task of this name; the last part of the name will do if it is unique."""
         if not isinstance(name, str):
             raise InvalidOption(f"a task's name must be a text, not {shown(name)}.")
         if name not in self.definitions:

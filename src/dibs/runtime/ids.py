@@ -11,7 +11,7 @@ from dibs.core.ids import uuid7
 __all__ = ["IdMaker"]
 
 BATCH = 256
-"""Random numbers fetched from the system at once: one call for each id would cost as much as the rest of it."""
+"""Random numbers fetched from the system at once: a call for each id would double its cost."""
 
 
 class IdMaker:
@@ -28,7 +28,7 @@ class IdMaker:
         self._random: list[int] = []
 
     def __call__(self) -> str:
-        if self._pid != os.getpid():  # a forked child must not go on with its parent's numbers, nor wait for its lock
+        if self._pid != os.getpid():  # a forked child must not continue its parent's numbers, nor wait for its lock
             self._begin()
         now = time.time_ns() // 1_000_000
         with self._lock:

@@ -1,4 +1,4 @@
-"""Every verb of every engine measured in one place, above them all, with one error for what none could read."""
+"""Measures every verb of every engine in one place, and turns rows that can't be read into one error."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ class Instrumented:
 
 
 def unreadable(error: Exception, verb: str) -> StoreCorrupt:
-    """Rows that can't be read are skipped. One that no verb knows how to skip is the store's fault, and no reason for a
-    worker to leave."""
+    """Rows that can't be read are skipped. One that a verb can't skip is an error of the store: the worker stays."""
     found = f"{type(error).__name__}: {problem_of(error)}"
     return StoreCorrupt(f"{verb} met something in the store that can't be read ({found}). Run dibs doctor --full.")
 

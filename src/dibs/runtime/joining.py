@@ -1,7 +1,7 @@
-"""Acting inside a transaction of the user's own, from blocking and from async code.
+"""Acting inside a transaction of the user, from blocking and from async code.
 
-Their connection is used where they are: on their thread, or on their loop. What the engine has to do for it on its own
-connections happens on its own loop, in between.
+The user's connection is used on the user's own thread or loop. What the engine has to do on its own connections for
+that happens on its own loop, in between.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The event loop that an app's engine lives on, and who drives it.
+"""The event loop of an app's engine, and which thread drives it.
 
-Hopping to a background thread costs 150–200 µs a call; driving the loop on the caller's own thread about 16 µs. So a
-lone blocking caller drives the loop itself. A background thread takes over once somebody needs the loop to go on by
-itself: async callers on another loop, waiting for results, an in-process worker. `dibs worker` drives it on its main
-thread. After a fork the child forgets it all and starts anew.
+A hop to a background thread costs 150–200 µs a call; driving the loop on the caller's own thread about 16 µs. So a lone
+blocking caller drives the loop itself. A background thread takes over once the loop has to run by itself: for async
+callers on another loop, for waits for results, for an in-process worker. `dibs worker` drives it on its main thread. A
+forked child resets everything.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Result = TypeVar("Result")
 
 CLOSED = "this app has been closed."
 GRACE = 0.5
-"""Seconds that calls under way have to end when the app is closed."""
+"""Seconds in which calls under way can end when the app is closed."""
 
 
 class DibsLoop(asyncio.SelectorEventLoop):
     """The loop of one app."""
 
     def __del__(self) -> None:
-        # An app that nobody holds any more was not forgotten to be closed: most live as long as their module.
+        # Not an error: most apps live as long as their module, and are never closed.
         if not self.is_closed() and not self.is_running():
             self.close()
 
@@ -48,7 +48,7 @@ class LoopRunner:
         self._pid = os.getpid()
         self._drive = threading.Lock()
         self._gate = threading.Lock()
-        """Held while something is handed to the loop of another thread, so that nothing is after it has stopped."""
+        """Held while work is handed to the loop of another thread, so that none is handed over after it stopped."""
         self._loop: DibsLoop | None = None
         self._thread: threading.Thread | None = None
         self._serving = threading.Event()
@@ -71,22 +71,22 @@ class LoopRunner:
         return self._loop or self._make_loop()
 
     def _make_loop(self) -> DibsLoop:
-        with self._gate:  # two threads may come first
+        with self._gate:  # two threads may be first
             if self._loop is None:
                 self._loop = DibsLoop()
             return self._loop
 
     @property
     def is_serving(self) -> bool:
-        """Whether some thread drives the loop for everybody."""
+        """Whether a thread drives the loop for all callers."""
         return self._pid == os.getpid() and self._serving.is_set()
 
     def may_block(self) -> bool:
-        """Whether only blocked callers drive the loop, so that blocking it disturbs nobody."""
+        """Whether only blocked callers drive the loop, so that blocking it does no harm."""
         return self._only_callers
 
     def ensure_engine(self) -> None:
-        """Open the engine if nobody has yet."""
+        """Open the engine if it is not open yet."""
         if self._pid != os.getpid() or not self._started:
             self.run(asyncio.sleep(0))
 
@@ -123,7 +123,7 @@ class LoopRunner:
         return self._submit(work).result()
 
     def take(self) -> bool:
-        """Take the loop's place, if nobody drives it: whoever gets True may use the engine, then calls `give_back`."""
+        """Reserve the engine if nothing drives the loop. If True, the caller may use it, and then calls `give_back`."""
         if not self._started or self._serving.is_set() or self._pid != os.getpid():
             return False
         if not self._drive.acquire(blocking=False):
@@ -181,7 +181,7 @@ class LoopRunner:
         """On the loop: make sure that the engine is open."""
         if self._started:
             return
-        async with self._opening:  # opening may suspend, and others come meanwhile
+        async with self._opening:  # opening may suspend, and others may ask for it in that time
             if not self._started:
                 await self._start(self.may_block)
                 self._started = True
@@ -189,7 +189,7 @@ class LoopRunner:
     def serve(self) -> None:
         """Have a background thread drive the loop from now on."""
         loop = self.loop
-        if self._serving.is_set():  # a worker that drives it on its main thread lets go of it when it leaves
+        if self._serving.is_set():  # by another thread, or by a worker on its main thread
             return
         with self._drive:
             if self._serving.is_set():
@@ -208,7 +208,7 @@ class LoopRunner:
         loop.run_forever()
 
     def main(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Drive the loop on this thread until `work` is done; other threads' calls are served meanwhile."""
+        """Drive the loop on this thread until `work` is done, and serve the calls of other threads."""
         loop = self.loop
         with self._drive:
             self._only_callers = False
@@ -220,14 +220,14 @@ class LoopRunner:
                 self._only_callers = True
 
     async def aclose(self, finish: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """`close` for async code, whose own loop goes on meanwhile."""
+        """`close` for async code, without blocking its loop."""
         self._refuse_own_loop("aclose")
         await asyncio.to_thread(self.close, finish)
 
     def close(self, finish: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run `finish` on the loop, then end it. Twice is once, and whoever comes meanwhile waits for its end."""
+        """Run `finish` on the loop, then end it. A second call does nothing; a concurrent one waits for the end."""
         self._refuse_own_loop("close")
-        if self._pid != os.getpid():  # what there is to close is the parent's
+        if self._pid != os.getpid():  # all of it belongs to the parent
             return
         with self._closing:
             if self._loop is not None and not self._closed:
@@ -254,10 +254,10 @@ class LoopRunner:
             ending.result()
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
-        with self._drive:  # nobody else drives it from here on
+        with self._drive:  # nothing else drives it from here on
             if asyncio._get_running_loop() is None:
                 end_loop(loop)
-            else:  # async code that blocks for once: no loop can be driven on a thread that drives another
+            else:  # called from async code: no loop can be driven on a thread that drives another
                 ending_thread = threading.Thread(target=end_loop, args=(loop,), name="dibs-close")
                 ending_thread.start()
                 ending_thread.join()
@@ -281,7 +281,7 @@ def end_loop(loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def end_calls() -> None:
-    """Let the calls under way end; those that don't are cancelled, and tell their callers that the app was closed."""
+    """Let the calls under way end; those that don't are cancelled, and raise `Closed` in their callers."""
     while others := asyncio.all_tasks() - {asyncio.current_task()}:
         _, late = await asyncio.wait(others, timeout=GRACE)
         for task in late:

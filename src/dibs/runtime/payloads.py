@@ -1,9 +1,9 @@
 """Where payloads are kept: small ones with their task, large ones in a blob store, with a reference in their place.
 
-What goes up is the payload as the codec has made it, so what is encrypted stays so. Uploading comes first: a task whose
-enqueue fails after it leaves a blob that belongs to no task, and the leading worker sweeps those.
+Payloads are uploaded as the codec made them, so encrypted ones stay encrypted. The upload comes before the enqueue: if
+the enqueue fails, the blob belongs to no task, and the leading worker deletes it.
 
-The plain methods block. Coroutines use those that begin with `a`, which go to a thread if there is anything to do.
+The plain methods block. Coroutines use those that begin with `a`, which use a thread if there is anything to do.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger("dibs.blobs")
 
 LEAST_LIMIT = 1024
 AT_ONCE = 8
-"""Uploads of one batch that are under way at a time."""
+"""Concurrent uploads of one batch."""
 
 ADVICE = (
     "Configure a blob store for large payloads: Dibs(…, blobs='file:///var/lib/blobs'), blobs='s3://bucket/prefix', or "
@@ -42,7 +42,7 @@ REPLACING = (
 
 
 class Payloads:
-    """The blob store of an app, if it has one, and the size from which on it is used."""
+    """The blob store of an app, if it has one, and the size above which it is used."""
 
     def __init__(self, blobs: BlobStore | None = None, limit: int = INLINE_LIMIT) -> None:
         self.blobs = blobs
@@ -70,7 +70,7 @@ class Payloads:
         if len(new.args) <= self.limit:
             return new
         what = f"the arguments of {new.name}"
-        if new.replace:  # another task may get them, and a blob lives as long as the task that it was made for
+        if new.replace:  # another task may get the arguments, and a blob lives as long as the task it was made for
             raise PayloadTooLarge(self._too_large(new.args, what, REPLACING))
         return structs.replace(new, args=self.stored(new.args, new.id, ARGUMENTS, what))
 
@@ -90,7 +90,7 @@ class Payloads:
         return f"{what}: {len(payload):,} bytes, more than the {self.limit:,} that are kept with a task. {advice}"
 
     def renew(self, payload: bytes) -> None:
-        """Make the blob of a task that is not enqueued yet young again, so that nobody takes it for forgotten."""
+        """Write the blob of a task that is not enqueued yet again, so that it is not swept as too old."""
         reference = reference_in(payload)
         if reference is not None:
             with self.using() as blobs:
@@ -109,7 +109,7 @@ class Payloads:
 
     @contextmanager
     def using(self) -> Iterator[BlobStore]:
-        """The blob store. Whatever it raises that is not ours means that it can't be used now."""
+        """The blob store. Any foreign error that it raises means that it can't be used now."""
         if self.blobs is None:
             raise BlobStoreUnavailable(
                 "this app has no blob store for large payloads: give it the same one as the app that enqueued, by "
@@ -121,8 +121,8 @@ class Payloads:
             except (DibsError, MemoryError):
                 raise
             except Exception as error:
-                told = brief(f"{type(error).__name__}: {error}".rstrip("."), 300)
-                raise BlobStoreUnavailable(f"the blob store {self.blobs} failed: {told}.") from error
+                problem = brief(f"{type(error).__name__}: {error}".rstrip("."), 300)
+                raise BlobStoreUnavailable(f"the blob store {self.blobs} failed: {problem}.") from error
         except BlobStoreUnavailable as error:
             if not self._away:
                 log.error("The blob store does not answer: %s", error)

@@ -1,10 +1,10 @@
 """Looks for lost tasks, without taking any from workers that are alive.
 
 Leases end by the store's clock, even while the store is frozen or can't be reached. So each look passes two instants:
-what the store's clock showed at the look before (only leases that had ended by then are taken), and the latest it can
-show now (if it is later, the call was delayed and takes nothing). After a stall, or a pause in which there may have
-been one, other workers' leases are left alone until every living worker has had time to extend them. A newcomer does
-the same, since it can't know what came before; but it takes the tasks of workers whose process is gone.
+what the store's clock showed at the look before (only leases that had ended by then are taken), and the latest that it
+can show now (if it shows more, the call was delayed and takes nothing). After a stall, or a pause in which there may
+have been one, other workers' leases are left alone until every living worker has had time to extend them. A newcomer
+does the same, since it can't know what happened before; but it takes the tasks of workers whose process is gone.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ GAP = 2.5
 long for theirs, and lost their leases."""
 
 HOLD_OFF = 12.0
-"""Seconds in which every living worker has extended its leases at a store that is back: it beats at least every 10 s
-when it has noticed nothing, and else tries every 2.5 s and gives up on an answer after 5."""
+"""Seconds in which every living worker extends its leases once the store is back: a worker that noticed nothing beats
+at least every 10 s, others try every 2.5 s and give up on an answer after 5."""
 
 PAUSE = 1.2 + GAP
-"""With more seconds than this between two looks, there may have been a stall that neither noticed."""
+"""If more seconds than this are between two looks, there may have been a stall that neither noticed."""
 
 TOLERANCE: Duration = 3 * SECOND // 2
 """How much later than expected a look may reach the store. More is a stall; less does no harm, since nothing is taken

@@ -1,4 +1,4 @@
-"""Which tasks come when: one column per fact, so that a million of them are cheap."""
+"""Which tasks arrive when: one column per fact, so that a million tasks are cheap."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Arrivals(Struct, kw_only=True):
 
 
 class Recording(Struct, frozen=True):
-    """Arrivals of tasks that have completed, how long these waited, and how many of them had failed before."""
+    """Arrivals of tasks that have completed, how long these waited, and how many had failed before."""
 
     arrivals: Arrivals
     waits: list[Duration]
@@ -58,11 +58,11 @@ class Recording(Struct, frozen=True):
 def recorded(records: Iterable[TaskRecord]) -> Recording:
     """What a queue has seen, each task with the duration of its last run.
 
-    For a task that was retried `ready` is what its store says: its last due time, less what it had waited before.
+    For a task that was retried, `ready` is as in the store: its last due time, less what it had waited before.
     """
     rows = []
     waits, retried = [], 0
-    for record in records:  # they come page by page, and only a few of their facts are kept
+    for record in records:  # read page by page; only a few facts are kept
         ready, started, finished = record.ready_at, record.started_at, record.finished_at
         if ready is None or started is None or finished is None:
             continue
@@ -77,13 +77,13 @@ def recorded(records: Iterable[TaskRecord]) -> Recording:
 
 
 def squeezed(arrivals: Arrivals, load: float) -> Arrivals:
-    """The same tasks in 1/`load` of the time: what if so many times as many came per second?"""
+    """The same tasks in 1/`load` of the time: `load` times as many per second."""
     begins = min(arrivals.created, default=0)
 
     def sooner(at: Instant) -> Instant:
         return begins + round((at - begins) / load)
 
-    # A deadline stays as far from its task as it was: it is a promise about that task, not about the traffic.
+    # A deadline keeps its distance from its task: it is about that task, not about the traffic.
     ready = [sooner(at) for at in arrivals.ready]
     rows = zip(arrivals.deadline, arrivals.ready, ready, strict=True)
     return Arrivals(

@@ -46,7 +46,7 @@ SettingValue = Callable[[str, str], Any]
 
 
 class Source(Struct, frozen=True):
-    """Arrivals, where they come from, and how long they really waited if they are recorded."""
+    """Arrivals, where they come from, and if they are recorded how long they really waited."""
 
     arrivals: Arrivals
     text: str
@@ -54,7 +54,7 @@ class Source(Struct, frozen=True):
 
 
 class Case(Struct, frozen=True):
-    """One run to simulate; `label` says in what it differs from the others."""
+    """One run to simulate; `label` names how it differs from the others."""
 
     label: str
     settings: QueueSettings
@@ -67,7 +67,7 @@ class Case(Struct, frozen=True):
 
 
 def made_up(given: Mapping[str, Any]) -> Source:
-    """Arrivals by the options of the command line."""
+    """Arrivals from the options of the command line."""
     plan = Plan(
         tasks=check_number(given["tasks"], "--tasks", 1, MOST_TASKS),
         rate=check_real(given["rate"], "--rate", 1e-6, 1e6),
@@ -93,7 +93,7 @@ def made_up(given: Mapping[str, Any]) -> Source:
 def check_span(seconds: float, option: str) -> Duration:
     found = duration(seconds, option)
     if not 1 <= found <= 400 * DAY:
-        raise InvalidOption(f"{option} must be more than nothing and at most 400 days, not {seconds:g} s.")
+        raise InvalidOption(f"{option} must be more than 0 s and at most 400 days, not {seconds:g} s.")
     return found
 
 
@@ -118,7 +118,7 @@ def weight(number: str, part: str, option: str) -> float:
 
 
 def recorded_source(records: Iterable[TaskRecord], name: str, load: float) -> Source | None:
-    """Arrivals that a queue has seen, as many times as fast as `load` says; None if it has completed nothing."""
+    """Arrivals that a queue has seen, `load` times as fast; None if it has completed nothing."""
     found = recorded(records)
     if not found.waits:
         return None
@@ -132,7 +132,7 @@ def recorded_source(records: Iterable[TaskRecord], name: str, load: float) -> So
 def cases_of(
     settings: QueueSettings, workers: int, concurrency: int, sweeps: Mapping[str, str], setting_value: SettingValue
 ) -> list[Case]:
-    """Every combination of the values swept over, in the order given; without a sweep the one case there is.
+    """Every combination of the values swept over, in the given order; without a sweep, one case.
 
     `setting_value` reads the text of a setting.
     """

@@ -1,6 +1,6 @@
 """The picture that `dibs simulate --svg` draws: waits as dots on a logarithmic scale, and the course of the backlog.
 
-It carries its own background, light or dark as the reader's system is.
+It has its own background, light or dark like the reader's system.
 """
 
 from __future__ import annotations
@@ -129,8 +129,9 @@ def row(who: str, waits: Waits, ticks: Sequence[float], y: float) -> Iterator[st
     yield text(LEFT - 14, y + 4, who if len(who) <= 18 else f"{who[:17]}…", "end")
     yield line(place(waits.p50, ticks), y, place(waits.p99, ticks), y, "span")
     for kind, name in reversed(DOTS):  # where dots meet, the smaller wait is on top
-        told = f"<title>{escape(who)}: {name} {format_duration(getattr(waits, kind))}</title>"
-        yield f'<circle cx="{place(getattr(waits, kind), ticks):.1f}" cy="{y:.1f}" r="5" class="{kind}">{told}</circle>'
+        wait = getattr(waits, kind)
+        title = f"<title>{escape(who)}: {name} {format_duration(wait)}</title>"
+        yield f'<circle cx="{place(wait, ticks):.1f}" cy="{y:.1f}" r="5" class="{kind}">{title}</circle>'
 
 
 def scale_of(groups: Sequence[Group]) -> Sequence[float]:

@@ -1,4 +1,4 @@
-"""Limits in virtual time: a gate lets so many tasks run at once and spends a token for each start."""
+"""Limits in virtual time: a gate bounds the tasks that run at once, and spends a token for each start."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Gate:
             return False
         return limit.rate is None or tokens(refill(self.bucket, limit, now)) > 0
 
-    def opens_at(self, now: Instant) -> Instant | None:
-        """When a closed gate has its next token; None where a running task has to end first."""
+    def refill_at(self, now: Instant) -> Instant | None:
+        """When a closed gate has its next token; None if a running task has to end first."""
         if self.limit.rate is None or free_slots(self.limit, self.running) == 0:
             return None
         return now + until_token(refill(self.bucket, self.limit, now), self.limit)

@@ -1,7 +1,7 @@
 """Waiting tasks of one share and lane, in claim order.
 
-A task that was ranked anew has entries at its old places. They no longer agree with `Places` and are dropped when they
-surface.
+A task that was ranked again also has entries at its old places. These differ from `Places`, and are dropped when they
+become heads.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Entry = tuple[int, int]
 """(rank, task); smaller goes first."""
 
 Places = dict[int, tuple[int, int]]
-"""task → (lane, rank), of the tasks that have been ranked anew."""
+"""task → (lane, rank), of the tasks that have been ranked again."""
 
 
 class Lane(Protocol):
-    """What a share asks of its lanes."""
+    """What a share needs of its lanes."""
 
     def push(self, entry: Entry, partition: str | None) -> None: ...
 
@@ -30,7 +30,7 @@ class Lane(Protocol):
         ...
 
     def pop(self) -> None:
-        """Take out what `head` has just given."""
+        """Remove what `head` has just returned."""
         ...
 
 
@@ -59,7 +59,7 @@ class PlainLane:
 
 
 def is_stale(entry: Entry, lane: int, places: Places) -> bool:
-    """Whether the task stands elsewhere by now."""
+    """Whether the task has another place now."""
     rank, task = entry
     place = places.get(task)
     return place is not None and place != (lane, rank)

@@ -1,4 +1,4 @@
-"""What a run was like: waits, backlog, utilisation, drain time. Durations are seconds, for people and for JSON."""
+"""The figures of a run: waits, backlog, utilisation, drain time. Durations are in seconds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
     `seconds` is from the first arrival to the end of the last task, `drain_seconds` the part of it after the last
     arrival, `slots_needed` the slots that the tasks would keep busy on average while they arrive. `backlog` is the
-    most that waited at once in each of 60 equal steps of `seconds`. `by_tenant` is empty where tasks have no tenants.
+    most that waited at once in each of 60 equal steps of `seconds`. `by_tenant` is empty if tasks have no tenants.
     """
 
     tasks: int
@@ -115,7 +115,7 @@ def waits_of(waits: Iterable[Duration]) -> Waits:
 
 
 def backlog(run: Run, begins: Instant, span: Duration) -> list[int]:
-    """The most that waited at once in each of 60 equal steps; what starts as it arrives has never waited."""
+    """The most that waited at once in each of 60 equal steps; what starts on arrival never waited."""
     ready = sorted(run.arrivals.ready[task] for task in run.order)
     starts = [run.started[task] for task in run.order]
     edges = [begins + span * step // STEPS for step in range(STEPS)]

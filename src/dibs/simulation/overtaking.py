@@ -1,7 +1,7 @@
-"""Who went before whom, beside what the policy promises.
+"""Which tasks overtook which, compared with the bounds of the policy.
 
 Both measures are one pass over the starts in order. A task is overtaken by those that became ready later and started
-earlier; of the tasks of one priority that have started, only the one that became ready last can matter to it.
+earlier; of the tasks of one priority that have started, only the one that became ready last matters.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ __all__ = ["Overtaking", "Turn", "overtakings", "turns"]
 
 
 class Overtaking(Struct, frozen=True, kw_only=True):
-    """For how long after it was ready tasks of priority `by` still came and went before one of `priority`.
+    """How long after a task of `priority` was ready new tasks of priority `by` still overtook it.
 
-    `bound_seconds` is what the queue promises; None: nothing.
+    `bound_seconds` is the queue's bound; None: there is none.
     """
 
     priority: int
@@ -40,7 +40,7 @@ class Turn(Struct, frozen=True, kw_only=True):
 
 
 Newest = dict[int, Instant]
-"""priority → when the last of its started tasks had become ready."""
+"""priority → the latest `ready` of its started tasks."""
 
 
 def overtakings(run: Run) -> list[Overtaking]:
@@ -69,11 +69,11 @@ def boost_of(run: Run) -> int:
 
 
 class Circles:
-    """Whom a task is compared with: those that had to pass the same as it.
+    """Which tasks a task is compared with: those under the same limits and of the same share.
 
-    The promise is about order. Where a tenant waits for its turn, or a task for its limit, others go first for another
-    reason. So these are the tasks of its tenant, if the queue is fair; and if it is under a limit of its own, only
-    those of the same name and partition.
+    The bound is about order. If a tenant waits for its turn, or a task for its limit, others go first for another
+    reason. So in a fair queue only tasks of the same tenant count; and if the task has a limit of its own, only those
+    of the same name and partition.
     """
 
     def __init__(self, run: Run) -> None:
@@ -84,7 +84,7 @@ class Circles:
         self._all = (self._newest[()],)
 
     def of(self, task: int) -> tuple[Newest, ...]:
-        """What has started of the task's own circle, then of a wider one that it belongs to."""
+        """What has started in the task's own circle, then in a wider one that contains it."""
         if self._is_simple:
             return self._all
         arrivals, settings = self._arrivals, self._settings
@@ -106,7 +106,7 @@ def as_overtaking(run: Run, mine: int, other: int, span: Duration, boost: int) -
 
 
 def turns(run: Run) -> list[Turn]:
-    """By tenant, those that waited longest for their turn first."""
+    """By tenant, the longest waits for a turn first."""
     ready, tenant = run.arrivals.ready, run.arrivals.tenant
     coming = iter([task for task in run.arrivals.in_order() if not run.was_refused(task)])
     task = next(coming, None)
@@ -129,12 +129,12 @@ def turns(run: Run) -> list[Turn]:
 
 
 def turn_bounds(run: Run, tenants: list[str]) -> dict[str, int | None]:
-    """The published bound for each tenant. Limits by name or partition can hold a tenant back; then there is none."""
+    """The published bound for each tenant; None if limits by name or partition can hold a tenant back."""
     if run.settings.per_task or run.settings.per_partition:
         return dict.fromkeys(tenants)
     by_stride: dict[int, int] = {}
     bounds: dict[str, int | None] = {}
-    for tenant in tenants:  # tenants of one stride have the same bound, and each costs a look at all others
+    for tenant in tenants:  # tenants of one stride have the same bound, which is a sum over all others
         step = stride(run.settings, tenant)
         if step not in by_stride:
             by_stride[step] = most_before(run.settings, tenant, tenants)

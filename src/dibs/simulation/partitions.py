@@ -1,4 +1,4 @@
-"""Limits by partition: a full one is set aside as a whole and costs nothing until its gate opens."""
+"""Limits by partition: a full partition is parked as a whole, and costs nothing until its gate opens."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from dibs.simulation.turns import Share, TurnOrder
 __all__ = ["PartitionedLane", "Partitions"]
 
 
-class Stream:
+class PartitionHeap:
     """The tasks of one partition in a lane."""
 
-    __slots__ = ("heap", "is_parked", "lane", "partition")
+    __slots__ = ("entries", "is_parked", "lane", "partition")
 
     def __init__(self, lane: PartitionedLane, partition: str | None) -> None:
         self.lane = lane
         self.partition = partition
-        self.heap: list[Entry] = []
+        self.entries: list[Entry] = []
         self.is_parked = False
 
 
 class Partitions:
-    """The gate of each partition, and the streams that found it closed."""
+    """The gate of each partition, and the heaps that wait for it."""
 
     def __init__(self, limit: Limit) -> None:
         self._limit = limit
         self._gates: dict[str, Gate] = {}
-        self._parked: dict[str, list[Stream]] = {}
+        self._parked: dict[str, list[PartitionHeap]] = {}
         self._wakes: list[tuple[Instant, str]] = []
 
     def is_full(self, partition: str | None, now: Instant) -> bool:
@@ -49,18 +49,18 @@ class Partitions:
         self._gates[partition].leave()
         self._unpark(partition)
 
-    def park(self, stream: Stream, now: Instant) -> None:
-        """The stream waits until its gate may have opened."""
-        partition = stream.partition
+    def park(self, heap: PartitionHeap, now: Instant) -> None:
+        """The heap waits until its gate may have opened."""
+        partition = heap.partition
         assert partition is not None
-        stream.is_parked = True
+        heap.is_parked = True
         parked = self._parked.setdefault(partition, [])
-        if not parked and (at := self._gates[partition].opens_at(now)) is not None:
+        if not parked and (at := self._gates[partition].refill_at(now)) is not None:
             heappush(self._wakes, (at, partition))
-        parked.append(stream)
+        parked.append(heap)
 
     def wake(self, now: Instant) -> None:
-        """Streams whose token is due come forward."""
+        """Unpark the heaps whose token is due."""
         while self._wakes and self._wakes[0][0] <= now:
             self._unpark(heappop(self._wakes)[1])
 
@@ -69,15 +69,15 @@ class Partitions:
         return self._wakes[0][0] if self._wakes else None
 
     def _unpark(self, partition: str) -> None:
-        for stream in self._parked.pop(partition, ()):
-            stream.is_parked = False
-            stream.lane.show(stream)
+        for heap in self._parked.pop(partition, ()):
+            heap.is_parked = False
+            heap.lane.show(heap)
 
 
 class PartitionedLane:
-    """A lane of streams. The first entry of each stream that is not parked is always among the heads."""
+    """A heap for each partition. The first entry of each heap that is not parked is always among the heads."""
 
-    __slots__ = ("_heads", "_number", "_partitions", "_places", "_share", "_streams", "_turns")
+    __slots__ = ("_heads", "_heaps", "_number", "_partitions", "_places", "_share", "_turns")
 
     def __init__(self, number: int, places: Places, partitions: Partitions, share: Share, turns: TurnOrder) -> None:
         self._number = number
@@ -85,38 +85,38 @@ class PartitionedLane:
         self._partitions = partitions
         self._share = share
         self._turns = turns
-        self._streams: dict[str | None, Stream] = {}
-        self._heads: list[tuple[int, int, Stream]] = []
+        self._heaps: dict[str | None, PartitionHeap] = {}
+        self._heads: list[tuple[int, int, PartitionHeap]] = []
 
     def push(self, entry: Entry, partition: str | None) -> None:
-        stream = self._streams.get(partition)
-        if stream is None:
-            stream = self._streams[partition] = Stream(self, partition)
-        heappush(stream.heap, entry)
-        if stream.heap[0] is entry:
-            self.show(stream)
+        heap = self._heaps.get(partition)
+        if heap is None:
+            heap = self._heaps[partition] = PartitionHeap(self, partition)
+        heappush(heap.entries, entry)
+        if heap.entries[0] is entry:
+            self.show(heap)
 
-    def show(self, stream: Stream) -> None:
-        """Put the first entry of a stream among the heads, unless it is parked."""
-        if stream.heap and not stream.is_parked:
-            heappush(self._heads, (*stream.heap[0], stream))
+    def show(self, heap: PartitionHeap) -> None:
+        """Put the first entry of a heap among the heads, unless it is parked."""
+        if heap.entries and not heap.is_parked:
+            heappush(self._heads, (*heap.entries[0], heap))
             self._turns.enter(self._share)
 
     def head(self, now: Instant) -> Entry | None:
         while self._heads:
-            rank, task, stream = self._heads[0]
-            if stream.is_parked or not stream.heap or stream.heap[0] != (rank, task):
+            rank, task, heap = self._heads[0]
+            if heap.is_parked or not heap.entries or heap.entries[0] != (rank, task):
                 heappop(self._heads)
             elif is_stale((rank, task), self._number, self._places):
                 self.pop()
-            elif self._partitions.is_full(stream.partition, now):
+            elif self._partitions.is_full(heap.partition, now):
                 heappop(self._heads)
-                self._partitions.park(stream, now)
+                self._partitions.park(heap, now)
             else:
                 return rank, task
         return None
 
     def pop(self) -> None:
-        stream = heappop(self._heads)[2]
-        heappop(stream.heap)
-        self.show(stream)
+        heap = heappop(self._heads)[2]
+        heappop(heap.entries)
+        self.show(heap)

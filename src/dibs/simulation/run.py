@@ -1,4 +1,4 @@
-"""The event loop: tasks become ready, slots come free, tokens fall due; in between nothing happens."""
+"""The event loop: tasks become ready, slots become free, tokens fall due; nothing happens in between."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dibs.core.options import check_kind, check_number
 from dibs.core.settings import QueueSettings
 from dibs.core.times import Instant
 from dibs.simulation.arrivals import Arrivals
-from dibs.simulation.waiting import NOT_STARTED, Waiting
+from dibs.simulation.pending import NOT_STARTED, Pending
 
 __all__ = ["Run", "simulate"]
 
@@ -19,7 +19,7 @@ NEVER: Instant = 2**62
 
 
 class Run(Struct, frozen=True):
-    """What happened: when each task started (-1: it was refused, the queue being full), and in which order."""
+    """What happened: when each task started (-1: refused by a full queue), and in which order."""
 
     arrivals: Arrivals
     settings: QueueSettings
@@ -32,14 +32,14 @@ class Run(Struct, frozen=True):
 
 
 def simulate(arrivals: Arrivals, settings: QueueSettings, slots: int) -> Run:
-    """Let `slots` slots work off the arrivals; each claims as soon as it is free and something may start.
+    """Run the arrivals on `slots` slots; each claims as soon as it is free and something may start.
 
-    At an instant at which several things happen, runs end first, then tasks arrive, then free slots claim.
+    At one instant, runs end first, then tasks arrive, then free slots claim.
     """
     check_kind(arrivals, "arrivals", Arrivals)
     check_kind(settings, "settings", QueueSettings)
     check_number(slots, "slots", 1, MOST_SLOTS)
-    waiting = Waiting(arrivals, settings)
+    pending = Pending(arrivals, settings)
     coming = iter(arrivals.in_order())
     ready, duration = arrivals.ready, arrivals.duration
     order: list[int] = []
@@ -51,25 +51,25 @@ def simulate(arrivals: Arrivals, settings: QueueSettings, slots: int) -> Run:
     while True:
         now = min(next_arrival, wake, ends[0][0] if ends else NEVER)
         if now == NEVER:
-            return Run(arrivals, settings, slots, waiting.started, order)
+            return Run(arrivals, settings, slots, pending.started, order)
         while ends and ends[0][0] <= now:
-            waiting.end(heappop(ends)[1])
+            pending.end(heappop(ends)[1])
             free += 1
         while task is not None and next_arrival <= now:
-            admit(waiting, arrivals, settings, task)
+            admit(pending, arrivals, settings, task)
             task = next(coming, None)
             next_arrival = NEVER if task is None else ready[task]
-        while free and (started := waiting.take(now)) is not None:
+        while free and (started := pending.take(now)) is not None:
             order.append(started)
             heappush(ends, (now + duration[started], started))
             free -= 1
-        opens_at = waiting.opens_at(now) if free else None
-        wake = NEVER if opens_at is None else opens_at
+        refill_at = pending.refill_at(now) if free else None
+        wake = NEVER if refill_at is None else refill_at
 
 
-def admit(waiting: Waiting, arrivals: Arrivals, settings: QueueSettings, task: int) -> None:
-    """A task is ready; one that is enqueued just now is refused if the queue is full, a delayed one never."""
+def admit(pending: Pending, arrivals: Arrivals, settings: QueueSettings, task: int) -> None:
+    """Add a task that is ready. If the queue is full, a new one is refused, a delayed one is not."""
     is_new = arrivals.created[task] == arrivals.ready[task]
-    if is_new and settings.max_depth is not None and waiting.count >= settings.max_depth:
+    if is_new and settings.max_depth is not None and pending.count >= settings.max_depth:
         return
-    waiting.add(task)
+    pending.add(task)

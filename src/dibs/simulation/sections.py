@@ -1,6 +1,6 @@
 """A queue in sections: one for each task name with a limit of its own, and one for all the others.
 
-The section of a name that is full is not looked at. Inside a section shares take turns, and a share has its lanes.
+The section of a name that is at its limit is skipped. Inside a section shares take turns, and a share has its lanes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dibs.core.settings import Limit, QueueSettings
 from dibs.core.times import Instant
 from dibs.simulation.gates import Gate
 from dibs.simulation.lanes import Lane
-from dibs.simulation.turns import Share, Tags, TurnOrder
+from dibs.simulation.turns import Share, TurnOrder, VirtualTimes
 
 __all__ = ["Section", "foremost", "whose_turn"]
 
@@ -21,14 +21,14 @@ __all__ = ["Section", "foremost", "whose_turn"]
 class Section:
     """The waiting tasks of one limited name, or of all names without a limit."""
 
-    def __init__(self, limit: Limit | None, tags: Tags) -> None:
+    def __init__(self, limit: Limit | None, times: VirtualTimes) -> None:
         self.gate = None if limit is None else Gate(limit)
-        self.turns = TurnOrder(tags)
+        self.turns = TurnOrder(times)
         self.shares: dict[str, Share] = {}
         self.count = 0
 
     def first(self, now: Instant) -> Share | None:
-        """The share whose turn it is, among those that have something to give."""
+        """The share whose turn it is, among those with a task that may start."""
         if not self.count or (self.gate is not None and not self.gate.is_open(now)):
             return None
         while (share := self.turns.first()) is not None and not share.has_something(now):
@@ -36,12 +36,12 @@ class Section:
         return share
 
 
-def whose_turn(sections: Sequence[Section], tags: Tags, now: Instant) -> list[tuple[Section, Share]]:
-    """The first tenant's shares in all sections: a share that has something is first wherever its tenant is."""
+def whose_turn(sections: Sequence[Section], times: VirtualTimes, now: Instant) -> list[tuple[Section, Share]]:
+    """The shares of the tenant whose turn it is, in all sections."""
     found = [(section, share) for section in sections if (share := section.first(now)) is not None]
     if len(found) < 2:
         return found
-    tenant = min((tags.start(share.tenant), share.tenant) for _, share in found)[1]
+    tenant = min((times.start(share.tenant), share.tenant) for _, share in found)[1]
     return [each for each in found if each[1].tenant == tenant]
 
 
@@ -59,7 +59,7 @@ def foremost(
             key = (*merge_key(effective(rank, number, settings, now), ready[task], 0), number)
             if best is None or key < best_key:
                 best_key, best = key, (section, lane)
-    assert best is not None, "each share that was found has something"
+    assert best is not None, "each share that was found has a task that may start"
     return best
 
 

@@ -1,4 +1,4 @@
-"""Arrivals that are made up: a rate, a pattern over time, a mix of priorities, tenants and names, and durations."""
+"""Made-up arrivals: a rate, a pattern over time, a mix of priorities, tenants and names, and durations."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 def synthetic(plan: Plan) -> Arrivals:
     """The arrivals of a plan; the same plan gives the same ones.
 
-    Each fact has a source of randomness of its own: another mix of priorities leaves the instants as they are.
+    Each fact has its own source of randomness: another mix of priorities does not change the instants.
     """
     count = plan.tasks
 
@@ -89,8 +89,8 @@ def synthetic(plan: Plan) -> Arrivals:
 def instants(random: Random, plan: Plan) -> list[Instant]:
     """A Poisson process whose rate is constant within each step of the pattern.
 
-    Drawn on a clock that runs as fast as tasks come, on which all gaps are alike, and read off on ours: so a task costs
-    the same however short the period is.
+    The gaps are drawn in units of load, where the rate is 1, and then converted to time: so a task costs the same
+    however short the period is.
     """
     begins, loads, factors = [0.0], [0.0], []
     for span, factor in steps(plan.pattern, plan.cycle / SECOND):
@@ -108,7 +108,7 @@ def instants(random: Random, plan: Plan) -> list[Instant]:
 
 
 def steps(pattern: Pattern, period: float) -> Iterator[tuple[float, float]]:
-    """Seconds, and by what the rate is multiplied for that long."""
+    """Seconds, and the factor of the rate for that time."""
     if pattern is Pattern.STEADY:
         yield period, 1.0
     elif pattern is Pattern.BURST:  # four fifths of the tasks come in a tenth of the time
@@ -123,7 +123,7 @@ Fact = TypeVar("Fact")
 
 
 def drawn(random: Random, weights: Mapping[Fact, float], count: int) -> list[Fact]:
-    """So many independent draws."""
+    """`count` independent draws."""
     facts = list(weights)
     if len(facts) == 1:
         return facts * count

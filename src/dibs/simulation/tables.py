@@ -1,4 +1,4 @@
-"""What people see of a simulation: tables with bars for one run, a line per run for a sweep, and advice."""
+"""A simulation on a terminal: tables with bars for one run, a line per run for a sweep, and advice."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def waits_table(what: str, rows: dict[str, Waits]) -> Table:
 
 
 def bar(waits: Waits, longest: float) -> Text:
-    """Three lengths in one bar, by how they compare with the longest of the table."""
+    """Three lengths in one bar, relative to the longest of the table."""
     made = Text()
     for name, character, colour in SHADES:
         length = round(BAR * getattr(waits, name) / longest) if longest else 0
@@ -88,13 +88,13 @@ def bar(waits: Waits, longest: float) -> Text:
 
 
 def sparkline(values: Sequence[int]) -> str:
-    """A column of eight steps for each value; what is not zero can be seen."""
+    """A column of eight steps for each value; only zero is blank."""
     highest = max(values, default=0)
     return "".join(TICKS[-(-value * 8 // highest)] if highest else TICKS[0] for value in values)
 
 
 def show_promises(report: Report) -> None:
-    """The worst that happened, beside what is promised."""
+    """The worst cases, beside their bounds."""
     if report.overtaking:
         say("")
         made = table("OVERTAKEN", "BY", "FOR AT MOST", "BOUND", right=["FOR AT MOST", "BOUND"])
@@ -172,7 +172,7 @@ def met_text(outcome: Outcome) -> Text:
 
 
 def advice(outcomes: Sequence[Outcome]) -> str:
-    """Which case to choose, and what the one before it would have cost."""
+    """Which case to choose, and why not the one before it."""
     best = recommendation(outcomes)
     if best is None:
         last = outcomes[-1]
@@ -180,12 +180,12 @@ def advice(outcomes: Sequence[Outcome]) -> str:
         target = format_duration(missed.target.seconds)
         return f"None meets every target: with {last.case.label} {measured_text(missed)} (target {target})."
     chosen = outcomes[best]
-    told = f"{chosen.case.label} is the first to meet every target: "
-    told += ", ".join(
+    text = f"{chosen.case.label} is the first to meet every target: "
+    text += ", ".join(
         f"{measured_text(each)} (target {format_duration(each.target.seconds)})" for each in chosen.verdicts
     )
     if best:
         before = outcomes[best - 1]
         missed = next(verdict for verdict in before.verdicts if not verdict.met)
-        told += f". With {before.case.label} {measured_text(missed)}"
-    return f"{told}."
+        text += f". With {before.case.label} {measured_text(missed)}"
+    return f"{text}."

@@ -27,7 +27,7 @@ class Target(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """What became of a target; `seconds` is the wait that was measured, None where no such task ran."""
+    """Whether a target was met; `seconds` is the wait that was measured, None if no such task ran."""
 
     target: Target
     seconds: float | None
@@ -50,7 +50,7 @@ def parse_target(text: str, span: Callable[[str], float]) -> Target:
 
 
 def canonical(who: str) -> str:
-    """Priorities by the name that reports use; what is no priority is a tenant."""
+    """Priorities by the name that reports use; all else is a tenant."""
     try:
         return label(parse_priority(as_number(who)))
     except InvalidOption:
@@ -58,7 +58,7 @@ def canonical(who: str) -> str:
 
 
 def judge(target: Target, report: Report) -> Verdict:
-    """Whether a run met a target. A priority goes before a tenant of the same name."""
+    """Whether a run met a target. A priority takes precedence over a tenant of the same name."""
     waits = waits_for(target.who, report)
     seconds = None if waits is None else float(getattr(waits, target.part))
     return Verdict(target=target, seconds=seconds, met=seconds is not None and seconds <= target.seconds)

@@ -1,4 +1,4 @@
-"""Whose turn it is: the share with the lowest (start tag, tenant) goes first."""
+"""Whose turn it is: the share with the lowest (virtual start, tenant) goes first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dibs.core.settings import QueueSettings
 from dibs.core.times import Instant
 from dibs.simulation.lanes import Lane
 
-__all__ = ["Share", "Tags", "TurnOrder"]
+__all__ = ["Share", "TurnOrder", "VirtualTimes"]
 
 
 class Share:
@@ -27,65 +27,65 @@ class Share:
         return any(lane.head(now) is not None for lane in self.lanes)
 
 
-class Tags:
-    """The queue's virtual clock and the tag of each tenant; without fairness all stay at 0."""
+class VirtualTimes:
+    """The queue's virtual clock and the virtual time of each tenant; without fairness all stay at 0."""
 
     def __init__(self, settings: QueueSettings) -> None:
         self.clock = 0
         self._settings = settings
-        self._tags: dict[str, int] = {}
+        self._times: dict[str, int] = {}
 
     def of(self, tenant: str) -> int:
-        return self._tags.get(tenant, 0)
+        return self._times.get(tenant, 0)
 
     def start(self, tenant: str) -> int:
         """When the tenant's next task starts in virtual time."""
-        return start_virtual_time(self.clock, self._tags.get(tenant, 0))
+        return start_virtual_time(self.clock, self._times.get(tenant, 0))
 
     def serve(self, tenant: str) -> None:
         """A task of this tenant starts."""
         if self._settings.fair:
             self.clock = self.start(tenant)
-            self._tags[tenant] = next_virtual_time(self._settings, tenant, self.clock)
+            self._times[tenant] = next_virtual_time(self._settings, tenant, self.clock)
 
 
 class TurnOrder:
-    """Shares that may have something to give, in the order of their turns.
+    """Shares that may have a task to start, in the order of their turns.
 
-    Tags at or below the clock count as equal, so these shares stand in one heap by name, the others in one by tag and
-    name. Tags and clock only ever grow: a share whose tag has changed is moved when it comes up.
+    Virtual times at or below the clock count as equal, so these shares are in one heap by name, the others in one by
+    virtual time and name. Both only ever grow: a share whose virtual time has changed is moved when it becomes a head.
     """
 
-    def __init__(self, virtual_times: Tags) -> None:
-        self._tags = virtual_times
+    def __init__(self, times: VirtualTimes) -> None:
+        self._times = times
         self._level: list[tuple[str, Share]] = []
         self._ahead: list[tuple[int, str, Share]] = []
 
     def enter(self, share: Share) -> None:
-        """The share may have something to give."""
+        """The share may have a task to start."""
         if not share.has_turn:
             share.has_turn = True
             self._place(share)
 
     def _place(self, share: Share) -> None:
-        virtual_time = self._tags.of(share.tenant)
-        if virtual_time <= self._tags.clock:
+        virtual_time = self._times.of(share.tenant)
+        if virtual_time <= self._times.clock:
             heappush(self._level, (share.tenant, share))
         else:
             heappush(self._ahead, (virtual_time, share.tenant, share))
 
     def first(self) -> Share | None:
         """Whose turn it is now."""
-        virtual_times, level, ahead = self._tags, self._level, self._ahead
-        while ahead and (ahead[0][0] <= virtual_times.clock or ahead[0][0] != virtual_times.of(ahead[0][1])):
+        times, level, ahead = self._times, self._level, self._ahead
+        while ahead and (ahead[0][0] <= times.clock or ahead[0][0] != times.of(ahead[0][1])):
             self._place(heappop(ahead)[2])
-        while level and virtual_times.of(level[0][0]) > virtual_times.clock:
+        while level and times.of(level[0][0]) > times.clock:
             self._place(heappop(level)[1])
         if level:
             return level[0][1]
         return ahead[0][2] if ahead else None
 
     def leave(self) -> None:
-        """The one whose turn it is has nothing to give until it enters again."""
+        """The share whose turn it is has no task to start until it enters again."""
         share = heappop(self._level)[1] if self._level else heappop(self._ahead)[2]
         share.has_turn = False

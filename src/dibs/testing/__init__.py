@@ -4,7 +4,8 @@
 `clock`         that clock
 `plugin`        the pytest fixtures
 `conformance`   checks an engine verb by verb
-`model`         checks an engine by random programs, made of `programs`; `side_by_side` drives two engines as one
+`model`         checks an engine by random programs, made of `programs`, against the oracle: the specification as code
+`tasks`         new tasks from flat facts
 
 Nothing else in `dibs` imports this package; it may import everything. Invariants: time is a value that the test moves,
 and nothing here sleeps; the suites demand what `docs/design/engine-seam.md` says, and know no engine by name.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dibs.testing.clock import ManualClock
     from dibs.testing.sandbox import Sandbox
 
-__all__ = ["dibs_clock", "dibs_sandbox"]
+__all__: list[str] = []
 
 
 @pytest.fixture

@@ -19,6 +19,31 @@ from dibs.core.times import DAY, HOUR, MINUTE, SECOND, Duration
 from dibs.engines.values import Floor, Query
 from dibs.testing.tasks import new_task
 
+__all__ = [
+    "ACTORS",
+    "CHANGES",
+    "FAILURE",
+    "JACK_OF_ALL_TRADES",
+    "PROFILES",
+    "QUEUES",
+    "RECURRENCES",
+    "SCHEDULED",
+    "SETTINGS",
+    "Draft",
+    "Profile",
+    "deadlines",
+    "delays",
+    "drafts",
+    "expiries",
+    "floors",
+    "outcomes",
+    "picks",
+    "queries",
+    "queue_states",
+    "queues",
+    "spans",
+]
+
 QUEUES = ("plain", "capped", "tiers", "strict", "narrow", "lots", "shared")
 SETTINGS: dict[str, dict[str, object]] = {
     "plain": {},
@@ -95,7 +120,7 @@ NEEDS: tuple[tuple[tuple[int, Rule], ...], ...] = (
     ((0, Rule.CANCEL),),
 )
 """How many places before it a task's prerequisites were enqueued; 0 is a task that nobody knows."""
-RHYTHMS = (
+RECURRENCES = (
     Recurrence(every=MINUTE),
     Recurrence(every=HOUR, jitter=MINUTE, catch_up=CatchUp.SKIP),
     Recurrence(every=10 * SECOND, catch_up=CatchUp.ALL, catch_up_limit=3),

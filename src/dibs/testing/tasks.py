@@ -1,4 +1,4 @@
-"""New tasks from flat facts, for tests that don't care which of them belong to the spec."""
+"""New tasks from flat facts, for tests that need not know which of them belong to the spec."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Tasks that are leased but not started, in the order in which one claim would give them now.
 
 Within a lane of a queue that is the order of ranks, which does not change with time. Lanes and queues are merged by
-their heads, as claims merge them: by effective priority at the instant of the latest claim. In a queue with fair shares
-turns decide, not ranks: such a queue is one lane, in the order of its claims.
+their heads, as claims merge them: by effective priority at the instant of the latest claim. In a fair queue turns
+decide, not ranks: such a queue is one lane, in the order of its claims.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Buffer:
         """Take out the run to start next, of those that may start; None if there is none."""
         if may_start is None:
             heads = [lane[0] for lane in self._lanes.values()]
-        else:  # more urgent ones of another tenant may stand behind one that may not start
+        else:  # more urgent tasks of another tenant may come after one that may not start
             heads = [run for lane in self._lanes.values() if (run := next(filter(may_start, lane), None)) is not None]
         if not heads:
             return None

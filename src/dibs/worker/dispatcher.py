@@ -39,7 +39,7 @@ class Dispatcher:
         wake: Callable[[], None],
         changed: Callable[[], None],
     ) -> None:
-        """`wake` is for runs that have news for the heartbeat; `changed` is called when a claim is worth it."""
+        """Runs call `wake` when they have news for the heartbeat; `changed` is called when a claim is worth it."""
         self.held = held
         self.slots = slots
         self.settler = settler
@@ -59,7 +59,7 @@ class Dispatcher:
         self._leaving = False
 
     def provide(self, state: Any) -> None:
-        """Give every run what the lifespan gave, and the context variables that it has set."""
+        """Give every run what the lifespan yielded, and the context variables that it set."""
         self._runner.state = state
         self._variables = copy_context()
 
@@ -87,7 +87,7 @@ class Dispatcher:
         """Start buffered runs while there are slots for them."""
         slots = self.slots
         while slots.busy < slots.count and not self._leaving and (run := slots.occupy()) is not None:
-            # Runs are started from within others that end: without a context of its own, each would inherit theirs.
+            # A run may be started by the end of another one, and must not inherit its context variables.
             run.handle = self._loop.create_task(self._drive(run), context=self._variables.copy())
 
     async def _drive(self, run: Run) -> None:
@@ -102,17 +102,17 @@ class Dispatcher:
                 if run.completing or (result is not None and len(result) > self._hub.payloads.limit):
                     settlement = await self._keep(run, settlement)
         except BaseException as error:
-            if not self._loop.is_running():  # it is being closed: nothing can be settled any more
+            if not self._loop.is_running():  # the loop is being closed: nothing can be settled any more
                 raise
             settlement = judge(run, error)
         self._finish(run, settlement)
 
     async def _keep(self, run: Run, settlement: Settlement) -> Settlement:
-        """Bring a large result to the blob store first. One that was to be committed has been, or is lost."""
+        """Store a large result in the blob store. A run with a transaction of its own has committed it, or not."""
         if run.completing:
             return outcome.not_committed(run.task)
         if run.timer is not None:
-            run.timer.cancel()  # the run is over; keeping its result may take its time while the lease is kept
+            run.timer.cancel()  # the run is over; storing its result may take longer than the timeout
         run.timeout_at = None
         run.returned = False  # nothing is being settled yet, so it can still be stopped
         return await keep_result(self._hub, run.task, settlement)

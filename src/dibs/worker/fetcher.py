@@ -18,7 +18,7 @@ from dibs.errors import StoreError
 from dibs.runtime.hub import Hub
 from dibs.worker.dispatcher import Dispatcher
 from dibs.worker.health import Backoff, StoreHealth
-from dibs.worker.service import Service
+from dibs.worker.service import Service, listen, wait_for
 from dibs.worker.settings import WorkerSettings
 
 __all__ = ["MOST_PREFETCH", "Fetcher", "prefetch_for"]
@@ -33,7 +33,7 @@ PREFETCH_WINDOW = 0.1
 MOST_PREFETCH = 1000
 STALE = 0.5
 """Tasks that could not be started for this many seconds go back to the store: other workers may have free slots, and
-this one claims nothing, however urgent, while its buffer is full."""
+this one claims nothing, however urgent, as long as its buffer is full."""
 LOOK_AT_BUFFER = 0.1
 
 MOST_UNSETTLED = 4000
@@ -103,12 +103,12 @@ class Fetcher(Service):
         self._wake.set()
 
     def slot_freed(self) -> None:
-        """Look again if that was waited for: a slot came free, or the last run was settled."""
+        """Look again if the fetcher waits for a slot: one is free, or the last run was settled."""
         if self._starved:
             self._wake.set()
 
     def due_in(self, seconds: float) -> None:
-        """Look again then: a task that this worker has settled falls due, which the last claim did not know."""
+        """Look again then: a task that this worker settled after the last claim falls due."""
         at = time.monotonic() + seconds
         if self._due is None or at < self._due.when():
             if self._due is not None:
@@ -121,7 +121,8 @@ class Fetcher(Service):
 
     async def run(self) -> None:
         """Claim until `stopping` is set. A claim under way is completed, so that its leases are not orphaned."""
-        listener = asyncio.get_running_loop().create_task(self._listen())
+        topics = [work_topic(queue) for queue in self._queues]
+        listener = asyncio.get_running_loop().create_task(listen(self._engine, topics, self._wake.set))
         try:
             while not self.stopping:
                 demand = None if self.paused else self.demand()
@@ -144,8 +145,8 @@ class Fetcher(Service):
         given = len(claimed.tasks)
         if given == demand.limit + demand.prefetch:
             return
-        # The store had no more: sleep until it has, or until something falls due. A slot that comes free changes that
-        # only if the slots were what kept tasks back: limited queues give nothing in advance.
+        # The store had no more: sleep until it has, or until something falls due. A free slot only matters if a lack of
+        # slots kept tasks back: limited queues give nothing in advance.
         until_idle = self._settings.until_idle
         if given == 0 and until_idle and await self._nothing_left(claimed):
             self._idle()
@@ -157,25 +158,12 @@ class Fetcher(Service):
         return nap if claimed.next_due_in is None else min(nap, claimed.next_due_in / SECOND)
 
     async def _nap(self, seconds: float, *, or_slot: bool = False) -> None:
-        """Sleep until woken, since the last claim or now, at most `seconds`; `or_slot`: a free slot wakes as well."""
+        """Sleep until woken, or not at all if that was since the last claim; `or_slot`: a free slot wakes as well."""
         if not self._wake.is_set():
             self._starved = or_slot
-            try:
-                async with asyncio.timeout(max(seconds, 0)):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
+            await wait_for(self._wake, seconds)
             self._starved = False
         self._wake.clear()
-
-    async def _listen(self) -> None:
-        subscription = self._engine.subscribe([work_topic(queue) for queue in self._queues])
-        try:
-            while True:
-                if await subscription.wait(3600):
-                    self._wake.set()
-        finally:
-            subscription.close()
 
     def demand(self) -> Demand | None:
         """What to ask for, if anything."""
@@ -268,7 +256,7 @@ class Fetcher(Service):
     def release_stale(self) -> None:
         """Hand back what waits in the buffer because the tasks before it turned out to be slow.
 
-        What waits only because slots are reserved stays while others start: it would be claimed again at once.
+        What waits only because slots are reserved stays as long as others start: it would be claimed again at once.
         """
         last_started, long_ago = self._slots.last_started, time.monotonic() - STALE
         if self._ceilings and last_started > long_ago:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dibs.errors import StoreError
 from dibs.runtime.rescue import GAP
 
-__all__ = ["HICCUP", "Backoff", "StoreHealth"]
+__all__ = ["HICCUP", "RELAPSE", "Backoff", "StoreHealth"]
 
 log = logging.getLogger("dibs.worker")
 
@@ -20,7 +20,7 @@ HICCUP = 1.0
 """An outage shorter than this many seconds can't have cost any worker a lease."""
 
 DYING = 0.25
-"""For this many seconds after a failure an answer does not end the outage: a server that stops ends its sessions one by
+"""For this many seconds after a failure an answer does not end the outage: a stopping server ends its sessions one by
 one."""
 
 
@@ -31,8 +31,8 @@ RELAPSE = 10.0
 """A store that fails again within this many seconds was not back: on a full disk, some writes still fit."""
 
 LONGEST_RELAPSING = 60.0
-"""Relapses within this many seconds are one outage. A store that fails now and then for longer is not down but bad, and
-tasks have to be rescued there as well."""
+"""Relapses within this many seconds are one outage. A store that fails now and then for longer is unreliable, not down,
+and tasks have to be rescued there as well."""
 
 
 class Backoff:
@@ -73,7 +73,7 @@ class StoreHealth:
 
     @property
     def down(self) -> bool:
-        """Whether the store is away. After a hiccup one answer ends that; after a longer outage it takes more."""
+        """Whether the store is down. One answer ends a hiccup; a longer outage takes more."""
         since, back = self._down_since, self._back_since
         return since is not None and (back is None or back - since > HICCUP)
 
@@ -107,7 +107,7 @@ class StoreHealth:
             else:
                 self._relapses, self._began = 0, self._failed_at
             self._down_since = self._began
-        log.error("The store does not answer: could not %s. %s Going on with what runs.", doing, error)
+        log.error("The store does not answer: could not %s. %s Running tasks continue.", doing, error)
 
     def _is_relapse(self) -> bool:
         if self.regained_at is None or self._failed_at - self._began > LONGEST_RELAPSING:

@@ -23,6 +23,7 @@ from dibs.runtime.hub import Hub
 from dibs.worker.health import Backoff, StoreHealth
 from dibs.worker.minute_stats import MinuteStats
 from dibs.worker.run import Run, Stop
+from dibs.worker.service import listen, wait_for
 from dibs.worker.watchdog import LoopWatchdog
 
 __all__ = ["Heartbeat"]
@@ -87,10 +88,8 @@ class Heartbeat:
         """Return after the first beat, so that a worker is known before it claims; or when that takes too long."""
         self._thread = threading.Thread(target=self._run, name="dibs-heartbeat", daemon=True)
         self._thread.start()
-        try:
-            async with asyncio.timeout(FIRST_BEAT):
-                await self._begun.wait()
-        except TimeoutError:
+        await wait_for(self._begun, FIRST_BEAT)
+        if not self._begun.is_set():
             log.warning("The store has not taken the worker's first sign of life yet.")
 
     async def stop(self, timeout: float) -> None:
@@ -152,14 +151,14 @@ class Heartbeat:
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         listener: asyncio.Task[None] | None = None
-        backoff = Backoff(cap=LONGEST_INTERVAL / 4)
+        backoff, topics = Backoff(cap=LONGEST_INTERVAL / 4), [worker_topic(self._worker)]
         try:
             while not self._stopping:
                 try:
                     if listener is None:
                         with self._health.asking("begin to keep leases"):
                             await self._engine.open()
-                        listener = self._loop.create_task(self._listen())
+                        listener = self._loop.create_task(listen(self._engine, topics, self._ask))
                     await self._turn()
                     backoff.reset()
                 except StoreError:
@@ -174,25 +173,15 @@ class Heartbeat:
                 listener.cancel()
             await self._engine.close()
 
-    async def _listen(self) -> None:
-        """Beat at once when a task of this worker was cancelled, or the worker was given another state."""
-        subscription = self._engine.subscribe([worker_topic(self._worker)])
-        try:
-            while True:
-                if await subscription.wait(3600):
-                    self._asked = True
-                    self._set_wake()
-        finally:
-            subscription.close()
+    def _ask(self) -> None:
+        """Beat at once: a task of this worker was cancelled, or the worker was given another state."""
+        self._asked = True
+        self._set_wake()
 
     async def _rest(self, seconds: float) -> None:
         assert self._wake is not None
         if not self._stopping:
-            try:
-                async with asyncio.timeout(seconds):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
+            await wait_for(self._wake, seconds)
         self._wake.clear()
 
     def _until_next(self) -> float:

@@ -13,22 +13,21 @@ from types import FrameType
 from dibs.runtime.hub import Hub
 from dibs.worker.settings import WorkerSettings
 from dibs.worker.status import ExitCode
+from dibs.worker.supervisor import handling_signals
 from dibs.worker.worker import Worker
 
 __all__ = ["run"]
 
 log = logging.getLogger("dibs.worker")
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
 SWITCH_INTERVAL = 0.0005
-"""The heartbeat, thread tasks and the store's own thread share one interpreter with the event loop. With Python's 5 ms
-a thread that computes makes them wait longer for each step (a hop to a thread and back: 0.21 ms, with this 0.09 ms);
-throughput is the same."""
+"""The heartbeat, thread tasks and the store's own thread share one interpreter with the event loop. With Python's 5 ms,
+a busy thread delays each of their steps more (a hop to a thread and back takes 0.21 ms instead of 0.09 ms); throughput
+is the same."""
 
 GARBAGE = (20_000, 20, 20)
-"""When Python looks for cycles, which Dibs's own objects never form. With Python's default of 700 new objects, a worker
-that holds a thousand tasks spends a fifth of its time looking."""
+"""When Python looks for reference cycles, which Dibs's own objects never form. With its default of 700 new objects, a
+worker that holds a thousand tasks spends a fifth of its time on that."""
 
 PATIENCE = 5.0
 """Seconds beyond the shutdown timeout and signing off after which the process ends without waiting for a blocked
@@ -46,17 +45,14 @@ def run(hub: Hub, settings: WorkerSettings, app: str | None = None) -> int:
     gc.freeze()  # what has been imported stays
     worker = Worker(hub, settings, app)
     signals = Signals(worker, settings)
-    before = {number: signal.signal(number, signals.received) for number in SIGNALS}
-    try:
-        report = hub.runner.main(worker.run())
-    except Exception:
-        log.exception("The worker could not work.")
-        return ExitCode.FAILED
-    finally:
-        signals.over()
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    return report.code
+    with handling_signals(signals.received):
+        try:
+            return hub.runner.main(worker.run()).code
+        except Exception:
+            log.exception("The worker could not work.")
+            return ExitCode.FAILED
+        finally:
+            signals.over()
 
 
 class Signals:

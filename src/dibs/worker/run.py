@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from dibs.core.retry import timeout_for
@@ -24,6 +25,7 @@ class Stop(StrEnum):
     HANDED_BACK = "the worker is leaving"
 
 
+@dataclass(slots=True, eq=False)
 class Run:
     """The link between a task's context and the worker.
 
@@ -32,72 +34,41 @@ class Run:
     assignment, so no lock is needed.
     """
 
-    __slots__ = (
-        "claimed",
-        "committed",
-        "completing",
-        "definition",
-        "entered",
-        "handle",
-        "in_thread",
-        "late",
-        "leaked",
-        "named_in_log",
-        "progress",
-        "received",
-        "returned",
-        "settled",
-        "span",
-        "started",
-        "stop",
-        "stop_note",
-        "task",
-        "time_out",
-        "timeout_at",
-        "timer",
-        "valid_until",
-        "wake",
-        "wanted_lease",
-    )
+    task: LeasedTask
+    definition: TaskDefinition
+    claimed: float
+    wake: Callable[[], None]
+    """Has the heartbeat look for news soon; from any thread."""
+    time_out: Callable[[Run], None]
+    """Stops this run; on the loop."""
+    span: Duration = field(init=False)
+    valid_until: float = field(init=False)
+    received: float = field(init=False, default_factory=time.monotonic)
+    started: float | None = None
+    timeout_at: float | None = None
+    timer: asyncio.TimerHandle | None = None
+    handle: asyncio.Task[None] | None = None
+    entered: bool = False
+    in_thread: bool = False
+    returned: bool = False
+    """Its thread has ended: its outcome is about to be settled, and nothing can stop it any more."""
+    late: Settlement | None = None
+    """What to settle once its thread has ended."""
+    leaked: bool = False
+    named_in_log: bool = False
+    settled: bool = False
+    completing: bool = False
+    """Its completion is part of its own transaction; the store knows whether that was committed."""
+    committed: bool = False
+    """That transaction was committed, so there is no lease to keep any more."""
+    stop: Stop | None = None
+    stop_note: str = ""
+    progress: tuple[float, str] | None = None
+    wanted_lease: float | None = None
 
-    def __init__(
-        self,
-        task: LeasedTask,
-        definition: TaskDefinition,
-        claimed: float,
-        wake: Callable[[], None],
-        time_out: Callable[[Run], None],
-    ) -> None:
-        """`wake` has the heartbeat look for news soon, from any thread; `time_out` stops this run, on the loop."""
-        self.task = task
-        self.definition = definition
-        self.claimed = claimed
-        self.span: Duration = task.lease_expires_at - task.claimed_at
-        self.valid_until = claimed + self.span / SECOND
-        self.wake = wake
-        self.time_out = time_out
-        self.received = time.monotonic()
-        self.started: float | None = None
-        self.timeout_at: float | None = None
-        self.timer: asyncio.TimerHandle | None = None
-        self.handle: asyncio.Task[None] | None = None
-        self.entered = False
-        self.in_thread = False
-        self.returned = False
-        """Its thread has ended: its outcome is about to be settled, and nothing can stop it any more."""
-        self.late: Settlement | None = None
-        """What to settle once its thread has ended."""
-        self.leaked = False
-        self.named_in_log = False
-        self.settled = False
-        self.completing = False
-        """Its completion is in a transaction of its own; the store knows whether that was committed."""
-        self.committed = False
-        """That transaction was committed, so there is no lease to keep any more."""
-        self.stop: Stop | None = None
-        self.stop_note = ""
-        self.progress: tuple[float, str] | None = None
-        self.wanted_lease: float | None = None
+    def __post_init__(self) -> None:
+        self.span = self.task.lease_expires_at - self.task.claimed_at
+        self.valid_until = self.claimed + self.span / SECOND
 
     @property
     def stopping(self) -> str | None:

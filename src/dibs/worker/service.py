@@ -1,11 +1,14 @@
-"""One lifecycle for every part of a worker that runs on its loop until it is stopped."""
+"""One lifecycle for every part of a worker that runs on its loop until stopped, and how such parts wait and listen."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
-__all__ = ["Service"]
+from dibs.engines.base import Engine
+
+__all__ = ["Service", "listen", "wait_for"]
 
 
 class Service:
@@ -33,3 +36,21 @@ class Service:
     def stop(self) -> None:
         if self.task is not None:
             self.task.cancel()
+
+
+async def wait_for(event: asyncio.Event, seconds: float) -> None:
+    """Wait until the event is set, at most this long."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(max(seconds, 0.0)):
+            await event.wait()
+
+
+async def listen(engine: Engine, topics: Sequence[str], woken: Callable[[], object]) -> None:
+    """Call `woken` at every notification of these topics, until cancelled."""
+    subscription = engine.subscribe(topics)
+    try:
+        while True:
+            if await subscription.wait(3600):
+                woken()
+    finally:
+        subscription.close()

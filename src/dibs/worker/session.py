@@ -144,7 +144,7 @@ class Session:
         )
 
     def _obey(self, state: WorkerState) -> None:
-        """Take the state that the store says; on the loop."""
+        """Take the state that the store answers; on the loop."""
         if state is self.state or state is WorkerState.DEAD:
             return
         log.info("Worker %s is %s now.", self.id, state)
@@ -156,7 +156,7 @@ class Session:
         self._changed()
 
     def _changed(self) -> None:
-        """A slot is free or stuck, the heartbeat stopped, or the worker's state is another one."""
+        """A slot is free or stuck, the heartbeat stopped, or the worker's state has changed."""
         slots = self.slots
         if self._shutdown.asked.is_set():
             self._shutdown.look_again()

@@ -1,6 +1,6 @@
-"""Settles runs: settlements that gather while one flush is under way go to the store with the next.
+"""Settles runs: settlements that gather during one flush go to the store with the next.
 
-There is no future per task. A settlement is kept until the store has answered it, however long the store is away.
+There is no future per task. A settlement is kept until the store has answered it, however long the store is down.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Settler:
     def settle(self, run: Run, settlement: Settlement) -> None:
         """Hand over one settlement; on the loop's thread. One of a run that lost its lease is not sent."""
         if run.completing and run.in_thread and run.stop is not Stop.LOST:
-            # Its transaction may be open, and would keep this settlement waiting, and others with it.
+            # Its transaction may be open, and would block this settlement and the others of its batch.
             run.late = settlement
             return
         run.settled = True
@@ -84,7 +84,7 @@ class Settler:
         else:
             self._waiting.append((run, settlement))
             if self._flushing is None:
-                # Not in the context of the run that happened to end first.
+                # Without the context variables of the run that happened to end first.
                 self._flushing = self._loop.create_task(self._flush(), context=self._variables.copy())
 
     async def drained(self, timeout: float) -> bool:

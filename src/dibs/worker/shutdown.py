@@ -11,6 +11,7 @@ from dibs.worker.dispatcher import Dispatcher
 from dibs.worker.fetcher import Fetcher
 from dibs.worker.maintenance.leader import Leader
 from dibs.worker.run import Stop
+from dibs.worker.service import wait_for
 from dibs.worker.status import ExitCode
 from dibs.worker.stopper import GRACE, Stopper
 
@@ -81,11 +82,7 @@ class Shutdown:
 
     async def _next_turn(self, seconds: float) -> None:
         self._turn.clear()
-        try:
-            async with asyncio.timeout(seconds):
-                await self._turn.wait()
-        except TimeoutError:
-            return
+        await wait_for(self._turn, seconds)
 
     def _hand_back(self, dispatcher: Dispatcher, stopper: Stopper) -> None:
         """Stop what still runs: the time is up."""

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
 
 from dibs.errors import UsageError
+from dibs.worker.executors.child import die_with_parent
 from dibs.worker.health import Backoff
 from dibs.worker.status import ExitCode
 
-__all__ = ["reload", "supervise"]
+__all__ = ["handling_signals", "reload", "supervise"]
 
 log = logging.getLogger("dibs.worker")
+
+Handler = Callable[[int, FrameType | None], None]
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 HEALTHY_AFTER = 10.0
@@ -29,8 +31,6 @@ HEALTHY_AFTER = 10.0
 
 FINAL = (ExitCode.CLEAN, ExitCode.USAGE)
 """Exit codes after which a restart would be wrong, or would not help."""
-
-PR_SET_PDEATHSIG = 1
 
 
 class Child:
@@ -52,7 +52,7 @@ class Child:
         self.process = subprocess.Popen(  # noqa: S603  # the command is the caller's own
             self._command,
             start_new_session=True,
-            preexec_fn=partial(ask_for_sigterm, os.getpid()) if sys.platform == "linux" else None,  # noqa: PLW1509  # there are no threads
+            preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGTERM),  # noqa: PLW1509  # there are no threads
         )
 
     def ended(self, code: int, stopping: bool) -> None:
@@ -78,14 +78,10 @@ class Supervisor:
         self._stopping = False
 
     def run(self) -> int:
-        before = {number: signal.signal(number, self._pass_on) for number in SIGNALS}
-        try:
+        with handling_signals(self._pass_on):
             while not self._over():
                 self._start_due()
                 self._wait()
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
         return max((child.code or 0 for child in self._children), default=0)
 
     def _over(self) -> bool:
@@ -131,8 +127,7 @@ def reload(command: list[str], paths: Sequence[str | Path]) -> int:
         raise UsageError("--reload needs the package watchfiles: pip install 'dibs[reload]'.") from None
     child = Child(1, command)
     stopped = threading.Event()
-    before = {number: signal.signal(number, stop_once(child, stopped)) for number in SIGNALS}
-    try:
+    with handling_signals(stop_once(child, stopped)):
         child.start()
         for changes in watch(
             *paths,
@@ -146,13 +141,21 @@ def reload(command: list[str], paths: Sequence[str | Path]) -> int:
                 log.info("%s changed; starting again.", ", ".join(sorted({Path(path).name for _, path in changes})))
                 finish(child)
                 child.start()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     return finish(child)
 
 
-def stop_once(child: Child, stopped: threading.Event) -> Callable[[int, FrameType | None], None]:
+@contextmanager
+def handling_signals(handler: Handler) -> Iterator[None]:
+    """Have `handler` handle SIGTERM and SIGINT."""
+    before = {number: signal.signal(number, handler) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+
+def stop_once(child: Child, stopped: threading.Event) -> Handler:
     def handler(number: int, frame: FrameType | None) -> None:
         stopped.set()
         if child.process is not None:
@@ -170,13 +173,6 @@ def finish(child: Child) -> int:
         process.send_signal(signal.SIGTERM)
     child.ended(process.wait(), stopping=True)
     return child.code or 0
-
-
-def ask_for_sigterm(supervisor: int) -> None:
-    """In the child, before its program starts: ask the kernel for a SIGTERM when the supervisor is killed."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != supervisor:  # it was killed before the call above
-        os._exit(1)
 
 
 def words(code: int) -> str:

@@ -1,6 +1,6 @@
-"""Tasks that may be what kills their workers: a worker holds one of them at a time.
+"""Tasks that may kill their workers: a worker holds one of them at a time.
 
-So a task that kills its process takes no other suspect along, and the innocent ones complete.
+So a task that kills its process ends no other suspect's run, and the harmless ones complete.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ SUSPICIOUS = MAX_LOSSES - 2
 """A task that has lost this many workers is a suspect."""
 
 PUT_OFF: Duration = 5 * SECOND
-"""How long a suspect waits if the worker has another one. It doubles each time, up to 80 s: claims are not free."""
+"""How long a suspect waits if the worker has another one. It doubles each time, up to 80 s, since each wait ends in a
+claim."""
 
 SPREAD = 10
 """Suspects that are put off together for at most twice as long as one alone. More are spread over a longer time."""
@@ -29,7 +30,7 @@ def suspects_in(runs: Iterable[Run]) -> list[Run]:
 
 
 def to_put_off(suspects: list[Run], held: Iterable[Run]) -> list[tuple[Run, Duration]]:
-    """Which of the `suspects` that were just claimed go back to the store, and for how long; in this order.
+    """Which of the `suspects` that were just claimed go back to the store, in this order, and for how long.
 
     If there are several, all go back: one that started now might end this process before the others have left.
     """

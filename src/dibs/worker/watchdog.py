@@ -60,7 +60,7 @@ class LoopWatchdog:
         frame = sys._current_frames().get(self._thread)
         stack = "".join(traceback.format_stack(frame)[-8:]) if frame is not None else "(no stack)"
         log.warning(
-            "%s %s has blocked the event loop for %.1f s: nothing else starts meanwhile. Make it a plain function "
+            "%s %s has blocked the event loop for %.1f s: nothing else can start. Make it a plain function "
             "(it then runs in a thread) or await something. It is here:\n%s",
             run.task.name,
             run.task.id,

@@ -29,7 +29,7 @@ class Worker:
     """
 
     def __init__(self, hub: Hub, settings: WorkerSettings = DEFAULT, app: str | None = None) -> None:
-        """`app` says where executor processes import the app from, `MODULE:APP`; by default it is looked for."""
+        """`app` says where executor processes import the app from, `MODULE:APP`; by default Dibs looks for it."""
         self.hub = hub
         self.settings = check_kind(settings, "settings", WorkerSettings)
         self.id = settings.worker_id()

@@ -1,6 +1,6 @@
 """A schema in words, from the catalogs: what two stores are compared by, and `postgres_schema.txt` is written with.
 
-Run as a program it writes that file anew: `python tests/engines/postgres/postgres_schema.py`.
+Run as a program it writes that file again: `python tests/engines/postgres/postgres_schema.py`.
 """
 
 from __future__ import annotations

@@ -55,34 +55,34 @@ def test_odd_defaults_change_nothing() -> None:
     async def test() -> None:
         async with role(DEFAULTS) as url:
             schema = new_schema()
-            crew = [from_url(f"{url}&schema={schema}") for _ in range(3)]
-            for engine in crew:
+            workers = [from_url(f"{url}&schema={schema}") for _ in range(3)]
+            for engine in workers:
                 await engine.open()
-            await set_queue(crew[0], max_concurrent=50)
-            batches = [[new(key=f"k{i}", queue=("default", "limited")[i % 2]) for i in range(20)] for _ in crew]
+            await set_queue(workers[0], max_concurrent=50)
+            batches = [[new(key=f"k{i}", queue=("default", "limited")[i % 2]) for i in range(20)] for _ in workers]
             answers = await asyncio.gather(
-                *(engine.enqueue(batch) for engine, batch in zip(crew, batches, strict=True))
+                *(engine.enqueue(batch) for engine, batch in zip(workers, batches, strict=True))
             )
             assert Tally(answer.outcome for each in answers for answer in each) == {"enqueued": 20, "duplicate": 40}
-            await crew[0].enqueue([new() for _ in range(200)])
+            await workers[0].enqueue([new() for _ in range(200)])
 
             async def work(worker: int) -> int:
                 done = 0
-                while found := await claim(crew[worker % 3], 4, f"w{worker}"):
-                    await settle(crew[worker % 3], found)
+                while found := await claim(workers[worker % 3], 4, f"w{worker}"):
+                    await settle(workers[worker % 3], found)
                     done += len(found)
                 return done
 
             assert sum(await asyncio.gather(*(work(i) for i in range(6)))) == 210
-            assert (await crew[1].counts()).tasks["default"][State.COMPLETED] == 210
-            await sound(crew[2])
-            store = crew[0]._store
+            assert (await workers[1].counts()).tasks["default"][State.COMPLETED] == 210
+            await sound(workers[2])
+            store = workers[0]._store
             assert store is not None
             session = await store.pool.connect()
             shown = {name: await session.fetchval("SELECT current_setting($1)", name) for name in KEPT_RIGHT}
             assert shown == KEPT_RIGHT
             session.terminate()
-            for engine in crew:
+            for engine in workers:
                 await engine.close()
 
     run(test)

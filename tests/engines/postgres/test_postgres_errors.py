@@ -162,14 +162,14 @@ def test_nobody_hurries_back_for_rows_that_somebody_has_locked(fact: str, limits
 
 def test_mixed_batches_over_the_same_tasks_never_deadlock_for_callers() -> None:
     async def test() -> None:
-        async with engines(3, timeout="20") as crew:
+        async with engines(3, timeout="20") as workers:
             tasks = [new(key=f"k{i}" if i % 4 == 0 else None) for i in range(60)]
-            await crew[0].enqueue(tasks)
+            await workers[0].enqueue(tasks)
             chance = random.Random(11)
             ids = [task.id for task in tasks]
             for _ in range(8):
-                await asyncio.gather(*(anything(engine, ids, chance) for engine in crew for _ in range(6)))
-            await sound(crew[0])
+                await asyncio.gather(*(anything(engine, ids, chance) for engine in workers for _ in range(6)))
+            await sound(workers[0])
 
     run(test)
 
@@ -262,7 +262,7 @@ def test_a_server_without_connections_left(small: Cluster) -> None:
 
 
 async def quiet(engine: PostgresEngine) -> None:
-    """Until nothing is under way: enqueueing rings afterwards."""
+    """Until nothing is under way: enqueueing notifies afterwards."""
     async with asyncio.timeout(PATIENCE):
         while engine._opened().pool.lent or engine._opened().notifier.sending:
             await asyncio.sleep(0.005)
@@ -316,7 +316,7 @@ def test_a_call_that_is_cancelled_leaves_the_connection_usable() -> None:
 
 
 def test_who_has_just_come_leaves_ended_leases_alone() -> None:
-    """The store may have been away, and those who hold them may be about to extend them."""
+    """The store may have been away, and their workers may be about to extend them."""
 
     async def test() -> None:
         async with engines(2) as (worker, newcomer):

@@ -93,7 +93,7 @@ def test_counting_does_not_read_what_has_been_added_up() -> None:
             await own.execute(script(engine, MANY))
             await own.execute(script(engine, CHANGE))
             await own.execute("SET enable_seqscan = off")
-            async with asyncio.timeout(30):  # whoever writes anywhere on the server stands in the way until he has
+            async with asyncio.timeout(30):  # any writer on the server blocks it until it has committed
                 while await blocks_read(own, engine, "depth", [1]) >= 30:
                     await fold(engine)
             assert await blocks_read(own, engine, "counts") < 30

@@ -1,4 +1,4 @@
-"""join: what a transaction of the user's own does to the store, and what it does not do to others meanwhile."""
+"""join: what a transaction of the user does to the store, and what it does not do to others while it is open."""
 
 from __future__ import annotations
 

@@ -20,14 +20,14 @@ PATIENCE = 30.0
 
 def test_one_of_many_leads() -> None:
     async def test() -> None:
-        async with engines(6) as crew:
+        async with engines(6) as workers:
             numbers = set()
             for turn in range(5):
                 now = NOW + turn * TERM
-                terms = await asyncio.gather(*(engine.lead(f"w{i}", now=now) for i, engine in enumerate(crew)))
+                terms = await asyncio.gather(*(engine.lead(f"w{i}", now=now) for i, engine in enumerate(workers)))
                 (term,) = [each for each in terms if each is not None]
                 numbers.add(term.number)
-                again = await asyncio.gather(*(engine.lead(f"w{i}", now=now) for i, engine in enumerate(crew)))
+                again = await asyncio.gather(*(engine.lead(f"w{i}", now=now) for i, engine in enumerate(workers)))
                 assert [each.number for each in again if each is not None] == [term.number]
             assert len(numbers) == 5, "each term has a number of its own"
 
@@ -87,26 +87,26 @@ def test_a_chore_that_is_under_way_is_whole_before_the_next_term_begins(monkeypa
 
 def test_rescuers_at_the_same_time_take_back_what_expired_once() -> None:
     async def test() -> None:
-        async with engines(5) as crew:
+        async with engines(5) as workers:
             tasks = [new(name=f"kind{i % 3}") for i in range(300)]
-            await crew[0].enqueue(tasks, now=NOW)
-            assert len(await claim(crew[0], 300, now=NOW)) == 300
+            await workers[0].enqueue(tasks, now=NOW)
+            assert len(await claim(workers[0], 300, now=NOW)) == 300
             later = NOW + HOUR
-            rescued = await asyncio.gather(*(engine.rescue(now=later) for engine in crew))
+            rescued = await asyncio.gather(*(engine.rescue(now=later) for engine in workers))
             lost = [task_id for each in rescued for task_id in each.lost]
             assert sorted(lost) == sorted(task.id for task in tasks)
-            assert (await crew[0].counts()).counters["default"][Counter.LOSSES] == 300
-            assert {record.losses for record in await crew[0].get(lost) if record is not None} == {1}
-            await sound(crew[0])
+            assert (await workers[0].counts()).counters["default"][Counter.LOSSES] == 300
+            assert {record.losses for record in await workers[0].get(lost) if record is not None} == {1}
+            await sound(workers[0])
 
     run(test)
 
 
 def test_what_is_due_is_promoted_once_whoever_looks() -> None:
     async def test() -> None:
-        async with engines(5) as crew:
+        async with engines(5) as workers:
             tasks = [new(delay=SECOND, priority=(50, 63)[i % 2]) for i in range(300)]
-            await crew[0].enqueue(tasks, now=NOW)
+            await workers[0].enqueue(tasks, now=NOW)
 
             async def work(engine: PostgresEngine, worker: str) -> list[str]:
                 given: list[str] = []
@@ -117,10 +117,10 @@ def test_what_is_due_is_promoted_once_whoever_looks() -> None:
                     await settle(engine, found, now=NOW + SECOND)
                     given += [task.id for task in found]
 
-            given = await asyncio.gather(*(work(engine, f"w{i}") for i, engine in enumerate(crew)))
+            given = await asyncio.gather(*(work(engine, f"w{i}") for i, engine in enumerate(workers)))
             assert sorted(task_id for each in given for task_id in each) == sorted(task.id for task in tasks)
-            assert (await crew[0].counts()).tasks["default"][State.COMPLETED] == len(tasks)
-            await sound(crew[0])
+            assert (await workers[0].counts()).tasks["default"][State.COMPLETED] == len(tasks)
+            await sound(workers[0])
 
     run(test)
 

@@ -188,7 +188,7 @@ def environment() -> dict[str, str]:
 
 
 def test_a_migration_that_waits_does_not_keep_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody reads for long; the step needs the whole table; work goes on meanwhile."""
+    """A long read is under way; the step needs the whole table; work goes on all the time."""
 
     async def test() -> None:
         async with engines() as (engine,), connection() as reader, connection() as own:
@@ -305,14 +305,14 @@ def test_steps_are_not_taken_back_by_older_code(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("name", ['My "Q"', "it's", "naïve.dibs.queue", "a\\b", "$1", "SELECT"])
 def test_odd_names_for_schemas_don_t_meet(name: str) -> None:
     async def test() -> None:
-        crew = [from_url(f"{new_url()}{quote(name)}{number}") for number in (1, 2)]
-        for engine in crew:
+        workers = [from_url(f"{new_url()}{quote(name)}{number}") for number in (1, 2)]
+        for engine in workers:
             await engine.open()
             await engine.enqueue([new(partition="p")])
-        one, other = crew
+        one, other = workers
         assert one.address.schema.endswith(f"{name}1")
         async with connection() as own:
-            # Whoever changes the queues of one keeps nobody of the other waiting.
+            # Changing the queues of one store blocks nothing in the other.
             key = f"{statements.quoted(one.address.schema)}.queues"
             await own.execute("BEGIN")
             await own.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", key)
@@ -322,7 +322,7 @@ def test_odd_names_for_schemas_don_t_meet(name: str) -> None:
             assert not held.done()
             await own.execute("ROLLBACK")
             await settle(one, await asyncio.wait_for(held, 20))
-        for engine in crew:
+        for engine in workers:
             term = await engine.lead("w")
             assert term is not None
             assert (await engine.chore("make_days", term)).done > 0

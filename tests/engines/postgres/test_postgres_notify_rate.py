@@ -1,4 +1,4 @@
-"""How few messages stand for many rings, and that the last ring is answered as surely as the first."""
+"""How few messages stand for many notifications, and that the last one is delivered as surely as the first."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def test_a_topic_that_is_rung_now_and_then_is_sent_each_time() -> None:
 
 def test_one_message_per_interval_in_the_long_run_for_each_topic() -> None:
     rate = Rate()
-    sent = sum(bool(rate.fresh(["work:a"], step / 10_000)) for step in range(10_000))  # a second, a ring each 0.1 ms
+    sent = sum(bool(rate.fresh(["work:a"], step / 10_000)) for step in range(10_000))  # a second, one each 0.1 ms
     assert 1 / INTERVAL <= sent <= 1 / INTERVAL + BURST
     assert rate.fresh(["work:a", "work:b"], 1.0) == ["work:b"]
 
 
 @given(gaps=st.lists(st.floats(0, 0.03), max_size=200))
 def test_a_ring_that_sends_nothing_is_within_an_interval_of_one_that_did(gaps: list[float]) -> None:
-    """So whoever heard that one looks again after this one."""
+    """So a listener that heard that one looks again after this one."""
     rate, now, sent = Rate(), 0.0, -1.0
     for gap in gaps:
         now += gap
@@ -62,7 +62,7 @@ class Clockwork:
 
 
 class Ears(LocalNotifier):
-    """Notes what was rung, and when."""
+    """Records which topics were notified, and when."""
 
     def __init__(self, clockwork: Clockwork) -> None:
         super().__init__()

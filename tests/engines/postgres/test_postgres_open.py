@@ -31,11 +31,11 @@ def schema_of(url: str) -> str:
 def test_many_may_open_a_new_store_at_once() -> None:
     async def test() -> None:
         url = new_url()
-        crew = [from_url(url) for _ in range(6)]
-        await asyncio.gather(*(engine.open() for engine in crew))
-        await asyncio.gather(*(engine.enqueue([new()]) for engine in crew))
-        assert (await crew[0].counts()).tasks["default"][State.PENDING] == 6
-        await asyncio.gather(*(engine.close() for engine in crew))
+        workers = [from_url(url) for _ in range(6)]
+        await asyncio.gather(*(engine.open() for engine in workers))
+        await asyncio.gather(*(engine.enqueue([new()]) for engine in workers))
+        assert (await workers[0].counts()).tasks["default"][State.PENDING] == 6
+        await asyncio.gather(*(engine.close() for engine in workers))
 
     run(test)
 

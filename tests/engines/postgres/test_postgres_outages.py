@@ -79,7 +79,7 @@ def pool_is_whole(engine: PostgresEngine) -> bool:
 
 
 async def quiet(engine: PostgresEngine) -> None:
-    """Until nothing is under way: enqueueing rings afterwards."""
+    """Until nothing is under way: enqueueing notifies afterwards."""
     async with asyncio.timeout(PATIENCE):
         while not pool_is_whole(engine) or engine._opened().notifier.sending:
             await asyncio.sleep(0.005)
@@ -140,7 +140,7 @@ def test_a_transaction_whose_commit_is_not_answered(cluster: Cluster, proxy: Pro
                     await engine.enqueue([task])
                 answer = (await engine.enqueue([task]))[0]
             else:
-                answer = (await engine.enqueue([task]))[0]  # the connection was made anew, and the call repeated
+                answer = (await engine.enqueue([task]))[0]  # the connection was made again, and the call repeated
             assert proxy.sprung.is_set()
             assert answer.id == task.id
             assert answer.outcome is (EnqueueOutcome.EXISTS if act == "after" else EnqueueOutcome.ENQUEUED)

@@ -171,8 +171,8 @@ def test_options_are_checked_at_the_door(options: str, told: str) -> None:
 def test_many_callers_share_few_sessions_and_leave_nothing_in_them() -> None:
     async def test() -> None:
         schema = new_schema()
-        async with opened(*[url_of(schema)] * 4) as crew:
-            await asyncio.gather(*(engine.enqueue([new(key=f"{i}") for i in range(5)]) for engine in crew))
+        async with opened(*[url_of(schema)] * 4) as workers:
+            await asyncio.gather(*(engine.enqueue([new(key=f"{i}") for i in range(5)]) for engine in workers))
 
             async def work(engine: PostgresEngine, worker: str) -> int:
                 done = 0
@@ -182,11 +182,11 @@ def test_many_callers_share_few_sessions_and_leave_nothing_in_them() -> None:
                     done += len(found)
                 return done
 
-            await asyncio.gather(*(crew[0].enqueue([new() for _ in range(3)]) for _ in range(40)))
-            done = await asyncio.gather(*(work(engine, f"w{i}") for i, engine in enumerate(crew * 4)))
+            await asyncio.gather(*(workers[0].enqueue([new() for _ in range(3)]) for _ in range(40)))
+            done = await asyncio.gather(*(work(engine, f"w{i}") for i, engine in enumerate(workers * 4)))
             assert sum(done) == 125
-            await asyncio.gather(*(engine.rescue() for engine in crew * 2))
-            await sound(crew[0])
+            await asyncio.gather(*(engine.rescue() for engine in workers * 2))
+            await sound(workers[0])
         async with connection() as own:
             locks = "SELECT count(*) FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid)"
             assert await own.fetchval(f"{locks} WHERE a.application_name = 'dibs' AND l.locktype = 'advisory'") == 0

@@ -77,7 +77,7 @@ async def sessions_of(own: Any, engine: PostgresEngine, worker: str) -> list[int
 
 
 @asynccontextmanager
-async def crew(number: int = 2, **options: str) -> AsyncIterator[tuple[list[PostgresEngine], Any]]:
+async def workers(number: int = 2, **options: str) -> AsyncIterator[tuple[list[PostgresEngine], Any]]:
     async with engines(number, **options) as opened, connection() as own:
         yield opened, own
 
@@ -100,7 +100,7 @@ def test_it_is_declared() -> None:
 
 def test_a_sign_of_life_takes_the_lock_and_leaving_gives_it_back() -> None:
     async def test() -> None:
-        async with crew(1) as ((engine,), own):
+        async with workers(1) as ((engine,), own):
             schema = engine.address.schema
             await engine.beat(beat("w"))
             assert len(await sessions_of(own, engine, "w")) == 1
@@ -120,7 +120,7 @@ def test_a_sign_of_life_takes_the_lock_and_leaving_gives_it_back() -> None:
 
 def test_signs_of_life_for_other_processes_hold_nothing() -> None:
     async def test() -> None:
-        async with crew(1) as ((engine,), own):
+        async with workers(1) as ((engine,), own):
             await engine.beat(beat("w", pid=os.getpid() + 1))
             assert await sessions_of(own, engine, "w") == []
             assert (await own.fetchrow(ROW.format(engine.address.schema), "w"))["presence"] is None
@@ -130,7 +130,7 @@ def test_signs_of_life_for_other_processes_hold_nothing() -> None:
 
 def test_the_tasks_of_a_lost_worker_are_taken_back_once_and_its_term_ends() -> None:
     async def test() -> None:
-        async with crew(3) as ((worker, other, third), _):
+        async with workers(3) as ((worker, other, third), _):
             await worker.enqueue([new() for _ in range(5)])
             await worker.beat(beat("w"))
             await other.beat(beat("other"))
@@ -172,7 +172,7 @@ def test_the_tasks_of_a_lost_worker_are_taken_back_once_and_its_term_ends() -> N
 def test_many_tasks_of_a_lost_worker_are_taken_back_in_steps() -> None:
     async def test() -> None:
         number = RESCUE_BATCH + 7
-        async with crew(2) as ((worker, other), _):
+        async with workers(2) as ((worker, other), _):
             await worker.enqueue([new() for _ in range(number)])
             await worker.beat(beat("w"))
             assert len(await claim(worker, number, "w")) == number
@@ -188,7 +188,7 @@ def test_many_tasks_of_a_lost_worker_are_taken_back_in_steps() -> None:
 def test_rescuers_at_the_same_time_take_each_task_back_once() -> None:
     async def test() -> None:
         number = 120
-        async with crew(5) as ((worker, *others), _):
+        async with workers(5) as ((worker, *others), _):
             await worker.enqueue([new() for _ in range(number)])
             await worker.beat(beat("w"))
             await claim(worker, number, "w")
@@ -201,7 +201,7 @@ def test_rescuers_at_the_same_time_take_each_task_back_once() -> None:
             await sound(worker)
 
     async def rescue_some(engine: PostgresEngine) -> list[Rescued]:
-        """Look until the worker is known to be dead, whoever found out."""
+        """Look until any of them has found that the worker is dead."""
         found = []
 
         async def look() -> bool:
@@ -218,7 +218,7 @@ def test_a_task_that_somebody_is_at_keeps_its_worker_on_the_list() -> None:
     """Its row is locked, say by a settlement that is not through yet: it is seen to when it is free again."""
 
     async def test() -> None:
-        async with crew(2) as ((worker, other), own):
+        async with workers(2) as ((worker, other), own):
             await worker.enqueue([new(), new()])
             await worker.beat(beat("w"))
             one, two = await claim(worker, 2, "w")
@@ -237,7 +237,7 @@ def test_a_task_that_somebody_is_at_keeps_its_worker_on_the_list() -> None:
 
 def test_a_worker_whose_session_is_cut_takes_another_and_is_not_missed() -> None:
     async def test() -> None:
-        async with crew(2) as ((worker, other), own):
+        async with workers(2) as ((worker, other), own):
             await worker.enqueue([new()])
             await worker.beat(beat("w"))
             await claim(worker, 1, "w")
@@ -260,7 +260,7 @@ def test_a_worker_that_can_have_no_session_says_so_and_is_not_missed() -> None:
     """The way to a session of its own is closed, but not the way to the store."""
 
     async def test() -> None:
-        async with crew(2) as ((worker, other), own):
+        async with workers(2) as ((worker, other), own):
             await worker.enqueue([new()])
             await worker.beat(beat("w"))
             await claim(worker, 1, "w")
@@ -302,7 +302,7 @@ def test_who_has_not_come_back_to_a_restarted_server_is_not_missed() -> None:
     """As its row says, it holds its lock at a server that is no more."""
 
     async def test() -> None:
-        async with crew(2) as ((worker, other), own):
+        async with workers(2) as ((worker, other), own):
             await worker.enqueue([new()])
             await worker.beat(beat("w"))
             await claim(worker, 1, "w")
@@ -401,7 +401,7 @@ def test_after_a_crash_a_newcomer_misses_nobody_who_has_not_come_back() -> None:
 
 
 async def crash(cluster: Cluster) -> None:
-    """Kill one of the server's processes: it ends all others, and begins anew."""
+    """Kill one of the server's processes: it ends all others, and restarts."""
     own = await asyncpg.connect(cluster.dsn)
     os.kill(own.get_server_pid(), signal.SIGKILL)
     with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
@@ -413,7 +413,7 @@ def test_a_worker_is_missed_though_somebody_has_reset_the_statistics(monkeypatch
     monkeypatch.setattr(notifier, "PING_SECONDS", 0.01)
 
     async def test() -> None:
-        async with crew(2) as ((worker, other), own):
+        async with workers(2) as ((worker, other), own):
             await worker.beat(beat("w"))
             await own.execute("SELECT pg_stat_reset_shared('bgwriter')")
             since = await own.fetchval(SINCE)
@@ -439,7 +439,7 @@ async def value(cluster: Cluster, query: str, *parameters: object, column: int =
 
 def test_looks_that_are_far_apart_do_not_count_together() -> None:
     async def test() -> None:
-        async with crew(2) as ((worker, other), _):
+        async with workers(2) as ((worker, other), _):
             await worker.beat(beat("w"))
             store = other._store
             assert store is not None
@@ -461,7 +461,7 @@ def test_looks_that_are_far_apart_do_not_count_together() -> None:
 
 def test_a_worker_that_was_taken_for_dead_is_missed_again_after_its_next_sign() -> None:
     async def test() -> None:
-        async with crew(2) as ((worker, other), own):
+        async with workers(2) as ((worker, other), own):
             schema = worker.address.schema
             await worker.beat(beat("w"))
             await own.execute(f"UPDATE \"{schema}\".workers SET state = 'dead', presence = NULL")
@@ -475,7 +475,7 @@ def test_a_worker_that_was_taken_for_dead_is_missed_again_after_its_next_sign() 
 
 def test_equal_names_in_other_schemas_are_others() -> None:
     async def test() -> None:
-        async with crew(2) as ((worker, other), own), engines() as (stranger,):
+        async with workers(2) as ((worker, other), own), engines() as (stranger,):
             await worker.beat(beat("w"))
             await stranger.beat(beat("w"))
             await kill(worker)
@@ -550,7 +550,7 @@ def test_a_forked_child_does_not_keep_the_session() -> None:
     """A process that is forked from a worker, and outlives it, must not look like the worker."""
 
     async def test() -> None:
-        async with crew(1) as ((other,), own):
+        async with workers(1) as ((other,), own):
             with process(other, "fork") as (worker, child):
                 assert len(await sessions_of(own, other, "w")) == 1
                 worker.kill()
@@ -570,7 +570,7 @@ def test_a_forked_child_does_not_keep_the_session() -> None:
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
 def test_a_process_that_is_stopped_is_not_missed_and_one_that_is_killed_is() -> None:
     async def test() -> None:
-        async with crew(1) as ((other,), _):
+        async with workers(1) as ((other,), _):
             await other.enqueue([new()])
             with process(other) as (worker, _child):
                 (task,) = await claim(other, 1, "w")
@@ -587,7 +587,7 @@ def test_a_process_that_is_stopped_is_not_missed_and_one_that_is_killed_is() -> 
 
 def test_who_comes_back_after_the_second_look_loses_nothing() -> None:
     async def test() -> None:
-        async with crew(2) as ((worker, other), _):
+        async with workers(2) as ((worker, other), _):
             await worker.enqueue([new()])
             await worker.beat(beat("w"))
             await claim(worker, 1, "w")
@@ -604,7 +604,7 @@ def test_who_comes_back_after_the_second_look_loses_nothing() -> None:
 
 def test_a_look_is_cheap_and_finds_nobody_while_all_are_there() -> None:
     async def test() -> None:
-        async with crew(2) as ((worker, other), own):
+        async with workers(2) as ((worker, other), own):
             for number in range(20):
                 await worker.beat(beat(f"w{number}"))
             for _ in range(5):

@@ -1,4 +1,4 @@
-"""Claims that wait for a queue which somebody else has: what they count, and what they give meanwhile."""
+"""Claims that wait for a queue that another session has locked: what they count, and what they give until then."""
 
 from __future__ import annotations
 

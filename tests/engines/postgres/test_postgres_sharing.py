@@ -23,9 +23,9 @@ PATIENCE = 10.0
 
 def test_every_task_is_given_to_one() -> None:
     async def test() -> None:
-        async with engines(4) as crew:
+        async with engines(4) as workers:
             tasks = [new(name=f"kind{i % 3}", priority=(50, 70, 20)[i % 3]) for i in range(600)]
-            await crew[0].enqueue(tasks)
+            await workers[0].enqueue(tasks)
 
             async def work(engine: PostgresEngine, worker: str) -> list[str]:
                 given: list[str] = []
@@ -34,17 +34,17 @@ def test_every_task_is_given_to_one() -> None:
                     await settle(engine, found)
                 return given
 
-            given = await asyncio.gather(*(work(engine, f"w{i}") for i, engine in enumerate(crew)))
+            given = await asyncio.gather(*(work(engine, f"w{i}") for i, engine in enumerate(workers)))
             assert Tally(task_id for each in given for task_id in each) == Tally(task.id for task in tasks)
-            assert (await crew[0].counts()).tasks["default"][State.COMPLETED] == len(tasks)
-            await sound(crew[0])
+            assert (await workers[0].counts()).tasks["default"][State.COMPLETED] == len(tasks)
+            await sound(workers[0])
 
     run(test)
 
 
 def test_one_key_is_one_task() -> None:
     async def test() -> None:
-        async with engines(4) as crew:
+        async with engines(4) as workers:
             keys = [f"k{i}" for i in range(40)]
 
             async def produce(engine: PostgresEngine, order: int) -> list[EnqueueOutcome]:
@@ -52,22 +52,22 @@ def test_one_key_is_one_task() -> None:
                 answers = await engine.enqueue(batch)
                 return [answer.outcome for answer in answers]
 
-            outcomes = await asyncio.gather(*(produce(engine, i) for i, engine in enumerate(crew)))
+            outcomes = await asyncio.gather(*(produce(engine, i) for i, engine in enumerate(workers)))
             counted = Tally(outcome for each in outcomes for outcome in each)
             assert counted == {EnqueueOutcome.ENQUEUED: len(keys), EnqueueOutcome.DUPLICATE: 3 * len(keys)}
-            await sound(crew[0])
+            await sound(workers[0])
 
     run(test)
 
 
 def test_one_id_is_one_task() -> None:
     async def test() -> None:
-        async with engines(4) as crew:
+        async with engines(4) as workers:
             for batch in ([new() for _ in range(20)], [new(deadline=2**50) for _ in range(20)]):
-                answers = await asyncio.gather(*(engine.enqueue(batch) for engine in crew))
+                answers = await asyncio.gather(*(engine.enqueue(batch) for engine in workers))
                 counted = Tally(answer.outcome for each in answers for answer in each)
                 assert counted == {EnqueueOutcome.ENQUEUED: 20, EnqueueOutcome.EXISTS: 60}
-            assert (await crew[0].counts()).tasks["default"][State.PENDING] == 40
+            assert (await workers[0].counts()).tasks["default"][State.PENDING] == 40
 
     run(test)
 
@@ -89,18 +89,18 @@ def test_a_repeat_of_what_has_ended_meanwhile_is_known() -> None:
 
 def test_prerequisites_that_end_together_unblock() -> None:
     async def test() -> None:
-        async with engines(3) as crew:
+        async with engines(3) as workers:
             for _ in range(15):
                 needs = [new() for _ in range(3)]
                 dependent = new(after=tuple(Edge(need.id) for need in needs))
-                await crew[0].enqueue([*needs, dependent])
-                found = await claim(crew[0], 3)
+                await workers[0].enqueue([*needs, dependent])
+                found = await claim(workers[0], 3)
                 assert len(found) == 3
-                await asyncio.gather(*(settle(engine, [task]) for engine, task in zip(crew, found, strict=True)))
-                (task,) = await claim(crew[0], 3)
+                await asyncio.gather(*(settle(engine, [task]) for engine, task in zip(workers, found, strict=True)))
+                (task,) = await claim(workers[0], 3)
                 assert task.id == dependent.id
-                await settle(crew[0], [task])
-            await sound(crew[0])
+                await settle(workers[0], [task])
+            await sound(workers[0])
 
     run(test)
 
@@ -124,9 +124,9 @@ def test_waiting_for_what_ends_just_now() -> None:
 
 def test_a_limit_holds_whoever_claims() -> None:
     async def test() -> None:
-        async with engines(4) as crew:
-            await set_queue(crew[0], max_concurrent=3)
-            await crew[0].enqueue([new() for _ in range(60)])
+        async with engines(4) as workers:
+            await set_queue(workers[0], max_concurrent=3)
+            await workers[0].enqueue([new() for _ in range(60)])
             running: Tally[str] = Tally()
             most = 0
             done = 0
@@ -141,19 +141,19 @@ def test_a_limit_holds_whoever_claims() -> None:
                     await settle(engine, found)
                     done += len(found)
 
-            await asyncio.gather(*(work(engine, f"w{i}") for i, engine in enumerate(crew)))
+            await asyncio.gather(*(work(engine, f"w{i}") for i, engine in enumerate(workers)))
             assert most <= 3
-            await sound(crew[0])
+            await sound(workers[0])
 
     run(test)
 
 
 def test_one_at_a_time_by_partition() -> None:
     async def test() -> None:
-        async with engines(4) as crew:
-            await set_queue(crew[0], per_partition=1)
+        async with engines(4) as workers:
+            await set_queue(workers[0], per_partition=1)
             tasks = [new(partition=f"p{i % 5}") for i in range(50)]
-            await crew[0].enqueue(tasks)
+            await workers[0].enqueue(tasks)
             holders: dict[str, str] = {}
             done = 0
 
@@ -166,9 +166,9 @@ def test_one_at_a_time_by_partition() -> None:
                         await settle(engine, [task])
                         done += 1
 
-            await asyncio.gather(*(work(engine, f"w{i}") for i, engine in enumerate(crew)))
+            await asyncio.gather(*(work(engine, f"w{i}") for i, engine in enumerate(workers)))
             assert done == len(tasks)
-            await sound(crew[0])
+            await sound(workers[0])
 
     run(test)
 
@@ -192,21 +192,21 @@ def test_a_zombie_and_an_heir() -> None:
 
 def test_a_queue_that_is_deleted_leaves_nothing_behind() -> None:
     async def test() -> None:
-        async with engines(3) as crew:
+        async with engines(3) as workers:
             for _ in range(5):
-                await crew[0].enqueue([new() for _ in range(20)])
+                await workers[0].enqueue([new() for _ in range(20)])
                 batches: list[list[NewTask]] = [[new() for _ in range(3)] for _ in range(20)]
                 deleted, *_ = await asyncio.gather(
-                    crew[0].delete_queue("default", force=True),
-                    *(crew[1 + i % 2].enqueue(batch) for i, batch in enumerate(batches)),
+                    workers[0].delete_queue("default", force=True),
+                    *(workers[1 + i % 2].enqueue(batch) for i, batch in enumerate(batches)),
                 )
                 assert deleted is Changed.DONE
-                names = {record.name for record in await crew[0].queues()}
-                counts = (await crew[0].counts()).tasks.get("default", {})
+                names = {record.name for record in await workers[0].queues()}
+                counts = (await workers[0].counts()).tasks.get("default", {})
                 waiting = sum(counts.get(state, 0) for state in (State.PENDING, State.SCHEDULED))
                 assert waiting == 0 or "default" in names, "what waits must be in a queue that exists"
-                await crew[0].delete_queue("default", force=True)
-            await sound(crew[0])
+                await workers[0].delete_queue("default", force=True)
+            await sound(workers[0])
 
     run(test)
 
@@ -218,7 +218,7 @@ def test_rings_are_heard_elsewhere() -> None:
             subscription = worker.subscribe([work_topic("default")])
             await subscription.wait(
                 PATIENCE
-            )  # it rings when it begins to listen, for something may have happened before
+            )  # it notifies when it begins to listen, as something may have happened before
             for _ in range(3):
                 waiting = asyncio.create_task(subscription.wait(PATIENCE))
                 await producer.enqueue([new()])
@@ -229,7 +229,7 @@ def test_rings_are_heard_elsewhere() -> None:
 
 
 def test_a_promoted_task_is_still_ranked_by_the_settings_it_was_ranked_by() -> None:
-    """In a queue whose tasks concern each other, too: only the rerank chore ranks anew, and it must find the task."""
+    """Also in a queue whose tasks concern each other: only the rerank chore ranks again, and it must find the task."""
 
     async def test() -> None:
         async with engines() as (engine,):
@@ -348,7 +348,7 @@ def test_days_wait_for_whoever_reads_and_nobody_waits_for_the_days() -> None:
 
 
 def test_who_has_a_queue_to_himself_does_not_wait_long_for_a_row() -> None:
-    """A user's transaction holds a key; whoever wants the same key waits without keeping claims from the queue."""
+    """A user's transaction holds a key; an enqueue with the same key waits without blocking claims."""
 
     async def test() -> None:
         async with engines(2) as (one, other), connection() as own:

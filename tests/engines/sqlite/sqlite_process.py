@@ -54,7 +54,7 @@ async def hold(engine: SqliteEngine, worker: str) -> None:
 
 
 async def listen(engine: SqliteEngine) -> None:
-    """Whenever it rings, claim, and tell when each task was got."""
+    """At each notification, claim, and print when each task was got."""
     subscription = engine.subscribe([work_topic("default")])
     say("listening")
     while await subscription.wait(30):

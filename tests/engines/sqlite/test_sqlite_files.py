@@ -242,7 +242,7 @@ def test_a_file_that_was_emptied(tmp_path: Path) -> None:
 
 
 def test_others_who_come_and_go_are_no_alarm(tmp_path: Path) -> None:
-    """Whoever closes last removes the log; while somebody has it open, nobody does."""
+    """The last engine that closes removes the log; no other does."""
     path = tmp_path / "x.db"
     with producing(path) as producer:
         producer.until("kept")
@@ -313,7 +313,7 @@ def test_a_worker_that_lost_its_file_says_so_and_settles_nothing_into_the_void(
 
 @pytest.mark.skipif(PIN is None, reason="nothing is pinned here")
 def test_no_descriptor_is_left_to_watch_a_file(tmp_path: Path) -> None:
-    """It reaches whoever uses the store as one of its own errors."""
+    """It reaches the caller as one of Dibs's own errors."""
     path = tmp_path / "x.db"
     resource = pytest.importorskip("resource")
     path.write_bytes(b"not empty")

@@ -121,9 +121,9 @@ def test_the_net_catches_what_no_socket_tells(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hears", [True, False])
 def test_the_commits_of_others_ring_no_heart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hears: bool) -> None:
-    """A heart that is rung writes: those of two idle workers would ring each other as often as anybody looks.
+    """A heartbeat that is woken writes: those of two idle workers would wake each other with every look.
 
-    Without a socket a request to a worker is heard by that alone, and then a second may pass.
+    Without a socket only that worker notices a request to it, and then a second may pass.
     """
     if not hears:
         monkeypatch.setattr(notifier, "bind", lambda *_: (None, None))
@@ -213,7 +213,7 @@ def test_tasks_of_a_killed_worker_come_back_long_before_the_lease_ends(tmp_path:
 
 
 def test_a_living_worker_is_never_taken_for_dead(tmp_path: Path) -> None:
-    """Not by others, and not by engines of its own process, whose locks it could lose to a careless look."""
+    """Not by others, and not by engines of its own process: a look at the file could drop its locks."""
 
     async def go() -> None:
         path = tmp_path / "x.db"

@@ -76,7 +76,7 @@ WHOLE_TABLES = {
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> sqlite3.Connection:
-    """A store with enough in it for the planner to care."""
+    """A store with enough in it to matter to the planner."""
     path = tmp_path_factory.mktemp("plans") / "x.db"
 
     async def fill() -> None:
@@ -151,7 +151,7 @@ def test_claims_read_the_index_in_order(filled: sqlite3.Connection) -> None:
     ],
 )
 def test_deep_things_are_reached_by_all_their_columns(name: str, how: str, filled: sqlite3.Connection) -> None:
-    """A partition, a stream or a task's edges may be thousands: half a key would read them all."""
+    """A partition, a track or a task's edges may be thousands: half a key would read them all."""
     plan = plan_of(filled, name)
     assert any(how in step for step in plan), plan
     assert not any("TEMP B-TREE FOR ORDER BY" in step for step in plan), plan

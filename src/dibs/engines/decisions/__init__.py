@@ -6,6 +6,6 @@ and what follows, `follow_ups` what is left for later, `transaction` what decisi
 `schedules`, `searching`, `settling`, `workers` and `workflows` serve the modules of these names in the engines. Engines
 import this package; it imports `dibs.core` and `dibs.engines.values`.
 
-The memory engine makes its own decisions where it matters: other engines are compared with it under random programs
-(`dibs.testing.model`), and shared code would never differ.
+What is shared can't differ between engines, so comparing them would not find it wrong. The oracle that all of them are
+compared with under random programs (`dibs.testing.model`) decides for itself, and imports nothing from here.
 """

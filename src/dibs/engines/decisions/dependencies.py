@@ -12,7 +12,7 @@ from dibs.engines.decisions.follow_ups import FollowUp
 from dibs.engines.decisions.records import Ledger
 from dibs.engines.decisions.transaction import Transaction
 
-__all__ = ["ANY_WEIGHT", "judged", "release"]
+__all__ = ["ANY_WEIGHT", "Ends", "judged", "release"]
 
 ANY_WEIGHT = -1
 """No edge has it, so every edge differs from it."""

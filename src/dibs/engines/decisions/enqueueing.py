@@ -61,8 +61,8 @@ class Known:
         self.buckets: dict[tuple[str, str], Bucket] = {}
         """By queue and client, refilled to now, for each of `limited_clients`."""
         self.staged: dict[str, NewTask] = {}
-        self.staged_keys: dict[tuple[str, str], tuple[TaskRecord, str]] = {}
-        """The task that will hold a key, as it will be, and its fingerprint."""
+        self.staged_keys: dict[tuple[str, str], tuple[TaskRecord, HeldKey]] = {}
+        """What keys will stand for, and these tasks as they will be then."""
         self.replacements: list[tuple[NewTask, str]] = []
         self.spent: Totals[tuple[str, str]] = Totals()
         self.refused = False
@@ -112,7 +112,7 @@ class Known:
         if new.spec.key is not None:
             record = admit(new, self.settings(new.queue), self.now, blocked=state is State.BLOCKED)
             record.state = state
-            self.staged_keys[new.queue, new.spec.key] = record, new.fingerprint
+            self.staged_keys[new.queue, new.spec.key] = record, self.held_by(new, new.id)
 
     def admit(self, new: NewTask, heirs: Mapping[str, int]) -> TaskRecord:
         """The record of a staged task; one that ends at once is blocked first."""
@@ -166,14 +166,20 @@ class Known:
         edges = (edge for new in self.staged.values() for edge in new.after)
         return list({e.id: None for e in edges if e.id not in self.staged and self.states[e.id] not in ENDED})
 
+    def held_by(self, new: NewTask, task_id: str) -> HeldKey:
+        """What the key of a new task stands for once that is stored, or has replaced another."""
+        return HeldKey(task_id, new.fingerprint, self.now + new.window)
+
+    def holder(self, queue: str, key: str) -> tuple[TaskRecord | None, HeldKey | None]:
+        """What a key stands for, by now: the record of its task, if that is there, and what is kept of the key."""
+        if (queue, key) in self.staged_keys:
+            return self.staged_keys[queue, key]
+        held = self.keys.get((queue, key))
+        return None if held is None else self.records.get(held.task), held
+
     def held_keys(self) -> dict[tuple[str, str], HeldKey]:
-        """The task that each key will stand for."""
-        holders = [(new, new.id) for new in self.staged.values()] + self.replacements
-        return {
-            (new.queue, new.spec.key): HeldKey(task_id, new.fingerprint, self.now + new.window)
-            for new, task_id in holders
-            if new.spec.key is not None
-        }
+        """Whom keys will stand for."""
+        return {whose: held for whose, (_, held) in self.staged_keys.items()}
 
     def spent_buckets(self) -> list[tuple[str, Scope, str, int, Instant, None]]:
         """The buckets after what clients have enqueued: queue, scope, client, level, at."""
@@ -259,24 +265,19 @@ def known_id(known: Known, new: NewTask) -> EnqueueAnswer | None:
 
 
 def held_key(known: Known, new: NewTask) -> EnqueueAnswer | None:
-    """The answer if the key is taken, by a stored task or by an earlier item."""
+    """The answer if the key is held, by a stored task or by an earlier item."""
     assert new.spec.key is not None
-    record: TaskRecord | None
-    if (new.queue, new.spec.key) in known.staged_keys:
-        record, fingerprint = known.staged_keys[new.queue, new.spec.key]
-        task_id = record.id
-    elif (held := known.keys.get((new.queue, new.spec.key))) is not None:
-        if (holder := known.unreadable.get(held.task)) is not None and holder.state in UNFINISHED:
-            return EnqueueAnswer(EnqueueOutcome.CONFLICT, holder.id, holder.state)
-        record, fingerprint, task_id = known.records.get(held.task), held.fingerprint, held.task
-        if known.now >= held.held_until and (record is None or record.state not in UNFINISHED):
-            return None
-    else:
+    record, held = known.holder(new.queue, new.spec.key)
+    if held is None:
+        return None
+    if (unreadable := known.unreadable.get(held.task)) is not None and unreadable.state in UNFINISHED:
+        return EnqueueAnswer(EnqueueOutcome.CONFLICT, unreadable.id, unreadable.state)
+    if known.now >= held.held_until and (record is None or record.state not in UNFINISHED):
         return None
     if new.replace:
         return None if record is None else replacing(known, record, new)
-    outcome = EnqueueOutcome.DUPLICATE if fingerprint == new.fingerprint else EnqueueOutcome.CONFLICT
-    return EnqueueAnswer(outcome, task_id, record.state if record else None)
+    outcome = EnqueueOutcome.DUPLICATE if held.fingerprint == new.fingerprint else EnqueueOutcome.CONFLICT
+    return EnqueueAnswer(outcome, held.task, record.state if record else None)
 
 
 def replacing(known: Known, record: TaskRecord, new: NewTask) -> EnqueueAnswer | None:
@@ -286,7 +287,7 @@ def replacing(known: Known, record: TaskRecord, new: NewTask) -> EnqueueAnswer |
     if record.name != new.name:
         return EnqueueAnswer(EnqueueOutcome.CONFLICT, record.id, record.state)
     after, _ = replaced(record, new, known.settings(record.queue), known.now)
-    known.staged_keys[new.queue, new.spec.key or ""] = after, new.fingerprint
+    known.staged_keys[new.queue, new.spec.key or ""] = after, known.held_by(new, record.id)
     known.states[record.id] = after.state
     known.replacements.append((new, record.id))
     if record.queue in known.depths:

@@ -11,7 +11,17 @@ from msgspec import Struct
 
 from dibs.core.states import State
 
-__all__ = ["WALKS", "Done", "FollowUp", "FollowUpKind", "finished", "gone_on", "stored_follow_up", "take_alike"]
+__all__ = [
+    "WALKS",
+    "Done",
+    "FollowUp",
+    "FollowUpKind",
+    "decode_follow_up",
+    "finished",
+    "gone_on",
+    "stored_follow_up",
+    "take_alike",
+]
 
 
 class FollowUpKind(StrEnum):

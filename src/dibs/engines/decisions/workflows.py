@@ -17,7 +17,7 @@ from dibs.engines.decisions.records import Ledger
 from dibs.engines.decisions.transaction import Transaction
 from dibs.engines.values import Counter, work_topic
 
-__all__ = ["REPLAY_BATCH", "Outgoing", "Replay", "first_members", "is_replayable"]
+__all__ = ["REPLAY_BATCH", "Outgoing", "Replay", "first_members"]
 
 REPLAY_BATCH = 100
 """Members that are replayed together; each may have many edges."""

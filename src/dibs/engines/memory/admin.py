@@ -50,6 +50,21 @@ from dibs.engines.values import (
     worker_topic,
 )
 
+__all__ = [
+    "CHORES",
+    "act",
+    "beat",
+    "counts",
+    "delete_queue",
+    "edges_of",
+    "peek",
+    "search",
+    "set_queue",
+    "set_queue_state",
+    "set_worker_state",
+    "standing",
+]
+
 
 def act(store: Store, acts: Sequence[Act], actor: str, now: Instant) -> list[Changed]:
     answers: list[Changed] = []

@@ -14,7 +14,7 @@ from dibs.core.states import ENDED, State
 from dibs.core.task import TaskRecord
 from dibs.engines.values import Need
 
-__all__ = ["Edges", "FollowUp", "FollowUpKind", "Followed"]
+__all__ = ["Edges", "FollowUp", "FollowUpKind", "Followed", "Link"]
 
 Link = tuple[str, int]
 """A dependent, and the position of the edge among its own."""

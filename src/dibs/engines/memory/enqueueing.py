@@ -37,8 +37,8 @@ class Staged:
     def __init__(self) -> None:
         self.tasks: dict[str, NewTask] = {}
         self.states: dict[str, State] = {}
-        self.keys: dict[tuple[str, str], tuple[TaskRecord, str]] = {}
-        """The task that will hold a key, as it will be, and its fingerprint."""
+        self.keys: dict[tuple[str, str], tuple[TaskRecord, HeldKey]] = {}
+        """What keys will stand for, and these tasks as they will be then."""
         self.pending: Totals[str] = Totals()
         self.spent: Totals[tuple[str, str]] = Totals()
 
@@ -93,7 +93,8 @@ def decide(store: Store, new: NewTask, staged: Staged, now: Instant) -> EnqueueA
     staged.states[new.id] = state
     staged.spent[new.queue, new.client] += 1
     if new.spec.key is not None:
-        staged.keys[new.queue, new.spec.key] = structs.replace(admit(new, settings, now), state=state), new.fingerprint
+        record = structs.replace(admit(new, settings, now), state=state)
+        staged.keys[new.queue, new.spec.key] = record, held_by(new, new.id, now)
     if state is State.PENDING:
         staged.pending[new.queue] += 1
     return EnqueueAnswer(EnqueueOutcome.ENQUEUED, new.id, state)
@@ -155,18 +156,18 @@ def held_key(store: Store, new: NewTask, staged: Staged, now: Instant) -> Enqueu
     key = (new.queue, new.spec.key or "")
     record: TaskRecord | None
     if key in staged.keys:
-        record, fingerprint = staged.keys[key]
-        task_id = record.id
-    elif (held := store.keys.get(key)) is not None:
-        record, fingerprint, task_id = store.tasks.get(held.task_id), held.fingerprint, held.task_id
-        if now >= held.until and (record is None or record.state not in UNFINISHED):
-            return None
+        record, held = staged.keys[key]
+    elif key in store.keys:
+        held = store.keys[key]
+        record = store.tasks.get(held.task_id)
     else:
+        return None
+    if now >= held.until and (record is None or record.state not in UNFINISHED):
         return None
     if new.replace:
         return None if record is None else replacing(store, record, new, staged, now)
-    outcome = EnqueueOutcome.DUPLICATE if fingerprint == new.fingerprint else EnqueueOutcome.CONFLICT
-    return EnqueueAnswer(outcome, task_id, record.state if record else None)
+    outcome = EnqueueOutcome.DUPLICATE if held.fingerprint == new.fingerprint else EnqueueOutcome.CONFLICT
+    return EnqueueAnswer(outcome, held.task_id, record.state if record else None)
 
 
 def replacing(store: Store, record: TaskRecord, new: NewTask, staged: Staged, now: Instant) -> EnqueueAnswer | None:
@@ -176,7 +177,7 @@ def replacing(store: Store, record: TaskRecord, new: NewTask, staged: Staged, no
     if record.name != new.name:
         return EnqueueAnswer(EnqueueOutcome.CONFLICT, record.id, record.state)
     after, _ = replaced(record, new, store.settings(record.queue), now)
-    staged.keys[new.queue, new.spec.key or ""] = after, new.fingerprint
+    staged.keys[new.queue, new.spec.key or ""] = after, held_by(new, record.id, now)
     staged.states[record.id] = after.state
     staged.pending[record.queue] += (after.state is State.PENDING) - (record.state is State.PENDING)
     return EnqueueAnswer(EnqueueOutcome.REPLACED, record.id, after.state)
@@ -223,4 +224,8 @@ def replace(store: Store, new: NewTask, task_id: str, now: Instant) -> None:
 
 def hold_key(store: Store, new: NewTask, task_id: str, now: Instant) -> None:
     if new.spec.key is not None:
-        store.keys[new.queue, new.spec.key] = HeldKey(task_id, new.fingerprint, now + new.window)
+        store.keys[new.queue, new.spec.key] = held_by(new, task_id, now)
+
+
+def held_by(new: NewTask, task_id: str, now: Instant) -> HeldKey:
+    return HeldKey(task_id, new.fingerprint, now + new.window)

@@ -19,7 +19,7 @@ from dibs.core.settings import QueueSettings
 from dibs.core.states import State
 from dibs.core.task import Kind, TaskRecord
 
-__all__ = ["Entry", "PendingIndex"]
+__all__ = ["Entry", "PendingIndex", "Place"]
 
 Entry = tuple[int, str]
 Place = tuple[str, int, Kind]

@@ -6,8 +6,9 @@ statements in `sql/`, functions of the database in `functions/`; the layout is t
 - Way in: `engine` (the async verbs), `url` (from a URL to an engine), `user_connections` and `joining` (verbs inside a
   transaction of the user's own).
 - Connections: `pool` (lends them), `store` (runs and repeats transactions), `transaction` (what a verb works on),
-  `pgbouncer` (poolers in between), `replica` (the server of `read_url`), `errors` (from the driver's errors to ours),
-  `driver_internals` (private attributes of asyncpg and asyncio), `statements` (loads SQL), `layout` (migrations).
+  `pgbouncer` (poolers in between), `replica` (a second server, for lists and statistics), `errors` (from the driver's
+  errors to ours), `driver_internals` (private attributes of asyncpg and asyncio), `statements` (loads SQL), `layout`
+  (migrations).
 - What all verbs use: `catalog` (queues and tracks), `rows` (from columns to records), `records` (tasks that a
   transaction changes), `follow_ups` (the end of a write), `dependencies` (tasks that wait for others).
 - enqueue: `enqueue_fast` (one statement), `enqueueing` (decided item by item), `enqueue_rows` (columns of new tasks).

@@ -37,6 +37,7 @@ __all__ = [
     "Unread",
     "given_before",
     "is_chosen_from",
+    "lease",
     "leased_tasks",
     "serve",
     "served_queues",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["closed_in_children", "limit_read_buffer", "unproxied"]
+__all__ = ["READ_BUFFER_BYTES", "closed_in_children", "limit_read_buffer", "transport_of", "transports", "unproxied"]
 
 log = logging.getLogger("dibs.engines.postgres")
 

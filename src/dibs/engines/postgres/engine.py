@@ -185,7 +185,6 @@ class PostgresEngine(VerbEngine):
 
     # Maintenance.
 
-
     # Waking.
 
     def subscribe(self, topics: Collection[str]) -> Subscription:

@@ -24,7 +24,19 @@ from dibs.engines.postgres.catalog import MIXED, Catalog, Track
 from dibs.engines.unreadable import UnreadableRows
 from dibs.errors import StoreError
 
-__all__ = ["LAG", "START", "Bounds", "DueWindow", "FloorProbe", "ReadFloors", "RescueFloor", "arrivals"]
+__all__ = [
+    "AHEAD",
+    "EVERYTHING",
+    "LAG",
+    "LONG_AGO",
+    "START",
+    "Bounds",
+    "DueWindow",
+    "FloorProbe",
+    "ReadFloors",
+    "RescueFloor",
+    "arrivals",
+]
 
 log = logging.getLogger("dibs.engines.postgres")
 

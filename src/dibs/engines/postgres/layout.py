@@ -27,7 +27,7 @@ from dibs.engines.postgres.statements import (
 )
 from dibs.errors import StoreBusy, StoreMismatch
 
-__all__ = ["OLDEST_READER", "OLDEST_SERVER", "pending_migrations", "pending_script", "prepare"]
+__all__ = ["OLDEST_READER", "Condition", "missing", "pending_migrations", "pending_script", "prepare"]
 
 OLDEST_READER = 1
 """Code that knows this layout may use a store that this code has migrated. A breaking step raises it."""

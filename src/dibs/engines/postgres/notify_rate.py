@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 
 from dibs.engines.wake import LocalNotifier
 
-__all__ = ["REPEAT_AFTER", "Rate", "Replay"]
+__all__ = ["BURST", "INTERVAL", "REPEAT_AFTER", "Rate", "Replay"]
 
 INTERVAL = 0.02
 """Seconds per message about a topic, from one sender, in the long run."""

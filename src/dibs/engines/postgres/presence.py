@@ -30,7 +30,7 @@ from dibs.engines.postgres.statements import statement
 from dibs.engines.values import Beat
 from dibs.errors import DibsError, StoreError, StoreMismatch
 
-__all__ = ["Presence"]
+__all__ = ["GAP_SECONDS", "Presence"]
 
 log = logging.getLogger("dibs.engines.postgres")
 

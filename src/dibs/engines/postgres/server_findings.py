@@ -16,7 +16,7 @@ from dibs.engines.postgres.statements import fingerprint, migration_scripts, quo
 from dibs.engines.postgres.transaction import Snapshot
 from dibs.engines.values import Finding, Level
 
-__all__ = ["server_findings", "store_findings"]
+__all__ = ["expected_indexes", "server_findings", "store_findings"]
 
 LONG_TRANSACTION = 60.0
 """Seconds after which a transaction that keeps dead rows is worth a warning."""

@@ -29,7 +29,7 @@ from dibs.engines.verbs import rescue as shared
 from dibs.engines.verbs.settling import settle_records
 from dibs.errors import StoreError
 
-__all__ = ["extend", "rescue", "settle"]
+__all__ = ["NEWCOMER_SECONDS", "extend", "rescue", "rescue_batch", "settle"]
 
 log = logging.getLogger("dibs.engines.postgres")
 

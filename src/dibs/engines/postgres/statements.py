@@ -15,6 +15,7 @@ from importlib.resources import files
 from dibs.engines.statement_files import blocks, migration_files, named, without_comments
 
 __all__ = [
+    "HERE",
     "fingerprint",
     "function_names",
     "function_sources",

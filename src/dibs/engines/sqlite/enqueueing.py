@@ -40,7 +40,7 @@ from dibs.engines.values import Counter, EnqueueAnswer, EnqueueOutcome, NewWorkf
 from dibs.engines.verbs.dependencies import inherit_again
 from dibs.engines.verbs.records import Records
 
-__all__ = ["enqueue", "enqueue_inside", "store"]
+__all__ = ["KEYS", "enqueue", "enqueue_inside"]
 
 EDGES = 1000
 """Edges that are written together."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from dibs.errors import StoreUnavailable
 
-__all__ = ["StoreFiles"]
+__all__ = ["PIN", "StoreFiles"]
 
 SIDES = ("", "-wal", "-shm")
 FRESH_NANOSECONDS = 2_000_000_000

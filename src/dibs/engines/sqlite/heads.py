@@ -14,7 +14,7 @@ from dibs.engines.sqlite.row_decoder import BATCH_ERRORS, RowDecoder, TaskDecode
 from dibs.engines.sqlite.statements import row_by_row
 from dibs.engines.sqlite.transaction import Snapshot
 
-__all__ = ["Head", "Turn", "read_group", "read_track", "read_turns"]
+__all__ = ["LARGEST_CHUNK", "Head", "Turn", "read_group", "read_track", "read_turns"]
 
 LARGEST_CHUNK = 1000
 LOWEST = -(2**62)

@@ -15,7 +15,16 @@ from dibs.engines.sqlite.errors import translated
 from dibs.engines.sqlite.statements import migration_scripts
 from dibs.errors import StoreMismatch, StoreUnavailable
 
-__all__ = ["APPLICATION_ID", "check_readable", "pending_migrations", "pending_script", "prepare"]
+__all__ = [
+    "APPLICATION_ID",
+    "OLDEST_READER",
+    "check_readable",
+    "known_layout",
+    "pending_migrations",
+    "pending_script",
+    "prepare",
+    "run_script",
+]
 
 APPLICATION_ID = 0x44696273  # "Dibs"
 OLDEST_READER = 1

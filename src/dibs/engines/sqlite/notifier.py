@@ -25,7 +25,7 @@ from dibs.engines.sqlite.presence import share_rights
 from dibs.engines.values import TopicKind
 from dibs.engines.wake import Listener, LocalNotifier
 
-__all__ = ["Notifier", "Subscriber"]
+__all__ = ["Notifier", "Subscriber", "socket_directory"]
 
 NET_SECONDS = 0.05
 LINGER_SECONDS = 1.0

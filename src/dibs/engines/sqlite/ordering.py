@@ -17,7 +17,7 @@ from dibs.engines.sqlite.fairness import TurnOrder, all_shares
 from dibs.engines.sqlite.heads import LARGEST_CHUNK, Head, read_track
 from dibs.engines.sqlite.transaction import Snapshot
 
-__all__ = ["Lane", "chunk_for", "lanes_of", "next_ids"]
+__all__ = ["SMALLEST_CHUNK", "Lane", "chunk_for", "lanes_of", "next_ids"]
 
 SMALLEST_CHUNK = 8
 

@@ -20,7 +20,7 @@ from dibs.core.policy import ABSENT_SECONDS
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["AVAILABLE", "Presence"]
+__all__ = ["AVAILABLE", "Presence", "share_rights"]
 
 AVAILABLE = sys.platform != "win32"  # where not, there are only leases
 OPEN_BYTE = 0

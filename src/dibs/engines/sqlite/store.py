@@ -196,9 +196,10 @@ class Store:
 
     def write(self, verb: Callable[..., Answer], arguments: tuple[Any, ...], now: Instant | None) -> Answer:
         """Run a verb in a transaction of its own; after the commit, notify its topics."""
-        with suppress(TaskMoved):  # nothing was written: try again with what is stored now
+        try:
             return self.try_write(verb, arguments, now)
-        return self.try_write(verb, arguments, now)
+        except TaskMoved:  # nothing was written: try again with what is stored now
+            return self.try_write(verb, arguments, now)
 
     def try_write(self, verb: Callable[..., Answer], arguments: tuple[Any, ...], now: Instant | None) -> Answer:
         connection = self.take_lock()

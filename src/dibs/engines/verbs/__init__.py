@@ -1,22 +1,13 @@
-"""Every verb that is not hot, written once for all stores: coroutines over a port (`dibs.engines.port`).
+"""Verbs that are written once for all SQL stores: coroutines over a port (`dibs.engines.port`).
 
 A verb loads what it needs, decides with `dibs.engines.decisions`, saves, and notes whom to notify. What one transaction
-can't finish it leaves as follow-ups.
+can't finish it leaves as follow-ups. `engine` gives these verbs to the engines that inherit it.
 
-    records       tasks that one transaction works on
-    follow_ups    how a transaction ends, and what it leaves for later
-    dependencies  tasks that wait for others
-    workflows     workflows as a whole
-    admin         act: what people do to tasks and workflows
-    queues        their settings and states, and their deletion
-    schedules     setting and firing them
-    workers       heartbeats, states, and marking the dead
-    chores        leadership, and what the leader repeats: retention, reranking
-    reading       get, history, peek, counts, stats, audit, standing
-    searching     search
-    settling      settle, record by record
-    rescue        rescue
-    upkeep        what a claim does first
+- Tasks: `records` (those that one transaction works on), `admin` (act), `settling` (settle, record by record), `rescue`,
+  `upkeep` (what a claim does first), `dependencies`, `workflows`, `follow_ups` (how a transaction ends).
+- Looking: `reading` (get, history, peek, counts, stats, standing), `searching`.
+- All else: `queues`, `schedules`, `workers`, `audit`, `chores` (leadership, and what the leader repeats), `retention`,
+  `reranking`.
 
-Stores import this folder; it imports none of them.
+Stores import this package; it imports none of them.
 """

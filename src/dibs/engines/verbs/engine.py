@@ -63,6 +63,7 @@ class VerbEngine(ABC):
     @property
     @abstractmethod
     def features(self) -> frozenset[Feature]: ...
+
     _next_ids: NextIds
     """How the store finds the next tasks of a queue."""
 

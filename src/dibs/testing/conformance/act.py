@@ -78,5 +78,5 @@ async def test_what_waits_is_released_in_their_order(harness: Harness) -> None:
     need = await harness.add()
     follower = await harness.follow(need)
     assert await harness.engine.act([Cancel(need), Purge(need)], now=harness.now) == [Changed.DONE] * 2
-    await harness.run_errands()
+    await harness.run_follow_ups()
     assert await harness.state(follower) is State.CANCELLED

@@ -1,4 +1,4 @@
-"""cancel: waiting tasks end, running ones are asked to, and whoever is first wins."""
+"""cancel: waiting tasks end, running ones are asked to, and the first act wins."""
 
 from __future__ import annotations
 

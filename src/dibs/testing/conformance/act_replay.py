@@ -9,7 +9,7 @@ from dibs.engines.values import Cancel, Changed, Counter, Replay
 from dibs.testing.conformance.harness import QUEUE, Harness
 
 
-async def test_starts_anew(harness: Harness) -> None:
+async def test_starts_again(harness: Harness) -> None:
     task_id = await harness.ended(Outcome.PERMANENT, priority=60)
     harness.later(HOUR)
     assert await harness.engine.act([Replay(task_id)], actor="ada", now=harness.now) == [Changed.DONE]

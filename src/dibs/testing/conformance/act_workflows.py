@@ -18,7 +18,7 @@ from dibs.engines.values import (
     worker_topic,
 )
 from dibs.testing.conformance.harness import QUEUE, WORKER, Harness, edges
-from dibs.testing.conformance.subscribe import rings
+from dibs.testing.conformance.subscribe import notifies
 from dibs.testing.conformance.workflows import cancel, chain, counts, replay
 
 BLOCKED, PENDING, RUNNING = State.BLOCKED, State.PENDING, State.RUNNING
@@ -45,7 +45,7 @@ async def test_cancel_ends_all_that_wait(harness: Harness) -> None:
 async def test_cancel_asks_those_that_run(harness: Harness) -> None:
     workflow_id, ids = await chain(harness)
     task = await harness.take(ids[0])
-    assert await rings(harness, worker_topic(WORKER), cancel(harness, workflow_id))
+    assert await notifies(harness, worker_topic(WORKER), cancel(harness, workflow_id))
     assert await harness.states(*ids) == [RUNNING, CANCELLED, CANCELLED]
     assert (await harness.record(ids[0])).cancel_reason == "no more"
     await harness.settle(task, Outcome.CANCELLED)
@@ -70,9 +70,9 @@ async def test_cancel_of_a_finished_workflow_is_unchanged(harness: Harness) -> N
     assert await harness.engine.audit() == []
 
 
-async def test_cancel_rings(harness: Harness) -> None:
+async def test_cancel_notifies(harness: Harness) -> None:
     workflow_id, _ = await chain(harness)
-    assert await rings(harness, ended_topic(QUEUE), cancel(harness, workflow_id))
+    assert await notifies(harness, ended_topic(QUEUE), cancel(harness, workflow_id))
 
 
 async def test_replay_runs_what_failed_and_what_waited_for_it(harness: Harness) -> None:
@@ -197,7 +197,7 @@ async def test_replay_passes_urgency_on(harness: Harness) -> None:
     assert await harness.peek() == [first.id, usual]
 
 
-async def test_replay_rings(harness: Harness) -> None:
+async def test_replay_notifies(harness: Harness) -> None:
     workflow_id, ids = await chain(harness)
     await harness.finish(ids[0], Outcome.PERMANENT)
-    assert await rings(harness, work_topic(QUEUE), replay(harness, workflow_id))
+    assert await notifies(harness, work_topic(QUEUE), replay(harness, workflow_id))

@@ -8,7 +8,7 @@ from dibs.core.task import Edit, EndedBy, HistoryEvent, Outcome
 from dibs.core.times import HOUR, MINUTE
 from dibs.engines.values import Cancel, Changed, EnqueueOutcome, Purge, Replay, ended_topic
 from dibs.testing.conformance.harness import QUEUE, Harness
-from dibs.testing.conformance.subscribe import rings
+from dibs.testing.conformance.subscribe import notifies
 
 BLOCKED, PENDING, SCHEDULED, RUNNING = State.BLOCKED, State.PENDING, State.SCHEDULED, State.RUNNING
 COMPLETED, CANCELLED, DEAD = State.COMPLETED, State.CANCELLED, State.DEAD
@@ -173,7 +173,7 @@ async def test_force_is_an_end_for_those_who_wait_elsewhere(harness: Harness) ->
     need = await harness.add()
     followers = [await harness.follow(need, queue="other"), await harness.follow(need, queue="other", rule=Rule.RUN)]
     delete = harness.engine.delete_queue(QUEUE, force=True, now=harness.now)
-    assert await rings(harness, ended_topic("other"), delete)
+    assert await notifies(harness, ended_topic("other"), delete)
     assert await harness.states(*followers) == [CANCELLED, PENDING]
     assert (await harness.record(followers[0])).note == f"{need} is dead"
 

@@ -8,7 +8,7 @@ from dibs.core.task import Edit, HistoryEvent, Outcome, QueueState
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
 from dibs.engines.values import Changed, EnqueueOutcome, Replay, ended_topic
 from dibs.testing.conformance.harness import QUEUE, Harness
-from dibs.testing.conformance.subscribe import rings
+from dibs.testing.conformance.subscribe import notifies
 
 PENDING, RUNNING, CANCELLED = State.PENDING, State.RUNNING, State.CANCELLED
 
@@ -54,7 +54,7 @@ async def test_every_waiting_state_expires(harness: Harness) -> None:
     assert await harness.state(need) is PENDING
 
 
-async def test_whoever_waits_for_it_learns(harness: Harness) -> None:
+async def test_its_waiters_learn(harness: Harness) -> None:
     need = await harness.add(expires_at=harness.now + HOUR)
     follower = await harness.follow(need)
     harness.later(HOUR)
@@ -158,7 +158,7 @@ async def test_replay_gives_a_late_task_another_life(harness: Harness) -> None:
     assert await harness.claim_ids(5) == [task.id]
 
 
-async def test_it_rings(harness: Harness) -> None:
+async def test_it_notifies(harness: Harness) -> None:
     await harness.add(expires_at=harness.now + MINUTE)
     harness.later(MINUTE)
-    assert await rings(harness, ended_topic(QUEUE), harness.claim(queues=("nowhere",)))
+    assert await notifies(harness, ended_topic(QUEUE), harness.claim(queues=("nowhere",)))

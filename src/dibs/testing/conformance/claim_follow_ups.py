@@ -1,4 +1,4 @@
-"""Errands: what one verb can't follow up within its budget is durable, and claims go on with it to the end."""
+"""Follow-ups: what a verb can't do within its budget is durable, and claims continue it to the end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LINKS = FOLLOW_UP_BUDGET + 100
 """A chain that one verb can't follow to its end. Engines go link by link, so a longer one would only take longer."""
 
 STEPS = 10
-"""Claims within which any errand of this size must be done."""
+"""Claims within which any follow-up of this size must be done."""
 
 
 async def fan_out(harness: Harness, rule: Rule = Rule.CANCEL) -> tuple[str, list[str]]:
@@ -40,7 +40,7 @@ async def test_a_wide_fan_out_is_unblocked_in_bounded_steps(harness: Harness) ->
     counts = await harness.counts()
     assert counts[BLOCKED] >= MANY - FOLLOW_UP_BUDGET
     assert counts[BLOCKED] + counts.get(PENDING, 0) == MANY
-    assert await harness.run_errands(STEPS) >= 1
+    assert await harness.run_follow_ups(STEPS) >= 1
     assert await harness.counts() == {PENDING: MANY}
     assert await harness.states(followers[0], followers[-1]) == [PENDING, PENDING]
     assert await harness.followers(need) == []
@@ -87,7 +87,7 @@ async def test_a_failure_reaches_everybody(harness: Harness) -> None:
     need, followers = await fan_out(harness)
     last = await harness.follow(followers[-1], queue="last")
     await harness.finish(need, Outcome.PERMANENT)
-    await harness.run_errands(STEPS)
+    await harness.run_follow_ups(STEPS)
     assert await harness.counts() == {CANCELLED: MANY}
     assert (await harness.record(followers[-1])).note == f"{need} is dead"
     assert await harness.state(last) is CANCELLED
@@ -98,7 +98,7 @@ async def test_everybody_is_told_of_the_same_end(harness: Harness) -> None:
     need, followers = await fan_out(harness, Rule.FAIL)
     await harness.finish(need, Outcome.PERMANENT)
     assert await harness.engine.act([Replay(need)], now=harness.now) == [Changed.DONE]
-    await harness.run_errands(STEPS)
+    await harness.run_follow_ups(STEPS)
     assert await harness.counts() == {DEAD: MANY}
     assert (await harness.record(followers[-1])).note == f"{need} is dead"
 
@@ -107,7 +107,7 @@ async def test_the_end_outlives_the_task(harness: Harness) -> None:
     need, _ = await fan_out(harness, Rule.RUN)
     await harness.finish(need, Outcome.PERMANENT)
     assert await harness.engine.act([Purge(need)], now=harness.now) == [Changed.DONE]
-    await harness.run_errands(STEPS)
+    await harness.run_follow_ups(STEPS)
     assert await harness.counts() == {PENDING: MANY}
 
 
@@ -121,7 +121,7 @@ async def test_a_dependent_that_is_not_told_yet_can_be_cancelled(harness: Harnes
     need, followers = await fan_out(harness)
     await harness.finish(need)
     await harness.engine.act([Cancel(each) for each in followers], now=harness.now)
-    await harness.run_errands(STEPS)
+    await harness.run_follow_ups(STEPS)
     assert await harness.counts() == {CANCELLED: MANY}
     for task_id in (followers[0], followers[-1]):
         assert len(await harness.events(task_id)) == 1
@@ -134,7 +134,7 @@ async def test_a_wide_fan_in_runs_after_the_last(harness: Harness) -> None:
     tasks = await harness.claim(MANY, queues=("needs",))
     done = [Settlement(lease=lease_of(task), outcome=Outcome.COMPLETED) for task in tasks[:-1]]
     assert {answer.state for answer in await harness.engine.settle(done, now=harness.now)} == {COMPLETED}
-    await harness.run_errands(STEPS)
+    await harness.run_follow_ups(STEPS)
     assert await harness.state(follower) is BLOCKED
     assert sum(await harness.is_open(follower)) == 1
     await harness.settle(tasks[-1])
@@ -144,10 +144,10 @@ async def test_a_wide_fan_in_runs_after_the_last(harness: Harness) -> None:
 async def test_leaving_a_wide_fan_in_closes_every_edge(harness: Harness) -> None:
     needs = await harness.add_many(MANY, queue="needs", priority=10)
     follower = await harness.follow(*needs, priority=90)
-    await harness.run_errands(STEPS)
+    await harness.run_follow_ups(STEPS)
     assert (await harness.record(needs[-1])).inherited == 90
     await harness.engine.act([Cancel(follower)], now=harness.now)
-    await harness.run_errands(STEPS)
+    await harness.run_follow_ups(STEPS)
     assert not any(await harness.is_open(follower))
     assert {record.inherited for record in await harness.records(needs)} == {0}
 
@@ -158,7 +158,7 @@ async def test_a_long_chain_falls_to_its_end(harness: Harness) -> None:
         tasks.append(harness.new(queue="chain", after=edges(tasks[-1].id)))
     await harness.enqueue(*tasks)
     await harness.finish(tasks[0].id, Outcome.PERMANENT)
-    await harness.run_errands(STEPS)
+    await harness.run_follow_ups(STEPS)
     assert await harness.counts("chain") == {CANCELLED: LINKS}
     assert (await harness.record(tasks[-1].id)).note == f"{tasks[-2].id} is cancelled"
 
@@ -169,11 +169,11 @@ async def test_urgency_climbs_a_long_chain(harness: Harness) -> None:
         tasks.append(harness.new(priority=10, after=edges(tasks[-1].id)))
     await harness.enqueue(*tasks)
     await harness.engine.act([Edit(id=tasks[-1].id, priority=90)], now=harness.now)
-    await harness.run_errands(STEPS)
+    await harness.run_follow_ups(STEPS)
     ids = [task.id for task in tasks[:-1]]
     assert {record.inherited for record in await harness.records(ids)} == {90}
     await harness.engine.act([Cancel(tasks[-1].id)], now=harness.now)
-    await harness.run_errands(STEPS)
+    await harness.run_follow_ups(STEPS)
     assert (await harness.record(tasks[0].id)).inherited == 10
 
 
@@ -183,11 +183,11 @@ async def test_a_large_workflow_is_cancelled_and_replayed(harness: Harness) -> N
     workflow_id = await harness.begin(need, *followers)
     await harness.finish(need.id, Outcome.PERMANENT)
     assert (await harness.engine.act([ReplayWorkflow(workflow_id)], now=harness.now))[0] is Changed.DONE
-    await harness.run_errands(STEPS)
+    await harness.run_follow_ups(STEPS)
     assert await harness.counts() == {BLOCKED: MANY}, "those that were still to die died first"
     assert await harness.state(need.id) is PENDING
     assert (await harness.engine.act([CancelWorkflow(workflow_id)], now=harness.now))[0] is Changed.DONE
-    await harness.run_errands(STEPS)
+    await harness.run_follow_ups(STEPS)
     assert await harness.counts() == {CANCELLED: MANY}
     assert (await harness.engine.act([CancelWorkflow(workflow_id)], now=harness.now))[0] is Changed.UNCHANGED
 
@@ -195,5 +195,5 @@ async def test_a_large_workflow_is_cancelled_and_replayed(harness: Harness) -> N
 async def test_a_deleted_queue_is_an_end_for_many(harness: Harness) -> None:
     _, followers = await fan_out(harness)
     assert await harness.engine.delete_queue("needs", force=True, now=harness.now) is Changed.DONE
-    await harness.run_errands(STEPS)
+    await harness.run_follow_ups(STEPS)
     assert await harness.counts(QUEUE) == {CANCELLED: len(followers)}

@@ -7,7 +7,9 @@ from dibs.core.task import Outcome, QueueState
 from dibs.core.times import HOUR, SECOND
 from dibs.engines.values import Cancel, Position, work_topic
 from dibs.testing.conformance.harness import QUEUE, Harness
-from dibs.testing.conformance.subscribe import rings
+from dibs.testing.conformance.subscribe import notifies
+
+__all__ = ["add_to"]
 
 
 async def add_to(harness: Harness, *partitions: str, **facts: object) -> list[str]:
@@ -176,7 +178,7 @@ async def test_nothing_is_prefetched(harness: Harness) -> None:
         assert len(await harness.claim(2, prefetch=3, queues=(queue,))) == 2
 
 
-async def test_a_freed_slot_rings(harness: Harness) -> None:
+async def test_a_freed_slot_notifies(harness: Harness) -> None:
     await harness.set_queue(per_partition=1)
     task = await harness.start(partition="a")
-    assert await rings(harness, work_topic(QUEUE), harness.settle(task))
+    assert await notifies(harness, work_topic(QUEUE), harness.settle(task))

@@ -192,7 +192,7 @@ async def test_inherited_urgency_counts_in_a_full_partition(harness: Harness) ->
     assert await harness.claim_ids(9) == [first]
 
 
-async def test_ranking_anew_counts_in_a_full_partition(harness: Harness) -> None:
+async def test_ranking_again_counts_in_a_full_partition(harness: Harness) -> None:
     await harness.set_queue(per_partition=1, policy="strict")
     running = await harness.start(partition="a", priority=100)
     old = await harness.add(partition="a", priority=40)

@@ -10,6 +10,8 @@ from dibs.core.times import HOUR, MINUTE
 from dibs.engines.values import Cancel, Changed, Floor, Position, Query
 from dibs.testing.conformance.harness import QUEUE, Harness
 
+__all__ = ["add_for", "served"]
+
 
 async def add_for(harness: Harness, tenants: str, **facts: object) -> list[str]:
     """One task per letter, the letter being its tenant."""
@@ -108,7 +110,7 @@ async def test_the_share_is_part_of_the_record(harness: Harness) -> None:
     assert task.spec.tenant == "a"
 
 
-async def test_turning_it_on_ranks_anew(harness: Harness) -> None:
+async def test_turning_it_on_ranks_again(harness: Harness) -> None:
     ids = await add_for(harness, "aaab")
     assert (await harness.set_queue(fair=True)).stale == 4
     await harness.rerank()
@@ -116,7 +118,7 @@ async def test_turning_it_on_ranks_anew(harness: Harness) -> None:
     assert await served(harness, 4) == "abaa"
 
 
-async def test_turning_it_off_ranks_anew(harness: Harness) -> None:
+async def test_turning_it_off_ranks_again(harness: Harness) -> None:
     await harness.set_queue(fair=True)
     await add_for(harness, "aaaab")
     assert await served(harness, 1) == "a"
@@ -126,7 +128,7 @@ async def test_turning_it_off_ranks_anew(harness: Harness) -> None:
 
 
 async def test_while_ranks_are_stale_everybody_is_served(harness: Harness) -> None:
-    """Tasks that are not yet ranked anew are one share, those that come in belong to their tenants."""
+    """Tasks that are not ranked again yet are one share, new ones belong to their tenants."""
     old = await add_for(harness, "aab")
     await harness.set_queue(fair=True)
     new = await add_for(harness, "c")

@@ -10,6 +10,8 @@ from dibs.engines.values import Counter, EnqueueOutcome, Feature, Position, Purg
 from dibs.runtime.loop import at_once
 from dibs.testing.conformance.harness import Harness, edges
 
+__all__ = ["AFTERWARDS", "ENDS"]
+
 BLOCKED, PENDING = State.BLOCKED, State.PENDING
 
 COMPLETED, CANCELLED, DEAD = State.COMPLETED, State.CANCELLED, State.DEAD
@@ -62,6 +64,14 @@ async def test_refused_at_the_door_it_is_stored_all_the_same(harness: Harness) -
     assert await harness.counts() == {CANCELLED: 1, DEAD: 1}
     assert await harness.counter(Counter.ENQUEUED) == 2
     assert await harness.outcomes(harness.new(key="k")) == [EnqueueOutcome.DUPLICATE]
+
+
+async def test_refused_at_the_door_it_holds_its_key_for_the_window_only(harness: Harness) -> None:
+    need = await harness.ended(Outcome.PERMANENT)
+    for window, outcome in ((0, EnqueueOutcome.ENQUEUED), (DAY, EnqueueOutcome.DUPLICATE)):
+        ended = harness.new(after=edges(need), key=f"{window}", window=window)
+        assert await harness.outcomes(ended, harness.new(key=f"{window}")) == [EnqueueOutcome.ENQUEUED, outcome]
+        assert await harness.outcomes(harness.new(key=f"{window}")) == [EnqueueOutcome.DUPLICATE]
 
 
 async def test_completed_prerequisites_count_as_done(harness: Harness) -> None:

@@ -8,7 +8,7 @@ from dibs.core.task import HistoryEvent, Outcome, QueueState
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
 from dibs.engines.values import Counter, EnqueueAnswer, EnqueueOutcome, Replay, work_topic
 from dibs.testing.conformance.harness import QUEUE, Harness
-from dibs.testing.conformance.subscribe import rings
+from dibs.testing.conformance.subscribe import notifies
 
 ENQUEUED, REPLACED = EnqueueOutcome.ENQUEUED, EnqueueOutcome.REPLACED
 DUPLICATE, CONFLICT, EXISTS = EnqueueOutcome.DUPLICATE, EnqueueOutcome.CONFLICT, EnqueueOutcome.EXISTS
@@ -84,7 +84,7 @@ async def test_another_name_conflicts(harness: Harness) -> None:
 
 
 async def test_putting_off_again_and_again(harness: Harness) -> None:
-    """Debouncing: each call starts the wait anew."""
+    """Debouncing: each call restarts the wait."""
     answer = await replace(harness, delay=MINUTE)
     for _ in range(5):
         harness.later(MINUTE - 1)
@@ -223,13 +223,13 @@ async def test_a_task_that_was_replayed_elsewhere_is_ranked_where_it_is(harness:
     await harness.engine.act([Replay(task_id, queue="strict")], now=harness.now)
     harness.later(1_000 * HOUR)
     other = await harness.add(queue="strict", priority=60)
-    assert await rings(harness, work_topic("strict"), replace(harness, priority=59))
+    assert await notifies(harness, work_topic("strict"), replace(harness, priority=59))
     assert (await harness.record(task_id)).queue == "strict"
     assert await harness.peek("strict") == [other, task_id]
     await replace(harness, priority=61)
     assert await harness.peek("strict") == [task_id, other]
 
 
-async def test_it_rings(harness: Harness) -> None:
+async def test_it_notifies(harness: Harness) -> None:
     await harness.add(key="k", delay=DAY)
-    assert await rings(harness, work_topic(QUEUE), replace(harness))
+    assert await notifies(harness, work_topic(QUEUE), replace(harness))

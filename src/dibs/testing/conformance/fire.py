@@ -12,7 +12,7 @@ from dibs.core.times import DAY, HOUR, MINUTE, SECOND, when
 from dibs.engines.values import FIRE_BATCH, Changed, Counter, Fired, work_topic
 from dibs.testing.conformance.harness import QUEUE, Harness
 from dibs.testing.conformance.schedule_help import HOURLY, NIGHTLY, TEMPLATE, delete, pause, put, schedule
-from dibs.testing.conformance.subscribe import rings
+from dibs.testing.conformance.subscribe import notifies
 from dibs.testing.tasks import changed
 
 
@@ -264,13 +264,13 @@ async def test_a_fire_can_not_happen_twice(harness: Harness) -> None:
     assert await harness.counter(Counter.ENQUEUED) == 1
 
 
-async def test_it_rings(harness: Harness) -> None:
+async def test_it_notifies(harness: Harness) -> None:
     await put(harness)
     harness.later(HOUR)
-    assert await rings(harness, work_topic(QUEUE), fire(harness))
+    assert await notifies(harness, work_topic(QUEUE), fire(harness))
 
 
-async def test_a_new_rhythm_catches_up_nothing(harness: Harness) -> None:
+async def test_a_new_recurrence_catches_up_nothing(harness: Harness) -> None:
     await put(harness, recurrence=HOURLY)
     harness.later(5 * HOUR)
     await put(harness, recurrence=Recurrence(every=2 * HOUR))

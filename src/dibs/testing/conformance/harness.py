@@ -176,7 +176,7 @@ class Harness:
         """Claim the most urgent task, which must be this one, and settle it."""
         assert await self.settle(await self.take(task_id), outcome) is SettleOutcome.DONE
 
-    async def run_errands(self, most: int = ENOUGH_STEPS) -> int:
+    async def run_follow_ups(self, most: int = ENOUGH_STEPS) -> int:
         """Claim nothing until no step has anything left to do; how many claims that took."""
         for steps in range(most):
             if (await self.claims(queues=("nowhere",))).next_due_in != 0:

@@ -6,7 +6,7 @@ from dibs.core.graph import Rule
 from dibs.core.states import State
 from dibs.core.task import Edit, Outcome
 from dibs.core.times import HOUR, MINUTE
-from dibs.engines.values import Cancel, Query, Replay
+from dibs.engines.values import Cancel, Purge, Query, Replay
 from dibs.testing.conformance.harness import Harness, edges
 
 
@@ -77,6 +77,14 @@ async def test_through_a_diamond(harness: Harness) -> None:
     assert await inherited(harness, top, left, right) == [30, 0, 0]
 
 
+async def test_it_ends_with_a_dependent_that_is_purged_at_once(harness: Harness) -> None:
+    first = await harness.add(priority=10)
+    second = await harness.follow(first, priority=20)
+    third = await harness.follow(second, priority=90)
+    await harness.engine.act([Cancel(third), Purge(third)], now=harness.now)
+    assert await inherited(harness, first, second) == [20, 0]
+
+
 async def test_it_ends_with_the_waiting(harness: Harness) -> None:
     need, other = await harness.add(priority=10), await harness.add(priority=10)
     usual = await harness.add(priority=30)
@@ -124,7 +132,7 @@ async def test_own_priority_can_be_edited_beside_it(harness: Harness) -> None:
     assert await harness.peek() == [need, other]
 
 
-async def test_a_replaced_dependent_is_weighed_anew(harness: Harness) -> None:
+async def test_a_replaced_dependent_passes_its_urgency_on_again(harness: Harness) -> None:
     need = await harness.add(priority=10)
     follower = await harness.follow(need, priority=20, key="k")
     (answer,) = await harness.engine.enqueue([harness.new(key="k", replace=True, priority=80)], now=harness.now)

@@ -143,7 +143,7 @@ async def compare(harness: Harness, scenario: Scenario) -> None:
         await harness.set_queue(queue, **changes)
     known = [await arrive(harness, task) for task in scenario.tasks]
     harness.later(scenario.wait)
-    await harness.claim(queues=("nowhere",))  # promotes what is due, so that it can be ranked anew
+    await harness.claim(queues=("nowhere",))  # promotes what is due, so that it can be ranked again
     await harness.rerank()
     expected = Oracle(scenario, known, harness.now).order()
     for limit in scenario.limits:

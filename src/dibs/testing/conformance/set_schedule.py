@@ -42,7 +42,7 @@ async def test_another_task_keeps_the_next_fire(harness: Harness) -> None:
     assert len(await acts(harness)) == 2
 
 
-async def test_another_rhythm_starts_anew(harness: Harness) -> None:
+async def test_another_recurrence_starts_again(harness: Harness) -> None:
     await put(harness)
     created = harness.now
     harness.later(MINUTE)

@@ -7,7 +7,7 @@ from dibs.core.times import DAY, HOUR, MINUTE
 from dibs.engines.values import SCHEDULES, Changed
 from dibs.testing.conformance.harness import Harness
 from dibs.testing.conformance.schedule_help import TEMPLATE, acts, delete, pause, put, schedule
-from dibs.testing.conformance.subscribe import rings
+from dibs.testing.conformance.subscribe import notifies
 from dibs.testing.tasks import changed
 
 
@@ -50,9 +50,9 @@ async def test_unknown_ones(harness: Harness) -> None:
     assert await acts(harness) == []
 
 
-async def test_every_change_rings(harness: Harness) -> None:
-    assert await rings(harness, SCHEDULES, put(harness))
-    assert await rings(harness, SCHEDULES, put(harness, recurrence=Recurrence(every=MINUTE)))
-    assert await rings(harness, SCHEDULES, pause(harness))
-    assert await rings(harness, SCHEDULES, pause(harness, False))
-    assert await rings(harness, SCHEDULES, delete(harness))
+async def test_every_change_notifies(harness: Harness) -> None:
+    assert await notifies(harness, SCHEDULES, put(harness))
+    assert await notifies(harness, SCHEDULES, put(harness, recurrence=Recurrence(every=MINUTE)))
+    assert await notifies(harness, SCHEDULES, pause(harness))
+    assert await notifies(harness, SCHEDULES, pause(harness, False))
+    assert await notifies(harness, SCHEDULES, delete(harness))

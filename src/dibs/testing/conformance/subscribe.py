@@ -1,4 +1,4 @@
-"""subscribe: verbs wake who waits for what they do; a ring between two waits is remembered."""
+"""subscribe: verbs notify the topics of what they do; a notification between two waits is remembered."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from dibs.core.times import HOUR
 from dibs.engines.values import Cancel, Replay, ended_topic, work_topic, worker_topic
 from dibs.testing.conformance.harness import QUEUE, WORKER, Harness
 
+__all__ = ["notifies"]
+
 PATIENCE = 10.0
-"""Seconds after which a bell that did not ring counts as broken; no passing test waits for it."""
+"""Seconds after which a notification counts as missing; no passing test waits for it."""
 
 
-async def rings(harness: Harness, topic: str, act: Awaitable[object]) -> bool:
-    """Whether doing something wakes who listens to the topic."""
+async def notifies(harness: Harness, topic: str, act: Awaitable[object]) -> bool:
+    """Whether an act wakes a subscription to the topic."""
     subscription = harness.engine.subscribe([topic])
     try:
         await act
@@ -24,11 +26,11 @@ async def rings(harness: Harness, topic: str, act: Awaitable[object]) -> bool:
         subscription.close()
 
 
-async def test_ring_wakes(harness: Harness) -> None:
-    assert await rings(harness, work_topic("a"), harness.add(queue="a"))
+async def test_it_wakes(harness: Harness) -> None:
+    assert await notifies(harness, work_topic("a"), harness.add(queue="a"))
 
 
-async def test_ring_wakes_who_already_waits(harness: Harness) -> None:
+async def test_it_wakes_a_wait_under_way(harness: Harness) -> None:
     subscription = harness.engine.subscribe([work_topic("a"), work_topic("b")])
     waiting = asyncio.create_task(subscription.wait(PATIENCE))
     await asyncio.sleep(0)
@@ -37,7 +39,7 @@ async def test_ring_wakes_who_already_waits(harness: Harness) -> None:
     subscription.close()
 
 
-async def test_rings_are_remembered_until_heard(harness: Harness) -> None:
+async def test_notifications_are_remembered_until_heard(harness: Harness) -> None:
     subscription = harness.engine.subscribe([work_topic("a")])
     for _ in range(3):
         await harness.add(queue="a")
@@ -53,7 +55,7 @@ async def test_every_listener_hears(harness: Harness) -> None:
         subscription.close()
 
 
-async def test_waiting_ends_without_a_ring(harness: Harness) -> None:
+async def test_waiting_ends_without_a_notification(harness: Harness) -> None:
     subscription = harness.engine.subscribe([work_topic("silent")])
     async with asyncio.timeout(PATIENCE):
         await subscription.wait(0.0)
@@ -78,47 +80,47 @@ async def test_sibling_hears(harness: Harness) -> None:
     await sibling.close()
 
 
-async def test_new_work_rings(harness: Harness) -> None:
+async def test_new_work_notifies(harness: Harness) -> None:
     work = work_topic(QUEUE)
-    assert await rings(harness, work, harness.add())
+    assert await notifies(harness, work, harness.add())
     dead = await harness.ended(Outcome.PERMANENT, queue="elsewhere")
     replay = harness.engine.act([Replay(dead, queue=QUEUE)], now=harness.now)
-    assert await rings(harness, work, replay)
-    assert await rings(harness, work, harness.add(delay=2 * HOUR)), "a sleeper must learn when the next task is due"
+    assert await notifies(harness, work, replay)
+    assert await notifies(harness, work, harness.add(delay=2 * HOUR)), "a sleeper must learn when the next task is due"
     late = await harness.add(delay=HOUR)
-    assert await rings(harness, work, harness.engine.act([Edit(id=late, due_at=harness.now)], now=harness.now))
+    assert await notifies(harness, work, harness.engine.act([Edit(id=late, due_at=harness.now)], now=harness.now))
 
 
-async def test_work_that_comes_back_rings(harness: Harness) -> None:
+async def test_work_that_comes_back_notifies(harness: Harness) -> None:
     work = work_topic(QUEUE)
     task = await harness.start()
-    assert await rings(harness, work, harness.settle(task, Outcome.RELEASED))
+    assert await notifies(harness, work, harness.settle(task, Outcome.RELEASED))
     await harness.take(task.id)
     harness.later(HOUR)
-    assert await rings(harness, work, harness.engine.rescue(now=harness.now))
+    assert await notifies(harness, work, harness.engine.rescue(now=harness.now))
 
 
-async def test_resumed_queue_rings(harness: Harness) -> None:
+async def test_resumed_queue_notifies(harness: Harness) -> None:
     await harness.add()
     await harness.engine.set_queue_state(QUEUE, QueueState.PAUSED, now=harness.now)
     resume = harness.engine.set_queue_state(QUEUE, QueueState.ACTIVE, now=harness.now)
-    assert await rings(harness, work_topic(QUEUE), resume)
+    assert await notifies(harness, work_topic(QUEUE), resume)
 
 
-async def test_ends_ring(harness: Harness) -> None:
+async def test_ends_notify(harness: Harness) -> None:
     ended = ended_topic(QUEUE)
-    assert await rings(harness, ended, harness.settle(await harness.start()))
-    assert await rings(harness, ended, harness.settle(await harness.start(), Outcome.PERMANENT))
+    assert await notifies(harness, ended, harness.settle(await harness.start()))
+    assert await notifies(harness, ended, harness.settle(await harness.start(), Outcome.PERMANENT))
     waiting = await harness.add()
-    assert await rings(harness, ended, harness.engine.act([Cancel(waiting)], now=harness.now))
+    assert await notifies(harness, ended, harness.engine.act([Cancel(waiting)], now=harness.now))
     await harness.add()
-    assert await rings(harness, ended, harness.engine.delete_queue(QUEUE, force=True, now=harness.now))
+    assert await notifies(harness, ended, harness.engine.delete_queue(QUEUE, force=True, now=harness.now))
 
 
-async def test_workers_are_rung(harness: Harness) -> None:
+async def test_workers_are_notified(harness: Harness) -> None:
     topic = worker_topic(WORKER)
     task = await harness.start()
-    assert await rings(harness, topic, harness.engine.act([Cancel(task.id)], now=harness.now))
+    assert await notifies(harness, topic, harness.engine.act([Cancel(task.id)], now=harness.now))
     await harness.beat()
     pause = harness.engine.set_worker_state(WORKER, WorkerState.PAUSED, now=harness.now)
-    assert await rings(harness, topic, pause)
+    assert await notifies(harness, topic, pause)

@@ -9,7 +9,7 @@ from dibs.core.times import HOUR, MINUTE
 from dibs.engines.values import Cancel, EnqueueOutcome, ended_topic, work_topic
 from dibs.testing.conformance.enqueue_after import AFTERWARDS, ENDS
 from dibs.testing.conformance.harness import QUEUE, Harness, edges
-from dibs.testing.conformance.subscribe import rings
+from dibs.testing.conformance.subscribe import notifies
 
 BLOCKED, PENDING, SCHEDULED = State.BLOCKED, State.PENDING, State.SCHEDULED
 COMPLETED, CANCELLED, DEAD = State.COMPLETED, State.CANCELLED, State.DEAD
@@ -179,14 +179,14 @@ async def test_unblocking_leaves_no_trace_in_history(harness: Harness) -> None:
     assert await harness.engine.history(follower) == []
 
 
-async def test_unblocking_rings(harness: Harness) -> None:
+async def test_unblocking_notifies(harness: Harness) -> None:
     need = await harness.start()
     await harness.follow(need.id, queue="other")
-    assert await rings(harness, work_topic("other"), harness.settle(need))
+    assert await notifies(harness, work_topic("other"), harness.settle(need))
 
 
-async def test_ends_of_dependents_ring(harness: Harness) -> None:
+async def test_ends_of_dependents_notify(harness: Harness) -> None:
     need = await harness.start()
     await harness.follow(need.id, queue="other")
-    assert await rings(harness, ended_topic("other"), harness.settle(need, Outcome.PERMANENT))
-    assert await rings(harness, ended_topic(QUEUE), harness.follow(need.id)), "ended at the door"
+    assert await notifies(harness, ended_topic("other"), harness.settle(need, Outcome.PERMANENT))
+    assert await notifies(harness, ended_topic(QUEUE), harness.follow(need.id)), "ended at the door"

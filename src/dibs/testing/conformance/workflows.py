@@ -17,6 +17,8 @@ from dibs.engines.values import (
 )
 from dibs.testing.conformance.harness import Harness, edges
 
+__all__ = ["cancel", "chain", "counts", "replay"]
+
 BLOCKED, PENDING, RUNNING = State.BLOCKED, State.PENDING, State.RUNNING
 
 COMPLETED, CANCELLED, DEAD = State.COMPLETED, State.CANCELLED, State.DEAD

@@ -1,14 +1,17 @@
-"""Random programs, run on an engine and on the memory engine side by side, must never show a difference.
+"""Random programs, run on an engine and on the oracle side by side, must never show a difference.
 
 `engine_machine(make_engine)` gives a Hypothesis state machine; run it with `check_engine`, or as a `TestCase`::
 
     def test_model():
         check_engine(lambda: MyEngine(...))      # a new, empty store on each call
 
-Each rule does the same to both engines at the same instant and compares the answers; after each rule all that may have
-changed is compared too, and at the end everything. A worker's death is a claim that nobody ever settles.
+Each rule does the same to both at the same instant and compares the answers. After each rule all records are compared,
+after some of them and at the end everything that can be seen. A worker's death is a claim that nobody ever settles.
 
-The machine is made of layers: producing, working, changing, planning, and on top of them time and what can be seen.
+The `oracle` is the executable specification of the seam: lists and `sorted`. `oracle_contents` is what it keeps and
+shows, `oracle_acts` what operators do. `side_by_side` drives an engine and the oracle as one. The rules come in layers:
+`producing`, `working`, `changing`, `planning`, and here time and what can be seen. The oracle uses `dibs.core`, and
+nothing of what engines share.
 """
 
 from __future__ import annotations
@@ -20,18 +23,21 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
 from dibs.core.times import Duration
-from dibs.engines.base import Engine
 from dibs.engines.values import Query
 from dibs.testing.conformance.harness import EngineFactory
 from dibs.testing.model.planning import Planning
+from dibs.testing.model.side_by_side import Side, all_pages, finish_chores
 from dibs.testing.programs import picks, queries, spans
-from dibs.testing.side_by_side import all_pages, finish_chores
 
 __all__ = ["PROFILE", "EngineMachine", "check_engine", "engine_machine"]
 
 
 class EngineMachine(Planning):
     """All rules. `make_engine` is set by `engine_machine`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept_until = self.now
 
     # What happens by itself.
 
@@ -41,14 +47,19 @@ class EngineMachine(Planning):
 
     @rule()
     def rerank(self) -> None:
-        """Bring ranks up to date on both sides; then neither may say that anything is left."""
-        self.both(lambda engine: finish_chores(engine, ("rerank",), self.now))
-        subject, model = self.each(lambda engine: engine.queues())
-        assert [record.stale for record in subject] == [record.stale for record in model] == [0] * len(model)
+        """Bring ranks up to date on both sides; then the engine may not say that anything is left."""
+        self.runner.run(finish_chores(self.subject, ("rerank",), self.now))
+        self.model.rerank(self.now)
+        assert not any(record.stale for record in self.runner.run(self.subject.queues()))
 
+    @precondition(lambda self: self.now > self.kept_until)
     @rule()
     def all_chores(self) -> None:
-        self.both(lambda engine: finish_chores(engine, None, self.now))
+        """Once per instant: they prune what has become old."""
+        self.kept_until = self.now
+        self.runner.run(finish_chores(self.subject, None, self.now))
+        self.model.rerank(self.now)
+        self.model.prune(self.now)
 
     # What can be seen.
 
@@ -64,7 +75,7 @@ class EngineMachine(Planning):
         for task_id in self.some_ids(chosen):
             self.both(partial(self.closer, task_id))
 
-    async def closer(self, task_id: str, engine: Engine) -> tuple[object, ...]:
+    async def closer(self, task_id: str, engine: Side) -> tuple[object, ...]:
         """What is told of one task only."""
         record = self.seen.get(task_id)
         queue = "" if record is None else record.queue

@@ -10,9 +10,9 @@ from dibs.core.states import State
 from dibs.core.task import Edit, QueueState
 from dibs.core.times import HOUR, SECOND, Duration
 from dibs.engines.values import Cancel, CancelWorkflow, Purge, Replay, ReplayWorkflow
-from dibs.testing.model.working import Working
+from dibs.testing.model.side_by_side import without_stale
+from dibs.testing.model.workers import Working
 from dibs.testing.programs import ACTORS, CHANGES, deadlines, expiries, picks, queue_states, queues
-from dibs.testing.side_by_side import without_stale
 
 __all__ = ["Changing"]
 

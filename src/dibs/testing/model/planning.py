@@ -9,9 +9,9 @@ from dibs.core.recurrence import Recurrence
 from dibs.core.schedules import ScheduleState
 from dibs.core.task import NewTask
 from dibs.core.times import Duration
-from dibs.engines.base import Engine
 from dibs.testing.model.changing import Changing
-from dibs.testing.programs import RHYTHMS, SCHEDULED, spans
+from dibs.testing.model.side_by_side import Side
+from dibs.testing.programs import RECURRENCES, SCHEDULED, spans
 
 __all__ = ["Planning"]
 
@@ -27,7 +27,7 @@ class Planning(Changing):
 
     @rule(
         name=schedule_names,
-        recurrence=st.sampled_from(RHYTHMS),
+        recurrence=st.sampled_from(RECURRENCES),
         task=st.sampled_from(SCHEDULED),
         declared=st.booleans(),
     )
@@ -38,16 +38,16 @@ class Planning(Changing):
         )
 
     @precondition(lambda self: self.has_schedules)
-    @rule(name=schedule_names, act=st.sampled_from(("pause", "resume", "resume", "delete")))
-    def change_schedule(self, name: str, act: str) -> None:
-        if act == "delete":
-            self.both(lambda engine: engine.set_schedule_state(name, ScheduleState.DELETED, actor="ada", now=self.now))
-        else:
-            self.both(
-                lambda engine: engine.set_schedule_state(
-                    name, ScheduleState.PAUSED if act == "pause" else ScheduleState.ACTIVE, actor="ada", now=self.now
-                )
-            )
+    @rule(name=schedule_names, state=st.sampled_from(ScheduleState))
+    def set_schedule_state(self, name: str, state: ScheduleState) -> None:
+        self.both(lambda engine: engine.set_schedule_state(name, state, actor="ada", now=self.now))
+
+    @precondition(lambda self: self.has_schedules)
+    @rule(name=schedule_names, span=spans)
+    def pause_for_a_while(self, name: str, span: Duration) -> None:
+        self.set_schedule_state(name, ScheduleState.PAUSED)
+        self.now += span
+        self.set_schedule_state(name, ScheduleState.ACTIVE)
 
     @precondition(lambda self: self.has_schedules)
     @rule(span=spans)
@@ -56,6 +56,6 @@ class Planning(Changing):
         fired = self.both(lambda engine: engine.fire(now=self.now))
         self.ids += [task_id for task_id in fired.tasks if task_id not in self.ids]
 
-    async def observe(self, engine: Engine, looked_at: list[str], changed: set[str]) -> dict[str, object]:
-        seen = await super().observe(engine, looked_at, changed)
+    async def observe(self, engine: Side, ids: list[str], queues: list[str]) -> dict[str, object]:
+        seen = await super().observe(engine, ids, queues)
         return seen | {"schedules": await engine.schedules()} if self.has_schedules else seen

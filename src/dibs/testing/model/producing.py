@@ -8,11 +8,10 @@ from hypothesis.stateful import initialize, precondition, rule
 from dibs.core.graph import Edge
 from dibs.core.ids import uuid7
 from dibs.core.task import NewTask
-from dibs.engines.base import Engine
 from dibs.engines.values import EnqueueOutcome, NewWorkflow
 from dibs.testing.conformance.harness import START
+from dibs.testing.model.side_by_side import Side, SideBySide
 from dibs.testing.programs import Draft, drafts, picks
-from dibs.testing.side_by_side import SideBySide
 from dibs.testing.tasks import changed
 
 __all__ = ["Producing"]
@@ -85,6 +84,6 @@ class Producing(SideBySide):
         self.ids += [answer.id for answer in answers if answer.outcome is EnqueueOutcome.ENQUEUED]
         self.touched.update(answer.id for answer in answers)
 
-    async def observe(self, engine: Engine, looked_at: list[str], changed: set[str]) -> dict[str, object]:
-        seen = await super().observe(engine, looked_at, changed)
+    async def observe(self, engine: Side, ids: list[str], queues: list[str]) -> dict[str, object]:
+        seen = await super().observe(engine, ids, queues)
         return seen | {"workflows": await engine.workflows()} if self.workflow_ids else seen

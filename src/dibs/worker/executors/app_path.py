@@ -37,7 +37,7 @@ def variables_holding(hub: Hub, module_name: str) -> Iterator[str]:
     if module is None or (module_name == "__main__" and not hasattr(module, "__file__")):  # nothing to import again
         return
     for name, value in tuple(vars(module).items()):
-        try:  # read from the instance's own dictionary: asking foreign objects for attributes may make them do things
+        try:  # read from the instance's own dictionary: attribute access on foreign objects may have side effects
             if object.__getattribute__(value, "__dict__").get("hub") is hub:
                 yield name
         except (AttributeError, TypeError):

@@ -33,7 +33,7 @@ from dibs.runtime.hub import Hub
 from dibs.worker.executors import child_protocol as protocol
 from dibs.worker.executors.app_path import hub_at
 
-__all__ = ["LogSettings", "child_main"]
+__all__ = ["LogSettings", "child_main", "die_with_parent"]
 
 MIB = 1024 * 1024
 PR_SET_PDEATHSIG = 1
@@ -57,9 +57,10 @@ def child_main(sock: socket.socket, parent: int, app: str, logs: LogSettings | N
     asyncio.run(Child(sock, app).live())
 
 
-def die_with_parent(parent: int) -> None:
+def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """In a child: have the kernel send this signal when the parent dies."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:  # it died before the call above
         os._exit(1)
 
@@ -114,7 +115,7 @@ class Child:
                 self._send(answer)
 
     def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Receive what the parent sends, also while a task keeps the main thread busy."""
+        """Receive what the parent sends, even when a task keeps the main thread busy."""
         with self._sock.makefile("rb") as pipe:
             while len(header := pipe.read(protocol.HEADER.size)) == protocol.HEADER.size:
                 message = protocol.to_child.decode(pipe.read(protocol.HEADER.unpack(header)[0]))

@@ -37,9 +37,9 @@ class ProcessExecutor:
     """The executor processes of one worker."""
 
     def __init__(self, hub: Hub, app: str | None = None) -> None:
-        """`app` says where children import the app from, `MODULE:APP`; by default it is looked for.
+        """`app` says where children import the app from, `MODULE:APP`; by default Dibs looks for it.
 
-        Raises if children could not find the app, though it has tasks for them.
+        Raises if the app has tasks for children, but children could not find the app.
         """
         self._hub = hub
         self._given = app
@@ -50,7 +50,7 @@ class ProcessExecutor:
             self._app = find_app_path(hub, app)
 
     async def run(self, run: Run) -> Settlement:
-        """Run a task in a child, whose start does not count as running. A caller that is cancelled kills the child."""
+        """Run a task in a child. Starting the child does not count as running. Cancelling this kills the child."""
         task = run.task
         try:
             json = await arguments(self._hub, task)

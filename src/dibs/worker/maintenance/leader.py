@@ -1,4 +1,4 @@
-"""Leadership: one worker at a time does the chores of the store, such as deleting old records."""
+"""Leadership: one worker at a time does the chores of the store, such as retention."""
 
 from __future__ import annotations
 

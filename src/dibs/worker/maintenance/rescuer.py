@@ -17,11 +17,11 @@ __all__ = ["Rescuer"]
 log = logging.getLogger("dibs.worker")
 
 RESCUE_INTERVAL = 1.02
-"""A little more than the second that an engine wants between two looks at an absent worker: two looks are then enough,
-and its tasks are back within 2.5 s."""
+"""A little more than the second that an engine requires between two looks at an absent worker: two looks are then
+enough, and its tasks are back within 2.5 s."""
 
 LONGEST_STALLING = 60.0
-"""After so many seconds of one stall after another, tasks are rescued all the same: a store may be slow for good."""
+"""After this many seconds of repeated stalls, tasks are rescued all the same: a store may be slow for good."""
 
 MORE_INTERVAL = 0.05
 """Seconds before a rescue that has more to take is continued: other writers come first."""

@@ -23,7 +23,7 @@ from dibs.runtime.definition import ScheduleDefinition
 from dibs.runtime.environment import actor
 from dibs.runtime.hub import Hub
 from dibs.worker.health import Backoff, StoreHealth
-from dibs.worker.service import Service
+from dibs.worker.service import Service, listen, wait_for
 
 __all__ = ["BLOCKED_NAP", "LONGEST_NAP", "Scheduler"]
 
@@ -33,7 +33,7 @@ CONFIRM_EVERY = 300.0
 """Seconds between two confirmations."""
 
 FRESH = 240 * SECOND
-"""What another worker has confirmed less than this long ago is not confirmed again."""
+"""A schedule that another worker confirmed less than this long ago is not confirmed again."""
 
 LONGEST_NAP = 30.0
 
@@ -72,7 +72,7 @@ class Scheduler(Service):
 
     async def run(self) -> None:
         """Declare and fire until cancelled."""
-        listener = asyncio.get_running_loop().create_task(self._listen())
+        listener = asyncio.get_running_loop().create_task(listen(self._engine, [SCHEDULES], self._wake.set))
         backoff = Backoff(first=0.5)
         try:
             while True:
@@ -82,7 +82,7 @@ class Scheduler(Service):
                     backoff.reset()
                 except StoreError:
                     nap = backoff.next()
-                await self._nap(nap)
+                await wait_for(self._wake, nap)
         finally:
             listener.cancel()
 
@@ -118,7 +118,7 @@ class Scheduler(Service):
         """Log each broken schedule once."""
         for name in sorted({*broken} - self._broken):
             self._broken.add(name)
-            log.error("Schedule %s can't be worked out on this machine and does not fire; see dibs why %s.", name, name)
+            log.error("Schedule %s can't be computed on this machine and does not fire; see dibs why %s.", name, name)
 
     async def _declare(self) -> None:
         """Write what the code declares; the second time and later, only confirm it."""
@@ -141,23 +141,6 @@ class Scheduler(Service):
                 mine.name, mine.recurrence, mine.task, declared=True, actor=actor(), now=self._hub.clock.store_now()
             )
 
-    async def _listen(self) -> None:
-        subscription = self._engine.subscribe([SCHEDULES])
-        try:
-            while True:
-                if await subscription.wait(3600):
-                    self._wake.set()
-        finally:
-            subscription.close()
-
-    async def _nap(self, seconds: float) -> None:
-        """Sleep until woken, at most this long."""
-        try:
-            async with asyncio.timeout(max(seconds, 0.0)):
-                await self._wake.wait()
-        except TimeoutError:
-            return
-
 
 def is_declared_as(record: ScheduleRecord, mine: ScheduleDefinition, codec: Codec) -> bool:
     """Whether the store has what the code declares. Payloads are compared by content: a codec may encrypt."""
@@ -169,8 +152,8 @@ def is_declared_as(record: ScheduleRecord, mine: ScheduleDefinition, codec: Code
 
 
 def content(schedule: ScheduleRecord | ScheduleDefinition, codec: Codec) -> Any:
-    """The arguments; if they can't be read, something that equals nothing."""
+    """The arguments; if they can't be read, a value that equals no other."""
     try:
         return codec.decode(schedule.task.args)
-    except Exception:  # a codec that has lost its key may raise anything: then the code's own form is written
+    except Exception:  # a codec that has lost its key may raise anything: then the schedule is written as in the code
         return object()

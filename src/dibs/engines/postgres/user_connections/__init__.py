@@ -5,7 +5,9 @@ get one from the user's object (a connection of a driver, of SQLAlchemy or of Dj
 awaited. With a blocking driver they are coroutines that never suspend: called on the user's own thread, each has its
 answer after one step.
 
-No driver is imported unless the user's object comes from it. Only `joining` uses this package.
+`base` has both; `detect` finds the module for an object: `asyncpg`, `psycopg`, `sqlalchemy` or `django`. `text_codec`
+turns values into the text that blocking drivers send. No driver is imported unless the user's object comes from it.
+Only `joining` uses this package.
 """
 
 from dibs.engines.postgres.user_connections.base import DriverConnection, UserConnection

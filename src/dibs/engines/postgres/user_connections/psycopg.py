@@ -20,7 +20,7 @@ from dibs.engines.postgres.user_connections.base import (
 from dibs.engines.postgres.user_connections.text_codec import Row, as_text, from_binary
 from dibs.errors import UsageError
 
-__all__ = ["driver_connection", "user_connection"]
+__all__ = ["Blocking", "Waiting", "driver_connection", "user_connection"]
 
 
 class Encoded:

@@ -10,10 +10,6 @@ SELECT json_group_array(json_array(id, state, record)) FROM (SELECT * FROM dibs_
 -- The bytes of the presence file that living workers should hold. Takes nothing. Returns a JSON array of (worker, byte).
 SELECT json_group_array(json_array(id, presence)) FROM dibs_workers WHERE presence IS NOT NULL AND state <> 'dead';
 
--- name: bytes_held
--- The bytes of the presence file that living workers should hold. Takes nothing. Returns a JSON array of (worker, byte).
-SELECT json_group_array(json_array(id, presence)) FROM dibs_workers WHERE presence IS NOT NULL AND state <> 'dead';
-
 -- name: new_presence
 -- The next byte of the presence file. Takes nothing. Returns its offset; none is given twice.
 UPDATE dibs_store SET presence = presence + 1 RETURNING presence;

@@ -22,7 +22,7 @@ from dibs.errors import StoreError
 PATIENCE = 60.0
 
 
-class Crew:
+class OutageWorkers:
     """Worker processes on one store, and the store seen from outside."""
 
     def __init__(self, url: str, folder: Path) -> None:

@@ -10,6 +10,7 @@ from dibs.core.task import Lease, LeasedTask, Outcome, Settlement
 from dibs.core.times import HOUR, MINUTE, SECOND, Duration
 from dibs.engines.values import ClaimRequest, Extension, Floor
 from dibs.testing.model.producing import Producing
+from dibs.testing.model.side_by_side import by_id
 from dibs.testing.programs import (
     FAILURE,
     JACK_OF_ALL_TRADES,
@@ -22,7 +23,6 @@ from dibs.testing.programs import (
     picks,
     spans,
 )
-from dibs.testing.side_by_side import by_id
 
 __all__ = ["Working"]
 

@@ -14,7 +14,7 @@ import psutil
 
 from chaos.journal import Journal
 
-__all__ = ["Crew", "Place"]
+__all__ = ["Place", "Processes"]
 
 RESPAWN_AFTER = 1.0
 PATIENCE = 60.0
@@ -45,7 +45,7 @@ class Place:
 
 
 @dataclass
-class Crew:
+class Processes:
     """All places. `look` is called often."""
 
     folder: Path

@@ -1,4 +1,4 @@
-"""Folders and modules say truly what is in them. `python tests/test_rooms.py` prints what is wrong, in every folder.
+"""Folders and modules say truly what is in them. `python tests/test_packages.py` prints what is wrong, in every folder.
 
 A package's docstring names each of its modules, and nothing that is not there. A module's `__all__` is what others
 import from it, and the types by which that is described.
@@ -15,10 +15,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
-FOLDERS = ("benchmark", "blobs", "cli", "client", "demo", "simulation", "terminal.py")
-"""Those that are held to it so far."""
+ONE_PER_SUBJECT = ("dibs.testing.conformance", "dibs.testing.model")
+"""Packages with a module per verb or rule: its name says enough."""
+PUBLIC = ("dibs.errors",)
+"""Modules whose names are for users, whether or not Dibs imports them (`test_exported_members`)."""
+NO_LIST = ("dibs.testing.plugin", "dibs.version")
+"""Modules that are not imported by name: pytest loads the one, and hatchling reads the other."""
 
-LONGEST_MODULE = 550
+LONGEST_MODULE = 600
 """Lines; the median is a quarter of it."""
 
 USERS = ("src", "tests", "bench", "examples", "scripts")
@@ -61,7 +65,7 @@ def chosen(folders: tuple[str, ...]) -> dict[str, Path]:
 
 def wrong_docstrings(folders: tuple[str, ...] = ()) -> Iterator[str]:
     for name, file in chosen(folders).items():
-        if file.name != "__init__.py":
+        if file.name != "__init__.py" or name in ONE_PER_SUBJECT:
             continue
         quoted = {found[1] or found[2] for found in QUOTED.finditer(ast.get_docstring(parsed(file)) or "")}
         here = {each.stem for each in file.parent.glob("*.py")} | {
@@ -95,17 +99,18 @@ def identifiers(folder: Path) -> set[str]:
 
 def wrong_lists(folders: tuple[str, ...] = ()) -> Iterator[str]:
     for name, file in chosen(folders).items():
-        if file.name in ("__init__.py", "__main__.py"):
+        if file.name in ("__init__.py", "__main__.py") or name in NO_LIST:
             continue
         tree = parsed(file)
         listed = listed_in(tree)
-        if listed is None:
-            yield f"{name}: it has no __all__"
-            continue
         used = imported_names().get(name, set())
+        if listed is None:
+            if used or not name.startswith(ONE_PER_SUBJECT):  # a suite's module needs no list if nobody imports from it
+                yield f"{name}: it has no __all__"
+            continue
         for missing in sorted((used & defined_in(tree)) - listed):
             yield f"{name}: {missing} is imported elsewhere, but is not in __all__"
-        for unused in sorted(listed - used - described_by(tree, listed)):
+        for unused in () if name in PUBLIC else sorted(listed - used - described_by(tree, listed)):
             yield f"{name}: {unused} is in __all__, but nobody imports it"
 
 
@@ -182,15 +187,15 @@ def long_modules(folders: tuple[str, ...] = ()) -> Iterator[str]:
 
 
 def test_a_package_names_its_modules() -> None:
-    assert list(wrong_docstrings(FOLDERS)) == []
+    assert list(wrong_docstrings()) == []
 
 
 def test_what_is_imported_is_listed_and_what_is_listed_is_imported() -> None:
-    assert list(wrong_lists(FOLDERS)) == []
+    assert list(wrong_lists()) == []
 
 
 def test_no_module_is_too_long() -> None:
-    assert list(long_modules(FOLDERS)) == []
+    assert list(long_modules()) == []
 
 
 if __name__ == "__main__":

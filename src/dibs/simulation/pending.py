@@ -1,4 +1,4 @@
-"""What waits, and what starts next: a queue's order, shares and limits together."""
+"""The pending tasks of a queue, and which starts next: order, shares and limits together."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from dibs.simulation.gates import Gate
 from dibs.simulation.lanes import Lane, Places, PlainLane
 from dibs.simulation.partitions import PartitionedLane, Partitions
 from dibs.simulation.sections import Section, foremost, whose_turn
-from dibs.simulation.turns import Share, Tags
+from dibs.simulation.turns import Share, VirtualTimes
 
-__all__ = ["NOT_STARTED", "Waiting"]
+__all__ = ["NOT_STARTED", "Pending"]
 
 NOT_STARTED: Instant = -1
 
 
-class Waiting:
+class Pending:
     """The pending tasks of one queue, and the slots and tokens that the running ones hold."""
 
     def __init__(self, arrivals: Arrivals, settings: QueueSettings) -> None:
@@ -30,11 +30,11 @@ class Waiting:
         self._ready = arrivals.ready
         self._settings = settings
         self._lanes = (CLIMBING, LEVEL) if has_two_lanes(settings) else (CLIMBING,)
-        self._tags = Tags(settings)
+        self._times = VirtualTimes(settings)
         whole = limit_of(settings, Scope.QUEUE, "")
         self._gate = None if whole is None else Gate(whole)
-        self._others = Section(None, self._tags)
-        self._by_name = {name: Section(limit, self._tags) for name, limit in settings.per_task.items()}
+        self._others = Section(None, self._times)
+        self._by_name = {name: Section(limit, self._times) for name, limit in settings.per_task.items()}
         self._sections = [self._others, *self._by_name.values()]
         self._partitions = None if settings.per_partition is None else Partitions(settings.per_partition)
         self._places: Places = {}
@@ -60,14 +60,14 @@ class Waiting:
             self._rerank(now)
         if self._partitions is not None:
             self._partitions.wake(now)
-        found = whose_turn(self._sections, self._tags, now)
+        found = whose_turn(self._sections, self._times, now)
         if not found:
             return None
         section, lane = foremost(found, self._settings, self._ready, now)
         head = lane.head(now)
         assert head is not None
         lane.pop()
-        self._tags.serve(found[0][1].tenant)
+        self._times.serve(found[0][1].tenant)
         self._start(section, head[1], now)
         return head[1]
 
@@ -80,14 +80,14 @@ class Waiting:
         if self._partitions is not None and (partition := self._arrivals.partition[task]) is not None:
             self._partitions.leave(partition)
 
-    def opens_at(self, now: Instant) -> Instant | None:
-        """When a task that waits for a token may start, nothing else happening. Asked when none may start now."""
+    def refill_at(self, now: Instant) -> Instant | None:
+        """When the next task that waits for a token may start. Called when none may start now."""
         if not self.count:
             return None
         if self._gate is not None and not self._gate.is_open(now):
-            return self._gate.opens_at(now)
+            return self._gate.refill_at(now)
         shut = [each.gate for each in self._by_name.values() if each.count and each.gate and not each.gate.is_open(now)]
-        instants = [gate.opens_at(now) for gate in shut]
+        instants = [gate.refill_at(now) for gate in shut]
         if self._partitions is not None:
             instants.append(self._partitions.next_wake())
         return min((at for at in instants if at is not None), default=None)
@@ -142,7 +142,7 @@ class Waiting:
         )
 
     def _rerank(self, now: Instant) -> None:
-        """Rank anew what is due for it. A rank only depends on now, so steps in between need not have been taken."""
+        """Rank the tasks that are due again. A rank only depends on now, so steps in between can be skipped."""
         reranks = self._reranks
         while reranks and reranks[0][0] <= now:
             task = heappop(reranks)[1]

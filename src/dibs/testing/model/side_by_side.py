@@ -1,10 +1,10 @@
-"""Two engines driven as one: the same is done to both at the same instant, and nothing observable may differ."""
+"""An engine and the oracle driven as one: the same is done to both at the same instant, and nothing may differ."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
 from hypothesis.stateful import RuleBasedStateMachine
@@ -14,25 +14,29 @@ from dibs.core.settings import QueueSettings, change_settings
 from dibs.core.states import UNFINISHED, State
 from dibs.core.task import HistoryEntry, Lease, LeasedTask, QueueRecord, TaskRecord
 from dibs.engines.base import Engine
-from dibs.engines.memory import MemoryEngine
 from dibs.engines.values import Edges, Query, UnreadableTask
 from dibs.testing.conformance.harness import START, EngineFactory
+from dibs.testing.model.oracle import Oracle
 from dibs.testing.programs import SETTINGS
 
-__all__ = ["SideBySide", "all_pages", "by_id", "finish_chores", "without_stale"]
+__all__ = ["Side", "SideBySide", "all_pages", "by_id", "finish_chores", "without_stale"]
 
 Answer = TypeVar("Answer")
-Act = Callable[[Engine], Awaitable[Answer]]
+Side = Engine | Oracle
+Act = Callable[[Side], Awaitable[Answer]]
 
 MANY = 100
+LOOK_EVERY = 8
+"""Rules after which all that can be seen is compared. What differs stays so: it is found a few rules later, or at the
+end, for a fraction of the time."""
 CHORE_STEPS = 20
 
 
 class SideBySide(RuleBasedStateMachine):
-    """The engine under test, the memory engine as its model, and the present moment of both.
+    """The engine under test, the oracle as its model, and the present moment of both.
 
-    `ids` are all tasks that were ever stored; `seen` are their records as they were at the last look; `touched` are
-    tasks that may have a new history entry although their record is the same.
+    `ids` are all tasks that were ever stored, `seen` their records by now, `looked_at` their records at the last look
+    around; `touched` are tasks that may have a new history entry although their record is the same.
     """
 
     make_engine: EngineFactory
@@ -40,24 +44,27 @@ class SideBySide(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
-        self.subject, self.model = self.make_engine(), MemoryEngine()
+        self.subject, self.model = self.make_engine(), Oracle()
         self.now = START
         self.ids: list[str] = []
         self.touched: set[str] = set()
         self.seen: dict[str, TaskRecord | None] = {}
+        self.looked_at: dict[str, TaskRecord | None] = {}
+        self.rules_done = 0
         self.numbers: defaultdict[str, dict[int, int]] = defaultdict(dict)
         """By task: the numbers of its leases in the model, and those of the engine under test."""
-        self.both(lambda engine: engine.open())
+        self.runner.run(self.subject.open())
         self.both(self.set_up_queues)
 
-    async def set_up_queues(self, engine: Engine) -> None:
+    async def set_up_queues(self, engine: Side) -> None:
         for name, changes in SETTINGS.items():
             wanted = change_settings(QueueSettings(), changes)
             await engine.set_queue(name, wanted, expected=0, now=self.now)
 
     def teardown(self) -> None:
         try:
-            self.compare(everything=True)
+            self.compare_records()
+            self.look_around(self.ids)
         finally:
             self.runner.run(self.subject.close())
             self.runner.close()
@@ -75,21 +82,21 @@ class SideBySide(RuleBasedStateMachine):
         """The lease of the engine under test that stands for one of the model."""
         return Lease(lease.id, self.numbers[lease.id].get(lease.number, lease.number))
 
-    def models(self, task_id: str, number: int) -> int:
-        """The number in the model of a lease of the engine under test; -1 if it never gave that one."""
+    def models(self, task_id: str, number: int, unknown: int = -1) -> int:
+        """The number in the model of a lease of the engine under test; `unknown` if it never gave that one."""
         known = {theirs: ours for ours, theirs in self.numbers[task_id].items()}
-        return known.get(number, -1) if number else 0
+        return known.get(number, unknown) if number else 0
 
-    def record_of(self, record: TaskRecord | UnreadableTask | None) -> TaskRecord | None:
+    def record_of(self, record: TaskRecord | UnreadableTask | None) -> TaskRecord | UnreadableTask | None:
         """What the engine under test stores of a task, in the model's lease numbers."""
-        assert not isinstance(record, UnreadableTask), "a task can't be read"
-        if record is None:
-            return None
+        if not isinstance(record, TaskRecord):
+            return record
         lease, settled = self.models(record.id, record.lease), self.models(record.id, record.settled_lease)
         return structs.replace(record, lease=lease, settled_lease=settled)
 
     def history_of(self, task_id: str, entries: list[HistoryEntry]) -> list[HistoryEntry]:
-        return [structs.replace(each, lease=self.models(task_id, each.lease)) for each in entries]
+        """A report about a lease that was never given, or in an earlier life of the id, is told by its own number."""
+        return [structs.replace(each, lease=self.models(task_id, each.lease, each.lease)) for each in entries]
 
     def each(self, act: Act[Answer]) -> tuple[Answer, Answer]:
         """Do the same to both: the answers of the engine under test and of the model."""
@@ -104,51 +111,81 @@ class SideBySide(RuleBasedStateMachine):
         assert subject == model, f"the engine answered {subject!r}, the model {model!r}"
         return model
 
-    def compare(self, *, everything: bool = False) -> None:
-        """What has changed since the last look is the same on both sides, and what both say is consistent."""
-        subject, model = self.each(lambda engine: engine.get(self.ids))
-        found = [record for record in model if not isinstance(record, UnreadableTask)]
-        theirs = [self.record_of(record) for record in subject]
-        assert theirs == found, f"the engine has {theirs!r}, the model {found!r}"
-        records = dict(zip(self.ids, found, strict=True))
-        for task_id in [task_id for task_id, record in records.items() if record is None]:
-            self.numbers.pop(task_id, None)  # its id may be used again, and its leases are numbered from the beginning
-        changed = [task_id for task_id, record in records.items() if everything or self.seen.get(task_id) != record]
-        moved = [record for task_id in changed for record in (self.seen.get(task_id), records[task_id])]
-        self.seen = records
-        looked_at = sorted(self.touched.union(changed))
-        self.touched.clear()
-        queues = {record.queue for record in moved if record is not None}
-        observed, expected = self.each(lambda engine: self.observe(engine, looked_at, queues))
-        for what, seen in expected.items():
-            assert observed[what] == seen, f"{what}: the engine has {observed[what]!r}, the model {seen!r}"
-        edges = dict(zip(self.ids, self.both(lambda engine: engine.edges(self.ids)), strict=True))
-        check_edges(records, edges)
+    def compare(self) -> None:
+        """After each rule the records are the same, and now and then everything that can be seen."""
+        self.compare_records()
+        self.rules_done += 1
+        if self.rules_done % LOOK_EVERY == 0:
+            self.look_around(self.changed_since())
 
-    async def observe(self, engine: Engine, looked_at: list[str], changed: set[str]) -> dict[str, object]:
+    def compare_records(self) -> None:
+        subject, model = self.each(lambda engine: engine.get(self.ids))
+        ours = [as_compared(record) for record in model]
+        theirs = [as_compared(self.record_of(record)) for record in subject]
+        assert theirs == ours, "\n".join(differences(theirs, ours))
+        self.seen = dict(zip(self.ids, ours, strict=True))
+        for task_id in [task_id for task_id, record in self.seen.items() if record is None]:
+            self.numbers.pop(task_id, None)  # its id may be used again, and its leases are numbered from the beginning
+
+    def changed_since(self) -> list[str]:
+        """The tasks that have changed, or may have, since the last look around."""
+        changed = [task_id for task_id, record in self.seen.items() if self.looked_at.get(task_id) != record]
+        return sorted(self.touched.union(changed))
+
+    def look_around(self, ids: list[str]) -> None:
+        """All that can be seen is the same, of these tasks and their queues in detail, and consistent in itself."""
+        records = [places.get(task_id) for places in (self.looked_at, self.seen) for task_id in ids]
+        queues = sorted({record.queue for record in records if record is not None})
+        observed, expected = self.each(lambda engine: self.observe(engine, ids, queues))
+        for what, ours in expected.items():
+            assert observed[what] == ours, f"{what}: the engine has {observed[what]!r}, the model {ours!r}"
+        edges = dict(zip(self.ids, self.both(lambda engine: engine.edges(self.ids)), strict=True))
+        check_edges(self.seen, edges)
+        self.looked_at = self.seen
+        self.touched.clear()
+
+    async def observe(self, engine: Side, ids: list[str], queues: list[str]) -> dict[str, object]:
         """All that can be seen of a store, histories of these tasks, and the order of these queues."""
-        queues = await engine.queues()
-        fair = [queue.name for queue in queues if queue.settings.fair and queue.name in changed]
+        found = await engine.queues()
+        fair = [queue.name for queue in found if queue.settings.fair and queue.name in queues]
         return {
             "counts": await engine.counts(),
-            "queues": [without_stale(queue) for queue in queues],
-            "peek": {name: await self.peeked(engine, name) for name in changed},
-            "tenants": {name: (await engine.standing(name, tenants=100)).tenants for name in fair},
-            "history": {task_id: await self.told(engine, task_id) for task_id in looked_at},
+            "queues": [without_stale(queue) for queue in found],
+            "peek": {name: await self.peeked(engine, name) for name in queues},
+            "tenants": {name: (await engine.standing(name, tenants=MANY)).tenants for name in fair},
+            "history": {task_id: await self.history(engine, task_id) for task_id in ids},
             "audit": await engine.audit(),
         }
 
-    async def peeked(self, engine: Engine, queue: str) -> list[TaskRecord | None]:
+    async def peeked(self, engine: Side, queue: str) -> list[TaskRecord | UnreadableTask | None]:
         tasks = (await engine.peek(queue, MANY, now=self.now)).tasks
         return [self.record_of(record) if engine is self.subject else record for record in tasks]
 
-    async def told(self, engine: Engine, task_id: str) -> list[HistoryEntry]:
+    async def history(self, engine: Side, task_id: str) -> list[HistoryEntry]:
         entries = await engine.history(task_id)
         return self.history_of(task_id, entries) if engine is self.subject else entries
 
 
+def as_compared(record: TaskRecord | UnreadableTask | None) -> TaskRecord | None:
+    """A record but for what an ended task inherited: that is kept true for unfinished ones only."""
+    assert not isinstance(record, UnreadableTask), "a task can't be read"
+    return record if record is None or record.state in UNFINISHED else structs.replace(record, inherited=0)
+
+
+def differences(subject: list[TaskRecord | None], model: list[TaskRecord | None]) -> Iterator[str]:
+    """In what the records of the engine differ from those of the model."""
+    for theirs, ours in zip(subject, model, strict=True):
+        if theirs is None or ours is None:
+            if theirs is not ours:
+                yield f"the engine has {theirs!r}, the model {ours!r}"
+            continue
+        for name in TaskRecord.__struct_fields__:
+            if getattr(theirs, name) != getattr(ours, name):
+                yield f"{ours.id}: the engine has {name}={getattr(theirs, name)!r}, the model {getattr(ours, name)!r}"
+
+
 def check_edges(records: dict[str, TaskRecord | None], edges: dict[str, Edges]) -> None:
-    """Whoever is blocked waits for something unfinished, nobody else does, and urgency has gone all the way."""
+    """A task is blocked if and only if it waits for something unfinished, and urgency was passed on all the way."""
     heaviest: dict[str, int] = {}
     for task_id, record in records.items():
         awaited = [need.id for need in edges[task_id].needs if need.is_open]
@@ -173,7 +210,7 @@ def by_id(tasks: list[LeasedTask]) -> list[LeasedTask]:
     return sorted(tasks, key=lambda task: task.id)
 
 
-async def all_pages(engine: Engine, query: Query) -> list[str]:
+async def all_pages(engine: Side, query: Query) -> list[str]:
     """The ids that a search finds, newest first."""
     found: list[str] = []
     while True:
