@@ -30,9 +30,9 @@ async def stale_tasks(transaction: Transaction, most: int) -> tuple[Sequence[Sto
             passed = to_json(transaction.passed_over)
             rows += transaction.tasks("blocked_of", to_json(tracks), most - len(rows), passed)
         if len(rows) < most:
-            found, is_cut = stale_due(transaction, queue, tracks, most - len(rows))
+            found, is_truncated = stale_due(transaction, queue, tracks, most - len(rows))
             rows += found
-            more = more or is_cut
+            more = more or is_truncated
     return transaction.adopted(rows), more or len(rows) == most
 
 
