@@ -20,10 +20,11 @@ from dibs.core.states import State
 from dibs.core.task import Lease, NewTask, Outcome, Settlement
 from dibs.core.times import SECOND
 from dibs.engines.base import Engine
+from dibs.engines.decisions.records import Changes
 from dibs.engines.postgres import PostgresEngine
-from dibs.engines.postgres import records as postgres
-from dibs.engines.sqlite import records as sqlite
-from dibs.engines.sqlite.transaction import TaskMoved
+from dibs.engines.postgres import transaction as postgres
+from dibs.engines.sql_transaction import SqlTransaction, TaskMoved
+from dibs.engines.sqlite import transaction as sqlite
 from dibs.engines.values import Cancel, ClaimRequest, Purge, Replay, SettleOutcome
 from dibs.errors import StoreBusy
 
@@ -54,19 +55,20 @@ def move_before_saving(
         table = f"{engine.address.schema}.{place}" if isinstance(engine, PostgresEngine) else f"dibs_{place}"
         return f"UPDATE {table} SET {change}"
 
-    def on_sqlite(self: sqlite.Records) -> None:
-        if len(saved) < times:
-            self.transaction.connection.execute(script())
-        sqlite_flush(self)
+    save = SqlTransaction.save
 
-    async def on_postgres(self: postgres.Records) -> None:
+    async def on_sqlite(self: sqlite.Transaction, changes: Changes) -> None:
         if len(saved) < times:
-            await self.transaction.connection.execute(script())
-        await postgres_flush(self)
+            self.connection.execute(script())
+        await save(self, changes)
 
-    sqlite_flush, postgres_flush = sqlite.Records.flush, postgres.Records.flush
-    monkeypatch.setattr(sqlite.Records, "flush", on_sqlite)
-    monkeypatch.setattr(postgres.Records, "flush", on_postgres)
+    async def on_postgres(self: postgres.Transaction, changes: Changes) -> None:
+        if len(saved) < times:
+            await self.connection.execute(script())
+        await save(self, changes)
+
+    monkeypatch.setattr(sqlite.Transaction, "save", on_sqlite)
+    monkeypatch.setattr(postgres.Transaction, "save", on_postgres)
     return saved
 
 

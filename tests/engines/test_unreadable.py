@@ -24,9 +24,7 @@ from dibs.engines import unreadable
 from dibs.engines.base import Engine
 from dibs.engines.open import open_engine
 from dibs.engines.postgres.engine import PostgresEngine
-from dibs.engines.sqlite import retention
 from dibs.engines.sqlite.engine import SqliteEngine
-from dibs.engines.sqlite.workers import bury_workers
 from dibs.engines.values import (
     Beat,
     Cancel,
@@ -42,6 +40,7 @@ from dibs.engines.values import (
     Replay,
     UnreadableTask,
 )
+from dibs.engines.verbs import retention
 from dibs.errors import Unreadable
 from dibs.testing.tasks import changed
 from servers.damage import ENGINES, Damaged, OnSqlite, damaged
@@ -401,10 +400,11 @@ def test_an_absent_worker_that_holds_more_is_not_dead_yet(run: Run) -> None:
         first, *_ = await store.claim(RESCUE_BATCH + 1)
         await store.spoil(first.id, facts=NEWER)
         file = store_of(store.engine)
-        lost, dead, more = file.write(bury_workers, (["w"], store.now), store.now)
-        assert (len(lost), dead, more) == (RESCUE_BATCH - 1, [], True)
-        lost, dead, more = file.write(bury_workers, (["w"], store.now), store.now)
-        assert (len(lost), dead, more) == (1, ["w"], False)
+        file.presence.absent = lambda workers: {"w"}
+        rescued = await store.engine.rescue(now=store.now)
+        assert (len(rescued.lost), rescued.workers, rescued.more) == (RESCUE_BATCH - 1, [], True)
+        rescued = await store.engine.rescue(now=store.now)
+        assert (len(rescued.lost), rescued.workers, rescued.more) == (1, ["w"], False)
 
     run(test)
 

@@ -11,6 +11,7 @@ from dibs.core.options import brief, nearest, shown
 from dibs.core.settings import Defaults
 from dibs.core.task import NewTask, Settlement
 from dibs.engines.base import Engine
+from dibs.engines.port import at_once
 from dibs.engines.values import EnqueueAnswer, Feature, SettleAnswer
 from dibs.errors import InvalidOption
 from dibs.observe.meters import Meters
@@ -19,7 +20,7 @@ from dibs.runtime.coalesce import Coalescer
 from dibs.runtime.definition import ScheduleDefinition, TaskDefinition
 from dibs.runtime.ids import IdMaker
 from dibs.runtime.instrument import instrumented
-from dibs.runtime.loop import LoopRunner, at_once
+from dibs.runtime.loop import LoopRunner
 from dibs.runtime.payloads import Payloads
 
 __all__ = ["Hub", "Lifespan"]

@@ -11,10 +11,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from dibs.engines.base import Joined
+from dibs.engines.port import at_once
 from dibs.engines.values import Feature, Unready
 from dibs.errors import StoreBusy, UsageError, WrongThread
 from dibs.runtime.hub import Hub
-from dibs.runtime.loop import at_once
 
 __all__ = ["ainside", "inside"]
 

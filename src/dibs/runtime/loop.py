@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from dibs.engines.base import MayBlock
 from dibs.errors import Closed, StoreUnavailable, WrongThread
 
-__all__ = ["DibsLoop", "LoopRunner", "at_once"]
+__all__ = ["DibsLoop", "LoopRunner"]
 
 Result = TypeVar("Result")
 
@@ -261,17 +261,6 @@ class LoopRunner:
                 ending_thread = threading.Thread(target=end_loop, args=(loop,), name="dibs-close")
                 ending_thread.start()
                 ending_thread.join()
-
-
-def at_once(work: Coroutine[Any, Any, Result]) -> Result:
-    """The answer of a coroutine that never suspends."""
-    try:
-        work.send(None)
-    except StopIteration as end:
-        answer: Result = end.value
-        return answer
-    work.close()
-    raise RuntimeError("a coroutine that never suspends did")
 
 
 def end_loop(loop: asyncio.AbstractEventLoop) -> None:

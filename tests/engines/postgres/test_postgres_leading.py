@@ -11,9 +11,9 @@ from dibs.core.policy import TERM
 from dibs.core.states import State
 from dibs.core.times import HOUR, SECOND
 from dibs.engines.postgres import PostgresEngine, chores
-from dibs.engines.postgres.retention import Step
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.values import Cancel, ClaimRequest, Counter, Purge
+from dibs.engines.verbs.retention import Step
 
 PATIENCE = 30.0
 

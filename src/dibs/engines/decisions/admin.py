@@ -141,17 +141,17 @@ def changes_text(old: QueueSettings, new: QueueSettings) -> str:
     return ", ".join(f"{n}={getattr(new, n)}" for n in names if getattr(new, n) != getattr(old, n))
 
 
-class PurgeRow(Struct, frozen=True):
-    """The columns of an unreadable task that is to be purged."""
+class PurgeRow(Struct, array_like=True, frozen=True):
+    """What the columns tell of a task that is to be purged although it can't be read."""
 
     id: str
     place: Place
     state: object
-    track: int | None
-    share: str = ""
-    partition: str | None = None
-    day: int = 0
-    lease_expires_at: object = None
+    track: object
+    share: str
+    partition: object
+    day: int
+    lease_expires_at: object
 
     def may_go(self, now: Instant) -> bool:
         """False while a process that can read it may be running it."""

@@ -62,8 +62,10 @@ Done = tuple[int, list[FollowUp]]
 decode_follow_up = msgspec.json.Decoder(FollowUp).decode
 
 
-def stored_follow_up(n: int, told: str | bytes) -> FollowUp:
-    follow_up = decode_follow_up(told)
+def stored_follow_up(n: int, stored: object) -> FollowUp:
+    if not isinstance(stored, str | bytes):
+        raise TypeError("it is no JSON")
+    follow_up = decode_follow_up(stored)
     follow_up.n = n
     return follow_up
 

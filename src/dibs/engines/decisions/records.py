@@ -33,19 +33,39 @@ def place_of(state: State) -> Place:
 
 
 class Changes(Struct):
-    """What must be written."""
+    """What is to be written about tasks, each as it was when it was loaded, and as it is to be."""
 
-    leaving: dict[Place, list[TaskRecord]]
-    """Tasks to delete from their place."""
-    coming: dict[Place, list[tuple[TaskRecord, int]]]
-    """Records to insert into a place, each with its track."""
-    staying: list[tuple[TaskRecord, int, TaskRecord]]
-    """Unfinished tasks that stay unfinished: the record, its track, and the task as stored."""
-    counts: list[tuple[TaskRecord, int, int]]
-    """Changes of counts: each task leaves (-1) or joins (1) a track."""
     moves: list[tuple[TaskRecord, TaskRecord]]
-    """Tasks before and after."""
-    gone: list[str]
+    """Tasks as they were, and as they are."""
+    new: list[TaskRecord]
+    gone: list[TaskRecord]
+    ranked: set[str]
+    """Tasks that were ranked, and go where their rank belongs; all others stay where they are."""
+    entries: list[tuple[str, HistoryEntry]]
+    """What is added to histories."""
+
+    @property
+    def before(self) -> list[TaskRecord]:
+        return [*(old for old, _ in self.moves), *self.gone]
+
+    @property
+    def after(self) -> list[TaskRecord]:
+        return [*(new for _, new in self.moves), *self.new]
+
+    def leaving(self, place: Place) -> list[TaskRecord]:
+        """Rows that would be left behind in a place."""
+        moved = [old for old, new in self.moves if place_of(new.state) is not place_of(old.state)]
+        return [old for old in (*moved, *self.gone) if place_of(old.state) is place]
+
+    def coming(self, place: Place) -> list[TaskRecord]:
+        """Tasks that are new to a place."""
+        moved = [new for old, new in self.moves if place_of(new.state) is not place_of(old.state)]
+        return [new for new in (*moved, *self.new) if place_of(new.state) is place]
+
+    @property
+    def staying(self) -> list[tuple[TaskRecord, TaskRecord]]:
+        """Unfinished tasks that stay so, as they were and as they are."""
+        return [(old, new) for old, new in self.moves if place_of(new.state) is place_of(old.state)]
 
     @property
     def ended(self) -> list[str]:
@@ -66,7 +86,7 @@ class Changes(Struct):
             elif old.state is new.state is State.BLOCKED and old.urgency != new.urgency:
                 found.append(FollowUp(FollowUpKind.INHERIT_URGENCY, new.id))
         if self.gone:
-            found.append(FollowUp(FollowUpKind.DELETE_EDGES, to_json(self.gone)))
+            found.append(FollowUp(FollowUpKind.DELETE_EDGES, to_json([old.id for old in self.gone])))
         return found
 
 
@@ -77,7 +97,7 @@ class Ledger:
     """
 
     def __init__(self) -> None:
-        self.stored: dict[str, tuple[TaskRecord, int]] = {}
+        self.stored: dict[str, TaskRecord] = {}
         self.current: dict[str, TaskRecord] = {}
         self.touched: dict[str, None] = {}
         self.entries: list[tuple[str, HistoryEntry]] = []
@@ -86,19 +106,14 @@ class Ledger:
         self.unranked: set[str] = set()
         """Waiting tasks that have changed but keep their rank."""
 
-    def know(self, record: TaskRecord, track: int) -> None:
-        """Add a task as stored."""
-        self.stored[record.id] = (record, track)
-        self.current[record.id] = record
-
-    def know_all(self, found: Iterable[tuple[TaskRecord | UnreadableTask, int]]) -> list[TaskRecord]:
-        """Add stored tasks with their tracks; returns those that can be read."""
+    def adopt(self, found: Iterable[TaskRecord | UnreadableTask]) -> list[TaskRecord]:
+        """Know tasks as they are stored; those of them that can be read."""
         records = []
-        for record, track in found:
+        for record in found:
             if isinstance(record, UnreadableTask):
                 self.unreadable[record.id] = record
             else:
-                self.know(record, track)
+                self.stored[record.id] = self.current[record.id] = record
                 records.append(record)
         return records
 
@@ -126,44 +141,23 @@ class Ledger:
         del self.current[task_id]
         self.touched[task_id] = None
 
-    def tracks(self) -> tuple[dict[str, int], list[TaskRecord]]:
-        """The tracks of changed tasks that keep theirs, and the tasks that were ranked again and need one."""
-        staying: dict[str, int] = {}
-        moving = []
+    def take_changes(self) -> Changes:
+        """What has changed since the last time."""
+        changes = Changes([], [], [], set(), self.entries)
         for task_id in self.touched:
-            old, new = self.stored.get(task_id), self.current.get(task_id)
-            if new is None:
-                continue
-            is_ranked = new.state in WAITING and task_id not in self.unranked
-            if old is not None and not is_ranked and new.queue == old[0].queue:
-                staying[task_id] = old[1]
-            else:
-                moving.append(new)
-        return staying, moving
-
-    def take_changes(self, tracks: dict[str, int]) -> Changes:
-        """What has changed since the last call, given the track of each changed task; without `entries`."""
-        changes = Changes({place: [] for place in Place}, {place: [] for place in Place}, [], [], [], [])
-        for task_id in self.touched:
-            old = self.stored.pop(task_id, None)
-            new = self.current.get(task_id)
-            place = None if new is None else place_of(new.state)
-            if old is not None:
-                changes.counts.append((*old, -1))
-                was_at = place_of(old[0].state)
-                if was_at is not place:
-                    changes.leaving[was_at].append(old[0])
-            if new is None or place is None:
-                changes.gone.append(task_id)
-                continue
-            stored = self.stored[task_id] = (new, tracks[task_id])
-            changes.counts.append((*stored, +1))
-            if old is None or place_of(old[0].state) is not place:
-                changes.coming[place].append(stored)
-            else:
-                changes.staying.append((*stored, old[0]))
-            if old is not None:
-                changes.moves.append((old[0], new))
+            old, new = self.stored.pop(task_id, None), self.current.get(task_id)
+            if new is not None:
+                self.stored[task_id] = new
+                is_ranked = new.state in WAITING and task_id not in self.unranked
+                if old is None or is_ranked or new.queue != old.queue:
+                    changes.ranked.add(task_id)
+            if old is not None and new is not None:
+                changes.moves.append((old, new))
+            elif new is not None:
+                changes.new.append(new)
+            elif old is not None:
+                changes.gone.append(old)
+        self.entries = []
         self.touched.clear()
         self.unranked.clear()
         return changes

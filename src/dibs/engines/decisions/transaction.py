@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol
 
+from msgspec import Struct
+
 from dibs.core.settings import QueueSettings
 from dibs.core.states import WAITING, State
 from dibs.core.task import QueueState
@@ -12,20 +14,28 @@ from dibs.core.times import Instant
 from dibs.engines.decisions.follow_ups import FollowUp
 from dibs.engines.values import Counter, ended_topic, work_topic
 
-__all__ = ["Queue", "Transaction", "topics_of"]
+__all__ = ["FIRST_EPOCH", "Queue", "Transaction", "topics_of"]
 
 
-class Queue(Protocol):
+FIRST_EPOCH = 1
+
+
+class Queue(Struct, frozen=True):
+    """A queue. Its `epoch` grows with each change of settings that ranks its tasks again."""
+
+    name: str
+    state: QueueState = QueueState.ACTIVE
+    settings: QueueSettings = QueueSettings()
+    epoch: int = FIRST_EPOCH
+
     @property
-    def name(self) -> str: ...
-    @property
-    def state(self) -> QueueState: ...
-    @property
-    def settings(self) -> QueueSettings: ...
+    def is_guarded(self) -> bool:
+        """Whether moving its tasks may concern others: those of their partition, or their tenant."""
+        return self.settings.per_partition is not None or self.settings.fair
 
 
 class Transaction(Protocol):
-    """What it knows of queues; it gathers counts, topics and follow-ups until its end writes and notifies them."""
+    """What it knows of queues; and where counts, topics and follow-ups gather until it ends."""
 
     now: Instant
     topics: set[str]
@@ -48,13 +58,13 @@ class Transaction(Protocol):
         ...
 
     def tell(self, queue: str, state: State) -> None:
-        """Gather the topics to notify for a task that is now in `state`."""
+        """Note the topics of a task that has come to `state`."""
         ...
 
 
 def topics_of(queue: str, state: State, settings: QueueSettings) -> tuple[str, ...]:
-    """The topics to notify for a task that is now in `state`."""
-    if state in WAITING:  # also for later work: a worker that sleeps until the next due time must learn of it
+    """The topics of a task that has come to `state`."""
+    if state in WAITING:  # for later, too: a worker that sleeps until something falls due must learn of it
         return (work_topic(queue),)
     if settings.limits_starts:  # a slot may have come free
         return (ended_topic(queue), work_topic(queue))

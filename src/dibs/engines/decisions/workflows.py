@@ -30,6 +30,7 @@ class Outgoing(Struct, array_like=True, frozen=True):
     slot: int
     prerequisite: str
     rule: Rule
+    is_open: bool | int
 
 
 def is_replayable(record: TaskRecord) -> bool:

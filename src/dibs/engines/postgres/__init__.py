@@ -1,24 +1,22 @@
 """The PostgreSQL engine: one database for any number of machines.
 
-The verbs are coroutines on a `Transaction` or a `Snapshot`. Shared decisions are in `dibs.engines.decisions`,
-statements in `sql/`, functions of the database in `functions/`; the layout is the sum of `migrations/`. The modules:
+Most verbs are `dibs.engines.verbs`, on the port of this store (`transaction`). Statements are in `sql/`, functions of the
+database in `functions/`; the layout is the sum of `migrations/`. The modules:
 
-- Way in: `engine` (the async verbs), `url` (from a URL to an engine), `user_connections` and `joining` (verbs inside a
+- Way in: `engine` (how verbs run), `url` (from a URL to an engine), `user_connections` and `joining` (verbs inside a
   transaction of the user's own).
 - Connections: `pool` (lends them), `store` (runs and repeats transactions), `transaction` (what a verb works on),
   `pgbouncer` (poolers in between), `replica` (a second server, for lists and statistics), `errors` (from the driver's
   errors to ours), `driver_internals` (private attributes of asyncpg and asyncio), `statements` (loads SQL), `layout`
   (migrations).
-- What all verbs use: `catalog` (queues and tracks), `rows` (from columns to records), `records` (tasks that a
-  transaction changes), `follow_ups` (the end of a write), `dependencies` (tasks that wait for others).
+- What all verbs use: `catalog` (queues and tracks), `rows` (from columns to records), `follow_ups` (the end of a write).
 - enqueue: `enqueue_fast` (one statement), `enqueueing` (decided item by item), `enqueue_rows` (columns of new tasks).
 - claim: `claiming` (by ranks alone), `claim_limited` (with limits, shares or reserved slots), `choosing` (which tasks),
   `head_pages` (the heads of the index), `headroom` (what limits allow), `partitions` (heads of limited partitions),
   `index_bloat` (where to start reading).
-- Running tasks: `settling` (settle, extend, rescue), `workers` (heartbeats), `presence` (which workers are alive).
-- The rest: `admin`, `queues`, `schedules`, `workflows`, `reading` (history, counts, positions), `searching`.
-- Upkeep: `chores` (the leader's work), `retention` (deletes expired rows), `reranking` (after new settings), `doctor`
-  (reads all rows), `server_findings` (the server's own state).
+- Running tasks: `settling` (complete, extend, rescue), `presence` (which workers are alive).
+- Upkeep that only this store has: `chores`, `retention`, `reranking`; `doctor` (reads all rows), `server_findings` (the
+  server's own state).
 - Waking: `notifier` (LISTEN and NOTIFY), `notify_rate` (fewer messages).
 
 Invariants:

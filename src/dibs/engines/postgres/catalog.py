@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from copy import copy
 
 import msgspec
 from msgspec import Struct
@@ -16,32 +17,18 @@ from msgspec import Struct
 from dibs.core.priority import Ranking, rank
 from dibs.core.settings import QueueSettings
 from dibs.core.task import NewTask, QueueState, TaskRecord
+from dibs.engines.decisions.transaction import FIRST_EPOCH, Queue
 from dibs.engines.postgres.pool import Connection
 from dibs.engines.unreadable import UNREADABLE, UnreadableRows, problem_of
 
-__all__ = ["MIXED", "Catalog", "Missing", "Queue", "Stale", "Track", "TrackKey", "band_of", "band_of_record"]
+__all__ = ["MIXED", "Catalog", "Missing", "Stale", "Track", "TrackKey", "band_of", "band_of_record"]
 
-FIRST_EPOCH = 1
 BANDS = frozenset({30, 50, 70, 90})
 """The priorities that have names: tasks of each arrive in the order of their ranks, so each has tracks of its own."""
 MIXED = -1
 
 TrackKey = tuple[str, str, tuple[str, ...], int, int, bool, int]
 """Queue, name, requires, lane, epoch, fair, band."""
-
-
-class Queue(Struct, frozen=True):
-    """A queue's row."""
-
-    name: str
-    state: QueueState = QueueState.ACTIVE
-    settings: QueueSettings = QueueSettings()
-    epoch: int = FIRST_EPOCH
-
-    @property
-    def is_guarded(self) -> bool:
-        """Whether moving its tasks may concern others: those of their partition, or their tenant."""
-        return self.settings.per_partition is not None or self.settings.fair
 
 
 class Track(Struct, frozen=True):
@@ -134,6 +121,13 @@ class Catalog:
         if not track.retired:  # a retired one that is needed again is restored as if it were missing
             key = (track.queue, track.name, track.requires, track.lane, track.epoch, track.fair, track.band)
             self.numbers[key] = track.number
+
+    def with_queue(self, queue: Queue) -> Catalog:
+        """A copy with a changed queue, for the transaction that changes it."""
+        changed = copy(self)
+        changed.queues = {**self.queues, queue.name: queue}
+        changed.rankings = {}
+        return changed
 
     def track(self, number: int) -> Track:
         found = self.tracks.get(number)

@@ -17,14 +17,15 @@ from dibs.core.priority import effective, merge_key
 from dibs.core.times import Instant
 from dibs.engines.decisions.headroom import Headroom, Whose
 from dibs.engines.decisions.partition import Partition
-from dibs.engines.postgres.catalog import Queue, Track
+from dibs.engines.decisions.transaction import Queue
+from dibs.engines.postgres.catalog import Track
 from dibs.engines.postgres.head_pages import Head, Key, NeedMore, NotRead, Pages
 from dibs.engines.postgres.headroom import Headrooms
 from dibs.engines.postgres.rows import columns
-from dibs.engines.postgres.transaction import Transaction
+from dibs.engines.postgres.transaction import Snapshot, Transaction
 from dibs.engines.values import ClaimRequest
 
-__all__ = ["Chosen", "QueueCursor", "choose", "first_heads"]
+__all__ = ["Chosen", "QueueCursor", "choose", "next_ids"]
 
 
 class Chosen(Struct, frozen=True):
@@ -239,3 +240,15 @@ def first_heads(cursor: QueueCursor, now: Instant, most: int) -> list[Head] | Ne
     except NotRead as error:
         return error.need
     return found
+
+
+async def next_ids(snapshot: Snapshot, queue: Queue, most: int, until: str | None) -> list[str]:
+    """The next tasks of a queue in claim order, including gated ones."""
+    tracks = [track for track in snapshot.catalog.of_queue(queue.name) if not track.retired]
+    pages = Pages(snapshot, most, with_gated=True)
+    await pages.open([(0, queue)], {queue.name: tracks})
+    while True:
+        found = first_heads(QueueCursor(pages, queue, 0, tracks, None), snapshot.now, most)
+        if not isinstance(found, NeedMore):
+            return [head.id for head in found]
+        await pages.read_more(found)

@@ -19,13 +19,14 @@ from dibs.core.task import LeasedTask, QueueState
 from dibs.core.times import SECOND, Duration, Instant
 from dibs.engines.decisions import facts
 from dibs.engines.decisions.partition import Partition
-from dibs.engines.postgres.catalog import Catalog, Queue, Track
+from dibs.engines.decisions.transaction import Queue
+from dibs.engines.postgres.catalog import Catalog, Track
 from dibs.engines.postgres.choosing import Chosen, QueueCursor, choose
 from dibs.engines.postgres.head_pages import NeedMore, Pages
 from dibs.engines.postgres.headroom import Headrooms
 from dibs.engines.postgres.index_bloat import Bounds, DueWindow
 from dibs.engines.postgres.partitions import next_refill, open_refilled, promote_heads
-from dibs.engines.postgres.rows import Row, columns
+from dibs.engines.postgres.rows import TaskRow, columns
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.unreadable import UNREADABLE, problem_of
 from dibs.engines.values import Claimed, ClaimRequest, Counter
@@ -86,7 +87,7 @@ def tracks_for(catalog: Catalog, queue: Queue, request: ClaimRequest) -> list[Tr
     ]
 
 
-def leased_task(row: Row, catalog: Catalog, now: Instant) -> LeasedTask:
+def leased_task(row: TaskRow, catalog: Catalog, now: Instant) -> LeasedTask:
     """`moves.leased`, directly from the row."""
     track = catalog.track(row["track"])
     if row["ready_at"] is None:
@@ -105,7 +106,7 @@ def leased_task(row: Row, catalog: Catalog, now: Instant) -> LeasedTask:
     )
 
 
-def leased_tasks(rows: Iterable[Row], catalog: Catalog, now: Instant) -> tuple[list[LeasedTask], list[Row]]:
+def leased_tasks(rows: Iterable[TaskRow], catalog: Catalog, now: Instant) -> tuple[list[LeasedTask], list[TaskRow]]:
     """Claimed tasks for the worker, and the rows of those that can't be read, which are set aside."""
     tasks, unreadable = [], []
     for row in rows:

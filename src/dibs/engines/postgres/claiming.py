@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from asyncpg.exceptions import NumericValueOutOfRangeError, QueryCanceledError
 
 from dibs.core.lease import LONGEST_RUN
-from dibs.core.moves import expired
-from dibs.core.policy import EXPIRE_BATCH, PROMOTE_BATCH
+from dibs.core.policy import PROMOTE_BATCH
 from dibs.core.priority import scale
 from dibs.core.times import SECOND, Duration, Instant
 from dibs.engines.decisions.encoding import to_json
@@ -32,11 +31,12 @@ from dibs.engines.postgres.claim_limited import (
 from dibs.engines.postgres.follow_ups import resume
 from dibs.engines.postgres.index_bloat import LAG, START, DueWindow, ReadFloors, arrivals
 from dibs.engines.postgres.partitions import promote_heads
-from dibs.engines.postgres.records import Records
 from dibs.engines.postgres.store import NOTHING, ONCE, TASKS, Store
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.unreadable import MAX_ROWS
 from dibs.engines.values import Claimed, ClaimRequest
+from dibs.engines.verbs.records import Records
+from dibs.engines.verbs.upkeep import expire
 from dibs.errors import StoreBusy, StoreError
 
 __all__ = ["claim"]
@@ -200,21 +200,14 @@ async def bring_up_to_date(transaction: Transaction, low: Instant) -> bool:
 
     `low`: nothing that is due earlier was left.
     """
+    more = await expire(transaction, low)
     records = Records(transaction)
-    passed = transaction.passed_over
-    late = await transaction.rows("too_late", transaction.now, EXPIRE_BATCH, low, passed)
-    for record in records.adopt(late):
-        after, entry = expired(record, transaction.now)
-        records.put(after, entry)
-        transaction.tell(record.queue, after.state)
-    await records.flush()
-    records = Records(transaction)
-    due = await transaction.rows("due_guarded", transaction.now, PROMOTE_BATCH, low, passed)
-    for record in records.adopt(due):
+    due = await transaction.rows("due_guarded", transaction.now, PROMOTE_BATCH, low, transaction.passed_over)
+    for record in records.adopt(transaction.adopted(due)):
         records.promote(record)
     await records.flush()
     promoted = await transaction.value("promote", transaction.now, PROMOTE_BATCH, low)
     follow_ups_left = await resume(transaction)
     if transaction.partitions:
         await promote_heads(transaction)
-    return follow_ups_left or len(late) == EXPIRE_BATCH or PROMOTE_BATCH in (len(due), promoted)
+    return more or follow_ups_left or PROMOTE_BATCH in (len(due), promoted)

@@ -5,33 +5,48 @@ Findings about the server and the schema come from `server_findings`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from dibs.core.graph import Rule
 from dibs.core.policy import CHECKED_MINUTES, CHECKED_ROWS
 from dibs.core.states import State
 from dibs.core.times import MINUTE
 from dibs.engines.decisions.follow_ups import decode_follow_up
-from dibs.engines.postgres.catalog import Catalog
-from dibs.engines.postgres.chores import chores
-from dibs.engines.postgres.dependencies import known_rule
-from dibs.engines.postgres.reading import audit, decode_entry, stats
-from dibs.engines.postgres.rows import Row
-from dibs.engines.postgres.schedules import schedules
+from dibs.engines.port import Read
+from dibs.engines.postgres.catalog import Catalog, Stale
+from dibs.engines.postgres.chores import CHORES
+from dibs.engines.postgres.rows import TaskRow
 from dibs.engines.postgres.server_findings import server_findings, store_findings
 from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.transaction import Snapshot
-from dibs.engines.postgres.workers import workers
 from dibs.engines.unreadable import UnreadableReport, readable
 from dibs.engines.values import Finding, Level
+from dibs.engines.verbs.chores import chores
+from dibs.engines.verbs.reading import audit, decode_entry, stats
+from dibs.engines.verbs.schedules import schedules
+from dibs.engines.verbs.searching import read_tasks
+from dibs.engines.verbs.workers import workers
 
 __all__ = ["DURABILITY", "check"]
 
 SAFETY = ("fsync", "full_page_writes", "synchronous_commit")
 CHUNK = 1000
 LOWEST_ID = "00000000-0000-0000-0000-000000000000"
-HIGHEST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 DURABILITY = "Acknowledged tasks are in PostgreSQL's log on disk, and survive what the server and its replicas survive."
+
+ODD_EDGES = Read("odd_edges", tuple[str, Rule], "edge of task")
+"""Takes all rules that this version knows: (dependent, rule) of edges with another one."""
+
+
+class Check(Snapshot):
+    """One snapshot of the store with its catalog: tracks that this lacks do not exist."""
+
+    async def find_rows(self, ids: Sequence[str]) -> dict[str, TaskRow]:
+        try:
+            return await super().find_rows(ids)
+        except Stale as stale:
+            self.aside.tracks.update(stale.tracks)
+            return await super().find_rows(ids)
 
 
 async def check(snapshot: Snapshot, full: bool) -> list[Finding]:
@@ -49,11 +64,11 @@ async def unreadable_rows(snapshot: Snapshot, full: bool) -> list[Finding]:
     """Rows that can't be read: in small tables, and among the oldest unfinished tasks, or (`full`) everywhere."""
     found = UnreadableReport()
     catalog = await Catalog.read(snapshot.connection, statement("catalog", snapshot.schema), found)
-    look = Snapshot(snapshot.connection, snapshot.schema, catalog, snapshot.now)
+    look = Check(snapshot.connection, snapshot.schema, catalog, snapshot.now)
     await read_tasks(look, full)
     await workers(look)
     await schedules(look)
-    await chores(look)
+    await chores(look, CHORES)
     await audit(look, CHECKED_ROWS)
     minute = look.now // MINUTE
     await stats(look, None, 0 if full else minute - CHECKED_MINUTES, minute)
@@ -61,35 +76,8 @@ async def unreadable_rows(snapshot: Snapshot, full: bool) -> list[Finding]:
         pass
     if full:
         await read_history(look)
-        for row in await look.rows("odd_edges", [*Rule]):
-            known_rule(look, row)
+        await look.read(ODD_EDGES, [*Rule])
     return [*found.findings()]
-
-
-async def read_tasks(look: Snapshot, full: bool) -> None:
-    """Read the oldest tasks: a task that no process can read stays, so it is soon among them."""
-    after, looked = LOWEST_ID, 0
-    while full or looked < CHECKED_ROWS:
-        rows = await look.rows("oldest_tasks", after, CHUNK)
-        read(look, rows)
-        looked += len(rows)
-        if len(rows) < CHUNK:
-            break
-        after = rows[-1]["id"]
-    first = HIGHEST_ID
-    while full:
-        rows = await look.rows("search", first, CHUNK, False, True, True)
-        read(look, rows)
-        if len(rows) < CHUNK:
-            return
-        first = rows[-1]["id"]
-
-
-def read(look: Snapshot, rows: list[Row]) -> None:
-    for row in rows:
-        if row["track"] not in look.catalog.tracks:  # all of this is one snapshot of the store
-            look.aside.tracks.add(row["track"])
-        look.read(row)
 
 
 async def read_history(look: Snapshot) -> None:

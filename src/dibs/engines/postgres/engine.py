@@ -5,37 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from dibs.core.schedules import Recurrence, ScheduleRecord, ScheduleState
-from dibs.core.settings import QueueSettings
 from dibs.core.task import (
-    HistoryEntry,
     NewTask,
-    QueueRecord,
-    QueueState,
     Settlement,
     TaskRecord,
-    WorkerState,
 )
 from dibs.core.times import Instant
 from dibs.engines.base import Engine, Joined, MayBlock, Subscription, never
 from dibs.engines.postgres import (
-    admin,
+    choosing,
     chores,
     claiming,
-    dependencies,
     doctor,
     enqueue_fast,
+    enqueueing,
     pgbouncer,
-    queues,
-    reading,
-    schedules,
-    searching,
     settling,
-    workers,
-    workflows,
 )
 from dibs.engines.postgres.errors import DRIVER_ERRORS, translation
 from dibs.engines.postgres.joining import Joiner
@@ -44,47 +33,43 @@ from dibs.engines.postgres.pool import Address, Pool
 from dibs.engines.postgres.store import NOTHING, SETTINGS, TASKS, Store
 from dibs.engines.unreadable import UnreadableRows
 from dibs.engines.values import (
-    About,
-    Act,
-    AuditEntry,
     Beat,
-    Changed,
-    ChoreRecord,
     Claimed,
     ClaimRequest,
     Counts,
-    Edges,
     EnqueueAnswer,
     ExtendAnswer,
     Extension,
     Feature,
     Finding,
     Fired,
-    Minute,
     NewWorkflow,
-    Page,
-    Peeked,
-    Query,
     Rescued,
     SettleAnswer,
-    Standing,
-    Term,
     UnreadableTask,
-    WorkerRecord,
-    WorkflowRecord,
 )
+from dibs.engines.verbs import schedules
+from dibs.engines.verbs.engine import Reach, Verb, VerbEngine
 from dibs.errors import Closed, StoreError, UsageError
 
 __all__ = ["PostgresEngine"]
+
+Answer = TypeVar("Answer")
+LONG_TAIL = 10_000
+"""So many count changes that wait to be folded take long to add up."""
+REACHES = {Reach.NOTHING: NOTHING, Reach.TASKS: TASKS, Reach.SETTINGS: SETTINGS}
 
 forgotten: list[Store] = []
 """Stores of the parent process, kept because dropping them would close the parent's connections."""
 
 
-class PostgresEngine:
+class PostgresEngine(VerbEngine):
     """Tasks in a schema of a PostgreSQL database."""
 
     features = frozenset({Feature.DURABLE, Feature.SHARED, Feature.LEAD, Feature.TRANSACTIONS, Feature.PRESENCE})
+    _durability = doctor.DURABILITY
+    _chores = chores.CHORES
+    _next_ids = staticmethod(choosing.next_ids)
 
     def __init__(self, address: Address, aside: UnreadableRows | None = None) -> None:
         self.address = address
@@ -104,6 +89,19 @@ class PostgresEngine:
         if self._store is None:
             raise Closed(f"the engine on {self.address} is not open.")
         return self._store
+
+    # How verbs run.
+
+    async def _change(
+        self, verb: Verb[Answer], *arguments: Any, now: Instant | None = None, reach: Reach = Reach.TASKS
+    ) -> Answer:
+        return await self._opened().write(verb, now, REACHES[reach], *arguments)
+
+    async def _view(
+        self, verb: Verb[Answer], *arguments: Any, now: Instant | None = None, behind: bool = False
+    ) -> Answer:
+        store = self._opened()
+        return await (store.consult if behind else store.read)(verb, now, *arguments)
 
     # Lifecycle.
 
@@ -129,10 +127,6 @@ class PostgresEngine:
 
     def sibling(self) -> Engine:
         return PostgresEngine(self.address.impatient(), self._aside)
-
-    async def about(self) -> About:
-        identity, records = await self._opened().read(chores.identity_and_chores, None)
-        return About(features=self.features, durability=doctor.DURABILITY, identity=identity, chores=records)
 
     # Tasks: the hot verbs.
 
@@ -163,143 +157,33 @@ class PostgresEngine:
     ) -> Rescued:
         return await settling.rescue(self._opened(), ended_by, not_after, now)
 
-    # Tasks: the admin verbs.
-
-    async def act(self, acts: Sequence[Act], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
-        return await self._opened().write(admin.act, now, TASKS, acts, actor)
-
-    async def workflows(
-        self, ids: Sequence[str] | None = None, *, limit: int = 50, before: str | None = None
-    ) -> list[WorkflowRecord]:
-        store = self._opened()
-        look = store.consult if ids is None else store.read
-        return await look(workflows.workflows, None, ids, limit, before)
-
-    async def edges(self, ids: Sequence[str], *, followers: int = 0) -> list[Edges]:
-        return await self._opened().read(dependencies.edges, None, ids, followers)
-
     # Schedules.
 
-    async def schedules(self) -> list[ScheduleRecord]:
-        return await self._opened().read(schedules.schedules, None)
-
-    async def set_schedule(
-        self,
-        name: str,
-        recurrence: Recurrence,
-        task: NewTask,
-        *,
-        declared: bool,
-        actor: str = "",
-        now: Instant | None = None,
-    ) -> Changed:
-        return await self._opened().write(schedules.set_schedule, now, NOTHING, name, recurrence, task, declared, actor)
-
-    async def set_schedule_state(
-        self, name: str, state: ScheduleState, *, actor: str = "", now: Instant | None = None
-    ) -> Changed:
-        return await self._opened().write(schedules.set_schedule_state, now, NOTHING, name, state, actor)
-
     async def fire(self, *, now: Instant | None = None) -> Fired:
-        return await self._opened().write(schedules.fire, now, TASKS)
-
-    # Limits and shares.
-
-    async def standing(
-        self, queue: str, tasks: Sequence[str] = (), *, tenants: int = 0, now: Instant | None = None
-    ) -> Standing:
-        store = self._opened()
-        look = store.read if tasks else store.consult
-        return await look(reading.standing, now, queue, tasks, tenants)
+        return await self._change(schedules.fire, enqueueing.enqueue_inside, now=now)
 
     # Reading.
 
     async def get(self, ids: Sequence[str]) -> list[TaskRecord | UnreadableTask | None]:
         return await enqueue_fast.get(self._opened(), ids)
 
-    async def history(self, task_id: str) -> list[HistoryEntry]:
-        return await self._opened().read(reading.history, None, task_id)
-
-    async def search(self, query: Query) -> Page:
-        store = self._opened()
-        # The members of a workflow show how it ended: that must be current.
-        look = store.consult if query.workflow is None else store.read
-        return await look(searching.search, None, query)
-
-    async def peek(self, queue: str, limit: int, *, until: str | None = None, now: Instant | None = None) -> Peeked:
-        store = self._opened()
-        look = store.consult if until is None else store.read
-        return await look(reading.peek, now, queue, limit, until)
-
     async def counts(self) -> Counts:
-        store = self._opened()
-        found = await store.read(reading.counts, None)
-        if await store.read(reading.has_long_tail, None):  # there seems to be no leader
+        found, store = await super().counts(), self._opened()
+        ((tail,),) = await store.rows("tail", LONG_TAIL)
+        if tail == LONG_TAIL:  # there seems to be no leader
             with suppress(StoreError):  # such as a read-only server: the answer is the same
                 await store.write(chores.fold_counts, None, NOTHING)
         return found
 
-    async def stats(self, queue: str | None, since: int, until: int) -> list[Minute]:
-        return await self._opened().consult(reading.stats, None, queue, since, until)
+    # Presence.
 
-    # Queues.
+    async def _presence(self, beat: Beat) -> datetime | None:
+        return await self._opened().presence.show(beat)
 
-    async def queues(self) -> list[QueueRecord]:
-        return await self._opened().read(queues.queues, None)
-
-    async def set_queue(
-        self, name: str, settings: QueueSettings, *, expected: int, actor: str = "", now: Instant | None = None
-    ) -> QueueRecord | None:
-        return await self._opened().write(queues.set_queue, now, SETTINGS, name, settings, expected, actor)
-
-    async def set_queue_state(
-        self, name: str, state: QueueState, *, actor: str = "", now: Instant | None = None
-    ) -> Changed:
-        return await self._opened().write(queues.set_queue_state, now, SETTINGS, name, state, actor)
-
-    async def delete_queue(
-        self, name: str, *, force: bool = False, actor: str = "", now: Instant | None = None
-    ) -> Changed:
-        store = self._opened()
-        allowed = await store.write(queues.is_deletable, now, SETTINGS, name, force)
-        if allowed is not Changed.DONE:
-            return allowed
-        while force and await store.write(queues.bury_some, now, TASKS, name, actor):
-            pass
-        return await store.write(queues.delete_queue, now, SETTINGS, name, force, actor)
-
-    # Workers.
-
-    async def beat(self, beat: Beat, *, now: Instant | None = None) -> WorkerState:
-        store = self._opened()
-        return await store.write(workers.beat, now, NOTHING, beat, await store.presence.show(beat))
-
-    async def leave(self, worker: str, *, now: Instant | None = None) -> None:
-        store = self._opened()
-        await store.write(workers.leave, now, NOTHING, worker)
-        await store.presence.leave(worker)
-
-    async def workers(self) -> list[WorkerRecord]:
-        return await self._opened().read(workers.workers, None)
-
-    async def set_worker_state(
-        self, worker: str, state: WorkerState, *, actor: str = "", now: Instant | None = None
-    ) -> Changed:
-        return await self._opened().write(workers.set_worker_state, now, NOTHING, worker, state, actor)
+    async def _end_presence(self, worker: str) -> None:
+        await self._opened().presence.leave(worker)
 
     # Maintenance.
-
-    async def lead(self, worker: str, *, now: Instant | None = None) -> Term | None:
-        return await self._opened().write(chores.lead, now, NOTHING, worker)
-
-    async def resign(self, term: Term) -> None:
-        await self._opened().write(chores.resign, None, NOTHING, term)
-
-    async def chore(self, name: str, term: Term, *, now: Instant | None = None) -> ChoreRecord:
-        return await self._opened().write(chores.do_chore, now, TASKS, name, term)
-
-    async def audit(self, limit: int = 100) -> list[AuditEntry]:
-        return await self._opened().consult(reading.audit, None, limit)
 
     # Waking.
 

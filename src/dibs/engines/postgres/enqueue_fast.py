@@ -13,7 +13,7 @@ from dibs.engines.decisions.enqueueing import due_at_first
 from dibs.engines.postgres.catalog import Catalog, Missing, Stale, TrackKey
 from dibs.engines.postgres.enqueue_rows import draft, draft_row, first_day, is_plain
 from dibs.engines.postgres.enqueueing import enqueue as enqueue_decided
-from dibs.engines.postgres.rows import Row, real_ids, record_of
+from dibs.engines.postgres.rows import TaskRow, real_ids, record_of
 from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.store import TASKS, Reach, Store
 from dibs.engines.postgres.transaction import set_aside
@@ -121,7 +121,7 @@ async def get(store: Store, ids: Sequence[str]) -> list[TaskRecord | UnreadableT
     return await store.persist(look)
 
 
-def read(catalog: Catalog, row: Row) -> TaskRecord | UnreadableTask:
+def read(catalog: Catalog, row: TaskRow) -> TaskRecord | UnreadableTask:
     try:
         return record_of(row, catalog.track(row["track"]))
     except UNREADABLE as error:

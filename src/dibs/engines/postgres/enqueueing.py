@@ -17,15 +17,17 @@ from dibs.core.task import NewTask, TaskRecord
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.enqueueing import HeldKey, Known, answer_all, replace_all
 from dibs.engines.decisions.partition import Partition
-from dibs.engines.postgres.catalog import Missing, Stale
-from dibs.engines.postgres.dependencies import inherit_again
-from dibs.engines.postgres.records import TASK_WIDTH, Records, gate_of
+from dibs.engines.port import Port
+from dibs.engines.postgres.catalog import Missing
 from dibs.engines.postgres.rows import columns, task_columns
 from dibs.engines.postgres.transaction import Transaction
+from dibs.engines.sql_transaction import TaskMoved
 from dibs.engines.unreadable import state_or
 from dibs.engines.values import Counter, EnqueueAnswer, NewWorkflow
+from dibs.engines.verbs.dependencies import inherit_again
+from dibs.engines.verbs.records import Records
 
-__all__ = ["decide", "enqueue", "store"]
+__all__ = ["decide", "enqueue", "enqueue_inside", "store"]
 
 key_decoder = msgspec.json.Decoder(str)
 
@@ -40,6 +42,13 @@ async def enqueue(
         await transaction.write("add_workflow", workflow.id, workflow.name, transaction.now)
     await store(transaction, known)
     return answers
+
+
+async def enqueue_inside(port: Port, tasks: Sequence[NewTask]) -> list[EnqueueAnswer]:
+    """`enqueue` in the middle of another verb, all tasks or none."""
+    assert isinstance(port, Transaction)
+    await port.flush()  # counts decide whether a queue is full
+    return await enqueue(port, tasks, atomic=True)
 
 
 async def decide(transaction: Transaction, tasks: Sequence[NewTask], atomic: bool) -> tuple[Known, list[EnqueueAnswer]]:
@@ -61,8 +70,8 @@ async def known_about(transaction: Transaction, tasks: Sequence[NewTask]) -> Kno
     if needed:
         rows = await transaction.rows("lock_needed", needed)
         known.states = {str(row["id"]): state_or(row["state"], State.PENDING) for row in rows}
-    found = await transaction.find([new.id for new in tasks])
-    known.know(transaction.read(row) for row in found.values())
+    found = await transaction.find_rows([new.id for new in tasks])
+    known.know(transaction.decoded(row) for row in found.values())
     for queue in known.bounded():
         tracks = [track.number for track in transaction.catalog.of_queue(queue)]
         known.depths[queue] = await transaction.value("depth", tracks)
@@ -118,6 +127,7 @@ async def write_new(transaction: Transaction, known: Known, records: list[TaskRe
     numbers = transaction.tracks_of(records)
     followed = {edge.id for new in known.staged.values() for edge in new.after}
     rows: list[tuple[object, ...]] = []
+    transaction.place(records)
     members: Totals[str] = Totals()
     for record in records:
         new = known.staged[record.id]
@@ -129,7 +139,7 @@ async def write_new(transaction: Transaction, known: Known, records: list[TaskRe
             doomed.put(*known.end(new, record))
             continue
         track = numbers[transaction.key_of(record)]
-        gate = gate_of(transaction, record, track)
+        gate = transaction.gate_of(record, track)
         rows.append((*task_columns(record, track, gate), record.id in followed))
         if record.state is State.PENDING:
             transaction.count_pending(track, record.share, 1)
@@ -137,8 +147,8 @@ async def write_new(transaction: Transaction, known: Known, records: list[TaskRe
             transaction.count(record.state, track, 1)
         if gate == 2 and record.spec.partition is not None:
             transaction.mark_changed(Partition(record.queue, record.spec.partition))
-    if rows and await transaction.write("insert_tasks", *columns(rows, TASK_WIDTH + 1)) != len(rows):
-        raise Stale  # another transaction has stored the same task since
+    if rows and await transaction.write("insert_tasks", rows) != len(rows):
+        raise TaskMoved  # another transaction has stored the same task since
     await doomed.flush()
     if members:
         await transaction.write("count_members", list(members), list(members.values()))

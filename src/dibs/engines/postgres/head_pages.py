@@ -9,8 +9,9 @@ from msgspec import Struct
 from dibs.core.fairness import start_virtual_time
 from dibs.core.times import Instant
 from dibs.engines.decisions.partition import Partition
-from dibs.engines.postgres.catalog import Queue, Track
-from dibs.engines.postgres.rows import Row, columns
+from dibs.engines.decisions.transaction import Queue
+from dibs.engines.postgres.catalog import Track
+from dibs.engines.postgres.rows import TaskRow, columns
 from dibs.engines.postgres.transaction import Snapshot, Transaction
 
 __all__ = ["Head", "Key", "NeedMore", "NotRead", "Pages"]
@@ -167,7 +168,7 @@ class Pages:
             else:
                 raise NotRead(NeedMore(key, after))
 
-    def head_of(self, row: Row) -> Head:
+    def head_of(self, row: TaskRow) -> Head:
         partition = None if row["partition"] is None else Partition.parse(row["partition"])
         head = Head(row["rank"], str(row["id"]), row["ready_at"], row["track"], partition)
         if row["ready_at"] is None:

@@ -9,16 +9,16 @@ from collections.abc import Iterable
 
 from msgspec import structs
 
-from dibs.core.limits import Bucket, LimitState, Scope, limit_of, limit_state, limits_for
+from dibs.core.limits import Bucket, Scope, limit_of
 from dibs.core.settings import Limit
-from dibs.core.task import TaskRecord
 from dibs.engines.decisions.headroom import Headroom, Whose, headroom_of
 from dibs.engines.decisions.partition import Partition
-from dibs.engines.postgres.catalog import Queue
+from dibs.engines.decisions.transaction import Queue
 from dibs.engines.postgres.head_pages import NeedMore, NotRead
 from dibs.engines.postgres.transaction import Snapshot
+from dibs.engines.verbs.reading import BUCKETS
 
-__all__ = ["Headrooms", "limits_of"]
+__all__ = ["Headrooms"]
 
 
 class Headrooms:
@@ -42,15 +42,11 @@ class Headrooms:
         limited = [(scope, name, limit) for scope, name in whose if (limit := limit_of(queue.settings, scope, name))]
         if not limited:
             return
-        tracks = {track.number: track.name for track in self.snapshot.catalog.of_queue(queue.name)}
-        running = dict(await self.snapshot.rows("running_by_track", list(tracks)))
-        rows = await self.snapshot.rows(
-            "buckets", queue.name, [each[0] for each in limited], [each[1] for each in limited]
-        )
-        buckets = {(row["scope"], row["whose"]): Bucket(row["level"], row["at"]) for row in rows}
+        running = await self.snapshot.running_by_name(queue.name)
+        found = await self.snapshot.read(BUCKETS, [(queue.name, scope, name) for scope, name, _ in limited])
+        buckets = {(each.scope, each.whose): Bucket(each.level, each.at) for each in found}
         for scope, name, limit in limited:
-            count = sum(n for track, n in running.items() if scope is Scope.QUEUE or tracks[track] == name)
-            self.add((queue.name, scope, name), limit, count, buckets.get((scope, name)))
+            self.add((queue.name, scope, name), limit, running.get(name, 0), buckets.get((scope, name)))
 
     def add(self, whose: Whose, limit: Limit, running: int, bucket: Bucket | None) -> None:
         self.known[whose] = headroom_of(limit, running, bucket, self.snapshot.now)
@@ -110,25 +106,3 @@ class Headrooms:
                 headroom.started += 1
                 counted.append(((queue.name, scope, whose), headroom))
         return counted
-
-
-async def limits_of(snapshot: Snapshot, queue_name: str, task_id: str) -> list[LimitState]:
-    """The limits on the start of a task."""
-    row = (await snapshot.find([task_id])).get(task_id)
-    record = None if row is None else snapshot.read(row)
-    queue = snapshot.catalog.queues.get(queue_name)
-    if not isinstance(record, TaskRecord) or queue is None or record.queue != queue_name:
-        return []
-    tracks = {track.number: track.name for track in snapshot.catalog.of_queue(queue.name)}
-    running = dict(await snapshot.rows("running_by_track", list(tracks)))
-    found = []
-    for scope, whose, limit in limits_for(queue.settings, record.name, record.spec.partition):
-        if scope is Scope.PARTITION:
-            loads = await snapshot.rows("partition_loads", [Partition(queue.name, whose).key], queue.name)
-            count = loads[0]["running"]
-        else:
-            count = sum(n for track, n in running.items() if scope is Scope.QUEUE or tracks[track] == whose)
-        stored = await snapshot.rows("buckets", queue.name, [scope], [whose])
-        bucket = Bucket(stored[0]["level"], stored[0]["at"]) if stored else None
-        found.append(limit_state(scope, whose, limit, count, bucket, snapshot.now))
-    return found

@@ -22,20 +22,19 @@ from dibs.core.states import State
 from dibs.core.task import NewTask, Settlement
 from dibs.core.times import Instant
 from dibs.engines.decisions.enqueueing import Known
-from dibs.engines.postgres import reading
 from dibs.engines.postgres.catalog import Missing, Stale
 from dibs.engines.postgres.enqueue_fast import stored_answer
 from dibs.engines.postgres.enqueue_rows import draft, first_day, is_plain
 from dibs.engines.postgres.enqueueing import decide, store
 from dibs.engines.postgres.follow_ups import defer
 from dibs.engines.postgres.notifier import channel_of, payloads
-from dibs.engines.postgres.settling import settle_records
 from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.store import Store
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.postgres.user_connections import DriverConnection, UserConnection, unwrap
 from dibs.engines.postgres.user_connections.base import FAILED
 from dibs.engines.values import EnqueueAnswer, SettleOutcome, Unready, parse_topic, work_topic
+from dibs.engines.verbs.settling import settle_records
 from dibs.errors import DibsError, StoreBusy, StoreError, StoreMismatch, StoreUnavailable, UsageError
 
 __all__ = ["Joined", "Joiner"]
@@ -77,7 +76,7 @@ class Joiner:
         else:
             await self.store.refresh()
         if self.identity is None:
-            self.identity = await self.store.read(reading.identity, None)
+            ((self.identity,),) = await self.store.rows("identity")
 
 
 class Joined:
@@ -279,7 +278,7 @@ async def complete(transaction: Transaction, settlement: Settlement) -> SettleOu
     if outcome is SettleOutcome.DONE:
         return outcome
     # This lease may have settled it in another way: a run that timed out must not commit its work as completed.
-    row = (await transaction.find([lease.id])).get(lease.id)
+    row = (await transaction.find_rows([lease.id])).get(lease.id)
     if outcome is SettleOutcome.REFUSED or row is None or row["state"] != State.COMPLETED:
         raise NotCurrent
     return outcome

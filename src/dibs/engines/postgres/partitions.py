@@ -17,7 +17,7 @@ from dibs.core.times import Duration
 from dibs.engines.decisions.follow_ups import Done, FollowUp, gone_on
 from dibs.engines.decisions.headroom import Headroom
 from dibs.engines.decisions.partition import Partition
-from dibs.engines.postgres.catalog import Queue
+from dibs.engines.decisions.transaction import Queue
 from dibs.engines.postgres.headroom import Headrooms
 from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.transaction import Transaction

@@ -1,44 +1,46 @@
-"""The rerank chore: tasks whose rank changes with time, then those ranked by earlier settings."""
+"""The rerank chore: which tasks are ranked by earlier settings, and retiring the tracks that they leave empty."""
 
 from __future__ import annotations
 
-from dibs.core.moves import reranked
-from dibs.core.policy import CHORE_BATCH
+from collections.abc import Sequence
+
 from dibs.core.states import WAITING
-from dibs.engines.postgres.records import Records
-from dibs.engines.postgres.retention import Step
-from dibs.engines.postgres.rows import Row
+from dibs.engines.port import Stored
 from dibs.engines.postgres.transaction import Transaction
+from dibs.engines.verbs import reranking
+from dibs.engines.verbs.retention import Step
 
 __all__ = ["rerank"]
 
 
 async def rerank(transaction: Transaction) -> Step:
-    due = await transaction.rows("reranks_due", transaction.now, CHORE_BATCH, transaction.passed_over)
-    await rank_again(transaction, due)
-    stale = [
+    step = await reranking.rerank(transaction, stale_tasks)
+    if not step.more:
+        await retire(transaction)
+    return step
+
+
+async def stale_tasks(transaction: Transaction, most: int) -> tuple[Sequence[Stored], bool]:
+    tracks = stale_tracks(transaction)
+    found = await transaction.load_by("waiting_locked", tracks, most, transaction.passed_over) if tracks else []
+    return found, len(found) == most
+
+
+def stale_tracks(transaction: Transaction) -> list[int]:
+    """The tracks of an earlier epoch, but for retired ones."""
+    catalog = transaction.catalog
+    return [
         track.number
-        for track in transaction.catalog.tracks.values()
-        if not track.retired and track.queue in transaction.catalog.queues and transaction.catalog.is_stale(track)
+        for track in catalog.tracks.values()
+        if not track.retired and track.queue in catalog.queues and catalog.is_stale(track)
     ]
-    rows = await transaction.rows("waiting_locked", stale, CHORE_BATCH, transaction.passed_over) if stale else []
-    await rank_again(transaction, rows)
-    await transaction.flush()
-    if stale and len(rows) < CHORE_BATCH:
-        await retire(transaction, stale)
-    return Step(len(due) + len(rows), len(due) == CHORE_BATCH or len(rows) == CHORE_BATCH)
 
 
-async def rank_again(transaction: Transaction, rows: list[Row]) -> None:
-    records = Records(transaction)
-    for record in records.adopt(rows):
-        records.put(reranked(record, transaction.settings(record.queue), transaction.now))
-    await records.flush()
-
-
-async def retire(transaction: Transaction, stale: list[int]) -> None:
+async def retire(transaction: Transaction) -> None:
     """Retire tracks of earlier settings that have no waiting tasks: claims need not read them again."""
-    occupied = {track for what, track, _, _ in await transaction.all_counts() if what in WAITING}
+    stale = stale_tracks(transaction)
+    counts = await transaction.all_counts() if stale else []
+    occupied = {track for what, track, _, _ in counts if what in WAITING}
     empty = [number for number in stale if number not in occupied]
     if empty:
         await transaction.write("retire", empty)

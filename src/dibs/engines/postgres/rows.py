@@ -17,9 +17,9 @@ from dibs.engines.decisions.encoding import encode
 from dibs.engines.decisions.facts import Columns, decode_facts, facts_of, record_from
 from dibs.engines.postgres.catalog import Track
 
-__all__ = ["Row", "columns", "ended_columns", "real_ids", "record_of", "task_columns"]
+__all__ = ["TaskRow", "columns", "ended_columns", "real_ids", "record_of", "task_columns"]
 
-Row = Mapping[str, Any]
+TaskRow = Mapping[str, Any]
 """A row as the driver returns it."""
 
 
@@ -36,7 +36,7 @@ def columns(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
 
 
-def record_of(row: Row, track: Track) -> TaskRecord:
+def record_of(row: TaskRow, track: Track) -> TaskRecord:
     """The record of a row and its track."""
     columns = Columns(
         str(row["id"]),

@@ -7,17 +7,14 @@ import time
 from collections.abc import Sequence
 
 from dibs.core.lease import span_left, taken_until
-from dibs.core.policy import RESCUE_BATCH
 from dibs.core.task import Lease, Outcome, Settlement
 from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import encode
-from dibs.engines.decisions.settling import Part, held_answer, lose_all, settle_one, without_repeats
+from dibs.engines.decisions.settling import Part, held_answer, without_repeats
 from dibs.engines.postgres.index_bloat import START
-from dibs.engines.postgres.records import Records
-from dibs.engines.postgres.rows import Row, columns
+from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.store import TASKS, Store
 from dibs.engines.postgres.transaction import Transaction
-from dibs.engines.postgres.workers import bury
 from dibs.engines.values import (
     COMPLETED,
     ExtendAnswer,
@@ -28,9 +25,11 @@ from dibs.engines.values import (
     ended_topic,
     work_topic,
 )
+from dibs.engines.verbs import rescue as shared
+from dibs.engines.verbs.settling import settle_records
 from dibs.errors import StoreError
 
-__all__ = ["NEWCOMER_SECONDS", "extend", "rescue", "rescue_batch", "settle", "settle_records"]
+__all__ = ["NEWCOMER_SECONDS", "extend", "rescue", "rescue_batch", "settle"]
 
 log = logging.getLogger("dibs.engines.postgres")
 
@@ -76,14 +75,6 @@ async def ended_topics(store: Store, tracks: set[int]) -> set[str]:
         if catalog.settings(queue).limits_starts:  # a slot is free again
             topics.add(work_topic(queue))
     return topics
-
-
-async def settle_records(transaction: Transaction, settlements: Sequence[Settlement]) -> list[SettleAnswer]:
-    records = Records(transaction)
-    await records.load(settlement.lease.id for settlement in settlements)
-    answers = [settle_one(transaction, records, settlement) for settlement in settlements]
-    await records.flush()
-    return answers
 
 
 async def extend(store: Store, extensions: Sequence[Extension], now: Instant | None) -> list[ExtendAnswer]:
@@ -134,34 +125,7 @@ async def rescue(store: Store, ended_by: Instant | None, not_after: Instant | No
 async def rescue_batch(
     transaction: Transaction, low: Instant, absent: list[str], ended_by: Instant | None, not_after: Instant | None
 ) -> Rescued:
-    """The clock is read once, at the start. A stall after that does no harm: only leases that had ended before are
-    taken."""
-    until = taken_until(transaction.now, ended_by, not_after)
-    if until is None:
-        return Rescued(at=transaction.now, stalled=True)
-    catalog = transaction.catalog
-    tracks = [number for number, track in catalog.tracks.items() if track.queue not in catalog.unreadable]
-    asked = (until, RESCUE_BATCH, tracks, low, transaction.passed_over)
-    expired, more = await lose(transaction, await transaction.rows("expired", *asked))
-    held: list[str] = []
+    """Until the transaction ends, workers that are still absent can't come back."""
     if absent:
         absent = [row["id"] for row in await transaction.rows("still_absent", absent)]
-        passed = transaction.passed_over
-        rows = await transaction.rows("running_of", absent, RESCUE_BATCH, tracks, passed)
-        held, more_held = await lose(transaction, rows)
-        more = more or more_held
-        busy = {row["worker"] for row in await transaction.rows("has_running", absent, tracks, passed)}
-        absent = [worker for worker in absent if worker not in busy]  # the busy ones stay until their last task
-    dead = await bury(transaction, absent, until)
-    return Rescued(expired + held, dead, more, transaction.now)
-
-
-async def lose(transaction: Transaction, rows: list[Row]) -> tuple[list[str], bool]:
-    """`moves.lost` for tasks whose rows are locked: their ids, and whether the batch was full, so there may be more.
-
-    Unreadable ones stay unchanged, but count for the batch.
-    """
-    records = Records(transaction)
-    lost = lose_all(transaction, records, records.adopt(rows))
-    await records.flush()
-    return lost, len(rows) == RESCUE_BATCH
+    return await shared.rescue(transaction, absent, low, ended_by, not_after)

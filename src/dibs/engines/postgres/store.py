@@ -28,6 +28,7 @@ from dibs.engines.postgres.replica import Readiness, lag_finding, out_of_reach
 from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.transaction import Snapshot, Transaction
+from dibs.engines.sql_transaction import TaskMoved
 from dibs.engines.unreadable import UnreadableRows
 from dibs.engines.values import Finding, Level
 from dibs.errors import StoreBusy, StoreError, StoreMismatch
@@ -174,6 +175,8 @@ class Store:
         for attempt in range(TRIES):
             try:
                 return await act()
+            except TaskMoved:
+                continue
             except Missing as missing:
                 await self.add(missing)
             except Stale as stale:

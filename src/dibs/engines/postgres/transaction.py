@@ -1,30 +1,61 @@
-"""What verbs work on: a connection inside a transaction, the catalog, and the topics to notify after the commit."""
+"""The port of this engine: a connection inside a transaction, the catalog, and what is to be done after the commit."""
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections import Counter as Totals
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
-from dibs.core.settings import QueueSettings
+import msgspec
+from msgspec import Struct
+
 from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import encode
-from dibs.engines.decisions.follow_ups import FollowUp
-from dibs.engines.decisions.partition import Partition
-from dibs.engines.decisions.transaction import topics_of
-from dibs.engines.postgres.catalog import Catalog, Missing, Queue, TrackKey, band_of_record
+from dibs.engines.decisions.records import Place
+from dibs.engines.decisions.transaction import Queue
+from dibs.engines.port import FairQueue, Found, Read, Row, Stored
+from dibs.engines.postgres.catalog import Catalog, Missing, Stale, Track, TrackKey, band_of_record
 from dibs.engines.postgres.pool import Connection
-from dibs.engines.postgres.rows import Row, columns, real_ids, record_of
+from dibs.engines.postgres.rows import TaskRow, ended_columns, real_ids, record_of, task_columns
 from dibs.engines.postgres.statements import statement
-from dibs.engines.unreadable import UNREADABLE, UnreadableRows, problem_of, unreadable_queue, unreadable_task
-from dibs.engines.values import AuditEntry, Counter, UnreadableTask
+from dibs.engines.sql_transaction import SqlSnapshot, SqlTransaction
+from dibs.engines.unreadable import UNREADABLE, UnreadableRows, problem_of, unreadable_task
+from dibs.engines.values import Counter, UnreadableTask
 
 __all__ = ["Snapshot", "Transaction", "set_aside"]
 
+STATES = frozenset(State)
+SINGLE = (int, str)
+"""Types of rows that are one column."""
 
-def set_aside(catalog: Catalog, row: Row, error: Exception) -> UnreadableTask:
+
+def arguments(parameters: Iterable[Any]) -> list[Any]:
+    """Parameters as a statement takes them: rows as one array a column, Structs as JSON."""
+    found: list[Any] = []
+    for value in parameters:
+        if isinstance(value, list) and value and isinstance(value[0], tuple):
+            found += [[stored_form(each) for each in column] for column in zip(*value, strict=True)]
+        elif isinstance(value, list):
+            found.append([stored_form(each) for each in value])
+        else:
+            found.append(stored_form(value))
+    return found
+
+
+def stored_form(value: object) -> object:
+    return encode(value) if isinstance(value, Struct) else value
+
+
+def plain(row: Iterable[Any]) -> tuple[Any, ...]:
+    """A row as every store gives it: ids are texts."""
+    return tuple(str(value) if isinstance(value, UUID) else value for value in row)
+
+
+def set_aside(catalog: Catalog, row: TaskRow, error: Exception) -> UnreadableTask:
     """Log a task that can't be read, and skip it from now on unless it has ended."""
     track, problem = catalog.tracks.get(row["track"]), problem_of(error)
     if track is None or track.queue not in catalog.unreadable:  # otherwise the queue was logged
@@ -35,7 +66,7 @@ def set_aside(catalog: Catalog, row: Row, error: Exception) -> UnreadableTask:
     return unreadable_task(row["id"], track, row["state"], ended, row["worker"], problem)
 
 
-class Snapshot:
+class Snapshot(SqlSnapshot):
     """One snapshot of the store."""
 
     def __init__(self, connection: Connection, schema: str, catalog: Catalog, now: Instant) -> None:
@@ -63,34 +94,56 @@ class Snapshot:
         return self.catalog.aside
 
     @property
-    def passed_over(self) -> list[str]:
-        """The tasks that are set aside."""
-        return list(self.aside.tasks)
+    def queues(self) -> Mapping[str, Queue]:
+        return self.catalog.queues
 
-    def record(self, row: Row) -> TaskRecord:
+    @property
+    def tracks(self) -> Mapping[int, Track]:
+        return self.catalog.tracks
+
+    @property
+    def unreadable_queues(self) -> Mapping[str, str]:
+        return self.catalog.unreadable
+
+    async def fetch(self, read: Read[Row], *parameters: Any) -> Found[Row]:
+        rows = [plain(row) for row in await self.rows(read.name, *arguments(parameters))]
+        found: list[Row] = []
+        unread = []
+        for row in rows:
+            try:
+                found.append(msgspec.convert(row[0] if read.row in SINGLE else row, read.row))
+            except UNREADABLE as error:
+                self.aside.log_once(read.what, " ".join(str(row[key]) for key in read.keys), problem_of(error))
+                unread.append(row)
+        return Found(found, len(rows), rows[-1] if rows else None, unread)
+
+    async def find(self, ids: Sequence[str]) -> dict[str, Stored]:
+        return {task_id: self.decoded(row) for task_id, row in (await self.find_rows(ids)).items()}
+
+    def record(self, row: TaskRow) -> TaskRecord:
         return record_of(row, self.catalog.track(row["track"]))
 
-    def read(self, row: Row) -> TaskRecord | UnreadableTask:
+    def decoded(self, row: TaskRow) -> Stored:
         """The record of a row; if it can't be read, it is logged, and skipped from now on."""
         try:
             return self.record(row)
         except UNREADABLE as error:
             return set_aside(self.catalog, row, error)
 
-    def records(self, rows: Iterable[Row]) -> list[TaskRecord]:
+    def records(self, rows: Iterable[TaskRow]) -> list[TaskRecord]:
         """The records of the rows that can be read."""
         rows = [*rows]
         self.catalog.expect(row["track"] for row in rows)
-        return [record for row in rows if isinstance(record := self.read(row), TaskRecord)]
+        return [record for row in rows if isinstance(record := self.decoded(row), TaskRecord)]
 
     async def look_again(self) -> None:
         """Read again what was set aside: it may have been repaired or deleted."""
         ids = self.passed_over
-        found = await self.find(ids)
+        found = await self.find_rows(ids)
         self.aside.forget(ids)
         self.records(found.values())  # sets aside those that still can't be read
 
-    async def find(self, ids: Sequence[str]) -> dict[str, Row]:
+    async def find_rows(self, ids: Sequence[str]) -> dict[str, TaskRow]:
         """The rows of those tasks that exist, in any place."""
         rows = await self.rows("find", real_ids(ids))
         self.catalog.expect(row["track"] for row in rows)
@@ -102,37 +155,119 @@ class Snapshot:
         self.catalog.expect(row["track"] for row in rows if row["track"])
         return [tuple(row) for row in rows if not row["track"] or self.knows(row["track"])]
 
+    async def counts_by_track(self) -> list[tuple[State, Track, int]]:
+        return [
+            (State(what), self.catalog.track(track), n)
+            for what, track, _, n in await self.all_counts()
+            if track and what in STATES
+        ]
+
+    async def queue_counts(self) -> list[tuple[str, str, int]]:
+        counts = await self.all_counts()
+        return [(what, self.catalog.track(track).queue if track else queue, n) for what, track, queue, n in counts]
+
+    async def running_by_name(self, queue: str) -> dict[str, int]:
+        names = {track.number: track.name for track in self.catalog.of_queue(queue)}
+        found: Totals[str] = Totals()
+        for track, n in await self.rows("running_by_track", list(names)):
+            found[""] += n
+            found[names[track]] += n
+        return found
+
+    async def fair_queue(self, queue: str) -> FairQueue:
+        clock, unnamed = await self.row("clock", queue) or (0, 0)
+        unfair = [track.number for track in self.catalog.of_queue(queue) if not track.fair]
+        return FairQueue(clock, unnamed, await self.value("depth", unfair) if unfair else 0)
+
     def knows(self, track: int) -> bool:
         """Whether a track exists; raises `Stale` if it may be new."""
         return track not in self.aside.tracks and self.catalog.track(track) is not None
 
-    def settings(self, queue: str) -> QueueSettings:
-        return self.catalog.settings(queue)
 
-    def settings_if_exists(self, queue: str) -> QueueSettings | None:
-        return self.catalog.settings_if_exists(queue)
-
-
-class Transaction(Snapshot):
+class Transaction(Snapshot, SqlTransaction):
     """A write transaction: gathers counts, topics and follow-ups.
 
     Its opener calls `follow_ups.conclude`, which runs the follow-ups and writes the counts, commits, and then notifies.
     """
 
     def __init__(self, connection: Connection, schema: str, catalog: Catalog, now: Instant) -> None:
-        super().__init__(connection, schema, catalog, now)
+        Snapshot.__init__(self, connection, schema, catalog, now)
+        SqlTransaction.__init__(self)
         self.changes: dict[tuple[str, int, str, int], int] = defaultdict(int)
         self.shares: dict[tuple[str, str], int] = defaultdict(int)
-        self.follow_ups: deque[FollowUp] = deque()
-        self.stuck: list[FollowUp] = []
-        """Follow-ups that lead to unreadable rows: they are left to other processes."""
-        self.partitions: dict[str, dict[Partition, None]] = {}
-        self.topics: set[str] = set()
 
     async def write(self, name: str, *parameters: Any) -> int:
-        """Run the statement `name`; returns how many rows it changed."""
-        status: str = await self.connection.execute(statement(name, self.schema), *parameters)
+        status: str = await self.connection.execute(statement(name, self.schema), *arguments(parameters))
         return int(status.rpartition(" ")[2])
+
+    # Tasks.
+
+    async def load(self, ids: Sequence[str]) -> Sequence[Stored]:
+        """Lock and read tasks, wherever they are by then, which may not be where they were at the beginning."""
+        wanted = sorted(real_ids(ids))
+        found = self.adopted(await self.rows("lock", wanted))
+        missed = {*wanted} - {record.id for record in found}
+        if missed and await self.find_rows(sorted(missed)):  # it has moved to another table since
+            raise Stale
+        return found
+
+    async def load_by(self, name: str, *parameters: Any) -> Sequence[Stored]:
+        return self.adopted(await self.rows(name, *arguments(parameters)))
+
+    async def waiting_in(self, queue: str, most: int) -> Sequence[Stored]:
+        tracks = [track.number for track in self.catalog.of_queue(queue)]
+        return await self.load_by("waiting_locked", tracks, most, self.passed_over)
+
+    async def expired(self, until: Instant, low: Instant, most: int) -> Sequence[Stored]:
+        asked = (until, most, self.readable_tracks, low, self.passed_over)
+        return self.adopted(await self.rows("expired", *asked))
+
+    async def running_of(self, workers: Sequence[str], most: int) -> Sequence[Stored]:
+        return self.adopted(await self.rows("running_of", workers, most, self.readable_tracks, self.passed_over))
+
+    async def busy(self, workers: Sequence[str]) -> list[str]:
+        rows = await self.rows("has_running", workers, self.readable_tracks, self.passed_over)
+        return [row["worker"] for row in rows]
+
+    async def too_late(self, low: Instant, most: int) -> Sequence[Stored]:
+        return self.adopted(await self.rows("too_late", self.now, most, low, self.passed_over))
+
+    @property
+    def readable_tracks(self) -> list[int]:
+        """The tracks of queues whose settings can be read."""
+        catalog = self.catalog
+        return [number for number, track in catalog.tracks.items() if track.queue not in catalog.unreadable]
+
+    def adopted(self, rows: Sequence[TaskRow]) -> list[Stored]:
+        """The tasks of rows that are locked, to be changed: where they are is remembered."""
+        self.catalog.expect(row["track"] for row in rows)
+        self.loaded.update((str(row["id"]), row["track"]) for row in rows)
+        return [self.decoded(row) for row in rows]
+
+    def place(self, records: Sequence[TaskRecord]) -> None:
+        numbers = self.tracks_of(records)
+        self.loaded.update((record.id, numbers[self.key_of(record)]) for record in records)
+
+    async def insert_tasks(self, records: Sequence[TaskRecord]) -> int:
+        return await self.write("insert_tasks", [(*self.columns(record), False) for record in records])
+
+    async def update_tasks(self, moves: Sequence[tuple[TaskRecord, TaskRecord]]) -> int:
+        return await self.write("save_tasks", [(*self.columns(new), old.lease, old.state) for old, new in moves])
+
+    def columns(self, record: TaskRecord) -> tuple[object, ...]:
+        track = self.loaded[record.id]
+        return task_columns(record, track, self.gate_of(record, track))
+
+    def gate_of(self, record: TaskRecord, track: int) -> int:
+        """Where partitions are limited, pending tasks are stored gated; `partitions` then promotes the heads."""
+        if record.spec.partition is not None and self.settings(record.queue).per_partition is not None:
+            return 2 if record.state is State.PENDING else 1
+        return 1 if self.catalog.track(track).fair else 0
+
+    async def insert_ended(self, place: Place, records: Sequence[TaskRecord]) -> None:
+        await self.write(f"save_{place}", [ended_columns(record, self.loaded[record.id]) for record in records])
+
+    # Counts.
 
     def count(self, what: State, track: int, change: int, day: int = 0) -> None:
         """Count tasks of a track by state; finished ones also by the day of their end."""
@@ -149,41 +284,36 @@ class Transaction(Snapshot):
         if track.fair:
             self.shares[track.queue, share] += change
 
-    def mark_changed(self, partition: Partition) -> None:
-        """Note a partition in which a pending task was added or removed, or a slot freed: its heads may change."""
-        if self.settings(partition.queue).per_partition is not None:
-            self.partitions.setdefault(partition.queue, {})[partition] = None
-
     async def flush(self) -> None:
         """Write the counts that have changed."""
         changes = [(*key, change) for key, change in self.changes.items() if change]
         if changes:
-            await self.write("count", *columns(changes, 5))
+            await self.write("count", changes)
         self.changes.clear()
         shares = [(*key, change) for key, change in self.shares.items() if change]
         if shares:
-            await self.write("count_shares", *columns(shares, 3))
+            await self.write("count_shares", shares)
         self.shares.clear()
 
     async def save_queue(self, queue: Queue) -> None:
-        """Write a changed queue. The next transaction reads the catalog again."""
-        await self.write("save_queue", queue.name, queue.state, encode(queue.settings), queue.epoch)
+        await self.write("save_queue", queue.name, queue.state, queue.settings, queue.epoch)
         await self.next_generation()
+        self.catalog = self.catalog.with_queue(queue)
+
+    async def delete_queue(self, name: str, most: int) -> bool:
+        await self.write("delete_queue", name)
+        await self.next_generation()
+        return True
 
     async def next_generation(self) -> None:
         await self.write("next_generation")
 
-    def record(self, row: Row) -> TaskRecord:
+    def record(self, row: TaskRow) -> TaskRecord:
         """A task whose queue's settings can't be read is unreadable: nothing can be decided about it."""
         record = super().record(row)
         if record.queue in self.catalog.unreadable:
             raise ValueError("the settings of its queue can't be read")
         return record
-
-    def check_queue(self, name: str) -> None:
-        """Raise if a queue's settings can't be read: then nothing may be written about it."""
-        if name in self.catalog.unreadable:
-            raise unreadable_queue(name, self.catalog.unreadable[name])
 
     def make_queue(self, name: str) -> Queue:
         """The queue of this name; if it does not exist, it is created and the transaction repeated."""
@@ -207,12 +337,3 @@ class Transaction(Snapshot):
         if missing:
             raise Missing([], missing)
         return {key: numbers[key] for key in keys}
-
-    def tell(self, queue: str, state: State) -> None:
-        """Gather the topics to notify for a task that is now in `state`."""
-        self.topics.update(topics_of(queue, state, self.settings(queue)))
-
-    async def remember(self, actor: str, act: str, target: str, detail: str = "") -> None:
-        """One line of the audit log."""
-        entry = AuditEntry(at=self.now, actor=actor, act=act, target=target, detail=detail)
-        await self.write("add_audit", self.now, encode(entry))

@@ -18,24 +18,14 @@ from dibs.core.priority import Ranking, rank
 from dibs.core.settings import QueueSettings
 from dibs.core.task import QueueState
 from dibs.core.times import Instant
+from dibs.engines.decisions.transaction import FIRST_EPOCH, Queue
 from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.unreadable import UNREADABLE, UnreadableRows, next_look, problem_of
 
 if TYPE_CHECKING:
     from dibs.engines.sqlite.transaction import Snapshot
 
-__all__ = ["Catalog", "Queue", "Track", "TrackKey"]
-
-FIRST_EPOCH = 1
-
-
-class Queue(Struct, frozen=True):
-    """A queue's row."""
-
-    name: str
-    state: QueueState = QueueState.ACTIVE
-    settings: QueueSettings = QueueSettings()
-    epoch: int = FIRST_EPOCH
+__all__ = ["Catalog", "Track", "TrackKey"]
 
 
 class Track(Struct, frozen=True):
@@ -75,7 +65,7 @@ TrackKey = tuple[str, str, tuple[str, ...], int, int, bool]
 """Queue, name, requires, lane, epoch, fair."""
 
 QUEUES = RowDecoder(StoredQueue, "queue")
-TRACKS = RowDecoder(StoredTrack, "stream")
+TRACKS = RowDecoder(StoredTrack, "track")
 settings_decoder = msgspec.json.Decoder(QueueSettings)
 names_decoder = msgspec.json.Decoder(tuple[str, ...])
 
@@ -136,7 +126,7 @@ class Catalog:
                 self.add(track_from(track))
             except UNREADABLE as error:
                 self.read_again_at = next_look()
-                self.aside.log_once("stream", track.number, problem_of(error))
+                self.aside.log_once("track", track.number, problem_of(error))
         self.generation = generation
 
     def add(self, track: Track) -> None:

@@ -10,7 +10,8 @@ from dibs.core.limits import Scope
 from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.partition import Partition
-from dibs.engines.sqlite.catalog import Queue, Track
+from dibs.engines.decisions.transaction import Queue
+from dibs.engines.sqlite.catalog import Track
 from dibs.engines.sqlite.fairness import TurnOrder, clock_of, save_turns
 from dibs.engines.sqlite.headroom import Headrooms
 from dibs.engines.sqlite.heads import Head, read_group, read_track, read_turns
@@ -80,7 +81,7 @@ class QueueCursor:
             return TurnOrder(self.queue)
         clock, virtual_time = clock_of(self.transaction, self.queue.name)
         if fair:
-            self.transaction.write("reset_passed", to_json(fair), clock)
+            self.transaction.run("reset_passed", to_json(fair), clock)
         sources = [self.turns_of(track) for track in fair]
         if len(fair) < len(self.tracks):
             sources.append(iter([(virtual_time if virtual_time > clock else 0, "")]))
@@ -202,7 +203,7 @@ class QueueCursor:
             gate(self.transaction, self.blocked)
         for track, shares in self.idle.items():
             if shares:
-                self.transaction.write("delete_turns", track, to_json(shares))
+                self.transaction.run("delete_turns", track, to_json(shares))
         save_turns(self.transaction, self.queue.name, self.turns, tracks)
 
 

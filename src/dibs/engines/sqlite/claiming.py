@@ -8,25 +8,26 @@ import msgspec
 from msgspec import Struct
 
 from dibs.core.limits import Scope
-from dibs.core.moves import expired, leased
-from dibs.core.policy import EXPIRE_BATCH, PROMOTE_BATCH
+from dibs.core.moves import leased
+from dibs.core.policy import PROMOTE_BATCH
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, QueueState
 from dibs.core.times import Duration, Instant
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.facts import decode_facts, leased_task
 from dibs.engines.decisions.partition import Partition
+from dibs.engines.port import at_once
 from dibs.engines.sqlite.catalog import Track
 from dibs.engines.sqlite.choosing import QueueCursor, choose
 from dibs.engines.sqlite.follow_ups import resume
 from dibs.engines.sqlite.headroom import Headrooms
 from dibs.engines.sqlite.heads import Head
 from dibs.engines.sqlite.partitions import next_refill, open_refilled, promote_heads
-from dibs.engines.sqlite.records import Records
 from dibs.engines.sqlite.row_decoder import RowDecoder, TaskDecoder
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.unreadable import UNREADABLE, problem_of
 from dibs.engines.values import Claimed, ClaimRequest, Counter
+from dibs.engines.verbs.upkeep import expire
 
 __all__ = ["claim"]
 
@@ -88,7 +89,7 @@ class ClaimInProgress:
             found = transaction.row("claim_state")
         else:
             follow_ups = to_json(list(transaction.aside.follow_ups))
-            found = transaction.row("claim_state_past", transaction.passed_over(), follow_ups)
+            found = transaction.row("claim_state_past", to_json(transaction.passed_over), follow_ups)
         generation, due, expiry, self.has_follow_ups, pending = found
         self.next_due, self.next_expiry = instant_or_none(due), instant_or_none(expiry)
         self.pending = dict(pending_decoder.decode(pending))
@@ -99,7 +100,7 @@ class ClaimInProgress:
         transaction = self.transaction
         limited = {queue.name for _, queue in self.queues if queue.settings.per_partition is not None}
         if limited and transaction.aside.tasks:
-            for key in transaction.many(PARTITIONS, "partitions_of", transaction.passed_over()):
+            for key in transaction.many(PARTITIONS, "partitions_of", to_json(transaction.passed_over)):
                 partition = Partition.parse(key)
                 if partition.queue in limited:
                     transaction.mark_changed(partition)
@@ -112,7 +113,7 @@ class ClaimInProgress:
         transaction = self.transaction
         expires, promotes = self.is_due(self.next_expiry), self.is_due(self.next_due)
         if expires:
-            self.expire()
+            at_once(expire(transaction, 0))
         if promotes:
             self.promote()
         if transaction.follow_ups or self.has_follow_ups:
@@ -121,28 +122,19 @@ class ClaimInProgress:
             return
         if transaction.partitions:
             promote_heads(transaction)
-        transaction.flush()
+        transaction.write_counts()
         self.look()
-
-    def expire(self) -> None:
-        """End a bounded number of waiting tasks that have expired."""
-        records = Records(self.transaction)
-        rows = self.transaction.tasks("too_late", self.now, EXPIRE_BATCH, self.transaction.passed_over())
-        for record in records.adopt(rows):
-            records.put(*expired(record, self.now))
-            self.transaction.tell(record.queue, State.CANCELLED)
-        records.flush()
 
     def promote(self) -> None:
         """Make a bounded number of due tasks pending. Their ranks were computed for this moment."""
         transaction, tracks = self.transaction, self.transaction.catalog.tracks
-        found = transaction.many(DUE, "due_tasks", self.now, PROMOTE_BATCH, transaction.passed_over())
+        found = transaction.many(DUE, "due_tasks", self.now, PROMOTE_BATCH, to_json(transaction.passed_over))
         due = [each for each in found if self.can_be_promoted(each)]
         if not due:
             return
         limited = {name for name, queue in transaction.catalog.queues.items() if queue.settings.per_partition}
         gated = [number for number, track in tracks.items() if track.queue in limited] if limited else []
-        transaction.write("promote", to_json([each.id for each in due]), to_json(gated))
+        transaction.run("promote", to_json([each.id for each in due]), to_json(gated))
         for (track, state, share), n in Totals((each.track, each.state, each.share) for each in due).items():
             transaction.count(state, track, -n)
             transaction.count_pending(track, share, n)
@@ -256,7 +248,7 @@ class ClaimInProgress:
             return
         request, transaction = self.request, self.transaction
         ids = to_json([head.id for head in chosen])
-        taken = transaction.write("claim", self.now, request.worker, request.sequence, request.lease, ids)
+        taken = transaction.run("claim", self.now, request.worker, request.sequence, request.lease, ids)
         assert taken == len(chosen), "the pending index names tasks that are not pending"
         tracks = transaction.catalog.tracks
         for (number, share), count in self.groups(chosen).items():
@@ -264,8 +256,8 @@ class ClaimInProgress:
             transaction.count(State.RUNNING, number, count)
             transaction.count_event(Counter.CLAIMED, tracks[number].queue, count)
             self.pending[number] -= count
-        if self.next_expiry is not None:  # that task may have been claimed just now
-            self.next_expiry = instant_or_none(transaction.value("next_expiry", transaction.passed_over()))
+        if self.next_expiry is not None:  # it may have been claimed just now
+            self.next_expiry = instant_or_none(transaction.value("next_expiry", to_json(transaction.passed_over)))
 
     def groups(self, chosen: list[Head]) -> dict[tuple[int, str], int]:
         """How many tasks were chosen, by track and share."""

@@ -11,25 +11,28 @@ from dibs.core.policy import CHECKED_MINUTES, CHECKED_ROWS
 from dibs.core.states import State
 from dibs.core.times import MINUTE
 from dibs.engines.decisions.follow_ups import decode_follow_up
+from dibs.engines.port import at_once
 from dibs.engines.sqlite.catalog import Catalog
-from dibs.engines.sqlite.chores import chores
+from dibs.engines.sqlite.chores import CHORES
 from dibs.engines.sqlite.connections import connect, connect_to_read, is_read_only, resting_state
-from dibs.engines.sqlite.dependencies import NEEDS
 from dibs.engines.sqlite.enqueueing import KEYS
 from dibs.engines.sqlite.errors import translated
 from dibs.engines.sqlite.fairness import clock_of
-from dibs.engines.sqlite.reading import audit, decode_entry, stats
-from dibs.engines.sqlite.retention import BUCKETS, pruned_queues, tell_of_days
+from dibs.engines.sqlite.retention import log_odd_days, pruned_queues
 from dibs.engines.sqlite.row_decoder import RowDecoder
-from dibs.engines.sqlite.rows import Row
-from dibs.engines.sqlite.schedules import schedules
-from dibs.engines.sqlite.searching import BEYOND, newest_first
+from dibs.engines.sqlite.rows import BEYOND
 from dibs.engines.sqlite.statements import row_by_row
-from dibs.engines.sqlite.transaction import Snapshot
-from dibs.engines.sqlite.workers import workers
-from dibs.engines.sqlite.workflows import workflows
+from dibs.engines.sqlite.transaction import Snapshot, decoder_of
 from dibs.engines.unreadable import UnreadableReport, readable
-from dibs.engines.values import Finding, Level, Query, UnreadableTask
+from dibs.engines.values import Finding, Level
+from dibs.engines.verbs.chores import chores
+from dibs.engines.verbs.dependencies import EDGES_OF
+from dibs.engines.verbs.reading import audit, decode_entry, stats
+from dibs.engines.verbs.retention import BUCKETS_AFTER
+from dibs.engines.verbs.schedules import schedules
+from dibs.engines.verbs.searching import read_tasks
+from dibs.engines.verbs.workers import workers
+from dibs.engines.verbs.workflows import workflows
 from dibs.errors import StoreBusy, UsageError
 
 __all__ = ["backup", "check", "writable"]
@@ -68,15 +71,14 @@ def unreadable_rows(snapshot: Snapshot, full: bool) -> Iterator[Finding]:
     found = UnreadableReport()
     look = Snapshot(snapshot.connection, Catalog(found), snapshot.now)
     look.refresh()
-    for row in newest_first(look, Query()) if full else oldest(look):
-        look.read(row)
-    workers(look)
-    schedules(look)
-    chores(look)
-    audit(look, CHECKED_ROWS)
+    at_once(read_tasks(look, full))
+    at_once(workers(look))
+    at_once(schedules(look))
+    at_once(chores(look, CHORES))
+    at_once(audit(look, CHECKED_ROWS))
     minute = look.now // MINUTE
-    stats(look, None, 0 if full else minute - CHECKED_MINUTES, minute)
-    workflows(look, None, CHECKED_ROWS, None)
+    at_once(stats(look, None, 0 if full else minute - CHECKED_MINUTES, minute))
+    at_once(workflows(look, None, CHECKED_ROWS, None))
     look_at_figures(look)
     for _ in look.documents("errand", decode_follow_up, "follow_ups", CHECKED_ROWS, "[]"):
         pass
@@ -88,7 +90,7 @@ def unreadable_rows(snapshot: Snapshot, full: bool) -> Iterator[Finding]:
 def look_at_figures(look: Snapshot) -> None:
     """Counts, days, and the clocks of fair queues; and ids that no search reaches."""
     look.all_counts()
-    tell_of_days(look)
+    log_odd_days(look)
     for day, lowest, highest, pruned in look.each(row_by_row("days"), ()):
         DAYS.one_by_one([(day, lowest, highest)], look.aside)
         pruned_queues(look, day, pruned)
@@ -106,11 +108,11 @@ def read_tables(look: Snapshot) -> None:
         for _ in readable(look.aside, "history entry of task", entries, decode_entry):
             pass
     for rows in all_rows(look, "all_edges", "", -1):
-        NEEDS.one_by_one([(dependent, *edge) for dependent, _, *edge in rows], look.aside)
+        decoder_of(EDGES_OF).one_by_one(rows, look.aside)
     for rows in all_rows(look, "all_keys", "", ""):
         KEYS.one_by_one(rows, look.aside)
     for rows in all_rows(look, "buckets_after", "", "", ""):
-        BUCKETS.one_by_one(rows, look.aside)
+        decoder_of(BUCKETS_AFTER).one_by_one(rows, look.aside)
 
 
 def all_rows(snapshot: Snapshot, name: str, *after: Any) -> Iterator[list[tuple[Any, ...]]]:
@@ -118,17 +120,6 @@ def all_rows(snapshot: Snapshot, name: str, *after: Any) -> Iterator[list[tuple[
     while rows := snapshot.each(row_by_row(name), (*after, CHUNK)):
         yield rows
         after = rows[-1][: len(after)]
-
-
-def oldest(snapshot: Snapshot) -> Iterator[Row | UnreadableTask]:
-    """The oldest unfinished tasks: unreadable tasks stay behind and end up among them."""
-    after = ""
-    for _ in range(CHECKED_ROWS // CHUNK):
-        rows = snapshot.tasks("oldest_tasks", after, CHUNK)
-        yield from rows
-        if len(rows) < CHUNK:
-            return
-        after = rows[-1].id
 
 
 def log_size(path: Path) -> Iterator[Finding]:

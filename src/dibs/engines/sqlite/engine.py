@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,70 +11,46 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dibs.core.options import shown
-from dibs.core.schedules import Recurrence, ScheduleRecord, ScheduleState
-from dibs.core.settings import QueueSettings
 from dibs.core.task import (
-    HistoryEntry,
     NewTask,
-    QueueRecord,
-    QueueState,
     Settlement,
-    TaskRecord,
-    WorkerState,
 )
 from dibs.core.times import Instant
 from dibs.engines.base import Engine, Joined, MayBlock, Subscription, never
+from dibs.engines.port import at_once
 from dibs.engines.sqlite import (
-    admin,
-    chores,
     claiming,
-    dependencies,
     doctor,
     enqueueing,
     joining,
+    ordering,
     presence,
-    queues,
-    reading,
     rescue,
-    schedules,
-    searching,
     settling,
-    workers,
-    workflows,
 )
+from dibs.engines.sqlite.chores import CHORES
 from dibs.engines.sqlite.layout import pending_migrations, pending_script
-from dibs.engines.sqlite.retention import Step
 from dibs.engines.sqlite.store import Reader, Store, Synchronous, registry
+from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.values import (
-    About,
-    Act,
-    AuditEntry,
     Beat,
-    Changed,
     ChoreRecord,
     Claimed,
     ClaimRequest,
-    Counts,
-    Edges,
     EnqueueAnswer,
     ExtendAnswer,
     Extension,
     Feature,
     Finding,
     Fired,
-    Minute,
     NewWorkflow,
-    Page,
-    Peeked,
-    Query,
     Rescued,
     SettleAnswer,
-    Standing,
     Term,
-    UnreadableTask,
-    WorkerRecord,
-    WorkflowRecord,
 )
+from dibs.engines.verbs import chores, schedules
+from dibs.engines.verbs.engine import Reach, Verb, VerbEngine
+from dibs.engines.verbs.retention import Step
 from dibs.errors import Closed, InvalidOption
 
 __all__ = ["SqliteEngine"]
@@ -86,8 +63,21 @@ DURABILITY = {
 }
 
 
-class SqliteEngine:
+def inline(verb: Verb[Answer]) -> Callable[..., Answer]:
+    """A verb as a function: the port never suspends."""
+
+    def run(snapshot: Snapshot, *arguments: Any) -> Answer:
+        snapshot.refresh()
+        return at_once(verb(snapshot, *arguments))
+
+    return run
+
+
+class SqliteEngine(VerbEngine):
     """Tasks in a SQLite file. Siblings and other engines of this process share one writer connection."""
+
+    _chores = CHORES
+    _next_ids = staticmethod(ordering.next_ids)
 
     def __init__(
         self, path: Path, synchronous: Synchronous = "full", busy_timeout: float = 5.0, adopt: bool = False
@@ -130,6 +120,16 @@ class SqliteEngine:
         reader = self._reader
         assert reader is not None
         return await self._run(reader.read, verb, arguments, now)
+
+    async def _change(
+        self, verb: Verb[Answer], *arguments: Any, now: Instant | None = None, reach: Reach = Reach.TASKS
+    ) -> Answer:
+        return await self._write(inline(verb), *arguments, now=now)
+
+    async def _view(
+        self, verb: Verb[Answer], *arguments: Any, now: Instant | None = None, behind: bool = False
+    ) -> Answer:
+        return await self._read(inline(verb), *arguments, now=now)
 
     def _opened(self) -> Store:
         if self._store is None:
@@ -174,10 +174,6 @@ class SqliteEngine:
     def sibling(self) -> Engine:
         return SqliteEngine(self.path, self.synchronous, self.busy_timeout, self.adopt)
 
-    async def about(self) -> About:
-        identity, records = await self._read(chores.identity_and_chores)
-        return About(features=self.features, durability=self._durability, identity=identity, chores=records)
-
     # Tasks: the hot verbs.
 
     async def enqueue(
@@ -207,140 +203,36 @@ class SqliteEngine:
     ) -> Rescued:
         return await self._write(rescue.rescue, self._opened().presence, ended_by, not_after, now=now)
 
-    # Tasks: the admin verbs.
-
-    async def act(self, acts: Sequence[Act], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
-        return await self._write(admin.act, acts, actor, now=now)
-
-    async def workflows(
-        self, ids: Sequence[str] | None = None, *, limit: int = 50, before: str | None = None
-    ) -> list[WorkflowRecord]:
-        return await self._read(workflows.workflows, ids, limit, before)
-
-    async def edges(self, ids: Sequence[str], *, followers: int = 0) -> list[Edges]:
-        return await self._read(dependencies.edges, ids, followers)
-
     # Schedules.
 
-    async def schedules(self) -> list[ScheduleRecord]:
-        return await self._read(schedules.schedules)
-
-    async def set_schedule(
-        self,
-        name: str,
-        recurrence: Recurrence,
-        task: NewTask,
-        *,
-        declared: bool,
-        actor: str = "",
-        now: Instant | None = None,
-    ) -> Changed:
-        return await self._write(schedules.set_schedule, name, recurrence, task, declared, actor, now=now)
-
-    async def set_schedule_state(
-        self, name: str, state: ScheduleState, *, actor: str = "", now: Instant | None = None
-    ) -> Changed:
-        return await self._write(schedules.set_schedule_state, name, state, actor, now=now)
-
     async def fire(self, *, now: Instant | None = None) -> Fired:
-        return await self._write(schedules.fire, now=now)
+        return await self._change(schedules.fire, enqueueing.enqueue_inside, now=now)
 
-    # Limits and shares.
+    # Presence.
 
-    async def standing(
-        self, queue: str, tasks: Sequence[str] = (), *, tenants: int = 0, now: Instant | None = None
-    ) -> Standing:
-        return await self._read(reading.standing, queue, tasks, tenants, now=now)
+    async def _presence(self, beat: Beat) -> int | None:
+        """The byte that a worker's process holds, taken at its first beat. Beats for other processes hold none."""
+        presence = self._opened().presence
+        if beat.id not in presence.held and beat.pid == os.getpid():
+            presence.take(beat.id, await self._write(Transaction.value, "new_presence"))
+        return presence.held.get(beat.id)
 
-    # Reading.
-
-    async def get(self, ids: Sequence[str]) -> list[TaskRecord | UnreadableTask | None]:
-        return await self._read(reading.get, ids)
-
-    async def history(self, task_id: str) -> list[HistoryEntry]:
-        return await self._read(reading.history, task_id)
-
-    async def search(self, query: Query) -> Page:
-        return await self._read(searching.search, query)
-
-    async def peek(self, queue: str, limit: int, *, until: str | None = None, now: Instant | None = None) -> Peeked:
-        return await self._read(reading.peek, queue, limit, until, now=now)
-
-    async def counts(self) -> Counts:
-        return await self._read(reading.counts)
-
-    async def stats(self, queue: str | None, since: int, until: int) -> list[Minute]:
-        return await self._read(reading.stats, queue, since, until)
-
-    # Queues.
-
-    async def queues(self) -> list[QueueRecord]:
-        return await self._read(queues.queues)
-
-    async def set_queue(
-        self, name: str, settings: QueueSettings, *, expected: int, actor: str = "", now: Instant | None = None
-    ) -> QueueRecord | None:
-        return await self._write(queues.set_queue, name, settings, expected, actor, now=now)
-
-    async def set_queue_state(
-        self, name: str, state: QueueState, *, actor: str = "", now: Instant | None = None
-    ) -> Changed:
-        return await self._write(queues.set_queue_state, name, state, actor, now=now)
-
-    async def delete_queue(
-        self, name: str, *, force: bool = False, actor: str = "", now: Instant | None = None
-    ) -> Changed:
-        allowed = await self._write(queues.is_deletable, name, force, now=now)
-        if allowed is not Changed.DONE:
-            return allowed
-        while force and await self._write(queues.bury_some, name, actor, now=now):
-            pass
-        while await self._write(queues.forget_some, name, now=now):
-            pass
-        return await self._write(queues.delete_queue, name, force, actor, now=now)
-
-    # Workers.
-
-    async def beat(self, beat: Beat, *, now: Instant | None = None) -> WorkerState:
-        return await self._write(workers.beat, beat, self._opened().presence, now=now)
-
-    async def leave(self, worker: str, *, now: Instant | None = None) -> None:
-        await self._write(workers.leave, worker, now=now)
+    async def _end_presence(self, worker: str) -> None:
         self._opened().presence.drop(worker)
-
-    async def workers(self) -> list[WorkerRecord]:
-        return await self._read(workers.workers)
-
-    async def set_worker_state(
-        self, worker: str, state: WorkerState, *, actor: str = "", now: Instant | None = None
-    ) -> Changed:
-        return await self._write(workers.set_worker_state, worker, state, actor, now=now)
 
     # Maintenance.
 
-    async def lead(self, worker: str, *, now: Instant | None = None) -> Term | None:
-        return await self._write(chores.lead, worker, now=now)
-
-    async def resign(self, term: Term) -> None:
-        await self._write(chores.resign, term)
-
     async def chore(self, name: str, term: Term, *, now: Instant | None = None) -> ChoreRecord:
-        if name == "checkpoint":
-            return await self._checkpoint(term, now)
-        return await self._write(chores.do_chore, name, term, now=now)
+        return await (self._checkpoint(term, now) if name == "checkpoint" else super().chore(name, term, now=now))
 
     async def _checkpoint(self, term: Term, now: Instant | None) -> ChoreRecord:
         """The one chore that can't be done inside a transaction. It does no harm under an old term."""
-        if not await self._read(chores.is_current, term):
+        if not await self._view(chores.is_current, term):
             return ChoreRecord(name="checkpoint", refused=True)
         began = time.perf_counter_ns()
-        copied = await self._run(self._opened().checkpoint)
-        step = Step(copied, False)
+        step = Step(await self._run(self._opened().checkpoint), False)
         took = time.perf_counter_ns() - began
-        return await self._write(chores.record_chore, "checkpoint", step, took, now=now)
-
-    async def audit(self, limit: int = 100) -> list[AuditEntry]:
-        return await self._read(reading.audit, limit)
+        return await self._change(chores.record_chore, "checkpoint", step, took, now=now)
 
     # Waking.
 

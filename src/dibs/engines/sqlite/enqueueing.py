@@ -27,18 +27,20 @@ from dibs.engines.decisions.enqueueing import (
 )
 from dibs.engines.decisions.facts import facts_for
 from dibs.engines.decisions.partition import Partition
-from dibs.engines.sqlite.catalog import Queue
-from dibs.engines.sqlite.dependencies import inherit_again
+from dibs.engines.decisions.transaction import Queue
+from dibs.engines.port import Port, at_once
+from dibs.engines.sql_transaction import TaskMoved
 from dibs.engines.sqlite.headroom import find_buckets
-from dibs.engines.sqlite.records import Records
 from dibs.engines.sqlite.row_decoder import BATCH_ERRORS, RowDecoder, is_spoiled
-from dibs.engines.sqlite.searching import BEYOND
+from dibs.engines.sqlite.rows import BEYOND
 from dibs.engines.sqlite.statements import statement
 from dibs.engines.sqlite.transaction import ROWS, Transaction
 from dibs.engines.unreadable import state_or
 from dibs.engines.values import Counter, EnqueueAnswer, EnqueueOutcome, NewWorkflow, work_topic
+from dibs.engines.verbs.dependencies import inherit_again
+from dibs.engines.verbs.records import Records
 
-__all__ = ["KEYS", "enqueue"]
+__all__ = ["KEYS", "enqueue", "enqueue_inside"]
 
 EDGES = 1000
 """Edges that are written together."""
@@ -75,9 +77,16 @@ def enqueue(
     if known.refused:
         return answers
     if workflow is not None:
-        transaction.write("add_workflow", workflow.id, workflow.name, transaction.now)
+        transaction.run("add_workflow", workflow.id, workflow.name, transaction.now)
     store(transaction, known)
     return answers
+
+
+async def enqueue_inside(port: Port, tasks: Sequence[NewTask]) -> list[EnqueueAnswer]:
+    """`enqueue` in the middle of another verb, all tasks or none."""
+    assert isinstance(port, Transaction)
+    port.write_counts()  # they decide whether a queue is full
+    return enqueue(port, tasks, atomic=True)
 
 
 def look(transaction: Transaction) -> tuple[int, str]:
@@ -124,7 +133,7 @@ def known_about(transaction: Transaction, tasks: Sequence[NewTask], highest: str
     ids = [new.id for new in tasks if new.id <= highest]
     ids += [held.task for held in known.keys.values()]
     if ids:
-        known.know(transaction.read(row) for row in transaction.find(ids).values())
+        known.know(transaction.decoded(row) for row in transaction.find_rows(ids).values())
     if needed := {edge.id: None for new in tasks for edge in new.after if edge.id <= highest}:
         places = transaction.row("states", to_json(list(needed)))
         for place, otherwise in zip(places, (State.PENDING, State.DEAD, State.COMPLETED), strict=True):
@@ -167,21 +176,23 @@ def store(transaction: Transaction, known: Known) -> None:
         is_wide = has_more(new) or transaction.settings(new.queue).fair
         (linked if new.after or new.id in heirs else wide if is_wide else plain).append(new)
     write_plain(transaction, plain)
-    transaction.write_each("insert_task", [widened(transaction, new) for new in wide])
+    if transaction.run_each("insert_task", [widened(transaction, new) for new in wide]) != len(wide):
+        raise TaskMoved
     if linked:
         write_linked(transaction, known, linked, heirs)
     count_members(transaction, [*wide, *linked])
     if known.replacements:
-        records = Records(transaction, [task_id for _, task_id in known.replacements])
+        records = Records(transaction)
+        at_once(records.load(task_id for _, task_id in known.replacements))
         replace_all(transaction, known, records)
-        records.flush()
+        at_once(records.flush())
     if held := known.held_keys():
         keys = [(queue, to_json(key), *structs.astuple(each)) for (queue, key), each in held.items()]
-        transaction.write("save_keys", to_json(keys))
+        transaction.run("save_keys", to_json(keys))
     if spent := known.spent_buckets():
-        transaction.write("save_buckets", to_json(spent))
+        transaction.run("save_buckets", to_json(spent))
     if needed := known.needed():
-        inherit_again(transaction, needed)
+        at_once(inherit_again(transaction, needed))
 
 
 def write_plain(transaction: Transaction, tasks: Sequence[NewTask]) -> list[tuple[object, ...]]:
@@ -189,9 +200,9 @@ def write_plain(transaction: Transaction, tasks: Sequence[NewTask]) -> list[tupl
     rows = [admitted(transaction, tasks[0])] if len(tasks) == 1 else rows_of(transaction, tasks)
     whole = len(rows) - len(rows) % ROWS
     for start in range(0, whole, ROWS):
-        transaction.write("enqueue_many", *chain.from_iterable(rows[start : start + ROWS]))
+        transaction.run("enqueue_many", *chain.from_iterable(rows[start : start + ROWS]))
     for row in rows[whole:]:
-        transaction.write("enqueue_one", *row)
+        transaction.run("enqueue_one", *row)
     return rows
 
 
@@ -275,12 +286,12 @@ def write_linked(transaction: Transaction, known: Known, tasks: list[NewTask], h
         transaction.count_event(Counter.ENQUEUED, new.queue)
         transaction.tell(new.queue, known.states[new.id])
     edges = known.edges(tasks, {new.id: records.current[new.id].urgency for new in tasks})
-    records.flush()
+    at_once(records.flush())
     for start in range(0, len(edges), EDGES):
-        transaction.write("save_edges", to_json(edges[start : start + EDGES]))
+        transaction.run("save_edges", to_json(edges[start : start + EDGES]))
 
 
 def count_members(transaction: Transaction, tasks: list[NewTask]) -> None:
     members = Totals(new.spec.workflow for new in tasks if new.spec.workflow is not None)
     if members:
-        transaction.write("count_members", to_json(list(members.items())))
+        transaction.run("count_members", to_json(list(members.items())))

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush, merge
-from itertools import islice
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from dibs.core.fairness import LATEST, next_virtual_time, start_virtual_time
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.sqlite.catalog import Queue, Track
+from dibs.engines.decisions.transaction import Queue
+from dibs.engines.sqlite.catalog import Track
 from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.sqlite.statements import statement
-from dibs.engines.sqlite.transaction import Snapshot, Transaction
-from dibs.engines.values import TenantRecord
 
-__all__ = ["TurnOrder", "all_shares", "clock_of", "save_turns", "tenants"]
+if TYPE_CHECKING:
+    from dibs.engines.sqlite.transaction import Snapshot, Transaction
+
+__all__ = ["TurnOrder", "all_shares", "clock_of", "save_turns"]
 
 CHUNK = 100
 
@@ -108,8 +110,8 @@ def save_turns(transaction: Transaction, queue: str, turns: TurnOrder, tracks: l
         copies = [
             (track, share, virtual_time) for share, virtual_time in turns.virtual_times.items() for track in tracks
         ]
-        transaction.write("save_turns", to_json(copies))
-        transaction.write("save_clock", turns.clock, queue)
+        transaction.run("save_turns", to_json(copies))
+        transaction.run("save_clock", turns.clock, queue)
 
 
 def stored_shares(snapshot: Snapshot, queue: str, clock: int) -> Iterator[StoredShare]:
@@ -142,22 +144,3 @@ def all_shares(snapshot: Snapshot, queue: Queue, tracks: list[Track]) -> TurnOrd
         return TurnOrder(queue, clock, shares)
     own = [(start_virtual_time(clock, unnamed), "")]  # for tasks that are still ranked without shares
     return TurnOrder(queue, clock, merge(own, (each for each in shares if each[1])))
-
-
-def tenants(snapshot: Snapshot, name: str, limit: int) -> list[TenantRecord]:
-    """Tenants of a fair queue that have pending tasks, in the order of their turns."""
-    queue = snapshot.catalog.queues.get(name)
-    if queue is None or not queue.settings.fair:
-        return []
-    clock, unnamed = clock_of(snapshot, name)
-    pending = snapshot.pending_by_track()
-    plain = sum(pending.get(track.number, 0) for track in snapshot.catalog.by_queue[name] if not track.fair)
-    found = {"": StoredShare(unnamed, "", plain)} if plain else {}
-    for each in islice(stored_shares(snapshot, name, clock), limit):
-        more = plain if each.share == "" else 0  # tasks that are still ranked without shares
-        found[each.share] = StoredShare(each.virtual_time, each.share, each.pending + more)
-    order = sorted(found.values(), key=lambda each: (start_virtual_time(clock, each.virtual_time), each.share))
-    return [
-        TenantRecord(tenant=each.share, pending=each.pending, virtual_time=start_virtual_time(clock, each.virtual_time))
-        for each in order[:limit]
-    ]

@@ -6,47 +6,22 @@ Tokens are in dibs_buckets.
 
 from __future__ import annotations
 
-from collections import Counter as Totals
 from collections.abc import Iterable
 
-from msgspec import Struct
-
-from dibs.core.limits import Bucket, LimitState, Scope, limit_of, limit_state, limits_for
+from dibs.core.limits import Bucket, Scope, limit_of
 from dibs.core.settings import Limit
-from dibs.core.states import State
-from dibs.core.task import TaskRecord
-from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.headroom import Headroom, Whose, headroom_of
 from dibs.engines.decisions.partition import Partition
-from dibs.engines.sqlite.catalog import Queue
-from dibs.engines.sqlite.row_decoder import RowDecoder
-from dibs.engines.sqlite.transaction import Snapshot, Transaction
+from dibs.engines.decisions.transaction import Queue
+from dibs.engines.sqlite.transaction import Snapshot, Transaction, decoder_of
+from dibs.engines.verbs import reading
 
-__all__ = ["Headrooms", "find_buckets", "limits_of", "partition_headrooms"]
-
-
-class StoredBucket(Struct, array_like=True, frozen=True):
-    """A row of dibs_buckets."""
-
-    queue: str
-    scope: Scope
-    whose: str
-    level: int
-    at: Instant
+__all__ = ["Headrooms", "find_buckets", "partition_headrooms"]
 
 
-class PartitionLoad(Struct, array_like=True, frozen=True):
-    """The running tasks of a partition, and its bucket as stored."""
-
-    partition: str
-    running: int
-    level: object
-    at: object
-
-
-BUCKETS = RowDecoder(StoredBucket, "limit of", 0, 1, 2)
-LOADS = RowDecoder(PartitionLoad, "limit of partition")
+BUCKETS = decoder_of(reading.BUCKETS)
+LOADS = decoder_of(reading.PARTITION_LOADS)
 
 
 class Headrooms:
@@ -67,11 +42,11 @@ class Headrooms:
         rates = [(queue.name, scope, whose) for queue, scope, whose, limit in limits if limit and limit.rate]
         buckets = find_buckets(self.transaction, rates) if rates else {}
         slots = any(limit and limit.max_concurrent for *_, limit in limits)
-        running = running_by_name(self.transaction) if slots else {}
+        running = self.transaction.running() if slots else {}
         for queue, scope, whose, limit in limits:
-            key = (queue.name, scope, whose)
+            key, runs = (queue.name, scope, whose), running.get((queue.name, whose), 0)
             if limit is not None:
-                self.headrooms[key] = headroom_of(limit, running.get(key, 0), buckets.get(key), self.transaction.now)
+                self.headrooms[key] = headroom_of(limit, runs, buckets.get(key), self.transaction.now)
 
     def know(self, queue: Queue, partitions: Iterable[Partition]) -> None:
         """Read the headroom of some partitions of one queue."""
@@ -106,9 +81,9 @@ class Headrooms:
             else:
                 rows.append((queue, scope, whose, bucket.level, bucket.at, None))
         if rows:
-            self.transaction.write("save_buckets", to_json(rows))
+            self.transaction.run("save_buckets", to_json(rows))
         if partitions:
-            self.transaction.write("save_partition_buckets", to_json(partitions))
+            self.transaction.run("save_partition_buckets", to_json(partitions))
 
 
 def partition_headrooms(
@@ -130,34 +105,3 @@ def find_buckets(snapshot: Snapshot, wanted: list[Whose]) -> dict[Whose, Bucket]
     """Token buckets, without those that can't be read, which count as new."""
     found = snapshot.many(BUCKETS, "buckets", to_json(wanted))
     return {(each.queue, each.scope, each.whose): Bucket(each.level, each.at) for each in found}
-
-
-def running_by_name(snapshot: Snapshot) -> Totals[Whose]:
-    """How many tasks run, by queue and by task name."""
-    found: Totals[Whose] = Totals()
-    for what, whose, n in snapshot.all_counts():
-        if what == State.RUNNING:
-            track = snapshot.catalog.tracks[int(whose)]
-            found[track.queue, Scope.QUEUE, ""] += n
-            found[track.queue, Scope.TASK, track.name] += n
-    return found
-
-
-def limits_of(snapshot: Snapshot, queue_name: str, task_id: str) -> list[LimitState]:
-    """The limits of one task, for people."""
-    row = snapshot.find([task_id]).get(task_id)
-    record = None if row is None else snapshot.read(row)
-    queue = snapshot.catalog.queues.get(queue_name)
-    if not isinstance(record, TaskRecord) or queue is None or record.queue != queue_name:
-        return []
-    running = running_by_name(snapshot)
-    found = []
-    for scope, whose, limit in limits_for(queue.settings, record.name, record.spec.partition):
-        key = (queue.name, scope, whose)
-        bucket = find_buckets(snapshot, [key]).get(key)
-        runs = running[queue.name, scope, whose]
-        if scope is Scope.PARTITION:
-            partition = to_json([Partition(queue.name, whose).key])
-            runs = sum(load.running for load in snapshot.many(LOADS, "partition_loads", partition, queue.name))
-        found.append(limit_state(scope, whose, limit, runs, bucket, snapshot.now))
-    return found

@@ -114,8 +114,8 @@ def complete(transaction: Transaction, settlement: Settlement) -> SettleOutcome:
     outcome = answer.outcome
     if outcome is SettleOutcome.DONE:
         return outcome
-    # This lease may have settled it in another way: a run that timed out must not commit its work as completed.
-    row = transaction.find([settlement.lease.id]).get(settlement.lease.id)
+    # Settled by this lease it may be, but otherwise: a run that timed out must not do its work all the same.
+    row = transaction.find_rows([settlement.lease.id]).get(settlement.lease.id)
     if outcome is SettleOutcome.REFUSED or row is None or row.state != State.COMPLETED:
         raise NotCurrent
     return outcome

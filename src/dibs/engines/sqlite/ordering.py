@@ -11,12 +11,13 @@ from itertools import islice
 
 from dibs.core.priority import effective, merge_key
 from dibs.core.times import Instant
-from dibs.engines.sqlite.catalog import Queue, Track
+from dibs.engines.decisions.transaction import Queue
+from dibs.engines.sqlite.catalog import Track
 from dibs.engines.sqlite.fairness import TurnOrder, all_shares
 from dibs.engines.sqlite.heads import LARGEST_CHUNK, Head, read_track
 from dibs.engines.sqlite.transaction import Snapshot
 
-__all__ = ["SMALLEST_CHUNK", "Lane", "chunk_for", "in_claim_order", "lanes_of"]
+__all__ = ["SMALLEST_CHUNK", "Lane", "chunk_for", "lanes_of", "next_ids"]
 
 SMALLEST_CHUNK = 8
 
@@ -117,3 +118,13 @@ def in_claim_order(snapshot: Snapshot, queue: Queue, wanted: int) -> Iterator[He
         if not lane.advance():
             lanes[share].remove(lane)
         turns.served()
+
+
+async def next_ids(snapshot: Snapshot, queue: Queue, most: int, until: str | None) -> list[str]:
+    """The next tasks of a queue in claim order, including gated ones, at most up to `until`."""
+    found: list[str] = []
+    for head in islice(in_claim_order(snapshot, queue, most), most):
+        found.append(head.id)
+        if head.id == until:
+            break
+    return found

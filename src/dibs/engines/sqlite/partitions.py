@@ -24,7 +24,7 @@ from dibs.core.times import Duration, Instant
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.follow_ups import Done, FollowUp, gone_on
 from dibs.engines.decisions.partition import Partition
-from dibs.engines.sqlite.catalog import Queue
+from dibs.engines.decisions.transaction import Queue
 from dibs.engines.sqlite.headroom import partition_headrooms
 from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.sqlite.transaction import Transaction
@@ -67,7 +67,8 @@ def promote_heads(transaction: Transaction) -> None:
         if limit is not None:
             partitions = list(touched) if limit.rate is None else with_tokens(transaction, queue, limit, list(touched))
             if partitions:
-                asked = (to_json([each.key for each in partitions]), limit.max_concurrent, transaction.passed_over())
+                passed = to_json(transaction.passed_over)
+                asked = (to_json([each.key for each in partitions]), limit.max_concurrent, passed)
                 ungate(transaction, transaction.many(GATED, "gated_heads", *asked))
     transaction.partitions.clear()
 
@@ -81,13 +82,13 @@ def with_tokens(transaction: Transaction, queue: str, limit: Limit, partitions: 
         if headroom.full is not None and (refills_in := headroom.refills_in) is not None
     ]
     if empty:
-        transaction.write("save_refills", to_json(empty))
+        transaction.run("save_refills", to_json(empty))
     return [each for each, headroom in headrooms.items() if not headroom.has_no_token]
 
 
 def ungate(transaction: Transaction, tasks: list[Gated]) -> None:
     if tasks:
-        transaction.write("ungate", to_json([task.id for task in tasks]))
+        transaction.run("ungate", to_json([task.id for task in tasks]))
         for task in tasks:
             if transaction.catalog.tracks[task.track].fair:
                 transaction.turns[task.track, task.share] = None
@@ -95,7 +96,7 @@ def ungate(transaction: Transaction, tasks: list[Gated]) -> None:
 
 def gate(transaction: Transaction, ids: Iterable[str]) -> None:
     """Gate tasks that a claim found in full partitions."""
-    transaction.write("gate", to_json(list(ids)))
+    transaction.run("gate", to_json(list(ids)))
 
 
 def open_refilled(transaction: Transaction, queues: Iterable[Queue]) -> bool:
@@ -106,7 +107,7 @@ def open_refilled(transaction: Transaction, queues: Iterable[Queue]) -> bool:
         if limit is not None and limit.rate is not None and left > 0:
             due = texts_decoder.decode(transaction.value("refills_due", queue.name, transaction.now, left))
             if due:
-                transaction.write("forget_refills", to_json(due), queue.name)
+                transaction.run("forget_refills", to_json(due), queue.name)
             for name in due:
                 transaction.mark_changed(Partition(queue.name, name))
             left -= len(due)
@@ -119,7 +120,7 @@ def next_refill(transaction: Transaction, queue: str, limit: Limit) -> Duration 
         found = transaction.many(REFILLS, "refills", queue, REFILLS_READ)
         idle = [each.partition for each in found if not each.pending]
         if idle:
-            transaction.write("forget_refills", to_json(idle), queue)
+            transaction.run("forget_refills", to_json(idle), queue)
         buckets = [refill(Bucket(each.level, each.at), limit, transaction.now) for each in found if each.pending]
         if buckets or len(found) < REFILLS_READ:
             return min((until_token(bucket, limit) for bucket in buckets), default=None)

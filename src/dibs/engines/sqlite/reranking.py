@@ -1,41 +1,39 @@
-"""The rerank chore: tasks whose rank changes with time, then those ranked by earlier settings."""
+"""The rerank chore: which tasks are ranked by earlier settings."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dibs.core.moves import reranked
-from dibs.core.policy import CHORE_BATCH
 from dibs.core.states import WAITING
 from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.sqlite.catalog import Queue
-from dibs.engines.sqlite.records import Records
-from dibs.engines.sqlite.retention import Step
+from dibs.engines.port import Stored
 from dibs.engines.sqlite.rows import Row
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.values import UnreadableTask
+from dibs.engines.verbs import reranking
+from dibs.engines.verbs.retention import Step
 
 __all__ = ["rerank"]
 
 
-def rerank(transaction: Transaction) -> Step:
-    due = transaction.tasks("reranks_due", transaction.now, CHORE_BATCH, transaction.passed_over())
-    rank_again(transaction, due)
-    transaction.flush()  # what follows reads the counts
-    stale = stale_tracks(transaction)
-    left = CHORE_BATCH
-    done = len(due)
-    for name in sorted(stale):
-        queue = transaction.catalog.queues[name]
-        taken = rerank_pending(transaction, stale[name], left)
-        taken += rerank_blocked(transaction, stale[name], left - taken)
-        taken += rerank_waiting(transaction, queue, stale[name], left - taken)
-        left -= taken
-        done += taken
-    transaction.flush()
-    is_stuck = not done and bool(transaction.aside.tasks)  # what is left may be unreadable
-    return Step(done, len(due) == CHORE_BATCH or (bool(stale_tracks(transaction)) and not is_stuck))
+async def rerank(transaction: Transaction) -> Step:
+    return await reranking.rerank(transaction, stale_tasks)
+
+
+async def stale_tasks(transaction: Transaction, most: int) -> tuple[Sequence[Stored], bool]:
+    rows: list[Row | UnreadableTask] = []
+    more = False
+    for queue, tracks in sorted(stale_tracks(transaction).items()):
+        rows += transaction.pending_of(tracks, most - len(rows))
+        if len(rows) < most:
+            passed = to_json(transaction.passed_over)
+            rows += transaction.tasks("blocked_of", to_json(tracks), most - len(rows), passed)
+        if len(rows) < most:
+            found, is_truncated = stale_due(transaction, queue, tracks, most - len(rows))
+            rows += found
+            more = more or is_truncated
+    return transaction.adopted(rows), more or len(rows) == most
 
 
 def stale_tracks(transaction: Transaction) -> dict[str, list[int]]:
@@ -48,41 +46,13 @@ def stale_tracks(transaction: Transaction) -> dict[str, list[int]]:
     return found
 
 
-def rerank_pending(transaction: Transaction, tracks: list[int], most: int) -> int:
-    taken = 0
-    for track in tracks:
-        rows = transaction.tasks("pending_of", track, most - taken, transaction.passed_over())
-        rank_again(transaction, rows)
-        taken += len(rows)
-    return taken
-
-
-def rerank_blocked(transaction: Transaction, tracks: list[int], most: int) -> int:
-    if most <= 0:
-        return 0
-    rows = transaction.tasks("blocked_of", to_json(tracks), most, transaction.passed_over())
-    rank_again(transaction, rows)
-    return len(rows)
-
-
-def rerank_waiting(transaction: Transaction, queue: Queue, tracks: list[int], most: int) -> int:
-    """Tasks that are not due: a bounded number, from where the last step stopped."""
-    if most <= 0:
-        return 0
-    after_due, after_id = transaction.row("rerank_cursor", queue.name)
-    found = transaction.tasks("due_after", after_due or -1, after_id or "", most, transaction.passed_over())
+def stale_due(transaction: Transaction, queue: str, tracks: list[int], most: int) -> tuple[list[Row], bool]:
+    """Tasks that are not due: a bounded number is visited, from where the last step stopped. True if there are more."""
+    after_due, after_id = transaction.row("rerank_cursor", queue)
+    found = transaction.tasks("due_after", after_due or -1, after_id or "", most, to_json(transaction.passed_over))
     rows = [row for row in found if isinstance(row, Row)]
-    stale = [row for row in rows if row.track in tracks]
-    rank_again(transaction, stale)
     last: tuple[Instant | None, str | None] = (None, None)
     if len(found) == most:  # unreadable ones have been set aside: the next step skips them
         last = (rows[-1].due_at, rows[-1].id) if rows else (after_due, after_id)
-    transaction.write("save_rerank_cursor", *last, queue.name)
-    return len(stale)
-
-
-def rank_again(transaction: Transaction, rows: Sequence[Row | UnreadableTask]) -> None:
-    records = Records(transaction)
-    for record in records.adopt(rows):
-        records.put(reranked(record, transaction.settings(record.queue), transaction.now))
-    records.flush()
+    transaction.run("save_rerank_cursor", *last, queue)
+    return [row for row in rows if row.track in tracks], len(found) == most

@@ -51,16 +51,20 @@ class RowDecoder(Generic[Value]):
         self.keys = keys or (0,)
         decoder: Any = msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
         self.decode: Callable[[str | bytes], list[Value]] = decode or decoder.decode
-        self.is_text = kind is str
+        self.is_single = kind in (str, int)
 
-    def one_by_one(self, rows: Sequence[tuple[Any, ...]], aside: UnreadableRows) -> list[Value]:
-        """The rows that can be read; the others are logged."""
+    def one_by_one(
+        self, rows: Sequence[tuple[Any, ...]], aside: UnreadableRows, unread: list[tuple[Any, ...]] | None = None
+    ) -> list[Value]:
+        """Those that can be read; the others are told of, and added to `unread`."""
         found = []
         for row in rows:
             try:
-                found.append(msgspec.convert(row[0] if self.is_text else row, self.kind))
+                found.append(msgspec.convert(row[0] if self.is_single else row, self.kind))
             except UNREADABLE as error:
                 self.set_aside(row, problem_of(error), aside)
+                if unread is not None:
+                    unread.append(row)
         return found
 
     def set_aside(self, row: tuple[Any, ...], problem: str, aside: UnreadableRows) -> None:

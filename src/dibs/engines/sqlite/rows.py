@@ -16,7 +16,10 @@ from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.facts import Columns, decode_facts, facts_of, record_from
 from dibs.engines.sqlite.catalog import Track
 
-__all__ = ["Row", "decode_rows", "ended_columns", "record_of", "row_from", "task_columns"]
+__all__ = ["BEYOND", "Row", "decode_rows", "ended_columns", "record_of", "row_from", "task_columns"]
+
+BEYOND = "\U0010ffff"
+"""Sorts after every id."""
 
 
 class Row(Columns, array_like=True, frozen=True):

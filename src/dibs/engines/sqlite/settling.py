@@ -1,4 +1,4 @@
-"""settle and extend, and losing leases for `rescue`: each write compares the lease number."""
+"""settle and extend: each write compares the lease number."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from dibs.core.policy import RESCUE_BATCH
 from dibs.core.states import State
 from dibs.core.task import Outcome, Settlement
 from dibs.core.times import Instant, day_of
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.follow_ups import FollowUp, FollowUpKind
 from dibs.engines.decisions.partition import Partition
-from dibs.engines.decisions.settling import Part, held_answer, lose_all, settle_one, without_repeats
-from dibs.engines.sqlite.records import Records
+from dibs.engines.decisions.settling import Part, held_answer, without_repeats
+from dibs.engines.port import at_once
 from dibs.engines.sqlite.row_decoder import RowDecoder
-from dibs.engines.sqlite.rows import Row
 from dibs.engines.sqlite.transaction import Transaction
-from dibs.engines.values import COMPLETED, ExtendAnswer, ExtendOutcome, Extension, SettleAnswer, UnreadableTask
+from dibs.engines.values import COMPLETED, ExtendAnswer, ExtendOutcome, Extension, SettleAnswer
+from dibs.engines.verbs.settling import settle_records
 
-__all__ = ["extend", "lose", "rescue_expired", "settle"]
+__all__ = ["extend", "settle"]
 
 
 class Fenced(Struct, array_like=True, frozen=True):
@@ -78,7 +77,8 @@ def settle_part(transaction: Transaction, part: Part, answers: dict[int, SettleA
     if len(runs) < len(part):
         bulk = {run.key for run in runs}
         others = [each for key, each in enumerate(part) if key not in bulk]
-        settle_records(transaction, others, answers)
+        found = at_once(settle_records(transaction, [settlement for _, settlement in others]))
+        answers.update((place, answer) for (place, _), answer in zip(others, found, strict=True))
 
 
 def follow_up(transaction: Transaction, completed: list[str]) -> None:
@@ -92,23 +92,16 @@ def complete(transaction: Transaction, settlements: list[Settlement], tracks: To
     results = [None if s.result is None else s.result.decode() for s in settlements]
     runs = to_json([(s.lease.id, s.lease.number, r) for s, r in zip(settlements, results, strict=True)])
     day = day_of(transaction.now)
-    moved = transaction.write("complete", runs, day, transaction.now)
+    moved = transaction.run("complete", runs, day, transaction.now)
     assert moved == len(settlements), "a completed task did not move"
-    deleted = transaction.write("complete_delete", runs)
+    deleted = transaction.run("complete_delete", runs)
     assert deleted == len(settlements), "a completed task stayed behind"
     ids = [settlement.lease.id for settlement in settlements]
-    transaction.write("save_day", day, min(ids), max(ids))
+    transaction.run("save_day", day, min(ids), max(ids))
     for track, count in tracks.items():
         transaction.count(State.RUNNING, track, -count)
         transaction.count(State.COMPLETED, track, count)
         transaction.tell(transaction.catalog.tracks[track].queue, State.COMPLETED)
-
-
-def settle_records(transaction: Transaction, part: Part, answers: dict[int, SettleAnswer]) -> None:
-    records = Records(transaction, [settlement.lease.id for _, settlement in part])
-    for position, settlement in part:
-        answers[position] = settle_one(transaction, records, settlement)
-    records.flush()
 
 
 def extend(transaction: Transaction, extensions: Sequence[Extension]) -> list[ExtendAnswer]:
@@ -125,21 +118,5 @@ def extend(transaction: Transaction, extensions: Sequence[Extension]) -> list[Ex
         changes[task_id] = (task_id, number, answer.expires_at, progress)
         answers[held.key] = answer
     if changes:
-        transaction.write("extend", to_json(list(changes.values())))
+        transaction.run("extend", to_json(list(changes.values())))
     return answers
-
-
-def rescue_expired(transaction: Transaction, until: Instant) -> tuple[list[str], bool]:
-    """Take back tasks whose lease has ended by then. Returns what `lose` does."""
-    return lose(transaction, transaction.tasks("expired", until, RESCUE_BATCH, transaction.passed_over()))
-
-
-def lose(transaction: Transaction, rows: list[Row | UnreadableTask]) -> tuple[list[str], bool]:
-    """These running tasks have lost their worker: their ids, and whether the batch was full, so there may be more.
-
-    Unreadable ones keep their lease, which has ended. They count for the batch, too.
-    """
-    records = Records(transaction)
-    lost = lose_all(transaction, records, records.adopt(rows))
-    records.flush()
-    return lost, len(rows) == RESCUE_BATCH

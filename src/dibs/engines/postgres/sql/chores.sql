@@ -1,6 +1,6 @@
 -- name: chore
--- The last run of a chore. Takes its name. Returns the record (JSON).
-SELECT record FROM {schema}.chores WHERE name = $1;
+-- The last run of a chore. Takes its name. Returns name, record (JSON), cursor (JSON).
+SELECT name, record, cursor FROM {schema}.chores WHERE name = $1;
 
 -- name: chores
 -- The last runs of all chores. Takes nothing. Returns name, record (JSON).
@@ -9,10 +9,6 @@ SELECT name, record FROM {schema}.chores;
 -- name: save_chore
 -- Record a run of a chore. Takes its name and the record (JSON). The cursor stays.
 INSERT INTO {schema}.chores (name, record) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET record = excluded.record;
-
--- name: cursor
--- Where a chore's next step starts. Takes its name. Returns the cursor (JSON).
-SELECT cursor FROM {schema}.chores WHERE name = $1;
 
 -- name: save_cursor
 -- Save where the next step of a chore starts. Takes its name and the cursor (JSON) or NULL.

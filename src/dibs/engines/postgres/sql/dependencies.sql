@@ -1,5 +1,5 @@
--- name: needs
--- The edges of some tasks, in their order. Takes dependents. Returns dependent, slot, prerequisite, rule, open.
+-- name: edges_of
+-- All edges of some tasks, in their order. Takes dependents. Returns dependent, slot, prerequisite, rule, open.
 SELECT dependent, slot, prerequisite, rule, open FROM {schema}.edges
 WHERE dependent = ANY ($1::uuid[]) ORDER BY dependent, slot;
 
@@ -61,10 +61,15 @@ UPDATE {schema}.edges AS e SET open = false FROM unnest($1::uuid[], $2::int[]) A
 WHERE e.dependent = done.dependent AND e.slot = done.slot AND e.open;
 
 -- name: open_edges
--- Open edges again. Takes dependents, slots, weights.
-UPDATE {schema}.edges AS e SET open = true, weight = new.weight
-FROM unnest($1::uuid[], $2::int[], $3::int[]) AS new (dependent, slot, weight)
-WHERE e.dependent = new.dependent AND e.slot = new.slot;
+-- Edges that are waited for again, and the tasks that they lead to, which then complete the longer way. Takes
+-- dependents, slots, weights. The tasks are locked.
+WITH opened AS (
+    UPDATE {schema}.edges AS e SET open = true, weight = new.weight
+    FROM unnest($1::uuid[], $2::int[], $3::int[]) AS new (dependent, slot, weight)
+    WHERE e.dependent = new.dependent AND e.slot = new.slot
+    RETURNING e.prerequisite
+)
+UPDATE {schema}.tasks SET followed = true WHERE id IN (SELECT prerequisite FROM opened) AND NOT followed;
 
 -- name: save_edge_weights
 -- Save the new urgency of dependents. Takes dependents, slots, weights.

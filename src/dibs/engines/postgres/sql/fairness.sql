@@ -1,6 +1,8 @@
 -- name: clock
--- The virtual time of a queue. Takes its name.
-SELECT clock FROM {schema}.queues WHERE name = $1;
+-- The virtual time of a queue, and the virtual time of the share without a name. Takes the queue. Returns clock,
+-- virtual time, or no row.
+SELECT clock, coalesce((SELECT virtual_time FROM {schema}.shares WHERE queue = $1 AND share = ''), 0) AS virtual_time
+FROM {schema}.queues WHERE name = $1;
 
 -- name: save_clock
 -- Set the virtual time of a fair queue. Takes its name, the clock.

@@ -81,15 +81,17 @@ WHERE t.partition = $1 AND t.state = 'pending' AND t.track = $2::int AND t.share
 ORDER BY t.rank, t.id LIMIT $6::int;
 
 -- name: buckets
--- Token buckets. Takes the queue, scopes, whose. Returns scope, whose, level, at of those that exist.
-SELECT b.scope, b.whose, b.level, b.at
-FROM unnest($2::text[], $3::text[]) AS w (scope, whose)
-JOIN {schema}.buckets AS b ON b.queue = $1 AND b.scope = w.scope AND b.whose = w.whose
+-- Token buckets. Takes queues, scopes, whose. Returns queue, scope, whose, level, at of those that exist. Seeks by
+-- primary key.
+SELECT b.queue, b.scope, b.whose, b.level, b.at
+FROM unnest($1::text[], $2::text[], $3::text[]) AS w (queue, scope, whose)
+JOIN {schema}.buckets AS b ON b.queue = w.queue AND b.scope = w.scope AND b.whose = w.whose
 WHERE b.level >= 0;
 
--- name: page_of_buckets
--- Buckets in order, locked. Takes queue, scope, whose to start after, limit. Returns queue, scope, whose, level, at.
-SELECT queue, scope, whose, level, at FROM {schema}.buckets
+-- name: buckets_after
+-- Token buckets in order, locked. Takes queue, scope, whose to start after, limit. Returns queue, scope, whose, level,
+-- at, refill_at.
+SELECT queue, scope, whose, level, at, refill_at FROM {schema}.buckets
 WHERE (queue, scope, whose) > ($1, $2, $3) ORDER BY queue, scope, whose LIMIT $4::int FOR UPDATE SKIP LOCKED;
 
 -- name: lock_bucket

@@ -30,32 +30,34 @@ SELECT what, track, sum(n)::bigint AS n FROM (
 GROUP BY what, track HAVING sum(n) <> 0;
 
 -- name: finished_of_day
--- Some finished tasks of a day, upwards by id. Takes the day, the id to start after, limit. Returns id, track, state.
-SELECT id, track, state FROM {schema}.finished WHERE day = $1::int AND id > $2::uuid ORDER BY id LIMIT $3::int;
+-- Some finished tasks of a day, upwards by id. Takes the day, the id to start after or NULL, limit. Returns id, track,
+-- state.
+SELECT id, track, state FROM {schema}.finished
+WHERE day = $1::int AND id > coalesce($2::uuid, '00000000-0000-0000-0000-000000000000') ORDER BY id LIMIT $3::int;
 
 -- name: next_finished_day
--- The next day that has finished tasks, from this one on. Takes the day. Returns a day. Reads the counts by day and
--- their later changes, not the tasks.
-SELECT min(day) FROM (
-    SELECT day FROM (
-        SELECT day, n FROM {schema}.counts WHERE what IN ('completed', 'cancelled') AND day >= $1::int
-        UNION ALL
-        SELECT day, n FROM {schema}.count_changes
-        WHERE what IN ('completed', 'cancelled') AND day >= $1::int AND xid >= (SELECT {schema}.folded_until_{version}())
-    ) AS every
-    GROUP BY day HAVING sum(n) > 0
-) AS days;
+-- The first day that has finished tasks, from this one on. Takes the day. Returns a day, or no row. Reads the counts by
+-- day and their later changes, not the tasks.
+SELECT day FROM (
+    SELECT day, n FROM {schema}.counts WHERE what IN ('completed', 'cancelled') AND day >= $1::int
+    UNION ALL
+    SELECT day, n FROM {schema}.count_changes
+    WHERE what IN ('completed', 'cancelled') AND day >= $1::int AND xid >= (SELECT {schema}.folded_until_{version}())
+) AS every
+GROUP BY day HAVING sum(n) > 0 ORDER BY day LIMIT 1;
 
 -- name: dead_of_day
--- Some dead tasks of a day, upwards by id. Takes the day, the id to start after, limit. Returns id, track, state.
-SELECT id, track, state FROM {schema}.dead WHERE day = $1::int AND id > $2::uuid ORDER BY id LIMIT $3::int;
+-- Some dead tasks of a day, upwards by id. Takes the day, the id to start after or NULL, limit. Returns id, track,
+-- state.
+SELECT id, track, state FROM {schema}.dead
+WHERE day = $1::int AND id > coalesce($2::uuid, '00000000-0000-0000-0000-000000000000') ORDER BY id LIMIT $3::int;
 
 -- name: next_dead_day
--- The next day that has dead tasks, from this one on. Takes the day. Returns a day. One seek in `dead_days`.
-SELECT min(day) FROM {schema}.dead WHERE day >= $1::int;
+-- The first day that has dead tasks, from this one on. Takes the day. Returns a day, or no row. One seek in `dead_days`.
+SELECT day FROM {schema}.dead WHERE day >= $1::int ORDER BY day LIMIT 1;
 
--- name: page_of_leftovers
--- Tasks that have a history or edges, upwards by id. Takes the id to start after, limit. Returns id, and whether the
+-- name: leftovers_after
+-- Tasks that have a history or edges, upwards by id. Takes the id to start after or NULL, limit. Returns id, and whether the
 -- task is in none of the three places.
 SELECT s.id,
     NOT EXISTS (SELECT 1 FROM {schema}.tasks AS t WHERE t.id = s.id)
@@ -63,9 +65,9 @@ SELECT s.id,
     AND NOT EXISTS (SELECT 1 FROM {schema}.finished AS t WHERE t.id = s.id) AS is_gone
 FROM (
     SELECT id FROM (
-        (SELECT DISTINCT task AS id FROM {schema}.history WHERE task > $1::uuid ORDER BY task LIMIT $2::int)
+        (SELECT DISTINCT task AS id FROM {schema}.history WHERE task > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000') ORDER BY task LIMIT $2::int)
         UNION
-        (SELECT DISTINCT dependent AS id FROM {schema}.edges WHERE dependent > $1::uuid ORDER BY dependent LIMIT $2::int)
+        (SELECT DISTINCT dependent AS id FROM {schema}.edges WHERE dependent > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000') ORDER BY dependent LIMIT $2::int)
     ) AS both_kinds
     ORDER BY id LIMIT $2::int
 ) AS s

@@ -1,6 +1,6 @@
 -- name: schedule
--- One schedule, locked. Takes its name. Returns the record (JSON).
-SELECT record FROM {schema}.schedules WHERE name = $1 FOR UPDATE;
+-- One schedule, locked. Takes its name. Returns name, record (JSON).
+SELECT name, record FROM {schema}.schedules WHERE name = $1 FOR UPDATE;
 
 -- name: schedules
 -- All schedules by name. Takes nothing. Returns name, record (JSON).
@@ -24,5 +24,7 @@ WHERE NOT paused AND next_fire_at <= $1::bigint AND name <> ALL ($3::text[])
 ORDER BY next_fire_at, name LIMIT $2::int FOR UPDATE SKIP LOCKED;
 
 -- name: next_fire
--- When the next schedule is due. Takes names to skip. Returns an instant.
-SELECT min(next_fire_at) FROM {schema}.schedules WHERE NOT paused AND name <> ALL ($1::text[]);
+-- When the next schedule is due. Takes names to skip. Returns an instant, or no row. The first entry of `fires`
+-- that is not skipped.
+SELECT next_fire_at FROM {schema}.schedules WHERE NOT paused AND name <> ALL ($1::text[])
+ORDER BY next_fire_at, name LIMIT 1;

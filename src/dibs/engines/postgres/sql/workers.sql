@@ -1,21 +1,21 @@
 -- name: worker
--- One worker, locked. Takes its id. Returns state, record (JSON).
-SELECT state, record FROM {schema}.workers WHERE id = $1 FOR UPDATE;
+-- One worker, locked. Takes its id. Returns id, state, record (JSON).
+SELECT id, state, record FROM {schema}.workers WHERE id = $1 FOR UPDATE;
 
 -- name: workers
 -- All workers by id. Takes nothing. Returns id, state, record (JSON).
 SELECT id, state, record FROM {schema}.workers ORDER BY id;
 
 -- name: save_worker
--- Save a heartbeat. Takes id, state, expires_at, record (JSON), since when sessions last at the server where the
--- worker's process holds its lock, or NULL.
+-- Save a heartbeat. Takes id, state, expires_at, since when sessions last at the server where the worker's process holds
+-- its lock, or NULL, and the record (JSON).
 WITH used AS (
     UPDATE {schema}.code_versions SET used_at = now()
     WHERE version = '{version}' AND used_at < now() - interval '1 day'
 )
-INSERT INTO {schema}.workers (id, state, expires_at, record, presence) VALUES ($1, $2, $3, $4, $5)
+INSERT INTO {schema}.workers (id, state, expires_at, presence, record) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (id) DO UPDATE SET
-    state = excluded.state, expires_at = excluded.expires_at, record = excluded.record, presence = excluded.presence;
+    state = excluded.state, expires_at = excluded.expires_at, presence = excluded.presence, record = excluded.record;
 
 -- name: save_presence
 -- Save whether a worker's process holds its lock. Takes the worker, since when sessions last at its server, or NULL.
@@ -63,11 +63,14 @@ UPDATE {schema}.workers SET state = $1 WHERE id = $2;
 -- Delete a worker that has shut down cleanly. Takes its id.
 DELETE FROM {schema}.workers WHERE id = $1;
 
+-- name: expired_workers
+-- Workers to mark dead, locked. Takes by when their record has expired, and ids of absent ones. Returns ids.
+SELECT id FROM {schema}.workers
+WHERE state <> 'dead' AND (expires_at <= $1::bigint OR id = ANY ($2::text[])) ORDER BY id FOR UPDATE;
+
 -- name: bury_workers
--- Mark workers dead whose record has expired by an instant, and some others. Takes the instant, the others. Returns
--- ids.
-UPDATE {schema}.workers SET state = 'dead', presence = NULL
-WHERE state <> 'dead' AND (expires_at <= $1::bigint OR id = ANY ($2::text[])) RETURNING id;
+-- Mark workers dead. Takes ids. Their locks are no longer expected.
+UPDATE {schema}.workers SET state = 'dead', presence = NULL WHERE id = ANY ($1::text[]);
 
 -- name: prune_workers
 -- Delete workers that died long ago. Takes the instant they must have died before (inclusive), limit.
@@ -96,19 +99,18 @@ DELETE FROM {schema}.minutes AS m USING (
 WHERE (m.minute, m.worker, m.queue, m.tier) = (old.minute, old.worker, old.queue, old.tier);
 
 -- name: term
--- The current term, locked until this transaction ends. Takes nothing. Returns number, worker, or no row.
-SELECT number, worker FROM {schema}.term FOR SHARE;
+-- The current term, locked until this transaction ends. Takes nothing. Returns number, worker, expires_at, or no
+-- row.
+SELECT number, worker, expires_at FROM {schema}.term FOR SHARE;
 
 -- name: lead
--- Take or renew the term. Takes worker, now, duration. Returns number, worker, expires_at; no row if another worker has
--- it.
+-- Take or renew the term. Takes worker, now, duration. Changes no row if another worker has it.
 INSERT INTO {schema}.term AS t (one, number, worker, expires_at) VALUES (1, 1, $1, $2::bigint + $3::bigint)
 ON CONFLICT (one) DO UPDATE SET
     number = t.number + CASE WHEN t.worker = excluded.worker AND t.expires_at > $2::bigint THEN 0 ELSE 1 END,
     worker = excluded.worker,
     expires_at = excluded.expires_at
-WHERE t.worker = excluded.worker OR t.expires_at <= $2::bigint
-RETURNING number, worker, expires_at;
+WHERE t.worker = excluded.worker OR t.expires_at <= $2::bigint;
 
 -- name: resign
 -- End the term, so that any worker may take the next. Takes its number.

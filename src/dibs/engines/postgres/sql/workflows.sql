@@ -32,35 +32,38 @@ SELECT workflow, state, count(*) FROM {schema}.finished WHERE workflow = ANY ($1
 SELECT
     t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
     t.worker, t.sequence, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts, t.created_at
-FROM {schema}.tasks AS t WHERE t.workflow = $1::uuid AND t.id > $2::uuid ORDER BY t.id LIMIT $3::int FOR UPDATE;
+FROM {schema}.tasks AS t
+WHERE t.workflow = $1::uuid AND t.id > coalesce($2::uuid, '00000000-0000-0000-0000-000000000000')
+ORDER BY t.id LIMIT $3::int FOR UPDATE;
 
 -- name: dead_members
 -- Dead members of a workflow, upwards by id. Takes the workflow, the id to start after, limit. Returns ids.
-SELECT id FROM {schema}.dead WHERE workflow = $1::uuid AND id > $2::uuid ORDER BY id LIMIT $3::int;
+SELECT id FROM {schema}.dead WHERE workflow = $1::uuid AND id > coalesce($2::uuid, '00000000-0000-0000-0000-000000000000') ORDER BY id LIMIT $3::int;
 
 -- name: cancelled_members
 -- Members of a workflow that were cancelled because of a dependency, upwards by id. Takes the workflow, the id to start
 -- after, limit. Returns ids.
 SELECT id FROM {schema}.finished
-WHERE workflow = $1::uuid AND id > $2::uuid AND state = 'cancelled' AND reason = 'dependency' ORDER BY id LIMIT $3::int;
+WHERE workflow = $1::uuid AND id > coalesce($2::uuid, '00000000-0000-0000-0000-000000000000') AND state = 'cancelled' AND reason = 'dependency' ORDER BY id LIMIT $3::int;
 
--- name: has_cancellable
--- Whether a workflow has members that can still be cancelled. Takes its id. Returns a boolean.
-SELECT EXISTS (SELECT 1 FROM {schema}.tasks WHERE workflow = $1::uuid AND NOT (state = 'running' AND cancel));
+-- name: cancellable_member
+-- A member of a workflow that can still be cancelled. Takes the workflow. Returns an id, or none.
+SELECT id FROM {schema}.tasks WHERE workflow = $1::uuid AND NOT (state = 'running' AND cancel) LIMIT 1;
 
--- name: has_replayable
--- Whether a workflow has members that a replay would change. Takes its id. Returns a boolean.
-SELECT EXISTS (SELECT 1 FROM {schema}.dead WHERE workflow = $1::uuid) OR EXISTS (
-    SELECT 1 FROM {schema}.finished WHERE workflow = $1::uuid AND state = 'cancelled' AND reason = 'dependency'
-);
+-- name: replayable_member
+-- A member of a workflow that its replay touches. Takes the workflow. Returns an id, or none.
+SELECT id FROM {schema}.dead WHERE workflow = $1::uuid
+UNION ALL
+SELECT id FROM {schema}.finished WHERE workflow = $1::uuid AND state = 'cancelled' AND reason = 'dependency'
+LIMIT 1;
 
--- name: page_of_workflows
--- Workflows upwards by id. Takes the id to start after, limit. Returns id, and whether it has no members left.
+-- name: workflows_after
+-- Workflows upwards by id. Takes the id to start after or NULL, limit. Returns id, and whether it has no members left.
 SELECT w.id,
     NOT EXISTS (SELECT 1 FROM {schema}.tasks AS t WHERE t.workflow = w.id)
     AND NOT EXISTS (SELECT 1 FROM {schema}.dead AS t WHERE t.workflow = w.id)
     AND NOT EXISTS (SELECT 1 FROM {schema}.finished AS t WHERE t.workflow = w.id) AS is_empty
-FROM {schema}.workflows AS w WHERE w.id > $1::uuid ORDER BY w.id LIMIT $2::int;
+FROM {schema}.workflows AS w WHERE w.id > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000') ORDER BY w.id LIMIT $2::int;
 
 -- name: delete_workflows
 -- Delete workflows. Takes ids.

@@ -1,6 +1,7 @@
 -- name: chore
--- The last run of a chore. Takes its name. Returns (record, cursor), or no row.
-SELECT record, cursor FROM dibs_chores WHERE name = ?;
+-- The last run of a chore. Takes its name. Returns a JSON array of (name, record and cursor as JSON text), empty if
+-- it has not run.
+SELECT json_group_array(json_array(name, record, cursor)) FROM dibs_chores WHERE name = ?;
 
 -- name: chores
 -- The last runs of all chores. Takes nothing. Returns a JSON array of (name, record as JSON text).

@@ -1,19 +1,9 @@
--- name: needs
--- The edges of some tasks, in their order. Takes dependents (JSON array). Returns a JSON array of (dependent,
--- prerequisite, rule, open). Reads ranges of the primary key.
-SELECT json_group_array(json_array(dependent, prerequisite, rule, open))
-FROM (
-    SELECT e.dependent, e.prerequisite, e.rule, e.open
-    FROM json_each(?) AS wanted CROSS JOIN dibs_edges AS e WHERE e.dependent = wanted.value
-    ORDER BY wanted.key, e.slot
-);
-
 -- name: edges_of
--- All edges of some tasks. Takes dependents (JSON array). Returns a JSON array of (dependent, slot, prerequisite,
--- rule). Reads ranges of the primary key.
-SELECT json_group_array(json_array(dependent, slot, prerequisite, rule))
+-- All edges of some tasks, in their order. Takes dependents (JSON array). Returns a JSON array of (dependent, slot,
+-- prerequisite, rule, open). Reads ranges of the primary key.
+SELECT json_group_array(json_array(dependent, slot, prerequisite, rule, open))
 FROM (
-    SELECT e.dependent, e.slot, e.prerequisite, e.rule
+    SELECT e.dependent, e.slot, e.prerequisite, e.rule, e.open
     FROM json_each(?) AS wanted CROSS JOIN dibs_edges AS e WHERE e.dependent = wanted.value
     ORDER BY wanted.key, e.slot
 );
@@ -57,22 +47,18 @@ FROM (
     LIMIT ?2
 );
 
--- name: inherited_otherwise
--- Unfinished tasks whose inherited urgency differs from their facts. Takes ids (JSON array). Returns a JSON array of
--- (id, the highest weight of an open edge that leads to it, or 0). One seek in dibs_followed each.
-SELECT json_group_array(json_array(id, heaviest))
+-- name: heaviest
+-- The highest weight of the open edges that lead to each of some tasks. Takes ids (JSON array). Returns a JSON array of
+-- (id, weight); those that nobody waits for are left out. One seek in dibs_followed each.
+SELECT json_group_array(json_array(id, weight))
 FROM (
-    SELECT
-        t.id,
-        coalesce(iif(json_valid(t.facts), t.facts ->> 'inherited', 0), 0) AS inherited,
-        coalesce((
-            SELECT e.weight FROM dibs_edges AS e
-            WHERE e.prerequisite = t.id AND e.open = 1 ORDER BY e.weight DESC LIMIT 1
-        ), 0) AS heaviest
-    FROM json_each(?) AS wanted CROSS JOIN dibs_tasks AS t
-    WHERE t.id = wanted.value
+    SELECT wanted.value AS id, (
+        SELECT e.weight FROM dibs_edges AS e
+        WHERE e.prerequisite = wanted.value AND e.open = 1 ORDER BY e.weight DESC LIMIT 1
+    ) AS weight
+    FROM json_each(?) AS wanted
 )
-WHERE inherited <> heaviest;
+WHERE weight IS NOT NULL;
 
 -- name: save_edges
 -- Save the edges of new tasks. Takes a JSON array of (dependent, slot, prerequisite, rule, weight, open).

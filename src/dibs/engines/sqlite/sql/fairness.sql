@@ -14,6 +14,24 @@ UPDATE dibs_queues SET clock = ?1 WHERE name = ?2;
 SELECT coalesce(CAST(max(virtual_time) AS INTEGER), 0)
 FROM dibs_shares WHERE queue = ?1 AND virtual_time BETWEEN 0 AND ?2;
 
+-- name: tenants
+-- Tenants of a fair queue that have pending tasks, in the order of their turns: by name, those that the clock has
+-- passed; then the others by virtual time. Takes the queue, its clock, limit. Returns a JSON array of (share, virtual
+-- time, pending). Visits shares in a range of the primary key, and reads a range of dibs_share_order.
+SELECT json_group_array(json_array(share, virtual_time, pending))
+FROM (
+    SELECT * FROM (
+        SELECT share, virtual_time, pending FROM dibs_shares
+        WHERE queue = ?1 AND virtual_time <= ?2 AND pending > 0 ORDER BY share LIMIT ?3
+    )
+    UNION ALL
+    SELECT * FROM (
+        SELECT share, virtual_time, pending FROM dibs_shares INDEXED BY dibs_share_order
+        WHERE queue = ?1 AND virtual_time > ?2 AND pending > 0 ORDER BY virtual_time, share LIMIT ?3
+    )
+    LIMIT ?3
+);
+
 -- name: shares_ahead
 -- Shares with pending tasks by their virtual times. Takes queue, virtual time and share to start after, limit. Returns
 -- a JSON array of (virtual time, share, pending). Reads a range of dibs_share_order.

@@ -8,8 +8,12 @@ FROM (
 );
 
 -- name: save_follow_ups
--- Save unfinished follow-ups. Takes a JSON array of (n or NULL, follow-up as JSON text); new ones get the next numbers.
+-- Follow-ups that have come further. Takes a JSON array of (n, follow-up as JSON text).
 REPLACE INTO dibs_follow_ups (n, follow_up) SELECT value ->> 0, value ->> 1 FROM json_each(?);
+
+-- name: add_follow_ups
+-- Follow-ups that are not finished. Takes them (JSON array of JSON texts); they get the next numbers, in order.
+INSERT INTO dibs_follow_ups (follow_up) SELECT value FROM json_each(?);
 
 -- name: delete_follow_ups
 -- Delete finished follow-ups. Takes numbers (JSON array).

@@ -7,8 +7,8 @@ SELECT generation FROM dibs_store;
 UPDATE dibs_store SET generation = generation + 1;
 
 -- name: identity
--- The random id of this store. Takes nothing. Returns one row.
-SELECT identity FROM dibs_store;
+-- The random id of this store. Takes nothing. Returns it in a JSON array.
+SELECT json_group_array(identity) FROM dibs_store;
 
 -- name: queues
 -- All queues. Takes nothing. Returns a JSON array of (name, state, settings, epoch). Scans a small table; run only when

@@ -1,6 +1,6 @@
 -- name: schedule
--- One schedule. Takes its name. Returns the record (JSON), or no row.
-SELECT record FROM dibs_schedules WHERE name = ?;
+-- One schedule. Takes its name. Returns a JSON array of (name, record as JSON text), empty if there is no such one.
+SELECT json_group_array(json_array(name, record)) FROM dibs_schedules WHERE name = ?;
 
 -- name: schedules
 -- All schedules by name. Takes nothing. Returns a JSON array of (name, record as JSON text).
@@ -14,7 +14,7 @@ REPLACE INTO dibs_schedules (name, next_fire_at, paused, record) VALUES (?, ?, ?
 -- Delete a schedule. Takes its name.
 DELETE FROM dibs_schedules WHERE name = ?;
 
--- name: fires_due
+-- name: schedules_due
 -- Schedules that are due, longest ago first. Takes now, limit, names to skip (JSON array). Returns a JSON array of
 -- (name, record as JSON text). Reads a range of dibs_fires.
 SELECT json_group_array(json_array(name, record))
@@ -25,7 +25,10 @@ FROM (
 );
 
 -- name: next_fire
--- When the next schedule is due. Takes names to skip (JSON array). Returns an instant, or no row. The first entry of
--- dibs_fires that is not skipped.
-SELECT next_fire_at FROM dibs_schedules INDEXED BY dibs_fires
-WHERE paused = 0 AND name NOT IN (SELECT value FROM json_each(?)) ORDER BY next_fire_at, name LIMIT 1;
+-- When the next schedule is due. Takes names to skip (JSON array). Returns an instant, or none (JSON array). The first
+-- entry of dibs_fires that is not skipped.
+SELECT json_group_array(next_fire_at)
+FROM (
+    SELECT next_fire_at FROM dibs_schedules INDEXED BY dibs_fires
+    WHERE paused = 0 AND name NOT IN (SELECT value FROM json_each(?)) ORDER BY next_fire_at, name LIMIT 1
+);

@@ -1,52 +1,79 @@
--- name: search_tasks
--- Unfinished tasks downwards by id. Takes the id to start below, limit. Returns a JSON array of rows (the columns of
--- `Row`). Reads a range of the primary key.
-SELECT json_group_array(json_array(
-    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    progress, NULL, NULL, args, facts
-))
-FROM (SELECT * FROM dibs_tasks WHERE id < ?1 ORDER BY id DESC LIMIT ?2);
-
--- name: search_dead
--- Dead tasks downwards by id. Takes the id to start below, limit. Returns a JSON array of rows (the columns of `Row`).
--- Reads a range of the primary key.
-SELECT json_group_array(json_array(
-    id, track, state, rank, ready_at, NULL, NULL, lease, NULL, started_at, worker, sequence, progress, finished_at,
-    NULL, args, facts
-))
-FROM (SELECT * FROM dibs_dead WHERE id < ?1 ORDER BY id DESC LIMIT ?2);
-
--- name: search_finished
--- Finished tasks of one day downwards by id. Takes the id to start below, limit, the day. Returns a JSON array of rows
--- (the columns of `Row`). Reads a range of the primary key.
-SELECT json_group_array(json_array(
-    id, track, state, rank, ready_at, NULL, NULL, lease, NULL, started_at, worker, sequence, progress, finished_at,
-    result, args, facts
-))
-FROM (SELECT * FROM dibs_finished WHERE day = ?3 AND id < ?1 ORDER BY id DESC LIMIT ?2);
-
--- name: search_members
--- Members of a workflow downwards by id. Takes the workflow, the id to start below, limit. Returns ids (JSON array).
--- Merges ranges of the three indexes of members.
-SELECT json_group_array(id)
+-- name: newest
+-- Tasks downwards by id. Takes the id to start below (NULL: the newest), limit, and whether unfinished, dead and
+-- finished ones are wanted. Returns a JSON array of (id, state, queue, name, worker); queue and name are NULL if the
+-- track does not exist. Reads a range of each place. The latest days most likely have enough (`near`): then the others
+-- are read only from the lowest id there on, which is a seek each.
+SELECT json_group_array(json_array(id, state, queue, name, worker))
 FROM (
-    SELECT id FROM dibs_tasks WHERE workflow = ?1 AND id < ?2
-    UNION ALL SELECT id FROM dibs_dead WHERE workflow = ?1 AND id < ?2
-    UNION ALL SELECT id FROM dibs_finished WHERE workflow = ?1 AND id < ?2
-    ORDER BY id DESC LIMIT ?3
+    WITH near (id) AS (
+        SELECT f.id
+        FROM (SELECT day FROM dibs_days WHERE ?5 AND lowest < coalesce(?1, char(1114111)) ORDER BY lowest DESC LIMIT 3) AS d
+        CROSS JOIN dibs_finished AS f
+        WHERE f.day = d.day AND f.id < coalesce(?1, char(1114111)) AND f.id >= (
+            SELECT min(id) FROM (
+                SELECT id FROM dibs_finished
+                WHERE day = d.day AND id < coalesce(?1, char(1114111)) ORDER BY id DESC LIMIT ?2
+            )
+        )
+        ORDER BY f.id DESC LIMIT ?2
+    )
+    SELECT found.id, found.state, kind.queue, kind.name, found.worker
+    FROM (
+        SELECT * FROM (
+            SELECT id, track, state, worker FROM dibs_tasks
+            WHERE ?3 AND id < coalesce(?1, char(1114111)) ORDER BY id DESC LIMIT ?2
+        )
+        UNION ALL
+        SELECT * FROM (
+            SELECT id, track, state, worker FROM dibs_dead
+            WHERE ?4 AND id < coalesce(?1, char(1114111)) ORDER BY id DESC LIMIT ?2
+        )
+        UNION ALL
+        SELECT f.id, f.track, f.state, f.worker FROM dibs_days AS d CROSS JOIN dibs_finished AS f
+        WHERE ?5 AND d.lowest < coalesce(?1, char(1114111)) AND f.day = d.day AND f.id < coalesce(?1, char(1114111))
+          AND f.id >= (
+              SELECT min(id) FROM (
+                  SELECT id FROM dibs_finished
+                  WHERE day = d.day AND id < coalesce(?1, char(1114111))
+                    AND id >= (SELECT iif(count(*) = ?2, min(id), '') FROM near)
+                  ORDER BY id DESC LIMIT ?2
+              )
+          )
+        ORDER BY id DESC LIMIT ?2
+    ) AS found
+    LEFT JOIN dibs_tracks AS kind ON kind.track = found.track
+    ORDER BY found.id DESC
+);
+
+-- name: newest_members
+-- Members of a workflow downwards by id. Takes the same as `newest`, and the workflow. Returns the same. Merges ranges
+-- of the three indexes of members.
+SELECT json_group_array(json_array(id, state, queue, name, worker))
+FROM (
+    SELECT found.id, found.state, kind.queue, kind.name, found.worker
+    FROM (
+        SELECT id, track, state, worker FROM dibs_tasks
+        WHERE ?3 AND workflow = ?6 AND id < coalesce(?1, char(1114111))
+        UNION ALL
+        SELECT id, track, state, worker FROM dibs_dead
+        WHERE ?4 AND workflow = ?6 AND id < coalesce(?1, char(1114111))
+        UNION ALL
+        SELECT id, track, state, worker FROM dibs_finished
+        WHERE ?5 AND workflow = ?6 AND id < coalesce(?1, char(1114111))
+        ORDER BY id DESC LIMIT ?2
+    ) AS found
+    LEFT JOIN dibs_tracks AS kind ON kind.track = found.track
+    ORDER BY found.id DESC
 );
 
 -- name: oldest_tasks
--- Unfinished tasks upwards by id. Takes the id to start after, limit. Returns a JSON array of rows (the columns of
--- `Row`). Reads a range of the primary key.
-SELECT json_group_array(json_array(
-    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    progress, NULL, NULL, args, facts
-))
-FROM (SELECT * FROM dibs_tasks WHERE id > ?1 ORDER BY id LIMIT ?2);
+-- Unfinished tasks upwards by id. Takes the id to start after (NULL: the oldest), limit. Returns a JSON array of ids.
+-- Reads a range of the primary key.
+SELECT json_group_array(id)
+FROM (SELECT id FROM dibs_tasks WHERE id > coalesce(?1, '') ORDER BY id LIMIT ?2);
 
 -- name: ids_beyond
--- Tasks whose ids no search reaches: blobs, or texts that are not UTF-8. Takes a text that sorts after every id, limit.
+-- Tasks whose ids no search reaches: blobs, or texts that are not UTF-8. Takes a text that sorts after found id, limit.
 -- Returns a JSON array of ids. The end of each place, and of each day.
 SELECT json_group_array(id)
 FROM (

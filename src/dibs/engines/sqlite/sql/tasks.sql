@@ -200,18 +200,31 @@ FROM (
     ORDER BY lease_expires_at, id LIMIT ?2
 );
 
+-- name: has_running
+-- Which of some workers have running tasks. Takes workers (JSON array), ids to skip (JSON array). Returns workers (JSON
+-- array). Reads as `running_of`.
+SELECT json_group_array(worker)
+FROM (
+    SELECT DISTINCT worker FROM dibs_tasks INDEXED BY dibs_leases
+    WHERE lease_expires_at IS NOT NULL AND worker IN (SELECT value FROM json_each(?1))
+      AND id NOT IN (SELECT value FROM json_each(?2))
+);
+
 -- name: purge_row
--- What is known of unreadable tasks. Takes ids (JSON array). Returns id, place, state, track, share, partition, day,
--- lease_expires_at. Seeks as `find` does.
-SELECT t.id, 'tasks', t.state, t.track, t.share, t.partition, 0, t.lease_expires_at
-FROM json_each(?1) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.id = wanted.value
-UNION ALL
-SELECT t.id, 'dead', t.state, t.track, '', NULL, t.day, NULL
-FROM json_each(?1) AS wanted CROSS JOIN dibs_dead AS t WHERE t.id = wanted.value
-UNION ALL
-SELECT t.id, 'finished', t.state, t.track, '', NULL, t.day, NULL
-FROM json_each(?1) AS wanted CROSS JOIN dibs_days AS d CROSS JOIN dibs_finished AS t
-WHERE wanted.value BETWEEN d.lowest AND d.highest AND t.day = d.day AND t.id = wanted.value;
+-- What is known of tasks that can't be read. Takes ids (JSON array). Returns a JSON array of (id, place, state, track,
+-- share, partition, day, lease_expires_at). Seeks as `find` does.
+SELECT json_group_array(json_array(id, place, state, track, share, partition, day, lease_expires_at))
+FROM (
+    SELECT t.id, 'tasks' AS place, t.state, t.track, t.share, t.partition, 0 AS day, t.lease_expires_at
+    FROM json_each(?1) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.id = wanted.value
+    UNION ALL
+    SELECT t.id, 'dead', t.state, t.track, '', NULL, t.day, NULL
+    FROM json_each(?1) AS wanted CROSS JOIN dibs_dead AS t WHERE t.id = wanted.value
+    UNION ALL
+    SELECT t.id, 'finished', t.state, t.track, '', NULL, t.day, NULL
+    FROM json_each(?1) AS wanted CROSS JOIN dibs_days AS d CROSS JOIN dibs_finished AS t
+    WHERE wanted.value BETWEEN d.lowest AND d.highest AND t.day = d.day AND t.id = wanted.value
+);
 
 -- name: history
 -- The history of a task, oldest first. Takes its id. Returns a JSON array of (n, entry as JSON text).

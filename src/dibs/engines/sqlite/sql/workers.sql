@@ -1,10 +1,14 @@
 -- name: worker
--- One worker. Takes its id. Returns a JSON array of (id, state, presence, record), empty if there is no such worker.
-SELECT json_group_array(json_array(id, state, presence, record)) FROM dibs_workers WHERE id = ?;
+-- One worker. Takes its id. Returns a JSON array of (id, state, record as JSON text), empty if there is no such worker.
+SELECT json_group_array(json_array(id, state, record)) FROM dibs_workers WHERE id = ?;
 
 -- name: workers
--- All workers by id. Takes nothing. Returns a JSON array of (id, state, presence, record).
-SELECT json_group_array(json_array(id, state, presence, record)) FROM (SELECT * FROM dibs_workers ORDER BY id);
+-- All workers by id. Takes nothing. Returns a JSON array of (id, state, record as JSON text).
+SELECT json_group_array(json_array(id, state, record)) FROM (SELECT * FROM dibs_workers ORDER BY id);
+
+-- name: bytes_held
+-- The bytes of the presence file that living workers should hold. Takes nothing. Returns a JSON array of (worker, byte).
+SELECT json_group_array(json_array(id, presence)) FROM dibs_workers WHERE presence IS NOT NULL AND state <> 'dead';
 
 -- name: new_presence
 -- The next byte of the presence file. Takes nothing. Returns its offset; none is given twice.
@@ -68,13 +72,22 @@ DELETE FROM dibs_minutes WHERE (minute, worker, queue, tier) IN (
 );
 
 -- name: term
--- The current term. Takes nothing. Returns (number, worker, expires_at), or no row.
-SELECT number, worker, expires_at FROM dibs_term;
+-- The current term. Takes nothing. Returns a JSON array of (number, worker, expires_at), empty if there is none.
+SELECT json_group_array(json_array(number, worker, expires_at)) FROM dibs_term;
 
--- name: save_term
--- Take or renew the term. Takes number, worker, expires_at.
-REPLACE INTO dibs_term (one, number, worker, expires_at) VALUES (1, ?, ?, ?);
+-- name: lead
+-- Take or renew the term. Takes worker, now, duration. Changes no row if another worker has it.
+INSERT INTO dibs_term (one, number, worker, expires_at) VALUES (1, 1, ?1, ?2 + ?3)
+ON CONFLICT (one) DO UPDATE SET
+    number = number + iif(worker = excluded.worker AND expires_at > ?2, 0, 1),
+    worker = excluded.worker,
+    expires_at = excluded.expires_at
+WHERE worker = excluded.worker OR expires_at <= ?2;
 
 -- name: resign
 -- End the term, so that any worker may take the next. Takes its number.
 UPDATE dibs_term SET worker = '', expires_at = 0 WHERE number = ?;
+
+-- name: end_term
+-- End the term if one of these workers has it. Takes workers (JSON array).
+UPDATE dibs_term SET worker = '', expires_at = 0 WHERE worker IN (SELECT value FROM json_each(?));

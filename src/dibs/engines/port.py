@@ -1,0 +1,216 @@
+"""The port: what a verb needs of a store, and all that it knows of one.
+
+A verb is a coroutine that loads, decides (`dibs.engines.decisions`) and saves. A port is one transaction of a store, or
+one snapshot of it. Where a store blocks instead of waiting, the port never suspends, and `at_once` runs the verb.
+
+Most of what a verb reads and writes is named: `Read` says what rows a name gives, and a test compares these names with
+what each store has. Parameters are plain values, lists of them, or lists of rows; a Struct is stored as JSON.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from msgspec import Struct
+
+from dibs.core.settings import QueueSettings
+from dibs.core.states import State
+from dibs.core.task import TaskRecord
+from dibs.core.times import Instant
+from dibs.engines.decisions.facts import Track
+from dibs.engines.decisions.follow_ups import FollowUp
+from dibs.engines.decisions.partition import Partition
+from dibs.engines.decisions.records import Changes
+from dibs.engines.decisions.transaction import Queue, Transaction
+from dibs.engines.unreadable import UnreadableRows
+from dibs.engines.values import UnreadableTask
+
+__all__ = ["FairQueue", "Found", "Port", "Read", "Row", "Stored", "View", "at_once"]
+
+Result = TypeVar("Result")
+Row = TypeVar("Row")
+
+Stored = TaskRecord | UnreadableTask
+"""A task as a store gives it."""
+
+
+class Read(Struct, Generic[Row], frozen=True):
+    """A read that stores know by its name, and the type of its rows.
+
+    `what` and `keys` are for people: what a row is that can't be read, and the columns that tell which one.
+    """
+
+    name: str
+    row: type[Row]
+    what: str = "row"
+    keys: tuple[int, ...] = (0,)
+
+
+class Found(Struct, Generic[Row]):
+    """The rows that a read gave. `number`, `last` and `unread` are about all that are stored, readable or not."""
+
+    rows: list[Row]
+    number: int
+    last: tuple[Any, ...] | None
+    """The last row, as it is stored."""
+    unread: Sequence[tuple[Any, ...]] = ()
+    """The rows that can't be read, as they are stored."""
+
+
+class FairQueue(Struct, frozen=True):
+    """Where a fair queue stands."""
+
+    clock: int
+    """Its virtual time."""
+    unnamed: int
+    """The virtual time of the tenant without a name."""
+    unshared: int
+    """Pending tasks that were ranked before the queue was fair."""
+
+
+class View(Protocol):
+    """One snapshot of a store."""
+
+    now: Instant
+
+    @property
+    def aside(self) -> UnreadableRows:
+        """What this process can't read."""
+        ...
+
+    @property
+    def passed_over(self) -> list[str]:
+        """The tasks that are set aside."""
+        ...
+
+    @property
+    def queues(self) -> Mapping[str, Queue]:
+        """All queues whose settings can be read, by name."""
+        ...
+
+    @property
+    def unreadable_queues(self) -> Mapping[str, str]:
+        """Queues whose settings can't be read, and what is wrong with them."""
+        ...
+
+    @property
+    def tracks(self) -> Mapping[int, Track]:
+        """All tracks that can be read, by number."""
+        ...
+
+    def settings(self, queue: str) -> QueueSettings: ...
+
+    def settings_if_exists(self, queue: str) -> QueueSettings | None: ...
+
+    async def read(self, read: Read[Row], *parameters: Any) -> list[Row]:
+        """The rows that can be read."""
+        ...
+
+    async def fetch(self, read: Read[Row], *parameters: Any) -> Found[Row]:
+        """`read`, and what is known of the rows that can't be read."""
+        ...
+
+    async def counts_by_track(self) -> Sequence[tuple[State, Track, int]]:
+        """How many tasks of a state each track has."""
+        ...
+
+    async def find(self, ids: Sequence[str]) -> dict[str, Stored]:
+        """The tasks of these ids that exist, wherever they are."""
+        ...
+
+    async def queue_counts(self) -> list[tuple[str, str, int]]:
+        """Every count that is not zero: what is counted, in which queue, how many."""
+        ...
+
+    async def running_by_name(self, queue: str) -> Mapping[str, int]:
+        """How many tasks of a queue run, by their names; all of them under the empty name."""
+        ...
+
+    async def fair_queue(self, queue: str) -> FairQueue: ...
+
+
+class Port(Transaction, View, Protocol):
+    """One transaction of a store."""
+
+    follow_ups: deque[FollowUp]
+    stuck: list[FollowUp]
+    """Follow-ups that lead to rows that can't be read here: they are left to other processes."""
+    partitions: dict[str, dict[Partition, None]]
+
+    def check_queue(self, name: str) -> None:
+        """Raise if nothing may be written about a queue, because its settings can't be read."""
+        ...
+
+    async def save_queue(self, queue: Queue) -> None:
+        """Write a queue; this transaction sees it from here on."""
+        ...
+
+    async def delete_queue(self, name: str, most: int) -> bool:
+        """Delete a queue with its limits and shares. False, and the queue stays, if so many were deleted first."""
+        ...
+
+    def mark_changed(self, partition: Partition) -> None:
+        """Note a partition in which a pending task has come or gone, or a slot is free again."""
+        ...
+
+    async def write(self, name: str, *parameters: Any) -> int:
+        """Run a write that the store knows by its name; how many rows it changed."""
+        ...
+
+    async def load(self, ids: Sequence[str]) -> Sequence[Stored]:
+        """The tasks of these ids that exist, to be changed: `save` compares them with what is stored then."""
+        ...
+
+    async def load_by(self, name: str, *parameters: Any) -> Sequence[Stored]:
+        """The unfinished tasks that a read gives whose rows are tasks, to be changed."""
+        ...
+
+    async def waiting_in(self, queue: str, most: int) -> Sequence[Stored]:
+        """Some waiting tasks of a queue, to be changed."""
+        ...
+
+    async def expired(self, until: Instant, low: Instant, most: int) -> Sequence[Stored]:
+        """Running tasks whose lease has ended by then, longest ago first, to be changed. None ended before `low`."""
+        ...
+
+    async def running_of(self, workers: Sequence[str], most: int) -> Sequence[Stored]:
+        """Running tasks of some workers, to be changed."""
+        ...
+
+    async def busy(self, workers: Sequence[str]) -> Collection[str]:
+        """Those of some workers that have running tasks, without tasks that are set aside."""
+        ...
+
+    async def too_late(self, low: Instant, most: int) -> Sequence[Stored]:
+        """Waiting tasks that have expired, longest ago first, to be changed. None expired before `low`."""
+        ...
+
+    async def save(self, changes: Changes) -> None:
+        """Write what became of tasks, with counts and history. A task that is not as it was loaded is not written:
+        the store gives the verb up, and runs it again."""
+        ...
+
+    def count(self, what: State, track: int, change: int, day: int = 0) -> None:
+        """Count tasks of a track by state; finished ones also by the day of their end."""
+        ...
+
+    async def flush(self) -> None:
+        """Write the counts that have changed, for what reads them before the transaction ends."""
+        ...
+
+    async def purge(self, ids: Sequence[str]) -> set[str]:
+        """Delete rows of tasks that can't be read, unless a process that can may be running them; those deleted."""
+        ...
+
+
+def at_once(work: Coroutine[Any, Any, Result]) -> Result:
+    """The answer of a coroutine that never suspends."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        answer: Result = end.value
+        return answer
+    work.close()
+    raise RuntimeError("a coroutine that never suspends did")

@@ -1,0 +1,226 @@
+"""What the transactions of all SQL stores have in common: tasks in tracks, their counts, and how changes are written.
+
+A task is in one of three tables, and in a track: the tasks of one kind, lane and epoch. A transaction remembers the
+track of each task that it has loaded, so `save` knows where a task stays unless it was ranked again.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dibs.core.settings import QueueSettings
+from dibs.core.states import State
+from dibs.core.task import HISTORY_LIMIT, TaskRecord
+from dibs.core.times import Instant, day_of
+from dibs.engines.decisions.admin import PurgeRow
+from dibs.engines.decisions.facts import Track
+from dibs.engines.decisions.follow_ups import FollowUp
+from dibs.engines.decisions.partition import Partition
+from dibs.engines.decisions.records import Changes, Place, place_of
+from dibs.engines.decisions.transaction import Queue, topics_of
+from dibs.engines.port import Found, Read, Row
+from dibs.engines.unreadable import UnreadableRows, unreadable_queue
+
+__all__ = ["SqlSnapshot", "SqlTransaction", "TaskMoved"]
+
+STATES = frozenset(State)
+PURGE_ROW = Read("purge_row", PurgeRow, "task")
+"""Takes ids of tasks that can't be read: what their columns tell."""
+
+
+class TaskMoved(Exception):
+    """A task is not as this transaction has loaded it. Nothing is written; the verb runs again on what is stored."""
+
+
+class SqlSnapshot(ABC):
+    """One snapshot of a SQL store."""
+
+    now: Instant
+
+    @property
+    @abstractmethod
+    def aside(self) -> UnreadableRows: ...
+
+    @property
+    @abstractmethod
+    def queues(self) -> Mapping[str, Queue]: ...
+
+    @property
+    @abstractmethod
+    def unreadable_queues(self) -> Mapping[str, str]:
+        """Queues whose settings can't be read, and what is wrong with them."""
+        ...
+
+    @property
+    @abstractmethod
+    def tracks(self) -> Mapping[int, Track]: ...
+
+    @property
+    def passed_over(self) -> list[str]:
+        """The tasks that are set aside."""
+        return list(self.aside.tasks)
+
+    def settings(self, queue: str) -> QueueSettings:
+        """A queue that does not exist has the default ones."""
+        return self.settings_if_exists(queue) or NO_QUEUE
+
+    def settings_if_exists(self, queue: str) -> QueueSettings | None:
+        found = self.queues.get(queue)
+        return None if found is None else found.settings
+
+    @abstractmethod
+    async def fetch(self, read: Read[Row], *parameters: Any) -> Found[Row]: ...
+
+    async def read(self, read: Read[Row], *parameters: Any) -> list[Row]:
+        return (await self.fetch(read, *parameters)).rows
+
+
+NO_QUEUE = QueueSettings()
+
+
+class SqlTransaction(SqlSnapshot):
+    """One transaction of a SQL store."""
+
+    def __init__(self) -> None:
+        self.loaded: dict[str, int] = {}
+        """By task, the track that it is in."""
+        self.follow_ups: deque[FollowUp] = deque()
+        self.stuck: list[FollowUp] = []
+        self.partitions: dict[str, dict[Partition, None]] = {}
+        self.topics: set[str] = set()
+
+    # What a store brings.
+
+    @abstractmethod
+    async def write(self, name: str, *parameters: Any) -> int: ...
+
+    @abstractmethod
+    def count(self, what: State, track: int, change: int, day: int = 0) -> None:
+        """Count tasks of a track by state; finished ones also by the day of their end."""
+
+    @abstractmethod
+    def count_pending(self, track: int, share: str, change: int) -> None:
+        """Count pending tasks of one share of a track."""
+
+    @abstractmethod
+    def place(self, records: Sequence[TaskRecord]) -> None:
+        """Find the tracks that ranked tasks belong to, and put them into `loaded`."""
+
+    @abstractmethod
+    def knows(self, track: int) -> bool:
+        """Whether a track exists."""
+
+    @abstractmethod
+    async def insert_tasks(self, records: Sequence[TaskRecord]) -> int:
+        """Store unfinished tasks; how many that were in no place."""
+
+    @abstractmethod
+    async def update_tasks(self, moves: Sequence[tuple[TaskRecord, TaskRecord]]) -> int:
+        """Write unfinished tasks, old and new, that are as they were loaded; how many."""
+
+    @abstractmethod
+    async def insert_ended(self, place: Place, records: Sequence[TaskRecord]) -> None:
+        """Store ended tasks."""
+
+    # Queues.
+
+    def check_queue(self, name: str) -> None:
+        """Raise if nothing may be written about a queue, because its settings can't be read."""
+        if name in self.unreadable_queues:
+            raise unreadable_queue(name, self.unreadable_queues[name])
+
+    def mark_changed(self, partition: Partition) -> None:
+        """Note a partition in which a pending task has come or gone, or a slot is free again: its heads may change."""
+        if self.settings(partition.queue).per_partition is not None:
+            self.partitions.setdefault(partition.queue, {})[partition] = None
+
+    def tell(self, queue: str, state: State) -> None:
+        """Note the topics of a task that has come to `state`."""
+        self.topics.update(topics_of(queue, state, self.settings(queue)))
+
+    # Tasks.
+
+    async def save(self, changes: Changes) -> None:
+        for record in changes.before:
+            self.count_task(record, -1)
+        if ranked := [record for record in changes.after if record.id in changes.ranked]:
+            self.place(ranked)
+        for record in changes.after:
+            self.count_task(record, +1)
+        await self.delete(changes)
+        if staying := changes.staying:
+            expect(len(staying), await self.update_tasks(staying))
+        if coming := changes.coming(Place.TASKS):
+            expect(len(coming), await self.insert_tasks(coming))
+        for place in (Place.DEAD, Place.FINISHED):
+            if ended := changes.coming(place):
+                await self.insert_ended(place, ended)
+        await self.write_histories(changes)
+
+    def count_task(self, record: TaskRecord, change: int) -> None:
+        track = self.loaded[record.id]
+        if record.state is State.PENDING:
+            self.count_pending(track, record.share, change)
+        else:
+            day = day_of(record.finished_at or 0) if place_of(record.state) is Place.FINISHED else 0
+            self.count(record.state, track, change, day)
+        if record.spec.partition is not None and record.state in (State.PENDING, State.RUNNING):
+            self.mark_changed(Partition(record.queue, record.spec.partition))
+
+    async def delete(self, changes: Changes) -> None:
+        """Delete rows that would be left behind, each only if it is as it was loaded."""
+        await self.write_all("delete_tasks", [(old.id, old.lease, old.state) for old in changes.leaving(Place.TASKS)])
+        await self.write_all("delete_dead", [(old.id, old.lease) for old in changes.leaving(Place.DEAD)])
+        finished = changes.leaving(Place.FINISHED)
+        rows = [(day_of(old.finished_at or 0), old.id, old.lease) for old in finished]
+        await self.write_all("delete_finished", rows)
+
+    async def write_all(self, name: str, rows: Sequence[tuple[object, ...]]) -> None:
+        """Write about tasks as they were loaded."""
+        if rows:
+            expect(len(rows), await self.write(name, rows))
+
+    async def write_histories(self, changes: Changes) -> None:
+        if changes.entries:
+            await self.write("add_history", changes.entries)
+            tasks = list(dict.fromkeys(task_id for task_id, _ in changes.entries))
+            await self.write("trim_history", tasks, HISTORY_LIMIT)
+        if changes.gone:
+            await self.write("delete_history", [old.id for old in changes.gone])
+
+    # Tasks that can't be read.
+
+    async def purge(self, ids: Sequence[str]) -> set[str]:
+        """Delete rows that can't be read, unless a process that can may be running them. Counts follow where known."""
+        found = [row for row in await self.read(PURGE_ROW, list(ids)) if row.may_go(self.now)]
+        for row in found:
+            await self.purge_one(row)
+        return {row.id for row in found}
+
+    async def purge_one(self, row: PurgeRow) -> None:
+        if row.place is Place.FINISHED:
+            await self.write("purge_finished", [(row.day, row.id)])
+        else:
+            await self.write("purge_dead" if row.place is Place.DEAD else "purge_tasks", [row.id])
+        await self.write("delete_history", [row.id])
+        await self.write("purge_keys_of", row.id)
+        if isinstance(row.track, int) and self.knows(row.track):
+            self.count_purged(row, row.track)
+        self.follow_ups.extend(row.follow_ups())
+        self.aside.forget([row.id])
+
+    def count_purged(self, row: PurgeRow, track: int) -> None:
+        if row.state == State.PENDING:
+            self.count_pending(track, row.share, -1)
+        elif isinstance(row.state, str) and row.state in STATES:
+            self.count(State(row.state), track, -1, row.day if row.place is Place.FINISHED else 0)
+        if isinstance(row.partition, str):
+            self.mark_changed(Partition.parse(row.partition))
+
+
+def expect(wanted: int, written: int) -> None:
+    if written != wanted:
+        raise TaskMoved

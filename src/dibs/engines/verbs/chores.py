@@ -1,0 +1,111 @@
+"""Leadership, and the leader's chores: each step is bounded and checks the term in its own transaction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from dibs.core.policy import TERM
+from dibs.core.times import Instant
+from dibs.engines.port import Port, Read, View
+from dibs.engines.unreadable import readable
+from dibs.engines.values import ChoreRecord, Term
+from dibs.engines.verbs import retention
+from dibs.engines.verbs.retention import CHORE, Step
+
+__all__ = [
+    "CHORES",
+    "Chore",
+    "chores",
+    "do_chore",
+    "identity_and_chores",
+    "is_current",
+    "lead",
+    "record_chore",
+    "resign",
+]
+
+Chore = Callable[..., Awaitable[Step]]
+"""Takes a port: one step of a chore."""
+
+CURRENT_TERM = Read("term", tuple[int, str, Instant], "term")
+"""Takes nothing: the current term, if there is any. No other begins before this transaction ends."""
+STORED_CHORES = Read("chores", tuple[str, object], "chore")
+"""Takes nothing: the last runs of all chores, as (name, record)."""
+IDENTITY = Read("identity", str, "identity")
+"""Takes nothing: the random id of this store."""
+
+decode_record = msgspec.json.Decoder(ChoreRecord).decode
+
+
+async def lead(port: Port, worker: str) -> Term | None:
+    """Take or renew the term; a new one has the next number."""
+    if not await port.write("lead", worker, port.now, TERM):
+        return None
+    ((number, leader, expires_at),) = await port.read(CURRENT_TERM)
+    return Term(number, leader, expires_at)
+
+
+async def resign(port: Port, term: Term) -> None:
+    await port.write("resign", term.number)
+
+
+async def is_current(view: View, term: Term) -> bool:
+    """Whether no later term has begun."""
+    found = await view.read(CURRENT_TERM)
+    return [(number, worker) for number, worker, _ in found] == [(term.number, term.worker)]
+
+
+async def do_chore(port: Port, name: str, term: Term, chores: Mapping[str, Chore]) -> ChoreRecord:
+    """One step of a chore, unless a later term has begun."""
+    if not await is_current(port, term):
+        return ChoreRecord(name=name, refused=True)
+    began = time.perf_counter_ns()
+    step = await chores[name](port)
+    return await record_chore(port, name, step, time.perf_counter_ns() - began)
+
+
+async def record_chore(port: Port, name: str, step: Step, nanoseconds: int) -> ChoreRecord:
+    stored = [(name, record) for _, record, _ in await port.read(CHORE, name)]
+    before = dict(decoded(port, stored)).get(name, ChoreRecord(name=name))
+    record = ChoreRecord(
+        name=name,
+        at=port.now,
+        took=nanoseconds // 1000,
+        done=step.done,
+        more=step.more,
+        total=before.total + step.done,
+    )
+    await port.write("save_chore", name, record)
+    return record
+
+
+async def chores(view: View, names: Iterable[str]) -> list[ChoreRecord]:
+    """Each chore's last run, including chores that have not run yet."""
+    records = dict(decoded(view, await view.read(STORED_CHORES)))
+    return [records.get(name, ChoreRecord(name=name)) for name in names]
+
+
+def decoded(view: View, stored: Iterable[tuple[str, Any]]) -> Iterable[tuple[str, ChoreRecord]]:
+    return readable(view.aside, "chore", stored, decode_record)
+
+
+async def identity_and_chores(view: View, names: Iterable[str]) -> tuple[str, list[ChoreRecord]]:
+    """What `about` reads."""
+    return (await view.read(IDENTITY))[0], await chores(view, names)
+
+
+CHORES: dict[str, Chore] = {
+    "prune_finished": retention.prune_finished,
+    "prune_dead": retention.prune_dead,
+    "prune_keys": retention.prune_keys,
+    "prune_workers": retention.prune_workers,
+    "prune_audit": retention.prune_audit,
+    "prune_stats": retention.prune_stats,
+    "prune_workflows": retention.prune_workflows,
+    "prune_buckets": retention.prune_buckets,
+}
+"""The chores that every store has. Each adds its own, and may do some of these in its own way."""

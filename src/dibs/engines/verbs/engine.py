@@ -1,0 +1,215 @@
+"""The verbs of the seam that every store has in common, for its engine to inherit.
+
+A store says how a verb runs: in a transaction, or on a snapshot. Hot verbs and the lifecycle are its own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from enum import Enum
+from typing import Any, TypeVar
+
+from dibs.core.recurrence import Recurrence
+from dibs.core.schedules import ScheduleRecord, ScheduleState
+from dibs.core.settings import QueueSettings
+from dibs.core.task import HistoryEntry, NewTask, QueueRecord, QueueState, WorkerState
+from dibs.core.times import Instant
+from dibs.engines.port import Stored
+from dibs.engines.values import (
+    About,
+    Act,
+    AuditEntry,
+    Beat,
+    Changed,
+    ChoreRecord,
+    Counts,
+    Edges,
+    Feature,
+    Minute,
+    Page,
+    Peeked,
+    Query,
+    Standing,
+    Term,
+    WorkerRecord,
+    WorkflowRecord,
+)
+from dibs.engines.verbs import admin, chores, dependencies, queues, reading, schedules, searching, workers, workflows
+from dibs.engines.verbs.chores import Chore
+from dibs.engines.verbs.reading import NextIds
+
+__all__ = ["Reach", "Verb", "VerbEngine"]
+
+Answer = TypeVar("Answer")
+Verb = Callable[..., Coroutine[Any, Any, Answer]]
+"""A coroutine over a port or a view, and its arguments."""
+
+
+class Reach(Enum):
+    """What a verb may touch: a store that locks takes its locks by it."""
+
+    NOTHING = "nothing"  # no tasks, or only those of queues whose tasks don't concern each other
+    TASKS = "tasks"
+    SETTINGS = "settings"
+
+
+class VerbEngine(ABC):
+    """The verbs that are written once."""
+
+    _durability: str
+    _chores: Mapping[str, Chore]
+
+    @property
+    @abstractmethod
+    def features(self) -> frozenset[Feature]: ...
+
+    _next_ids: NextIds
+    """How the store finds the next tasks of a queue."""
+
+    @abstractmethod
+    async def _change(
+        self, verb: Verb[Answer], *arguments: Any, now: Instant | None = None, reach: Reach = Reach.TASKS
+    ) -> Answer:
+        """Run a verb in a transaction, and notify afterwards."""
+
+    @abstractmethod
+    async def _view(
+        self, verb: Verb[Answer], *arguments: Any, now: Instant | None = None, behind: bool = False
+    ) -> Answer:
+        """Run a verb that only reads, on one snapshot. `behind`: a copy that lags a little is good enough."""
+
+    # Schedules.
+
+    async def schedules(self) -> list[ScheduleRecord]:
+        return await self._view(schedules.schedules)
+
+    async def set_schedule(
+        self,
+        name: str,
+        recurrence: Recurrence,
+        task: NewTask,
+        *,
+        declared: bool,
+        actor: str = "",
+        now: Instant | None = None,
+    ) -> Changed:
+        asked = (name, recurrence, task, declared, actor)
+        return await self._change(schedules.set_schedule, *asked, now=now, reach=Reach.NOTHING)
+
+    async def set_schedule_state(
+        self, name: str, state: ScheduleState, *, actor: str = "", now: Instant | None = None
+    ) -> Changed:
+        return await self._change(schedules.set_schedule_state, name, state, actor, now=now, reach=Reach.NOTHING)
+
+    # Queues.
+
+    async def queues(self) -> list[QueueRecord]:
+        return await self._view(queues.queues)
+
+    async def set_queue(
+        self, name: str, settings: QueueSettings, *, expected: int, actor: str = "", now: Instant | None = None
+    ) -> QueueRecord | None:
+        asked = (name, settings, expected, actor)
+        return await self._change(queues.set_queue, *asked, now=now, reach=Reach.SETTINGS)
+
+    async def set_queue_state(
+        self, name: str, state: QueueState, *, actor: str = "", now: Instant | None = None
+    ) -> Changed:
+        return await self._change(queues.set_queue_state, name, state, actor, now=now, reach=Reach.SETTINGS)
+
+    async def delete_queue(
+        self, name: str, *, force: bool = False, actor: str = "", now: Instant | None = None
+    ) -> Changed:
+        allowed = await self._change(queues.is_deletable, name, force, now=now, reach=Reach.SETTINGS)
+        if allowed is not Changed.DONE:
+            return allowed
+        while force and await self._change(queues.bury_some, name, actor, now=now):
+            pass
+        deleted: Changed | None = None
+        while deleted is None:
+            deleted = await self._change(queues.delete_queue, name, force, actor, now=now, reach=Reach.SETTINGS)
+        return deleted
+
+    # Workers.
+
+    @abstractmethod
+    async def _presence(self, beat: Beat) -> object:
+        """Let a worker's process show that it lives, as far as this store can; what the worker's row says of that."""
+
+    @abstractmethod
+    async def _end_presence(self, worker: str) -> None:
+        """A worker has left."""
+
+    async def beat(self, beat: Beat, *, now: Instant | None = None) -> WorkerState:
+        return await self._change(workers.beat, beat, await self._presence(beat), now=now, reach=Reach.NOTHING)
+
+    async def leave(self, worker: str, *, now: Instant | None = None) -> None:
+        await self._change(workers.leave, worker, now=now, reach=Reach.NOTHING)
+        await self._end_presence(worker)
+
+    async def workers(self) -> list[WorkerRecord]:
+        return await self._view(workers.workers)
+
+    async def set_worker_state(
+        self, worker: str, state: WorkerState, *, actor: str = "", now: Instant | None = None
+    ) -> Changed:
+        return await self._change(workers.set_worker_state, worker, state, actor, now=now, reach=Reach.NOTHING)
+
+    # Maintenance.
+
+    async def about(self) -> About:
+        identity, records = await self._view(chores.identity_and_chores, self._chores)
+        return About(features=self.features, durability=self._durability, identity=identity, chores=records)
+
+    async def lead(self, worker: str, *, now: Instant | None = None) -> Term | None:
+        return await self._change(chores.lead, worker, now=now, reach=Reach.NOTHING)
+
+    async def resign(self, term: Term) -> None:
+        await self._change(chores.resign, term, reach=Reach.NOTHING)
+
+    async def chore(self, name: str, term: Term, *, now: Instant | None = None) -> ChoreRecord:
+        return await self._change(chores.do_chore, name, term, self._chores, now=now)
+
+    # Viewing.
+
+    async def get(self, ids: Sequence[str]) -> list[Stored | None]:
+        return await self._view(reading.get, ids)
+
+    async def history(self, task_id: str) -> list[HistoryEntry]:
+        return await self._view(reading.history, task_id)
+
+    async def search(self, query: Query) -> Page:
+        # The members of a workflow show how it ended: that must be current.
+        return await self._view(searching.search, query, behind=query.workflow is None)
+
+    async def peek(self, queue: str, limit: int, *, until: str | None = None, now: Instant | None = None) -> Peeked:
+        asked = (queue, limit, until, self._next_ids)
+        return await self._view(reading.peek, *asked, now=now, behind=until is None)
+
+    async def counts(self) -> Counts:
+        return await self._view(reading.counts)
+
+    async def stats(self, queue: str | None, since: int, until: int) -> list[Minute]:
+        return await self._view(reading.stats, queue, since, until, behind=True)
+
+    async def standing(
+        self, queue: str, tasks: Sequence[str] = (), *, tenants: int = 0, now: Instant | None = None
+    ) -> Standing:
+        return await self._view(reading.standing, queue, tasks, tenants, now=now, behind=not tasks)
+
+    async def audit(self, limit: int = 100) -> list[AuditEntry]:
+        return await self._view(reading.audit, limit, behind=True)
+
+    async def workflows(
+        self, ids: Sequence[str] | None = None, *, limit: int = 50, before: str | None = None
+    ) -> list[WorkflowRecord]:
+        return await self._view(workflows.workflows, ids, limit, before, behind=ids is None)
+
+    async def edges(self, ids: Sequence[str], *, followers: int = 0) -> list[Edges]:
+        return await self._view(dependencies.edges, ids, followers)
+
+    # Operating.
+
+    async def act(self, acts: Sequence[Act], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
+        return await self._change(admin.act, acts, actor, now=now)

@@ -1,0 +1,289 @@
+"""Retention: the chores that delete what is over, in bounded, resumable steps.
+
+Queues keep their tasks for different times, so deletable rows can lie between rows that are kept: a step visits a
+bounded number of rows and remembers where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Totals
+from typing import Any, TypeVar
+
+from msgspec import Struct, ValidationError, convert, structs
+from msgspec.json import decode
+
+from dibs.core.limits import Bucket, Scope, limit_of, refill
+from dibs.core.policy import CHORE_BATCH, KEEP_AUDIT, KEEP_MINUTES, KEEP_WORKERS, VISIT_BATCH
+from dibs.core.states import State
+from dibs.core.times import DAY, MINUTE, Duration, Instant
+from dibs.engines.decisions.encoding import to_json
+from dibs.engines.decisions.follow_ups import FollowUp, FollowUpKind
+from dibs.engines.decisions.records import Place
+from dibs.engines.port import Found, Port, Read, View
+from dibs.engines.unreadable import readable
+
+__all__ = [
+    "BUCKETS_AFTER",
+    "CHORE",
+    "IdCursor",
+    "Step",
+    "Sweep",
+    "cursor_of",
+    "expired_queues",
+    "prune_audit",
+    "prune_buckets",
+    "prune_dead",
+    "prune_finished",
+    "prune_keys",
+    "prune_stats",
+    "prune_workers",
+    "prune_workflows",
+    "save_last",
+]
+
+Cursor = TypeVar("Cursor", bound=Struct)
+
+
+class Step(Struct, frozen=True):
+    """What one step of a chore did; `more`: it stopped at its bound."""
+
+    done: int
+    more: bool
+
+
+# Cursors. What each is by default is the start.
+
+
+class DayCursor(Struct, array_like=True, frozen=True):
+    day: int = -1
+    id: str | None = None
+
+
+class IdCursor(Struct, array_like=True, frozen=True):
+    id: str | None = None
+
+
+class KeyCursor(Struct, array_like=True, frozen=True):
+    held_until: Instant = -1
+    queue: str = ""
+    key: str = ""
+
+
+class BucketCursor(Struct, array_like=True, frozen=True):
+    queue: str = ""
+    scope: str = ""
+    whose: str = ""
+
+
+# Rows. Their first columns are a cursor.
+
+
+class Ended(Struct, array_like=True, frozen=True):
+    id: str
+    track: int
+    state: State
+
+
+class Key(Struct, array_like=True, frozen=True):
+    held_until: Instant
+    queue: str
+    key: str
+    is_free: bool | int
+
+
+class StoredBucket(Struct, array_like=True, frozen=True):
+    queue: str
+    scope: Scope
+    whose: str
+    level: int
+    at: Instant
+    refill_at: Instant | None
+
+
+class StoredWorkflow(Struct, array_like=True, frozen=True):
+    id: str
+    is_empty: bool | int
+
+
+CHORE = Read("chore", tuple[str, object, object], "chore")
+"""Takes a name: the last run of that chore, if there is any, as (name, record, cursor)."""
+ENDED_KEYS = Read("ended_keys", Key, "key", (1, 2))
+"""Takes now, a cursor and how many: the keys whose window is over. They are free if their task has ended."""
+BUCKETS_AFTER = Read("buckets_after", StoredBucket, "limit of", (0, 1, 2))
+"""Takes a cursor and how many: token buckets, in order."""
+WORKFLOWS_AFTER = Read("workflows_after", StoredWorkflow, "workflow")
+"""Takes an id or None, and how many: workflows by id."""
+ENDED = {place: Read(f"{place}_of_day", Ended, "task") for place in (Place.DEAD, Place.FINISHED)}
+"""Takes a day, an id or None, and how many: tasks that ended on that day, by id."""
+NEXT_DAY = {place: Read(f"next_{place}_day", int, "day") for place in (Place.DEAD, Place.FINISHED)}
+"""Takes a day: the first from there on with ended tasks, if there is any."""
+
+
+async def cursor_of(port: Port, chore: str, kind: type[Cursor]) -> Cursor:
+    """Where the last step stopped; the start if a cursor can't be read."""
+    stored: list[tuple[str, Any]] = [(name, cursor) for name, _, cursor in await port.read(CHORE, chore) if cursor]
+    found = readable(port.aside, "cursor of chore", stored, lambda each: decode(each, type=kind))
+    return next((cursor for _, cursor in found), kind())
+
+
+async def save_last(port: Port, chore: str, found: Found[Any], kind: type[Cursor]) -> bool:
+    """Let the next step begin after these rows; True if there is a next step.
+
+    Whether the rest of a row can be read does not matter. If no row has valid first columns, the chore is at its end:
+    such values sort after all others.
+    """
+    rows = [found.last, *map(structs.astuple, found.rows[-1:])] if found.number == CHORE_BATCH else []
+    last = next((cursor for row in rows if (cursor := cursor_in(row, kind)) is not None), None)
+    await port.write("save_cursor", chore, last)
+    return last is not None
+
+
+def cursor_in(row: tuple[Any, ...] | None, kind: type[Cursor]) -> Cursor | None:
+    try:
+        return convert((row or ())[: len(kind.__struct_fields__)], kind)
+    except ValidationError:
+        return None
+
+
+# Ended tasks.
+
+
+def expired_queues(view: View, day: int, setting: str) -> set[str]:
+    """The queues that keep nothing that ended on this day."""
+
+    def is_over(queue: str) -> bool:
+        keep: Duration = getattr(view.settings(queue), setting)
+        return (day + 1) * DAY <= view.now - keep
+
+    queues = {track.queue for track in view.tracks.values()}
+    return {queue for queue in queues - view.unreadable_queues.keys() if is_over(queue)}  # else it is unknown how long
+
+
+class Sweep:
+    """One step through ended tasks, day by day, until enough rows have been visited or deleted."""
+
+    def __init__(self, port: Port, chore: str, place: Place, setting: str) -> None:
+        self.port = port
+        self.chore = chore
+        self.place = place
+        self.setting = setting
+        self.visited = 0
+        self.deleted = 0
+
+    async def run(self) -> Step:
+        cursor = await cursor_of(self.port, self.chore, DayCursor)
+        while found := await self.port.read(NEXT_DAY[self.place], cursor.day):
+            day = found[0]
+            if (day + 1) * DAY > self.port.now:
+                break
+            queues = expired_queues(self.port, day, self.setting)
+            if queues and not await self.is_done(day, queues):
+                if not await self.prune_day(day, cursor.id if day == cursor.day else None, queues):
+                    return Step(self.deleted, True)
+                await self.end_day(day, queues)
+            cursor = DayCursor(day + 1)
+        await self.port.write("save_cursor", self.chore, None)
+        return Step(self.deleted, False)
+
+    async def is_done(self, day: int, queues: set[str]) -> bool:
+        """Whether it is known that these queues have nothing left to delete on a day."""
+        return False
+
+    async def end_day(self, day: int, queues: set[str]) -> None:
+        """These queues have nothing left to delete on a day."""
+
+    async def prune_day(self, day: int, after: str | None, queues: set[str]) -> bool:
+        """Delete expired tasks of one day; False if the bound was reached before its end."""
+        doomed = {number for number, track in self.port.tracks.items() if track.queue in queues}
+        while self.visited < VISIT_BATCH and self.deleted < CHORE_BATCH:
+            asked = min(CHORE_BATCH - self.deleted, VISIT_BATCH - self.visited)
+            found = await self.port.fetch(ENDED[self.place], day, after, asked)
+            self.visited += found.number
+            await self.delete(day, [row for row in found.rows if row.track in doomed])
+            if found.number < asked or found.last is None:
+                return True
+            after = found.last[0]
+        await self.port.write("save_cursor", self.chore, DayCursor(day, after))
+        return False
+
+    async def delete(self, day: int, rows: list[Ended]) -> None:
+        if not rows:
+            return
+        self.deleted += len(rows)
+        ids = [row.id for row in rows]
+        if self.place is Place.DEAD:
+            await self.port.write("purge_dead", ids)
+        else:
+            await self.port.write("purge_finished", [(day, task_id) for task_id in ids])
+        await self.port.write("delete_history", ids)
+        self.port.follow_ups.append(FollowUp(FollowUpKind.DELETE_EDGES, to_json(ids)))
+        for (state, track), n in Totals((row.state, row.track) for row in rows).items():
+            self.port.count(state, track, -n, day if self.place is Place.FINISHED else 0)
+
+
+async def prune_finished(port: Port, sweep: type[Sweep] = Sweep) -> Step:
+    return await sweep(port, "prune_finished", Place.FINISHED, "keep").run()
+
+
+async def prune_dead(port: Port) -> Step:
+    return await Sweep(port, "prune_dead", Place.DEAD, "keep_dead").run()
+
+
+# All else.
+
+
+async def prune_keys(port: Port) -> Step:
+    """Free the keys whose window is over and whose task has ended."""
+    cursor = await cursor_of(port, "prune_keys", KeyCursor)
+    found = await port.fetch(ENDED_KEYS, port.now, *structs.astuple(cursor), CHORE_BATCH)
+    free = [(key.queue, key.key) for key in found.rows if key.is_free]
+    if free:
+        await port.write("delete_keys", free)
+    return Step(len(free), await save_last(port, "prune_keys", found, KeyCursor))
+
+
+async def prune_buckets(port: Port) -> Step:
+    """Delete buckets that are full again, or whose limit is no longer set: both equal no bucket."""
+    cursor = await cursor_of(port, "prune_buckets", BucketCursor)
+    found = await port.fetch(BUCKETS_AFTER, *structs.astuple(cursor), CHORE_BATCH)
+    idle = [(each.queue, each.scope, each.whose) for each in found.rows if is_idle(port, each)]
+    if idle:
+        await port.write("delete_buckets", idle)
+    return Step(len(idle), await save_last(port, "prune_buckets", found, BucketCursor))
+
+
+def is_idle(port: Port, stored: StoredBucket) -> bool:
+    if stored.queue in port.unreadable_queues:  # its limits are unknown
+        return False
+    limit = limit_of(port.settings(stored.queue), stored.scope, stored.whose)
+    if limit is None or limit.rate is None or stored.level < 0:  # a level below zero: it was never used
+        return True
+    if stored.refill_at is not None:  # tasks wait for it, and a claim has yet to promote them
+        return False
+    return refill(Bucket(stored.level, stored.at), limit, port.now) == refill(None, limit, port.now)
+
+
+async def prune_workflows(port: Port) -> Step:
+    """Delete workflows without tasks."""
+    cursor = await cursor_of(port, "prune_workflows", IdCursor)
+    found = await port.fetch(WORKFLOWS_AFTER, cursor.id, CHORE_BATCH)
+    empty = [each.id for each in found.rows if each.is_empty]
+    if empty:
+        await port.write("delete_workflows", empty)
+    return Step(len(empty), await save_last(port, "prune_workflows", found, IdCursor))
+
+
+async def prune_workers(port: Port) -> Step:
+    return limited(await port.write("prune_workers", port.now - KEEP_WORKERS, CHORE_BATCH))
+
+
+async def prune_audit(port: Port) -> Step:
+    return limited(await port.write("prune_audit", port.now - KEEP_AUDIT, CHORE_BATCH))
+
+
+async def prune_stats(port: Port) -> Step:
+    return limited(await port.write("prune_stats", port.now // MINUTE - KEEP_MINUTES, CHORE_BATCH))
+
+
+def limited(done: int) -> Step:
+    return Step(done, done >= CHORE_BATCH)
