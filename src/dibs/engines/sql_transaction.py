@@ -102,7 +102,7 @@ class SqlTransaction(SqlSnapshot):
         """Count tasks of a track by state; finished ones also by the day of their end."""
 
     @abstractmethod
-    def count_pending(self, track: int, share: str, change: int) -> None:
+    def count_pending(self, number: int, share: str, change: int) -> None:
         """Count pending tasks of one share of a track."""
 
     @abstractmethod

@@ -1,7 +1,7 @@
 """The PostgreSQL engine: one database for any number of machines.
 
-Most verbs are `dibs.engines.verbs`, on the port of this store (`transaction`). Statements are in `sql/`, functions of the
-database in `functions/`; the layout is the sum of `migrations/`. The modules:
+Most verbs are `dibs.engines.verbs`, on the port of this store (`transaction`). Statements are in `sql/`, functions of
+the database in `functions/`; the layout is the sum of `migrations/`. The modules:
 
 - Way in: `engine` (how verbs run), `url` (from a URL to an engine), `user_connections` and `joining` (verbs inside a
   transaction of the user's own).
@@ -9,7 +9,7 @@ database in `functions/`; the layout is the sum of `migrations/`. The modules:
   `pgbouncer` (poolers in between), `replica` (a second server, for lists and statistics), `errors` (from the driver's
   errors to ours), `driver_internals` (private attributes of asyncpg and asyncio), `statements` (loads SQL), `layout`
   (migrations).
-- What all verbs use: `catalog` (queues and tracks), `rows` (from columns to records), `follow_ups` (the end of a write).
+- What all verbs use: `catalog` (queues and tracks), `rows` (from columns to records), `follow_ups` (a write's end).
 - enqueue: `enqueue_fast` (one statement), `enqueueing` (decided item by item), `enqueue_rows` (columns of new tasks).
 - claim: `claiming` (by ranks alone), `claim_limited` (with limits, shares or reserved slots), `choosing` (which tasks),
   `head_pages` (the heads of the index), `headroom` (what limits allow), `partitions` (heads of limited partitions),

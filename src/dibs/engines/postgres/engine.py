@@ -59,6 +59,8 @@ LONG_TAIL = 10_000
 """So many count changes that wait to be folded take long to add up."""
 REACHES = {Reach.NOTHING: NOTHING, Reach.TASKS: TASKS, Reach.SETTINGS: SETTINGS}
 
+FEATURES = frozenset({Feature.DURABLE, Feature.SHARED, Feature.LEAD, Feature.TRANSACTIONS, Feature.PRESENCE})
+
 forgotten: list[Store] = []
 """Stores of the parent process, kept because dropping them would close the parent's connections."""
 
@@ -66,7 +68,6 @@ forgotten: list[Store] = []
 class PostgresEngine(VerbEngine):
     """Tasks in a schema of a PostgreSQL database."""
 
-    features = frozenset({Feature.DURABLE, Feature.SHARED, Feature.LEAD, Feature.TRANSACTIONS, Feature.PRESENCE})
     _durability = doctor.DURABILITY
     _chores = chores.CHORES
     _next_ids = staticmethod(choosing.next_ids)
@@ -74,10 +75,12 @@ class PostgresEngine(VerbEngine):
     def __init__(self, address: Address, aside: UnreadableRows | None = None) -> None:
         self.address = address
         self._aside = aside or UnreadableRows()
-        if address.direct() is None:
-            self.features -= {Feature.PRESENCE}
         self._store: Store | None = None
         self._joiner: Joiner | None = None
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        return FEATURES - ({Feature.PRESENCE} if self.address.direct() is None else set())
 
     def _joining(self) -> Joiner:
         store = self._opened()

@@ -63,8 +63,13 @@ def text_of(value: object) -> object:
     return to_json(value) if isinstance(value, Struct) else value
 
 
-@cache
 def decoder_of(read: Read[Value]) -> RowDecoder[Value]:
+    found: RowDecoder[Value] = cached_decoder(read)
+    return found
+
+
+@cache
+def cached_decoder(read: Read[Any]) -> Any:
     return RowDecoder(read.row, read.what, *read.keys)
 
 
