@@ -113,6 +113,8 @@ class SqliteEngine(VerbEngine):
 
     async def _write(self, verb: Callable[..., Answer], *arguments: Any, now: Instant | None = None) -> Answer:
         store = self._opened()
+        if self._may_block():  # as `_run` does, one call sooner: this is the way of a lone enqueue
+            return store.write(verb, arguments, now)
         return await self._run(store.write, verb, arguments, now)
 
     async def _read(self, verb: Callable[..., Answer], *arguments: Any, now: Instant | None = None) -> Answer:
