@@ -36,7 +36,8 @@ from dibs.core.reference import result_of
 from dibs.core.settings import check_span
 from dibs.core.task import Failure, Lease, LeasedTask, Outcome, Settlement
 from dibs.core.times import MINUTE, SECOND, Instant, duration, patience, when
-from dibs.engines.values import Claimed, ClaimRequest, ExtendOutcome, Extension, SettleAnswer, SettleOutcome, work_topic
+from dibs.engines.topics import work_topic
+from dibs.engines.values import Claimed, ClaimRequest, ExtendOutcome, Extension, SettleAnswer, SettleOutcome
 from dibs.errors import BlobStoreUnavailable, InvalidOption, LeaseLost
 from dibs.runtime.environment import host
 from dibs.runtime.hub import Hub

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dibs.client.options import Options
 from dibs.core.task import NewTask
 from dibs.core.times import SECOND
-from dibs.engines.values import EnqueueAnswer, EnqueueOutcome, NewWorkflow, ended_topic, work_topic
+from dibs.engines.topics import ended_topic, work_topic
+from dibs.engines.values import EnqueueAnswer, EnqueueOutcome, NewWorkflow
 from dibs.errors import (
     DibsError,
     DuplicateTask,

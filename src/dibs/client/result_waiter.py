@@ -10,7 +10,8 @@ from dibs.client.info import unknown_task, unreadable_task
 from dibs.core.states import ENDED
 from dibs.core.task import TaskRecord
 from dibs.engines.base import Subscription
-from dibs.engines.values import UnreadableTask, ended_topic
+from dibs.engines.topics import ended_topic
+from dibs.engines.values import UnreadableTask
 from dibs.errors import Closed, StoreBusy, StoreUnavailable
 from dibs.runtime.hub import Hub
 

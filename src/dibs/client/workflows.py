@@ -22,6 +22,7 @@ from dibs.core.options import PAGE_LIMIT, check_label, check_note, check_number,
 from dibs.core.states import UNFINISHED, State
 from dibs.core.times import patience, when
 from dibs.engines.base import Engine
+from dibs.engines.topics import ended_topic
 from dibs.engines.values import (
     CancelWorkflow,
     Changed,
@@ -30,7 +31,6 @@ from dibs.engines.values import (
     Query,
     ReplayWorkflow,
     WorkflowRecord,
-    ended_topic,
 )
 from dibs.errors import InvalidOption, UnknownWorkflow, WrongThread
 from dibs.runtime.environment import actor

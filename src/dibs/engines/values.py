@@ -1,4 +1,4 @@
-"""The values that engines take and return, besides those of `dibs.core`: answers, requests, records, topics."""
+"""The values that engines take and return, besides those of `dibs.core`: answers, requests, records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ __all__ = [
     "COUNT_LIMIT",
     "FIRE_BATCH",
     "REJECTED",
-    "SCHEDULES",
     "VISIT_LIMIT",
     "About",
     "Act",
@@ -63,17 +62,12 @@ __all__ = [
     "Standing",
     "TenantRecord",
     "Term",
-    "TopicKind",
     "UnreadableTask",
     "Unready",
     "WorkerRecord",
     "WorkflowRecord",
-    "ended_topic",
-    "parse_topic",
     "settle_answer",
-    "work_topic",
     "worker_record",
-    "worker_topic",
 ]
 
 COUNT_LIMIT = 10_000
@@ -553,36 +547,3 @@ class Finding(Struct, frozen=True):
     level: Level
     title: str
     detail: str = ""
-
-
-class TopicKind(StrEnum):
-    """What a topic is about: the part before the colon. Only the functions below build or parse topics."""
-
-    WORK = "work"
-    ENDED = "ended"
-    WORKER = "worker"
-
-
-SCHEDULES = "schedules"
-"""Notified when a schedule has changed."""
-
-
-def work_topic(queue: str) -> str:
-    """Notified when a queue may have work."""
-    return f"{TopicKind.WORK}:{queue}"
-
-
-def ended_topic(queue: str) -> str:
-    """Notified when tasks of a queue have ended."""
-    return f"{TopicKind.ENDED}:{queue}"
-
-
-def worker_topic(worker: str) -> str:
-    """Notified when a worker should call extend or beat: a cancel request or another state."""
-    return f"{TopicKind.WORKER}:{worker}"
-
-
-def parse_topic(topic: str) -> tuple[str, str]:
-    """The kind of a topic (`TopicKind`, or one that this version does not know), and its queue or worker."""
-    kind, _, about = topic.partition(":")
-    return kind, about

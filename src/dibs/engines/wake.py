@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Collection
 
-from dibs.engines.values import TopicKind, parse_topic
+from dibs.engines.topics import TopicKind, parse_topic
 
 __all__ = ["Listener", "LocalNotifier"]
 

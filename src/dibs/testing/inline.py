@@ -20,16 +20,8 @@ from dibs.core.task import Lease, LeasedTask, NewTask, Settlement, TaskRecord
 from dibs.core.times import SECOND, Instant
 from dibs.engines.base import Joined, Subscription
 from dibs.engines.memory import MemoryEngine, reporting
-from dibs.engines.values import (
-    EnqueueAnswer,
-    EnqueueOutcome,
-    Extension,
-    Feature,
-    Fired,
-    NewWorkflow,
-    SettleOutcome,
-    ended_topic,
-)
+from dibs.engines.topics import ended_topic
+from dibs.engines.values import EnqueueAnswer, EnqueueOutcome, Extension, Feature, Fired, NewWorkflow, SettleOutcome
 from dibs.errors import UsageError
 from dibs.runtime.coalesce import Coalescer
 from dibs.runtime.loop import LoopRunner

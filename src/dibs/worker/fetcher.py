@@ -13,7 +13,8 @@ from msgspec import Struct
 from dibs.core.states import State
 from dibs.core.times import SECOND
 from dibs.engines.base import Engine
-from dibs.engines.values import Claimed, ClaimRequest, Floor, work_topic
+from dibs.engines.topics import work_topic
+from dibs.engines.values import Claimed, ClaimRequest, Floor
 from dibs.errors import StoreError
 from dibs.runtime.hub import Hub
 from dibs.worker.dispatcher import Dispatcher

@@ -17,7 +17,8 @@ from dibs.core.lease import heartbeat_interval
 from dibs.core.task import Lease, TaskRecord, WorkerState
 from dibs.core.times import SECOND
 from dibs.engines.base import Engine
-from dibs.engines.values import Beat, ExtendAnswer, ExtendOutcome, Extension, worker_topic
+from dibs.engines.topics import worker_topic
+from dibs.engines.values import Beat, ExtendAnswer, ExtendOutcome, Extension
 from dibs.errors import StoreError
 from dibs.runtime.hub import Hub
 from dibs.worker.health import Backoff, StoreHealth

@@ -21,7 +21,8 @@ from dibs.core.times import SECOND
 from dibs.engines.postgres import PostgresEngine, from_url
 from dibs.engines.postgres.claim_limited import RETRY_LOCKED
 from dibs.engines.postgres.settling import NEWCOMER_SECONDS
-from dibs.engines.values import Cancel, ClaimRequest, Replay, work_topic
+from dibs.engines.topics import work_topic
+from dibs.engines.values import Cancel, ClaimRequest, Replay
 from dibs.errors import StoreBusy, StoreUnavailable
 from servers.cluster import Cluster
 

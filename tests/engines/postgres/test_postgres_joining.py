@@ -17,16 +17,8 @@ from dibs.core.states import State
 from dibs.core.task import Lease, LeasedTask, NewTask, Outcome, Settlement
 from dibs.core.times import SECOND
 from dibs.engines.postgres import PostgresEngine
-from dibs.engines.values import (
-    EnqueueAnswer,
-    EnqueueOutcome,
-    ExtendOutcome,
-    Extension,
-    SettleOutcome,
-    Unready,
-    ended_topic,
-    work_topic,
-)
+from dibs.engines.topics import ended_topic, work_topic
+from dibs.engines.values import EnqueueAnswer, EnqueueOutcome, ExtendOutcome, Extension, SettleOutcome, Unready
 
 LEASE = 60 * SECOND
 LIMITED = {"per_partition": {"max_concurrent": 1}}

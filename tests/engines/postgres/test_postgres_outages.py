@@ -18,7 +18,8 @@ from dibs.core.task import Lease, LeasedTask, NewTask, Outcome, Settlement
 from dibs.engines.postgres import PostgresEngine, from_url, notifier
 from dibs.engines.postgres.store import NOTHING
 from dibs.engines.postgres.transaction import Transaction
-from dibs.engines.values import Beat, Cancel, ClaimRequest, EnqueueOutcome, Extension, SettleOutcome, work_topic
+from dibs.engines.topics import work_topic
+from dibs.engines.values import Beat, Cancel, ClaimRequest, EnqueueOutcome, Extension, SettleOutcome
 from dibs.errors import StoreError, StoreUnavailable
 from servers.cluster import Cluster, has_disks, join_urls
 from servers.proxy import Proxy

@@ -18,7 +18,8 @@ from dibs.client.app import Dibs
 from dibs.core.states import State
 from dibs.engines.postgres import PostgresEngine, from_url
 from dibs.engines.postgres.pgbouncer import findings, is_pooled
-from dibs.engines.values import Feature, Level, work_topic
+from dibs.engines.topics import work_topic
+from dibs.engines.values import Feature, Level
 from dibs.errors import InvalidOption, StoreMismatch
 from servers import pgbouncer
 from servers.postgres import new_schema, server

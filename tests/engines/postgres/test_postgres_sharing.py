@@ -15,7 +15,8 @@ from dibs.core.times import DAY, SECOND
 from dibs.engines.base import Subscription
 from dibs.engines.postgres import PostgresEngine
 from dibs.engines.postgres.statements import statement
-from dibs.engines.values import Changed, ClaimRequest, EnqueueOutcome, SettleOutcome, work_topic
+from dibs.engines.topics import work_topic
+from dibs.engines.values import Changed, ClaimRequest, EnqueueOutcome, SettleOutcome
 from servers.postgres import new_url
 
 PATIENCE = 10.0

@@ -18,7 +18,8 @@ from user_connection_help import ASYNC, BLOCKING, DRIVERS, Mine, guest, set_up_d
 
 from dibs import Dibs, State, Task
 from dibs.client.tasks import Filter
-from dibs.engines.values import Level, work_topic
+from dibs.engines.topics import work_topic
+from dibs.engines.values import Level
 from dibs.errors import (
     DuplicateTask,
     IdempotencyConflict,

@@ -14,7 +14,7 @@ from pathlib import Path
 from sqlite_help import beat, completed, new, request
 
 from dibs.engines.sqlite import SqliteEngine
-from dibs.engines.values import work_topic
+from dibs.engines.topics import work_topic
 
 
 def say(text: object) -> None:

@@ -19,7 +19,8 @@ from dibs.core.states import State
 from dibs.core.task import HistoryEvent, WorkerState
 from dibs.engines.sqlite import SqliteEngine, notifier
 from dibs.engines.sqlite.notifier import socket_directory
-from dibs.engines.values import SettleOutcome, work_topic, worker_topic
+from dibs.engines.topics import work_topic, worker_topic
+from dibs.engines.values import SettleOutcome
 
 SCRIPT = Path(__file__).with_name("sqlite_process.py")
 PATIENCE = 30.0

@@ -13,7 +13,8 @@ from dibs.core.graph import Edge
 from dibs.core.states import State
 from dibs.core.task import Lease, Outcome, Settlement
 from dibs.engines.sqlite import SqliteEngine
-from dibs.engines.values import EnqueueOutcome, SettleOutcome, work_topic
+from dibs.engines.topics import work_topic
+from dibs.engines.values import EnqueueOutcome, SettleOutcome
 from dibs.errors import UsageError
 
 

@@ -16,7 +16,8 @@ from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.follow_ups import FollowUp, FollowUpKind
 from dibs.engines.decisions.records import Ledger, Place
 from dibs.engines.decisions.transaction import Transaction
-from dibs.engines.values import Act, Cancel, Changed, Counter, Replay, work_topic, worker_topic
+from dibs.engines.topics import work_topic, worker_topic
+from dibs.engines.values import Act, Cancel, Changed, Counter, Replay
 
 __all__ = [
     "PurgeRow",

@@ -12,7 +12,8 @@ from dibs.core.states import WAITING, State
 from dibs.core.task import QueueState
 from dibs.core.times import Instant
 from dibs.engines.decisions.follow_ups import FollowUp
-from dibs.engines.values import Counter, ended_topic, work_topic
+from dibs.engines.topics import ended_topic, work_topic
+from dibs.engines.values import Counter
 
 __all__ = ["FIRST_EPOCH", "Queue", "Transaction", "topics_of"]
 

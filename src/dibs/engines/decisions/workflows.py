@@ -15,7 +15,8 @@ from dibs.core.task import QueueState, TaskRecord
 from dibs.engines.decisions.follow_ups import FollowUp, FollowUpKind
 from dibs.engines.decisions.records import Ledger
 from dibs.engines.decisions.transaction import Transaction
-from dibs.engines.values import Counter, work_topic
+from dibs.engines.topics import work_topic
+from dibs.engines.values import Counter
 
 __all__ = ["REPLAY_BATCH", "Outgoing", "Replay", "first_members"]
 

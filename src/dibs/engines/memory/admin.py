@@ -24,6 +24,7 @@ from dibs.engines.memory.follow_ups import recompute
 from dibs.engines.memory.headroom import limits_of
 from dibs.engines.memory.store import Queue, Store, detached
 from dibs.engines.memory.workflows import cancel_workflows, prune_workflows, replay_workflows
+from dibs.engines.topics import ended_topic, work_topic, worker_topic
 from dibs.engines.values import (
     COUNT_LIMIT,
     VISIT_LIMIT,
@@ -44,10 +45,7 @@ from dibs.engines.values import (
     ReplayWorkflow,
     Standing,
     TenantRecord,
-    ended_topic,
-    work_topic,
     worker_record,
-    worker_topic,
 )
 
 __all__ = [

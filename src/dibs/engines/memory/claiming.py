@@ -21,7 +21,8 @@ from dibs.engines.memory.follow_ups import run_follow_ups
 from dibs.engines.memory.headroom import Headrooms, bucket_of
 from dibs.engines.memory.pending_index import Entry
 from dibs.engines.memory.store import Queue, Store, detached
-from dibs.engines.values import Claimed, ClaimRequest, Counter, ended_topic
+from dibs.engines.topics import ended_topic
+from dibs.engines.values import Claimed, ClaimRequest, Counter
 
 __all__ = ["claim", "in_claim_order"]
 

@@ -16,17 +16,8 @@ from dibs.core.times import Instant
 from dibs.engines.decisions.schedules import SCHEDULER
 from dibs.engines.memory.follow_ups import recompute
 from dibs.engines.memory.store import HeldKey, Store, Workflow, detached
-from dibs.engines.values import (
-    ACCEPTED,
-    REJECTED,
-    Counter,
-    EnqueueAnswer,
-    EnqueueOutcome,
-    Need,
-    NewWorkflow,
-    ended_topic,
-    work_topic,
-)
+from dibs.engines.topics import ended_topic, work_topic
+from dibs.engines.values import ACCEPTED, REJECTED, Counter, EnqueueAnswer, EnqueueOutcome, Need, NewWorkflow
 
 __all__ = ["enqueue"]
 

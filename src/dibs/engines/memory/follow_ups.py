@@ -12,7 +12,8 @@ from dibs.core.task import EndedBy, QueueState, TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.memory.edges import FollowUp, FollowUpKind
 from dibs.engines.memory.store import Store
-from dibs.engines.values import Counter, Need, ended_topic, work_topic, worker_topic
+from dibs.engines.topics import ended_topic, work_topic, worker_topic
+from dibs.engines.values import Counter, Need
 
 __all__ = ["is_replayable", "recompute", "run_follow_ups"]
 

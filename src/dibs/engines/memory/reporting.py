@@ -13,6 +13,7 @@ from dibs.core.states import UNFINISHED, WAITING, State
 from dibs.core.task import HistoryEntry, HistoryEvent, Lease, Settlement, WorkerState
 from dibs.core.times import Instant
 from dibs.engines.memory.store import Store
+from dibs.engines.topics import ended_topic, work_topic
 from dibs.engines.values import (
     Counter,
     ExtendAnswer,
@@ -22,9 +23,7 @@ from dibs.engines.values import (
     SettleAnswer,
     SettleOutcome,
     Term,
-    ended_topic,
     settle_answer,
-    work_topic,
 )
 
 __all__ = ["extend", "rescue", "settle"]

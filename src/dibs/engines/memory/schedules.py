@@ -10,7 +10,8 @@ from dibs.core.times import Instant
 from dibs.engines.decisions.schedules import firing, moved_on, schedule_paused, schedule_set
 from dibs.engines.memory.enqueueing import enqueue
 from dibs.engines.memory.store import Store
-from dibs.engines.values import FIRE_BATCH, SCHEDULES, Changed, Fired
+from dibs.engines.topics import SCHEDULES
+from dibs.engines.values import FIRE_BATCH, Changed, Fired
 
 __all__ = ["fire", "set_schedule", "set_schedule_state"]
 

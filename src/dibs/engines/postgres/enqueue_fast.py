@@ -17,8 +17,9 @@ from dibs.engines.postgres.rows import TaskRow, real_ids, record_of
 from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.store import TASKS, Reach, Store
 from dibs.engines.postgres.transaction import set_aside
+from dibs.engines.topics import work_topic
 from dibs.engines.unreadable import UNREADABLE, unreadable_queue
-from dibs.engines.values import EnqueueAnswer, EnqueueOutcome, NewWorkflow, UnreadableTask, work_topic
+from dibs.engines.values import EnqueueAnswer, EnqueueOutcome, NewWorkflow, UnreadableTask
 
 __all__ = ["enqueue", "get", "stored_answer"]
 

@@ -33,7 +33,8 @@ from dibs.engines.postgres.store import Store
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.postgres.user_connections import DriverConnection, UserConnection, unwrap
 from dibs.engines.postgres.user_connections.base import FAILED
-from dibs.engines.values import EnqueueAnswer, SettleOutcome, Unready, parse_topic, work_topic
+from dibs.engines.topics import parse_topic, work_topic
+from dibs.engines.values import EnqueueAnswer, SettleOutcome, Unready
 from dibs.engines.verbs.settling import settle_records
 from dibs.errors import DibsError, StoreBusy, StoreError, StoreMismatch, StoreUnavailable, UsageError
 

@@ -20,7 +20,7 @@ from dibs.engines.base import MayBlock
 from dibs.engines.postgres.errors import DRIVER_ERRORS, translation
 from dibs.engines.postgres.notify_rate import REPEAT_AFTER, Rate, Replay
 from dibs.engines.postgres.pool import GOODBYE_SECONDS, Connection, Pool
-from dibs.engines.values import SCHEDULES, TopicKind, parse_topic
+from dibs.engines.topics import SCHEDULES, TopicKind, parse_topic
 from dibs.engines.wake import Listener, LocalNotifier
 from dibs.errors import DibsError
 

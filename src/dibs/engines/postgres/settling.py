@@ -15,16 +15,8 @@ from dibs.engines.postgres.index_bloat import START
 from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.store import TASKS, Store
 from dibs.engines.postgres.transaction import Transaction
-from dibs.engines.values import (
-    COMPLETED,
-    ExtendAnswer,
-    ExtendOutcome,
-    Extension,
-    Rescued,
-    SettleAnswer,
-    ended_topic,
-    work_topic,
-)
+from dibs.engines.topics import ended_topic, work_topic
+from dibs.engines.values import COMPLETED, ExtendAnswer, ExtendOutcome, Extension, Rescued, SettleAnswer
 from dibs.engines.verbs import rescue as shared
 from dibs.engines.verbs.settling import settle_records
 from dibs.errors import StoreError

@@ -35,8 +35,9 @@ from dibs.engines.sqlite.row_decoder import BATCH_ERRORS, RowDecoder, is_spoiled
 from dibs.engines.sqlite.rows import BEYOND
 from dibs.engines.sqlite.statements import statement
 from dibs.engines.sqlite.transaction import ROWS, Transaction
+from dibs.engines.topics import work_topic
 from dibs.engines.unreadable import state_or
-from dibs.engines.values import Counter, EnqueueAnswer, EnqueueOutcome, NewWorkflow, work_topic
+from dibs.engines.values import Counter, EnqueueAnswer, EnqueueOutcome, NewWorkflow
 from dibs.engines.verbs.dependencies import inherit_again
 from dibs.engines.verbs.records import Records
 

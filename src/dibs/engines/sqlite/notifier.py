@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dibs.engines.sqlite.presence import share_rights
-from dibs.engines.values import TopicKind
+from dibs.engines.topics import TopicKind
 from dibs.engines.wake import Listener, LocalNotifier
 
 __all__ = ["Notifier", "Subscriber", "socket_directory"]

@@ -15,7 +15,8 @@ from dibs.engines.decisions.admin import changes_text
 from dibs.engines.decisions.follow_ups import FollowUp, FollowUpKind
 from dibs.engines.decisions.transaction import Queue
 from dibs.engines.port import Port, View
-from dibs.engines.values import Changed, ended_topic, work_topic
+from dibs.engines.topics import ended_topic, work_topic
+from dibs.engines.values import Changed
 from dibs.engines.verbs.audit import audit
 from dibs.engines.verbs.records import Records
 

@@ -17,9 +17,9 @@ from dibs.engines.decisions.schedules import (
     schedule_set,
 )
 from dibs.engines.port import Port, Read, View
+from dibs.engines.topics import SCHEDULES as TOPIC
 from dibs.engines.unreadable import UNREADABLE, problem_of, readable
 from dibs.engines.values import FIRE_BATCH, Changed, EnqueueAnswer, Fired
-from dibs.engines.values import SCHEDULES as TOPIC
 from dibs.engines.verbs.audit import audit
 
 __all__ = ["Enqueue", "fire", "schedules", "set_schedule", "set_schedule_state"]

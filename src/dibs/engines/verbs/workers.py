@@ -8,8 +8,9 @@ from dibs.core.task import WorkerState
 from dibs.core.times import Instant
 from dibs.engines.decisions.workers import beaten, worker_from
 from dibs.engines.port import Port, Read, View
+from dibs.engines.topics import worker_topic
 from dibs.engines.unreadable import readable
-from dibs.engines.values import Beat, Changed, WorkerRecord, worker_topic
+from dibs.engines.values import Beat, Changed, WorkerRecord
 from dibs.engines.verbs.audit import audit
 
 __all__ = ["beat", "bury", "leave", "set_worker_state", "workers"]

@@ -6,7 +6,8 @@ from dibs.core.graph import Rule
 from dibs.core.states import Reason, State
 from dibs.core.task import Edit, EndedBy, HistoryEvent, Outcome
 from dibs.core.times import HOUR, MINUTE
-from dibs.engines.values import Cancel, Changed, EnqueueOutcome, Purge, Replay, ended_topic
+from dibs.engines.topics import ended_topic
+from dibs.engines.values import Cancel, Changed, EnqueueOutcome, Purge, Replay
 from dibs.testing.conformance.harness import QUEUE, Harness
 from dibs.testing.conformance.subscribe import notifies
 

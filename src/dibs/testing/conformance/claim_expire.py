@@ -6,7 +6,8 @@ from dibs.core.policy import EXPIRE_BATCH
 from dibs.core.states import Reason, State
 from dibs.core.task import Edit, HistoryEvent, Outcome, QueueState
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
-from dibs.engines.values import Changed, EnqueueOutcome, Replay, ended_topic
+from dibs.engines.topics import ended_topic
+from dibs.engines.values import Changed, EnqueueOutcome, Replay
 from dibs.testing.conformance.harness import QUEUE, Harness
 from dibs.testing.conformance.subscribe import notifies
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dibs.core.states import State
 from dibs.core.task import Outcome, QueueState
 from dibs.core.times import HOUR, SECOND
-from dibs.engines.values import Cancel, Position, work_topic
+from dibs.engines.topics import work_topic
+from dibs.engines.values import Cancel, Position
 from dibs.testing.conformance.harness import QUEUE, Harness
 from dibs.testing.conformance.subscribe import notifies
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dibs.core.schedules import Recurrence
 from dibs.core.times import DAY, HOUR, MINUTE
-from dibs.engines.values import SCHEDULES, Changed
+from dibs.engines.topics import SCHEDULES
+from dibs.engines.values import Changed
 from dibs.testing.conformance.harness import Harness
 from dibs.testing.conformance.schedule_help import TEMPLATE, acts, delete, pause, put, schedule
 from dibs.testing.conformance.subscribe import notifies

@@ -7,7 +7,8 @@ from collections.abc import Awaitable
 
 from dibs.core.task import Edit, Outcome, QueueState, WorkerState
 from dibs.core.times import HOUR
-from dibs.engines.values import Cancel, Replay, ended_topic, work_topic, worker_topic
+from dibs.engines.topics import ended_topic, work_topic, worker_topic
+from dibs.engines.values import Cancel, Replay
 from dibs.testing.conformance.harness import QUEUE, WORKER, Harness
 
 __all__ = ["notifies"]

@@ -6,7 +6,8 @@ from dibs.core.graph import Rule
 from dibs.core.states import Reason, State
 from dibs.core.task import MAX_LOSSES, HistoryEvent, Outcome, QueueState
 from dibs.core.times import HOUR, MINUTE
-from dibs.engines.values import Cancel, EnqueueOutcome, ended_topic, work_topic
+from dibs.engines.topics import ended_topic, work_topic
+from dibs.engines.values import Cancel, EnqueueOutcome
 from dibs.testing.conformance.enqueue_after import AFTERWARDS, ENDS
 from dibs.testing.conformance.harness import QUEUE, Harness, edges
 from dibs.testing.conformance.subscribe import notifies

@@ -17,7 +17,8 @@ from msgspec import structs
 from dibs.core.codec import Codec
 from dibs.core.schedules import ScheduleRecord
 from dibs.core.times import SECOND
-from dibs.engines.values import SCHEDULES, Feature
+from dibs.engines.topics import SCHEDULES
+from dibs.engines.values import Feature
 from dibs.errors import StoreError
 from dibs.runtime.definition import ScheduleDefinition
 from dibs.runtime.environment import actor

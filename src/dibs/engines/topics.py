@@ -1,0 +1,40 @@
+"""Topics: what notifications are about. Only this module puts them together or takes them apart."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+__all__ = ["SCHEDULES", "TopicKind", "ended_topic", "parse_topic", "work_topic", "worker_topic"]
+
+
+class TopicKind(StrEnum):
+    """What a topic is about: the part before the colon. Only the functions below build or parse topics."""
+
+    WORK = "work"
+    ENDED = "ended"
+    WORKER = "worker"
+
+
+SCHEDULES = "schedules"
+"""Notified when a schedule has changed."""
+
+
+def work_topic(queue: str) -> str:
+    """Notified when a queue may have work."""
+    return f"{TopicKind.WORK}:{queue}"
+
+
+def ended_topic(queue: str) -> str:
+    """Notified when tasks of a queue have ended."""
+    return f"{TopicKind.ENDED}:{queue}"
+
+
+def worker_topic(worker: str) -> str:
+    """Notified when a worker should call extend or beat: a cancel request or another state."""
+    return f"{TopicKind.WORKER}:{worker}"
+
+
+def parse_topic(topic: str) -> tuple[str, str]:
+    """The kind of a topic (`TopicKind`, or one that this version does not know), and its queue or worker."""
+    kind, _, about = topic.partition(":")
+    return kind, about
