@@ -11,6 +11,7 @@ import signal
 import sys
 import tempfile
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def run(store: str, stage: Stage, folder: Path, given: argparse.Namespace) -> di
     os.environ.update({**shared, "CHAOS_URL": stage.control_url})
     for name in [name for name in sys.modules if name in ("chaos.app", "chaos.producer")]:
         del sys.modules[name]  # it belongs to the store before
-    from chaos import app as chaos_app
+    chaos_app: Any = import_module("chaos.app")  # not `from chaos import app`, which would find the one before
     from chaos.checker import check
     from chaos.evidence import gather
     from chaos.figures import measure
