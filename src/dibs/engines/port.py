@@ -17,17 +17,18 @@ from msgspec import Struct
 
 from dibs.core.settings import QueueSettings
 from dibs.core.states import State
-from dibs.core.task import TaskRecord
+from dibs.core.task import LeasedTask, TaskRecord
 from dibs.core.times import Instant
+from dibs.engines.decisions.choosing import Head
 from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.follow_ups import FollowUp
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.records import Changes
 from dibs.engines.decisions.transaction import Queue, Transaction
 from dibs.engines.unreadable import UnreadableRows
-from dibs.engines.values import UnreadableTask
+from dibs.engines.values import ClaimRequest, UnreadableTask
 
-__all__ = ["FairQueue", "Found", "Port", "Read", "Row", "Stored", "View", "at_once"]
+__all__ = ["Found", "Port", "Read", "Row", "Stored", "View", "at_once"]
 
 Result = TypeVar("Result")
 Row = TypeVar("Row")
@@ -57,17 +58,6 @@ class Found(Struct, Generic[Row]):
     """The last row, as it is stored."""
     unread: Sequence[tuple[Any, ...]] = ()
     """The rows that can't be read, as they are stored."""
-
-
-class FairQueue(Struct, frozen=True):
-    """Where a fair queue stands."""
-
-    clock: int
-    """Its virtual time."""
-    unnamed: int
-    """The virtual time of the tenant without a name."""
-    unshared: int
-    """Pending tasks that were ranked before the queue was fair."""
 
 
 class View(Protocol):
@@ -128,7 +118,37 @@ class View(Protocol):
         """How many tasks of a queue run, by their names; all of them under the empty name."""
         ...
 
-    async def fair_queue(self, queue: str) -> FairQueue: ...
+    async def unshared(self, queue: str) -> int:
+        """How many pending tasks of a fair queue were ranked before it was fair."""
+        ...
+
+    # The pending index.
+
+    def all_tracks(self, queue: str) -> Sequence[Track]:
+        """The tracks of a queue."""
+        ...
+
+    def open_tracks(self, queue: str) -> Sequence[Track]:
+        """The tracks of a queue that may have pending tasks."""
+        ...
+
+    async def tracks_with_pending(self, queue: str) -> Sequence[Track]:
+        """The tracks of a queue that have pending tasks, gated or not."""
+        ...
+
+    async def clock(self, queue: str) -> tuple[int, int]:
+        """The virtual time of a queue, and that of the tenant without a name."""
+        ...
+
+    async def read_tracks(
+        self, after: Sequence[tuple[object, ...]], most: int, with_gated: bool
+    ) -> Sequence[Found[Head]]:
+        """Pending tasks behind each (track, share, rank, id), in claim order, `most` of each."""
+        ...
+
+    async def read_groups(self, after: Sequence[tuple[object, ...]], most: int) -> Sequence[Found[Head]]:
+        """Pending tasks of one partition behind each (partition's key, track, share, rank, id), gated or not."""
+        ...
 
 
 class Port(Transaction, View, Protocol):
@@ -153,6 +173,30 @@ class Port(Transaction, View, Protocol):
 
     def mark_changed(self, partition: Partition) -> None:
         """Note a partition in which a pending task has come or gone, or a slot is free again."""
+        ...
+
+    async def guard(self, partitions: Sequence[str]) -> None:
+        """From now on, moving the tasks of these partitions concerns others."""
+        ...
+
+    def give_turn(self, track: int, share: str) -> None:
+        """A share has a task for claims: in a fair track it gets a turn."""
+        ...
+
+    async def first_turns(self, tracks: Sequence[int], most: int) -> Mapping[int, Found[tuple[int, str]]]:
+        """The first turns of each of some fair tracks, as (virtual time, share)."""
+        ...
+
+    async def serve(self, queue: str, clock: int, served: Mapping[str, int]) -> None:
+        """Write the new clock of a fair queue, and the virtual times of the shares that it has served."""
+        ...
+
+    async def lease(self, request: ClaimRequest, heads: Sequence[Head]) -> Mapping[str, LeasedTask] | None:
+        """Lease pending tasks; those that could be leased, by id. None, and none is leased, if some can't be read."""
+        ...
+
+    async def given(self, worker: str, sequence: int) -> Sequence[Stored]:
+        """The running tasks that a worker has claimed with this sequence."""
         ...
 
     async def write(self, name: str, *parameters: Any) -> int:
@@ -194,6 +238,10 @@ class Port(Transaction, View, Protocol):
 
     def count(self, what: State, track: int, change: int, day: int = 0) -> None:
         """Count tasks of a track by state; finished ones also by the day of their end."""
+        ...
+
+    def count_pending(self, number: int, share: str, change: int) -> None:
+        """Count pending tasks of one share of a track."""
         ...
 
     async def flush(self) -> None:

@@ -27,6 +27,8 @@ from dibs.engines.unreadable import UnreadableRows, unreadable_queue
 __all__ = ["SqlSnapshot", "SqlTransaction", "TaskMoved"]
 
 STATES = frozenset(State)
+SAME_VIRTUAL_TIME = -1
+"""For a share whose virtual time stays while its pending tasks change."""
 PURGE_ROW = Read("purge_row", PurgeRow, "task")
 """Takes ids of tasks that can't be read: what their columns tell."""
 
@@ -91,6 +93,10 @@ class SqlTransaction(SqlSnapshot):
         self.stuck: list[FollowUp] = []
         self.partitions: dict[str, dict[Partition, None]] = {}
         self.topics: set[str] = set()
+        self.shares: dict[tuple[str, str], int] = {}
+        """By queue and share, how many more pending tasks it has."""
+        self.virtual_times: dict[tuple[str, str], int] = {}
+        self.new_turns: dict[tuple[int, str], None] = {}
 
     # What a store brings.
 
@@ -102,8 +108,11 @@ class SqlTransaction(SqlSnapshot):
         """Count tasks of a track by state; finished ones also by the day of their end."""
 
     @abstractmethod
-    def count_pending(self, number: int, share: str, change: int) -> None:
-        """Count pending tasks of one share of a track."""
+    def all_tracks(self, queue: str) -> Sequence[Track]: ...
+
+    @abstractmethod
+    async def write_counts(self) -> None:
+        """Write the counts of tasks and events that have changed."""
 
     @abstractmethod
     def place(self, records: Sequence[TaskRecord]) -> None:
@@ -137,9 +146,47 @@ class SqlTransaction(SqlSnapshot):
         if self.settings(partition.queue).per_partition is not None:
             self.partitions.setdefault(partition.queue, {})[partition] = None
 
+    async def guard(self, partitions: Sequence[str]) -> None:
+        """Nothing needs to be written where transactions come one after the other."""
+
     def tell(self, queue: str, state: State) -> None:
         """Note the topics of a task that has come to `state`."""
         self.topics.update(topics_of(queue, state, self.settings(queue)))
+
+    # Counts and turns.
+
+    def count_pending(self, number: int, share: str, change: int) -> None:
+        """Count pending tasks of one share of a track. In a fair track, a share with new tasks gets a turn."""
+        self.count(State.PENDING, number, change)
+        track = self.tracks[number]
+        if track.fair:
+            key = (track.queue, share)
+            self.shares[key] = self.shares.get(key, 0) + change
+            if change > 0:
+                self.new_turns[number, share] = None
+
+    def give_turn(self, track: int, share: str) -> None:
+        if self.tracks[track].fair:
+            self.new_turns[track, share] = None
+
+    async def serve(self, queue: str, clock: int, served: Mapping[str, int]) -> None:
+        self.virtual_times.update(((queue, share), virtual_time) for share, virtual_time in served.items())
+        fair = [track.number for track in self.all_tracks(queue) if track.fair]
+        await self.write("save_clock", queue, clock)
+        await self.write("save_turns", [(track, *each) for each in served.items() for track in fair])
+
+    async def flush(self) -> None:
+        """Write the counts that have changed, and new turns."""
+        await self.write_counts()
+        if self.shares or self.virtual_times:
+            keys = {**self.shares, **self.virtual_times}
+            rows = [(*key, self.virtual_times.get(key, SAME_VIRTUAL_TIME), self.shares.get(key, 0)) for key in keys]
+            await self.write("save_shares", rows)
+            self.shares.clear()
+            self.virtual_times.clear()
+        if self.new_turns:
+            await self.write("add_turns", [(*each, self.tracks[each[0]].queue) for each in self.new_turns])
+            self.new_turns.clear()
 
     # Tasks.
 

@@ -19,7 +19,7 @@ from dibs.core.states import State
 from dibs.core.task import Edit, Outcome
 from dibs.core.times import SECOND
 from dibs.engines.postgres import PostgresEngine, from_url
-from dibs.engines.postgres.claim_limited import RETRY_LOCKED
+from dibs.engines.postgres.claiming import RETRY_LOCKED
 from dibs.engines.postgres.settling import NEWCOMER_SECONDS
 from dibs.engines.topics import work_topic
 from dibs.engines.values import Cancel, ClaimRequest, Replay

@@ -15,7 +15,7 @@ from postgres_help import claim, connection, engines, new, run, set_queue, settl
 from dibs.core.states import State
 from dibs.core.task import LeasedTask
 from dibs.core.times import HOUR, MS, SECOND
-from dibs.engines.postgres import PostgresEngine, claim_limited, settling
+from dibs.engines.postgres import PostgresEngine, settling
 from dibs.engines.postgres.catalog import MIXED, Track
 from dibs.engines.postgres.index_bloat import (
     AHEAD,
@@ -182,7 +182,7 @@ async def claim_during_a_probe(
     """A claim that has read before the probe does, and gets its answer after it."""
     store = store_of(engine)
     has_read, go_on = asyncio.Event(), asyncio.Event()
-    fetch, lease = store.rows_once, claim_limited.lease
+    fetch, lease = store.rows_once, Transaction.lease
 
     async def rows_once(name: str, *parameters: Any) -> list[Any]:
         found = await fetch(name, *parameters)
@@ -191,13 +191,13 @@ async def claim_during_a_probe(
             await go_on.wait()
         return found
 
-    async def leased(*parameters: Any) -> list[LeasedTask]:
+    async def leased(*parameters: Any) -> dict[str, LeasedTask]:
         has_read.set()
         await go_on.wait()
         return await lease(*parameters)
 
     monkeypatch.setattr(store, "rows_once", rows_once)
-    monkeypatch.setattr(claim_limited, "lease", leased)
+    monkeypatch.setattr(Transaction, "lease", leased)
     claiming = asyncio.create_task(claim(engine, 1))
     await has_read.wait()
     monkeypatch.undo()

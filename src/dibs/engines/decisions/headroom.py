@@ -8,7 +8,7 @@ from dibs.core.limits import Bucket, Scope, free_slots, refill, spend, tokens, u
 from dibs.core.settings import Limit
 from dibs.core.times import Duration, Instant
 
-__all__ = ["Headroom", "Whose", "headroom_of"]
+__all__ = ["Counted", "Headroom", "Whose", "headroom_of"]
 
 Whose = tuple[str, Scope, str]
 """Queue, scope, and the task name or partition that a limit is about."""
@@ -48,6 +48,10 @@ class Headroom(Struct):
         """The bucket after so many starts."""
         assert self.full is not None
         return spend(self.full, starts)
+
+
+Counted = tuple[Whose, Headroom]
+"""A limit that a start counts against."""
 
 
 def headroom_of(limit: Limit, running: int, bucket: Bucket | None, now: Instant) -> Headroom:

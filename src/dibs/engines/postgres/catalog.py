@@ -147,6 +147,10 @@ class Catalog:
         """The tracks of a queue, including retired ones."""
         return self.by_queue.get(queue, [])
 
+    def open_tracks(self, queue: str) -> list[Track]:
+        """The tracks of a queue that may have pending tasks."""
+        return [track for track in self.of_queue(queue) if not track.retired]
+
     def ranking(self, queue: Queue, priority: int) -> Ranking:
         """The ranking of a new task without a deadline: it is the same at every instant, so it is cached."""
         found = self.rankings.get((queue.name, priority))

@@ -1,7 +1,7 @@
 """claim: expire, promote, continue follow-ups; then choose tasks and lease them.
 
 Where only ranks decide, this is one statement (`functions/claim.sql`). With limits, shares or reserved slots,
-`claim_limited` decides, with the queues concerned locked against other claims.
+`verbs.claiming` decides, with the queues concerned locked against other claims.
 """
 
 from __future__ import annotations
@@ -10,31 +10,23 @@ import time
 from collections.abc import Mapping
 
 from asyncpg.exceptions import NumericValueOutOfRangeError, QueryCanceledError
+from msgspec import Struct
 
 from dibs.core.lease import LONGEST_RUN
 from dibs.core.policy import PROMOTE_BATCH
 from dibs.core.priority import scale
 from dibs.core.times import SECOND, Duration, Instant
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.postgres.catalog import Stale, Track
-from dibs.engines.postgres.claim_limited import (
-    RETRY_LOCKED,
-    NeedsUpkeep,
-    Unread,
-    given_before,
-    is_chosen_from,
-    leased_tasks,
-    serve,
-    served_queues,
-    tracks_for,
-)
+from dibs.engines.decisions.transaction import Queue
+from dibs.engines.postgres.catalog import Catalog, Stale, Track
 from dibs.engines.postgres.follow_ups import resume
-from dibs.engines.postgres.index_bloat import LAG, START, DueWindow, ReadFloors, arrivals
-from dibs.engines.postgres.partitions import promote_heads
+from dibs.engines.postgres.index_bloat import LAG, START, Bounds, DueWindow, ReadFloors, arrivals
 from dibs.engines.postgres.store import NOTHING, ONCE, TASKS, Store
-from dibs.engines.postgres.transaction import Transaction
+from dibs.engines.postgres.transaction import Transaction, Unread, leased_tasks
 from dibs.engines.unreadable import MAX_ROWS
 from dibs.engines.values import Claimed, ClaimRequest
+from dibs.engines.verbs.claiming import give, given_before, served_queues, token_waits, tracks_for
+from dibs.engines.verbs.partitions import open_refilled, pass_over, promote_heads
 from dibs.engines.verbs.records import Records
 from dibs.engines.verbs.upkeep import expire
 from dibs.errors import StoreBusy, StoreError
@@ -47,10 +39,22 @@ TRIES = 50
 EACH: Duration = 10
 """The approximate time to read and lock a task."""
 
+RETRY_LOCKED: Duration = SECOND // 10
+"""When to try again what another transaction has locked (the same as in `functions/claim.sql`)."""
+
+
+class NeedsUpkeep(Struct, frozen=True):
+    """A claim found upkeep that must be done first: tasks to expire or promote, or follow-ups."""
+
+
+def is_chosen_from(catalog: Catalog, queue: Queue) -> bool:
+    """Whether more than ranks decides what a queue gives."""
+    return queue.settings.limits_starts or queue.name in catalog.guarded
+
 
 async def claim(store: Store, request: ClaimRequest, now: Instant | None) -> Claimed:
     if request.repeat:
-        again = await store.write(given_before, now, NOTHING, request, window_for(store, now))
+        again = await store.write(repeat, now, NOTHING, request, window_for(store, now))
         if again is not None:
             return again
     await store.look_again()
@@ -98,13 +102,75 @@ async def claim_once(
     store: Store, request: ClaimRequest, now: Instant | None, *, skip_upkeep: bool
 ) -> Claimed | NeedsUpkeep:
     """Claim in one transaction. `skip_upkeep`: it has just been done."""
-    queues = served_queues(store.catalog, request)
-    if request.floors or any(is_chosen_from(store.catalog, queue) for _, queue in queues):
+    if request.floors or any(
+        is_chosen_from(store.catalog, queue) for queue in served_queues(store.catalog.queues, request)
+    ):
         found = await store.write(serve, now, ONCE, request, skip_upkeep, window_for(store, now), now)
         if now is None:
             store.floor_probe.start_if_due(store.catalog)
         return found
     return await claim_plainly(store, request, now, skip_upkeep)
+
+
+async def repeat(transaction: Transaction, request: ClaimRequest, window: DueWindow) -> Claimed | None:
+    """What an earlier call with the same sequence claimed and still holds."""
+    tasks = await given_before(transaction, request)
+    if not tasks:
+        return None
+    waits = await token_waits(transaction, served_queues(transaction.queues, request))
+    return Claimed(tasks, await next_due_in(transaction, window, window.bounds, waits))
+
+
+async def serve(
+    transaction: Transaction, request: ClaimRequest, skip_upkeep: bool, window: DueWindow, at: Instant | None
+) -> Claimed | NeedsUpkeep:
+    """Choose tasks and lease them.
+
+    `at`: now, None for the clock, which is read again after waiting for the locks of queues. `skip_upkeep`: it has just
+    been done.
+    """
+    served = served_queues(transaction.queues, request)
+    wanted = sorted(queue.name for queue in served if is_chosen_from(transaction.catalog, queue))
+    locked = wanted
+    if wanted:
+        several = len(request.queues) > 1  # even if the others are empty or don't exist yet
+        locked, transaction.now = await transaction.row("lock_for_claim", wanted, at, several)
+    queues = [queue for queue in served if queue.name in locked or queue.name not in wanted]
+    bounds = low, _ = window.bounds
+    follow_ups = list(transaction.aside.follow_ups)
+    needs_upkeep, due = await transaction.row("upkeep", transaction.now, low, transaction.passed_over, follow_ups)
+    if needs_upkeep and not skip_upkeep:
+        return NeedsUpkeep()
+    promoted = await transaction.value("promote", transaction.now, PROMOTE_BATCH, low) if due else 0
+    more = await open_refilled(transaction, queues)
+    await pass_over(transaction, queues)
+    if transaction.partitions:
+        await promote_heads(transaction)
+    given = await give(transaction, request, queues)
+    assert given is not None  # what can't be read is an exception here
+    if transaction.partitions:
+        await promote_heads(transaction)
+    due_in = await next_due_in(transaction, window, bounds, await token_waits(transaction, queues, given.headrooms))
+    if len(locked) < len(wanted):
+        due_in = RETRY_LOCKED if due_in is None else min(due_in, RETRY_LOCKED)
+    if due_in == 0 and promoted < PROMOTE_BATCH:
+        due_in = RETRY_LOCKED
+    return Claimed(given.tasks, 0 if more or given.more else due_in)
+
+
+async def next_due_in(
+    transaction: Transaction, window: DueWindow, bounds: Bounds, waits: list[Duration]
+) -> Duration | None:
+    """In how long a waiting task, an expiry or a start token (`waits`) is due; 0 if follow-ups are left."""
+    low, ahead = bounds
+    until = None if ahead is None else transaction.now + ahead
+    follow_ups = list(transaction.aside.follow_ups)
+    next_at, follow_ups_left, took = await transaction.row("next_due", low, until, transaction.passed_over, follow_ups)
+    window.learn(low, transaction.now, took, due=next_at is not None and next_at <= transaction.now)
+    if follow_ups_left:
+        return 0
+    times = [max(0, each - transaction.now) for each in (next_at, until) if each is not None]
+    return min([*times, *waits], default=None)
 
 
 async def claim_plainly(
@@ -114,8 +180,8 @@ async def claim_plainly(
     catalog = store.catalog
     lines = [
         (track, order, scale(queue.settings, track.lane))
-        for order, queue in served_queues(catalog, request)
-        for track in tracks_for(catalog, queue, request)
+        for order, queue in enumerate(served_queues(catalog.queues, request))
+        for track in tracks_for(catalog.open_tracks(queue.name), request, catalog.aside.crowded)
     ]
     tracks = [line[0] for line in lines]
     wanted = request.limit + request.prefetch

@@ -17,7 +17,6 @@ from dibs.core.task import (
 from dibs.core.times import Instant
 from dibs.engines.base import Engine, Joined, MayBlock, Subscription, never
 from dibs.engines.postgres import (
-    choosing,
     chores,
     claiming,
     doctor,
@@ -70,7 +69,6 @@ class PostgresEngine(VerbEngine):
 
     _durability = doctor.DURABILITY
     _chores = chores.CHORES
-    _next_ids = staticmethod(choosing.next_ids)
 
     def __init__(self, address: Address, aside: UnreadableRows | None = None) -> None:
         self.address = address

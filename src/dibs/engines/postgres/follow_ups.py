@@ -1,41 +1,13 @@
-"""How every write ends: follow-ups are done, partitions promote their heads, counts are written."""
+"""Follow-ups that a transaction leaves to others, or goes on with."""
 
 from __future__ import annotations
 
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.decisions.follow_ups import Done, FollowUp, FollowUpKind
-from dibs.engines.port import Port
-from dibs.engines.postgres import partitions
+from dibs.engines.decisions.follow_ups import FollowUp, FollowUpKind
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.verbs import follow_ups
 
-__all__ = ["conclude", "defer", "resume"]
-
-
-async def reorder_some(port: Port, some: list[FollowUp], most: int) -> Done:
-    assert isinstance(port, Transaction)
-    return await partitions.reorder_some(port, some, most)
-
-
-async def mark_changed_again(port: Port, some: list[FollowUp], most: int) -> Done:
-    assert isinstance(port, Transaction)
-    return await partitions.mark_changed_again(port, some, most)
-
-
-STEPS = {
-    **follow_ups.STEPS,
-    FollowUpKind.REORDER_QUEUE: reorder_some,
-    FollowUpKind.REORDER_PARTITIONS: mark_changed_again,
-}
-
-
-async def conclude(transaction: Transaction) -> None:
-    """Bring a transaction to its end, up to the commit."""
-    if transaction.follow_ups:
-        await follow_ups.resume(transaction, STEPS)
-    if transaction.partitions:
-        await partitions.promote_heads(transaction)
-    await transaction.flush()
+__all__ = ["defer", "resume"]
 
 
 async def defer(transaction: Transaction) -> bool:
@@ -55,5 +27,5 @@ async def defer(transaction: Transaction) -> bool:
 
 async def resume(transaction: Transaction) -> bool:
     """Go on with what earlier transactions have left, and then with what this one has caused; True if some is left."""
-    await follow_ups.resume(transaction, STEPS)
+    await follow_ups.resume(transaction)
     return bool(await transaction.value("has_follow_ups", list(transaction.aside.follow_ups)))

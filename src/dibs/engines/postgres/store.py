@@ -17,7 +17,6 @@ from dibs.engines.base import MayBlock, never
 from dibs.engines.decisions.encoding import encode
 from dibs.engines.postgres.catalog import Catalog, Missing, Stale
 from dibs.engines.postgres.errors import DRIVER_ERRORS, LOST, OCCUPIED, READ_ONLY, REPEATABLE, translation
-from dibs.engines.postgres.follow_ups import conclude
 from dibs.engines.postgres.index_bloat import FloorProbe, RescueFloor
 from dibs.engines.postgres.layout import prepare
 from dibs.engines.postgres.notifier import Notifier
@@ -31,6 +30,7 @@ from dibs.engines.postgres.transaction import Snapshot, Transaction
 from dibs.engines.sql_transaction import TaskMoved
 from dibs.engines.unreadable import UnreadableRows
 from dibs.engines.values import Finding, Level
+from dibs.engines.verbs.follow_ups import conclude
 from dibs.errors import StoreBusy, StoreError, StoreMismatch
 
 __all__ = ["NOTHING", "ONCE", "SETTINGS", "TASKS", "Reach", "Store"]

@@ -12,21 +12,31 @@ import msgspec
 from msgspec import Struct
 
 from dibs.core.states import State
-from dibs.core.task import TaskRecord
+from dibs.core.task import LeasedTask, TaskRecord
 from dibs.core.times import Instant
+from dibs.engines.decisions import facts
+from dibs.engines.decisions.choosing import Head
 from dibs.engines.decisions.encoding import encode
 from dibs.engines.decisions.records import Place
 from dibs.engines.decisions.transaction import Queue
-from dibs.engines.port import FairQueue, Found, Read, Row, Stored
+from dibs.engines.port import Found, Read, Row, Stored
 from dibs.engines.postgres.catalog import Catalog, Missing, Stale, Track, TrackKey, band_of_record
 from dibs.engines.postgres.pool import Connection
-from dibs.engines.postgres.rows import TaskRow, ended_columns, real_ids, record_of, task_columns
+from dibs.engines.postgres.rows import TaskRow, columns, ended_columns, real_ids, record_of, task_columns
 from dibs.engines.postgres.statements import statement
 from dibs.engines.sql_transaction import SqlSnapshot, SqlTransaction
 from dibs.engines.unreadable import UNREADABLE, UnreadableRows, problem_of, unreadable_task
-from dibs.engines.values import Counter, UnreadableTask
+from dibs.engines.values import ClaimRequest, Counter, UnreadableTask
 
-__all__ = ["Snapshot", "Transaction", "set_aside"]
+__all__ = ["Snapshot", "Transaction", "Unread", "leased_tasks", "set_aside"]
+
+
+class Unread(Exception):
+    """Some of the chosen tasks can't be read, and are set aside: the claim chooses again.
+
+    An exception, because it must roll back the leases that the transaction has written.
+    """
+
 
 STATES = frozenset(State)
 SINGLE = (int, str)
@@ -64,6 +74,38 @@ def set_aside(catalog: Catalog, row: TaskRow, error: Exception) -> UnreadableTas
     if not ended:
         catalog.aside.skip_task(str(row["id"]), row["track"])
     return unreadable_task(row["id"], track, row["state"], ended, row["worker"], problem)
+
+
+def leased_tasks(rows: Iterable[TaskRow], catalog: Catalog, now: Instant) -> tuple[list[LeasedTask], list[TaskRow]]:
+    """Claimed tasks for the worker, and the rows of those that can't be read, which are set aside."""
+    tasks, unreadable = [], []
+    for row in rows:
+        try:
+            tasks.append(leased_task(row, catalog, now))
+        except UNREADABLE as error:
+            catalog.aside.log_once("task", row["id"], problem_of(error))
+            catalog.aside.skip_task(str(row["id"]), row["track"])
+            unreadable.append(row)
+    return tasks, unreadable
+
+
+def leased_task(row: TaskRow, catalog: Catalog, now: Instant) -> LeasedTask:
+    """`moves.leased`, directly from the row."""
+    track = catalog.track(row["track"])
+    if row["ready_at"] is None:
+        raise ValueError("it is pending, but has no ready_at")
+    return facts.leased_task(
+        facts.decode_facts(row["facts"]),
+        track,
+        catalog.settings(track.queue),
+        id=str(row["id"]),
+        lease=row["lease"],
+        expires_at=row["lease_expires_at"],
+        ready_at=row["ready_at"],
+        rank=row["rank"],
+        args=row["args"],
+        now=now,
+    )
 
 
 class Snapshot(SqlSnapshot):
@@ -174,10 +216,46 @@ class Snapshot(SqlSnapshot):
             found[names[track]] += n
         return found
 
-    async def fair_queue(self, queue: str) -> FairQueue:
-        clock, unnamed = await self.row("clock", queue) or (0, 0)
+    # The pending index.
+
+    def all_tracks(self, queue: str) -> list[Track]:
+        return self.catalog.of_queue(queue)
+
+    def open_tracks(self, queue: str) -> list[Track]:
+        return self.catalog.open_tracks(queue)
+
+    async def tracks_with_pending(self, queue: str) -> list[Track]:
+        numbers = [track.number for track in self.catalog.of_queue(queue)]
+        return [self.catalog.track(row[0]) for row in await self.rows("tracks_with_pending", numbers)]
+
+    async def unshared(self, queue: str) -> int:
         unfair = [track.number for track in self.catalog.of_queue(queue) if not track.fair]
-        return FairQueue(clock, unnamed, await self.value("depth", unfair) if unfair else 0)
+        depth: int = await self.value("depth", unfair) if unfair else 0
+        return depth
+
+    async def clock(self, queue: str) -> tuple[int, int]:
+        clock, unnamed = await self.row("clock", queue) or (0, 0)
+        return clock, unnamed
+
+    async def read_tracks(self, after: Sequence[tuple[Any, ...]], most: int, with_gated: bool) -> list[Found[Head]]:
+        rows = await self.rows("read_tracks", *columns(after, 4), most, with_gated)
+        return self.heads_of(rows, len(after))
+
+    async def read_groups(self, after: Sequence[tuple[Any, ...]], most: int) -> list[Found[Head]]:
+        return self.heads_of(await self.rows("read_groups", *columns(after, 5), most), len(after))
+
+    def heads_of(self, rows: Iterable[Any], asked: int) -> list[Found[Head]]:
+        """Entries of the pending index, for each of what was asked for. One without ready_at can't be claimed."""
+        found: list[Found[Head]] = [Found([], 0, None) for _ in range(asked)]
+        for n, rank, task_id, ready_at, track, partition in rows:
+            each, head = found[n - 1], Head(rank, str(task_id), ready_at, track, partition)
+            each.number, each.last = each.number + 1, (rank, head.id)
+            if ready_at is None:
+                self.aside.log_once("task", head.id, "it is pending, but has no ready_at")
+                self.aside.skip_task(head.id, head.track)
+            else:
+                each.rows.append(head)
+        return found
 
     def knows(self, track: int) -> bool:
         """Whether a track exists; raises `Stale` if it may be new."""
@@ -194,7 +272,6 @@ class Transaction(Snapshot, SqlTransaction):
         Snapshot.__init__(self, connection, schema, catalog, now)
         SqlTransaction.__init__(self)
         self.changes: dict[tuple[str, int, str, int], int] = defaultdict(int)
-        self.shares: dict[tuple[str, str], int] = defaultdict(int)
 
     async def write(self, name: str, *parameters: Any) -> int:
         status: str = await self.connection.execute(statement(name, self.schema), *arguments(parameters))
@@ -277,23 +354,38 @@ class Transaction(Snapshot, SqlTransaction):
         """Count what happened in a queue."""
         self.changes[what, 0, queue, 0] += change
 
-    def count_pending(self, number: int, share: str, change: int) -> None:
-        """Count pending tasks of one share of a track."""
-        self.changes[State.PENDING, number, "", 0] += change
-        track = self.catalog.track(number)
-        if track.fair:
-            self.shares[track.queue, share] += change
-
-    async def flush(self) -> None:
-        """Write the counts that have changed."""
+    async def write_counts(self) -> None:
         changes = [(*key, change) for key, change in self.changes.items() if change]
         if changes:
             await self.write("count", changes)
         self.changes.clear()
-        shares = [(*key, change) for key, change in self.shares.items() if change]
-        if shares:
-            await self.write("count_shares", shares)
-        self.shares.clear()
+
+    # Claims.
+
+    async def guard(self, partitions: Sequence[str]) -> None:
+        """Completing a task that is not guarded takes no lock, and promotes nothing."""
+        if partitions:
+            await self.write("guard", partitions)
+
+    async def first_turns(self, tracks: Sequence[int], most: int) -> dict[int, Found[tuple[int, str]]]:
+        found: dict[int, Found[tuple[int, str]]] = {track: Found([], 0, None) for track in tracks}
+        for track, virtual_time, share in await self.rows("turn_order", tracks, most):
+            found[track].rows.append((virtual_time, share))
+            found[track].number += 1
+        return found
+
+    async def given(self, worker: str, sequence: int) -> list[Stored]:
+        rows = await self.rows("claim_repeat", worker, sequence, list(self.catalog.tracks))
+        return [*self.records(rows)]
+
+    async def lease(self, request: ClaimRequest, heads: Sequence[Head]) -> dict[str, LeasedTask]:
+        """Those that no other transaction has locked. Raises `Unread` if some can't be read."""
+        ids = [head.id for head in heads]
+        rows = await self.rows("lease", self.now, request.worker, request.sequence, request.lease, ids)
+        tasks, unreadable = leased_tasks(rows, self.catalog, self.now)
+        if unreadable:
+            raise Unread
+        return {task.id: task for task in tasks}
 
     async def save_queue(self, queue: Queue) -> None:
         await self.write("save_queue", queue.name, queue.state, queue.settings, queue.epoch)

@@ -17,7 +17,6 @@ from dibs.engines.sqlite.chores import CHORES
 from dibs.engines.sqlite.connections import connect, connect_to_read, is_read_only, resting_state
 from dibs.engines.sqlite.enqueueing import KEYS
 from dibs.engines.sqlite.errors import translated
-from dibs.engines.sqlite.fairness import clock_of
 from dibs.engines.sqlite.retention import log_odd_days, pruned_queues
 from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.sqlite.rows import BEYOND
@@ -98,7 +97,7 @@ def look_at_figures(look: Snapshot) -> None:
         look.aside.log_once("id of a task", task_id, "it is not text")
     for queue in look.catalog.queues.values():
         if queue.settings.fair:
-            clock_of(look, queue.name)
+            at_once(look.clock(queue.name))
 
 
 def read_tables(look: Snapshot) -> None:

@@ -23,7 +23,6 @@ from dibs.engines.sqlite import (
     doctor,
     enqueueing,
     joining,
-    ordering,
     presence,
     rescue,
     settling,
@@ -73,11 +72,14 @@ def inline(verb: Verb[Answer]) -> Callable[..., Answer]:
     return run
 
 
+def claim(transaction: Transaction, request: ClaimRequest) -> Claimed:
+    return at_once(claiming.claim(transaction, request))
+
+
 class SqliteEngine(VerbEngine):
     """Tasks in a SQLite file. Siblings and other engines of this process share one writer connection."""
 
     _chores = CHORES
-    _next_ids = staticmethod(ordering.next_ids)
 
     def __init__(
         self, path: Path, synchronous: Synchronous = "full", busy_timeout: float = 5.0, adopt: bool = False
@@ -192,7 +194,7 @@ class SqliteEngine(VerbEngine):
         return joining.Joined(connection, self.path, self._opened().files)
 
     async def claim(self, request: ClaimRequest, *, now: Instant | None = None) -> Claimed:
-        return await self._write(claiming.claim, request, now=now)
+        return await self._write(claim, request, now=now)
 
     async def extend(self, extensions: Sequence[Extension], *, now: Instant | None = None) -> list[ExtendAnswer]:
         return await self._write(settling.extend, extensions, now=now)

@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct, structs
 
-from dibs.core.limits import Scope
+from dibs.core.limits import Bucket, Scope
 from dibs.core.priority import rank
 from dibs.core.settings import resolve
 from dibs.core.states import ENDED, State
@@ -30,7 +30,6 @@ from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.transaction import Queue
 from dibs.engines.port import Port, at_once
 from dibs.engines.sql_transaction import TaskMoved
-from dibs.engines.sqlite.headroom import find_buckets
 from dibs.engines.sqlite.row_decoder import BATCH_ERRORS, RowDecoder, is_spoiled
 from dibs.engines.sqlite.rows import BEYOND
 from dibs.engines.sqlite.statements import statement
@@ -39,6 +38,7 @@ from dibs.engines.topics import work_topic
 from dibs.engines.unreadable import state_or
 from dibs.engines.values import Counter, EnqueueAnswer, EnqueueOutcome, NewWorkflow
 from dibs.engines.verbs.dependencies import inherit_again
+from dibs.engines.verbs.reading import BUCKETS
 from dibs.engines.verbs.records import Records
 
 __all__ = ["KEYS", "enqueue", "enqueue_inside"]
@@ -86,7 +86,7 @@ def enqueue(
 async def enqueue_inside(port: Port, tasks: Sequence[NewTask]) -> list[EnqueueAnswer]:
     """`enqueue` in the middle of another verb, all tasks or none."""
     assert isinstance(port, Transaction)
-    port.write_counts()  # they decide whether a queue is full
+    await port.flush()  # they decide whether a queue is full
     return enqueue(port, tasks, atomic=True)
 
 
@@ -145,8 +145,8 @@ def known_about(transaction: Transaction, tasks: Sequence[NewTask], highest: str
             tracks = transaction.catalog.by_queue[queue]
             known.depths[queue] = sum(pending.get(track.number, 0) for track in tracks)
     for queue, client, limit in known.limited_clients():
-        key = (queue, Scope.CLIENT, client)
-        known.know_bucket(queue, client, limit, find_buckets(transaction, [key]).get(key))
+        found = at_once(transaction.read(BUCKETS, [(queue, Scope.CLIENT, client)]))
+        known.know_bucket(queue, client, limit, Bucket(found[0].level, found[0].at) if found else None)
     return known
 
 

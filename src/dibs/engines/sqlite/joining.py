@@ -11,15 +11,16 @@ from typing import Any, TypeVar
 from dibs.core.states import State
 from dibs.core.task import NewTask, Settlement
 from dibs.core.times import Instant
+from dibs.engines.port import at_once
 from dibs.engines.sqlite.catalog import Catalog
 from dibs.engines.sqlite.enqueueing import enqueue
 from dibs.engines.sqlite.errors import translated
 from dibs.engines.sqlite.files import StoreFiles
-from dibs.engines.sqlite.follow_ups import conclude
 from dibs.engines.sqlite.settling import settle
 from dibs.engines.sqlite.store import clock
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.values import EnqueueAnswer, SettleOutcome
+from dibs.engines.verbs.follow_ups import conclude
 from dibs.errors import UsageError
 
 __all__ = ["Joined"]
@@ -64,7 +65,7 @@ class Joined:
             with savepoint(connection):
                 transaction = Transaction(connection, Catalog(), clock(now))
                 answer = verb(transaction)
-                conclude(transaction)
+                at_once(conclude(transaction))
                 self.files.check()  # the commit is the user's, and nothing checks after it
             return answer
 

@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from dibs.core.times import Instant
+from dibs.engines.port import at_once
 from dibs.engines.sql_transaction import TaskMoved
 from dibs.engines.sqlite.catalog import Catalog
 from dibs.engines.sqlite.connections import connect, connect_read_only, connect_to_read, is_read_only, resting_state
 from dibs.engines.sqlite.errors import read_only, translated, translation
 from dibs.engines.sqlite.files import PIN, StoreFiles
-from dibs.engines.sqlite.follow_ups import conclude
 from dibs.engines.sqlite.layout import check_readable, prepare
 from dibs.engines.sqlite.notifier import Notifier
 from dibs.engines.sqlite.presence import Presence
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.unreadable import UnreadableRows
+from dibs.engines.verbs.follow_ups import conclude
 from dibs.errors import StoreBusy, StoreCorrupt, StoreUnavailable
 
 __all__ = ["Reader", "Store", "Synchronous", "clock", "registry"]
@@ -207,7 +208,7 @@ class Store:
             connection.execute("BEGIN IMMEDIATE")
             transaction = Transaction(connection, self.catalog, clock(now))
             answer = verb(transaction, *arguments)
-            conclude(transaction)
+            at_once(conclude(transaction))
             connection.execute("COMMIT")
             self.check_files()
         except BaseException as error:

@@ -12,30 +12,29 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from dibs.core.fairness import LATEST
 from dibs.core.states import State
-from dibs.core.task import TaskRecord
-from dibs.core.times import Instant, day_of
+from dibs.core.task import LeasedTask, TaskRecord
+from dibs.core.times import Duration, Instant, day_of
 from dibs.engines import port
+from dibs.engines.decisions.choosing import Head
 from dibs.engines.decisions.encoding import to_json
+from dibs.engines.decisions.facts import decode_facts, leased_task
 from dibs.engines.decisions.records import Place
 from dibs.engines.decisions.transaction import Queue
-from dibs.engines.port import FairQueue, Found, Read, Stored
+from dibs.engines.port import Found, Read, Stored
 from dibs.engines.sql_transaction import SqlSnapshot, SqlTransaction
 from dibs.engines.sqlite.catalog import Catalog, Track, TrackKey
-from dibs.engines.sqlite.fairness import clock_of
-from dibs.engines.sqlite.row_decoder import BATCH_ERRORS, RowDecoder, columns_of, is_spoiled, text_or_bytes
+from dibs.engines.sqlite.row_decoder import BATCH_ERRORS, RowDecoder, TaskDecoder, columns_of, is_spoiled, text_or_bytes
 from dibs.engines.sqlite.rows import Row, decode_rows, ended_columns, record_of, row_from, task_columns
 from dibs.engines.sqlite.statements import row_by_row, statement
 from dibs.engines.unreadable import UNREADABLE, UnreadableRows, problem_of, readable, unreadable_task
-from dibs.engines.values import Counter, UnreadableTask
+from dibs.engines.values import ClaimRequest, Counter, UnreadableTask
 
 __all__ = ["ROWS", "Snapshot", "Transaction", "decoder_of"]
 
 ROWS = 20
 """Tasks per `enqueue_many`. More at once gain nothing."""
-
-SAME_VIRTUAL_TIME = -1
-"""For a share whose virtual time stays while its pending tasks change."""
 
 STATES = frozenset(State)
 
@@ -46,8 +45,23 @@ RawRows = list[tuple[Any, ...]]
 COUNTS = RowDecoder(tuple[str, int | str, int], "count of", 0, 1)
 PENDING = RowDecoder(tuple[int, int], "count of pending tasks in track")
 WORKERS = RowDecoder(str, "worker")
+TURNS = RowDecoder(tuple[int, str], "turn of tag")
+HEADS = TaskDecoder(Head, "task", 1)
 DOCUMENTS = RowDecoder(tuple[int | str, str], "")
 """Names, and the JSON stored under them."""
+
+
+class Given(Struct, array_like=True, frozen=True):
+    """The columns of a chosen row that its head lacks."""
+
+    id: str
+    lease: int
+    lease_for: Duration
+    args: str
+    facts: str
+
+
+GIVEN = TaskDecoder(Given, "task")
 
 
 def parameter(value: object) -> object:
@@ -55,12 +69,13 @@ def parameter(value: object) -> object:
     if isinstance(value, Struct):
         return to_json(value)
     if isinstance(value, list):
-        return to_json([tuple(map(text_of, row)) if isinstance(row, tuple) else text_of(row) for row in value])
+        first = value[0] if value else None
+        if isinstance(first, Struct):
+            value = [to_json(each) for each in value]
+        elif isinstance(first, tuple) and any(isinstance(each, Struct) for each in first):
+            value = [[to_json(each) if isinstance(each, Struct) else each for each in row] for row in value]
+        return to_json(value)
     return value
-
-
-def text_of(value: object) -> object:
-    return to_json(value) if isinstance(value, Struct) else value
 
 
 def decoder_of(read: Read[Value]) -> RowDecoder[Value]:
@@ -80,6 +95,8 @@ class Snapshot(SqlSnapshot):
         self.connection = connection
         self.catalog = catalog
         self.now = now
+        self.pending: dict[int, int] | None = None
+        """How many pending tasks each track has, without empty ones, if a claim has read that."""
 
     def row(self, name: str, *parameters: Any) -> Any:
         """The only row of the statement `name`, or None."""
@@ -114,18 +131,21 @@ class Snapshot(SqlSnapshot):
         return self.catalog.unreadable
 
     async def fetch(self, read: Read[port.Row], *parameters: Any) -> Found[port.Row]:
-        decoder = decoder_of(read)
+        return self.found(decoder_of(read), read.name, *map(parameter, parameters))
 
-        def together(text: str) -> Found[port.Row]:
+    def found(self, decoder: RowDecoder[Value], name: str, *parameters: Any) -> Found[Value]:
+        """The rows that the statement `name` gathers."""
+
+        def together(text: str) -> Found[Value]:
             rows = decoder.decode(text)
             return Found(rows, len(rows), columns_of(rows[-1]) if rows else None)
 
-        def one_by_one(rows: RawRows) -> Found[port.Row]:
+        def one_by_one(rows: RawRows) -> Found[Value]:
             unread: RawRows = []
             found = decoder.one_by_one(rows, self.aside, unread)
             return Found(found, len(rows), rows[-1] if rows else None, unread)
 
-        return self.together_or_each(together, one_by_one, read.name, *map(parameter, parameters))
+        return self.together_or_each(together, one_by_one, name, *parameters)
 
     async def find(self, ids: Sequence[str]) -> dict[str, Stored]:
         return {task_id: self.decoded(row) for task_id, row in self.find_rows(list(ids)).items()}
@@ -135,23 +155,6 @@ class Snapshot(SqlSnapshot):
         return self.together_or_each(
             decoder.decode, lambda rows: decoder.one_by_one(rows, self.aside), name, *parameters
         )
-
-    def page(
-        self, decoder: RowDecoder[Value], name: str, *parameters: Any
-    ) -> tuple[list[Value], tuple[Any, ...] | None]:
-        """Like `many`, where the last parameter is the limit; and the last row as stored, if there may be more.
-
-        The next page begins after that row, whether or not it can be read.
-        """
-
-        def one_by_one(rows: RawRows) -> tuple[list[Value], tuple[Any, ...] | None]:
-            return decoder.one_by_one(rows, self.aside), rows[-1] if len(rows) == parameters[-1] else None
-
-        def together(text: str) -> tuple[list[Value], tuple[Any, ...] | None]:
-            found = decoder.decode(text)
-            return found, columns_of(found[-1]) if len(found) == parameters[-1] else None
-
-        return self.together_or_each(together, one_by_one, name, *parameters)
 
     def together_or_each(
         self, together: Callable[[Any], Value], one_by_one: Callable[[RawRows], Value], name: str, *parameters: Any
@@ -292,10 +295,56 @@ class Snapshot(SqlSnapshot):
                 found[track.queue, track.name] += n
         return found
 
-    async def fair_queue(self, queue: str) -> FairQueue:
+    # The pending index.
+
+    def all_tracks(self, queue: str) -> Sequence[Track]:
+        return self.catalog.by_queue.get(queue, ())
+
+    def open_tracks(self, queue: str) -> list[Track]:
+        pending = self.pending_by_track() if self.pending is None else self.pending
+        return [track for track in self.all_tracks(queue) if track.number in pending]
+
+    async def tracks_with_pending(self, queue: str) -> list[Track]:
+        return [track for track in self.open_tracks(queue) if self.pending is None or self.pending[track.number] > 0]
+
+    async def unshared(self, queue: str) -> int:
         pending = self.pending_by_track()
-        unshared = sum(pending.get(track.number, 0) for track in self.catalog.by_queue[queue] if not track.fair)
-        return FairQueue(*clock_of(self, queue), unshared)
+        return sum(pending[track.number] for track in self.open_tracks(queue) if not track.fair)
+
+    async def clock(self, queue: str) -> tuple[int, int]:
+        """A clock that can't be read is taken to be at the highest virtual time: all tenants restart equal from there.
+
+        At 0, tenants without a virtual time would go first until they had caught up. The next turn writes it.
+        """
+        stored = self.each(statement("clock"), (queue,))
+        clock, unnamed = stored[0] if stored else (0, 0)
+        if not is_virtual_time(unnamed):
+            self.aside.log_once("share", f"{queue} ''", f"its virtual time is {unnamed!r}")
+            unnamed = 0
+        if not is_virtual_time(clock):
+            self.aside.log_once("clock of queue", queue, f"it is {clock!r}")
+            clock = self.value("highest_virtual_time", queue, LATEST)
+        return clock, unnamed
+
+    async def read_tracks(self, after: Sequence[tuple[Any, ...]], most: int, with_gated: bool) -> list[Found[Head]]:
+        read = self.read_all if with_gated else self.read_open
+        return [read(each, most) for each in after]
+
+    def read_open(self, after: tuple[Any, ...], most: int) -> Found[Head]:
+        return self.found(HEADS, "read_track", *after, most, 0)
+
+    def read_all(self, after: tuple[Any, ...], most: int) -> Found[Head]:
+        found, gated = (self.found(HEADS, "read_track", *after, most, each) for each in (0, 1))
+        rows = sorted([*found.rows, *gated.rows])[:most]
+        last = columns_of(rows[-1]) if rows else found.last or gated.last
+        return Found(rows, min(found.number + gated.number, most), last)
+
+    async def read_groups(self, after: Sequence[tuple[object, ...]], most: int) -> list[Found[Head]]:
+        return [self.found(HEADS, "read_group", *each, most) for each in after]
+
+
+def is_virtual_time(stored: object) -> bool:
+    return isinstance(stored, int) and -1 <= stored <= LATEST
 
 
 class Transaction(Snapshot, SqlTransaction):
@@ -308,9 +357,6 @@ class Transaction(Snapshot, SqlTransaction):
         Snapshot.__init__(self, connection, catalog, now)
         SqlTransaction.__init__(self)
         self.changes: dict[tuple[str, int | str], int] = defaultdict(int)
-        self.shares: dict[tuple[str, str], int] = {}
-        self.virtual_times: dict[tuple[str, str], int] = {}
-        self.turns: dict[tuple[int, str], None] = {}
 
     async def write(self, name: str, *parameters: Any) -> int:
         return self.run(name, *map(parameter, parameters))
@@ -409,36 +455,60 @@ class Transaction(Snapshot, SqlTransaction):
         """Count what happened in a queue."""
         self.changes[what, queue] += change
 
-    def count_pending(self, number: int, share: str, change: int) -> None:
-        """Count pending tasks of one share of a track. In a fair track, a share with new tasks gets a turn."""
-        self.changes[State.PENDING, number] += change
-        track = self.catalog.tracks[number]
-        if track.fair:
-            key = (track.queue, share)
-            self.shares[key] = self.shares.get(key, 0) + change
-            if change > 0:
-                self.turns[number, share] = None
-
-    async def flush(self) -> None:
-        self.write_counts()
-
-    def write_counts(self) -> None:
-        """Write the counts that have changed."""
+    async def write_counts(self) -> None:
         changes = [(what, whose, change) for (what, whose), change in self.changes.items() if change]
         if len(changes) == 2:  # a single enqueue: without JSON it costs half
             self.run("count_two", *changes[0], *changes[1])
         elif changes:
             self.run("count", to_json(changes))
         self.changes.clear()
-        if self.shares or self.virtual_times:
-            keys = {**self.shares, **self.virtual_times}
-            rows = [(*key, self.virtual_times.get(key, SAME_VIRTUAL_TIME), self.shares.get(key, 0)) for key in keys]
-            self.run("save_shares", to_json(rows))
-            self.shares.clear()
-            self.virtual_times.clear()
-        if self.turns:
-            self.run("add_turns", to_json([(n, share, self.catalog.tracks[n].queue) for n, share in self.turns]))
-            self.turns.clear()
+
+    # Claims.
+
+    async def first_turns(self, tracks: Sequence[int], most: int) -> dict[int, Found[tuple[int, str]]]:
+        return {track: self.found(TURNS, "turn_order", track, most) for track in tracks}
+
+    async def given(self, worker: str, sequence: int) -> list[Stored]:
+        return [self.decoded(row) for row in self.tasks("claim_repeat", worker, sequence)]
+
+    async def lease(self, request: ClaimRequest, heads: Sequence[Head]) -> dict[str, LeasedTask] | None:
+        ids = to_json([head.id for head in heads])
+        given = self.many(GIVEN, "claim_read", ids)
+        if len(given) < len(heads):
+            known = {row.id for row in given}
+            for head in heads:
+                if head.id not in known:
+                    self.aside.skip_task(head.id, head.track)
+            return None
+        tasks = {}
+        for head, row in zip(heads, given, strict=True):
+            try:
+                tasks[head.id] = self.leased_task(request, head, row)
+            except UNREADABLE as error:
+                self.set_aside(head.id, head.track, State.PENDING, False, None, problem_of(error))
+        if len(tasks) < len(heads):
+            return None
+        taken = self.run("claim", self.now, request.worker, request.sequence, request.lease, ids)
+        assert taken == len(heads), "the pending index names tasks that are not pending"
+        if self.pending is not None:
+            for number, n in Totals(head.track for head in heads).items():
+                self.pending[number] -= n
+        return tasks
+
+    def leased_task(self, request: ClaimRequest, head: Head, row: Given) -> LeasedTask:
+        track = self.catalog.tracks[head.track]
+        return leased_task(
+            decode_facts(row.facts),
+            track,
+            self.catalog.queues[track.queue].settings,
+            id=head.id,
+            lease=row.lease + 1,
+            expires_at=self.now + (row.lease_for if request.lease is None else request.lease),
+            ready_at=head.ready_at,
+            rank=head.rank,
+            args=row.args.encode(),
+            now=self.now,
+        )
 
     def record(self, row: Row) -> TaskRecord:
         """A task whose queue's settings can't be read is unreadable: nothing can be decided about it."""

@@ -35,9 +35,19 @@ from dibs.engines.values import (
     WorkerRecord,
     WorkflowRecord,
 )
-from dibs.engines.verbs import admin, chores, dependencies, queues, reading, schedules, searching, workers, workflows
+from dibs.engines.verbs import (
+    admin,
+    chores,
+    dependencies,
+    peeking,
+    queues,
+    reading,
+    schedules,
+    searching,
+    workers,
+    workflows,
+)
 from dibs.engines.verbs.chores import Chore
-from dibs.engines.verbs.reading import NextIds
 
 __all__ = ["Reach", "Verb", "VerbEngine"]
 
@@ -63,9 +73,6 @@ class VerbEngine(ABC):
     @property
     @abstractmethod
     def features(self) -> frozenset[Feature]: ...
-
-    _next_ids: NextIds
-    """How the store finds the next tasks of a queue."""
 
     @abstractmethod
     async def _change(
@@ -184,8 +191,7 @@ class VerbEngine(ABC):
         return await self._view(searching.search, query, behind=query.workflow is None)
 
     async def peek(self, queue: str, limit: int, *, until: str | None = None, now: Instant | None = None) -> Peeked:
-        asked = (queue, limit, until, self._next_ids)
-        return await self._view(reading.peek, *asked, now=now, behind=until is None)
+        return await self._view(peeking.peek, queue, limit, until, now=now, behind=until is None)
 
     async def counts(self) -> Counts:
         return await self._view(reading.counts)

@@ -20,9 +20,9 @@ from dibs.engines.decisions.follow_ups import (
 )
 from dibs.engines.port import Port, Read
 from dibs.engines.unreadable import UNREADABLE, problem_of
-from dibs.engines.verbs import dependencies, workflows
+from dibs.engines.verbs import dependencies, partitions, workflows
 
-__all__ = ["STEPS", "Step", "resume"]
+__all__ = ["conclude", "resume"]
 
 Step = Callable[[Port, list[FollowUp], int], Awaitable[Done]]
 
@@ -33,13 +33,24 @@ STEPS: dict[FollowUpKind, Step] = {
     FollowUpKind.CANCEL: workflows.cancel_members,
     FollowUpKind.REPLAY: workflows.replay_members,
     FollowUpKind.DELETE_EDGES: dependencies.forget,
+    FollowUpKind.REORDER_QUEUE: partitions.reorder_some,
+    FollowUpKind.REORDER_PARTITIONS: partitions.mark_changed_again,
 }
 
 FOLLOW_UPS = Read("follow_ups", tuple[int, object], "follow-up")
 """Takes how many and numbers to pass over: stored follow-ups, oldest first, but for those that others are at."""
 
 
-async def resume(port: Port, steps: dict[FollowUpKind, Step]) -> None:
+async def conclude(port: Port) -> None:
+    """Finish a transaction, up to the commit."""
+    if port.follow_ups:
+        await resume(port)
+    if port.partitions:
+        await partitions.promote_heads(port)
+    await port.flush()
+
+
+async def resume(port: Port) -> None:
     """Go on with what earlier transactions have left, and then with what this one has caused."""
     own = list(port.follow_ups)
     port.follow_ups.clear()
@@ -50,17 +61,17 @@ async def resume(port: Port, steps: dict[FollowUpKind, Step]) -> None:
             port.aside.log_once("follow-up", n, problem_of(error))
             port.aside.skip_follow_up(n)
     port.follow_ups.extend(own)
-    await run(port, steps)
+    await run(port)
 
 
-async def run(port: Port, steps: dict[FollowUpKind, Step]) -> None:
+async def run(port: Port) -> None:
     """Do follow-ups up to the budget, in order, and store what is left of them."""
     follow_ups = port.follow_ups
     left = FOLLOW_UP_BUDGET
     done: list[int] = []
     while follow_ups and left > 0:
         alike = take_alike(follow_ups, left)
-        taken, unfinished = await steps[alike[0].what](port, alike, left)
+        taken, unfinished = await STEPS[alike[0].what](port, alike, left)
         follow_ups.extendleft(reversed(unfinished))
         done += finished(alike, [*unfinished, *port.stuck])
         left -= taken

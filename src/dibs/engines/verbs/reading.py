@@ -1,8 +1,8 @@
-"""What is only read: tasks and their histories, what is next, counts, statistics, the audit log, limits and tenants."""
+"""What is only read: tasks and their histories, counts, statistics, the audit log, limits and tenants."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -15,17 +15,13 @@ from dibs.core.task import HistoryEntry, TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.decisions.headroom import Whose
 from dibs.engines.decisions.partition import Partition
-from dibs.engines.decisions.transaction import Queue
 from dibs.engines.port import Read, Stored, View
 from dibs.engines.unreadable import readable
 from dibs.engines.values import (
-    COUNT_LIMIT,
     AuditEntry,
     Counter,
     Counts,
     Minute,
-    Peeked,
-    Position,
     Standing,
     TenantRecord,
 )
@@ -33,20 +29,16 @@ from dibs.engines.values import (
 __all__ = [
     "BUCKETS",
     "PARTITION_LOADS",
-    "NextIds",
+    "TENANTS",
     "audit",
     "counts",
     "decode_entry",
+    "find_readable",
     "get",
     "history",
-    "peek",
     "standing",
     "stats",
 ]
-
-NextIds = Callable[..., Awaitable[list[str]]]
-"""Takes a view, a queue, how many, and an id or None: the next tasks in claim order, including gated ones. It may stop
-at that id."""
 
 
 class StoredBucket(Struct, array_like=True, frozen=True):
@@ -89,9 +81,6 @@ PARTITION_LOADS = Read("partition_loads", PartitionLoad, "limit of partition")
 TENANTS = Read("tenants", StoredShare, "share")
 """Takes a queue, its clock and how many: shares with pending tasks, in the order of their turns."""
 
-TRIES = 10
-"""How often the next tasks are read again because some of them can't be read."""
-
 STATES = frozenset(State)
 COUNTERS = frozenset(Counter)
 
@@ -117,34 +106,6 @@ async def history(view: View, task_id: str) -> list[HistoryEntry]:
     rows = await view.read(HISTORY, task_id)
     what = f"history entry of task {task_id} number"
     return [entry for _, entry in readable(view.aside, what, rows, decode_entry)]
-
-
-# What is next.
-
-
-async def peek(view: View, queue_name: str, limit: int, until: str | None, next_ids: NextIds) -> Peeked:
-    queue = view.queues.get(queue_name)
-    position = None if until is None else await position_of(view, queue or Queue(queue_name), until, next_ids)
-    return Peeked([] if queue is None or limit == 0 else await next_tasks(view, queue, limit, next_ids), position)
-
-
-async def next_tasks(view: View, queue: Queue, limit: int, next_ids: NextIds) -> list[TaskRecord]:
-    records: list[TaskRecord] = []
-    for _ in range(TRIES):
-        ids = await next_ids(view, queue, limit, None)
-        found = await view.find(ids)
-        records = [record for each in ids if isinstance(record := found[each], TaskRecord)]
-        if len(records) == len(ids):
-            break  # otherwise some of them were just set aside, and others take their place
-    return records
-
-
-async def position_of(view: View, queue: Queue, task_id: str, next_ids: NextIds) -> Position | None:
-    record = await find_readable(view, task_id)
-    if record is None or record.state is not State.PENDING or record.queue != queue.name:
-        return None
-    ids = await next_ids(view, queue, COUNT_LIMIT, task_id)
-    return Position(ids.index(task_id)) if task_id in ids else Position(COUNT_LIMIT, more=True)
 
 
 # Figures.
@@ -207,13 +168,13 @@ async def tenants(view: View, queue: str, limit: int) -> list[TenantRecord]:
     """Tenants of a fair queue that have pending tasks, in the order of their turns."""
     if not view.settings(queue).fair:
         return []
-    fair = await view.fair_queue(queue)
-    shares = {each.share: each for each in await view.read(TENANTS, queue, fair.clock, limit)}
-    if fair.unshared:  # they belong to the tenant without a name
-        known = shares.get("", StoredShare("", fair.unnamed, 0))
-        shares[""] = StoredShare("", known.virtual_time, known.pending + fair.unshared)
+    clock, unnamed = await view.clock(queue)
+    shares = {each.share: each for each in await view.read(TENANTS, queue, clock, limit)}
+    if unshared := await view.unshared(queue):  # they belong to the tenant without a name
+        known = shares.get("", StoredShare("", unnamed, 0))
+        shares[""] = StoredShare("", known.virtual_time, known.pending + unshared)
     found = [
-        TenantRecord(tenant=share, pending=each.pending, virtual_time=start_virtual_time(fair.clock, each.virtual_time))
+        TenantRecord(tenant=share, pending=each.pending, virtual_time=start_virtual_time(clock, each.virtual_time))
         for share, each in shares.items()
     ]
     return sorted(found, key=lambda each: (each.virtual_time, each.tenant))[:limit]

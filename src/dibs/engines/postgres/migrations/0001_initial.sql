@@ -208,7 +208,7 @@ CREATE TABLE {schema}.buckets (
 );
 CREATE INDEX refills ON {schema}.buckets (queue, refill_at) WHERE refill_at IS NOT NULL;
 
--- Shares of fair queues: their virtual times, and how many pending tasks they have in fair tracks.
+-- Shares of fair queues: their virtual times (-1: none yet), and how many pending tasks they have in fair tracks.
 CREATE TABLE {schema}.shares (
     queue text COLLATE "C" NOT NULL,
     share text COLLATE "C" NOT NULL,
@@ -217,6 +217,16 @@ CREATE TABLE {schema}.shares (
     PRIMARY KEY (queue, share)
 );
 CREATE INDEX share_order ON {schema}.shares (queue, virtual_time, share) WHERE pending > 0;
+
+-- Turns: one row for each share that may have a task for claims in a fair track, with a copy of its virtual time, or 0
+-- if the queue's clock has passed that. Added when a task comes, deleted when a claim finds nothing.
+CREATE TABLE {schema}.turns (
+    track int NOT NULL,
+    share text COLLATE "C" NOT NULL,
+    virtual_time bigint NOT NULL,
+    PRIMARY KEY (track, share)
+);
+CREATE INDEX turn_order ON {schema}.turns (track, virtual_time, share);
 
 -- Edges: `dependent` waits for `prerequisite` while it is open. `slot` is the edge's place among those of its
 -- dependent, `weight` the dependent's urgency. Edges stay as long as their dependent.

@@ -45,10 +45,10 @@ LEFT JOIN LATERAL (
 
 -- name: read_tracks
 -- A stretch of some tracks in claim order. Takes tracks, shares, ranks and ids to start after, a limit for each,
--- whether to include gated ones. Returns rank, id, ready_at, track, share, partition. Reads ranges of `pending` and, if
--- asked, of `gated`.
-SELECT h.rank, h.id, h.ready_at, s.track, s.share, h.partition
-FROM unnest($1::int[], $2::text[], $3::bigint[], $4::uuid[]) AS s (track, share, rank, id)
+-- whether to include gated ones. Returns the number of what was asked for, rank, id, ready_at, track, partition. Reads
+-- ranges of `pending` and, if asked, of `gated`.
+SELECT s.n, h.rank, h.id, h.ready_at, s.track, h.partition
+FROM unnest($1::int[], $2::text[], $3::bigint[], $4::uuid[]) WITH ORDINALITY AS s (track, share, rank, id, n)
 CROSS JOIN LATERAL (
     SELECT * FROM (
         (
@@ -67,7 +67,7 @@ CROSS JOIN LATERAL (
     ) AS both_kinds
     ORDER BY rank, id LIMIT $5::int
 ) AS h
-ORDER BY s.track, s.share, h.rank, h.id;
+ORDER BY s.n, h.rank, h.id;
 
 -- name: lease
 -- Lease pending tasks. Takes now, worker, sequence, lease (NULL: each task's own), ids. Returns what a worker needs of

@@ -9,16 +9,15 @@ FROM {schema}.queues WHERE name = $1;
 UPDATE {schema}.queues SET clock = $2 WHERE name = $1;
 
 -- name: turn_order
--- The shares of a queue that have pending tasks, in the order of their turns. Takes the queue, limit. Returns share,
--- virtual time. Reads the beginning of `turn_order`.
-SELECT share, virtual_time FROM {schema}.shares WHERE queue = $1 AND pending > 0 ORDER BY virtual_time, share LIMIT $2::int;
-
--- name: turn_order_as_seen
--- `turn_order` for reads, which do not reset turns. Takes the queue, its clock, limit. Returns share, virtual time (0
--- if the clock has passed it: these go by name). Sorts the shares that have pending tasks.
-SELECT share, CASE WHEN virtual_time <= $2::bigint THEN 0 ELSE virtual_time END AS virtual_time
-FROM {schema}.shares WHERE queue = $1 AND pending > 0
-ORDER BY CASE WHEN virtual_time <= $2::bigint THEN 0 ELSE virtual_time END, share LIMIT $3::int;
+-- The first turns of tracks. Takes tracks, limit for each. Returns track, virtual time, share. Reads the beginning of a
+-- range of `turn_order` each.
+SELECT s.track, h.virtual_time, h.share
+FROM unnest($1::int[]) AS s (track)
+CROSS JOIN LATERAL (
+    SELECT t.virtual_time, t.share FROM {schema}.turns AS t
+    WHERE t.track = s.track ORDER BY t.virtual_time, t.share LIMIT $2::int
+) AS h
+ORDER BY s.track, h.virtual_time, h.share;
 
 -- name: tenants
 -- Tenants of a fair queue that have pending tasks, in the order of their turns. Takes the queue, its clock, limit.
@@ -26,18 +25,62 @@ ORDER BY CASE WHEN virtual_time <= $2::bigint THEN 0 ELSE virtual_time END, shar
 SELECT share, virtual_time, pending FROM {schema}.shares WHERE queue = $1 AND pending > 0
 ORDER BY greatest(virtual_time, $2::bigint), share LIMIT $3::int;
 
--- name: count_shares
--- Add to the pending tasks of shares. Takes queues, shares, changes. The queues' locks are held.
-INSERT INTO {schema}.shares AS s (queue, share, pending)
-SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[])
-ON CONFLICT (queue, share) DO UPDATE SET pending = s.pending + excluded.pending;
-
--- name: save_virtual_times
--- Save the virtual times of shares that were served. Takes queues, shares, virtual times.
-INSERT INTO {schema}.shares (queue, share, virtual_time) SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[])
-ON CONFLICT (queue, share) DO UPDATE SET virtual_time = excluded.virtual_time;
-
 -- name: reset_passed
--- Order the turns that the clock has passed by name. Takes the queue, its clock. A range of `turn_order`.
-UPDATE {schema}.shares SET virtual_time = 0
-WHERE queue = $1 AND virtual_time > 0 AND virtual_time <= $2::bigint AND pending > 0;
+-- Order the turns that the clock has passed by name. Takes tracks, the clock. A range of `turn_order` each.
+UPDATE {schema}.turns SET virtual_time = 0
+WHERE track = ANY ($1::int[]) AND virtual_time > 0 AND virtual_time <= $2::bigint;
+
+-- name: save_shares
+-- Update shares after a turn or a change of pending tasks. Takes queues, shares, virtual times (-1: it stays), changes
+-- of pending tasks. The queues' locks are held.
+INSERT INTO {schema}.shares AS s (queue, share, virtual_time, pending)
+SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[])
+ON CONFLICT (queue, share) DO UPDATE SET
+    virtual_time = CASE WHEN excluded.virtual_time < 0 THEN s.virtual_time ELSE excluded.virtual_time END,
+    pending = s.pending + excluded.pending;
+
+-- name: shares_after
+-- Shares of all queues, in order. Takes queue and share to start after, limit. Returns queue, share, whether nothing is
+-- pending and the clock has passed its virtual time. Reads a range of the primary key.
+SELECT
+    s.queue, s.share,
+    s.pending = 0 AND s.virtual_time <= coalesce(q.clock, s.virtual_time) AS is_idle
+FROM (
+    SELECT * FROM {schema}.shares WHERE (queue, share) > ($1, $2) ORDER BY queue, share LIMIT $3::int
+) AS s
+LEFT JOIN {schema}.queues AS q ON q.name = s.queue ORDER BY s.queue, s.share;
+
+-- name: delete_shares
+-- Delete shares. Takes queues, shares. Seeks by primary key.
+DELETE FROM {schema}.shares AS s USING unnest($1::text[], $2::text[]) AS idle (queue, share)
+WHERE s.queue = idle.queue AND s.share = idle.share;
+
+-- name: add_turns
+-- Add turns of shares that have tasks for claims. Takes tracks, shares, queues. The virtual time is the share's own, or
+-- 0 if the clock has passed it.
+INSERT INTO {schema}.turns AS t (track, share, virtual_time)
+SELECT
+    w.track, w.share,
+    coalesce((
+        SELECT s.virtual_time FROM {schema}.shares AS s JOIN {schema}.queues AS q ON q.name = s.queue
+        WHERE s.queue = w.queue AND s.share = w.share AND s.virtual_time > q.clock
+    ), 0)
+FROM unnest($1::int[], $2::text[], $3::text[]) AS w (track, share, queue)
+ON CONFLICT (track, share) DO UPDATE SET virtual_time = excluded.virtual_time
+WHERE t.virtual_time <> excluded.virtual_time;
+
+-- name: save_turns
+-- Update the copies of virtual times that claims read. Takes tracks, shares, virtual times. Seeks by primary key.
+UPDATE {schema}.turns AS t SET virtual_time = served.virtual_time
+FROM unnest($1::int[], $2::text[], $3::bigint[]) AS served (track, share, virtual_time)
+WHERE t.track = served.track AND t.share = served.share;
+
+-- name: delete_turns
+-- Delete turns of shares without tasks in a track. Takes the track, shares. Seeks by primary key.
+DELETE FROM {schema}.turns WHERE track = $1::int AND share = ANY ($2::text[]);
+
+-- name: forget_turns
+-- Delete some turns of a track. Takes the track, limit. Seeks by primary key.
+DELETE FROM {schema}.turns WHERE track = $1::int AND share IN (
+    SELECT t.share FROM {schema}.turns AS t WHERE t.track = $1::int LIMIT $2::int
+);

@@ -1,6 +1,6 @@
 -- name: partitions
--- The partitions of a queue, in order. Takes the queue's name and a space, the partition to start after, limit. Returns
--- keys of partitions (as `Partition.key`). One seek in `partitions` each.
+-- The partitions of a queue, in order. Takes the queue, the partition to start after (as `Partition.key`), limit.
+-- Returns keys of partitions. One seek in `partitions` each.
 WITH RECURSIVE found (partition, n) AS (
     (SELECT t.partition, 1 FROM {schema}.tasks AS t WHERE t.partition > $2 ORDER BY t.partition LIMIT 1)
     UNION ALL
@@ -8,9 +8,9 @@ WITH RECURSIVE found (partition, n) AS (
     FROM found CROSS JOIN LATERAL (
         SELECT t.partition FROM {schema}.tasks AS t WHERE t.partition > found.partition ORDER BY t.partition LIMIT 1
     ) AS h
-    WHERE found.n < $3::int AND starts_with(h.partition, $1)
+    WHERE found.n < $3::int AND starts_with(h.partition, $1 || ' ')
 )
-SELECT partition FROM found WHERE starts_with(partition, $1);
+SELECT partition FROM found WHERE starts_with(partition, $1 || ' ');
 
 -- name: partitions_of
 -- The partitions of some pending tasks. Takes ids. Returns keys of partitions. Seeks by id.
@@ -30,55 +30,68 @@ LEFT JOIN {schema}.buckets AS b
     ON b.queue = $2 AND b.scope = 'partition' AND b.whose = substr(w.partition, length($2) + 2) AND b.level >= 0;
 
 -- name: gate
--- Reorder partitions. Takes partitions with headroom, partitions without, and ids to skip. Ungates the best pending
--- task of each track and share of the former, and gates all others. Reads the partitions' pending tasks group by group,
--- skipping to the next one.
-WITH RECURSIVE heads (partition, track, share, id) AS (
-    SELECT w.partition, h.track, h.share, h.id
+-- Gate pending tasks. Takes ids. Moves them from `pending` to `gated`.
+UPDATE {schema}.tasks SET gate = 2 WHERE id = ANY ($1::uuid[]) AND state = 'pending' AND gate < 2;
+
+-- name: gated_heads
+-- The best pending tasks of partitions, one for each track and share, if they are gated and a slot is free. Takes keys
+-- of partitions, the highest number that may run (NULL: any), ids to skip. Returns id, track, share. Reads the
+-- partitions' pending tasks group by group, skipping to the next one.
+WITH RECURSIVE heads (partition, track, share, id, gate) AS (
+    SELECT w.partition, h.track, h.share, h.id, h.gate
     FROM unnest($1::text[]) AS w (partition)
     CROSS JOIN LATERAL (
-        SELECT t.track, t.share, t.id FROM {schema}.tasks AS t
+        SELECT t.track, t.share, t.id, t.gate FROM {schema}.tasks AS t
         WHERE t.partition = w.partition AND t.state = 'pending' AND (t.id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
         ORDER BY t.track, t.share, t.rank, t.id LIMIT 1
     ) AS h
+    WHERE $2::bigint IS NULL OR $2::bigint > (
+        SELECT count(*) FROM {schema}.tasks AS r WHERE r.partition = w.partition AND r.state = 'running'
+    )
     UNION ALL
-    SELECT last.partition, h.track, h.share, h.id
+    SELECT last.partition, h.track, h.share, h.id, h.gate
     FROM heads AS last
     CROSS JOIN LATERAL (
-        SELECT t.track, t.share, t.id FROM {schema}.tasks AS t
+        SELECT t.track, t.share, t.id, t.gate FROM {schema}.tasks AS t
         WHERE t.partition = last.partition AND t.state = 'pending' AND (t.track, t.share) > (last.track, last.share)
           AND (t.id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
         ORDER BY t.track, t.share, t.rank, t.id LIMIT 1
     ) AS h
-), wrong AS MATERIALIZED (
-    SELECT t.id, 1 AS gate FROM {schema}.tasks AS t JOIN heads ON heads.id = t.id WHERE t.gate <> 1
-    UNION ALL
-    SELECT t.id, 2 FROM {schema}.tasks AS t
-    WHERE t.partition = ANY ($1::text[] || $2::text[]) AND t.state = 'pending' AND t.gate < 2
-      AND t.id NOT IN (SELECT heads.id FROM heads) AND (t.id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
 )
-UPDATE {schema}.tasks AS t SET gate = wrong.gate FROM wrong WHERE t.id = wrong.id;
+SELECT id, track, share FROM heads WHERE gate = 2;
 
 -- name: guard
 -- Guard the tasks of these partitions: from now on, their moves concern others. Takes keys of partitions.
 UPDATE {schema}.tasks SET gate = 1 WHERE partition = ANY ($1::text[]) AND gate = 0;
 
 -- name: ungate
--- Ungate some tasks of a queue whose partitions are no longer limited. Takes tracks, limit.
-UPDATE {schema}.tasks SET gate = CASE WHEN s.fair THEN 1 ELSE 0 END
-FROM {schema}.tracks AS s
-WHERE s.track = tasks.track AND tasks.id IN (
-    SELECT t.id FROM {schema}.tasks AS t
-    WHERE t.track = ANY ($1::int[]) AND t.state = 'pending' AND t.gate = 2 LIMIT $2::int
-);
+-- Ungate pending tasks. Takes ids, and whether their moves still concern others.
+UPDATE {schema}.tasks SET gate = CASE WHEN $2::boolean THEN 1 ELSE 0 END WHERE id = ANY ($1::uuid[]);
 
--- name: read_group
--- What comes after a task in its partition, of the same track and share, gated or not. Takes partition, track, share,
--- rank, id, limit. Returns rank, id, ready_at, track, partition. Reads a range of `partitions`.
-SELECT t.rank, t.id, t.ready_at, t.track, t.partition FROM {schema}.tasks AS t
-WHERE t.partition = $1 AND t.state = 'pending' AND t.track = $2::int AND t.share = $3
-  AND (t.rank, t.id) > ($4::bigint, $5::uuid)
-ORDER BY t.rank, t.id LIMIT $6::int;
+-- name: gated_of
+-- Some gated tasks of some tracks. Takes tracks, limit. Returns id, track, share. Reads a range of `gated` each.
+SELECT h.id, s.track, h.share
+FROM unnest($1::int[]) AS s (track)
+CROSS JOIN LATERAL (
+    SELECT t.id, t.share FROM {schema}.tasks AS t
+    WHERE t.track = s.track AND t.state = 'pending' AND t.gate = 2 LIMIT $2::int
+) AS h
+LIMIT $2::int;
+
+-- name: read_groups
+-- What comes after tasks in their partitions, of the same track and share, gated or not. Takes partitions, tracks,
+-- shares, ranks and ids to start after, a limit for each. Returns the number of what was asked for, rank, id, ready_at,
+-- track, partition. Reads a range of `partitions` each.
+SELECT s.n, h.rank, h.id, h.ready_at, s.track, s.partition
+FROM unnest($1::text[], $2::int[], $3::text[], $4::bigint[], $5::uuid[])
+    WITH ORDINALITY AS s (partition, track, share, rank, id, n)
+CROSS JOIN LATERAL (
+    SELECT t.rank, t.id, t.ready_at FROM {schema}.tasks AS t
+    WHERE t.partition = s.partition AND t.state = 'pending' AND t.track = s.track AND t.share = s.share
+      AND (t.rank, t.id) > (s.rank, s.id)
+    ORDER BY t.rank, t.id LIMIT $6::int
+) AS h
+ORDER BY s.n, h.rank, h.id;
 
 -- name: buckets
 -- Token buckets. Takes queues, scopes, whose. Returns queue, scope, whose, level, at of those that exist. Seeks by
@@ -115,11 +128,13 @@ DELETE FROM {schema}.buckets AS b USING unnest($1::text[], $2::text[], $3::text[
 WHERE b.queue = idle.queue AND b.scope = idle.scope AND b.whose = idle.whose;
 
 -- name: refills
--- The next partitions to get a token that have pending tasks. Takes the queue, limit. Returns level, at.
-SELECT b.level, b.at FROM {schema}.buckets AS b
-WHERE b.queue = $1 AND b.refill_at IS NOT NULL AND EXISTS (
-    SELECT 1 FROM {schema}.tasks AS t WHERE t.partition = $1 || ' ' || b.whose AND t.state = 'pending'
-)
+-- Partitions of a queue that will get a token, soonest first. Takes the queue, limit. Returns whose, level, at, whether
+-- tasks are pending there. Reads a range of `refills`, and one seek each.
+SELECT
+    b.whose, b.level, b.at,
+    EXISTS (SELECT 1 FROM {schema}.tasks AS t WHERE t.partition = $1 || ' ' || b.whose AND t.state = 'pending') AS pending
+FROM {schema}.buckets AS b
+WHERE b.queue = $1 AND b.refill_at IS NOT NULL
 ORDER BY b.refill_at LIMIT $2::int;
 
 -- name: refills_due
@@ -128,8 +143,13 @@ SELECT whose FROM {schema}.buckets
 WHERE queue = $1 AND refill_at IS NOT NULL AND refill_at <= $2::bigint ORDER BY refill_at LIMIT $3::int;
 
 -- name: save_refills
--- Save when partitions without a token will have one. Takes queues, partitions, refill_at (NULL: it has some).
-UPDATE {schema}.buckets AS b SET refill_at = new.refill_at
-FROM unnest($1::text[], $2::text[], $3::bigint[]) AS new (queue, whose, refill_at)
-WHERE b.queue = new.queue AND b.scope = 'partition' AND b.whose = new.whose
-  AND b.refill_at IS DISTINCT FROM new.refill_at;
+-- Save when partitions without tokens will have one. Takes queues, partitions, levels, instants, refill_at. Where a
+-- bucket exists, only refill_at changes.
+INSERT INTO {schema}.buckets (queue, scope, whose, level, at, refill_at)
+SELECT w.queue, 'partition', w.whose, w.level, w.at, w.refill_at
+FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[]) AS w (queue, whose, level, at, refill_at)
+ON CONFLICT (queue, scope, whose) DO UPDATE SET refill_at = excluded.refill_at;
+
+-- name: forget_refills
+-- Delete refills that are over, or that no task waits for. Takes the queue, partitions.
+UPDATE {schema}.buckets SET refill_at = NULL WHERE queue = $1 AND scope = 'partition' AND whose = ANY ($2::text[]);

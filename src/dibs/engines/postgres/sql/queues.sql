@@ -105,6 +105,12 @@ INSERT INTO {schema}.queues (name, state, settings, epoch) VALUES ($1, $2, $3, $
 ON CONFLICT (name) DO UPDATE SET state = excluded.state, settings = excluded.settings, epoch = excluded.epoch;
 
 -- name: delete_queue
--- Delete a queue, its buckets and its shares. Takes its name. Its tracks stay: ended tasks name them.
-WITH buckets AS (DELETE FROM {schema}.buckets WHERE queue = $1), shares AS (DELETE FROM {schema}.shares WHERE queue = $1)
+-- Delete a queue, its buckets, shares and turns. Takes its name. Its tracks stay: ended tasks name them.
+WITH buckets AS (
+    DELETE FROM {schema}.buckets WHERE queue = $1
+), shares AS (
+    DELETE FROM {schema}.shares WHERE queue = $1
+), turns AS (
+    DELETE FROM {schema}.turns WHERE track IN (SELECT s.track FROM {schema}.tracks AS s WHERE s.queue = $1 AND s.fair)
+)
 DELETE FROM {schema}.queues WHERE name = $1;

@@ -36,13 +36,13 @@ SELECT
 FROM dibs_store;
 
 -- name: read_track
--- A stretch of one share of a track in claim order. Takes track, gated, share, rank and id to start after, limit.
+-- A stretch of one share of a track in claim order. Takes track, share, rank and id to start after, limit, gated.
 -- Returns a JSON array of (rank, id, ready_at, track, partition). Reads a range of dibs_pending, already in order.
 SELECT json_group_array(json_array(rank, id, ready_at, track, partition))
 FROM (
     SELECT rank, id, ready_at, track, partition FROM dibs_tasks INDEXED BY dibs_pending
-    WHERE state = 'pending' AND track = ?1 AND gated = ?2 AND share = ?3 AND (rank, id) > (?4, ?5)
-    ORDER BY rank, id LIMIT ?6
+    WHERE state = 'pending' AND track = ?1 AND gated = ?6 AND share = ?2 AND (rank, id) > (?3, ?4)
+    ORDER BY rank, id LIMIT ?5
 );
 
 -- name: claim_read

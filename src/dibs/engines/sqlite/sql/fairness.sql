@@ -5,8 +5,8 @@ SELECT clock, coalesce((SELECT virtual_time FROM dibs_shares WHERE queue = ?1 AN
 FROM dibs_queues WHERE name = ?1;
 
 -- name: save_clock
--- Set the virtual time of a queue. Takes the clock and the queue.
-UPDATE dibs_queues SET clock = ?1 WHERE name = ?2;
+-- Set the virtual time of a queue. Takes the queue, the clock.
+UPDATE dibs_queues SET clock = ?2 WHERE name = ?1;
 
 -- name: highest_virtual_time
 -- The highest virtual time of a queue's shares, for when its clock can't be read. Takes the queue, the highest that can
@@ -30,26 +30,6 @@ FROM (
         WHERE queue = ?1 AND virtual_time > ?2 AND pending > 0 ORDER BY virtual_time, share LIMIT ?3
     )
     LIMIT ?3
-);
-
--- name: shares_ahead
--- Shares with pending tasks by their virtual times. Takes queue, virtual time and share to start after, limit. Returns
--- a JSON array of (virtual time, share, pending). Reads a range of dibs_share_order.
-SELECT json_group_array(json_array(virtual_time, share, pending))
-FROM (
-    SELECT virtual_time, share, pending FROM dibs_shares INDEXED BY dibs_share_order
-    WHERE queue = ?1 AND pending > 0 AND (virtual_time, share) > (?2, ?3) ORDER BY virtual_time, share LIMIT ?4
-);
-
--- name: shares_behind
--- Shares with pending tasks that the clock has passed, by name. Takes queue, clock, the share to start after, 1 to
--- include it, limit. Returns a JSON array of (virtual time, share, pending). Visits shares in a range of the primary
--- key.
-SELECT json_group_array(json_array(virtual_time, share, pending))
-FROM (
-    SELECT virtual_time, share, pending FROM dibs_shares
-    WHERE queue = ?1 AND share >= ?3 AND (?4 OR share > ?3) AND virtual_time <= ?2 AND pending > 0
-    ORDER BY share LIMIT ?5
 );
 
 -- name: shares_after
@@ -78,29 +58,13 @@ DELETE FROM dibs_shares WHERE (queue, share) IN (SELECT value ->> 0, value ->> 1
 -- Delete some shares of a deleted queue. Takes the queue, limit. Reads a range of the primary key.
 DELETE FROM dibs_shares WHERE (queue, share) IN (SELECT queue, share FROM dibs_shares WHERE queue = ?1 LIMIT ?2);
 
--- name: read_turns
--- The turns of a track, in order, with the best task of each. Takes track, virtual time and share to start after,
--- limit. Returns a JSON array of (virtual time, share, head as in `read_track` or NULL). A range of dibs_turn_order,
--- one seek each.
-SELECT json_group_array(json_array(virtual_time, share, json(head)))
-FROM (
-    SELECT turn.virtual_time, turn.share, (
-        SELECT json_array(t.rank, t.id, t.ready_at, t.track, t.partition)
-        FROM dibs_tasks AS t INDEXED BY dibs_pending
-        WHERE t.state = 'pending' AND t.track = ?1 AND t.gated = 0 AND t.share = turn.share
-        ORDER BY t.rank, t.id LIMIT 1
-    ) AS head
-    FROM dibs_turns AS turn INDEXED BY dibs_turn_order
-    WHERE turn.track = ?1 AND (turn.virtual_time, turn.share) > (?2, ?3) ORDER BY turn.virtual_time, turn.share LIMIT ?4
-);
-
 -- name: turn_order
--- The turns of a track, in order, for when their best tasks must be read one by one. Takes track, virtual time and
--- share to start after, limit. Returns a JSON array of (virtual time, share). A range of dibs_turn_order.
+-- The first turns of a track. Takes the track, limit. Returns a JSON array of (virtual time, share). Reads the beginning
+-- of a range of dibs_turn_order.
 SELECT json_group_array(json_array(virtual_time, share))
 FROM (
     SELECT virtual_time, share FROM dibs_turns INDEXED BY dibs_turn_order
-    WHERE track = ?1 AND (virtual_time, share) > (?2, ?3) ORDER BY virtual_time, share LIMIT ?4
+    WHERE track = ?1 ORDER BY virtual_time, share LIMIT ?2
 );
 
 -- name: add_turns
@@ -120,9 +84,9 @@ WHERE virtual_time <> excluded.virtual_time;
 -- name: save_turns
 -- Update the copies of virtual times that claims read. Takes a JSON array of (track, share, virtual time). Seeks by
 -- primary key.
-UPDATE dibs_turns SET virtual_time = run.value ->> 2
-FROM (SELECT value FROM json_each(?)) AS run
-WHERE track = run.value ->> 0 AND share = run.value ->> 1;
+UPDATE dibs_turns SET virtual_time = served.value ->> 2
+FROM (SELECT value FROM json_each(?)) AS served
+WHERE track = served.value ->> 0 AND share = served.value ->> 1;
 
 -- name: reset_passed
 -- Order the turns that the clock has passed by name. Takes tracks (JSON array), the clock. A range of dibs_turn_order

@@ -36,16 +36,17 @@ FROM json_each(?1) AS wanted LEFT JOIN dibs_buckets AS b
 UPDATE dibs_tasks SET gated = 1 WHERE id IN (SELECT value FROM json_each(?)) AND state = 'pending' AND gated = 0;
 
 -- name: ungate
--- Ungate pending tasks. Takes ids (JSON array). Moves them within dibs_pending.
-UPDATE dibs_tasks SET gated = 0 WHERE id IN (SELECT value FROM json_each(?));
+-- Ungate pending tasks. Takes ids (JSON array), and whether their moves still concern others, which makes no difference
+-- here. Moves them within dibs_pending.
+UPDATE dibs_tasks SET gated = 0 WHERE id IN (SELECT value FROM json_each(?1)) AND ?2 IS NOT NULL;
 
 -- name: gated_of
--- Some gated tasks of a track. Takes the track, limit. Returns a JSON array of (id, track, share). Reads a range of
--- dibs_pending.
+-- Some gated tasks of some tracks. Takes tracks (JSON array), limit. Returns a JSON array of (id, track, share). Reads
+-- ranges of dibs_pending.
 SELECT json_group_array(json_array(id, track, share))
 FROM (
     SELECT id, track, share FROM dibs_tasks INDEXED BY dibs_pending
-    WHERE state = 'pending' AND track = ?1 AND gated = 1 LIMIT ?2
+    WHERE state = 'pending' AND track IN (SELECT value FROM json_each(?1)) AND gated = 1 LIMIT ?2
 );
 
 -- name: gated_heads
@@ -118,15 +119,6 @@ FROM (
 REPLACE INTO dibs_buckets (queue, scope, whose, level, at, refill_at)
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5 FROM json_each(?);
 
--- name: save_partition_buckets
--- Spend tokens of partitions. Takes a JSON array of (queue, partition's key, level, at, refill_at or NULL). refill_at
--- is kept only where tasks are pending. Seeks by primary key and in dibs_partitions.
-REPLACE INTO dibs_buckets (queue, scope, whose, level, at, refill_at)
-SELECT
-    value ->> 0, 'partition', substr(value ->> 1, length(value ->> 0) + 2), value ->> 2, value ->> 3,
-    iif(EXISTS (SELECT 1 FROM dibs_tasks WHERE partition = value ->> 1 AND state = 'pending'), value ->> 4, NULL)
-FROM json_each(?);
-
 -- name: delete_buckets
 -- Delete token buckets. Takes a JSON array of (queue, scope, whose). Seeks by primary key.
 DELETE FROM dibs_buckets
@@ -160,16 +152,13 @@ FROM (
 );
 
 -- name: save_refills
--- Save when partitions without tokens will have one, if tasks are pending there. Takes a JSON array of (queue,
--- partition, level, at, refill_at, partition's key). Their buckets exist; only refill_at changes. Seeks by primary key
--- and in dibs_partitions.
+-- Save when partitions without tokens will have one. Takes a JSON array of (queue, partition, level, at, refill_at).
+-- Where a bucket exists, only refill_at changes. Seeks by primary key.
 INSERT INTO dibs_buckets (queue, scope, whose, level, at, refill_at)
-SELECT value ->> 0, 'partition', value ->> 1, value ->> 2, value ->> 3, value ->> 4
-FROM json_each(?)
-WHERE EXISTS (SELECT 1 FROM dibs_tasks WHERE partition = value ->> 5 AND state = 'pending')
+SELECT value ->> 0, 'partition', value ->> 1, value ->> 2, value ->> 3, value ->> 4 FROM json_each(?) WHERE true
 ON CONFLICT (queue, scope, whose) DO UPDATE SET refill_at = excluded.refill_at;
 
 -- name: forget_refills
--- Delete refills that are over, or that no task waits for. Takes partitions (JSON array), the queue.
+-- Delete refills that are over, or that no task waits for. Takes the queue, partitions (JSON array).
 UPDATE dibs_buckets SET refill_at = NULL
-WHERE queue = ?2 AND scope = 'partition' AND whose IN (SELECT value FROM json_each(?1));
+WHERE queue = ?1 AND scope = 'partition' AND whose IN (SELECT value FROM json_each(?2));
