@@ -242,6 +242,7 @@ class Transaction(Snapshot, SqlTransaction):
         """The tasks of rows that are locked, to be changed: where they are is remembered."""
         self.catalog.expect(row["track"] for row in rows)
         self.loaded.update((str(row["id"]), row["track"]) for row in rows)
+        self.versions.update((str(row["id"]), row["version"]) for row in rows)
         return [self.decoded(row) for row in rows]
 
     def place(self, records: Sequence[TaskRecord]) -> None:
@@ -252,11 +253,11 @@ class Transaction(Snapshot, SqlTransaction):
         return await self.write("insert_tasks", [(*self.columns(record), False) for record in records])
 
     async def update_tasks(self, moves: Sequence[tuple[TaskRecord, TaskRecord]]) -> int:
-        return await self.write("save_tasks", [(*self.columns(new), old.lease, old.state) for old, new in moves])
+        return await self.write("save_tasks", [(*self.columns(new), *self.fence(old)) for old, new in moves])
 
     def columns(self, record: TaskRecord) -> tuple[object, ...]:
         track = self.loaded[record.id]
-        return task_columns(record, track, self.gate_of(record, track))
+        return task_columns(record, track, self.gate_of(record, track), self.next_version(record))
 
     def gate_of(self, record: TaskRecord, track: int) -> int:
         """Where partitions are limited, pending tasks are stored gated; `partitions` then promotes the heads."""
@@ -265,7 +266,8 @@ class Transaction(Snapshot, SqlTransaction):
         return 1 if self.catalog.track(track).fair else 0
 
     async def insert_ended(self, place: Place, records: Sequence[TaskRecord]) -> None:
-        await self.write(f"save_{place}", [ended_columns(record, self.loaded[record.id]) for record in records])
+        rows = [ended_columns(record, self.loaded[record.id], self.next_version(record)) for record in records]
+        await self.write(f"save_{place}", rows)
 
     # Counts.
 

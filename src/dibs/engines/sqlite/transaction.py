@@ -194,7 +194,7 @@ class Snapshot(SqlSnapshot):
         try:
             return row_from(columns)
         except UNREADABLE as error:
-            task_id, track, state, worker, finished_at = (columns[each] for each in (0, 1, 2, 10, 13))
+            task_id, track, state, worker, finished_at = (columns[each] for each in (0, 1, 2, 10, 14))
             return self.set_aside(task_id, track, state, finished_at is not None, worker, problem_of(error))
 
     def set_aside(self, task_id: Any, track: Any, state: Any, ended: bool, worker: Any, problem: str) -> UnreadableTask:
@@ -361,7 +361,7 @@ class Transaction(Snapshot, SqlTransaction):
         found = []
         for row in rows:
             if isinstance(row, Row):
-                self.loaded[row.id] = row.track
+                self.loaded[row.id], self.versions[row.id] = row.track, row.version
             found.append(self.decoded(row))
         return found
 
@@ -376,14 +376,14 @@ class Transaction(Snapshot, SqlTransaction):
         return self.run_each("insert_task", [self.columns(record) for record in records])
 
     async def update_tasks(self, moves: Sequence[tuple[TaskRecord, TaskRecord]]) -> int:
-        return self.run_each("save_task", [(*self.columns(new), old.lease, old.state) for old, new in moves])
+        return self.run_each("save_task", [(*self.columns(new), *self.fence(old)) for old, new in moves])
 
     def run_each(self, name: str, rows: list[tuple[object, ...]]) -> int:
         """Run the statement `name` for each of these; how many rows it changed."""
         return self.connection.executemany(statement(name), rows).rowcount if rows else 0
 
     def columns(self, record: TaskRecord) -> tuple[object, ...]:
-        return task_columns(record, self.loaded[record.id], self.is_gated(record))
+        return task_columns(record, self.loaded[record.id], self.is_gated(record), self.next_version(record))
 
     def is_gated(self, record: TaskRecord) -> bool:
         """Where partitions are limited, pending tasks are stored gated; `partitions` then ungates the heads."""
@@ -391,7 +391,8 @@ class Transaction(Snapshot, SqlTransaction):
         return waits and self.settings(record.queue).per_partition is not None
 
     async def insert_ended(self, place: Place, records: Sequence[TaskRecord]) -> None:
-        self.run(f"save_{place}", to_json([ended_columns(record, self.loaded[record.id]) for record in records]))
+        rows = [ended_columns(record, self.loaded[record.id], self.next_version(record)) for record in records]
+        self.run(f"save_{place}", to_json(rows))
         if place is Place.FINISHED:
             days: dict[int, list[str]] = {}
             for record in records:
