@@ -113,7 +113,6 @@ WITH undone AS (
     UPDATE {schema}.tasks AS t SET
         state = 'pending',
         lease = t.lease - 1,
-        version = t.version + 1,
         lease_expires_at = NULL,
         started_at = NULL,
         worker = NULL,
