@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from dibs.core.settings import QueueSettings
 from dibs.core.states import State
@@ -38,28 +38,45 @@ class TaskMoved(Exception):
     """A task is not as this transaction has loaded it. Nothing is written; the verb runs again on what is stored."""
 
 
-class SqlSnapshot(ABC):
+class Remembered(Protocol):
+    """What every catalog has."""
+
+    @property
+    def aside(self) -> UnreadableRows: ...
+    @property
+    def queues(self) -> Mapping[str, Queue]: ...
+    @property
+    def tracks(self) -> Mapping[int, Track]: ...
+    @property
+    def unreadable(self) -> Mapping[str, str]: ...
+
+
+CatalogType = TypeVar("CatalogType", bound=Remembered)
+
+
+class SqlSnapshot(ABC, Generic[CatalogType]):
     """One snapshot of a SQL store."""
 
+    catalog: CatalogType
     now: Instant
 
     @property
-    @abstractmethod
-    def aside(self) -> UnreadableRows: ...
+    def aside(self) -> UnreadableRows:
+        """What this process can't read."""
+        return self.catalog.aside
 
     @property
-    @abstractmethod
-    def queues(self) -> Mapping[str, Queue]: ...
+    def queues(self) -> Mapping[str, Queue]:
+        return self.catalog.queues
 
     @property
-    @abstractmethod
     def unreadable_queues(self) -> Mapping[str, str]:
         """Queues whose settings can't be read, and what is wrong with them."""
-        ...
+        return self.catalog.unreadable
 
     @property
-    @abstractmethod
-    def tracks(self) -> Mapping[int, Track]: ...
+    def tracks(self) -> Mapping[int, Track]:
+        return self.catalog.tracks
 
     @property
     def passed_over(self) -> list[str]:
@@ -84,7 +101,7 @@ class SqlSnapshot(ABC):
 NO_QUEUE = QueueSettings()
 
 
-class SqlTransaction(SqlSnapshot):
+class SqlTransaction(SqlSnapshot[CatalogType]):
     """One transaction of a SQL store."""
 
     def __init__(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter as Totals
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -23,7 +23,7 @@ from dibs.engines.postgres.pool import Connection
 from dibs.engines.postgres.rows import TaskRow, ended_columns, real_ids, record_of, task_columns
 from dibs.engines.postgres.statements import statement
 from dibs.engines.sql_transaction import SqlSnapshot, SqlTransaction
-from dibs.engines.unreadable import UNREADABLE, UnreadableRows, problem_of, unreadable_task
+from dibs.engines.unreadable import UNREADABLE, problem_of, unreadable_task
 from dibs.engines.values import Counter, UnreadableTask
 
 __all__ = ["Snapshot", "Transaction", "set_aside"]
@@ -66,7 +66,7 @@ def set_aside(catalog: Catalog, row: TaskRow, error: Exception) -> UnreadableTas
     return unreadable_task(row["id"], track, row["state"], ended, row["worker"], problem)
 
 
-class Snapshot(SqlSnapshot):
+class Snapshot(SqlSnapshot[Catalog]):
     """One snapshot of the store."""
 
     def __init__(self, connection: Connection, schema: str, catalog: Catalog, now: Instant) -> None:
@@ -87,23 +87,6 @@ class Snapshot(SqlSnapshot):
     async def value(self, name: str, *parameters: Any) -> Any:
         """The first value of the first row of the statement `name`, or None."""
         return await self.connection.fetchval(statement(name, self.schema), *parameters)
-
-    @property
-    def aside(self) -> UnreadableRows:
-        """What this process can't read."""
-        return self.catalog.aside
-
-    @property
-    def queues(self) -> Mapping[str, Queue]:
-        return self.catalog.queues
-
-    @property
-    def tracks(self) -> Mapping[int, Track]:
-        return self.catalog.tracks
-
-    @property
-    def unreadable_queues(self) -> Mapping[str, str]:
-        return self.catalog.unreadable
 
     async def fetch(self, read: Read[Row], *parameters: Any) -> Found[Row]:
         rows = [plain(row) for row in await self.rows(read.name, *arguments(parameters))]
@@ -184,7 +167,7 @@ class Snapshot(SqlSnapshot):
         return track not in self.aside.tracks and self.catalog.track(track) is not None
 
 
-class Transaction(Snapshot, SqlTransaction):
+class Transaction(Snapshot, SqlTransaction[Catalog]):
     """A write transaction: gathers counts, topics and follow-ups.
 
     Its opener calls `follow_ups.conclude`, which runs the follow-ups and writes the counts, commits, and then notifies.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter as Totals
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from math import isfinite
 from typing import Any, TypeVar
@@ -26,7 +26,7 @@ from dibs.engines.sqlite.fairness import clock_of
 from dibs.engines.sqlite.row_decoder import BATCH_ERRORS, RowDecoder, columns_of, is_spoiled, text_or_bytes
 from dibs.engines.sqlite.rows import Row, decode_rows, ended_columns, record_of, row_from, task_columns
 from dibs.engines.sqlite.statements import row_by_row, statement
-from dibs.engines.unreadable import UNREADABLE, UnreadableRows, problem_of, readable, unreadable_task
+from dibs.engines.unreadable import UNREADABLE, problem_of, readable, unreadable_task
 from dibs.engines.values import Counter, UnreadableTask
 
 __all__ = ["ROWS", "Snapshot", "Transaction", "decoder_of"]
@@ -73,7 +73,7 @@ def cached_decoder(read: Read[Any]) -> Any:
     return RowDecoder(read.row, read.what, *read.keys)
 
 
-class Snapshot(SqlSnapshot):
+class Snapshot(SqlSnapshot[Catalog]):
     """A consistent look at the store."""
 
     def __init__(self, connection: sqlite3.Connection, catalog: Catalog, now: Instant) -> None:
@@ -95,23 +95,6 @@ class Snapshot(SqlSnapshot):
         self.catalog.refresh(self, current)
 
     # Rows that may be invalid: decoded together if all are valid, and one by one if not.
-
-    @property
-    def aside(self) -> UnreadableRows:
-        """What this process can't read."""
-        return self.catalog.aside
-
-    @property
-    def queues(self) -> Mapping[str, Queue]:
-        return self.catalog.queues
-
-    @property
-    def tracks(self) -> Mapping[int, Track]:
-        return self.catalog.tracks
-
-    @property
-    def unreadable_queues(self) -> Mapping[str, str]:
-        return self.catalog.unreadable
 
     async def fetch(self, read: Read[port.Row], *parameters: Any) -> Found[port.Row]:
         decoder = decoder_of(read)
@@ -298,7 +281,7 @@ class Snapshot(SqlSnapshot):
         return FairQueue(*clock_of(self, queue), unshared)
 
 
-class Transaction(Snapshot, SqlTransaction):
+class Transaction(Snapshot, SqlTransaction[Catalog]):
     """A write transaction: counts, topics and what is to be followed up gather here.
 
     Its opener calls `follow_ups.conclude`, which does the follow-ups and writes the counts, commits, and notifies.
