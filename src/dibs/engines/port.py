@@ -232,8 +232,8 @@ class Port(Transaction, View, Protocol):
         ...
 
     async def save(self, changes: Changes) -> None:
-        """Write what became of tasks, with counts and history. A task that is not as it was loaded is not written:
-        the store gives the verb up, and runs it again."""
+        """Write what became of tasks, with counts and history. If one is not as it was loaded, nothing is written: the
+        store gives the verb up, and runs it again."""
         ...
 
     def count(self, what: State, track: int, change: int, day: int = 0) -> None:

@@ -2,6 +2,9 @@
 
 A task is in one of three tables, and in a track: the tasks of one kind, lane and epoch. A transaction remembers the
 track of each task that it has loaded, so `save` knows where a task stays unless it was ranked again.
+
+It remembers its version too. A task is as it was loaded if its lease number, state and version are: every change has
+another lease number or state, or is followed by the next version.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from dibs.core.settings import QueueSettings
 from dibs.core.states import State
@@ -37,28 +40,45 @@ class TaskMoved(Exception):
     """A task is not as this transaction has loaded it. Nothing is written; the verb runs again on what is stored."""
 
 
-class SqlSnapshot(ABC):
+class Remembered(Protocol):
+    """What every catalog has."""
+
+    @property
+    def aside(self) -> UnreadableRows: ...
+    @property
+    def queues(self) -> Mapping[str, Queue]: ...
+    @property
+    def tracks(self) -> Mapping[int, Track]: ...
+    @property
+    def unreadable(self) -> Mapping[str, str]: ...
+
+
+CatalogType = TypeVar("CatalogType", bound=Remembered)
+
+
+class SqlSnapshot(ABC, Generic[CatalogType]):
     """One snapshot of a SQL store."""
 
+    catalog: CatalogType
     now: Instant
 
     @property
-    @abstractmethod
-    def aside(self) -> UnreadableRows: ...
+    def aside(self) -> UnreadableRows:
+        """What this process can't read."""
+        return self.catalog.aside
 
     @property
-    @abstractmethod
-    def queues(self) -> Mapping[str, Queue]: ...
+    def queues(self) -> Mapping[str, Queue]:
+        return self.catalog.queues
 
     @property
-    @abstractmethod
     def unreadable_queues(self) -> Mapping[str, str]:
         """Queues whose settings can't be read, and what is wrong with them."""
-        ...
+        return self.catalog.unreadable
 
     @property
-    @abstractmethod
-    def tracks(self) -> Mapping[int, Track]: ...
+    def tracks(self) -> Mapping[int, Track]:
+        return self.catalog.tracks
 
     @property
     def passed_over(self) -> list[str]:
@@ -83,12 +103,14 @@ class SqlSnapshot(ABC):
 NO_QUEUE = QueueSettings()
 
 
-class SqlTransaction(SqlSnapshot):
+class SqlTransaction(SqlSnapshot[CatalogType]):
     """One transaction of a SQL store."""
 
     def __init__(self) -> None:
         self.loaded: dict[str, int] = {}
         """By task, the track that it is in."""
+        self.versions: dict[str, int] = {}
+        """By task, the version that was loaded, or written since."""
         self.follow_ups: deque[FollowUp] = deque()
         self.stuck: list[FollowUp] = []
         self.partitions: dict[str, dict[Partition, None]] = {}
@@ -205,7 +227,16 @@ class SqlTransaction(SqlSnapshot):
         for place in (Place.DEAD, Place.FINISHED):
             if ended := changes.coming(place):
                 await self.insert_ended(place, ended)
+        self.versions.update((record.id, self.next_version(record)) for record in changes.after)
         await self.write_histories(changes)
+
+    def fence(self, old: TaskRecord) -> tuple[object, ...]:
+        """What is compared in the statement that writes: how a task was loaded."""
+        return old.lease, old.state, self.versions[old.id]
+
+    def next_version(self, record: TaskRecord) -> int:
+        """The version that a task is written with; a new one begins with 0."""
+        return self.versions.get(record.id, -1) + 1
 
     def count_task(self, record: TaskRecord, change: int) -> None:
         track = self.loaded[record.id]
@@ -219,15 +250,13 @@ class SqlTransaction(SqlSnapshot):
 
     async def delete(self, changes: Changes) -> None:
         """Delete rows that would be left behind, each only if it is as it was loaded."""
-        await self.write_all("delete_tasks", [(old.id, old.lease, old.state) for old in changes.leaving(Place.TASKS)])
-        await self.write_all("delete_dead", [(old.id, old.lease) for old in changes.leaving(Place.DEAD)])
-        finished = changes.leaving(Place.FINISHED)
-        rows = [(day_of(old.finished_at or 0), old.id, old.lease) for old in finished]
-        await self.write_all("delete_finished", rows)
+        await self.write_all("delete_tasks", changes.leaving(Place.TASKS))
+        await self.write_all("delete_dead", changes.leaving(Place.DEAD))
+        await self.write_all("delete_finished", changes.leaving(Place.FINISHED))
 
-    async def write_all(self, name: str, rows: Sequence[tuple[object, ...]]) -> None:
-        """Write about tasks as they were loaded."""
-        if rows:
+    async def write_all(self, name: str, tasks: Sequence[TaskRecord]) -> None:
+        """Write about tasks that are as they were loaded."""
+        if rows := [(*primary_key(old), *self.fence(old)) for old in tasks]:
             expect(len(rows), await self.write(name, rows))
 
     async def write_histories(self, changes: Changes) -> None:
@@ -266,6 +295,12 @@ class SqlTransaction(SqlSnapshot):
             self.count(State(row.state), track, -1, row.day if row.place is Place.FINISHED else 0)
         if isinstance(row.partition, str):
             self.mark_changed(Partition.parse(row.partition))
+
+
+def primary_key(record: TaskRecord) -> tuple[object, ...]:
+    """Finished tasks are stored by day."""
+    is_finished = place_of(record.state) is Place.FINISHED
+    return (day_of(record.finished_at or 0), record.id) if is_finished else (record.id,)
 
 
 def expect(wanted: int, written: int) -> None:

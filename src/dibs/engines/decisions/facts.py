@@ -217,7 +217,7 @@ def leased_task(
     )
 
 
-def task_columns(record: TaskRecord, track: int, gate: int) -> tuple[object, ...]:
+def task_columns(record: TaskRecord, track: int, gate: int, version: int) -> tuple[object, ...]:
     """The columns of an unfinished task, except the ones whose format is the engine's: progress, arguments, facts."""
     return (
         record.id,
@@ -239,10 +239,11 @@ def task_columns(record: TaskRecord, track: int, gate: int) -> tuple[object, ...
         None if record.spec.partition is None else Partition(record.queue, record.spec.partition).key,
         record.spec.expires_at,
         record.spec.workflow,
+        version,
     )
 
 
-def ended_columns(record: TaskRecord, track: int) -> tuple[object, ...]:
+def ended_columns(record: TaskRecord, track: int, version: int) -> tuple[object, ...]:
     """The columns of an ended task; progress, result, arguments and facts follow."""
     assert record.finished_at is not None
     return (
@@ -257,4 +258,5 @@ def ended_columns(record: TaskRecord, track: int) -> tuple[object, ...]:
         record.finished_at,
         record.worker,
         record.sequence,
+        version,
     )

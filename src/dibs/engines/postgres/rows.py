@@ -57,10 +57,10 @@ def record_of(row: TaskRow, track: Track) -> TaskRecord:
     return record_from(columns, facts, track, created_at, finished_at, row["progress"], row["result"], row["args"])
 
 
-def task_columns(record: TaskRecord, track: int, gate: int) -> tuple[object, ...]:
+def task_columns(record: TaskRecord, track: int, gate: int, version: int = 0) -> tuple[object, ...]:
     """The columns of an unfinished task, for `save_tasks`."""
     return (
-        *shared.task_columns(record, track, gate),
+        *shared.task_columns(record, track, gate, version),
         progress_of(record),
         record.args,
         encode(facts_of(record)),
@@ -68,10 +68,10 @@ def task_columns(record: TaskRecord, track: int, gate: int) -> tuple[object, ...
     )
 
 
-def ended_columns(record: TaskRecord, track: int) -> tuple[object, ...]:
+def ended_columns(record: TaskRecord, track: int, version: int) -> tuple[object, ...]:
     """The columns of an ended task, for `save_dead` and `save_finished`."""
     return (
-        *shared.ended_columns(record, track),
+        *shared.ended_columns(record, track, version),
         progress_of(record),
         record.result,
         record.args,

@@ -191,7 +191,7 @@ class Store:
                     raise translation(error, str(self.address)) from error
                 pause = LONG_PAUSE_SECONDS if isinstance(error, OCCUPIED) else PAUSE_SECONDS
                 await asyncio.sleep(random.random() * pause * (attempt + 1))
-        raise StoreBusy(f"{self.address}: queues change faster than this can be done. Nothing was written; try again.")
+        raise StoreBusy(f"{self.address}: tasks change faster than this can be done. Nothing was written; try again.")
 
     async def write(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter as Totals
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -25,7 +25,7 @@ from dibs.engines.postgres.pool import Connection
 from dibs.engines.postgres.rows import TaskRow, columns, ended_columns, real_ids, record_of, task_columns
 from dibs.engines.postgres.statements import statement
 from dibs.engines.sql_transaction import SqlSnapshot, SqlTransaction
-from dibs.engines.unreadable import UNREADABLE, UnreadableRows, problem_of, unreadable_task
+from dibs.engines.unreadable import UNREADABLE, problem_of, unreadable_task
 from dibs.engines.values import ClaimRequest, Counter, UnreadableTask
 
 __all__ = ["Snapshot", "Transaction", "Unread", "leased_tasks", "set_aside"]
@@ -108,7 +108,7 @@ def leased_task(row: TaskRow, catalog: Catalog, now: Instant) -> LeasedTask:
     )
 
 
-class Snapshot(SqlSnapshot):
+class Snapshot(SqlSnapshot[Catalog]):
     """One snapshot of the store."""
 
     def __init__(self, connection: Connection, schema: str, catalog: Catalog, now: Instant) -> None:
@@ -129,23 +129,6 @@ class Snapshot(SqlSnapshot):
     async def value(self, name: str, *parameters: Any) -> Any:
         """The first value of the first row of the statement `name`, or None."""
         return await self.connection.fetchval(statement(name, self.schema), *parameters)
-
-    @property
-    def aside(self) -> UnreadableRows:
-        """What this process can't read."""
-        return self.catalog.aside
-
-    @property
-    def queues(self) -> Mapping[str, Queue]:
-        return self.catalog.queues
-
-    @property
-    def tracks(self) -> Mapping[int, Track]:
-        return self.catalog.tracks
-
-    @property
-    def unreadable_queues(self) -> Mapping[str, str]:
-        return self.catalog.unreadable
 
     async def fetch(self, read: Read[Row], *parameters: Any) -> Found[Row]:
         rows = [plain(row) for row in await self.rows(read.name, *arguments(parameters))]
@@ -262,7 +245,7 @@ class Snapshot(SqlSnapshot):
         return track not in self.aside.tracks and self.catalog.track(track) is not None
 
 
-class Transaction(Snapshot, SqlTransaction):
+class Transaction(Snapshot, SqlTransaction[Catalog]):
     """A write transaction: gathers counts, topics and follow-ups.
 
     Its opener calls `follow_ups.conclude`, which runs the follow-ups and writes the counts, commits, and then notifies.
@@ -319,6 +302,7 @@ class Transaction(Snapshot, SqlTransaction):
         """The tasks of rows that are locked, to be changed: where they are is remembered."""
         self.catalog.expect(row["track"] for row in rows)
         self.loaded.update((str(row["id"]), row["track"]) for row in rows)
+        self.versions.update((str(row["id"]), row["version"]) for row in rows)
         return [self.decoded(row) for row in rows]
 
     def place(self, records: Sequence[TaskRecord]) -> None:
@@ -329,11 +313,11 @@ class Transaction(Snapshot, SqlTransaction):
         return await self.write("insert_tasks", [(*self.columns(record), False) for record in records])
 
     async def update_tasks(self, moves: Sequence[tuple[TaskRecord, TaskRecord]]) -> int:
-        return await self.write("save_tasks", [(*self.columns(new), old.lease, old.state) for old, new in moves])
+        return await self.write("save_tasks", [(*self.columns(new), *self.fence(old)) for old, new in moves])
 
     def columns(self, record: TaskRecord) -> tuple[object, ...]:
         track = self.loaded[record.id]
-        return task_columns(record, track, self.gate_of(record, track))
+        return task_columns(record, track, self.gate_of(record, track), self.next_version(record))
 
     def gate_of(self, record: TaskRecord, track: int) -> int:
         """Where partitions are limited, pending tasks are stored gated; `partitions` then promotes the heads."""
@@ -342,7 +326,8 @@ class Transaction(Snapshot, SqlTransaction):
         return 1 if self.catalog.track(track).fair else 0
 
     async def insert_ended(self, place: Place, records: Sequence[TaskRecord]) -> None:
-        await self.write(f"save_{place}", [ended_columns(record, self.loaded[record.id]) for record in records])
+        rows = [ended_columns(record, self.loaded[record.id], self.next_version(record)) for record in records]
+        await self.write(f"save_{place}", rows)
 
     # Counts.
 

@@ -270,7 +270,7 @@ def widened(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
     share = new.spec.tenant if settings.fair else ""
     return (
         task_id, track, state, rank, ready_at, due_at, rerank_at, 0, lease_for, None, None, None, 0, 0,
-        share, int(gated), key, new.spec.expires_at, new.spec.workflow, None, args, facts,
+        share, int(gated), key, new.spec.expires_at, new.spec.workflow, 0, None, args, facts,
     )  # fmt: skip
 
 

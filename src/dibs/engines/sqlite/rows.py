@@ -25,6 +25,7 @@ BEYOND = "\U0010ffff"
 class Row(Columns, array_like=True, frozen=True):
     """A task from any of the three places."""
 
+    version: int
     progress: str | None
     finished_at: Instant | None
     result: str | None
@@ -47,20 +48,20 @@ def record_of(row: Row, track: Track) -> TaskRecord:
     return record_from(row, facts, track, facts.created_at, row.finished_at, row.progress, result, row.args.encode())
 
 
-def task_columns(record: TaskRecord, track: int, gated: bool) -> tuple[object, ...]:
+def task_columns(record: TaskRecord, track: int, gated: bool, version: int) -> tuple[object, ...]:
     """The columns of an unfinished task, for `insert_task` and `save_task`."""
     return (
-        *shared.task_columns(record, track, gated),
+        *shared.task_columns(record, track, gated, version),
         progress_text(record),
         record.args.decode(),
         to_json(facts_of(record, record.created_at)),
     )
 
 
-def ended_columns(record: TaskRecord, track: int) -> tuple[object, ...]:
+def ended_columns(record: TaskRecord, track: int, version: int) -> tuple[object, ...]:
     """The columns of an ended task, for `save_dead` and `save_finished`."""
     return (
-        *shared.ended_columns(record, track),
+        *shared.ended_columns(record, track, version),
         progress_text(record),
         None if record.result is None else record.result.decode(),
         record.args.decode(),

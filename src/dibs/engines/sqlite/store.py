@@ -36,6 +36,7 @@ CACHE_KIBIBYTES = 16_384
 AUTOCHECKPOINT_PAGES = 1000
 LARGE_LOG = 64 * 1024 * 1024
 READ_TRIES = 5
+WRITE_TRIES = 20
 
 
 def clock(now: Instant | None) -> Instant:
@@ -197,10 +198,12 @@ class Store:
 
     def write(self, verb: Callable[..., Answer], arguments: tuple[Any, ...], now: Instant | None) -> Answer:
         """Run a verb in a transaction of its own; after the commit, notify its topics."""
-        try:
-            return self.try_write(verb, arguments, now)
-        except TaskMoved:  # nothing was written: try again with what is stored now
-            return self.try_write(verb, arguments, now)
+        for _ in range(WRITE_TRIES):
+            try:
+                return self.try_write(verb, arguments, now)
+            except TaskMoved:  # nothing was written: decide again about what is stored now
+                continue
+        raise StoreBusy(f"{self.path}: tasks change faster than this can be done. Nothing was written; try again.")
 
     def try_write(self, verb: Callable[..., Answer], arguments: tuple[Any, ...], now: Instant | None) -> Answer:
         connection = self.take_lock()

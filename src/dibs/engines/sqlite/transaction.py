@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter as Totals
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from math import isfinite
 from typing import Any, TypeVar
@@ -28,7 +28,7 @@ from dibs.engines.sqlite.catalog import Catalog, Track, TrackKey
 from dibs.engines.sqlite.row_decoder import BATCH_ERRORS, RowDecoder, TaskDecoder, columns_of, is_spoiled, text_or_bytes
 from dibs.engines.sqlite.rows import Row, decode_rows, ended_columns, record_of, row_from, task_columns
 from dibs.engines.sqlite.statements import row_by_row, statement
-from dibs.engines.unreadable import UNREADABLE, UnreadableRows, problem_of, readable, unreadable_task
+from dibs.engines.unreadable import UNREADABLE, problem_of, readable, unreadable_task
 from dibs.engines.values import ClaimRequest, Counter, UnreadableTask
 
 __all__ = ["ROWS", "Snapshot", "Transaction", "decoder_of"]
@@ -88,7 +88,7 @@ def cached_decoder(read: Read[Any]) -> Any:
     return RowDecoder(read.row, read.what, *read.keys)
 
 
-class Snapshot(SqlSnapshot):
+class Snapshot(SqlSnapshot[Catalog]):
     """A consistent look at the store."""
 
     def __init__(self, connection: sqlite3.Connection, catalog: Catalog, now: Instant) -> None:
@@ -112,23 +112,6 @@ class Snapshot(SqlSnapshot):
         self.catalog.refresh(self, current)
 
     # Rows that may be invalid: decoded together if all are valid, and one by one if not.
-
-    @property
-    def aside(self) -> UnreadableRows:
-        """What this process can't read."""
-        return self.catalog.aside
-
-    @property
-    def queues(self) -> Mapping[str, Queue]:
-        return self.catalog.queues
-
-    @property
-    def tracks(self) -> Mapping[int, Track]:
-        return self.catalog.tracks
-
-    @property
-    def unreadable_queues(self) -> Mapping[str, str]:
-        return self.catalog.unreadable
 
     async def fetch(self, read: Read[port.Row], *parameters: Any) -> Found[port.Row]:
         return self.found(decoder_of(read), read.name, *map(parameter, parameters))
@@ -197,7 +180,7 @@ class Snapshot(SqlSnapshot):
         try:
             return row_from(columns)
         except UNREADABLE as error:
-            task_id, track, state, worker, finished_at = (columns[each] for each in (0, 1, 2, 10, 13))
+            task_id, track, state, worker, finished_at = (columns[each] for each in (0, 1, 2, 10, 14))
             return self.set_aside(task_id, track, state, finished_at is not None, worker, problem_of(error))
 
     def set_aside(self, task_id: Any, track: Any, state: Any, ended: bool, worker: Any, problem: str) -> UnreadableTask:
@@ -347,7 +330,7 @@ def is_virtual_time(stored: object) -> bool:
     return isinstance(stored, int) and -1 <= stored <= LATEST
 
 
-class Transaction(Snapshot, SqlTransaction):
+class Transaction(Snapshot, SqlTransaction[Catalog]):
     """A write transaction: counts, topics and what is to be followed up gather here.
 
     Its opener calls `follow_ups.conclude`, which does the follow-ups and writes the counts, commits, and notifies.
@@ -407,7 +390,7 @@ class Transaction(Snapshot, SqlTransaction):
         found = []
         for row in rows:
             if isinstance(row, Row):
-                self.loaded[row.id] = row.track
+                self.loaded[row.id], self.versions[row.id] = row.track, row.version
             found.append(self.decoded(row))
         return found
 
@@ -422,14 +405,14 @@ class Transaction(Snapshot, SqlTransaction):
         return self.run_each("insert_task", [self.columns(record) for record in records])
 
     async def update_tasks(self, moves: Sequence[tuple[TaskRecord, TaskRecord]]) -> int:
-        return self.run_each("save_task", [(*self.columns(new), old.lease, old.state) for old, new in moves])
+        return self.run_each("save_task", [(*self.columns(new), *self.fence(old)) for old, new in moves])
 
     def run_each(self, name: str, rows: list[tuple[object, ...]]) -> int:
         """Run the statement `name` for each of these; how many rows it changed."""
         return self.connection.executemany(statement(name), rows).rowcount if rows else 0
 
     def columns(self, record: TaskRecord) -> tuple[object, ...]:
-        return task_columns(record, self.loaded[record.id], self.is_gated(record))
+        return task_columns(record, self.loaded[record.id], self.is_gated(record), self.next_version(record))
 
     def is_gated(self, record: TaskRecord) -> bool:
         """Where partitions are limited, pending tasks are stored gated; `partitions` then ungates the heads."""
@@ -437,7 +420,8 @@ class Transaction(Snapshot, SqlTransaction):
         return waits and self.settings(record.queue).per_partition is not None
 
     async def insert_ended(self, place: Place, records: Sequence[TaskRecord]) -> None:
-        self.run(f"save_{place}", to_json([ended_columns(record, self.loaded[record.id]) for record in records]))
+        rows = [ended_columns(record, self.loaded[record.id], self.next_version(record)) for record in records]
+        self.run(f"save_{place}", to_json(rows))
         if place is Place.FINISHED:
             days: dict[int, list[str]] = {}
             for record in records:

@@ -26,11 +26,11 @@ BEGIN
     ), kept AS (
         INSERT INTO {schema}.finished (
             id, day, track, state, rank, ready_at, lease, started_at, finished_at, created_at, worker, sequence,
-            progress, result, args, facts, workflow
+            version, progress, result, args, facts, workflow
         )
         SELECT
             g.id, today, g.track, 'completed', g.rank, g.ready_at, g.lease, g.started_at, instant,
-            g.created_at, g.worker, g.sequence, g.progress, r.result, g.args, g.facts, g.workflow
+            g.created_at, g.worker, g.sequence, g.version, g.progress, r.result, g.args, g.facts, g.workflow
         FROM gone AS g JOIN unnest(ids, results) AS r (id, result) ON r.id = g.id
     ), counted AS (
         INSERT INTO {schema}.count_changes (what, track, day, n)

@@ -20,6 +20,7 @@ BEGIN
         ORDER BY t.id FOR UPDATE SKIP LOCKED
     ), kept AS (
         UPDATE {schema}.tasks AS t SET
+            version = t.version + 1,
             lease_expires_at = instant + u.span,
             progress = coalesce(u.progress, t.progress)
         FROM free AS f JOIN unnest(ids, spans, all_progress) AS u (id, span, progress) ON u.id = f.id

@@ -4,8 +4,8 @@
 CREATE OR REPLACE FUNCTION {schema}.find_tasks_{version}(ids uuid[])
 RETURNS TABLE (
     id uuid, track int, state text, rank bigint, ready_at bigint, due_at bigint, rerank_at bigint, lease int,
-    lease_expires_at bigint, started_at bigint, worker text, sequence bigint, progress bytea, finished_at bigint,
-    result bytea, args bytea, facts bytea, created_at bigint
+    lease_expires_at bigint, started_at bigint, worker text, sequence bigint, version int, progress bytea,
+    finished_at bigint, result bytea, args bytea, facts bytea, created_at bigint
 )
 LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
@@ -14,20 +14,20 @@ BEGIN
     RETURN QUERY
     SELECT
         t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
-        t.worker, t.sequence, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts,
-        t.created_at
+        t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args,
+        t.facts, t.created_at
     FROM {schema}.tasks AS t WHERE t.id = ANY (ids)
     UNION ALL
     SELECT
         t.id, t.track, t.state, t.rank, t.ready_at, NULL::bigint AS due_at, NULL::bigint AS rerank_at, t.lease,
-        NULL::bigint AS lease_expires_at, t.started_at, t.worker, t.sequence, t.progress, t.finished_at, t.result,
-        t.args, t.facts, t.created_at
+        NULL::bigint AS lease_expires_at, t.started_at, t.worker, t.sequence, t.version, t.progress, t.finished_at,
+        t.result, t.args, t.facts, t.created_at
     FROM {schema}.dead AS t WHERE t.id = ANY (ids)
     UNION ALL
     SELECT
         t.id, t.track, t.state, t.rank, t.ready_at, NULL::bigint AS due_at, NULL::bigint AS rerank_at, t.lease,
-        NULL::bigint AS lease_expires_at, t.started_at, t.worker, t.sequence, t.progress, t.finished_at, t.result,
-        t.args, t.facts, t.created_at
+        NULL::bigint AS lease_expires_at, t.started_at, t.worker, t.sequence, t.version, t.progress, t.finished_at,
+        t.result, t.args, t.facts, t.created_at
     FROM {schema}.finished AS t WHERE t.id = ANY (ids);
 END
 $$;
@@ -38,8 +38,8 @@ $$;
 CREATE OR REPLACE FUNCTION {schema}.lock_tasks_{version}(ids uuid[])
 RETURNS TABLE (
     id uuid, track int, state text, rank bigint, ready_at bigint, due_at bigint, rerank_at bigint, lease int,
-    lease_expires_at bigint, started_at bigint, worker text, sequence bigint, progress bytea, finished_at bigint,
-    result bytea, args bytea, facts bytea, created_at bigint
+    lease_expires_at bigint, started_at bigint, worker text, sequence bigint, version int, progress bytea,
+    finished_at bigint, result bytea, args bytea, facts bytea, created_at bigint
 )
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
@@ -50,8 +50,8 @@ DECLARE
 BEGIN
     RETURN QUERY SELECT
         t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
-        t.worker, t.sequence, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts,
-        t.created_at
+        t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args,
+        t.facts, t.created_at
     FROM {schema}.tasks AS t WHERE t.id = ANY (ids) ORDER BY t.id FOR UPDATE;
     GET DIAGNOSTICS found = ROW_COUNT;
     total := found;
@@ -60,8 +60,8 @@ BEGIN
     END IF;
     RETURN QUERY SELECT
         t.id, t.track, t.state, t.rank, t.ready_at, NULL::bigint AS due_at, NULL::bigint AS rerank_at, t.lease,
-        NULL::bigint AS lease_expires_at, t.started_at, t.worker, t.sequence, t.progress, t.finished_at, t.result,
-        t.args, t.facts, t.created_at
+        NULL::bigint AS lease_expires_at, t.started_at, t.worker, t.sequence, t.version, t.progress, t.finished_at,
+        t.result, t.args, t.facts, t.created_at
     FROM {schema}.dead AS t WHERE t.id = ANY (ids) ORDER BY t.id FOR UPDATE;
     GET DIAGNOSTICS found = ROW_COUNT;
     total := total + found;
@@ -70,8 +70,8 @@ BEGIN
     END IF;
     RETURN QUERY SELECT
         t.id, t.track, t.state, t.rank, t.ready_at, NULL::bigint AS due_at, NULL::bigint AS rerank_at, t.lease,
-        NULL::bigint AS lease_expires_at, t.started_at, t.worker, t.sequence, t.progress, t.finished_at, t.result,
-        t.args, t.facts, t.created_at
+        NULL::bigint AS lease_expires_at, t.started_at, t.worker, t.sequence, t.version, t.progress, t.finished_at,
+        t.result, t.args, t.facts, t.created_at
     FROM {schema}.finished AS t WHERE t.id = ANY (ids) ORDER BY t.id FOR UPDATE;
 END
 $$;

@@ -74,8 +74,9 @@ CREATE INDEX unfolded ON {schema}.count_changes (xid);
 -- offset. `progress` is JSON: [fraction, message]. `share`: the tenant in whose turn it is claimed. `gate`: 0 if its
 -- moves concern no others; 1 if they do (its partition is limited, or its queue fair: then they need the queue's lock);
 -- 2 while such a pending task is kept from claims because others of its partition go first. `partition` is the queue's
--- name, a space, and the partition. `followed`: others wait, or have waited, for it. A blocked task has no due_at here,
--- so that nothing promotes it: it is in its facts.
+-- name, a space, and the partition. `followed`: others wait, or have waited, for it. `version` grows with every change
+-- that neither the state nor the lease number shows, except of `gate` and `followed`, and goes with the task from table
+-- to table. A blocked task has no due_at here, so that nothing promotes it: it is in its facts.
 CREATE TABLE {schema}.tasks (
     id uuid PRIMARY KEY,
     rank bigint NOT NULL,
@@ -90,6 +91,7 @@ CREATE TABLE {schema}.tasks (
     sequence bigint NOT NULL DEFAULT 0,
     track integer NOT NULL,
     lease integer NOT NULL DEFAULT 0,
+    version integer NOT NULL DEFAULT 0,
     gate smallint NOT NULL DEFAULT 0,
     cancel boolean NOT NULL DEFAULT false,
     followed boolean NOT NULL DEFAULT false,
@@ -141,6 +143,7 @@ CREATE TABLE {schema}.finished (
     day integer NOT NULL,
     track integer NOT NULL,
     lease integer NOT NULL,
+    version integer NOT NULL,
     state text COLLATE "C" NOT NULL CHECK (state IN ('completed', 'cancelled')),
     reason text COLLATE "C",
     worker text COLLATE "C",
@@ -165,6 +168,7 @@ CREATE TABLE {schema}.dead (
     day integer NOT NULL,
     track integer NOT NULL,
     lease integer NOT NULL,
+    version integer NOT NULL,
     state text COLLATE "C" NOT NULL,
     reason text COLLATE "C",
     worker text COLLATE "C",

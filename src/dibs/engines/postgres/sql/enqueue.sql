@@ -24,11 +24,11 @@ SELECT * FROM {schema}.enqueue_in_{version}(
 -- rows shows whether one of them was known after all.
 INSERT INTO {schema}.tasks AS t (
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, lease_expires_at, started_at, worker,
-    sequence, cancel, share, gate, partition, expires_at, workflow, progress, args, facts, created_at, followed
+    sequence, cancel, share, gate, partition, expires_at, workflow, version, progress, args, facts, created_at, followed
 )
 SELECT * FROM unnest(
     $1::uuid[], $2::int[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::int[], $9::bigint[],
     $10::bigint[], $11::bigint[], $12::text[], $13::bigint[], $14::boolean[], $15::text[], $16::smallint[], $17::text[],
-    $18::bigint[], $19::uuid[], $20::bytea[], $21::bytea[], $22::bytea[], $23::bigint[], $24::boolean[]
+    $18::bigint[], $19::uuid[], $20::int[], $21::bytea[], $22::bytea[], $23::bytea[], $24::bigint[], $25::boolean[]
 )
 ON CONFLICT (id) DO NOTHING;

@@ -8,27 +8,29 @@ SELECT * FROM {schema}.find_tasks_{version}($1::uuid[]);
 SELECT * FROM {schema}.lock_tasks_{version}($1::uuid[]);
 
 -- name: save_tasks
--- Update unfinished tasks. Takes columns, and the lease numbers and states that they were loaded with: the fence is in
--- the statement, and the number of written rows shows whether one differs. `followed` stays as it was. Not an UPDATE
--- with a join, for which the planner may read all tasks: each is found by id, and conflicts.
+-- Update unfinished tasks. Takes columns, and the lease numbers, states and versions that they were loaded with: the
+-- fence is in the statement, and the number of written rows shows whether one differs. `followed` stays as it was. Not
+-- an UPDATE with a join, for which the planner may read all tasks: each is found by id, and conflicts.
 INSERT INTO {schema}.tasks AS t (
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, lease_expires_at, started_at, worker,
-    sequence, cancel, share, gate, partition, expires_at, workflow, progress, args, facts, created_at
+    sequence, cancel, share, gate, partition, expires_at, workflow, version, progress, args, facts, created_at
 )
 SELECT
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, lease_expires_at, started_at, worker,
-    sequence, cancel, share, gate, partition, expires_at, workflow, progress, args, facts, created_at
+    sequence, cancel, share, gate, partition, expires_at, workflow, version, progress, args, facts, created_at
 FROM unnest(
     $1::uuid[], $2::int[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::int[], $9::bigint[],
     $10::bigint[], $11::bigint[], $12::text[], $13::bigint[], $14::boolean[], $15::text[], $16::smallint[], $17::text[],
-    $18::bigint[], $19::uuid[], $20::bytea[], $21::bytea[], $22::bytea[], $23::bigint[], $24::int[], $25::text[]
+    $18::bigint[], $19::uuid[], $20::int[], $21::bytea[], $22::bytea[], $23::bytea[], $24::bigint[], $25::int[],
+    $26::text[], $27::int[]
 ) AS new (
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, lease_expires_at, started_at, worker,
-    sequence, cancel, share, gate, partition, expires_at, workflow, progress, args, facts, created_at, old_lease,
-    old_state
+    sequence, cancel, share, gate, partition, expires_at, workflow, version, progress, args, facts, created_at,
+    old_lease, old_state, old_version
 )
 WHERE (
-    SELECT s.lease = new.old_lease AND s.state = new.old_state FROM {schema}.tasks AS s WHERE s.id = new.id FOR UPDATE
+    SELECT s.lease = new.old_lease AND s.state = new.old_state AND s.version = new.old_version
+    FROM {schema}.tasks AS s WHERE s.id = new.id FOR UPDATE
 )
 ON CONFLICT (id) DO UPDATE SET
     track = excluded.track, state = excluded.state, rank = excluded.rank, ready_at = excluded.ready_at,
@@ -36,48 +38,53 @@ ON CONFLICT (id) DO UPDATE SET
     lease_for = excluded.lease_for, lease_expires_at = excluded.lease_expires_at, started_at = excluded.started_at,
     worker = excluded.worker, sequence = excluded.sequence, cancel = excluded.cancel, share = excluded.share,
     gate = excluded.gate, partition = excluded.partition, expires_at = excluded.expires_at,
-    workflow = excluded.workflow, progress = excluded.progress, args = excluded.args, facts = excluded.facts;
+    workflow = excluded.workflow, version = excluded.version, progress = excluded.progress, args = excluded.args,
+    facts = excluded.facts;
 
 -- name: save_dead
 -- Store dead tasks one by one. Takes the columns of `ended_columns`.
 INSERT INTO {schema}.dead (
-    id, day, track, state, rank, ready_at, lease, started_at, finished_at, worker, sequence, progress, result, args,
-    facts, workflow, reason, created_at
+    id, day, track, state, rank, ready_at, lease, started_at, finished_at, worker, sequence, version, progress, result,
+    args, facts, workflow, reason, created_at
 )
 SELECT * FROM unnest(
     $1::uuid[], $2::int[], $3::int[], $4::text[], $5::bigint[], $6::bigint[], $7::int[], $8::bigint[], $9::bigint[],
-    $10::text[], $11::bigint[], $12::bytea[], $13::bytea[], $14::bytea[], $15::bytea[], $16::uuid[], $17::text[],
-    $18::bigint[]
+    $10::text[], $11::bigint[], $12::int[], $13::bytea[], $14::bytea[], $15::bytea[], $16::bytea[], $17::uuid[],
+    $18::text[], $19::bigint[]
 );
 
 -- name: save_finished
 -- Store finished tasks one by one. Takes the columns of `ended_columns`.
 INSERT INTO {schema}.finished (
-    id, day, track, state, rank, ready_at, lease, started_at, finished_at, worker, sequence, progress, result, args,
-    facts, workflow, reason, created_at
+    id, day, track, state, rank, ready_at, lease, started_at, finished_at, worker, sequence, version, progress, result,
+    args, facts, workflow, reason, created_at
 )
 SELECT * FROM unnest(
     $1::uuid[], $2::int[], $3::int[], $4::text[], $5::bigint[], $6::bigint[], $7::int[], $8::bigint[], $9::bigint[],
-    $10::text[], $11::bigint[], $12::bytea[], $13::bytea[], $14::bytea[], $15::bytea[], $16::uuid[], $17::text[],
-    $18::bigint[]
+    $10::text[], $11::bigint[], $12::int[], $13::bytea[], $14::bytea[], $15::bytea[], $16::bytea[], $17::uuid[],
+    $18::text[], $19::bigint[]
 );
 
 -- name: delete_tasks
--- Delete unfinished tasks. Takes ids, lease numbers, states as they were loaded; a task that differs stays. Driven by
--- the primary key, the rest compared by a hashed lookup.
+-- Delete unfinished tasks. Takes ids, lease numbers, states, versions as they were loaded; a task that differs stays.
+-- Driven by the primary key, the rest compared by a hashed lookup.
 DELETE FROM {schema}.tasks AS t
-WHERE t.id = ANY ($1::uuid[])
-  AND ((t.id, t.lease, t.state) IN (SELECT * FROM unnest($1::uuid[], $2::int[], $3::text[]))) IS TRUE;
+WHERE t.id = ANY ($1::uuid[]) AND (
+    (t.id, t.lease, t.state, t.version) IN (SELECT * FROM unnest($1::uuid[], $2::int[], $3::text[], $4::int[]))
+) IS TRUE;
 
 -- name: delete_dead
--- Delete dead tasks. Takes ids, lease numbers as they were loaded; a task that differs stays.
+-- Delete dead tasks. Takes the same as `delete_tasks`.
 DELETE FROM {schema}.dead AS t
-WHERE t.id = ANY ($1::uuid[]) AND ((t.id, t.lease) IN (SELECT * FROM unnest($1::uuid[], $2::int[]))) IS TRUE;
+WHERE t.id = ANY ($1::uuid[]) AND (
+    (t.id, t.lease, t.state, t.version) IN (SELECT * FROM unnest($1::uuid[], $2::int[], $3::text[], $4::int[]))
+) IS TRUE;
 
 -- name: delete_finished
--- Delete finished tasks. Takes days, ids, lease numbers as they were loaded; a task that differs stays.
-DELETE FROM {schema}.finished AS t USING unnest($1::int[], $2::uuid[], $3::int[]) AS d (day, id, lease)
-WHERE t.day = d.day AND t.id = d.id AND t.lease = d.lease;
+-- Delete finished tasks. Takes the same as `delete_tasks`, after the days.
+DELETE FROM {schema}.finished AS t
+USING unnest($1::int[], $2::uuid[], $3::int[], $4::text[], $5::int[]) AS d (day, id, lease, state, version)
+WHERE t.day = d.day AND t.id = d.id AND t.lease = d.lease AND t.state = d.state AND t.version = d.version;
 
 -- name: purge_tasks
 -- Delete unfinished tasks, whatever they contain. Takes ids.
@@ -97,7 +104,8 @@ DELETE FROM {schema}.finished AS f USING unnest($1::int[], $2::uuid[]) AS d (day
 -- track.
 SELECT
     t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
-    t.worker, t.sequence, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts, t.created_at
+    t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts,
+    t.created_at
 FROM {schema}.tasks AS t
 WHERE t.id = ANY (ARRAY(
     SELECT w.id
@@ -141,7 +149,8 @@ ORDER BY t.id FOR UPDATE;
 -- otherwise the planner would read all of `leases` again instead of looking up a few ids.
 SELECT
     t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
-    t.worker, t.sequence, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts, t.created_at
+    t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts,
+    t.created_at
 FROM {schema}.tasks AS t
 WHERE t.id = ANY (ARRAY(
     SELECT l.id FROM unnest($3::int[]) AS s (track)
@@ -161,7 +170,8 @@ ORDER BY t.lease_expires_at, t.id FOR UPDATE SKIP LOCKED;
 -- A row is checked again once it is locked, in a CASE, as in `expired`, so that ids are looked up.
 SELECT
     t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
-    t.worker, t.sequence, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts, t.created_at
+    t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts,
+    t.created_at
 FROM {schema}.tasks AS t
 WHERE t.id = ANY (ARRAY(
     SELECT l.id FROM unnest($3::int[]) AS s (track)

@@ -58,8 +58,9 @@ CREATE TABLE dibs_counts (
 -- the rest is JSON in `facts`. rank = ready_at + offset. `progress` is JSON: [fraction, message]. `cancel`: 1 when the
 -- task has been asked to stop. `share`: the tenant in whose turn it is claimed ('' unless the track is fair). `gated`:
 -- 1 while a pending task is kept from claims because others of its partition go first. `partition` is the queue's name,
--- a space, and the partition. `workflow` is the workflow it belongs to. A blocked task has no due_at here, so that
--- nothing promotes it: it is in its facts.
+-- a space, and the partition. `workflow` is the workflow it belongs to. `version` grows with every change that neither
+-- the state nor the lease number shows, except of `gated`, and goes with the task from table to table. A blocked task
+-- has no due_at here, so that nothing promotes it: it is in its facts.
 CREATE TABLE dibs_tasks (
     id TEXT PRIMARY KEY,
     track INTEGER NOT NULL,
@@ -80,6 +81,7 @@ CREATE TABLE dibs_tasks (
     partition TEXT,
     expires_at INTEGER,
     workflow TEXT,
+    version INTEGER NOT NULL DEFAULT 0,
     progress TEXT,
     args TEXT NOT NULL,
     facts TEXT NOT NULL
@@ -109,6 +111,7 @@ CREATE TABLE dibs_finished (
     finished_at INTEGER NOT NULL,
     worker TEXT,
     sequence INTEGER NOT NULL,
+    version INTEGER NOT NULL,
     progress TEXT,
     result TEXT,
     args TEXT NOT NULL,
@@ -139,6 +142,7 @@ CREATE TABLE dibs_dead (
     finished_at INTEGER NOT NULL,
     worker TEXT,
     sequence INTEGER NOT NULL,
+    version INTEGER NOT NULL,
     progress TEXT,
     args TEXT NOT NULL,
     facts TEXT NOT NULL,

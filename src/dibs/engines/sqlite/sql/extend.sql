@@ -9,6 +9,7 @@ WHERE t.id = run.value ->> 0 AND t.lease = run.value ->> 1 AND t.state = 'runnin
 -- Extend leases and record progress. Takes a JSON array of (id, lease number, expires at, progress or NULL). The fence
 -- is in the statement. Moves entries within dibs_leases.
 UPDATE dibs_tasks SET
+    version = version + 1,
     lease_expires_at = run.value ->> 2,
     progress = coalesce(run.value ->> 3, progress)
 FROM (SELECT value FROM json_each(?)) AS run

@@ -5,21 +5,21 @@ SELECT
     (
         SELECT json_group_array(json_array(
             t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at,
-            t.started_at, t.worker, t.sequence, t.progress, NULL, NULL, t.args, t.facts
+            t.started_at, t.worker, t.sequence, t.version, t.progress, NULL, NULL, t.args, t.facts
         ))
         FROM json_each(?1) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.id = wanted.value
     ),
     (
         SELECT json_group_array(json_array(
             t.id, t.track, t.state, t.rank, t.ready_at, NULL, NULL, t.lease, NULL,
-            t.started_at, t.worker, t.sequence, t.progress, t.finished_at, NULL, t.args, t.facts
+            t.started_at, t.worker, t.sequence, t.version, t.progress, t.finished_at, NULL, t.args, t.facts
         ))
         FROM json_each(?1) AS wanted CROSS JOIN dibs_dead AS t WHERE t.id = wanted.value
     ),
     (
         SELECT json_group_array(json_array(
             t.id, t.track, t.state, t.rank, t.ready_at, NULL, NULL, t.lease, NULL,
-            t.started_at, t.worker, t.sequence, t.progress, t.finished_at, t.result, t.args, t.facts
+            t.started_at, t.worker, t.sequence, t.version, t.progress, t.finished_at, t.result, t.args, t.facts
         ))
         FROM json_each(?1) AS wanted CROSS JOIN dibs_days AS d CROSS JOIN dibs_finished AS t
         WHERE wanted.value BETWEEN d.lowest AND d.highest AND t.day = d.day AND t.id = wanted.value
@@ -30,17 +30,17 @@ SELECT
 -- (the columns of `Row`). Seeks as `find` does.
 SELECT
     t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at,
-    t.started_at, t.worker, t.sequence, t.progress, NULL, NULL, t.args, t.facts
+    t.started_at, t.worker, t.sequence, t.version, t.progress, NULL, NULL, t.args, t.facts
 FROM json_each(?1) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.id = wanted.value
 UNION ALL
 SELECT
     t.id, t.track, t.state, t.rank, t.ready_at, NULL, NULL, t.lease, NULL,
-    t.started_at, t.worker, t.sequence, t.progress, t.finished_at, NULL, t.args, t.facts
+    t.started_at, t.worker, t.sequence, t.version, t.progress, t.finished_at, NULL, t.args, t.facts
 FROM json_each(?1) AS wanted CROSS JOIN dibs_dead AS t WHERE t.id = wanted.value
 UNION ALL
 SELECT
     t.id, t.track, t.state, t.rank, t.ready_at, NULL, NULL, t.lease, NULL,
-    t.started_at, t.worker, t.sequence, t.progress, t.finished_at, t.result, t.args, t.facts
+    t.started_at, t.worker, t.sequence, t.version, t.progress, t.finished_at, t.result, t.args, t.facts
 FROM json_each(?1) AS wanted CROSS JOIN dibs_days AS d CROSS JOIN dibs_finished AS t
 WHERE wanted.value BETWEEN d.lowest AND d.highest AND t.day = d.day AND t.id = wanted.value;
 
@@ -66,58 +66,64 @@ SELECT
 -- Store an unfinished task that is in no place. Takes the columns of `task_columns`. Changes no row if the id exists.
 INSERT OR IGNORE INTO dibs_tasks (
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, lease_expires_at, started_at, worker,
-    sequence, cancel, share, gated, partition, expires_at, workflow, progress, args, facts
+    sequence, cancel, share, gated, partition, expires_at, workflow, version, progress, args, facts
 )
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: save_task
--- Update an unfinished task. Takes the columns of `task_columns`, and the lease number and the state that it was loaded
--- with: the fence is in the statement. Changes no row if they differ. Seeks by primary key.
+-- Update an unfinished task. Takes the columns of `task_columns`, and the lease number, state and version that it was
+-- loaded with: the fence is in the statement. Changes no row if one differs. Seeks by primary key.
 UPDATE dibs_tasks SET
     track = ?2, state = ?3, rank = ?4, ready_at = ?5, due_at = ?6, rerank_at = ?7, lease = ?8, lease_for = ?9,
     lease_expires_at = ?10, started_at = ?11, worker = ?12, sequence = ?13, cancel = ?14, share = ?15, gated = ?16,
-    partition = ?17, expires_at = ?18, workflow = ?19, progress = ?20, args = ?21, facts = ?22
-WHERE id = ?1 AND lease = ?23 AND state = ?24;
+    partition = ?17, expires_at = ?18, workflow = ?19, version = ?20, progress = ?21, args = ?22, facts = ?23
+WHERE id = ?1 AND lease = ?24 AND state = ?25 AND version = ?26;
 
 -- name: save_dead
 -- Store dead tasks. Takes a JSON array of ended tasks (the columns of `ended_columns`; dead ones have no result).
 INSERT INTO dibs_dead (
-    id, day, track, state, rank, ready_at, lease, started_at, finished_at, worker, sequence, progress, args, facts,
-    workflow
+    id, day, track, state, rank, ready_at, lease, started_at, finished_at, worker, sequence, version, progress, args,
+    facts, workflow
 )
 SELECT
     value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7,
-    value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 13, value ->> 14,
-    value ->> 15
+    value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 14, value ->> 15, value ->> 16
 FROM json_each(?);
 
 -- name: save_finished
 -- Store finished tasks one by one (cancelled ones; completions have a bulk statement, `complete`). Takes a JSON array
 -- of ended tasks (the columns of `ended_columns`).
 INSERT INTO dibs_finished (
-    id, day, track, state, rank, ready_at, lease, started_at, finished_at, worker, sequence, progress, result, args,
-    facts, workflow
+    id, day, track, state, rank, ready_at, lease, started_at, finished_at, worker, sequence, version, progress, result,
+    args, facts, workflow
 )
 SELECT
     value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7,
-    value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13, value ->> 14,
-    value ->> 15
+    value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13, value ->> 14, value ->> 15,
+    value ->> 16
 FROM json_each(?);
 
 -- name: delete_tasks
--- Delete unfinished tasks. Takes a JSON array of (id, lease number, state) as they were loaded; a task that differs
--- stays. Seeks by primary key.
+-- Delete unfinished tasks. Takes a JSON array of (id, lease number, state, version) as they were loaded; a task that
+-- differs stays. Seeks by primary key.
 DELETE FROM dibs_tasks
-WHERE (id, lease, state) IN (SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?));
+WHERE (id, lease, state, version) IN (
+    SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(?)
+);
 
 -- name: delete_dead
--- Delete dead tasks. Takes a JSON array of (id, lease number) as they were loaded. Seeks by primary key.
-DELETE FROM dibs_dead WHERE (id, lease) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?));
+-- Delete dead tasks. Takes the same as `delete_tasks`. Seeks by primary key.
+DELETE FROM dibs_dead
+WHERE (id, lease, state, version) IN (
+    SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(?)
+);
 
 -- name: delete_finished
--- Delete finished tasks. Takes a JSON array of (day, id, lease number) as they were loaded. Seeks by primary key.
+-- Delete finished tasks. Takes the same as `delete_tasks`, after the day. Seeks by primary key.
 DELETE FROM dibs_finished
-WHERE (day, id, lease) IN (SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?));
+WHERE (day, id, lease, state, version) IN (
+    SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4 FROM json_each(?)
+);
 
 -- name: purge_tasks
 -- Delete unfinished tasks, whatever they contain. Takes ids (JSON array).
@@ -136,7 +142,7 @@ DELETE FROM dibs_finished WHERE (day, id) IN (SELECT value ->> 0, value ->> 1 FR
 -- array of rows (the columns of `Row`). Reads a range of dibs_pending.
 SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    progress, NULL, NULL, args, facts
+    version, progress, NULL, NULL, args, facts
 ))
 FROM (
     SELECT * FROM dibs_tasks INDEXED BY dibs_pending
@@ -149,7 +155,7 @@ FROM (
 -- queue is deleted.
 SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    progress, NULL, NULL, args, facts
+    version, progress, NULL, NULL, args, facts
 ))
 FROM (
     SELECT * FROM dibs_tasks INDEXED BY dibs_due
@@ -163,7 +169,7 @@ FROM (
 -- of rows (the columns of `Row`). Reads ranges of dibs_blocked.
 SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    progress, NULL, NULL, args, facts
+    version, progress, NULL, NULL, args, facts
 ))
 FROM (
     SELECT t.* FROM json_each(?1) AS wanted CROSS JOIN dibs_tasks AS t INDEXED BY dibs_blocked
@@ -177,7 +183,7 @@ FROM (
 -- array). Returns a JSON array of rows (the columns of `Row`). Reads a range of dibs_leases.
 SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    progress, NULL, NULL, args, facts
+    version, progress, NULL, NULL, args, facts
 ))
 FROM (
     SELECT * FROM dibs_tasks INDEXED BY dibs_leases
@@ -191,7 +197,7 @@ FROM (
 -- rows (the columns of `Row`). Visits the running tasks through dibs_leases, only when a worker has been found dead.
 SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    progress, NULL, NULL, args, facts
+    version, progress, NULL, NULL, args, facts
 ))
 FROM (
     SELECT * FROM dibs_tasks INDEXED BY dibs_leases
