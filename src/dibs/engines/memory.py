@@ -27,7 +27,7 @@ from dibs.engines.values import Beat, Feature, Finding, Level
 from dibs.engines.wake import LocalNotifier
 from dibs.errors import UsageError
 
-__all__ = ["MemoryEngine"]
+__all__ = ["MemoryEngine", "MemoryStore"]
 
 Answer = TypeVar("Answer")
 
