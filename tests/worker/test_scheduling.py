@@ -22,7 +22,6 @@ from dibs.core.schedules import ScheduleRecord
 from dibs.core.states import State
 from dibs.core.times import MINUTE, SECOND
 from dibs.engines.values import Query
-from dibs.engines.verbs.schedules import save
 from dibs.errors import InvalidOption
 from dibs.testing import ManualClock
 from dibs.worker import ExitCode, Worker, WorkerSettings
@@ -352,7 +351,8 @@ def test_a_schedule_that_this_machine_cannot_work_out_holds_up_no_other(
     assert record is not None
     there = structs.replace(record.recurrence, cron="0 9 * * *", every=None, tz="Mars/Olympus_Mons")
     bad = structs.replace(record, name="bad", recurrence=there, next_fire_at=clock.now())
-    asyncio.run(still.hub.engine._change(save, bad))  # type: ignore[attr-defined]
+    columns = (bad.name, bad.next_fire_at, bad.paused, bad)
+    run(still, still.hub.engine._change(lambda port: port.write("save_schedule", *columns)))  # type: ignore[attr-defined]
     for _ in range(2):
         clock.advance(60)
         assert part.turn() == LONGEST_NAP

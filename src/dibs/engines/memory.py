@@ -18,6 +18,7 @@ from dibs.core.times import Instant
 from dibs.engines.base import Engine, Joined, MayBlock, never
 from dibs.engines.sqlite.chores import CHORES
 from dibs.engines.sqlite.connections import connect_in_memory
+from dibs.engines.sqlite.errors import translated
 from dibs.engines.sqlite.file_store import registry
 from dibs.engines.sqlite.layout import migrate
 from dibs.engines.sqlite.store import Store, clock
@@ -34,6 +35,7 @@ Answer = TypeVar("Answer")
 DURABILITY = "Acknowledged tasks live in this process's memory and are gone when it ends."
 NOWHERE = Path(":memory:")
 BUSY_TIMEOUT = 5.0
+WITHOUT_FILE = {name: chore for name, chore in CHORES.items() if name not in ("checkpoint", "vacuum")}
 
 
 class MemoryStore(Store):
@@ -57,11 +59,15 @@ class MemoryStore(Store):
     def check_files(self) -> None:
         """There are none."""
 
+    def pause(self) -> None:
+        """The connection stays open: nothing outside this process knows of it."""
+
     def read(self, verb: Callable[..., Answer], arguments: tuple[Any, ...], now: Instant | None) -> Answer:
         """Run a verb that only reads. Nothing else changes the store under the lock."""
         connection = self.take_lock()
         try:
-            return verb(Snapshot(connection, self.catalog, clock(now)), *arguments)
+            with translated(self.path):
+                return verb(Snapshot(connection, self.catalog, clock(now)), *arguments)
         finally:
             self.lock.release()
 
@@ -71,7 +77,7 @@ class MemoryEngine(SqliteVerbEngine):
 
     features = frozenset({Feature.LEAD, Feature.INLINE})
     _durability = DURABILITY
-    _chores = {name: chore for name, chore in CHORES.items() if name not in ("checkpoint", "vacuum")}
+    _chores = WITHOUT_FILE
 
     def __init__(self, store: MemoryStore | None = None) -> None:
         self._store = store or MemoryStore()

@@ -89,5 +89,6 @@ class Store(ABC):
             with translated(self.path):
                 connection.execute("ROLLBACK")
 
+    @abstractmethod
     def pause(self) -> None:
-        """Under the lock, before a fork."""
+        """Under the lock, before a fork: close what a child must not inherit."""
