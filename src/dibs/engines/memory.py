@@ -18,7 +18,7 @@ from dibs.core.times import Instant
 from dibs.engines.base import Engine, Joined, MayBlock, never
 from dibs.engines.sqlite.chores import CHORES
 from dibs.engines.sqlite.connections import connect_in_memory
-from dibs.engines.sqlite.errors import translated
+from dibs.engines.sqlite.errors import kept_busy, translated
 from dibs.engines.sqlite.file_store import registry
 from dibs.engines.sqlite.layout import migrate
 from dibs.engines.sqlite.store import Store, clock
@@ -38,12 +38,12 @@ BUSY_TIMEOUT = 5.0
 WITHOUT_FILE = {name: chore for name, chore in CHORES.items() if name not in ("checkpoint", "vacuum")}
 
 
-class MemoryStore(Store):
+class MemoryStore(Store[LocalNotifier]):
     """A database that ends with its last engine."""
 
     def __init__(self) -> None:
         super().__init__(NOWHERE, BUSY_TIMEOUT)
-        self.notifier: LocalNotifier = LocalNotifier()
+        self.notifier = LocalNotifier()
         self.writer = self.connection = connect_in_memory()
         migrate(self.connection, self.path, adopt=False)
         registry.add(self)
@@ -53,7 +53,7 @@ class MemoryStore(Store):
 
     def take_lock(self) -> sqlite3.Connection:
         if not self.lock.acquire(timeout=self.busy_timeout):
-            raise self.is_kept_busy()
+            raise kept_busy(self.path)
         return self.connection
 
     def check_files(self) -> None:
@@ -75,14 +75,18 @@ class MemoryStore(Store):
 class MemoryEngine(SqliteVerbEngine):
     """Tasks in this process, lost when it ends. Siblings share one store."""
 
-    features = frozenset({Feature.LEAD, Feature.INLINE})
+    _features = frozenset({Feature.LEAD, Feature.INLINE})
     _durability = DURABILITY
     _chores = WITHOUT_FILE
 
     def __init__(self, store: MemoryStore | None = None) -> None:
         self._store = store or MemoryStore()
 
-    def _opened(self) -> Store:
+    @property
+    def features(self) -> frozenset[Feature]:
+        return self._features
+
+    def _opened(self) -> MemoryStore:
         return self._store
 
     async def _write(self, verb: Callable[..., Answer], *arguments: Any, now: Instant | None = None) -> Answer:

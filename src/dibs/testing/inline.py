@@ -92,7 +92,7 @@ async def call_plain(function: Callable[[], Any]) -> Any:
 class InlineEngine(MemoryEngine):
     """A memory engine that remembers what was enqueued and calls a function after each enqueue."""
 
-    features = MemoryEngine.features | {Feature.TRANSACTIONS}
+    _features = MemoryEngine._features | {Feature.TRANSACTIONS}
 
     def __init__(self) -> None:
         super().__init__()

@@ -15,7 +15,7 @@ from weakref import WeakSet
 from dibs.core.times import Instant
 from dibs.engines.sqlite.catalog import Catalog
 from dibs.engines.sqlite.connections import connect, connect_read_only, connect_to_read, is_read_only, resting_state
-from dibs.engines.sqlite.errors import read_only, translated
+from dibs.engines.sqlite.errors import kept_busy, read_only, translated
 from dibs.engines.sqlite.files import PIN, StoreFiles
 from dibs.engines.sqlite.layout import check_readable, prepare
 from dibs.engines.sqlite.notifier import Notifier
@@ -35,7 +35,7 @@ LARGE_LOG = 64 * 1024 * 1024
 READ_TRIES = 5
 
 
-class FileStore(Store):
+class FileStore(Store[Notifier]):
     """One file in one process."""
 
     def __init__(self, path: Path, synchronous: Synchronous, busy_timeout: float, adopt: bool) -> None:
@@ -43,7 +43,7 @@ class FileStore(Store):
         self.synchronous = synchronous
         self.adopt = adopt
         self.presence = Presence(path)
-        self.notifier: Notifier = Notifier(path, self.data_version)
+        self.notifier = Notifier(path, self.data_version)
         self.users = 0
         self.writer = None
         self.readers: list[Reader] = []
@@ -120,7 +120,7 @@ class FileStore(Store):
         if self.read_only and is_read_only(self.path):
             raise read_only(self.path)
         if not self.lock.acquire(timeout=max(self.busy_timeout, 0.001)):
-            raise self.is_kept_busy()
+            raise kept_busy(self.path)
         try:
             if self.read_only:
                 self.files.check_each()  # a missing file must not be created again
@@ -317,9 +317,9 @@ class Registry:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.stores: dict[tuple[int, Path], FileStore] = {}
-        self.without_file: WeakSet[Store] = WeakSet()
+        self.without_file: WeakSet[Store[Any]] = WeakSet()
         self.inherited: list[object] = []
-        self.held: list[Store | Reader] = []
+        self.held: list[Store[Any] | Reader] = []
 
     def acquire(self, path: Path, synchronous: Synchronous, busy_timeout: float, adopt: bool) -> FileStore:
         """The store of this file in this process; the first engine opens it."""
@@ -334,7 +334,7 @@ class Registry:
             store.users += 1
             return store
 
-    def add(self, store: Store) -> None:
+    def add(self, store: Store[Any]) -> None:
         """A store without a file, for as long as it is used."""
         with self.lock:
             self.without_file.add(store)
@@ -363,7 +363,7 @@ class Registry:
         mine = [store for (pid, _), store in self.stores.items() if pid == os.getpid()]
         # Also those not connected: they may be about to connect.
         readers = (reader for store in mine for reader in store.readers)
-        users: list[Store | Reader] = [*mine, *readers, *self.without_file]
+        users: list[Store[Any] | Reader] = [*mine, *readers, *self.without_file]
         for each in users:
             if each.lock.acquire(timeout=each.busy_timeout):
                 self.held.append(each)

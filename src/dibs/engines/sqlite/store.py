@@ -8,7 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from dibs.core.times import Instant
 from dibs.engines.sql_transaction import TaskMoved
@@ -19,22 +19,22 @@ from dibs.engines.sqlite.notifier import Notifier
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.unreadable import UnreadableRows
 from dibs.engines.wake import LocalNotifier
-from dibs.errors import StoreBusy
 
 __all__ = ["Store", "clock"]
 
 Answer = TypeVar("Answer")
+AnyNotifier = TypeVar("AnyNotifier", bound=LocalNotifier | Notifier)
 
 
 def clock(now: Instant | None) -> Instant:
     return time.time_ns() // 1000 if now is None else now
 
 
-class Store(ABC):
+class Store(ABC, Generic[AnyNotifier]):
     """What the engines of one process share on one database."""
 
     writer: sqlite3.Connection | None
-    notifier: LocalNotifier | Notifier
+    notifier: AnyNotifier
 
     def __init__(self, path: Path, busy_timeout: float) -> None:
         self.path = path
@@ -46,9 +46,6 @@ class Store(ABC):
     @abstractmethod
     def take_lock(self) -> sqlite3.Connection:
         """The connection, to be used until the lock is released."""
-
-    def is_kept_busy(self) -> StoreBusy:
-        return StoreBusy(f"{self.path} was kept busy by this process for longer than busy_timeout; try again.")
 
     @abstractmethod
     def check_files(self) -> None:

@@ -49,7 +49,7 @@ class SqliteVerbEngine(VerbEngine):
     _next_ids = staticmethod(ordering.next_ids)
 
     @abstractmethod
-    def _opened(self) -> Store: ...
+    def _opened(self) -> Store[Any]: ...
 
     @abstractmethod
     async def _write(self, verb: Callable[..., Answer], *arguments: Any, now: Instant | None = None) -> Answer:
@@ -105,4 +105,5 @@ class SqliteVerbEngine(VerbEngine):
         return await self._change(schedules.fire, enqueueing.enqueue_inside, now=now)
 
     def subscribe(self, topics: Collection[str]) -> Subscription:
-        return self._opened().notifier.subscribe(topics, asyncio.get_running_loop())
+        subscription: Subscription = self._opened().notifier.subscribe(topics, asyncio.get_running_loop())
+        return subscription
