@@ -248,7 +248,7 @@ class OpensWhenAllowed(MemoryEngine):
 
 def test_a_blocking_enqueue_waits_for_an_engine_that_another_thread_opens() -> None:
     engine = OpensWhenAllowed()
-    engine.features = frozenset()  # type: ignore[misc]
+    engine._features = frozenset()
     with Dibs("memory://", engine=engine) as app, ThreadPoolExecutor(2) as pool:
         task = app.task(name="work")(abs_of)
         app.hub.runner.serve()
@@ -264,7 +264,7 @@ class Gated(MemoryEngine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.features = frozenset()  # type: ignore[misc]
+        self._features = frozenset()
         self.begun = threading.Event()
         self.may_write = asyncio.Event()
         self.batches: list[int] = []

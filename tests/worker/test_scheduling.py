@@ -351,7 +351,8 @@ def test_a_schedule_that_this_machine_cannot_work_out_holds_up_no_other(
     assert record is not None
     there = structs.replace(record.recurrence, cron="0 9 * * *", every=None, tz="Mars/Olympus_Mons")
     bad = structs.replace(record, name="bad", recurrence=there, next_fire_at=clock.now())
-    still.hub.engine._store.schedules["bad"] = bad  # type: ignore[attr-defined]
+    columns = (bad.name, bad.next_fire_at, bad.paused, bad)
+    run(still, still.hub.engine._change(lambda port: port.write("save_schedule", *columns)))  # type: ignore[attr-defined]
     for _ in range(2):
         clock.advance(60)
         assert part.turn() == LONGEST_NAP

@@ -21,7 +21,6 @@ __all__ = [
     "Failure",
     "HistoryEntry",
     "HistoryEvent",
-    "Kind",
     "Lease",
     "LeasedTask",
     "Moment",
@@ -66,13 +65,6 @@ class WorkerState(StrEnum):
     PAUSED = "paused"
     DRAINING = "draining"
     DEAD = "dead"
-
-
-class Kind(Struct, frozen=True, order=True):
-    """What decides whether a worker can run a task."""
-
-    name: str
-    requires: tuple[str, ...] = ()
 
 
 class TaskSpec(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -220,10 +212,6 @@ class TaskRecord(Struct, kw_only=True, omit_defaults=True, tag="task"):
     def rank(self) -> int:
         """The sort key among pending tasks; smaller goes first."""
         return (self.ready_at or 0) + self.rank_offset
-
-    @property
-    def kind(self) -> Kind:
-        return Kind(self.name, self.requires)
 
 
 class LeasedTask(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):

@@ -19,7 +19,8 @@ from dibs.core.states import State
 from dibs.core.task import Lease, LeasedTask, NewTask, Settlement, TaskRecord
 from dibs.core.times import SECOND, Instant
 from dibs.engines.base import Joined, Subscription
-from dibs.engines.memory import MemoryEngine, reporting
+from dibs.engines.memory import MemoryEngine
+from dibs.engines.port import at_once
 from dibs.engines.topics import ended_topic
 from dibs.engines.values import EnqueueAnswer, EnqueueOutcome, Extension, Feature, Fired, NewWorkflow, SettleOutcome
 from dibs.errors import UsageError
@@ -91,11 +92,13 @@ async def call_plain(function: Callable[[], Any]) -> Any:
 class InlineEngine(MemoryEngine):
     """A memory engine that remembers what was enqueued and calls a function after each enqueue."""
 
-    features = MemoryEngine.features | {Feature.TRANSACTIONS}
+    _features = MemoryEngine._features | {Feature.TRANSACTIONS}
 
     def __init__(self) -> None:
         super().__init__()
         self.accepted: list[str] = []
+        self.required: set[str] = set()
+        """The capabilities that accepted tasks require."""
         self.after_enqueue: Callable[[], Awaitable[None]] | None = None
 
     async def enqueue(
@@ -116,15 +119,19 @@ class InlineEngine(MemoryEngine):
     ) -> list[EnqueueAnswer]:
         """`enqueue` without calling `after_enqueue`."""
         answers = await super().enqueue(tasks, atomic=atomic, workflow=workflow, now=now)
-        self.accepted += [answer.id for answer in answers if answer.outcome is EnqueueOutcome.ENQUEUED]
+        self.accept([answer.id for answer in answers if answer.outcome is EnqueueOutcome.ENQUEUED])
         return answers
 
     async def fire(self, *, now: Instant | None = None) -> Fired:
         fired = await super().fire(now=now)
-        self.accepted += fired.tasks
+        self.accept(fired.tasks)
         if self.after_enqueue is not None and fired.tasks:
             await self.after_enqueue()
         return fired
+
+    def accept(self, ids: Sequence[str]) -> None:
+        self.accepted += ids
+        self.required.update(*(record.requires for record in self.records(ids)))
 
     def subscribe(self, topics: Collection[str]) -> Subscription:
         subscription = super().subscribe(topics)
@@ -139,17 +146,19 @@ class InlineEngine(MemoryEngine):
     @property
     def has_workers(self) -> bool:
         """Whether a real worker runs on this store."""
-        with self._store.lock:
-            return bool(self._store.workers)
+        return bool(at_once(self.workers()))
 
     def record(self, task_id: str) -> TaskRecord | None:
         """A task, from any thread."""
-        with self._store.lock:
-            return self._store.tasks.get(task_id)
+        return next(iter(self.records([task_id])), None)
+
+    def records(self, ids: Sequence[str]) -> list[TaskRecord]:
+        """Those of these tasks that are still there, from any thread."""
+        return [record for record in at_once(self.get(ids)) if isinstance(record, TaskRecord)]
 
     def extend_now(self, extension: Extension, now: Instant) -> None:
         """`extend`, from any thread."""
-        self._do(reporting.extend, [extension], now=now)
+        at_once(self.extend([extension], now=now))
 
 
 class InlineJoined:

@@ -242,7 +242,7 @@ class Sandbox:
             queues=tuple(record.name for record in await engine.queues()),
             limit=1,
             names=tuple(self._hub.definitions),
-            capabilities=await self._offered(),
+            capabilities=tuple(sorted(self._engine.required)) if self._capabilities is None else self._capabilities,
         )
         claimed = await engine.claim(request, now=now)
         due_at = None if claimed.next_due_in is None else now + claimed.next_due_in
@@ -253,12 +253,6 @@ class Sandbox:
         term = await self._engine.lead(WORKER, now=now)
         while term is not None and (await self._engine.chore("rerank", term, now=now)).more:
             pass
-
-    async def _offered(self) -> tuple[str, ...]:
-        if self._capabilities is not None:
-            return self._capabilities
-        records = [self._engine.record(task_id) for task_id in self._engine.accepted]
-        return tuple(sorted({name for record in records if record is not None for name in record.requires}))
 
     async def _next_loss(self) -> Instant | None:
         """When the first lease ends that was claimed elsewhere and not settled."""
@@ -331,8 +325,7 @@ class Sandbox:
 
     def enqueued(self, task: Named | None = None, *, queue: str | None = None) -> list[TaskInfo]:
         """What has been enqueued since the sandbox was opened, in that order, as it is now."""
-        records = [self._engine.record(task_id) for task_id in self._engine.accepted]
-        infos = [self._info(record) for record in records if record is not None]
+        infos = [self._info(record) for record in self._engine.records(self._engine.accepted)]
         wanted = None if task is None else name_of(task)
         return [info for info in infos if wanted in (None, info.name) and queue in (None, info.queue)]
 

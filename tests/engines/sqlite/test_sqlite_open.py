@@ -15,9 +15,9 @@ import pytest
 from sqlite_help import new, opened
 
 from dibs.engines.sqlite import SqliteEngine, from_url
+from dibs.engines.sqlite.file_store import Synchronous
 from dibs.engines.sqlite.layout import APPLICATION_ID, run_script
 from dibs.engines.sqlite.statements import migration_scripts
-from dibs.engines.sqlite.store import Synchronous
 from dibs.errors import Closed, InvalidOption, StoreCorrupt, StoreMismatch, StoreUnavailable
 
 

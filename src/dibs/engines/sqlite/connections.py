@@ -1,4 +1,4 @@
-"""Connections to a store's file, to write and to read."""
+"""Connections to a store's file, to write and to read; and to a database in memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dibs.errors import StoreUnavailable
 
-__all__ = ["connect", "connect_read_only", "connect_to_read", "is_read_only", "resting_state"]
+__all__ = ["connect", "connect_in_memory", "connect_read_only", "connect_to_read", "is_read_only", "resting_state"]
 
 STATEMENTS = 256
 
@@ -23,6 +23,15 @@ def connect(path: Path, busy_timeout: float, mode: str = "mode=rwc") -> sqlite3.
         check_same_thread=False,
         cached_statements=STATEMENTS,
     )
+
+
+def connect_in_memory() -> sqlite3.Connection:
+    """A new, empty database that ends with its connection. It rolls back like a file: its journal is in memory."""
+    connection = sqlite3.connect(
+        ":memory:", isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
+    )
+    connection.execute("PRAGMA temp_store = MEMORY")
+    return connection
 
 
 def is_read_only(path: Path) -> bool:

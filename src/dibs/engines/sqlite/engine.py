@@ -1,54 +1,26 @@
-"""The async verbs of the SQLite engine, which chooses where they run."""
+"""The engine on a SQLite file: where verbs run, and what only a file has."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dibs.core.options import shown
-from dibs.core.task import (
-    NewTask,
-    Settlement,
-)
 from dibs.core.times import Instant
-from dibs.engines.base import Engine, Joined, MayBlock, Subscription, never
-from dibs.engines.port import at_once
-from dibs.engines.sqlite import (
-    claiming,
-    doctor,
-    enqueueing,
-    joining,
-    presence,
-    rescue,
-    settling,
-)
+from dibs.engines.base import Engine, Joined, MayBlock, never
+from dibs.engines.sqlite import doctor, joining, presence
 from dibs.engines.sqlite.chores import CHORES
+from dibs.engines.sqlite.file_store import FileStore, Reader, Synchronous, registry
 from dibs.engines.sqlite.layout import pending_migrations, pending_script
-from dibs.engines.sqlite.store import Reader, Store, Synchronous, registry
-from dibs.engines.sqlite.transaction import Snapshot, Transaction
-from dibs.engines.values import (
-    Beat,
-    ChoreRecord,
-    Claimed,
-    ClaimRequest,
-    EnqueueAnswer,
-    ExtendAnswer,
-    Extension,
-    Feature,
-    Finding,
-    Fired,
-    NewWorkflow,
-    Rescued,
-    SettleAnswer,
-    Term,
-)
-from dibs.engines.verbs import chores, schedules
-from dibs.engines.verbs.engine import Reach, Verb, VerbEngine
+from dibs.engines.sqlite.transaction import Transaction
+from dibs.engines.sqlite.verb_engine import SqliteVerbEngine
+from dibs.engines.values import Beat, ChoreRecord, Feature, Finding, Term
+from dibs.engines.verbs import chores
 from dibs.engines.verbs.retention import Step
 from dibs.errors import Closed, InvalidOption
 
@@ -62,21 +34,7 @@ DURABILITY = {
 }
 
 
-def inline(verb: Verb[Answer]) -> Callable[..., Answer]:
-    """A verb as a function: the port never suspends."""
-
-    def run(snapshot: Snapshot, *arguments: Any) -> Answer:
-        snapshot.refresh()
-        return at_once(verb(snapshot, *arguments))
-
-    return run
-
-
-def claim(transaction: Transaction, request: ClaimRequest) -> Claimed:
-    return at_once(claiming.claim(transaction, request))
-
-
-class SqliteEngine(VerbEngine):
+class SqliteEngine(SqliteVerbEngine):
     """Tasks in a SQLite file. Siblings and other engines of this process share one writer connection."""
 
     _chores = CHORES
@@ -93,7 +51,7 @@ class SqliteEngine(VerbEngine):
         self._durability = DURABILITY[synchronous]
         self.busy_timeout = busy_timeout
         self.adopt = adopt
-        self._store: Store | None = None
+        self._store: FileStore | None = None
         self._reader: Reader | None = None
         self._executor: ThreadPoolExecutor | None = None
         self._may_block: MayBlock = never
@@ -125,17 +83,7 @@ class SqliteEngine(VerbEngine):
         assert reader is not None
         return await self._run(reader.read, verb, arguments, now)
 
-    async def _change(
-        self, verb: Verb[Answer], *arguments: Any, now: Instant | None = None, reach: Reach = Reach.TASKS
-    ) -> Answer:
-        return await self._write(inline(verb), *arguments, now=now)
-
-    async def _view(
-        self, verb: Verb[Answer], *arguments: Any, now: Instant | None = None, behind: bool = False
-    ) -> Answer:
-        return await self._read(inline(verb), *arguments, now=now)
-
-    def _opened(self) -> Store:
+    def _opened(self) -> FileStore:
         if self._store is None:
             raise Closed(f"the engine on {self.path} is not open.")
         return self._store
@@ -178,40 +126,6 @@ class SqliteEngine(VerbEngine):
     def sibling(self) -> Engine:
         return SqliteEngine(self.path, self.synchronous, self.busy_timeout, self.adopt)
 
-    # Tasks: the hot verbs.
-
-    async def enqueue(
-        self,
-        tasks: Sequence[NewTask],
-        *,
-        atomic: bool = False,
-        workflow: NewWorkflow | None = None,
-        now: Instant | None = None,
-    ) -> list[EnqueueAnswer]:
-        return await self._write(enqueueing.enqueue, tasks, atomic, workflow, now=now)
-
-    def join(self, connection: Any) -> Joined:
-        return joining.Joined(connection, self.path, self._opened().files)
-
-    async def claim(self, request: ClaimRequest, *, now: Instant | None = None) -> Claimed:
-        return await self._write(claim, request, now=now)
-
-    async def extend(self, extensions: Sequence[Extension], *, now: Instant | None = None) -> list[ExtendAnswer]:
-        return await self._write(settling.extend, extensions, now=now)
-
-    async def settle(self, settlements: Sequence[Settlement], *, now: Instant | None = None) -> list[SettleAnswer]:
-        return await self._write(settling.settle, settlements, now=now)
-
-    async def rescue(
-        self, *, ended_by: Instant | None = None, not_after: Instant | None = None, now: Instant | None = None
-    ) -> Rescued:
-        return await self._write(rescue.rescue, self._opened().presence, ended_by, not_after, now=now)
-
-    # Schedules.
-
-    async def fire(self, *, now: Instant | None = None) -> Fired:
-        return await self._change(schedules.fire, enqueueing.enqueue_inside, now=now)
-
     # Presence.
 
     async def _presence(self, beat: Beat) -> int | None:
@@ -221,8 +135,16 @@ class SqliteEngine(VerbEngine):
             presence.take(beat.id, await self._write(Transaction.value, "new_presence"))
         return presence.held.get(beat.id)
 
+    def _absent(self, held: dict[str, int]) -> set[str]:
+        return self._opened().presence.absent(held)
+
     async def _end_presence(self, worker: str) -> None:
         self._opened().presence.drop(worker)
+
+    # The user's own transactions.
+
+    def join(self, connection: Any) -> Joined:
+        return joining.Joined(connection, self.path, self._opened().files)
 
     # Maintenance.
 
@@ -237,11 +159,6 @@ class SqliteEngine(VerbEngine):
         step = Step(await self._run(self._opened().checkpoint), False)
         took = time.perf_counter_ns() - began
         return await self._change(chores.record_chore, "checkpoint", step, took, now=now)
-
-    # Waking.
-
-    def subscribe(self, topics: Collection[str]) -> Subscription:
-        return self._opened().notifier.subscribe(topics, asyncio.get_running_loop())
 
     # The store itself.
 

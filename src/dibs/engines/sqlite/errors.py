@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dibs.errors import DibsError, StoreBusy, StoreCorrupt, StoreError, StoreMismatch, StoreUnavailable
 
-__all__ = ["read_only", "translated", "translation"]
+__all__ = ["kept_busy", "read_only", "translated", "translation"]
 
 BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 CORRUPT = {sqlite3.SQLITE_CORRUPT}
@@ -40,6 +40,10 @@ def read_only(path: Path) -> StoreUnavailable:
     return StoreUnavailable(
         f"{path} can't be written: it, or the directory it is in, is read-only. Nothing was written. It can be read."
     )
+
+
+def kept_busy(path: Path) -> StoreBusy:
+    return StoreBusy(f"{path} was kept busy by this process for longer than busy_timeout; try again.")
 
 
 @contextmanager

@@ -20,6 +20,7 @@ __all__ = [
     "OLDEST_READER",
     "check_readable",
     "known_layout",
+    "migrate",
     "pending_migrations",
     "pending_script",
     "prepare",
