@@ -195,7 +195,8 @@ class SqlTransaction(SqlSnapshot[CatalogType]):
         self.virtual_times.update(((queue, share), virtual_time) for share, virtual_time in served.items())
         fair = [track.number for track in self.all_tracks(queue) if track.fair]
         await self.write("save_clock", queue, clock)
-        await self.write("save_turns", [(track, *each) for each in served.items() for track in fair])
+        if fair:  # otherwise all of its tasks were ranked before it was fair
+            await self.write("save_turns", [(track, *each) for each in served.items() for track in fair])
 
     async def flush(self) -> None:
         """Write the counts that have changed, and new turns."""
