@@ -15,6 +15,7 @@ from dibs.core.settings import QueueSettings
 from dibs.core.states import State
 from dibs.core.task import HISTORY_LIMIT, TaskRecord
 from dibs.core.times import Instant, day_of
+from dibs.engines.catalog import Catalog
 from dibs.engines.decisions.admin import PurgeRow
 from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.follow_ups import FollowUp
@@ -39,24 +40,25 @@ class SqlSnapshot(ABC):
     """One snapshot of a SQL store."""
 
     now: Instant
+    catalog: Catalog
 
     @property
-    @abstractmethod
-    def aside(self) -> UnreadableRows: ...
+    def aside(self) -> UnreadableRows:
+        """What this process can't read."""
+        return self.catalog.aside
 
     @property
-    @abstractmethod
-    def queues(self) -> Mapping[str, Queue]: ...
+    def queues(self) -> Mapping[str, Queue]:
+        return self.catalog.queues
 
     @property
-    @abstractmethod
     def unreadable_queues(self) -> Mapping[str, str]:
         """Queues whose settings can't be read, and what is wrong with them."""
-        ...
+        return self.catalog.unreadable
 
     @property
-    @abstractmethod
-    def tracks(self) -> Mapping[int, Track]: ...
+    def tracks(self) -> Mapping[int, Track]:
+        return self.catalog.tracks
 
     @property
     def passed_over(self) -> list[str]:
@@ -65,7 +67,7 @@ class SqlSnapshot(ABC):
 
     def settings(self, queue: str) -> QueueSettings:
         """A queue that does not exist has the default ones."""
-        return self.settings_if_exists(queue) or NO_QUEUE
+        return self.catalog.settings(queue)
 
     def settings_if_exists(self, queue: str) -> QueueSettings | None:
         found = self.queues.get(queue)
@@ -76,9 +78,6 @@ class SqlSnapshot(ABC):
 
     async def read(self, read: Read[Row], *parameters: Any) -> list[Row]:
         return (await self.fetch(read, *parameters)).rows
-
-
-NO_QUEUE = QueueSettings()
 
 
 class SqlTransaction(SqlSnapshot):

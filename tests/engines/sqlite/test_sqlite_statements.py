@@ -18,7 +18,8 @@ from dibs.core.moves import admit
 from dibs.core.settings import Defaults, Limit, Policy, QueueSettings
 from dibs.core.task import NewTask
 from dibs.core.times import DAY, HOUR, SECOND
-from dibs.engines.sqlite.catalog import Catalog, Queue
+from dibs.engines.catalog import Catalog
+from dibs.engines.decisions.transaction import Queue
 from dibs.engines.sqlite.enqueueing import enqueue
 from dibs.engines.sqlite.layout import prepare
 from dibs.engines.sqlite.rows import Row, record_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
@@ -15,6 +15,7 @@ from dibs.core.times import Instant, day_of
 from dibs.engines.decisions.partition import Partition
 
 __all__ = [
+    "MIXED",
     "Columns",
     "Facts",
     "Track",
@@ -28,21 +29,26 @@ __all__ = [
 ]
 
 
-class Track(Protocol):
-    """What the tasks of a track have in common."""
+MIXED = -1
+"""The band of a track of tasks of any priority, or that have come back."""
 
-    @property
-    def queue(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def requires(self) -> tuple[str, ...]: ...
-    @property
-    def lane(self) -> int: ...
-    @property
-    def epoch(self) -> int: ...
-    @property
-    def fair(self) -> bool: ...
+
+class Track(Struct, array_like=True, frozen=True):
+    """What the tasks of a track have in common: their kind, a lane of their queue, and the epoch they are ranked by.
+
+    `fair`: tenants take turns. `band`: the priority that all are ranked by, in the order of their arrival; a store may
+    do without. `retired`: nothing waits in it or ever will.
+    """
+
+    number: int
+    queue: str
+    name: str
+    requires: tuple[str, ...]
+    lane: int
+    epoch: int
+    fair: bool = False
+    band: int = MIXED
+    retired: bool = False
 
 
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]

@@ -15,10 +15,10 @@ from dibs.core.fairness import next_virtual_time, start_virtual_time
 from dibs.core.limits import Scope
 from dibs.core.priority import effective, merge_key
 from dibs.core.times import Instant
+from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.headroom import Headroom, Whose
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.transaction import Queue
-from dibs.engines.postgres.catalog import Track
 from dibs.engines.postgres.head_pages import Head, Key, NeedMore, NotRead, Pages
 from dibs.engines.postgres.headroom import Headrooms
 from dibs.engines.postgres.rows import columns

@@ -18,9 +18,10 @@ from dibs.core.states import State
 from dibs.core.task import LeasedTask, QueueState
 from dibs.core.times import SECOND, Duration, Instant
 from dibs.engines.decisions import facts
+from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.transaction import Queue
-from dibs.engines.postgres.catalog import Catalog, Track
+from dibs.engines.postgres.catalog import Catalog
 from dibs.engines.postgres.choosing import Chosen, QueueCursor, choose
 from dibs.engines.postgres.head_pages import NeedMore, Pages
 from dibs.engines.postgres.headroom import Headrooms

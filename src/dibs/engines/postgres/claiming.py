@@ -16,7 +16,8 @@ from dibs.core.policy import PROMOTE_BATCH
 from dibs.core.priority import scale
 from dibs.core.times import SECOND, Duration, Instant
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.postgres.catalog import Stale, Track
+from dibs.engines.decisions.facts import Track
+from dibs.engines.postgres.catalog import Stale
 from dibs.engines.postgres.claim_limited import (
     RETRY_LOCKED,
     NeedsUpkeep,

@@ -9,8 +9,9 @@ import asyncpg
 from dibs.core.states import State
 from dibs.core.task import NewTask, TaskRecord
 from dibs.core.times import Instant
+from dibs.engines.catalog import TrackKey
 from dibs.engines.decisions.enqueueing import due_at_first
-from dibs.engines.postgres.catalog import Catalog, Missing, Stale, TrackKey
+from dibs.engines.postgres.catalog import Catalog, Missing, Stale
 from dibs.engines.postgres.enqueue_rows import draft, draft_row, first_day, is_plain
 from dibs.engines.postgres.enqueueing import enqueue as enqueue_decided
 from dibs.engines.postgres.rows import TaskRow, real_ids, record_of

@@ -12,10 +12,11 @@ from typing import Any
 from dibs.core.settings import resolve
 from dibs.core.task import NewTask, QueueState, is_like
 from dibs.core.times import DAY, MS, Instant
+from dibs.engines.catalog import TrackKey
 from dibs.engines.decisions.encoding import encode
 from dibs.engines.decisions.facts import facts_for
 from dibs.engines.decisions.partition import Partition
-from dibs.engines.postgres.catalog import Catalog, Missing, TrackKey, band_of
+from dibs.engines.postgres.catalog import Catalog, Missing, band_of
 
 __all__ = ["draft", "draft_row", "first_day", "is_plain"]
 

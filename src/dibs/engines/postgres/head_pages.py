@@ -8,9 +8,9 @@ from msgspec import Struct
 
 from dibs.core.fairness import start_virtual_time
 from dibs.core.times import Instant
+from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.transaction import Queue
-from dibs.engines.postgres.catalog import Track
 from dibs.engines.postgres.rows import TaskRow, columns
 from dibs.engines.postgres.transaction import Snapshot, Transaction
 

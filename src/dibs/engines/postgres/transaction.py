@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter as Totals
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -14,16 +14,18 @@ from msgspec import Struct
 from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.core.times import Instant
+from dibs.engines.catalog import TrackKey
 from dibs.engines.decisions.encoding import encode
+from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.records import Place
 from dibs.engines.decisions.transaction import Queue
 from dibs.engines.port import FairQueue, Found, Read, Row, Stored
-from dibs.engines.postgres.catalog import Catalog, Missing, Stale, Track, TrackKey, band_of_record
+from dibs.engines.postgres.catalog import Catalog, Missing, Stale, band_of_record
 from dibs.engines.postgres.pool import Connection
 from dibs.engines.postgres.rows import TaskRow, ended_columns, real_ids, record_of, task_columns
 from dibs.engines.postgres.statements import statement
 from dibs.engines.sql_transaction import SqlSnapshot, SqlTransaction
-from dibs.engines.unreadable import UNREADABLE, UnreadableRows, problem_of, unreadable_task
+from dibs.engines.unreadable import UNREADABLE, problem_of, unreadable_task
 from dibs.engines.values import Counter, UnreadableTask
 
 __all__ = ["Snapshot", "Transaction", "set_aside"]
@@ -69,6 +71,8 @@ def set_aside(catalog: Catalog, row: TaskRow, error: Exception) -> UnreadableTas
 class Snapshot(SqlSnapshot):
     """One snapshot of the store."""
 
+    catalog: Catalog
+
     def __init__(self, connection: Connection, schema: str, catalog: Catalog, now: Instant) -> None:
         self.connection = connection
         self.schema = schema
@@ -87,23 +91,6 @@ class Snapshot(SqlSnapshot):
     async def value(self, name: str, *parameters: Any) -> Any:
         """The first value of the first row of the statement `name`, or None."""
         return await self.connection.fetchval(statement(name, self.schema), *parameters)
-
-    @property
-    def aside(self) -> UnreadableRows:
-        """What this process can't read."""
-        return self.catalog.aside
-
-    @property
-    def queues(self) -> Mapping[str, Queue]:
-        return self.catalog.queues
-
-    @property
-    def tracks(self) -> Mapping[int, Track]:
-        return self.catalog.tracks
-
-    @property
-    def unreadable_queues(self) -> Mapping[str, str]:
-        return self.catalog.unreadable
 
     async def fetch(self, read: Read[Row], *parameters: Any) -> Found[Row]:
         rows = [plain(row) for row in await self.rows(read.name, *arguments(parameters))]

@@ -9,9 +9,9 @@ from itertools import chain, groupby
 from dibs.core.limits import Scope
 from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import to_json
+from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.transaction import Queue
-from dibs.engines.sqlite.catalog import Track
 from dibs.engines.sqlite.fairness import TurnOrder, clock_of, save_turns
 from dibs.engines.sqlite.headroom import Headrooms
 from dibs.engines.sqlite.heads import Head, read_group, read_track, read_turns

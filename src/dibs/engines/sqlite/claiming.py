@@ -14,10 +14,9 @@ from dibs.core.states import State
 from dibs.core.task import LeasedTask, QueueState
 from dibs.core.times import Duration, Instant
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.decisions.facts import decode_facts, leased_task
+from dibs.engines.decisions.facts import Track, decode_facts, leased_task
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.port import at_once
-from dibs.engines.sqlite.catalog import Track
 from dibs.engines.sqlite.choosing import QueueCursor, choose
 from dibs.engines.sqlite.follow_ups import resume
 from dibs.engines.sqlite.headroom import Headrooms

@@ -10,9 +10,9 @@ from typing import Any
 from dibs.core.policy import CHECKED_MINUTES, CHECKED_ROWS
 from dibs.core.states import State
 from dibs.core.times import MINUTE
+from dibs.engines.catalog import Catalog
 from dibs.engines.decisions.follow_ups import decode_follow_up
 from dibs.engines.port import at_once
-from dibs.engines.sqlite.catalog import Catalog
 from dibs.engines.sqlite.chores import CHORES
 from dibs.engines.sqlite.connections import connect, connect_to_read, is_read_only, resting_state
 from dibs.engines.sqlite.enqueueing import KEYS

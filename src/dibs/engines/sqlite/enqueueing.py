@@ -25,7 +25,7 @@ from dibs.engines.decisions.enqueueing import (
     replace_all,
     unreadable_key,
 )
-from dibs.engines.decisions.facts import facts_for
+from dibs.engines.decisions.facts import MIXED, facts_for
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.transaction import Queue
 from dibs.engines.port import Port, at_once
@@ -233,10 +233,10 @@ def admitted(transaction: Transaction, new: NewTask) -> tuple[object, ...]:
     ready_at = due_at if later else now
     state = State.SCHEDULED if later else State.PENDING
     if new.spec.deadline is None:
-        ranking = catalog.ranking(queue, new.spec.priority, now)
+        ranking = catalog.ranking(queue, new.spec.priority)
     else:
         ranking = rank(settings, priority=new.spec.priority, deadline=new.spec.deadline, ready_at=ready_at, now=now)
-    track = transaction.track(new.queue, new.name, new.requires, ranking.lane, queue.epoch, settings.fair)
+    track = transaction.track(new.queue, new.name, new.requires, ranking.lane, queue.epoch, settings.fair, MIXED)
     options = resolve(new.options, new.app_options, settings, new.spec.priority)
     if settings.fair and state is State.PENDING:
         transaction.count_pending(track, new.spec.tenant, 1)

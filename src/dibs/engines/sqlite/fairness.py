@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from dibs.core.fairness import LATEST, next_virtual_time, start_virtual_time
 from dibs.engines.decisions.encoding import to_json
+from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.transaction import Queue
-from dibs.engines.sqlite.catalog import Track
 from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.sqlite.statements import statement
 

@@ -11,8 +11,8 @@ from itertools import islice
 
 from dibs.core.priority import effective, merge_key
 from dibs.core.times import Instant
+from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.transaction import Queue
-from dibs.engines.sqlite.catalog import Track
 from dibs.engines.sqlite.fairness import TurnOrder, all_shares
 from dibs.engines.sqlite.heads import LARGEST_CHUNK, Head, read_track
 from dibs.engines.sqlite.transaction import Snapshot

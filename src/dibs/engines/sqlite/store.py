@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from dibs.core.times import Instant
+from dibs.engines.catalog import Catalog
 from dibs.engines.sql_transaction import TaskMoved
-from dibs.engines.sqlite.catalog import Catalog
 from dibs.engines.sqlite.connections import connect, connect_read_only, connect_to_read, is_read_only, resting_state
 from dibs.engines.sqlite.errors import read_only, translated, translation
 from dibs.engines.sqlite.files import PIN, StoreFiles

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter as Totals
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from math import isfinite
 from typing import Any, TypeVar
@@ -16,17 +16,18 @@ from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.core.times import Instant, day_of
 from dibs.engines import port
+from dibs.engines.catalog import Catalog, TrackKey
 from dibs.engines.decisions.encoding import to_json
+from dibs.engines.decisions.facts import MIXED, Track
 from dibs.engines.decisions.records import Place
 from dibs.engines.decisions.transaction import Queue
 from dibs.engines.port import FairQueue, Found, Read, Stored
 from dibs.engines.sql_transaction import SqlSnapshot, SqlTransaction
-from dibs.engines.sqlite.catalog import Catalog, Track, TrackKey
 from dibs.engines.sqlite.fairness import clock_of
 from dibs.engines.sqlite.row_decoder import BATCH_ERRORS, RowDecoder, columns_of, is_spoiled, text_or_bytes
 from dibs.engines.sqlite.rows import Row, decode_rows, ended_columns, record_of, row_from, task_columns
 from dibs.engines.sqlite.statements import row_by_row, statement
-from dibs.engines.unreadable import UNREADABLE, UnreadableRows, problem_of, readable, unreadable_task
+from dibs.engines.unreadable import UNREADABLE, problem_of, readable, unreadable_task
 from dibs.engines.values import Counter, UnreadableTask
 
 __all__ = ["ROWS", "Snapshot", "Transaction", "decoder_of"]
@@ -43,6 +44,8 @@ Value = TypeVar("Value")
 Key = int | str
 RawRows = list[tuple[Any, ...]]
 
+QUEUES = RowDecoder(tuple[str, object, object, object], "queue")
+TRACKS = RowDecoder(tuple[int, object, object, object, object, object, object], "track")
 COUNTS = RowDecoder(tuple[str, int | str, int], "count of", 0, 1)
 PENDING = RowDecoder(tuple[int, int], "count of pending tasks in track")
 WORKERS = RowDecoder(str, "worker")
@@ -92,26 +95,15 @@ class Snapshot(SqlSnapshot):
     def refresh(self, generation: int | None = None) -> None:
         """Make the catalog current; must come first in every transaction."""
         current: int = self.value("generation") if generation is None else generation
-        self.catalog.refresh(self, current)
+        if not self.catalog.is_current(current):
+            self.catalog.forget()
+            for queue in self.many(QUEUES, "queues"):
+                self.catalog.know_queue(*queue)
+            for track in self.many(TRACKS, "tracks"):
+                self.catalog.know_track(*track)
+            self.catalog.generation = current
 
     # Rows that may be invalid: decoded together if all are valid, and one by one if not.
-
-    @property
-    def aside(self) -> UnreadableRows:
-        """What this process can't read."""
-        return self.catalog.aside
-
-    @property
-    def queues(self) -> Mapping[str, Queue]:
-        return self.catalog.queues
-
-    @property
-    def tracks(self) -> Mapping[int, Track]:
-        return self.catalog.tracks
-
-    @property
-    def unreadable_queues(self) -> Mapping[str, str]:
-        return self.catalog.unreadable
 
     async def fetch(self, read: Read[port.Row], *parameters: Any) -> Found[port.Row]:
         decoder = decoder_of(read)
@@ -480,15 +472,16 @@ class Transaction(Snapshot, SqlTransaction):
     def track_of(self, record: TaskRecord) -> int:
         """The number of the track that a task belongs to by its present rank."""
         epoch, fair = self.catalog.epoch(record.queue), self.settings(record.queue).fair
-        return self.track(record.queue, record.name, record.requires, record.lane, epoch, fair)
+        return self.track(record.queue, record.name, record.requires, record.lane, epoch, fair, MIXED)
 
     def track(self, *key: *TrackKey) -> int:
         """The number of a track, created if it does not exist."""
         number = self.catalog.numbers.get(key)
         return self.add_track(*key) if number is None else number
 
-    def add_track(self, queue: str, name: str, requires: tuple[str, ...], lane: int, epoch: int, fair: bool) -> int:
+    def add_track(self, *key: *TrackKey) -> int:
+        queue, name, requires, lane, epoch, fair, _ = key
         number: int = self.value("add_track", queue, name, to_json(requires), lane, epoch, int(fair))
-        self.catalog.add(Track(number, queue, name, requires, lane, epoch, fair))
+        self.catalog.add(Track(number, *key))
         self.next_generation()
         return number
