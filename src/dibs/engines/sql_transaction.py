@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from dibs.core.settings import QueueSettings
@@ -94,6 +94,10 @@ class SqlTransaction(SqlSnapshot):
     # What a store brings.
 
     @abstractmethod
+    def make_queues(self, names: Collection[str]) -> None:
+        """Create those of some queues that do not exist."""
+
+    @abstractmethod
     async def write(self, name: str, *parameters: Any) -> int: ...
 
     @abstractmethod
@@ -131,6 +135,13 @@ class SqlTransaction(SqlSnapshot):
         if name in self.unreadable_queues:
             raise unreadable_queue(name, self.unreadable_queues[name])
 
+    def make_queue(self, name: str) -> Queue:
+        """The queue of this name, created if it does not exist."""
+        if name not in self.queues:
+            self.check_queue(name)
+            self.make_queues([name])
+        return self.queues[name]
+
     def mark_changed(self, partition: Partition) -> None:
         """Note a partition in which a pending task has come or gone, or a slot is free again: its heads may change."""
         if self.settings(partition.queue).per_partition is not None:
@@ -149,9 +160,10 @@ class SqlTransaction(SqlSnapshot):
             self.place(ranked)
         for record in changes.after:
             self.count_task(record, +1)
-        await self.delete(changes)
-        if staying := changes.staying:
-            expect(len(staying), await self.update_tasks(staying))
+        if changes.before:
+            await self.delete(changes)
+            if staying := changes.staying:
+                expect(len(staying), await self.update_tasks(staying))
         if coming := changes.coming(Place.TASKS):
             expect(len(coming), await self.insert_tasks(coming))
         for place in (Place.DEAD, Place.FINISHED):

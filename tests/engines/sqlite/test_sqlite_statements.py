@@ -50,7 +50,7 @@ WHOLE_TABLES = {
     "purge_row": {"d"},
     "purge_keys_of": {"dibs_keys"},
     "claim_state_past": {"dibs_store", "dibs_follow_ups"},  # the beginning of tables
-    "states": {"d"},
+    "prerequisites": {"d"},
     "enqueue_state": {"dibs_store", "dibs_days"},
     "claim_state": {"dibs_store", "dibs_follow_ups"},  # whether it has any row
     "generation": {"dibs_store"},

@@ -28,7 +28,7 @@ from dibs.engines.sql_transaction import SqlSnapshot, SqlTransaction
 from dibs.engines.unreadable import UNREADABLE, problem_of, unreadable_task
 from dibs.engines.values import Counter, UnreadableTask
 
-__all__ = ["Snapshot", "Transaction", "set_aside"]
+__all__ = ["Snapshot", "Transaction"]
 
 STATES = frozenset(State)
 SINGLE = (int, str)
@@ -153,6 +153,10 @@ class Snapshot(SqlSnapshot):
         counts = await self.all_counts()
         return [(what, self.catalog.track(track).queue if track else queue, n) for what, track, queue, n in counts]
 
+    async def depth(self, queue: str) -> int:
+        found: int = await self.value("depth", [track.number for track in self.catalog.of_queue(queue)])
+        return found
+
     async def running_by_name(self, queue: str) -> dict[str, int]:
         names = {track.number: track.name for track in self.catalog.of_queue(queue)}
         found: Totals[str] = Totals()
@@ -236,7 +240,7 @@ class Transaction(Snapshot, SqlTransaction):
         self.loaded.update((record.id, numbers[self.key_of(record)]) for record in records)
 
     async def insert_tasks(self, records: Sequence[TaskRecord]) -> int:
-        return await self.write("insert_tasks", [(*self.columns(record), False) for record in records])
+        return await self.write("insert_tasks", [self.columns(record) for record in records])
 
     async def update_tasks(self, moves: Sequence[tuple[TaskRecord, TaskRecord]]) -> int:
         return await self.write("save_tasks", [(*self.columns(new), old.lease, old.state) for old, new in moves])
@@ -302,13 +306,10 @@ class Transaction(Snapshot, SqlTransaction):
             raise ValueError("the settings of its queue can't be read")
         return record
 
-    def make_queue(self, name: str) -> Queue:
-        """The queue of this name; if it does not exist, it is created and the transaction repeated."""
-        queue = self.catalog.queues.get(name)
-        if queue is None:
-            self.check_queue(name)
-            raise Missing([name], [])
-        return queue
+    def make_queues(self, names: Iterable[str]) -> None:
+        """If some do not exist, they are created and the transaction is repeated."""
+        if missing := sorted({*names} - self.catalog.queues.keys()):
+            raise Missing(missing, [])
 
     def key_of(self, record: TaskRecord) -> TrackKey:
         """The track that a task belongs to by its present rank."""

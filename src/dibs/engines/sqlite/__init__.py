@@ -1,12 +1,12 @@
 """The SQLite engine: a file beside the program, shared by any number of processes on one machine.
 
 `engine` chooses where verbs run. Most of them are `dibs.engines.verbs`, on the port of this store (`transaction`),
-which never suspends. Its own, as plain functions: `enqueueing`, `claiming`, `settling` (complete and extend),
-`rescue`, `joining`, `doctor`. Claims read with `choosing`, `ordering`, `heads` and `fairness`; `headroom` and
-`partitions` are limits; every write ends with `follow_ups`. `chores`, `retention` and `reranking` are what only this
-store repeats. `rows`, `row_decoder` and `statements` read and write tasks, `catalog` remembers queues and tracks.
-`store`, `connections`, `files`, `layout`, `presence`, `notifier`, `errors` and `url` are the file. Statements are in
-`sql/`; the layout is the sum of `migrations/`. Invariants:
+which never suspends. Its own, as plain functions: `enqueueing`, `claiming`, `settling` (complete and extend), `rescue`,
+`joining`, `doctor`. Claims read with `choosing`, `ordering`, `heads` and `fairness`; `headroom` and `partitions` are
+limits; every write ends with `follow_ups`. `chores`, `retention` and `reranking` are what only this store repeats.
+`rows`, `row_decoder` and `statements` read and write tasks. `store`, `connections`, `files`, `layout`, `presence`,
+`notifier`, `errors` and `url` are the file. Statements are in `sql/`; the layout is the sum of `migrations/`.
+Invariants:
 
 - One writer connection per process and file, under a lock; every write is one `BEGIN IMMEDIATE` transaction.
 - A hot statement is one step: batches go in and come out as one JSON value, because the driver gives up the GIL at

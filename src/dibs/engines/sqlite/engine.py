@@ -42,13 +42,12 @@ from dibs.engines.values import (
     Extension,
     Feature,
     Finding,
-    Fired,
     NewWorkflow,
     Rescued,
     SettleAnswer,
     Term,
 )
-from dibs.engines.verbs import chores, schedules
+from dibs.engines.verbs import chores
 from dibs.engines.verbs.engine import Reach, Verb, VerbEngine
 from dibs.engines.verbs.retention import Step
 from dibs.errors import Closed, InvalidOption
@@ -204,11 +203,6 @@ class SqliteEngine(VerbEngine):
         self, *, ended_by: Instant | None = None, not_after: Instant | None = None, now: Instant | None = None
     ) -> Rescued:
         return await self._write(rescue.rescue, self._opened().presence, ended_by, not_after, now=now)
-
-    # Schedules.
-
-    async def fire(self, *, now: Instant | None = None) -> Fired:
-        return await self._change(schedules.fire, enqueueing.enqueue_inside, now=now)
 
     # Presence.
 

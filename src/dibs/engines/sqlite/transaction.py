@@ -54,12 +54,13 @@ DOCUMENTS = RowDecoder(tuple[int | str, str], "")
 
 
 def parameter(value: object) -> object:
-    """A parameter as a statement takes it: lists and rows as JSON, Structs as the text of theirs."""
-    if isinstance(value, Struct):
-        return to_json(value)
-    if isinstance(value, list):
-        return to_json([tuple(map(text_of, row)) if isinstance(row, tuple) else text_of(row) for row in value])
-    return value
+    """A parameter as a statement takes it: lists and rows as JSON, Structs as the text of theirs. Rows are alike."""
+    if not isinstance(value, list):
+        return text_of(value)
+    if value and isinstance(value[0], tuple):
+        has_struct = any(isinstance(each, Struct) for each in value[0])
+        return to_json([tuple(map(text_of, row)) for row in value] if has_struct else value)
+    return to_json([text_of(each) for each in value])
 
 
 def text_of(value: object) -> object:
@@ -271,6 +272,10 @@ class Snapshot(SqlSnapshot):
             (what, whose if isinstance(whose, str) else tracks[whose].queue, n) for what, whose, n in self.all_counts()
         ]
 
+    async def depth(self, queue: str) -> int:
+        pending = self.pending_by_track()
+        return sum(pending.get(track.number, 0) for track in self.catalog.of_queue(queue))
+
     async def running_by_name(self, queue: str) -> dict[str, int]:
         return {name: n for (of_queue, name), n in self.running().items() if of_queue == queue}
 
@@ -439,20 +444,19 @@ class Transaction(Snapshot, SqlTransaction):
             raise ValueError("the settings of its queue can't be read")
         return record
 
-    def make_queue(self, name: str) -> Queue:
-        """The queue of this name, created if it does not exist."""
-        queue = self.catalog.queues.get(name)
-        return queue if queue is not None else self.put_queue(Queue(name))
+    def make_queues(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self.catalog.queues:
+                self.put_queue(Queue(name))
 
     async def save_queue(self, queue: Queue) -> None:
         self.put_queue(queue)
 
-    def put_queue(self, queue: Queue) -> Queue:
+    def put_queue(self, queue: Queue) -> None:
         self.check_queue(queue.name)
         self.run("save_queue", queue.name, queue.state, to_json(queue.settings), queue.epoch)
         self.catalog.put(queue)
         self.next_generation()
-        return queue
 
     async def delete_queue(self, name: str, most: int) -> bool:
         deleted = [self.run("forget_buckets", name, most), self.run("forget_shares", name, most)]
