@@ -45,7 +45,7 @@ WHOLE_TABLES = {
     "days": {"dibs_days"},
     "ids_beyond": {"d"},
     "newest": {"d", "dibs_days", "near"},
-    "find": {"d"},
+    "find": {"d", "dibs_days"},
     "find_each": {"d"},
     "purge_row": {"d"},
     "purge_keys_of": {"dibs_keys"},

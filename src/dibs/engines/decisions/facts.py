@@ -51,6 +51,9 @@ class Track(Struct, array_like=True, frozen=True):
     retired: bool = False
 
 
+PENDING, RUNNING, COMPLETED, BLOCKED = State.PENDING, State.RUNNING, State.COMPLETED, State.BLOCKED
+"""Looked up once: every task that is read is compared with them."""
+
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 
@@ -126,9 +129,10 @@ class Columns(Struct, array_like=True, frozen=True):
 
 def check_columns(row: Columns) -> None:
     """Check what a task in its state must have, so that other code can rely on it."""
-    if row.state is State.PENDING and row.ready_at is None:
+    state = row.state
+    if state is PENDING and row.ready_at is None:
         raise ValueError("it is pending, but has no ready_at")
-    if row.state is State.RUNNING and (
+    if state is RUNNING and (
         row.lease_expires_at is None or row.started_at is None or row.ready_at is None or row.worker is None
     ):
         raise ValueError("it is running, but has no worker, no start or no end of its lease")
@@ -148,7 +152,7 @@ def record_from(
     check_columns(row)
     done, message = decode_progress(progress) if progress is not None else (None, "")
     # Completions move rows in bulk and leave `facts` unchanged: what `moves.settled` changes there is added here.
-    completed = row.state is State.COMPLETED
+    completed = row.state is COMPLETED
     return TaskRecord(
         id=row.id,
         queue=track.queue,
@@ -159,7 +163,7 @@ def record_from(
         state=row.state,
         options=facts.options or FALLBACK,
         created_at=created_at,
-        due_at=facts.not_before if row.state is State.BLOCKED else row.due_at,
+        due_at=facts.not_before if row.state is BLOCKED else row.due_at,
         ready_at=row.ready_at,
         started_at=row.started_at,
         finished_at=finished_at,

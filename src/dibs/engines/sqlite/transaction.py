@@ -221,9 +221,12 @@ class Snapshot(SqlSnapshot):
 
     def find_rows(self, ids: list[str]) -> dict[str, Row | UnreadableTask]:
         """The rows of those tasks that exist, wherever they are."""
+        if not ids:
+            return {}
         asked = to_json(ids)
         try:
-            return {row.id: row for place in self.row("find", asked) for row in decode_rows(place)}
+            places = self.row("find", asked, min(ids), max(ids))
+            return {row.id: row for place in places for row in decode_rows(place)}
         except BATCH_ERRORS as error:
             if not is_spoiled(error):
                 raise

@@ -1,6 +1,7 @@
 -- name: find
--- Tasks by id, in any place. Takes ids (JSON array). Returns three JSON arrays of rows (the columns of `Row`):
--- unfinished, dead, finished. Seeks by primary key; finished tasks only in days whose range of ids includes the id.
+-- Tasks by id, in any place. Takes ids (JSON array), the lowest and the highest of them. Returns three JSON arrays of
+-- rows (the columns of `Row`): unfinished, dead, finished. Seeks by primary key; finished tasks only in days whose range
+-- of ids includes the id, of those (`near`) that can have any of them.
 SELECT
     (
         SELECT json_group_array(json_array(
@@ -17,11 +18,12 @@ SELECT
         FROM json_each(?1) AS wanted CROSS JOIN dibs_dead AS t WHERE t.id = wanted.value
     ),
     (
+        WITH near AS MATERIALIZED (SELECT * FROM dibs_days WHERE lowest <= ?3 AND highest >= ?2)
         SELECT json_group_array(json_array(
             t.id, t.track, t.state, t.rank, t.ready_at, NULL, NULL, t.lease, NULL,
             t.started_at, t.worker, t.sequence, t.progress, t.finished_at, t.result, t.args, t.facts
         ))
-        FROM json_each(?1) AS wanted CROSS JOIN dibs_days AS d CROSS JOIN dibs_finished AS t
+        FROM json_each(?1) AS wanted CROSS JOIN near AS d CROSS JOIN dibs_finished AS t
         WHERE wanted.value BETWEEN d.lowest AND d.highest AND t.day = d.day AND t.id = wanted.value
     );
 
