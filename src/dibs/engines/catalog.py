@@ -38,7 +38,7 @@ class Catalog:
         self.forget(generation)
 
     def forget(self, generation: int = -1) -> None:
-        """Begin anew, with the queues and tracks of this generation."""
+        """Drop everything: the queues and tracks of this generation follow."""
         self.generation = generation
         self.read_again_at = inf
         """When to read everything again without a change: unreadable rows may have been repaired."""

@@ -17,7 +17,7 @@ from dibs.engines.decisions.transaction import Queue
 from dibs.engines.sqlite.transaction import Snapshot, Transaction, decoder_of
 from dibs.engines.verbs import reading
 
-__all__ = ["Headrooms", "find_buckets", "partition_headrooms"]
+__all__ = ["Headrooms", "partition_headrooms"]
 
 
 BUCKETS = decoder_of(reading.BUCKETS)
