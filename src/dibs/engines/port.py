@@ -114,6 +114,10 @@ class View(Protocol):
         """Every count that is not zero: what is counted, in which queue, how many."""
         ...
 
+    async def depth(self, queue: str) -> int:
+        """How many pending tasks a queue has."""
+        ...
+
     async def running_by_name(self, queue: str) -> Mapping[str, int]:
         """How many tasks of a queue run, by their names; all of them under the empty name."""
         ...
@@ -158,6 +162,10 @@ class Port(Transaction, View, Protocol):
     stuck: list[FollowUp]
     """Follow-ups that lead to rows that can't be read here: they are left to other processes."""
     partitions: dict[str, dict[Partition, None]]
+
+    def make_queues(self, names: Collection[str]) -> None:
+        """Create those of some queues that do not exist."""
+        ...
 
     def check_queue(self, name: str) -> None:
         """Raise if nothing may be written about a queue, because its settings can't be read."""

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from dibs.core.settings import QueueSettings
 from dibs.core.states import State
 from dibs.core.task import HISTORY_LIMIT, TaskRecord
 from dibs.core.times import Instant, day_of
+from dibs.engines.catalog import Catalog
 from dibs.engines.decisions.admin import PurgeRow
 from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.follow_ups import FollowUp
@@ -40,27 +41,11 @@ class TaskMoved(Exception):
     """A task is not as this transaction has loaded it. Nothing is written; the verb runs again on what is stored."""
 
 
-class Remembered(Protocol):
-    """What every catalog has."""
-
-    @property
-    def aside(self) -> UnreadableRows: ...
-    @property
-    def queues(self) -> Mapping[str, Queue]: ...
-    @property
-    def tracks(self) -> Mapping[int, Track]: ...
-    @property
-    def unreadable(self) -> Mapping[str, str]: ...
-
-
-CatalogType = TypeVar("CatalogType", bound=Remembered)
-
-
-class SqlSnapshot(ABC, Generic[CatalogType]):
+class SqlSnapshot(ABC):
     """One snapshot of a SQL store."""
 
-    catalog: CatalogType
     now: Instant
+    catalog: Catalog
 
     @property
     def aside(self) -> UnreadableRows:
@@ -87,7 +72,7 @@ class SqlSnapshot(ABC, Generic[CatalogType]):
 
     def settings(self, queue: str) -> QueueSettings:
         """A queue that does not exist has the default ones."""
-        return self.settings_if_exists(queue) or NO_QUEUE
+        return self.catalog.settings(queue)
 
     def settings_if_exists(self, queue: str) -> QueueSettings | None:
         found = self.queues.get(queue)
@@ -103,7 +88,7 @@ class SqlSnapshot(ABC, Generic[CatalogType]):
 NO_QUEUE = QueueSettings()
 
 
-class SqlTransaction(SqlSnapshot[CatalogType]):
+class SqlTransaction(SqlSnapshot):
     """One transaction of a SQL store."""
 
     def __init__(self) -> None:
@@ -121,6 +106,10 @@ class SqlTransaction(SqlSnapshot[CatalogType]):
         self.new_turns: dict[tuple[int, str], None] = {}
 
     # What a store brings.
+
+    @abstractmethod
+    def make_queues(self, names: Collection[str]) -> None:
+        """Create those of some queues that do not exist."""
 
     @abstractmethod
     async def write(self, name: str, *parameters: Any) -> int: ...
@@ -162,6 +151,13 @@ class SqlTransaction(SqlSnapshot[CatalogType]):
         """Raise if nothing may be written about a queue, because its settings can't be read."""
         if name in self.unreadable_queues:
             raise unreadable_queue(name, self.unreadable_queues[name])
+
+    def make_queue(self, name: str) -> Queue:
+        """The queue of this name, created if it does not exist."""
+        if name not in self.queues:
+            self.check_queue(name)
+            self.make_queues([name])
+        return self.queues[name]
 
     def mark_changed(self, partition: Partition) -> None:
         """Note a partition in which a pending task has come or gone, or a slot is free again: its heads may change."""
@@ -220,9 +216,10 @@ class SqlTransaction(SqlSnapshot[CatalogType]):
             self.place(ranked)
         for record in changes.after:
             self.count_task(record, +1)
-        await self.delete(changes)
-        if staying := changes.staying:
-            expect(len(staying), await self.update_tasks(staying))
+        if changes.before:
+            await self.delete(changes)
+            if staying := changes.staying:
+                expect(len(staying), await self.update_tasks(staying))
         if coming := changes.coming(Place.TASKS):
             expect(len(coming), await self.insert_tasks(coming))
         for place in (Place.DEAD, Place.FINISHED):

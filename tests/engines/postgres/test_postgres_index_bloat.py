@@ -15,8 +15,8 @@ from postgres_help import claim, connection, engines, new, run, set_queue, settl
 from dibs.core.states import State
 from dibs.core.task import LeasedTask
 from dibs.core.times import HOUR, MS, SECOND
+from dibs.engines.decisions.facts import MIXED, Track
 from dibs.engines.postgres import PostgresEngine, settling
-from dibs.engines.postgres.catalog import MIXED, Track
 from dibs.engines.postgres.index_bloat import (
     AHEAD,
     EVERYTHING,

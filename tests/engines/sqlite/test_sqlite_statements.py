@@ -18,7 +18,8 @@ from dibs.core.moves import admit
 from dibs.core.settings import Defaults, Limit, Policy, QueueSettings
 from dibs.core.task import NewTask
 from dibs.core.times import DAY, HOUR, SECOND
-from dibs.engines.sqlite.catalog import Catalog, Queue
+from dibs.engines.catalog import Catalog
+from dibs.engines.decisions.transaction import Queue
 from dibs.engines.sqlite.enqueueing import enqueue
 from dibs.engines.sqlite.layout import prepare
 from dibs.engines.sqlite.rows import Row, record_of
@@ -44,12 +45,12 @@ WHOLE_TABLES = {
     "days": {"dibs_days"},
     "ids_beyond": {"d"},
     "newest": {"d", "dibs_days", "near"},
-    "find": {"d"},
+    "find": {"d", "dibs_days"},
     "find_each": {"d"},
     "purge_row": {"d"},
     "purge_keys_of": {"dibs_keys"},
     "claim_state_past": {"dibs_store", "dibs_follow_ups"},  # the beginning of tables
-    "states": {"d"},
+    "prerequisites": {"d"},
     "enqueue_state": {"dibs_store", "dibs_days"},
     "claim_state": {"dibs_store", "dibs_follow_ups"},  # whether it has any row
     "generation": {"dibs_store"},

@@ -19,11 +19,33 @@ from dibs.engines.decisions.schedules import SCHEDULER
 from dibs.engines.decisions.transaction import Queue, Transaction
 from dibs.engines.values import ACCEPTED, REJECTED, Counter, EnqueueAnswer, EnqueueOutcome, UnreadableTask
 
-__all__ = ["HeldKey", "Known", "answer_all", "due_at_first", "replace_all", "unreadable_key"]
+__all__ = ["HeldKey", "Known", "all_plain", "answer_all", "due_at_first", "replace_all", "unreadable_key"]
 
 STATE_AFTER = {Verdict.WAIT: State.BLOCKED, Verdict.CANCEL: State.CANCELLED, Verdict.BURY: State.DEAD}
 NO_QUEUE = QueueSettings()
 MAX_INSTANT: Instant = 2**62
+
+
+def all_plain(tasks: Iterable[NewTask], queues: Mapping[str, Queue]) -> bool:
+    """Whether tasks can be stored without a decision, if their ids are new. In most calls all can."""
+    checked = None
+    for new in tasks:
+        spec = new.spec
+        if spec.key is not None or new.after or spec.workflow is not None:
+            return False
+        if new.queue != checked:
+            checked = new.queue
+            queue = queues.get(checked)
+            if queue is not None and not takes_all(queue):
+                return False
+    return True
+
+
+def takes_all(queue: Queue) -> bool:
+    """Whether a queue takes every task, and none of them concerns others."""
+    settings = queue.settings
+    is_limited = settings.max_depth is not None or settings.enqueue_rate is not None
+    return queue.state is not QueueState.DRAINING and not is_limited and not queue.is_guarded
 
 
 class HeldKey(Struct, frozen=True):
@@ -42,7 +64,7 @@ def unreadable_key(task_id: str) -> HeldKey:
 class Known:
     """What the store knows that matters to these new tasks, and what has been decided about them.
 
-    The engine fills in `keys`, `records`, `states`, `depths` and `buckets` before anything is decided.
+    The verb fills in `keys`, `records`, `states`, `depths` and `buckets` before anything is decided.
     """
 
     def __init__(self, tasks: Sequence[NewTask], queues: Mapping[str, Queue], now: Instant) -> None:
@@ -61,8 +83,8 @@ class Known:
         self.buckets: dict[tuple[str, str], Bucket] = {}
         """By queue and client, refilled to now, for each of `limited_clients`."""
         self.staged: dict[str, NewTask] = {}
-        self.staged_keys: dict[tuple[str, str], tuple[TaskRecord, HeldKey]] = {}
-        """What keys will stand for, and these tasks as they will be then."""
+        self.staged_keys: dict[tuple[str, str], tuple[TaskRecord | None, HeldKey]] = {}
+        """What keys will stand for, and these tasks as they will be then; None for a staged one."""
         self.replacements: list[tuple[NewTask, str]] = []
         self.spent: Totals[tuple[str, str]] = Totals()
         self.refused = False
@@ -80,10 +102,13 @@ class Known:
             else:
                 self.records[record.id] = record
 
-    # What the engine must read.
+    # What the verb must read.
 
     def wanted_keys(self) -> set[tuple[str, str]]:
         return {(new.queue, new.spec.key) for new in self.tasks if new.spec.key is not None}
+
+    def prerequisites(self) -> set[str]:
+        return {edge.id for new in self.tasks for edge in new.after}
 
     def bounded(self) -> list[str]:
         """Queues that may be full."""
@@ -110,14 +135,30 @@ class Known:
         if state is State.PENDING and new.queue in self.depths:
             self.depths[new.queue] += 1
         if new.spec.key is not None:
-            record = admit(new, self.settings(new.queue), self.now, blocked=state is State.BLOCKED)
-            record.state = state
-            self.staged_keys[new.queue, new.spec.key] = record, self.held_by(new, new.id)
+            self.staged_keys[new.queue, new.spec.key] = None, self.held_by(new, new.id)
 
-    def admit(self, new: NewTask, heirs: Mapping[str, int]) -> TaskRecord:
+    def admit(self, new: NewTask, heirs: Mapping[str, int]) -> Change:
         """The record of a staged task; one that ends at once is blocked first."""
-        blocked = self.states[new.id] is State.BLOCKED or self.states[new.id] in ENDED
-        return admit(new, self.settings(new.queue), self.now, blocked=blocked, inherited=heirs.get(new.id, 0))
+        state = self.states[new.id]
+        blocked = state is State.BLOCKED or state in ENDED
+        record = admit(new, self.settings(new.queue), self.now, blocked=blocked, inherited=heirs.get(new.id, 0))
+        if state not in ENDED:
+            return record, None
+        verdict, cause = self.worst_verdict(new)
+        assert cause is not None
+        return ended_by(record, verdict, cause, self.now)
+
+    def take_plain(self) -> list[NewTask]:
+        """Staged tasks that are stored like those that need no decision. They are staged no longer."""
+        needed, guarded = self.prerequisites(), {queue.name for queue in self.queues.values() if queue.is_guarded}
+        plain = [
+            new
+            for new in self.staged.values()
+            if not new.after and new.spec.workflow is None and new.queue not in guarded and new.id not in needed
+        ]
+        for new in plain:
+            del self.staged[new.id]
+        return plain
 
     def worst_verdict(self, new: NewTask) -> tuple[Verdict, EndedBy | None]:
         """The combined verdict of a new task's edges, and why: the first that ends it, else any that makes it wait."""
@@ -131,12 +172,6 @@ class Known:
                 found = verdict
         return found, None
 
-    def end(self, new: NewTask, record: TaskRecord) -> Change:
-        """The record of a staged task that ends at once."""
-        verdict, cause = self.worst_verdict(new)
-        assert cause is not None
-        return ended_by(record, verdict, cause, self.now)
-
     def heirs(self) -> dict[str, int]:
         """What new tasks inherit from each other."""
         staged, states = self.staged, self.states
@@ -146,18 +181,18 @@ class Known:
         priorities = {new.id: new.spec.priority for new in staged.values() if states[new.id] not in ENDED}
         return inherited_within(list(priorities), edges, priorities)
 
-    def edges(self, tasks: Iterable[NewTask], urgencies: Mapping[str, int]) -> list[tuple[object, ...]]:
-        """(dependent, slot, prerequisite, rule, weight, is open) of each edge of some staged tasks.
+    def edges(self, records: Ledger) -> list[tuple[object, ...]]:
+        """(dependent, slot, prerequisite, rule, weight, is open) of each edge of the staged tasks.
 
         An edge is open if its task waits and its prerequisite has not ended.
         """
         states = self.states
         return [
             (
-                new.id, slot, edge.id, edge.rule, urgencies[new.id],
+                new.id, slot, edge.id, edge.rule, records.current[new.id].urgency,
                 states[new.id] is State.BLOCKED and states[edge.id] not in ENDED,
             )
-            for new in tasks
+            for new in self.staged.values()
             for slot, edge in enumerate(new.after)
         ]  # fmt: skip
 
@@ -173,7 +208,8 @@ class Known:
     def holder(self, queue: str, key: str) -> tuple[TaskRecord | None, HeldKey | None]:
         """What a key stands for, by now: the record of its task, if that is there, and what is kept of the key."""
         if (queue, key) in self.staged_keys:
-            return self.staged_keys[queue, key]
+            record, staged = self.staged_keys[queue, key]
+            return record or self.admit(self.staged[staged.task], {})[0], staged
         held = self.keys.get((queue, key))
         return None if held is None else self.records.get(held.task), held
 

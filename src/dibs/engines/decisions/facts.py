@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
@@ -15,6 +15,7 @@ from dibs.core.times import Instant, day_of
 from dibs.engines.decisions.partition import Partition
 
 __all__ = [
+    "MIXED",
     "Columns",
     "Facts",
     "Track",
@@ -28,24 +29,30 @@ __all__ = [
 ]
 
 
-class Track(Protocol):
-    """What the tasks of a track have in common."""
+MIXED = -1
+"""The band of a track of tasks of any priority, or that have come back."""
 
-    @property
-    def number(self) -> int: ...
-    @property
-    def queue(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def requires(self) -> tuple[str, ...]: ...
-    @property
-    def lane(self) -> int: ...
-    @property
-    def epoch(self) -> int: ...
-    @property
-    def fair(self) -> bool: ...
 
+class Track(Struct, array_like=True, frozen=True):
+    """What the tasks of a track have in common: their kind, a lane of their queue, and the epoch they are ranked by.
+
+    `fair`: tenants take turns. `band`: the priority that all are ranked by, in the order of their arrival; a store may
+    do without. `retired`: nothing waits in it or ever will.
+    """
+
+    number: int
+    queue: str
+    name: str
+    requires: tuple[str, ...]
+    lane: int
+    epoch: int
+    fair: bool = False
+    band: int = MIXED
+    retired: bool = False
+
+
+PENDING, RUNNING, COMPLETED, BLOCKED = State.PENDING, State.RUNNING, State.COMPLETED, State.BLOCKED
+"""Looked up once: every task that is read is compared with them."""
 
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
@@ -122,9 +129,10 @@ class Columns(Struct, array_like=True, frozen=True):
 
 def check_columns(row: Columns) -> None:
     """Check what a task in its state must have, so that other code can rely on it."""
-    if row.state is State.PENDING and row.ready_at is None:
+    state = row.state
+    if state is PENDING and row.ready_at is None:
         raise ValueError("it is pending, but has no ready_at")
-    if row.state is State.RUNNING and (
+    if state is RUNNING and (
         row.lease_expires_at is None or row.started_at is None or row.ready_at is None or row.worker is None
     ):
         raise ValueError("it is running, but has no worker, no start or no end of its lease")
@@ -144,7 +152,7 @@ def record_from(
     check_columns(row)
     done, message = decode_progress(progress) if progress is not None else (None, "")
     # Completions move rows in bulk and leave `facts` unchanged: what `moves.settled` changes there is added here.
-    completed = row.state is State.COMPLETED
+    completed = row.state is COMPLETED
     return TaskRecord(
         id=row.id,
         queue=track.queue,
@@ -155,7 +163,7 @@ def record_from(
         state=row.state,
         options=facts.options or FALLBACK,
         created_at=created_at,
-        due_at=facts.not_before if row.state is State.BLOCKED else row.due_at,
+        due_at=facts.not_before if row.state is BLOCKED else row.due_at,
         ready_at=row.ready_at,
         started_at=row.started_at,
         finished_at=finished_at,

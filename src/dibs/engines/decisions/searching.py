@@ -8,17 +8,21 @@ from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.engines.values import Query, UnreadableTask
 
-__all__ = ["matches", "may_match"]
+__all__ = ["is_track_meant", "matches", "may_match"]
 
 
 def may_match(query: Query, state: State, queue: str, name: str, worker: str | None) -> bool:
     """What can be decided without decoding the rest of a row."""
     return (
         (not query.states or state in query.states)
-        and (not query.queues or queue in query.queues)
-        and (not query.names or name in query.names)
+        and is_track_meant(query, queue, name)
         and (query.worker is None or worker == query.worker)
     )
+
+
+def is_track_meant(query: Query, queue: str, name: str) -> bool:
+    """Whether tasks of this queue and name may match."""
+    return (not query.queues or queue in query.queues) and (not query.names or name in query.names)
 
 
 def matches(query: Query, record: TaskRecord | UnreadableTask) -> bool:
@@ -32,7 +36,7 @@ def matches(query: Query, record: TaskRecord | UnreadableTask) -> bool:
         and (query.key is None or record.spec.key == query.key)
         and (query.workflow is None or record.spec.workflow == query.workflow)
         and (query.tenant is None or record.spec.tenant == query.tenant)
-        and has_metadata(record, query.metadata)
+        and (not query.metadata or has_metadata(record, query.metadata))
         and (not query.text or query.text.lower() in searched_text(record).lower())
     )
 

@@ -10,7 +10,7 @@ the database in `functions/`; the layout is the sum of `migrations/`. The module
   errors to ours), `driver_internals` (private attributes of asyncpg and asyncio), `statements` (loads SQL), `layout`
   (migrations).
 - What all verbs use: `catalog` (queues and tracks), `rows` (from columns to records), `follow_ups` (a write's end).
-- enqueue: `enqueue_fast` (one statement), `enqueueing` (decided item by item), `enqueue_rows` (columns of new tasks).
+- enqueue: `enqueueing` (one statement, for tasks that need no decision).
 - claim: `claiming` (by ranks alone), `claim_limited` (with limits, shares or reserved slots), `choosing` (which tasks),
   `head_pages` (the heads of the index), `headroom` (what limits allow), `partitions` (heads of limited partitions),
   `index_bloat` (where to start reading).

@@ -1,48 +1,26 @@
 """Queues and tracks, as this engine last read them.
 
-Both change seldom and every verb needs them, so each engine keeps a copy of one generation, and every write compares
-the store's generation before it uses the copy. A copy is never changed, only replaced: a transaction keeps the one it
-began with.
+A copy is never changed, only replaced: a transaction keeps the one it began with.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from copy import copy
+from functools import cached_property
 
-import msgspec
-from msgspec import Struct
-
-from dibs.core.priority import Ranking, rank
-from dibs.core.settings import QueueSettings
-from dibs.core.task import NewTask, QueueState, TaskRecord
-from dibs.engines.decisions.transaction import FIRST_EPOCH, Queue
+from dibs.core.task import NewTask, TaskRecord
+from dibs.engines import catalog
+from dibs.engines.catalog import TrackKey
+from dibs.engines.decisions.facts import MIXED, Track
+from dibs.engines.decisions.transaction import Queue
 from dibs.engines.postgres.pool import Connection
-from dibs.engines.unreadable import UNREADABLE, UnreadableRows, problem_of
+from dibs.engines.unreadable import UnreadableRows
 
-__all__ = ["MIXED", "Catalog", "Missing", "Stale", "Track", "TrackKey", "band_of", "band_of_record"]
+__all__ = ["Catalog", "Missing", "Stale", "band_of", "band_of_record"]
 
 BANDS = frozenset({30, 50, 70, 90})
 """The priorities that have names: tasks of each arrive in the order of their ranks, so each has tracks of its own."""
-MIXED = -1
-
-TrackKey = tuple[str, str, tuple[str, ...], int, int, bool, int]
-"""Queue, name, requires, lane, epoch, fair, band."""
-
-
-class Track(Struct, frozen=True):
-    """A track's row: tasks of one kind in one lane of one queue, ranked under one epoch. `fair`: tenants take turns."""
-
-    number: int
-    queue: str
-    name: str
-    requires: tuple[str, ...]
-    lane: int
-    epoch: int
-    fair: bool
-    band: int
-    retired: bool
 
 
 class Stale(Exception):
@@ -79,48 +57,24 @@ def band_of_record(record: TaskRecord) -> int:
     return record.urgency if plain and record.urgency in BANDS else MIXED
 
 
-settings_decoder = msgspec.json.Decoder(QueueSettings)
-NO_QUEUE = QueueSettings()
-
-
-class Catalog:
+class Catalog(catalog.Catalog):
     """All queues and tracks as of one generation."""
-
-    def __init__(self, aside: UnreadableRows, generation: int = -1) -> None:
-        self.aside = aside
-        self.generation = generation
-        self.queues: dict[str, Queue] = {}
-        self.unreadable: dict[str, str] = {}
-        """Queues whose settings can't be read, and why."""
-        self.tracks: dict[int, Track] = {}
-        self.by_queue: dict[str, list[Track]] = defaultdict(list)
-        self.numbers: dict[TrackKey, int] = {}
-        self.rankings: dict[tuple[str, int], Ranking] = {}
-        self.guarded: list[str] = []
 
     @classmethod
     async def read(cls, connection: Connection, statement: str, aside: UnreadableRows) -> Catalog:
         row = await connection.fetchrow(statement)
         found = cls(aside, row["generation"])
-        for name, state, settings, epoch in row["queues"] or ():
-            try:
-                found.queues[name] = Queue(name, QueueState(state), settings_decoder.decode(settings), int(epoch))
-            except UNREADABLE as error:
-                found.unreadable[name] = problem_of(error)
-                aside.log_once("queue", name, found.unreadable[name])
-        for number, queue, name, requires, lane, epoch, fair, band, retired in row["tracks"] or ():
-            found.add(Track(number, queue, name, tuple(requires), lane, epoch, fair, band, retired))
-        guarded = {queue.name for queue in found.queues.values() if queue.is_guarded}
-        guarded |= {track.queue for track in found.tracks.values() if track.fair and not track.retired}
-        found.guarded = sorted(guarded)
+        for queue in row["queues"] or ():
+            found.know_queue(*queue)
+        for track in row["tracks"] or ():
+            found.know_track(*track)
         return found
 
-    def add(self, track: Track) -> None:
-        self.tracks[track.number] = track
-        self.by_queue[track.queue].append(track)
-        if not track.retired:  # a retired one that is needed again is restored as if it were missing
-            key = (track.queue, track.name, track.requires, track.lane, track.epoch, track.fair, track.band)
-            self.numbers[key] = track.number
+    @cached_property
+    def guarded(self) -> list[str]:
+        """Queues whose tasks concern each other, also by earlier settings, in order."""
+        fair = {track.queue for track in self.tracks.values() if track.fair and not track.retired}
+        return sorted(fair | {queue.name for queue in self.queues.values() if queue.is_guarded})
 
     def with_queue(self, queue: Queue) -> Catalog:
         """A copy with a changed queue, for the transaction that changes it."""
@@ -142,37 +96,3 @@ class Catalog:
         unknown = set(numbers) - self.tracks.keys() - self.aside.tracks
         if unknown:
             raise Stale(*sorted(unknown))
-
-    def of_queue(self, queue: str) -> list[Track]:
-        """The tracks of a queue, including retired ones."""
-        return self.by_queue.get(queue, [])
-
-    def open_tracks(self, queue: str) -> list[Track]:
-        """The tracks of a queue that may have pending tasks."""
-        return [track for track in self.of_queue(queue) if not track.retired]
-
-    def ranking(self, queue: Queue, priority: int) -> Ranking:
-        """The ranking of a new task without a deadline: it is the same at every instant, so it is cached."""
-        found = self.rankings.get((queue.name, priority))
-        if found is None:
-            found = rank(queue.settings, priority=priority, ready_at=0, now=0)
-            self.rankings[queue.name, priority] = found
-        return found
-
-    def settings(self, name: str) -> QueueSettings:
-        """The settings of a queue; the defaults if it does not exist."""
-        queue = self.queues.get(name)
-        return NO_QUEUE if queue is None else queue.settings
-
-    def settings_if_exists(self, name: str) -> QueueSettings | None:
-        """The settings of a queue that exists."""
-        queue = self.queues.get(name)
-        return None if queue is None else queue.settings
-
-    def epoch(self, name: str) -> int:
-        queue = self.queues.get(name)
-        return FIRST_EPOCH if queue is None else queue.epoch
-
-    def is_stale(self, track: Track) -> bool:
-        """Whether waiting tasks of this track are ranked by earlier settings."""
-        return track.epoch != self.epoch(track.queue)

@@ -17,8 +17,9 @@ from dibs.core.policy import PROMOTE_BATCH
 from dibs.core.priority import scale
 from dibs.core.times import SECOND, Duration, Instant
 from dibs.engines.decisions.encoding import to_json
+from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.transaction import Queue
-from dibs.engines.postgres.catalog import Catalog, Stale, Track
+from dibs.engines.postgres.catalog import Catalog, Stale
 from dibs.engines.postgres.follow_ups import resume
 from dibs.engines.postgres.index_bloat import LAG, START, Bounds, DueWindow, ReadFloors, arrivals
 from dibs.engines.postgres.store import NOTHING, ONCE, TASKS, Store

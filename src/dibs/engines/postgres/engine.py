@@ -20,7 +20,6 @@ from dibs.engines.postgres import (
     chores,
     claiming,
     doctor,
-    enqueue_fast,
     enqueueing,
     pgbouncer,
     settling,
@@ -41,13 +40,11 @@ from dibs.engines.values import (
     Extension,
     Feature,
     Finding,
-    Fired,
     NewWorkflow,
     Rescued,
     SettleAnswer,
     UnreadableTask,
 )
-from dibs.engines.verbs import schedules
 from dibs.engines.verbs.engine import Reach, Verb, VerbEngine
 from dibs.errors import Closed, StoreError, UsageError
 
@@ -139,7 +136,7 @@ class PostgresEngine(VerbEngine):
         workflow: NewWorkflow | None = None,
         now: Instant | None = None,
     ) -> list[EnqueueAnswer]:
-        return await enqueue_fast.enqueue(self._opened(), tasks, atomic, workflow, now)
+        return await enqueueing.enqueue(self._opened(), tasks, atomic, workflow, now)
 
     def join(self, connection: Any) -> Joined:
         return self._joining().join(connection)
@@ -158,15 +155,10 @@ class PostgresEngine(VerbEngine):
     ) -> Rescued:
         return await settling.rescue(self._opened(), ended_by, not_after, now)
 
-    # Schedules.
-
-    async def fire(self, *, now: Instant | None = None) -> Fired:
-        return await self._change(schedules.fire, enqueueing.enqueue_inside, now=now)
-
     # Reading.
 
     async def get(self, ids: Sequence[str]) -> list[TaskRecord | UnreadableTask | None]:
-        return await enqueue_fast.get(self._opened(), ids)
+        return await self._opened().get(ids)
 
     async def counts(self) -> Counts:
         found, store = await super().counts(), self._opened()

@@ -1,171 +1,173 @@
-"""enqueue: decide each item in order, then store what was accepted, in one transaction.
+"""enqueue: one statement for tasks that need no decision. All others take the way of `dibs.engines.verbs`.
 
-Tasks that need no decision are stored by `enqueue_fast`, in one statement.
+Drafts are `moves.admit` for such tasks, without building records; the store adds what depends on its clock.
 """
 
 from __future__ import annotations
 
-from collections import Counter as Totals
+import time
 from collections.abc import Sequence
+from typing import Any
 
-import msgspec
-from msgspec import structs
+import asyncpg
 
-from dibs.core.limits import Bucket, Scope
-from dibs.core.states import ENDED, State
-from dibs.core.task import NewTask, TaskRecord
-from dibs.engines.decisions.encoding import to_json
-from dibs.engines.decisions.enqueueing import HeldKey, Known, answer_all, replace_all
+from dibs.core.settings import resolve
+from dibs.core.states import State
+from dibs.core.task import NewTask, is_like
+from dibs.core.times import DAY, MS, Instant
+from dibs.engines.catalog import TrackKey
+from dibs.engines.decisions.encoding import encode
+from dibs.engines.decisions.enqueueing import all_plain, due_at_first
+from dibs.engines.decisions.facts import facts_for
 from dibs.engines.decisions.partition import Partition
-from dibs.engines.port import Port
-from dibs.engines.postgres.catalog import Missing
-from dibs.engines.postgres.rows import columns, task_columns
-from dibs.engines.postgres.transaction import Transaction
-from dibs.engines.sql_transaction import TaskMoved
-from dibs.engines.unreadable import state_or
-from dibs.engines.values import Counter, EnqueueAnswer, NewWorkflow
-from dibs.engines.verbs.dependencies import inherit_again
-from dibs.engines.verbs.records import Records
+from dibs.engines.postgres.catalog import Catalog, Missing, Stale, band_of
+from dibs.engines.postgres.statements import statement
+from dibs.engines.postgres.store import TASKS, Reach, Store
+from dibs.engines.topics import work_topic
+from dibs.engines.values import EnqueueAnswer, EnqueueOutcome, NewWorkflow
+from dibs.engines.verbs import enqueueing
 
-__all__ = ["decide", "enqueue", "enqueue_inside", "store"]
+__all__ = ["draft", "enqueue", "first_day", "is_ready", "stored_answer"]
 
-key_decoder = msgspec.json.Decoder(str)
+KNOWN = "DB001"
+"""Raised by the function `enqueue` if a task has ended, or if `atomic` and not all could be stored."""
+VERSION_AT = 14
+"""Where an id has its version."""
+SLACK_DAYS = 1
+"""How many days the clock of an id's maker may be ahead."""
+
+Draft = tuple[int, int, int, Instant | None, int | None, int, Instant | None, str | None, bytes]
+"""What a run of like tasks has in common: track, rank offset, delay, instant, rerank_in, lease, expiry, partition,
+facts."""
 
 
 async def enqueue(
-    transaction: Transaction, tasks: Sequence[NewTask], atomic: bool, workflow: NewWorkflow | None = None
+    store: Store, tasks: Sequence[NewTask], atomic: bool, workflow: NewWorkflow | None, now: Instant | None
 ) -> list[EnqueueAnswer]:
-    known, answers = await decide(transaction, tasks, atomic)
-    if known.refused:
-        return answers
-    if workflow is not None:
-        await transaction.write("add_workflow", workflow.id, workflow.name, transaction.now)
-    await store(transaction, known)
-    return answers
+    answers: list[EnqueueAnswer | None] = [None] * len(tasks)
+    if tasks and workflow is None:
+        answers = await store.persist(lambda: enqueue_plainly(store, tasks, atomic, now))
+    left = [new for new, answer in zip(tasks, answers, strict=True) if answer is None]
+    if not left and workflow is None:
+        return [answer for answer in answers if answer is not None]
+    # Edges and replacements may affect any queue; other tasks only their own.
+    reach = TASKS if any(new.after or new.replace for new in left) else Reach(tuple(new.queue for new in left))
+    found = iter(await store.write(enqueueing.enqueue, now, reach, left, atomic, workflow))
+    return [next(found) if answer is None else answer for answer in answers]
 
 
-async def enqueue_inside(port: Port, tasks: Sequence[NewTask]) -> list[EnqueueAnswer]:
-    """`enqueue` in the middle of another verb, all tasks or none."""
-    assert isinstance(port, Transaction)
-    await port.flush()  # counts decide whether a queue is full
-    return await enqueue(port, tasks, atomic=True)
+async def enqueue_plainly(
+    store: Store, tasks: Sequence[NewTask], atomic: bool, now: Instant | None
+) -> list[EnqueueAnswer | None]:
+    """One statement; None for known tasks, which it did not store, or for all tasks if one is not plain."""
+    catalog = store.catalog
+    if not is_ready(catalog, tasks):
+        return [None] * len(tasks)
+    if len(tasks) == 1:
+        return [await enqueue_one(store, tasks[0], now)]
+    drafted = draft(catalog, tasks)
+    day = first_day(drafted[0], now)
+    async with store.lend() as connection:
+        try:
+            row = await connection.fetchrow(
+                statement("enqueue", store.schema), now, catalog.generation, day, atomic, *drafted
+            )
+        except asyncpg.PostgresError as error:
+            if getattr(error, "sqlstate", None) == KNOWN:
+                return [None] * len(tasks)
+            raise
+    if row["status"] == "stale":
+        raise Stale
+    await store.notifier.notify({work_topic(new.queue) for new in tasks})
+    instant = row["now"]
+    if row["stored"] is None:
+        return [stored_answer(new, instant) for new in tasks]
+    stored = {str(task_id) for task_id in row["stored"]}
+    return [answer_to(new, instant, stored) for new in tasks]
 
 
-async def decide(transaction: Transaction, tasks: Sequence[NewTask], atomic: bool) -> tuple[Known, list[EnqueueAnswer]]:
-    """What is known of these tasks, with what was decided about them, and the answers."""
-    known = await known_about(transaction, tasks)
-    answers = answer_all(transaction, known, atomic)
-    if known.refused:
-        await hold_keys(transaction, known, {})
-    return known, answers
+async def enqueue_one(store: Store, new: NewTask, now: Instant | None) -> EnqueueAnswer | None:
+    """`enqueue_plainly` of a single task; None if it is known."""
+    catalog = store.catalog
+    missing: dict[TrackKey, None] = {}
+    drafted = draft_row(catalog, new, missing)
+    if missing:
+        raise Missing([], list(missing))
+    day = first_day([new.id], now)
+    rows = await store.rows_once("enqueue_one", now, catalog.generation, day, new.id, new.args, *drafted)
+    status, instant = rows[0]
+    if status == "stale":
+        raise Stale
+    if status == "known":
+        return None
+    await store.notifier.notify({work_topic(new.queue)})
+    return stored_answer(new, instant)
 
 
-async def known_about(transaction: Transaction, tasks: Sequence[NewTask]) -> Known:
-    """Lock and read what decides about these tasks: keys, prerequisites, clients' buckets."""
+def answer_to(new: NewTask, now: Instant, stored: set[str]) -> EnqueueAnswer | None:
+    if new.id not in stored:
+        return None
+    stored.discard(new.id)  # the same task twice in a batch is stored once
+    return stored_answer(new, now)
+
+
+def stored_answer(new: NewTask, now: Instant) -> EnqueueAnswer:
+    state = State.SCHEDULED if due_at_first(new, now) > now else State.PENDING
+    return EnqueueAnswer(EnqueueOutcome.ENQUEUED, new.id, state)
+
+
+# Drafts.
+
+
+def is_ready(catalog: Catalog, tasks: Sequence[NewTask]) -> bool:
+    """Whether one statement can store all of these tasks.
+
+    A queue is created only if a task is new, and a rank with a deadline depends on the clock.
+    """
+    queues = catalog.queues
+    return all_plain(tasks, queues) and all(new.queue in queues and new.spec.deadline is None for new in tasks)
+
+
+def draft(catalog: Catalog, tasks: Sequence[NewTask]) -> list[Sequence[Any]]:
+    """The columns, in the order of the function's parameters; raises `Missing` for tracks that do not exist.
+
+    Most batches are of one kind: shared columns are computed once for each run of tasks.
+    """
+    numbers: list[int] = []
+    drafts: list[Draft] = []
+    missing: dict[TrackKey, None] = {}
+    last: NewTask | None = None
     for new in tasks:
-        transaction.check_queue(new.queue)
-    known = Known(tasks, transaction.catalog.queues, transaction.now)
-    await lock_keys(transaction, known)
-    needed = sorted({edge.id for new in tasks for edge in new.after})
-    if needed:
-        rows = await transaction.rows("lock_needed", needed)
-        known.states = {str(row["id"]): state_or(row["state"], State.PENDING) for row in rows}
-    found = await transaction.find_rows([new.id for new in tasks])
-    known.know(transaction.decoded(row) for row in found.values())
-    for queue in known.bounded():
-        tracks = [track.number for track in transaction.catalog.of_queue(queue)]
-        known.depths[queue] = await transaction.value("depth", tracks)
-    for queue, client, limit in known.limited_clients():
-        await transaction.write("make_bucket", queue, Scope.CLIENT, client)
-        level, at = await transaction.row("lock_bucket", queue, Scope.CLIENT, client)
-        known.know_bucket(queue, client, limit, None if level < 0 else Bucket(level, at))
-    return known
+        if last is None or not is_like(new, last):
+            last = new
+            drafts.append(draft_row(catalog, new, missing))
+        numbers.append(len(drafts))
+    if missing:
+        raise Missing([], list(missing))
+    return [[new.id for new in tasks], numbers, [new.args for new in tasks], *zip(*drafts, strict=True)]
 
 
-async def lock_keys(transaction: Transaction, known: Known) -> None:
-    """Lock the wanted keys. Free keys are held from here on, so that no other transaction takes them first."""
-    wanted = sorted((queue, to_json(key)) for queue, key in known.wanted_keys())
-    if not wanted:
-        return
-    for row in await transaction.rows("lock_keys", *columns(wanted, 2)):
-        held = HeldKey(str(row["task"]), row["fingerprint"], row["held_until"])
-        known.keys[row["queue"], key_decoder.decode(row["key"])] = held
-    holders = Records(transaction)
-    await holders.load(held.task for held in known.keys.values())
-    known.records |= holders.current
-    known.unreadable |= holders.unreadable
+def draft_row(catalog: Catalog, new: NewTask, missing: dict[TrackKey, None]) -> Draft:
+    """The shared columns of a task; its track is added to `missing` if it does not exist."""
+    queue = catalog.queues[new.queue]
+    settings = queue.settings
+    ranking = catalog.ranking(queue, new.spec.priority)
+    key = (new.queue, new.name, new.requires, ranking.lane, queue.epoch, settings.fair, band_of(new, ranking.lane))
+    track = catalog.numbers.get(key)
+    if track is None:
+        missing[key] = None
+    options = resolve(new.options, new.app_options, settings, new.spec.priority)
+    facts = facts_for(new, options)
+    partition = None if new.spec.partition is None else Partition(new.queue, new.spec.partition).key
+    rerank_in, lease, expires_at = ranking.rerank_in, options.lease, new.spec.expires_at
+    return (track or 0, ranking.offset, new.delay, new.at, rerank_in, lease, expires_at, partition, encode(facts))
 
 
-async def store(transaction: Transaction, known: Known) -> None:
-    """Write what was decided."""
-    staged = known.staged
-    unmade = sorted({new.queue for new in staged.values()} - {*transaction.catalog.queues})
-    if unmade:
-        raise Missing(unmade, [])
-    heirs = known.heirs()
-    records = [known.admit(new, heirs) for new in staged.values()]
-    await write_new(transaction, known, records)
-    waiting = [new for new in staged.values() if new.after]
-    if waiting:
-        await write_edges(transaction, known, {record.id: record.urgency for record in records}, waiting)
-    if known.replacements:
-        replaced = Records(transaction)
-        await replaced.load(task_id for _, task_id in known.replacements)
-        replace_all(transaction, known, replaced)
-        await replaced.flush()
-    await hold_keys(transaction, known, known.held_keys())
-    if spent := known.spent_buckets():
-        await transaction.write("save_buckets", *columns(spent, 6))
-    # Without ended ones: two transactions that share a lock on one would deadlock when both want it exclusively.
-    if needed := known.needed():
-        await inherit_again(transaction, needed)
-
-
-async def write_new(transaction: Transaction, known: Known, records: list[TaskRecord]) -> None:
-    """Store new tasks; those whose edges end them at once move to the ended ones."""
-    doomed = Records(transaction)
-    numbers = transaction.tracks_of(records)
-    followed = {edge.id for new in known.staged.values() for edge in new.after}
-    rows: list[tuple[object, ...]] = []
-    transaction.place(records)
-    members: Totals[str] = Totals()
-    for record in records:
-        new = known.staged[record.id]
-        transaction.count_event(Counter.ENQUEUED, new.queue)
-        transaction.tell(new.queue, known.states[new.id])
-        if new.spec.workflow is not None:
-            members[new.spec.workflow] += 1
-        if known.states[new.id] in ENDED:
-            doomed.put(*known.end(new, record))
-            continue
-        track = numbers[transaction.key_of(record)]
-        gate = transaction.gate_of(record, track)
-        rows.append((*task_columns(record, track, gate), record.id in followed))
-        if record.state is State.PENDING:
-            transaction.count_pending(track, record.share, 1)
-        else:
-            transaction.count(record.state, track, 1)
-        if gate == 2 and record.spec.partition is not None:
-            transaction.mark_changed(Partition(record.queue, record.spec.partition))
-    if rows and await transaction.write("insert_tasks", rows) != len(rows):
-        raise TaskMoved  # another transaction has stored the same task since
-    await doomed.flush()
-    if members:
-        await transaction.write("count_members", list(members), list(members.values()))
-
-
-async def write_edges(transaction: Transaction, known: Known, urgencies: dict[str, int], tasks: list[NewTask]) -> None:
-    await transaction.write("save_edges", *columns(known.edges(tasks, urgencies), 6))
-    prerequisites = sorted({edge.id for new in tasks for edge in new.after if edge.id not in known.staged})
-    if prerequisites:
-        await transaction.write("follow", prerequisites)
-
-
-async def hold_keys(transaction: Transaction, known: Known, held: dict[tuple[str, str], HeldKey]) -> None:
-    """Give the keys to the stored tasks; free those that were only held for the decision."""
-    if held:
-        rows = [(queue, to_json(key), *structs.astuple(each)) for (queue, key), each in held.items()]
-        await transaction.write("save_keys", *columns(rows, 5))
-    free = sorted((queue, to_json(key)) for queue, key in known.wanted_keys() - {*known.keys} - {*held})
-    if free:
-        await transaction.write("delete_keys", *columns(free, 2))
+def first_day(ids: Sequence[str], now: Instant | None) -> int:
+    """The first day on which any of these tasks can have ended if it is known, according to the times in their ids."""
+    if any(task_id[VERSION_AT] != "7" for task_id in ids):
+        return 0
+    first = min(ids)
+    made_at = int(first[:8] + first[9:13], 16) * MS
+    present = time.time_ns() // 1000 if now is None else now
+    return 0 if made_at > present + DAY else made_at // DAY - SLACK_DAYS

@@ -20,7 +20,8 @@ from contextlib import suppress
 from typing import Any
 
 from dibs.core.times import MINUTE, MS, SECOND, Duration, Instant
-from dibs.engines.postgres.catalog import MIXED, Catalog, Track
+from dibs.engines.decisions.facts import MIXED, Track
+from dibs.engines.postgres.catalog import Catalog
 from dibs.engines.unreadable import UnreadableRows
 from dibs.errors import StoreError
 

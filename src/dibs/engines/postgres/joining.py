@@ -23,9 +23,7 @@ from dibs.core.task import NewTask, Settlement
 from dibs.core.times import Instant
 from dibs.engines.decisions.enqueueing import Known
 from dibs.engines.postgres.catalog import Missing, Stale
-from dibs.engines.postgres.enqueue_fast import stored_answer
-from dibs.engines.postgres.enqueue_rows import draft, first_day, is_plain
-from dibs.engines.postgres.enqueueing import decide, store
+from dibs.engines.postgres.enqueueing import draft, first_day, is_ready, stored_answer
 from dibs.engines.postgres.follow_ups import defer
 from dibs.engines.postgres.notifier import channel_of, payloads
 from dibs.engines.postgres.statements import statement
@@ -35,6 +33,7 @@ from dibs.engines.postgres.user_connections import DriverConnection, UserConnect
 from dibs.engines.postgres.user_connections.base import FAILED
 from dibs.engines.topics import parse_topic, work_topic
 from dibs.engines.values import EnqueueAnswer, SettleOutcome, Unready
+from dibs.engines.verbs.enqueueing import decide, store
 from dibs.engines.verbs.settling import settle_records
 from dibs.errors import DibsError, StoreBusy, StoreError, StoreMismatch, StoreUnavailable, UsageError
 
@@ -147,8 +146,7 @@ class Joined:
     async def enqueue_on(
         self, driver: DriverConnection, tasks: Sequence[NewTask], now: Instant | None
     ) -> list[EnqueueAnswer]:
-        catalog = self.store.catalog
-        if all(is_plain(catalog, new) for new in tasks):
+        if is_ready(self.store.catalog, tasks):
             answers = await self.enqueue_plainly(driver, tasks, now)
             if answers is not None:
                 return answers

@@ -14,8 +14,7 @@ from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.engines.decisions import facts as shared
 from dibs.engines.decisions.encoding import encode
-from dibs.engines.decisions.facts import Columns, decode_facts, facts_of, record_from
-from dibs.engines.postgres.catalog import Track
+from dibs.engines.decisions.facts import Columns, Track, decode_facts, facts_of, record_from
 
 __all__ = ["TaskRow", "columns", "ended_columns", "real_ids", "record_of", "task_columns"]
 

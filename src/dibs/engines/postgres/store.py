@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -15,6 +15,7 @@ from dibs.core.settings import QueueSettings
 from dibs.core.times import Instant
 from dibs.engines.base import MayBlock, never
 from dibs.engines.decisions.encoding import encode
+from dibs.engines.port import Stored
 from dibs.engines.postgres.catalog import Catalog, Missing, Stale
 from dibs.engines.postgres.errors import DRIVER_ERRORS, LOST, OCCUPIED, READ_ONLY, REPEATABLE, translation
 from dibs.engines.postgres.index_bloat import FloorProbe, RescueFloor
@@ -30,6 +31,7 @@ from dibs.engines.postgres.transaction import Snapshot, Transaction
 from dibs.engines.sql_transaction import TaskMoved
 from dibs.engines.unreadable import UnreadableRows
 from dibs.engines.values import Finding, Level
+from dibs.engines.verbs import reading
 from dibs.engines.verbs.follow_ups import conclude
 from dibs.errors import StoreBusy, StoreError, StoreMismatch
 
@@ -143,6 +145,15 @@ class Store:
         async with self.lend() as connection:
             found: list[Any] = await connection.fetch(statement(name, self.schema), *parameters)
             return found
+
+    async def get(self, ids: Sequence[str]) -> list[Stored | None]:
+        """One statement. Tracks never change, so any copy of the catalog that has them will do."""
+
+        async def attempt() -> list[Stored | None]:
+            async with self.lend() as connection:
+                return await reading.get(Snapshot(connection, self.schema, self.catalog, 0), ids)
+
+        return await self.persist(attempt)
 
     async def refresh(self) -> Catalog:
         """Read the catalog again."""

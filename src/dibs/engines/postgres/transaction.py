@@ -14,13 +14,15 @@ from msgspec import Struct
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, TaskRecord
 from dibs.core.times import Instant
+from dibs.engines.catalog import TrackKey
 from dibs.engines.decisions import facts
 from dibs.engines.decisions.choosing import Head
 from dibs.engines.decisions.encoding import encode
+from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.records import Place
 from dibs.engines.decisions.transaction import Queue
 from dibs.engines.port import Found, Read, Row, Stored
-from dibs.engines.postgres.catalog import Catalog, Missing, Stale, Track, TrackKey, band_of_record
+from dibs.engines.postgres.catalog import Catalog, Missing, Stale, band_of_record
 from dibs.engines.postgres.pool import Connection
 from dibs.engines.postgres.rows import TaskRow, columns, ended_columns, real_ids, record_of, task_columns
 from dibs.engines.postgres.statements import statement
@@ -108,8 +110,10 @@ def leased_task(row: TaskRow, catalog: Catalog, now: Instant) -> LeasedTask:
     )
 
 
-class Snapshot(SqlSnapshot[Catalog]):
+class Snapshot(SqlSnapshot):
     """One snapshot of the store."""
+
+    catalog: Catalog
 
     def __init__(self, connection: Connection, schema: str, catalog: Catalog, now: Instant) -> None:
         self.connection = connection
@@ -191,6 +195,10 @@ class Snapshot(SqlSnapshot[Catalog]):
         counts = await self.all_counts()
         return [(what, self.catalog.track(track).queue if track else queue, n) for what, track, queue, n in counts]
 
+    async def depth(self, queue: str) -> int:
+        found: int = await self.value("depth", [track.number for track in self.catalog.of_queue(queue)])
+        return found
+
     async def running_by_name(self, queue: str) -> dict[str, int]:
         names = {track.number: track.name for track in self.catalog.of_queue(queue)}
         found: Totals[str] = Totals()
@@ -245,7 +253,7 @@ class Snapshot(SqlSnapshot[Catalog]):
         return track not in self.aside.tracks and self.catalog.track(track) is not None
 
 
-class Transaction(Snapshot, SqlTransaction[Catalog]):
+class Transaction(Snapshot, SqlTransaction):
     """A write transaction: gathers counts, topics and follow-ups.
 
     Its opener calls `follow_ups.conclude`, which runs the follow-ups and writes the counts, commits, and then notifies.
@@ -310,7 +318,7 @@ class Transaction(Snapshot, SqlTransaction[Catalog]):
         self.loaded.update((record.id, numbers[self.key_of(record)]) for record in records)
 
     async def insert_tasks(self, records: Sequence[TaskRecord]) -> int:
-        return await self.write("insert_tasks", [(*self.columns(record), False) for record in records])
+        return await self.write("insert_tasks", [self.columns(record) for record in records])
 
     async def update_tasks(self, moves: Sequence[tuple[TaskRecord, TaskRecord]]) -> int:
         return await self.write("save_tasks", [(*self.columns(new), *self.fence(old)) for old, new in moves])
@@ -392,13 +400,10 @@ class Transaction(Snapshot, SqlTransaction[Catalog]):
             raise ValueError("the settings of its queue can't be read")
         return record
 
-    def make_queue(self, name: str) -> Queue:
-        """The queue of this name; if it does not exist, it is created and the transaction repeated."""
-        queue = self.catalog.queues.get(name)
-        if queue is None:
-            self.check_queue(name)
-            raise Missing([name], [])
-        return queue
+    def make_queues(self, names: Iterable[str]) -> None:
+        """If some do not exist, they are created and the transaction is repeated."""
+        if missing := sorted({*names} - self.catalog.queues.keys()):
+            raise Missing(missing, [])
 
     def key_of(self, record: TaskRecord) -> TrackKey:
         """The track that a task belongs to by its present rank."""

@@ -10,12 +10,11 @@ from typing import Any
 from dibs.core.policy import CHECKED_MINUTES, CHECKED_ROWS
 from dibs.core.states import State
 from dibs.core.times import MINUTE
+from dibs.engines.catalog import Catalog
 from dibs.engines.decisions.follow_ups import decode_follow_up
 from dibs.engines.port import at_once
-from dibs.engines.sqlite.catalog import Catalog
 from dibs.engines.sqlite.chores import CHORES
 from dibs.engines.sqlite.connections import connect, connect_to_read, is_read_only, resting_state
-from dibs.engines.sqlite.enqueueing import KEYS
 from dibs.engines.sqlite.errors import translated
 from dibs.engines.sqlite.retention import log_odd_days, pruned_queues
 from dibs.engines.sqlite.row_decoder import RowDecoder
@@ -26,6 +25,7 @@ from dibs.engines.unreadable import UnreadableReport, readable
 from dibs.engines.values import Finding, Level
 from dibs.engines.verbs.chores import chores
 from dibs.engines.verbs.dependencies import EDGES_OF
+from dibs.engines.verbs.enqueueing import KEYS
 from dibs.engines.verbs.reading import audit, decode_entry, stats
 from dibs.engines.verbs.retention import BUCKETS_AFTER
 from dibs.engines.verbs.schedules import schedules
@@ -109,7 +109,7 @@ def read_tables(look: Snapshot) -> None:
     for rows in all_rows(look, "all_edges", "", -1):
         decoder_of(EDGES_OF).one_by_one(rows, look.aside)
     for rows in all_rows(look, "all_keys", "", ""):
-        KEYS.one_by_one(rows, look.aside)
+        decoder_of(KEYS).one_by_one(rows, look.aside)
     for rows in all_rows(look, "buckets_after", "", "", ""):
         decoder_of(BUCKETS_AFTER).one_by_one(rows, look.aside)
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 from weakref import WeakSet
 
 from dibs.core.times import Instant
-from dibs.engines.sqlite.catalog import Catalog
+from dibs.engines.catalog import Catalog
 from dibs.engines.sqlite.connections import connect, connect_read_only, connect_to_read, is_read_only, resting_state
 from dibs.engines.sqlite.errors import kept_busy, read_only, translated
 from dibs.engines.sqlite.files import PIN, StoreFiles

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from dibs.core.states import State
 from dibs.core.task import NewTask, Settlement
 from dibs.core.times import Instant
+from dibs.engines.catalog import Catalog
 from dibs.engines.port import at_once
-from dibs.engines.sqlite.catalog import Catalog
 from dibs.engines.sqlite.enqueueing import enqueue
 from dibs.engines.sqlite.errors import translated
 from dibs.engines.sqlite.files import StoreFiles

@@ -13,8 +13,7 @@ from dibs.core.task import TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.decisions import facts as shared
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.decisions.facts import Columns, decode_facts, facts_of, record_from
-from dibs.engines.sqlite.catalog import Track
+from dibs.engines.decisions.facts import Columns, Track, decode_facts, facts_of, record_from
 
 __all__ = ["BEYOND", "Row", "decode_rows", "ended_columns", "record_of", "row_from", "task_columns"]
 

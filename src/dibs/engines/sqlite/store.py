@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from dibs.core.times import Instant
+from dibs.engines.catalog import Catalog
 from dibs.engines.port import at_once
 from dibs.engines.sql_transaction import TaskMoved
-from dibs.engines.sqlite.catalog import Catalog
 from dibs.engines.sqlite.errors import translated, translation
 from dibs.engines.sqlite.notifier import Notifier
 from dibs.engines.sqlite.transaction import Transaction

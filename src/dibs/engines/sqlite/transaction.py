@@ -17,14 +17,14 @@ from dibs.core.states import State
 from dibs.core.task import LeasedTask, TaskRecord
 from dibs.core.times import Duration, Instant, day_of
 from dibs.engines import port
+from dibs.engines.catalog import Catalog, TrackKey
 from dibs.engines.decisions.choosing import Head
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.decisions.facts import decode_facts, leased_task
+from dibs.engines.decisions.facts import MIXED, Track, decode_facts, leased_task
 from dibs.engines.decisions.records import Place
 from dibs.engines.decisions.transaction import Queue
 from dibs.engines.port import Found, Read, Stored
 from dibs.engines.sql_transaction import SqlSnapshot, SqlTransaction
-from dibs.engines.sqlite.catalog import Catalog, Track, TrackKey
 from dibs.engines.sqlite.row_decoder import BATCH_ERRORS, RowDecoder, TaskDecoder, columns_of, is_spoiled, text_or_bytes
 from dibs.engines.sqlite.rows import Row, decode_rows, ended_columns, record_of, row_from, task_columns
 from dibs.engines.sqlite.statements import row_by_row, statement
@@ -42,6 +42,8 @@ Value = TypeVar("Value")
 Key = int | str
 RawRows = list[tuple[Any, ...]]
 
+QUEUES = RowDecoder(tuple[str, object, object, object], "queue")
+TRACKS = RowDecoder(tuple[int, object, object, object, object, object, object], "track")
 COUNTS = RowDecoder(tuple[str, int | str, int], "count of", 0, 1)
 PENDING = RowDecoder(tuple[int, int], "count of pending tasks in track")
 WORKERS = RowDecoder(str, "worker")
@@ -65,17 +67,17 @@ GIVEN = TaskDecoder(Given, "task")
 
 
 def parameter(value: object) -> object:
-    """A parameter as a statement takes it: lists and rows as JSON, Structs as the text of theirs."""
-    if isinstance(value, Struct):
-        return to_json(value)
-    if isinstance(value, list):
-        first = value[0] if value else None
-        if isinstance(first, Struct):
-            value = [to_json(each) for each in value]
-        elif isinstance(first, tuple) and any(isinstance(each, Struct) for each in first):
-            value = [[to_json(each) if isinstance(each, Struct) else each for each in row] for row in value]
-        return to_json(value)
-    return value
+    """A parameter as a statement takes it: lists and rows as JSON, Structs as the text of theirs. Rows are alike."""
+    if not isinstance(value, list):
+        return text_of(value)
+    if value and isinstance(value[0], tuple):
+        has_struct = any(isinstance(each, Struct) for each in value[0])
+        return to_json([tuple(map(text_of, row)) for row in value] if has_struct else value)
+    return to_json([text_of(each) for each in value])
+
+
+def text_of(value: object) -> object:
+    return to_json(value) if isinstance(value, Struct) else value
 
 
 def decoder_of(read: Read[Value]) -> RowDecoder[Value]:
@@ -88,7 +90,7 @@ def cached_decoder(read: Read[Any]) -> Any:
     return RowDecoder(read.row, read.what, *read.keys)
 
 
-class Snapshot(SqlSnapshot[Catalog]):
+class Snapshot(SqlSnapshot):
     """A consistent look at the store."""
 
     def __init__(self, connection: sqlite3.Connection, catalog: Catalog, now: Instant) -> None:
@@ -109,7 +111,13 @@ class Snapshot(SqlSnapshot[Catalog]):
     def refresh(self, generation: int | None = None) -> None:
         """Make the catalog current; must come first in every transaction."""
         current: int = self.value("generation") if generation is None else generation
-        self.catalog.refresh(self, current)
+        if not self.catalog.is_current(current):
+            self.catalog.forget()
+            for queue in self.many(QUEUES, "queues"):
+                self.catalog.know_queue(*queue)
+            for track in self.many(TRACKS, "tracks"):
+                self.catalog.know_track(*track)
+            self.catalog.generation = current
 
     # Rows that may be invalid: decoded together if all are valid, and one by one if not.
 
@@ -214,9 +222,12 @@ class Snapshot(SqlSnapshot[Catalog]):
 
     def find_rows(self, ids: list[str]) -> dict[str, Row | UnreadableTask]:
         """The rows of those tasks that exist, wherever they are."""
+        if not ids:
+            return {}
         asked = to_json(ids)
         try:
-            return {row.id: row for place in self.row("find", asked) for row in decode_rows(place)}
+            places = self.row("find", asked, min(ids), max(ids))
+            return {row.id: row for place in places for row in decode_rows(place)}
         except BATCH_ERRORS as error:
             if not is_spoiled(error):
                 raise
@@ -264,6 +275,10 @@ class Snapshot(SqlSnapshot[Catalog]):
         return [
             (what, whose if isinstance(whose, str) else tracks[whose].queue, n) for what, whose, n in self.all_counts()
         ]
+
+    async def depth(self, queue: str) -> int:
+        pending = self.pending_by_track()
+        return sum(pending.get(track.number, 0) for track in self.catalog.of_queue(queue))
 
     async def running_by_name(self, queue: str) -> dict[str, int]:
         return {name: n for (of_queue, name), n in self.running().items() if of_queue == queue}
@@ -330,7 +345,7 @@ def is_virtual_time(stored: object) -> bool:
     return isinstance(stored, int) and -1 <= stored <= LATEST
 
 
-class Transaction(Snapshot, SqlTransaction[Catalog]):
+class Transaction(Snapshot, SqlTransaction):
     """A write transaction: counts, topics and what is to be followed up gather here.
 
     Its opener calls `follow_ups.conclude`, which does the follow-ups and writes the counts, commits, and notifies.
@@ -501,20 +516,19 @@ class Transaction(Snapshot, SqlTransaction[Catalog]):
             raise ValueError("the settings of its queue can't be read")
         return record
 
-    def make_queue(self, name: str) -> Queue:
-        """The queue of this name, created if it does not exist."""
-        queue = self.catalog.queues.get(name)
-        return queue if queue is not None else self.put_queue(Queue(name))
+    def make_queues(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self.catalog.queues:
+                self.put_queue(Queue(name))
 
     async def save_queue(self, queue: Queue) -> None:
         self.put_queue(queue)
 
-    def put_queue(self, queue: Queue) -> Queue:
+    def put_queue(self, queue: Queue) -> None:
         self.check_queue(queue.name)
         self.run("save_queue", queue.name, queue.state, to_json(queue.settings), queue.epoch)
         self.catalog.put(queue)
         self.next_generation()
-        return queue
 
     async def delete_queue(self, name: str, most: int) -> bool:
         deleted = [self.run("forget_buckets", name, most), self.run("forget_shares", name, most)]
@@ -534,15 +548,16 @@ class Transaction(Snapshot, SqlTransaction[Catalog]):
     def track_of(self, record: TaskRecord) -> int:
         """The number of the track that a task belongs to by its present rank."""
         epoch, fair = self.catalog.epoch(record.queue), self.settings(record.queue).fair
-        return self.track(record.queue, record.name, record.requires, record.lane, epoch, fair)
+        return self.track(record.queue, record.name, record.requires, record.lane, epoch, fair, MIXED)
 
     def track(self, *key: *TrackKey) -> int:
         """The number of a track, created if it does not exist."""
         number = self.catalog.numbers.get(key)
         return self.add_track(*key) if number is None else number
 
-    def add_track(self, queue: str, name: str, requires: tuple[str, ...], lane: int, epoch: int, fair: bool) -> int:
+    def add_track(self, *key: *TrackKey) -> int:
+        queue, name, requires, lane, epoch, fair, _ = key
         number: int = self.value("add_track", queue, name, to_json(requires), lane, epoch, int(fair))
-        self.catalog.add(Track(number, queue, name, requires, lane, epoch, fair))
+        self.catalog.add(Track(number, *key))
         self.next_generation()
         return number

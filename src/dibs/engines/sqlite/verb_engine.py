@@ -20,12 +20,10 @@ from dibs.engines.values import (
     EnqueueAnswer,
     ExtendAnswer,
     Extension,
-    Fired,
     NewWorkflow,
     Rescued,
     SettleAnswer,
 )
-from dibs.engines.verbs import schedules
 from dibs.engines.verbs.engine import Reach, Verb, VerbEngine
 
 __all__ = ["SqliteVerbEngine"]
@@ -92,7 +90,7 @@ class SqliteVerbEngine(VerbEngine):
     async def settle(self, settlements: Sequence[Settlement], *, now: Instant | None = None) -> list[SettleAnswer]:
         return await self._write(settling.settle, settlements, now=now)
 
-    # Rescue, schedules, waking.
+    # Rescue and waking.
 
     @abstractmethod
     def _absent(self, held: dict[str, int]) -> set[str]:
@@ -102,9 +100,6 @@ class SqliteVerbEngine(VerbEngine):
         self, *, ended_by: Instant | None = None, not_after: Instant | None = None, now: Instant | None = None
     ) -> Rescued:
         return await self._write(rescue.rescue, self._absent, ended_by, not_after, now=now)
-
-    async def fire(self, *, now: Instant | None = None) -> Fired:
-        return await self._change(schedules.fire, enqueueing.enqueue_inside, now=now)
 
     def subscribe(self, topics: Collection[str]) -> Subscription:
         subscription: Subscription = self._opened().notifier.subscribe(topics, asyncio.get_running_loop())

@@ -26,6 +26,7 @@ from dibs.engines.values import (
     Counts,
     Edges,
     Feature,
+    Fired,
     Minute,
     Page,
     Peeked,
@@ -108,6 +109,9 @@ class VerbEngine(ABC):
         self, name: str, state: ScheduleState, *, actor: str = "", now: Instant | None = None
     ) -> Changed:
         return await self._change(schedules.set_schedule_state, name, state, actor, now=now, reach=Reach.NOTHING)
+
+    async def fire(self, *, now: Instant | None = None) -> Fired:
+        return await self._change(schedules.fire, now=now)
 
     # Queues.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-
 from dibs.core.recurrence import Overlap, Recurrence
 from dibs.core.schedules import ScheduleRecord, ScheduleState
 from dibs.core.states import UNFINISHED
@@ -19,13 +17,11 @@ from dibs.engines.decisions.schedules import (
 from dibs.engines.port import Port, Read, View
 from dibs.engines.topics import SCHEDULES as TOPIC
 from dibs.engines.unreadable import UNREADABLE, problem_of, readable
-from dibs.engines.values import FIRE_BATCH, Changed, EnqueueAnswer, Fired
+from dibs.engines.values import FIRE_BATCH, Changed, Fired
 from dibs.engines.verbs.audit import audit
+from dibs.engines.verbs.enqueueing import enqueue
 
-__all__ = ["Enqueue", "fire", "schedules", "set_schedule", "set_schedule_state"]
-
-Enqueue = Callable[[Port, Sequence[NewTask]], Awaitable[list[EnqueueAnswer]]]
-"""Enqueues all of some tasks or none of them, inside a transaction that may have counted before."""
+__all__ = ["fire", "schedules", "set_schedule", "set_schedule_state"]
 
 SCHEDULES = Read("schedules", tuple[str, object], "schedule")
 """Takes nothing: all schedules by name, as (name, record)."""
@@ -92,7 +88,7 @@ async def changed(port: Port, actor: str, act: str, name: str) -> Changed:
     return Changed.DONE
 
 
-async def fire(port: Port, enqueue: Enqueue) -> Fired:
+async def fire(port: Port) -> Fired:
     """Fire what is due. No other process can fire what is read here."""
     tasks: list[str] = []
     skipped = 0
@@ -109,7 +105,7 @@ async def fire(port: Port, enqueue: Enqueue) -> Fired:
                 unreadable.append(name)
                 continue
             try:
-                fired = await fire_one(port, record, enqueue)
+                fired = await fire_one(port, record)
             except UNFIRABLE:
                 broken.append(record.name)
                 continue
@@ -121,11 +117,11 @@ async def fire(port: Port, enqueue: Enqueue) -> Fired:
     return Fired(tasks, skipped, max(0, upcoming[0] - port.now) if upcoming else None, broken)
 
 
-async def fire_one(port: Port, record: ScheduleRecord, enqueue: Enqueue) -> Fired:
+async def fire_one(port: Port, record: ScheduleRecord) -> Fired:
     """Enqueue what a schedule has due and move it on; do neither if its queue rejects it."""
     overlaps = record.recurrence.overlap is Overlap.SKIP and await is_unfinished(port, record.last_task)
     fired = firing(record, overlaps, port.now)
-    answers = await enqueue(port, fired.tasks) if fired.tasks else []
+    answers = await enqueue(port, fired.tasks, atomic=True) if fired.tasks else []
     moved = moved_on(fired, answers)
     if moved is None:
         return Fired()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -10,7 +11,7 @@ from msgspec import Struct
 from dibs.core.policy import CHECKED_ROWS
 from dibs.core.states import State
 from dibs.engines.decisions.records import Place, place_of
-from dibs.engines.decisions.searching import matches, may_match
+from dibs.engines.decisions.searching import is_track_meant, matches
 from dibs.engines.port import Found, Read, Stored, View
 from dibs.engines.values import VISIT_LIMIT, Page, Query
 
@@ -24,12 +25,11 @@ STATES = frozenset(State)
 
 
 class Sketch(Struct, array_like=True, frozen=True):
-    """What is known of a task before it is read. `queue` and `name` are None if its track does not exist."""
+    """What is known of a task before it is read."""
 
     id: str
+    track: Any
     state: Any
-    queue: str | None
-    name: str | None
     worker: Any
 
 
@@ -44,22 +44,28 @@ OLDEST_TASKS = Read("oldest_tasks", str, "task")
 
 async def search(view: View, query: Query) -> Page:
     found: list[Stored] = []
+    may_match = chooser(view, query)
     before, visited = query.cursor, 0
     chunk = min(max(query.limit, SMALLEST_CHUNK), LARGEST_CHUNK)
     while True:
+        chunk = min(chunk, VISIT_LIMIT - visited)
         candidates = await newest(view, query, before, chunk + 1)
         visits = candidates.rows[:chunk]
-        tasks = await view.find([each.id for each in visits if is_candidate(query, each)])
-        for position, each in enumerate(visits, 1):
-            visited += 1
-            task = tasks.get(each.id)
+        ids = [each.id for each in visits if may_match(each)]
+        tasks = await view.find(ids) if ids else {}
+        for task_id in ids:
+            task = tasks.get(task_id)
             if task is not None and matches(query, task):
                 found.append(task)
-            if len(found) == query.limit or visited == VISIT_LIMIT:
-                return Page(found, each.id if position < candidates.number else None)
+                if len(found) == query.limit:
+                    is_last = task_id == visits[-1].id and candidates.number == len(visits)
+                    return Page(found, None if is_last else task_id)
         if candidates.number <= chunk or not visits:
             return Page(found)
         before = visits[-1].id
+        visited += len(visits)
+        if visited == VISIT_LIMIT:
+            return Page(found, before)
         chunk = min(5 * chunk, LARGEST_CHUNK)
 
 
@@ -80,12 +86,19 @@ def is_id(text: str) -> bool:
     return True
 
 
-def is_candidate(query: Query, sketch: Sketch) -> bool:
-    """Whether a task must be read to tell if it matches: most need not, and their payloads may be large."""
-    if sketch.queue is None or sketch.name is None or sketch.state not in STATES:
-        return True
-    worker = sketch.worker if isinstance(sketch.worker, str) else None
-    return may_match(query, State(sketch.state), sketch.queue, sketch.name, worker)
+def chooser(view: View, query: Query) -> Callable[[Sketch], bool]:
+    """Tells whether a task must be read to know if it matches: most need not, and their payloads may be large.
+
+    What is not known here is left to the task itself.
+    """
+    states = STATES.difference(query.states) if query.states else frozenset()
+    tracks = {number for number, track in view.tracks.items() if not is_track_meant(query, track.queue, track.name)}
+    worker = query.worker
+
+    def may_match(each: Sketch) -> bool:
+        return each.track not in tracks and each.state not in states and (worker is None or each.worker == worker)
+
+    return may_match
 
 
 async def read_tasks(view: View, full: bool) -> None:

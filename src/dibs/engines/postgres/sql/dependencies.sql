@@ -13,12 +13,8 @@ WHERE EXISTS (SELECT 1 FROM {schema}.edges AS e WHERE e.dependent = wanted.id AN
 SELECT wanted.id FROM unnest($1::uuid[]) AS wanted (id)
 WHERE EXISTS (SELECT 1 FROM {schema}.edges AS e WHERE e.prerequisite = wanted.id AND e.open);
 
--- name: follow
--- Mark unfinished tasks that others wait for from now on. Takes ids. Their completion then takes the slow path.
-UPDATE {schema}.tasks SET followed = true WHERE id = ANY ($1::uuid[]) AND NOT followed;
-
--- name: lock_needed
--- Lock tasks that new ones wait for. Takes ids, in order. Returns id, state.
+-- name: prerequisites
+-- Tasks that new ones wait for, locked. Takes ids, in order. Returns id, state.
 SELECT * FROM {schema}.lock_needed_{version}($1::uuid[]);
 
 -- name: heaviest
@@ -49,11 +45,16 @@ CROSS JOIN LATERAL (
 ORDER BY wanted.k LIMIT $2::int;
 
 -- name: save_edges
--- Save the edges of new tasks. Takes dependents, slots, prerequisites, rules, weights, open.
-INSERT INTO {schema}.edges (dependent, slot, prerequisite, rule, weight, open)
-SELECT * FROM unnest($1::uuid[], $2::int[], $3::uuid[], $4::text[], $5::int[], $6::boolean[])
-ON CONFLICT (dependent, slot) DO UPDATE SET
-    prerequisite = excluded.prerequisite, rule = excluded.rule, weight = excluded.weight, open = excluded.open;
+-- Save the edges of new tasks, and mark the stored tasks that they lead to, which then complete the longer way. Takes
+-- dependents, slots, prerequisites, rules, weights, open. The tasks are locked.
+WITH saved AS (
+    INSERT INTO {schema}.edges (dependent, slot, prerequisite, rule, weight, open)
+    SELECT * FROM unnest($1::uuid[], $2::int[], $3::uuid[], $4::text[], $5::int[], $6::boolean[])
+    ON CONFLICT (dependent, slot) DO UPDATE SET
+        prerequisite = excluded.prerequisite, rule = excluded.rule, weight = excluded.weight, open = excluded.open
+    RETURNING prerequisite
+)
+UPDATE {schema}.tasks SET followed = true WHERE id IN (SELECT prerequisite FROM saved) AND NOT followed;
 
 -- name: close_edges
 -- Close edges that were judged, or whose dependent waits no longer. Takes dependents, slots.

@@ -20,15 +20,18 @@ SELECT * FROM {schema}.enqueue_in_{version}(
 );
 
 -- name: insert_tasks
--- Store new tasks one by one. Takes columns, and whether others wait for them. Returns nothing: the number of stored
--- rows shows whether one of them was known after all.
+-- Store unfinished tasks that are in no place. Takes the columns of `task_columns`. Changes no row if the id exists. One
+-- seek in `followed` each tells whether others wait for it.
 INSERT INTO {schema}.tasks AS t (
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, lease_expires_at, started_at, worker,
     sequence, cancel, share, gate, partition, expires_at, workflow, version, progress, args, facts, created_at, followed
 )
-SELECT * FROM unnest(
+SELECT new.*, coalesce(
+    (SELECT e.open FROM {schema}.edges AS e WHERE e.prerequisite = new.id AND e.open LIMIT 1), false
+)
+FROM unnest(
     $1::uuid[], $2::int[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::int[], $9::bigint[],
     $10::bigint[], $11::bigint[], $12::text[], $13::bigint[], $14::boolean[], $15::text[], $16::smallint[], $17::text[],
-    $18::bigint[], $19::uuid[], $20::int[], $21::bytea[], $22::bytea[], $23::bytea[], $24::bigint[], $25::boolean[]
-)
+    $18::bigint[], $19::uuid[], $20::int[], $21::bytea[], $22::bytea[], $23::bytea[], $24::bigint[]
+) AS new (id)
 ON CONFLICT (id) DO NOTHING;

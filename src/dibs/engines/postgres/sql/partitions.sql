@@ -107,13 +107,14 @@ WHERE b.level >= 0;
 SELECT queue, scope, whose, level, at, refill_at FROM {schema}.buckets
 WHERE (queue, scope, whose) > ($1, $2, $3) ORDER BY queue, scope, whose LIMIT $4::int FOR UPDATE SKIP LOCKED;
 
--- name: lock_bucket
--- One token bucket, locked. Takes queue, scope, whose. Returns level, at.
-SELECT level, at FROM {schema}.buckets WHERE queue = $1 AND scope = $2 AND whose = $3 FOR UPDATE;
-
--- name: make_bucket
--- Create a bucket, to lock it. Takes queue, scope, whose. Its level marks it as never used.
-INSERT INTO {schema}.buckets (queue, scope, whose, level, at) VALUES ($1, $2, $3, -1, 0) ON CONFLICT DO NOTHING;
+-- name: client_buckets
+-- Token buckets of clients, locked; one that does not exist is created, and its level marks it as never used. Takes
+-- queues, clients, in order. Returns queue, client, level, at.
+INSERT INTO {schema}.buckets AS b (queue, scope, whose, level, at)
+SELECT w.queue, 'client', w.client, -1, 0
+FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS w (queue, client, n) ORDER BY w.n
+ON CONFLICT (queue, scope, whose) DO UPDATE SET level = b.level
+RETURNING b.queue, b.whose, b.level, b.at;
 
 -- name: save_buckets
 -- Spend tokens. Takes queues, scopes, whose, levels, instants, refill_at.

@@ -244,8 +244,8 @@ WHERE h.task = old.task AND h.n <= old.n;
 -- Delete the histories of tasks. Takes ids.
 DELETE FROM {schema}.history WHERE task = ANY ($1::uuid[]);
 
--- name: lock_keys
--- Lock idempotency keys. Takes queues, keys, in order. Returns queue, key, task, fingerprint, held_until.
+-- name: keys
+-- Idempotency keys, locked. Takes queues, keys, in order. Returns queue, key, task, fingerprint, held_until.
 SELECT * FROM {schema}.lock_keys_{version}($1::text[], $2::text[]);
 
 -- name: save_keys

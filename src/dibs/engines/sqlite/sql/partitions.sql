@@ -106,6 +106,13 @@ SELECT json_group_array(json_array(b.queue, b.scope, b.whose, b.level, b.at))
 FROM json_each(?) AS wanted CROSS JOIN dibs_buckets AS b
 WHERE b.queue = wanted.value ->> 0 AND b.scope = wanted.value ->> 1 AND b.whose = wanted.value ->> 2;
 
+-- name: client_buckets
+-- Token buckets of clients. Takes a JSON array of (queue, client). Returns a JSON array of (queue, client, level, at) of
+-- those that exist. Seeks by primary key.
+SELECT json_group_array(json_array(b.queue, b.whose, b.level, b.at))
+FROM json_each(?) AS wanted CROSS JOIN dibs_buckets AS b
+WHERE b.queue = wanted.value ->> 0 AND b.scope = 'client' AND b.whose = wanted.value ->> 1;
+
 -- name: buckets_after
 -- Token buckets, in order. Takes queue, scope and whose to start after, limit. Returns a JSON array of (queue, scope,
 -- whose, level, at, refill_at). Reads a range of the primary key.

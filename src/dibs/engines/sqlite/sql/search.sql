@@ -1,69 +1,54 @@
 -- name: newest
 -- Tasks downwards by id. Takes the id to start below (NULL: the newest), limit, and whether unfinished, dead and
--- finished ones are wanted. Returns a JSON array of (id, state, queue, name, worker); queue and name are NULL if the
--- track does not exist. Reads a range of each place. The latest days most likely have enough (`near`): then the others
--- are read only from the lowest id there on, which is a seek each.
-SELECT json_group_array(json_array(id, state, queue, name, worker))
+-- finished ones are wanted. Returns a JSON array of (id, track, state, worker). Reads a range of each place. The latest
+-- days most likely have enough (`near` is the last of these): then the others are read only from there on, which is a
+-- seek each.
+SELECT json_group_array(json_array(id, track, state, worker))
 FROM (
     WITH near (id) AS (
         SELECT f.id
         FROM (SELECT day FROM dibs_days WHERE ?5 AND lowest < coalesce(?1, char(1114111)) ORDER BY lowest DESC LIMIT 3) AS d
         CROSS JOIN dibs_finished AS f
-        WHERE f.day = d.day AND f.id < coalesce(?1, char(1114111)) AND f.id >= (
-            SELECT min(id) FROM (
-                SELECT id FROM dibs_finished
-                WHERE day = d.day AND id < coalesce(?1, char(1114111)) ORDER BY id DESC LIMIT ?2
-            )
-        )
-        ORDER BY f.id DESC LIMIT ?2
+        WHERE f.day = d.day AND f.id < coalesce(?1, char(1114111)) AND f.id >= coalesce((
+            SELECT id FROM dibs_finished
+            WHERE day = d.day AND id < coalesce(?1, char(1114111)) ORDER BY id DESC LIMIT 1 OFFSET ?2 - 1
+        ), '')
+        ORDER BY f.id DESC LIMIT 1 OFFSET ?2 - 1
     )
-    SELECT found.id, found.state, kind.queue, kind.name, found.worker
-    FROM (
-        SELECT * FROM (
-            SELECT id, track, state, worker FROM dibs_tasks
-            WHERE ?3 AND id < coalesce(?1, char(1114111)) ORDER BY id DESC LIMIT ?2
-        )
-        UNION ALL
-        SELECT * FROM (
-            SELECT id, track, state, worker FROM dibs_dead
-            WHERE ?4 AND id < coalesce(?1, char(1114111)) ORDER BY id DESC LIMIT ?2
-        )
-        UNION ALL
-        SELECT f.id, f.track, f.state, f.worker FROM dibs_days AS d CROSS JOIN dibs_finished AS f
-        WHERE ?5 AND d.lowest < coalesce(?1, char(1114111)) AND f.day = d.day AND f.id < coalesce(?1, char(1114111))
-          AND f.id >= (
-              SELECT min(id) FROM (
-                  SELECT id FROM dibs_finished
-                  WHERE day = d.day AND id < coalesce(?1, char(1114111))
-                    AND id >= (SELECT iif(count(*) = ?2, min(id), '') FROM near)
-                  ORDER BY id DESC LIMIT ?2
-              )
-          )
-        ORDER BY id DESC LIMIT ?2
-    ) AS found
-    LEFT JOIN dibs_tracks AS kind ON kind.track = found.track
-    ORDER BY found.id DESC
+    SELECT * FROM (
+        SELECT id, track, state, worker FROM dibs_tasks
+        WHERE ?3 AND id < coalesce(?1, char(1114111)) ORDER BY id DESC LIMIT ?2
+    )
+    UNION ALL
+    SELECT * FROM (
+        SELECT id, track, state, worker FROM dibs_dead
+        WHERE ?4 AND id < coalesce(?1, char(1114111)) ORDER BY id DESC LIMIT ?2
+    )
+    UNION ALL
+    SELECT f.id, f.track, f.state, f.worker FROM dibs_days AS d CROSS JOIN dibs_finished AS f
+    WHERE ?5 AND d.lowest < coalesce(?1, char(1114111)) AND f.day = d.day AND f.id < coalesce(?1, char(1114111))
+      AND f.id >= coalesce((
+          SELECT id FROM dibs_finished
+          WHERE day = d.day AND id < coalesce(?1, char(1114111)) AND id >= coalesce((SELECT id FROM near), '')
+          ORDER BY id DESC LIMIT 1 OFFSET ?2 - 1
+      ), (SELECT id FROM near), '')
+    ORDER BY id DESC LIMIT ?2
 );
 
 -- name: newest_members
 -- Members of a workflow downwards by id. Takes the same as `newest`, and the workflow. Returns the same. Merges ranges
 -- of the three indexes of members.
-SELECT json_group_array(json_array(id, state, queue, name, worker))
+SELECT json_group_array(json_array(id, track, state, worker))
 FROM (
-    SELECT found.id, found.state, kind.queue, kind.name, found.worker
-    FROM (
-        SELECT id, track, state, worker FROM dibs_tasks
-        WHERE ?3 AND workflow = ?6 AND id < coalesce(?1, char(1114111))
-        UNION ALL
-        SELECT id, track, state, worker FROM dibs_dead
-        WHERE ?4 AND workflow = ?6 AND id < coalesce(?1, char(1114111))
-        UNION ALL
-        SELECT id, track, state, worker FROM dibs_finished
-        WHERE ?5 AND workflow = ?6 AND id < coalesce(?1, char(1114111))
-        ORDER BY id DESC LIMIT ?2
-    ) AS found
-    LEFT JOIN dibs_tracks AS kind ON kind.track = found.track
-    ORDER BY found.id DESC
+    SELECT id, track, state, worker FROM dibs_tasks
+    WHERE ?3 AND workflow = ?6 AND id < coalesce(?1, char(1114111))
+    UNION ALL
+    SELECT id, track, state, worker FROM dibs_dead
+    WHERE ?4 AND workflow = ?6 AND id < coalesce(?1, char(1114111))
+    UNION ALL
+    SELECT id, track, state, worker FROM dibs_finished
+    WHERE ?5 AND workflow = ?6 AND id < coalesce(?1, char(1114111))
+    ORDER BY id DESC LIMIT ?2
 );
 
 -- name: oldest_tasks

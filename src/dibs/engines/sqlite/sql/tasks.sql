@@ -1,6 +1,7 @@
 -- name: find
--- Tasks by id, in any place. Takes ids (JSON array). Returns three JSON arrays of rows (the columns of `Row`):
--- unfinished, dead, finished. Seeks by primary key; finished tasks only in days whose range of ids includes the id.
+-- Tasks by id, in any place. Takes ids (JSON array), the lowest and the highest of them. Returns three JSON arrays of
+-- rows (the columns of `Row`): unfinished, dead, finished. Seeks by primary key; finished tasks only in days whose range
+-- of ids includes the id, of those (`near`) that can have any of them.
 SELECT
     (
         SELECT json_group_array(json_array(
@@ -17,11 +18,12 @@ SELECT
         FROM json_each(?1) AS wanted CROSS JOIN dibs_dead AS t WHERE t.id = wanted.value
     ),
     (
+        WITH near AS MATERIALIZED (SELECT * FROM dibs_days WHERE lowest <= ?3 AND highest >= ?2)
         SELECT json_group_array(json_array(
             t.id, t.track, t.state, t.rank, t.ready_at, NULL, NULL, t.lease, NULL,
             t.started_at, t.worker, t.sequence, t.version, t.progress, t.finished_at, t.result, t.args, t.facts
         ))
-        FROM json_each(?1) AS wanted CROSS JOIN dibs_days AS d CROSS JOIN dibs_finished AS t
+        FROM json_each(?1) AS wanted CROSS JOIN near AS d CROSS JOIN dibs_finished AS t
         WHERE wanted.value BETWEEN d.lowest AND d.highest AND t.day = d.day AND t.id = wanted.value
     );
 
@@ -44,23 +46,19 @@ SELECT
 FROM json_each(?1) AS wanted CROSS JOIN dibs_days AS d CROSS JOIN dibs_finished AS t
 WHERE wanted.value BETWEEN d.lowest AND d.highest AND t.day = d.day AND t.id = wanted.value;
 
--- name: states
--- The states of tasks in any place. Takes ids (JSON array). Returns three JSON arrays of (id, state). Seeks by primary
--- key, like `find`, but reads nothing else.
-SELECT
-    (
-        SELECT json_group_array(json_array(t.id, t.state))
-        FROM json_each(?1) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.id = wanted.value
-    ),
-    (
-        SELECT json_group_array(json_array(t.id, t.state))
-        FROM json_each(?1) AS wanted CROSS JOIN dibs_dead AS t WHERE t.id = wanted.value
-    ),
-    (
-        SELECT json_group_array(json_array(t.id, t.state))
-        FROM json_each(?1) AS wanted CROSS JOIN dibs_days AS d CROSS JOIN dibs_finished AS t
-        WHERE wanted.value BETWEEN d.lowest AND d.highest AND t.day = d.day AND t.id = wanted.value
-    );
+-- name: prerequisites
+-- The states of tasks in any place. Takes ids (JSON array). Returns a JSON array of (id, state); an unknown state of a
+-- finished task is read as completed. Seeks by primary key, like `find`, but reads nothing else.
+SELECT json_group_array(json_array(id, state))
+FROM (
+    SELECT t.id, t.state FROM json_each(?1) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.id = wanted.value
+    UNION ALL
+    SELECT t.id, 'dead' FROM json_each(?1) AS wanted CROSS JOIN dibs_dead AS t WHERE t.id = wanted.value
+    UNION ALL
+    SELECT t.id, iif(t.state = 'cancelled', 'cancelled', 'completed')
+    FROM json_each(?1) AS wanted CROSS JOIN dibs_days AS d CROSS JOIN dibs_finished AS t
+    WHERE wanted.value BETWEEN d.lowest AND d.highest AND t.day = d.day AND t.id = wanted.value
+);
 
 -- name: insert_task
 -- Store an unfinished task that is in no place. Takes the columns of `task_columns`. Changes no row if the id exists.
@@ -263,7 +261,7 @@ DELETE FROM dibs_history WHERE (task, n) IN (
 -- Delete the histories of tasks. Takes ids (JSON array).
 DELETE FROM dibs_history WHERE task IN (SELECT value FROM json_each(?));
 
--- name: find_keys
+-- name: keys
 -- Idempotency keys. Takes a JSON array of (queue, key). Returns a JSON array of (queue, key, task, fingerprint,
 -- held_until) of those that exist. Seeks by primary key.
 SELECT json_group_array(json_array(k.queue, k.key, k.task, k.fingerprint, k.held_until))

@@ -1,0 +1,131 @@
+"""Queues and tracks, as this process remembers them.
+
+Both change seldom and every verb needs them, so a process keeps copies. Every transaction compares the store's
+`generation` before it uses a copy.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from math import inf
+from typing import Any
+
+import msgspec
+
+from dibs.core.priority import Ranking, rank
+from dibs.core.settings import QueueSettings
+from dibs.core.task import QueueState
+from dibs.engines.decisions.facts import MIXED, Track
+from dibs.engines.decisions.transaction import FIRST_EPOCH, Queue
+from dibs.engines.unreadable import UNREADABLE, UnreadableRows, next_look, problem_of
+
+__all__ = ["Catalog", "TrackKey"]
+
+TrackKey = tuple[str, str, tuple[str, ...], int, int, bool, int]
+"""Queue, name, requires, lane, epoch, fair, band."""
+
+NO_QUEUE = QueueSettings()
+settings_decoder = msgspec.json.Decoder(QueueSettings)
+names_decoder = msgspec.json.Decoder(tuple[str, ...])
+
+
+class Catalog:
+    """All queues and tracks as of one generation."""
+
+    def __init__(self, aside: UnreadableRows | None = None, generation: int = -1) -> None:
+        self.aside = aside or UnreadableRows()
+        self.forget(generation)
+
+    def forget(self, generation: int = -1) -> None:
+        """Drop everything: the queues and tracks of this generation follow."""
+        self.generation = generation
+        self.read_again_at = inf
+        """When to read everything again without a change: unreadable rows may have been repaired."""
+        self.queues: dict[str, Queue] = {}
+        self.unreadable: dict[str, str] = {}
+        """Queues whose settings can't be read, and why."""
+        self.tracks: dict[int, Track] = {}
+        self.by_queue: dict[str, list[Track]] = defaultdict(list)
+        self.numbers: dict[TrackKey, int] = {}
+        self.rankings: dict[tuple[str, int], Ranking] = {}
+
+    def is_current(self, generation: int) -> bool:
+        """Whether nothing has changed, or may have been repaired."""
+        return generation == self.generation and time.monotonic() < self.read_again_at
+
+    # From rows.
+
+    def know_queue(self, name: str, state: object, settings: Any, epoch: object) -> None:
+        """A queue's row. `settings` is JSON."""
+        try:
+            found = (msgspec.convert(state, QueueState), settings_decoder.decode(settings), msgspec.convert(epoch, int))
+            self.queues[name] = Queue(name, *found)
+        except UNREADABLE as error:
+            self.read_again_at = next_look()
+            self.unreadable[name] = problem_of(error)
+            self.aside.log_once("queue", name, self.unreadable[name])
+
+    def know_track(
+        self,
+        number: int,
+        queue: object,
+        name: object,
+        requires: object,
+        lane: object,
+        epoch: object,
+        fair: object,
+        band: object = MIXED,
+        retired: object = False,
+    ) -> None:
+        """A track's row. `requires` may be JSON."""
+        try:
+            names = names_decoder.decode(requires) if isinstance(requires, str) else requires
+            row = (number, queue, name, names, lane, epoch, fair, band, retired)
+            self.add(msgspec.convert(row, Track, strict=False))
+        except UNREADABLE as error:
+            self.read_again_at = next_look()
+            self.aside.log_once("track", number, problem_of(error))
+
+    def add(self, track: Track) -> None:
+        self.tracks[track.number] = track
+        self.by_queue[track.queue].append(track)
+        if not track.retired:  # a retired one that is needed again is restored as if it were missing
+            key = (track.queue, track.name, track.requires, track.lane, track.epoch, track.fair, track.band)
+            self.numbers[key] = track.number
+
+    def put(self, queue: Queue) -> None:
+        """Add a queue that was created or changed."""
+        self.queues[queue.name] = queue
+        self.rankings.clear()
+
+    # What it tells.
+
+    def of_queue(self, queue: str) -> list[Track]:
+        """The tracks of a queue, including retired ones."""
+        return self.by_queue.get(queue, [])
+
+    def open_tracks(self, queue: str) -> list[Track]:
+        """The tracks of a queue that may have pending tasks."""
+        return [track for track in self.of_queue(queue) if not track.retired]
+
+    def ranking(self, queue: Queue, priority: int) -> Ranking:
+        """The ranking of a new task without a deadline: it is the same at every instant, so it is cached."""
+        found = self.rankings.get((queue.name, priority))
+        if found is None:
+            found = rank(queue.settings, priority=priority, ready_at=0, now=0)
+            self.rankings[queue.name, priority] = found
+        return found
+
+    def settings(self, name: str) -> QueueSettings:
+        """The settings of a queue; the defaults if it does not exist."""
+        queue = self.queues.get(name)
+        return NO_QUEUE if queue is None else queue.settings
+
+    def epoch(self, name: str) -> int:
+        queue = self.queues.get(name)
+        return FIRST_EPOCH if queue is None else queue.epoch
+
+    def is_stale(self, track: Track) -> bool:
+        """Whether waiting tasks of this track are ranked by earlier settings."""
+        return track.epoch != self.epoch(track.queue)
