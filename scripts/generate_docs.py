@@ -1,4 +1,5 @@
-"""Write the pages of the docs that the code knows best: settings, states, errors, and the diagram in the concepts.
+"""Write the pages of the docs that the code knows best: settings, states, errors, the port, and the diagram in the
+concepts.
 
 `python scripts/generate_docs.py` writes them; with `--check` it only says which are not up to date.
 """
@@ -20,6 +21,7 @@ from dibs.core.states import ENDED, TRANSITIONS, UNFINISHED, WAITING, Reason, St
 from dibs.core.times import SECOND
 from dibs.runtime.environment import VARIABLES
 from dibs.worker.settings import WorkerSettings
+from port_page import port_sections
 
 ROOT = Path(__file__).parents[1]
 NOTE = "<!-- Written by scripts/generate_docs.py: change the code, then run it. -->\n\n"
@@ -235,6 +237,16 @@ def errors_page() -> str:
     )
 
 
+def port_page() -> str:
+    sections = [f"## {head}\n\n{said}\n\n{table(*rows)}" for head, (said, rows) in port_sections().items()]
+    return (
+        f"# The port\n\n{NOTE}"
+        "All that the verbs of `dibs.engines.verbs` ask of a store. "
+        "[How to write an engine](../design/writing-an-engine.md) says in which order to bring it.\n\n"
+        + "\n".join(sections)
+    )
+
+
 def diagram() -> str:
     return f"```mermaid\n{mermaid()}```\n"
 
@@ -254,6 +266,7 @@ def pages() -> dict[Path, str]:
         reference / "settings.md": settings_page(),
         reference / "states.md": states_page(),
         reference / "errors.md": errors_page(),
+        reference / "port.md": port_page(),
         concept: with_diagram(concept.read_text()),
     }
 
