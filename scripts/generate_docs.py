@@ -10,6 +10,8 @@ import inspect
 import sys
 from pathlib import Path
 
+from port_page import port_sections
+
 from dibs import Dibs, errors
 from dibs.client.options import METADATA_LIMIT
 from dibs.client.stats import LONGEST as LONGEST_WINDOW
@@ -21,7 +23,6 @@ from dibs.core.states import ENDED, TRANSITIONS, UNFINISHED, WAITING, Reason, St
 from dibs.core.times import SECOND
 from dibs.runtime.environment import VARIABLES
 from dibs.worker.settings import WorkerSettings
-from port_page import port_sections
 
 ROOT = Path(__file__).parents[1]
 NOTE = "<!-- Written by scripts/generate_docs.py: change the code, then run it. -->\n\n"
