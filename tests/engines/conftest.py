@@ -104,7 +104,6 @@ CHOSEN = {
     "closing",
     "enqueue",
     "extend",
-    "given_up",
     "migrations",
     "open",
     "rescue",
