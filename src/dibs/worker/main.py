@@ -16,7 +16,7 @@ from dibs.worker.status import ExitCode
 from dibs.worker.supervisor import handling_signals
 from dibs.worker.worker import Worker
 
-__all__ = ["run"]
+__all__ = ["PATIENCE", "run"]
 
 log = logging.getLogger("dibs.worker")
 
