@@ -1,4 +1,5 @@
-"""Write the pages of the docs that the code knows best: settings, states, errors, and the diagram in the concepts.
+"""Write the pages of the docs that the code knows best: settings, states, errors, the port, and the diagram in the
+concepts.
 
 `python scripts/generate_docs.py` writes them; with `--check` it only says which are not up to date.
 """
@@ -8,6 +9,8 @@ from __future__ import annotations
 import inspect
 import sys
 from pathlib import Path
+
+from port_page import port_sections
 
 from dibs import Dibs, errors
 from dibs.client.options import METADATA_LIMIT
@@ -235,6 +238,16 @@ def errors_page() -> str:
     )
 
 
+def port_page() -> str:
+    sections = [f"## {head}\n\n{said}\n\n{table(*rows)}" for head, (said, rows) in port_sections().items()]
+    return (
+        f"# The port\n\n{NOTE}"
+        "All that the verbs of `dibs.engines.verbs` ask of a store. "
+        "[How to write an engine](../design/writing-an-engine.md) says in which order to bring it.\n\n"
+        + "\n".join(sections)
+    )
+
+
 def diagram() -> str:
     return f"```mermaid\n{mermaid()}```\n"
 
@@ -254,6 +267,7 @@ def pages() -> dict[Path, str]:
         reference / "settings.md": settings_page(),
         reference / "states.md": states_page(),
         reference / "errors.md": errors_page(),
+        reference / "port.md": port_page(),
         concept: with_diagram(concept.read_text()),
     }
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
-ONE_PER_SUBJECT = ("dibs.testing.conformance", "dibs.testing.model")
+ONE_PER_SUBJECT = ("dibs.testing.conformance", "dibs.testing.faults", "dibs.testing.model")
 """Packages with a module per verb or rule: its name says enough."""
 PUBLIC = ("dibs.errors",)
 """Modules whose names are for users, whether or not Dibs imports them (`test_exported_members`)."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("dibs.testing.conformance", "dibs.testing.model")
+pytest.register_assert_rewrite("dibs.testing.conformance", "dibs.testing.faults", "dibs.testing.model")
 
 from dibs.engines.base import Engine  # noqa: E402
 from dibs.engines.memory import MemoryEngine  # noqa: E402
@@ -101,6 +101,7 @@ CHOSEN = {
     "claim_limits",
     "claim_names",
     "close",
+    "closing",
     "enqueue",
     "extend",
     "migrations",

@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from worker_support import FaultyEngine, Switch
 
 from dibs.client.app import Dibs
 from dibs.engines.memory import MemoryEngine
+from dibs.testing.faults import Faults, faulty
 
 sys.path.insert(0, str(Path(__file__).parent / "apps"))  # executor processes import from there
 
@@ -24,14 +23,13 @@ def app() -> Iterator[Dibs]:
 
 
 @pytest.fixture
-def switch() -> Switch:
-    return Switch()
+def faults() -> Faults:
+    return Faults()
 
 
 @pytest.fixture
-def faulty_app(switch: Switch) -> Iterator[Dibs]:
-    engine: Any = FaultyEngine(MemoryEngine(), switch)
-    app = Dibs("memory://", retry_base=0, engine=engine)
+def faulty_app(faults: Faults) -> Iterator[Dibs]:
+    app = Dibs("memory://", retry_base=0, engine=faulty(MemoryEngine(), faults))
     yield app
-    switch.broken.clear()
+    faults.back()
     app.close()

@@ -136,7 +136,7 @@ def test_a_worker_stopped_past_its_lease_commits_nothing(shop: Shop, spawn: Spaw
     held = shop.enqueue(task, 0, "inserted", signal.SIGSTOP)
     eventually(lambda: has_stopped(zombie.pid), PATIENCE)
     stopped = shop.record(held).lease
-    spawn()
+    spawn(hold_off=2)
     eventually(lambda: shop.record(held).state is State.COMPLETED, PATIENCE)
     zombie.send_signal(signal.SIGCONT)
     zombie.send_signal(signal.SIGTERM)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import schedule_app
 from msgspec import structs
-from worker_support import PATIENCE, Switch, eventually
+from worker_support import PATIENCE, eventually
 
 from dibs.client.app import Dibs
 from dibs.core.schedules import ScheduleRecord
@@ -24,6 +24,7 @@ from dibs.core.times import MINUTE, SECOND
 from dibs.engines.values import Query
 from dibs.errors import InvalidOption
 from dibs.testing import ManualClock
+from dibs.testing.faults import Fault, Faults
 from dibs.worker import ExitCode, Worker, WorkerSettings
 from dibs.worker.health import StoreHealth
 from dibs.worker.maintenance.leader import Leader
@@ -326,14 +327,14 @@ def test_the_next_worker_leads_when_the_first_one_leaves(still: Dibs, clock: Man
     assert len(fire_times(still)) == 1
 
 
-def test_a_store_that_fails_is_asked_again(faulty_app: Dibs, switch: Switch) -> None:
+def test_a_store_that_fails_is_asked_again(faulty_app: Dibs, faults: Faults) -> None:
     tick_of(faulty_app, every=1)
-    switch.broken.update({"fire", "set_schedule"})
+    faults.away("fire", "set_schedule")
     with faulty_app.worker() as worker:
-        switch.wait_for("set_schedule", 2)
-        switch.broken.discard("set_schedule")
-        switch.wait_for("fire", 2)
-        switch.broken.discard("fire")
+        faults.wait_for("set_schedule", 2)
+        faults.back("set_schedule")
+        faults.wait_for("fire", 2)
+        faults.back("fire")
         eventually(lambda: worker.stats().completed >= 1)
         report = worker.stop()
     assert report is not None
@@ -365,12 +366,12 @@ def test_a_schedule_that_this_machine_cannot_work_out_holds_up_no_other(
         still.schedules.upcoming("bad")
 
 
-def test_a_lost_reply_fires_once(faulty_app: Dibs, switch: Switch) -> None:
+def test_a_lost_reply_fires_once(faulty_app: Dibs, faults: Faults) -> None:
     tick_of(faulty_app, every=1)
     with faulty_app.worker() as worker:
         eventually(lambda: stored(faulty_app))
-        switch.lost_replies.add("fire")
-        switch.wait_for("fire")
+        faults.plan("fire", Fault.LOST)
+        faults.wait_for("fire")
         done = worker.stats().completed
         eventually(lambda: worker.stats().completed > done)
     times = fire_times(faulty_app)

@@ -22,8 +22,11 @@ import sqlite_app
 from worker_support import eventually
 
 from dibs.client.app import Dibs
+from dibs.core.settings import Defaults
 from dibs.core.states import Reason, State
 from dibs.core.task import HistoryEvent, NewTask, TaskRecord
+from dibs.core.times import SECOND
+from dibs.testing.tasks import changed
 from dibs.worker import ExitCode
 from servers.postgres import new_url, server_url
 
@@ -45,9 +48,10 @@ class Store:
         """A task, by name: the functions are the worker process's own."""
         return self.enqueue_all([(name, args)])[0]
 
-    def enqueue_all(self, calls: list[tuple[str, dict[str, Any]]]) -> list[str]:
+    def enqueue_all(self, calls: list[tuple[str, dict[str, Any]]], options: Defaults = Defaults()) -> list[str]:
         hub = self.app.hub
-        news = [NewTask(id=hub.new_id(), queue="default", name=n, args=json.dumps(a).encode()) for n, a in calls]
+        plain = [NewTask(id=hub.new_id(), queue="default", name=n, args=json.dumps(a).encode()) for n, a in calls]
+        news = [changed(new, options=options) for new in plain]
         hub.runner.run(hub.engine.enqueue(news))
         return [new.id for new in news]
 
@@ -166,7 +170,7 @@ def test_a_worker_stopped_past_its_lease_settles_nothing(store: Store, spawn: Sp
     eventually(store.file("a.1").exists)
     eventually(lambda: leads(store, "first"))
     eventually(lambda: stopped_outside_a_transaction(first, store))
-    spawn(name="second")
+    spawn(name="second", hold_off=2)
     eventually(lambda: store.record(held).state is State.COMPLETED)
     store.file("a.go").touch()
     first.send_signal(signal.SIGCONT)
@@ -181,7 +185,7 @@ def test_a_worker_stopped_past_its_lease_settles_nothing(store: Store, spawn: Sp
 def test_one_killer_among_a_hundred_ends_dead_and_the_others_complete(store: Store, spawn: Spawn) -> None:
     calls: list[tuple[str, dict[str, Any]]] = [("neighbour", {"number": number}) for number in range(99)]
     calls.insert(50, ("kill", {}))
-    ids = store.enqueue_all(calls)
+    ids = store.enqueue_all(calls, Defaults(retry_base=SECOND))
     supervisor = spawn(processes=2, concurrency=100)
     eventually(lambda: store.ended(ids), patience=120)
     killer = store.record(ids[50])
@@ -224,7 +228,7 @@ def test_sigterm_hands_back_when_the_time_is_up_and_a_second_one_at_once(
 @pytest.mark.slow
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)  # the store has no part in it
 def test_a_process_whose_loop_is_blocked_for_good_still_leaves(store: Store, spawn: Spawn) -> None:
-    worker = spawn(shutdown_timeout=0)
+    worker = spawn(shutdown_timeout=0, patience=2)
     held = store.enqueue("block", file=str(store.file("a")))
     eventually(store.file("a.1").exists)
     worker.send_signal(signal.SIGTERM)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from worker_support import PATIENCE, Switch, drain, eventually, record_of
+from worker_support import PATIENCE, drain, eventually, record_of
 
 from dibs.client.app import Dibs
 from dibs.core.settings import FALLBACK
@@ -18,6 +18,7 @@ from dibs.core.times import SECOND
 from dibs.engines.values import ClaimRequest
 from dibs.errors import InvalidOption, StoreUnavailable
 from dibs.runtime.rescue import GAP, HOLD_OFF, Rescue
+from dibs.testing.faults import Fault, Faults
 from dibs.worker import Context, ExitCode, Worker, WorkerSettings, suspects
 from dibs.worker.buffer import Buffer
 from dibs.worker.fetcher import MOST_PREFETCH, prefetch_for
@@ -275,7 +276,7 @@ def test_settings_are_checked_at_the_door(wrong: dict[str, Any], words: str) -> 
 
 
 def test_a_worker_survives_an_outage_and_says_so_once(
-    faulty_app: Dibs, switch: Switch, caplog: pytest.LogCaptureFixture
+    faulty_app: Dibs, faults: Faults, caplog: pytest.LogCaptureFixture
 ) -> None:
     started, go_on = threading.Event(), threading.Event()
 
@@ -288,12 +289,12 @@ def test_a_worker_survives_an_outage_and_says_so_once(
     handle = work.enqueue()
     with faulty_app.worker() as worker:
         assert started.wait(PATIENCE)
-        switch.broken |= {"claim", "settle", "extend", "beat", "rescue", "lead", "chore"}
+        faults.away("claim", "settle", "extend", "beat", "rescue", "lead", "chore")
         go_on.set()
-        switch.wait_for("settle", 2)
+        faults.wait_for("settle", 2)
         later = work.enqueue()
-        switch.wait_for("claim", 2)
-        switch.broken.clear()
+        faults.wait_for("claim", 2)
+        faults.back()
         assert handle.result(timeout=PATIENCE) == "kept"
         assert later.result(timeout=PATIENCE) == "kept"
         assert worker.stats().refused == 0
@@ -302,7 +303,7 @@ def test_a_worker_survives_an_outage_and_says_so_once(
     assert sum("answers again" in message for message in caplog.messages) == 1
 
 
-def test_lost_replies_cost_nothing(faulty_app: Dibs, switch: Switch) -> None:
+def test_lost_replies_cost_nothing(faulty_app: Dibs, faults: Faults) -> None:
     ran = []
     leases: dict[str, int] = {}
 
@@ -311,12 +312,13 @@ def test_lost_replies_cost_nothing(faulty_app: Dibs, switch: Switch) -> None:
         ran.append(number)
         leases[ctx.id] = ctx.lease
 
-    switch.lost_replies |= {"claim", "settle"}
+    faults.plan("claim", Fault.LOST)
+    faults.plan("settle", Fault.LOST)
     handles = [work.enqueue(number) for number in range(5)]
     worker = Worker(faulty_app.hub, WorkerSettings(until_idle=True)).start()
     assert worker.wait(PATIENCE) is not None
     assert sorted(ran) == [0, 1, 2, 3, 4]
-    assert switch.failures == {"claim": 1, "settle": 1}
+    assert faults.met == {"claim": 1, "settle": 1}
     assert worker.stats().refused == 0
     for handle in handles:
         assert record_of(faulty_app, handle.id).lease == leases[handle.id]

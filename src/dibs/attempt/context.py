@@ -19,7 +19,7 @@ from dibs.core.times import SECOND, when
 from dibs.errors import LeaseLost, TaskCancelled, UsageError
 from dibs.runtime.hub import Hub
 
-__all__ = ["CURRENT", "Context", "Link"]
+__all__ = ["CURRENT", "Context", "Link", "pass_on"]
 
 
 class Link(Protocol):
@@ -117,11 +117,6 @@ class Context:
     def headers(self) -> Mapping[str, str]:
         return self._task.spec.headers
 
-    def pass_on(self, spec: TaskSpec, headers: Mapping[str, str] | None) -> TaskSpec:
-        """The spec of a task that this run enqueues: it names this task as its parent, and inherits its headers."""
-        carried = spec.headers if headers is not None else dict(self.headers)
-        return structs.replace(spec, parent=self.id, headers=carried)
-
     @property
     def parent(self) -> str | None:
         """The task that enqueued this one."""
@@ -209,6 +204,12 @@ class Context:
             facts = {"task_id": self.id, "task_name": self.name, "attempt": self.attempt}
             self._logger = TaskLogger(logging.getLogger("dibs.task"), facts)
         return self._logger
+
+
+def pass_on(context: Context, spec: TaskSpec, headers: Mapping[str, str] | None) -> TaskSpec:
+    """The spec of a task that a run enqueues: it names the run's task as its parent, and inherits its headers."""
+    carried = spec.headers if headers is not None else dict(context.headers)
+    return structs.replace(spec, parent=context.id, headers=carried)
 
 
 class TaskLogger(logging.LoggerAdapter[logging.Logger]):

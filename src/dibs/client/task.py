@@ -10,7 +10,7 @@ from uuid import UUID
 
 from msgspec import Struct, structs
 
-from dibs.attempt.context import Context
+from dibs.attempt.context import Context, pass_on
 from dibs.client.dependencies import After, Flow, Shape
 from dibs.client.handle import Handle
 from dibs.client.options import Options, Span, label_of, make_options
@@ -172,7 +172,7 @@ class Task(Generic[P, R]):
         context = Context.current_or_none()
         new = structs.replace(self._draft, id=options.id or hub.new_id(), args=payload)
         if context is not None:
-            new = structs.replace(new, spec=context.pass_on(new.spec, options.headers))
+            new = structs.replace(new, spec=pass_on(context, new.spec, options.headers))
         if options.varies or definition.per is not None or placed is not None:
             spec = structs.replace(
                 new.spec,

@@ -12,9 +12,10 @@ from dibs.engines.unreadable import UNREADABLE, problem_of
 from dibs.errors import DibsError, StoreCorrupt
 from dibs.observe.meters import Meters
 
-__all__ = ["instrumented"]
+__all__ = ["VERBS", "instrumented"]
 
 VERBS = tuple(name for name, member in inspect.getmembers(Engine) if inspect.iscoroutinefunction(member))
+"""Everything that an engine is asked over a loop."""
 
 
 class Instrumented:

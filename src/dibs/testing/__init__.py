@@ -4,6 +4,7 @@
 `clock`         that clock
 `plugin`        the pytest fixtures
 `conformance`   checks an engine verb by verb
+`faults`        what goes wrong between a caller and a store: by plan, and as a suite that an engine must pass
 `model`         checks an engine by random programs, made of `programs`, against the oracle: the specification as code
 `tasks`         new tasks from flat facts
 

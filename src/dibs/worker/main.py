@@ -16,7 +16,7 @@ from dibs.worker.status import ExitCode
 from dibs.worker.supervisor import handling_signals
 from dibs.worker.worker import Worker
 
-__all__ = ["run"]
+__all__ = ["PATIENCE", "run"]
 
 log = logging.getLogger("dibs.worker")
 
@@ -29,9 +29,9 @@ GARBAGE = (20_000, 20, 20)
 """When Python looks for reference cycles, which Dibs's own objects never form. With its default of 700 new objects, a
 worker that holds a thousand tasks spends a fifth of its time on that."""
 
-PATIENCE = 5.0
-"""Seconds beyond the shutdown timeout and signing off after which the process ends without waiting for a blocked
-loop."""
+PATIENCE = 15.0
+"""Seconds beyond the shutdown timeout, ten of them for signing off, after which the process ends without waiting for a
+blocked loop."""
 
 
 def run(hub: Hub, settings: WorkerSettings, app: str | None = None) -> int:
@@ -70,7 +70,7 @@ class Signals:
         log.info("Got %s.", signal.Signals(number).name)
         self._worker.request_stop(timeout)
         self.over()
-        self._watchdog = threading.Timer(timeout + 10.0 + PATIENCE, self._force)
+        self._watchdog = threading.Timer(timeout + PATIENCE, self._force)
         self._watchdog.daemon = True
         self._watchdog.start()
 

@@ -104,7 +104,7 @@ def test_a_call_that_others_are_in_the_way_of_ends(what: str) -> None:
         async with engines() as (witness,):
             await witness.enqueue([new() for _ in range(5)])
             held = await claim(witness, 3)
-            engine = PostgresEngine(structs.replace(witness.address, timeout=3.0))
+            engine = PostgresEngine(structs.replace(witness.address, timeout=1.5))
             await engine.open()
             calls = {name: call for name, call in WRITES.items() if (what, name) not in UNHINDERED}
             async with locked(engine, what):

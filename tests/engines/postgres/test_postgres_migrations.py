@@ -226,7 +226,7 @@ async def waits_for_a_lock(own: Any, schema: str) -> None:
 
 def test_a_migration_gives_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
-        url = new_url(timeout="4")
+        url = new_url(timeout="2")
         await make(url)
         monkeypatch.setattr(layout, "migration_scripts", one_more)
         monkeypatch.setattr(layout, "LOCK_TIMEOUT", "SET LOCAL lock_timeout = '100ms'")
@@ -244,10 +244,10 @@ def test_a_step_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Longer than other statements may."""
 
     def a_slow_one(schema: str) -> dict[int, tuple[str, str]]:
-        return {**every_script(schema), 99: ("one more", "SELECT pg_sleep(4.5)")}
+        return {**every_script(schema), 99: ("one more", "SELECT pg_sleep(2.5)")}
 
     async def test() -> None:
-        url = new_url(timeout="4")
+        url = new_url(timeout="2")
         monkeypatch.setattr(layout, "migration_scripts", a_slow_one)
         await make(url)
         assert await from_url(url).migrations() == []

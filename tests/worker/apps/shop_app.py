@@ -19,6 +19,7 @@ import psycopg
 
 from dibs.attempt.middleware import Next
 from dibs.client.app import Dibs
+from dibs.runtime import rescue
 from dibs.worker import Context, WorkerSettings
 from dibs.worker.main import run
 
@@ -93,4 +94,5 @@ if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(process)d %(message)s")
     sys.modules["shop_app"] = sys.modules["__main__"]
     settings = json.loads(sys.argv[3])
+    rescue.HOLD_OFF = settings.pop("hold_off", rescue.HOLD_OFF)
     sys.exit(run(app.hub, WorkerSettings(queues=tuple(settings.pop("queues", ())), **settings)))

@@ -12,8 +12,8 @@ import threading
 from pathlib import Path
 
 from dibs.client.app import Dibs
-from dibs.worker import Context, WorkerSettings
-from dibs.worker.main import run
+from dibs.runtime import rescue
+from dibs.worker import Context, WorkerSettings, main
 from dibs.worker.supervisor import supervise
 
 app = Dibs(sys.argv[1] if __name__ == "__main__" else "memory://")
@@ -73,5 +73,7 @@ if __name__ == "__main__":
     if len(sys.argv) > 3:
         sys.exit(supervise([sys.executable, *sys.argv[:3]], int(sys.argv[3])))
     settings = json.loads(sys.argv[2])
+    rescue.HOLD_OFF = settings.pop("hold_off", rescue.HOLD_OFF)
+    main.PATIENCE = settings.pop("patience", main.PATIENCE)
     queues = tuple(settings.pop("queues", ()))
-    sys.exit(run(app.hub, WorkerSettings(queues=queues, **settings)))
+    sys.exit(main.run(app.hub, WorkerSettings(queues=queues, **settings)))

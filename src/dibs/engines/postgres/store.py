@@ -33,7 +33,7 @@ from dibs.engines.unreadable import UnreadableRows
 from dibs.engines.values import Finding, Level
 from dibs.engines.verbs import reading
 from dibs.engines.verbs.follow_ups import conclude
-from dibs.errors import StoreBusy, StoreError, StoreMismatch
+from dibs.errors import Closed, StoreBusy, StoreError, StoreMismatch
 
 __all__ = ["NOTHING", "ONCE", "SETTINGS", "TASKS", "Reach", "Store"]
 
@@ -134,6 +134,10 @@ class Store:
                     connection.terminate()
                     raise ConnectionLost(error) from error
                 raise translation(error, str(self.address)) from error
+            except AttributeError as error:  # the driver's, if its connection is dropped between two steps of a call
+                if not self.pool.is_closed:
+                    raise
+                raise Closed(f"the engine on {self.address} has been closed.") from error
 
     # Single statements.
 

@@ -16,13 +16,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from importlib import import_module
 from pkgutil import iter_modules
+from types import ModuleType
 
 from msgspec import Struct
 
 from dibs.engines.base import Engine
 from dibs.testing.conformance.harness import EngineFactory, Harness
 
-__all__ = ["Case", "EngineFactory", "Harness", "cases"]
+__all__ = ["Case", "EngineFactory", "Harness", "cases", "cases_of"]
 
 TOOLS = {"harness", "order", "schedule_help"}
 
@@ -51,11 +52,10 @@ class Case(Struct, frozen=True):
 
 def cases() -> list[Case]:
     """All tests, by verb and in the order they are written."""
-    found = []
-    for module_info in iter_modules(__path__):
-        if module_info.name in TOOLS:
-            continue
-        module = import_module(f"{__name__}.{module_info.name}")
-        tests = {name: value for name, value in vars(module).items() if name.startswith("test_")}
-        found += [Case(module_info.name, name, test) for name, test in tests.items()]
-    return found
+    names = [each.name for each in iter_modules(__path__) if each.name not in TOOLS]
+    return [case for name in names for case in cases_of(name, import_module(f"{__name__}.{name}"))]
+
+
+def cases_of(verb: str, module: ModuleType) -> list[Case]:
+    """The tests that a module has."""
+    return [Case(verb, name, test) for name, test in vars(module).items() if name.startswith("test_")]
