@@ -16,13 +16,13 @@ from dibs.core.task import HistoryEntry, Lease, LeasedTask, QueueRecord, TaskRec
 from dibs.engines.base import Engine
 from dibs.engines.values import Edges, Query, UnreadableTask
 from dibs.testing.conformance.harness import START, EngineFactory
-from dibs.testing.model.oracle import Oracle
+from dibs.testing.model.views import Model
 from dibs.testing.programs import SETTINGS
 
 __all__ = ["Side", "SideBySide", "all_pages", "by_id", "finish_chores", "without_stale"]
 
 Answer = TypeVar("Answer")
-Side = Engine | Oracle
+Side = Engine | Model
 Act = Callable[[Side], Awaitable[Answer]]
 
 MANY = 100
@@ -44,7 +44,7 @@ class SideBySide(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
-        self.subject, self.model = self.make_engine(), Oracle()
+        self.subject, self.model = self.make_engine(), Model()
         self.now = START
         self.ids: list[str] = []
         self.touched: set[str] = set()
