@@ -49,7 +49,7 @@ class EngineMachine(Planning):
     def rerank(self) -> None:
         """Bring ranks up to date on both sides; then the engine may not say that anything is left."""
         self.runner.run(finish_chores(self.subject, ("rerank",), self.now))
-        self.runner.run(self.model.rerank(now=self.now))
+        self.model.rerank(self.now)
         assert not any(record.stale for record in self.runner.run(self.subject.queues()))
 
     @precondition(lambda self: self.now > self.kept_until)
@@ -58,8 +58,8 @@ class EngineMachine(Planning):
         """Once per instant: they prune what has become old."""
         self.kept_until = self.now
         self.runner.run(finish_chores(self.subject, None, self.now))
-        for chore in (self.model.rerank, self.model.prune):
-            self.runner.run(chore(now=self.now))
+        self.model.rerank(self.now)
+        self.model.prune(self.now)
 
     # What can be seen.
 

@@ -5,7 +5,7 @@ which task is let in, which goes first, which may start, whose report about a ru
 The oracle looks at all that it keeps whenever it wants to know something, bounds nothing and has no index. Records are
 values: a change puts another one in the place of the old one, so a copy of the dicts is a copy of everything.
 
-Verbs are named and answer as in an engine; `Model` makes an engine of them.
+Verbs are named and answer as in an engine; `Model` gives them the face of one.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections import Counter as Numbers
 from collections.abc import Collection, Sequence
 from copy import copy
-from itertools import groupby
 from operator import attrgetter
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from dibs.core import fairness, limits, moves, schedules
 from dibs.core import task as core
@@ -28,15 +27,15 @@ from dibs.core.schedules import Overlap, Recurrence, ScheduleRecord, ScheduleSta
 from dibs.core.settings import Limit, QueueSettings
 from dibs.core.states import ENDED, UNFINISHED, WAITING, Reason, State
 from dibs.core.task import EndedBy, HistoryEntry, NewTask, QueueRecord, QueueState, Settlement, TaskRecord
-from dibs.core.times import DAY, Instant, day_of
+from dibs.core.times import Instant
 from dibs.engines import values
 from dibs.engines.values import ACCEPTED, REJECTED, Changed, Counter, EnqueueAnswer, EnqueueOutcome
 
 __all__ = ["PENDING", "Oracle"]
 
 PENDING, RUNNING, DELAYED = {State.PENDING}, {State.RUNNING}, {State.SCHEDULED, State.RETRYING}
-ACTED_ON = {values.Cancel: UNFINISHED, core.Edit: WAITING, values.Replay: {State.DEAD}, values.Purge: ENDED}
-"""The states of a task that an act can change."""
+CHANGED_BY = {values.Cancel: UNFINISHED, core.Edit: WAITING, values.Replay: {State.DEAD}, values.Purge: ENDED}
+"""The states in which an act changes a task."""
 SCHEDULER = "schedule"
 """The client of the tasks that schedules enqueue; no limit on enqueueing holds for it."""
 
@@ -70,9 +69,6 @@ class Oracle:
     def settings(self, task: TaskRecord) -> QueueSettings:
         return self.queue(task.queue).settings
 
-    def settings_if_exists(self, task: TaskRecord) -> QueueSettings | None:
-        return self.settings(task) if task.queue in self.queues else None
-
     def tasks_in(self, states: Collection[State], queue: str | None = None) -> list[TaskRecord]:
         """The tasks in some states, by id; of one queue if it is given."""
         found = [task for task in self.tasks.values() if task.state in states and queue in (None, task.queue)]
@@ -96,6 +92,9 @@ class Oracle:
         if task.state in ENDED:
             self.open = {edge for edge in self.open if edge[0] != task.id}
             self.ended.append(EndedBy(task.id, task.state))
+
+    def forget(self, task: TaskRecord) -> None:
+        del self.tasks[task.id], self.histories[task.id], self.after[task.id]
 
     def follow_up(self) -> None:
         """Before a verb answers: judge what waits for what has ended, and pass on the urgency of what still waits."""
@@ -132,8 +131,7 @@ class Oracle:
         answers = [self.enqueue_one(new) for new in tasks]
         if atomic and any(answer.outcome not in ACCEPTED for answer in answers):
             vars(self).update(before)
-            abandoned = EnqueueOutcome.ABANDONED
-            answers = [EnqueueAnswer(abandoned, a.id) if a.outcome in ACCEPTED else a for a in answers]
+            answers = [EnqueueAnswer(EnqueueOutcome.ABANDONED, a.id) if a.outcome in ACCEPTED else a for a in answers]
         for new, answer in zip(tasks, answers, strict=True):
             self.counters[new.queue, Counter.REJECTED] += answer.outcome in REJECTED
             self.counters[new.queue, Counter.DUPLICATES] += answer.outcome is EnqueueOutcome.DUPLICATE
@@ -171,14 +169,14 @@ class Oracle:
             return None
         if new.replace and task is not None and task.name == new.name:
             self.put(*moves.replaced(task, new, self.settings(task), self.now))
-            self.hold_key(new, task.id)
-            return EnqueueAnswer(EnqueueOutcome.REPLACED, task.id, self.tasks[task.id].state)
+            return self.hold_key(new, EnqueueOutcome.REPLACED, task.id)
         is_repeat = fingerprint == new.fingerprint and not new.replace
         return EnqueueAnswer(EnqueueOutcome.DUPLICATE if is_repeat else EnqueueOutcome.CONFLICT, holder, state)
 
-    def hold_key(self, new: NewTask, task_id: str) -> None:
+    def hold_key(self, new: NewTask, outcome: EnqueueOutcome, task_id: str) -> EnqueueAnswer:
         if new.spec.key is not None:
             self.keys[new.queue, new.spec.key] = (task_id, new.fingerprint, self.now + new.window)
+        return EnqueueAnswer(outcome, task_id, self.tasks[task_id].state)
 
     def store(self, new: NewTask, task: TaskRecord) -> EnqueueAnswer:
         """What has ended already lets a task go that would wait for it, or ends it."""
@@ -188,12 +186,11 @@ class Oracle:
             self.open |= {(new.id, each.id) for each in needed}
             self.ended = [EndedBy(each.id, each.state) for each in needed if each.state in ENDED]
             self.follow_up()
-        self.hold_key(new, new.id)
         self.queues[new.queue] = self.queue(new.queue)
         self.counters[new.queue, Counter.ENQUEUED] += 1
         if (workflow := self.workflows.get(new.spec.workflow or "")) is not None:
             self.workflows[workflow.id] = replace(workflow, total=workflow.total + 1)
-        return EnqueueAnswer(EnqueueOutcome.ENQUEUED, new.id, self.tasks[new.id].state)
+        return self.hold_key(new, EnqueueOutcome.ENQUEUED, new.id)
 
     # Limits, turns and order.
 
@@ -241,8 +238,8 @@ class Oracle:
         """A repeated claim is given what it was given at first, as far as that still runs."""
         asked, running = (request.worker, request.sequence), self.tasks_in(RUNNING)
         given = [task for task in running if request.repeat and (task.worker, task.sequence) == asked]
-        served = [name for name in dict.fromkeys(request.queues) if name in self.queues]
-        served = [name for name in served if self.queue(name).state is not QueueState.PAUSED]
+        queues = dict.fromkeys(request.queues)
+        served = [name for name in queues if self.queue(name).state is not QueueState.PAUSED]
         if not given:
             for task in self.overdue(WAITING, "spec.expires_at", self.now):
                 self.put(*moves.expired(task, self.now))
@@ -250,7 +247,12 @@ class Oracle:
                 self.put(moves.promoted(task))
             self.follow_up()
             while len(given) < request.limit + request.prefetch and (best := self.choose(served, request, given)):
-                given.append(self.start(best, request))
+                for each in limits.limits_for(self.settings(best), best.name, best.spec.partition):
+                    self.spend(best.queue, *each)
+                self.take_turn(best)
+                self.counters[best.queue, Counter.CLAIMED] += 1
+                given.append(moves.claimed(best, request.worker, request.sequence, request.lease, self.now))
+                self.put(given[-1])
         return values.Claimed([moves.leased(task, self.settings(task)) for task in given], self.next_due_in(served))
 
     def choose(self, served: list[str], request: values.ClaimRequest, given: list[TaskRecord]) -> TaskRecord | None:
@@ -272,14 +274,6 @@ class Oracle:
             if sum(self.effective(each) < floor.effective for each in given) >= floor.below:
                 return False
         return {*task.requires} <= {*request.capabilities} and not any(each.is_full for each in self.limits_of(task))
-
-    def start(self, task: TaskRecord, request: values.ClaimRequest) -> TaskRecord:
-        for each in limits.limits_for(self.settings(task), task.name, task.spec.partition):
-            self.spend(task.queue, *each)
-        self.take_turn(task)
-        self.counters[task.queue, Counter.CLAIMED] += 1
-        self.put(moves.claimed(task, request.worker, request.sequence, request.lease, self.now))
-        return self.tasks[task.id]
 
     def next_due_in(self, served: list[str]) -> int | None:
         """Until a task is due or expires, or a limit that holds one up has a token again."""
@@ -312,7 +306,8 @@ class Oracle:
     def settle(self, settlement: Settlement) -> values.SettleAnswer:
         lease, task = settlement.lease, self.tasks.get(settlement.lease.id)
         if task is not None and self.held(lease):
-            after, entry = moves.settled(task, settlement, self.settings_if_exists(task), self.now)
+            settings = self.settings(task) if task.queue in self.queues else None
+            after, entry = moves.settled(task, settlement, settings, self.now)
             self.put(after, entry)
             self.counters[task.queue, Counter.RETRIES] += after.state is State.RETRYING
             return values.settle_answer(values.SettleOutcome.DONE, after, self.now)
@@ -329,7 +324,7 @@ class Oracle:
             return values.Rescued(at=self.now, stalled=True)
         lost = self.overdue(RUNNING, "lease_expires_at", until)
         for task in lost:
-            self.put(*moves.lost(task, self.settings_if_exists(task), self.now))
+            self.put(*moves.lost(task, self.settings(task) if task.queue in self.queues else None, self.now))
             self.counters[task.queue, Counter.LOSSES] += 1
         return values.Rescued([task.id for task in lost], at=self.now)
 
@@ -339,26 +334,12 @@ class Oracle:
         self.audit.append(values.AuditEntry(at=self.now, actor=self.actor, act=act, target=target, detail=detail))
         return Changed.DONE
 
-    def act(self, acts: Sequence[values.Act]) -> list[Changed]:
-        """One after the other. The log has one line for all that are alike, in a row, and have changed something."""
-        answers: list[Changed] = []
-        for (what, detail), alike in groupby(acts, what_and_how):
-            changed = []
-            for act in alike:
-                before = self.tasks.get(act.id)
-                answers.append(self.act_on(act))
-                if answers[-1] is Changed.DONE or self.tasks.get(act.id) is not before:
-                    changed.append(act.id)
-            if changed:
-                self.log(what, changed[0] if len(changed) == 1 else f"{len(changed)} tasks", detail)
-        return answers
-
-    def act_on(self, act: values.Act) -> Changed:
+    def act(self, act: values.Act) -> Changed:
         if isinstance(act, values.CancelWorkflow | values.ReplayWorkflow):
             return self.act_on_workflow(act)
         if (task := self.tasks.get(act.id)) is None:
             return Changed.UNKNOWN
-        if task.state not in ACTED_ON[type(act)]:
+        if task.state not in CHANGED_BY[type(act)]:
             return Changed.WRONG_STATE
         if isinstance(act, values.Cancel):
             if task.cancel_reason is None:
@@ -370,7 +351,7 @@ class Oracle:
             return Changed.UNCHANGED if entry is None else Changed.DONE
         if isinstance(act, values.Replay):
             return self.replay(task, act.queue, act.reset)
-        del self.tasks[task.id], self.histories[task.id], self.after[task.id]
+        self.forget(task)
         self.keys = {place: held for place, held in self.keys.items() if (place[0], held[0]) != (task.queue, task.id)}
         return Changed.DONE
 
@@ -386,41 +367,30 @@ class Oracle:
     def act_on_workflow(self, act: values.CancelWorkflow | values.ReplayWorkflow) -> Changed:
         if act.id not in self.workflows:
             return Changed.UNKNOWN
-        members, cancels = self.members(act.id), isinstance(act, values.CancelWorkflow)
-        if cancels:
-            concerned = [task for task in members if task.state in UNFINISHED and task.cancel_reason is None]
+        unfinished = [task for task in self.members(act.id) if task.state in UNFINISHED]
+        if isinstance(act, values.CancelWorkflow):
+            found = [self.act(values.Cancel(task.id, act.note)) for task in unfinished if task.cancel_reason is None]
         else:
-            concerned = [task for task in members if is_replayable(task)]
-        for task in concerned:
-            if isinstance(act, values.CancelWorkflow):
-                self.put(*moves.cancelled(task, act.note, self.actor, self.now))
-            else:
-                self.replay_member(task)
-        return Changed.DONE if concerned else Changed.UNCHANGED
+            found = [self.replay_member(task) for task in self.members(act.id) if is_replayable(task)]
+        return Changed.DONE if found else Changed.UNCHANGED
 
-    def replay_member(self, task: TaskRecord) -> None:
-        """A dead member starts again; one that ended because of a dependency waits again, for what is replayed as well.
-
-        What must stay as it is ends again, so that nothing that is replayed waits for it for ever.
-        """
-        if task.reason is Reason.DEPENDENCY:
-            self.wait_again(task)
-        else:
-            self.replay(task)
-        if self.tasks[task.id] is task:
-            self.put(task)
-
-    def wait_again(self, task: TaskRecord) -> None:
-        self.queues[task.queue] = self.queue(task.queue)
+    def replay_member(self, task: TaskRecord) -> Changed:
+        """A dead member starts again; one that ended because of a dependency waits for what is replayed as well."""
         needed = [(edge.rule, self.tasks[edge.id]) for edge in self.after[task.id] if edge.id in self.tasks]
         replayed = [each for each in self.members(task.spec.workflow or "") if is_replayable(each)]
         awaited = [each.id for _, each in needed if each.state in UNFINISHED or each in replayed]
-        if all(judge(rule, each.state) is Verdict.GO for rule, each in needed if each.id not in awaited):
+        self.queues[task.queue] = self.queue(task.queue)
+        if task.reason is not Reason.DEPENDENCY:
+            self.replay(task)
+        elif all(judge(rule, each.state) is Verdict.GO for rule, each in needed if each.id not in awaited):
             self.put(*moves.reblocked(task, self.settings(task), self.actor, self.now))
             self.open |= {(task.id, each) for each in awaited}
             self.counters[task.queue, Counter.REPLAYED] += 1
             if not awaited:
                 self.put(moves.unblocked(self.tasks[task.id], self.settings(task), self.now))
+        if self.tasks[task.id] is task:  # it stays as it ended; nothing that is replayed may wait for it for ever
+            self.put(task)
+        return Changed.DONE
 
     def set_queue(self, name: str, settings: QueueSettings, expected: int) -> QueueRecord | None:
         old, wanted = self.queue(name), replace(settings, version=expected + 1)
@@ -428,9 +398,9 @@ class Oracle:
             return old
         if expected != (old.settings.version if name in self.queues else 0):
             return None
-        names = [each for each in QueueSettings.__struct_fields__ if each != "version"]
-        changed = [each for each in names if getattr(wanted, each) != getattr(old.settings, each)]
-        self.log("set queue", name, ", ".join(f"{each}={getattr(wanted, each)}" for each in changed))
+        kept = {**asdict(old.settings), "version": wanted.version}
+        changed = [f"{each}={value}" for each, value in asdict(wanted).items() if value != kept[each]]
+        self.log("set queue", name, ", ".join(changed))
         self.queues[name] = replace(old, settings=wanted)
         return self.queues[name]
 
@@ -499,36 +469,12 @@ class Oracle:
             missed = plan.skipped + len(plan.fires) - len(fires)
             new = replace(record, next_fire_at=plan.next_fire_at, skipped=record.skipped + missed)
             if fires:
-                last_fire = {"last_fire_at": fires[-1], "last_task": answers[-1].id}
-                new = replace(new, fired=record.fired + len(fires), **last_fire)
+                new = replace(new, last_fire_at=fires[-1], last_task=answers[-1].id, fired=record.fired + len(fires))
             self.schedules[record.name] = new
             fired, skipped = fired + [answer.id for answer in answers], skipped + missed
         upcoming = [max(0, self.schedules[record.name].next_fire_at - self.now) for record in active]
         return values.Fired(fired, skipped, min(upcoming, default=None))
 
-    # Chores.
-
-    def rerank(self) -> None:
-        for task in self.tasks_in(WAITING):
-            self.put(moves.reranked(task, self.settings(task), self.now))
-
-    def prune(self) -> None:
-        """Forget tasks that were kept long enough, workflows without tasks, and buckets without a limit."""
-        for task in self.tasks_in(ENDED):
-            keep = self.settings(task).keep_dead if task.state is State.DEAD else self.settings(task).keep
-            if (day_of(task.finished_at or 0) + 1) * DAY <= self.now - keep:
-                del self.tasks[task.id], self.histories[task.id], self.after[task.id]
-        self.workflows = {key: each for key, each in self.workflows.items() if self.members(key)}
-        for queue, scope, whose in list(self.buckets):
-            limit = limits.limit_of(self.queue(queue).settings, scope, whose)
-            if limit is None or limit.rate is None:
-                del self.buckets[queue, scope, whose]
-
 
 def is_replayable(task: TaskRecord) -> bool:
     return task.state is State.DEAD or (task.state is State.CANCELLED and task.reason is Reason.DEPENDENCY)
-
-
-def what_and_how(act: values.Act) -> tuple[str, str]:
-    """What the log says of an act."""
-    return str(act.__struct_config__.tag), getattr(act, "note", "") or getattr(act, "queue", "") or ""

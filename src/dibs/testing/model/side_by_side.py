@@ -16,7 +16,7 @@ from dibs.core.task import HistoryEntry, Lease, LeasedTask, QueueRecord, TaskRec
 from dibs.engines.base import Engine
 from dibs.engines.values import Edges, Query, UnreadableTask
 from dibs.testing.conformance.harness import START, EngineFactory
-from dibs.testing.model.views import Model
+from dibs.testing.model.face import Model
 from dibs.testing.programs import SETTINGS
 
 __all__ = ["Side", "SideBySide", "all_pages", "by_id", "finish_chores", "without_stale"]

@@ -1,4 +1,4 @@
-"""The oracle with the face of an engine: verbs that are awaited, and what can be seen of what it keeps."""
+"""The oracle with the face of an engine: verbs that are awaited, batches, chores, and what can be seen."""
 
 from __future__ import annotations
 
@@ -6,25 +6,29 @@ from collections import Counter as Numbers
 from collections.abc import Awaitable, Callable, Sequence
 from copy import copy
 from functools import partial
+from itertools import groupby
 from typing import Any
 
-from msgspec import structs
+from msgspec.structs import replace
 
+from dibs.core import limits, moves
+from dibs.core.policy import KEEP_AUDIT
 from dibs.core.schedules import ScheduleRecord
-from dibs.core.states import State
+from dibs.core.states import ENDED, WAITING, State
 from dibs.core.task import HistoryEntry, QueueRecord, TaskRecord
-from dibs.core.times import Instant
+from dibs.core.times import DAY, Instant, day_of
 from dibs.engines import values
-from dibs.engines.values import Counter, Need
+from dibs.engines.values import Changed, Counter
 from dibs.testing.model.oracle import PENDING, Oracle
 
 __all__ = ["Model"]
 
 ONE_BY_ONE = ("extend", "settle")
+"""Verbs whose batches are no more than their items, one after the other."""
 
 
 class Model:
-    """What is not shown here is a verb of the oracle."""
+    """What is not here is a verb of the oracle."""
 
     def __init__(self) -> None:
         self.oracle = Oracle()
@@ -33,12 +37,46 @@ class Model:
         return partial(self.do, verb)
 
     async def do(self, verb: str, *args: Any, now: Instant, actor: str = "", **options: Any) -> Any:
-        """Whatever a verb causes is followed up before it answers."""
+        """What a verb causes is followed up before it answers."""
         self.oracle.now, self.oracle.actor = now, actor
-        act = getattr(self.oracle, verb)
-        answer = [act(item) for item in args[0]] if verb in ONE_BY_ONE else act(*args, **options)
+        one = getattr(self.oracle, verb)
+        answer = [one(item) for item in args[0]] if verb in ONE_BY_ONE else one(*args, **options)
         self.oracle.follow_up()
         return answer
+
+    async def act(self, acts: Sequence[values.Act], *, actor: str, now: Instant) -> list[Changed]:
+        """The log has one line for all that are alike, come in a row, and have changed something."""
+        self.oracle.now, self.oracle.actor = now, actor
+        answers: list[Changed] = []
+        for (what, detail), alike in groupby(acts, what_and_how):
+            changed = []
+            for act in alike:
+                before = self.oracle.tasks.get(act.id)
+                answers.append(self.oracle.act(act))
+                if answers[-1] is Changed.DONE or self.oracle.tasks.get(act.id) is not before:
+                    changed.append(act.id)
+            if changed:
+                self.oracle.log(what, changed[0] if len(changed) == 1 else f"{len(changed)} tasks", detail)
+        self.oracle.follow_up()
+        return answers
+
+    def rerank(self, now: Instant) -> None:
+        for task in self.oracle.tasks_in(WAITING):
+            self.oracle.put(moves.reranked(task, self.oracle.settings(task), now))
+
+    def prune(self, now: Instant) -> None:
+        """Forget tasks that were kept long enough, workflows without tasks, old log lines, buckets without a limit."""
+        oracle = self.oracle
+        for task in oracle.tasks_in(ENDED):
+            keep = oracle.settings(task).keep_dead if task.state is State.DEAD else oracle.settings(task).keep
+            if (day_of(task.finished_at or 0) + 1) * DAY <= now - keep:
+                oracle.forget(task)
+        oracle.workflows = {key: each for key, each in oracle.workflows.items() if oracle.members(key)}
+        oracle.audit = [entry for entry in oracle.audit if entry.at + KEEP_AUDIT > now]
+        for queue, scope, whose in list(oracle.buckets):
+            limit = limits.limit_of(oracle.queue(queue).settings, scope, whose)
+            if limit is None or limit.rate is None:
+                del oracle.buckets[queue, scope, whose]
 
     async def get(self, ids: Sequence[str]) -> list[TaskRecord | None]:
         return [self.oracle.tasks.get(task_id) for task_id in ids]
@@ -73,7 +111,7 @@ class Model:
         found = []
         for task_id in ids:
             edges = self.oracle.after.get(task_id, ())
-            needs = [Need(edge.id, edge.rule, (task_id, edge.id) in self.oracle.open) for edge in edges]
+            needs = [values.Need(edge.id, edge.rule, (task_id, edge.id) in self.oracle.open) for edge in edges]
             found.append(values.Edges(needs, self.oracle.followers(task_id)[:followers]))
         return found
 
@@ -81,7 +119,7 @@ class Model:
         found = []
         for _, record in sorted(self.oracle.workflows.items(), reverse=True):
             states = Numbers(task.state for task in self.oracle.members(record.id))
-            found.append(structs.replace(record, counts={state: states[state] for state in State}))
+            found.append(replace(record, counts={state: states[state] for state in State}))
         return found
 
     async def standing(
@@ -103,6 +141,11 @@ class Model:
 
     async def audit(self) -> list[values.AuditEntry]:
         return self.oracle.audit[:-101:-1]
+
+
+def what_and_how(act: values.Act) -> tuple[str, str]:
+    """What the log says of an act."""
+    return str(act.__struct_config__.tag), getattr(act, "note", "") or getattr(act, "queue", "") or ""
 
 
 def matches(query: values.Query, task: TaskRecord) -> bool:
