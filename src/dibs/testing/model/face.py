@@ -60,6 +60,9 @@ class Model:
         self.oracle.follow_up()
         return answers
 
+    def members(self, workflow: str) -> list[TaskRecord]:
+        return [task for task in self.oracle.tasks.values() if task.spec.workflow == workflow]
+
     def rerank(self, now: Instant) -> None:
         for task in self.oracle.tasks_in(WAITING):
             self.oracle.put(moves.reranked(task, self.oracle.settings(task), now))
@@ -70,22 +73,23 @@ class Model:
         for task in oracle.tasks_in(ENDED):
             keep = oracle.settings(task).keep_dead if task.state is State.DEAD else oracle.settings(task).keep
             if (day_of(task.finished_at or 0) + 1) * DAY <= now - keep:
-                oracle.forget(task)
-        oracle.workflows = {key: each for key, each in oracle.workflows.items() if oracle.members(key)}
+                del oracle.tasks[task.id], oracle.histories[task.id], oracle.after[task.id]
+        oracle.workflows = {key: each for key, each in oracle.workflows.items() if self.members(key)}
         oracle.audit = [entry for entry in oracle.audit if entry.at + KEEP_AUDIT > now]
         for queue, scope, whose in list(oracle.buckets):
             limit = limits.limit_of(oracle.queue(queue).settings, scope, whose)
             if limit is None or limit.rate is None:
                 del oracle.buckets[queue, scope, whose]
 
-    async def get(self, ids: Sequence[str]) -> list[TaskRecord | None]:
+    async def get(self, ids: Sequence[str]) -> list[TaskRecord | values.UnreadableTask | None]:
         return [self.oracle.tasks.get(task_id) for task_id in ids]
 
     async def history(self, task_id: str) -> list[HistoryEntry]:
         return self.oracle.histories.get(task_id, [])
 
     async def search(self, query: values.Query) -> values.Page:
-        return values.Page([task for task in reversed(self.oracle.tasks_in(State)) if matches(query, task)])
+        newest_first = sorted(self.oracle.tasks.values(), key=lambda task: task.id, reverse=True)
+        return values.Page([task for task in newest_first if matches(query, task)])
 
     async def peek(self, queue: str, limit: int, *, until: str | None = None, now: Instant) -> values.Peeked:
         """What claims would give, one by one, if nothing were limited."""
@@ -118,7 +122,7 @@ class Model:
     async def workflows(self) -> list[values.WorkflowRecord]:
         found = []
         for _, record in sorted(self.oracle.workflows.items(), reverse=True):
-            states = Numbers(task.state for task in self.oracle.members(record.id))
+            states = Numbers(task.state for task in self.members(record.id))
             found.append(replace(record, counts={state: states[state] for state in State}))
         return found
 

@@ -3,9 +3,8 @@
 `dibs.core` says what becomes of one task. The rest is decided here, apart from the engines and from what they share:
 which task is let in, which goes first, which may start, whose report about a run counts, what follows when one ends.
 The oracle looks at all that it keeps whenever it wants to know something, bounds nothing and has no index. Records are
-values: a change puts another one in the place of the old one, so a copy of the dicts is a copy of everything.
-
-Verbs are named and answer as in an engine; `Model` gives them the face of one.
+values: a change puts another one in the place of the old one, so a copy of the dicts is a copy of everything. Verbs are
+named and answer as in an engine; `Model` gives them the face of one.
 """
 
 from __future__ import annotations
@@ -17,12 +16,11 @@ from operator import attrgetter
 
 from msgspec.structs import asdict, replace
 
-from dibs.core import fairness, limits, moves, schedules
+from dibs.core import fairness, limits, moves, priority, schedules
 from dibs.core import task as core
 from dibs.core.graph import Edge, Verdict, judge
 from dibs.core.lease import is_exhausted, span_left, taken_until
 from dibs.core.limits import LimitState, Scope
-from dibs.core.priority import effective, merge_key
 from dibs.core.schedules import Overlap, Recurrence, ScheduleRecord, ScheduleState, first_fire
 from dibs.core.settings import Limit, QueueSettings
 from dibs.core.states import ENDED, UNFINISHED, WAITING, Reason, State
@@ -35,17 +33,14 @@ __all__ = ["PENDING", "Oracle"]
 
 PENDING, RUNNING, DELAYED = {State.PENDING}, {State.RUNNING}, {State.SCHEDULED, State.RETRYING}
 CHANGED_BY = {values.Cancel: UNFINISHED, core.Edit: WAITING, values.Replay: {State.DEAD}, values.Purge: ENDED}
-"""The states in which an act changes a task."""
-SCHEDULER = "schedule"
-"""The client of the tasks that schedules enqueue; no limit on enqueueing holds for it."""
+SCHEDULER = "schedule"  # the client of the tasks that schedules enqueue; no limit on enqueueing holds for it
 
 
 class Oracle:
     """All that there is, and the verbs that change it."""
 
     def __init__(self) -> None:
-        self.now: Instant = 0
-        self.actor = ""
+        self.now, self.actor = 0, ""
         self.tasks: dict[str, TaskRecord] = {}
         self.histories: dict[str, list[HistoryEntry]] = {}
         self.after: dict[str, tuple[Edge, ...]] = {}
@@ -54,9 +49,7 @@ class Oracle:
         self.keys: dict[tuple[str, str], tuple[str, str, Instant]] = {}  # the holder, its fingerprint, its window's end
         self.workflows: dict[str, values.WorkflowRecord] = {}
         self.queues: dict[str, QueueRecord] = {}
-        self.turns: Numbers[tuple[str, ...]] = (
-            Numbers()
-        )  # the clock of a (queue,), the virtual time of a (queue, share)
+        self.turns: Numbers[tuple[str, ...]] = Numbers()  # clocks by (queue,), virtual times by (queue, share)
         self.buckets: dict[tuple[str, Scope, str], limits.Bucket] = {}
         self.schedules: dict[str, ScheduleRecord] = {}
         self.counters: Numbers[tuple[str, Counter]] = Numbers()
@@ -79,11 +72,6 @@ class Oracle:
         at = attrgetter(instant)
         return sorted((task for task in self.tasks_in(states) if at(task) is not None and at(task) <= now), key=at)
 
-    def members(self, workflow: str) -> list[TaskRecord]:
-        return [task for task in self.tasks_in(State) if task.spec.workflow == workflow]
-
-    # What follows from a change.
-
     def put(self, task: TaskRecord, entry: HistoryEntry | None = None) -> None:
         """Make a record the current one. A task that has ended waits for nothing more."""
         self.tasks[task.id] = task
@@ -92,9 +80,6 @@ class Oracle:
         if task.state in ENDED:
             self.open = {edge for edge in self.open if edge[0] != task.id}
             self.ended.append(EndedBy(task.id, task.state))
-
-    def forget(self, task: TaskRecord) -> None:
-        del self.tasks[task.id], self.histories[task.id], self.after[task.id]
 
     def follow_up(self) -> None:
         """Before a verb answers: judge what waits for what has ended, and pass on the urgency of what still waits."""
@@ -192,16 +177,12 @@ class Oracle:
             self.workflows[workflow.id] = replace(workflow, total=workflow.total + 1)
         return self.hold_key(new, EnqueueOutcome.ENQUEUED, new.id)
 
-    # Limits, turns and order.
-
     def limit_state(self, queue: str, scope: Scope, whose: str, limit: Limit) -> LimitState:
-        running = self.tasks_in(RUNNING, queue)
-        if scope is not Scope.QUEUE:
-            running = [task for task in running if whose == (task.name if scope is Scope.TASK else task.spec.partition)]
-        return limits.limit_state(scope, whose, limit, len(running), self.buckets.get((queue, scope, whose)), self.now)
+        named = [(task.name if scope is Scope.TASK else task.spec.partition) for task in self.tasks_in(RUNNING, queue)]
+        running = len(named) if scope is Scope.QUEUE else named.count(whose)
+        return limits.limit_state(scope, whose, limit, running, self.buckets.get((queue, scope, whose)), self.now)
 
     def limits_of(self, task: TaskRecord) -> list[LimitState]:
-        """The limits on the start of a task, as they are now."""
         found = limits.limits_for(self.settings(task), task.name, task.spec.partition)
         return [self.limit_state(task.queue, *each) for each in found]
 
@@ -227,10 +208,10 @@ class Oracle:
 
     def order(self, head: TaskRecord, place: int = 0) -> tuple[float, ...]:
         """How the heads of lanes are merged, and those of queues, which are served in the order of their places."""
-        return (*merge_key(self.effective(head), head.ready_at or 0, place), head.lane)
+        return (*priority.merge_key(self.effective(head), head.ready_at or 0, place), head.lane)
 
     def effective(self, task: TaskRecord) -> float:
-        return effective(task.rank, task.lane, self.settings(task), self.now)
+        return priority.effective(task.rank, task.lane, self.settings(task), self.now)
 
     # Consuming.
 
@@ -238,8 +219,7 @@ class Oracle:
         """A repeated claim is given what it was given at first, as far as that still runs."""
         asked, running = (request.worker, request.sequence), self.tasks_in(RUNNING)
         given = [task for task in running if request.repeat and (task.worker, task.sequence) == asked]
-        queues = dict.fromkeys(request.queues)
-        served = [name for name in queues if self.queue(name).state is not QueueState.PAUSED]
+        served = [name for name in dict.fromkeys(request.queues) if self.queue(name).state is not QueueState.PAUSED]
         if not given:
             for task in self.overdue(WAITING, "spec.expires_at", self.now):
                 self.put(*moves.expired(task, self.now))
@@ -256,7 +236,6 @@ class Oracle:
         return values.Claimed([moves.leased(task, self.settings(task)) for task in given], self.next_due_in(served))
 
     def choose(self, served: list[str], request: values.ClaimRequest, given: list[TaskRecord]) -> TaskRecord | None:
-        """The best of those that the queues would give next."""
         heads = []
         for place, queue in enumerate(served):
             if able := [task for task in self.tasks_in(PENDING, queue) if self.may_start(task, request, given)]:
@@ -293,11 +272,10 @@ class Oracle:
         if (task := self.held(extension.lease)) is None:
             return values.ExtendAnswer(values.ExtendOutcome.LOST)
         until = self.now + span_left(extension.by, extension.ran)
-        self.put(replace(task, lease_expires_at=until))
+        task = replace(task, lease_expires_at=until)
         if extension.progress is not None:
-            self.put(
-                replace(task, lease_expires_at=until, progress=extension.progress, progress_message=extension.message)
-            )
+            task = replace(task, progress=extension.progress, progress_message=extension.message)
+        self.put(task)
         if task.cancel_reason is not None:
             return values.ExtendAnswer(values.ExtendOutcome.CANCEL, until, task.cancel_reason)
         over = is_exhausted(extension.ran)
@@ -328,8 +306,6 @@ class Oracle:
             self.counters[task.queue, Counter.LOSSES] += 1
         return values.Rescued([task.id for task in lost], at=self.now)
 
-    # Operating.
-
     def log(self, act: str, target: str, detail: str = "") -> Changed:
         self.audit.append(values.AuditEntry(at=self.now, actor=self.actor, act=act, target=target, detail=detail))
         return Changed.DONE
@@ -351,7 +327,7 @@ class Oracle:
             return Changed.UNCHANGED if entry is None else Changed.DONE
         if isinstance(act, values.Replay):
             return self.replay(task, act.queue, act.reset)
-        self.forget(task)
+        del self.tasks[task.id], self.histories[task.id], self.after[task.id]
         self.keys = {place: held for place, held in self.keys.items() if (place[0], held[0]) != (task.queue, task.id)}
         return Changed.DONE
 
@@ -367,18 +343,21 @@ class Oracle:
     def act_on_workflow(self, act: values.CancelWorkflow | values.ReplayWorkflow) -> Changed:
         if act.id not in self.workflows:
             return Changed.UNKNOWN
-        unfinished = [task for task in self.members(act.id) if task.state in UNFINISHED]
+        members = [task for task in self.tasks_in(UNFINISHED | ENDED) if task.spec.workflow == act.id]
         if isinstance(act, values.CancelWorkflow):
-            found = [self.act(values.Cancel(task.id, act.note)) for task in unfinished if task.cancel_reason is None]
+            found = [task for task in members if task.state in UNFINISHED and task.cancel_reason is None]
+            for task in found:
+                self.put(*moves.cancelled(task, act.note, self.actor, self.now))
         else:
-            found = [self.replay_member(task) for task in self.members(act.id) if is_replayable(task)]
+            found = [task for task in members if task.state is State.DEAD or task.reason is Reason.DEPENDENCY]
+            for task in found:
+                self.replay_member(task, {each.id for each in found})
         return Changed.DONE if found else Changed.UNCHANGED
 
-    def replay_member(self, task: TaskRecord) -> Changed:
+    def replay_member(self, task: TaskRecord, replayed: Collection[str]) -> None:
         """A dead member starts again; one that ended because of a dependency waits for what is replayed as well."""
         needed = [(edge.rule, self.tasks[edge.id]) for edge in self.after[task.id] if edge.id in self.tasks]
-        replayed = [each for each in self.members(task.spec.workflow or "") if is_replayable(each)]
-        awaited = [each.id for _, each in needed if each.state in UNFINISHED or each in replayed]
+        awaited = [each.id for _, each in needed if each.state in UNFINISHED or each.id in replayed]
         self.queues[task.queue] = self.queue(task.queue)
         if task.reason is not Reason.DEPENDENCY:
             self.replay(task)
@@ -390,7 +369,6 @@ class Oracle:
                 self.put(moves.unblocked(self.tasks[task.id], self.settings(task), self.now))
         if self.tasks[task.id] is task:  # it stays as it ended; nothing that is replayed may wait for it for ever
             self.put(task)
-        return Changed.DONE
 
     def set_queue(self, name: str, settings: QueueSettings, expected: int) -> QueueRecord | None:
         old, wanted = self.queue(name), replace(settings, version=expected + 1)
@@ -424,15 +402,11 @@ class Oracle:
         self.buckets = {whose: bucket for whose, bucket in self.buckets.items() if whose[0] != name}
         return self.log("delete queue", name, "force" if force else "")
 
-    # Schedules.
-
     def set_schedule(self, name: str, recurrence: Recurrence, task: NewTask, declared: bool) -> Changed:
         """Another recurrence starts again; with the same one, the next fire stays."""
-        first, old = first_fire(recurrence, self.now), self.schedules.get(name)
-        new = old or ScheduleRecord(
-            name=name, recurrence=recurrence, task=task, next_fire_at=first, created_at=self.now
-        )
-        if new.recurrence != recurrence:
+        old, first = self.schedules.get(name), first_fire(recurrence, self.now)
+        new = old or ScheduleRecord(name=name, recurrence=recurrence, task=task, next_fire_at=0, created_at=self.now)
+        if old is None or old.recurrence != recurrence:
             new = replace(new, recurrence=recurrence, next_fire_at=first)
         if declared:
             new = replace(new, declared=True, declared_at=self.now)
@@ -442,12 +416,12 @@ class Oracle:
 
     def set_schedule_state(self, name: str, state: ScheduleState) -> Changed:
         """A schedule that goes on does not make up for what it missed."""
-        if (old := self.schedules.get(name)) is None:
+        old, paused = self.schedules.get(name), state is ScheduleState.PAUSED
+        if old is None:
             return Changed.UNKNOWN
         if state is ScheduleState.DELETED:
             del self.schedules[name]
             return self.log("delete schedule", name)
-        paused = state is ScheduleState.PAUSED
         if old.paused is paused:
             return Changed.UNCHANGED
         next_fire_at = old.next_fire_at if paused else first_fire(old.recurrence, self.now)
@@ -456,7 +430,7 @@ class Oracle:
 
     def fire(self) -> values.Fired:
         """Enqueue what is due and move on; what a queue rejects is left for when it does not."""
-        fired, skipped = [], 0
+        fired = values.Fired()
         active = [record for record in self.schedules.values() if not record.paused]
         for record in sorted(active, key=lambda record: (record.next_fire_at, record.name)):
             plan, last = schedules.plan(record, self.now), self.tasks.get(record.last_task or "")
@@ -471,10 +445,6 @@ class Oracle:
             if fires:
                 new = replace(new, last_fire_at=fires[-1], last_task=answers[-1].id, fired=record.fired + len(fires))
             self.schedules[record.name] = new
-            fired, skipped = fired + [answer.id for answer in answers], skipped + missed
+            fired = values.Fired([*fired.tasks, *(answer.id for answer in answers)], fired.skipped + missed)
         upcoming = [max(0, self.schedules[record.name].next_fire_at - self.now) for record in active]
-        return values.Fired(fired, skipped, min(upcoming, default=None))
-
-
-def is_replayable(task: TaskRecord) -> bool:
-    return task.state is State.DEAD or (task.state is State.CANCELLED and task.reason is Reason.DEPENDENCY)
+        return replace(fired, next_due_in=min(upcoming, default=None))
