@@ -48,16 +48,16 @@ class EngineMachine(Planning):
     @rule()
     def rerank(self) -> None:
         """Bring ranks up to date on both sides; then the engine may not say that anything is left."""
-        self.runner.run(finish_chores(self.subject, ("rerank",), self.now))
+        self.run(finish_chores(self.subject, ("rerank",), self.now))
         self.model.rerank(self.now)
-        assert not any(record.stale for record in self.runner.run(self.subject.queues()))
+        assert not any(record.stale for record in self.run(self.subject.queues()))
 
     @precondition(lambda self: self.now > self.kept_until)
     @rule()
     def all_chores(self) -> None:
         """Once per instant: they prune what has become old."""
         self.kept_until = self.now
-        self.runner.run(finish_chores(self.subject, None, self.now))
+        self.run(finish_chores(self.subject, None, self.now))
         self.model.rerank(self.now)
         self.model.prune(self.now)
 

@@ -71,9 +71,7 @@ class Changing(Working):
         self.both(lambda engine: engine.act(acts, actor="ada", now=self.now))
 
     def dead_ids(self) -> list[str]:
-        ids = [
-            record.id for record in self.runner.run(self.model.get(self.ids)) if record and record.state is State.DEAD
-        ]
+        ids = [task_id for task_id in self.ids if (record := self.seen.get(task_id)) and record.state is State.DEAD]
         self.touched.update(ids)
         return ids[:2]
 
@@ -106,10 +104,9 @@ class Changing(Working):
 
     @rule(queue=queues, change=st.sampled_from(CHANGES), stale_version=st.booleans())
     def set_queue(self, queue: str, change: dict[str, object], stale_version: bool) -> None:
-        found = {record.name: record.settings for record in self.runner.run(self.model.queues())}
-        old = found.get(queue)
-        new = change_settings(old or QueueSettings(), change)
-        expected = (0 if old is None else old.version) - (1 if stale_version and old is not None else 0)
+        old = self.model.oracle.queues.get(queue)
+        new = change_settings(QueueSettings() if old is None else old.settings, change)
+        expected = 0 if old is None else old.settings.version - stale_version
         subject, model = self.each(
             lambda engine: engine.set_queue(queue, new, expected=expected, actor="ada", now=self.now)
         )

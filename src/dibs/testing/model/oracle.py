@@ -1,376 +1,450 @@
-"""The oracle: what each verb of the seam should come to, by the simplest code that says it.
+"""The oracle: what each verb of the seam comes to, by the simplest code that says it.
 
-`dibs.core` says what becomes of one task. The rest is decided here, apart from the engines and from the decisions that
-they share: which task is let in, which goes first, which may start, whose report about a run counts. The oracle looks
-at all tasks whenever it wants to know something, bounds nothing and keeps no index. `oracle_contents` is what it
-keeps and shows, `oracle_acts` what operators do to it; here is what producers, workers and time do.
+`dibs.core` says what becomes of one task. The rest is decided here, apart from the engines and from what they share:
+which task is let in, which goes first, which may start, whose report about a run counts, what follows when one ends.
+The oracle looks at all that it keeps whenever it wants to know something, bounds nothing and has no index. Records are
+values: a change puts another one in the place of the old one, so a copy of the dicts is a copy of everything. Verbs are
+named and answer as in an engine; `Model` gives them the face of one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter as Numbers
+from collections.abc import Collection, Sequence
+from copy import copy
+from operator import attrgetter
 
-from msgspec import structs
+from msgspec.structs import asdict, replace
 
-from dibs.core import limits, moves
-from dibs.core.graph import Verdict, judge
+from dibs.core import fairness, limits, moves, priority, schedules
+from dibs.core import task as core
+from dibs.core.graph import Edge, Verdict, judge
 from dibs.core.lease import is_exhausted, span_left, taken_until
-from dibs.core.limits import Scope
-from dibs.core.policy import KEEP_AUDIT
-from dibs.core.recurrence import Overlap, Recurrence, first_fire
-from dibs.core.schedules import ScheduleRecord, ScheduleState, fire_id, plan, task_of
-from dibs.core.settings import Limit
-from dibs.core.states import ENDED, UNFINISHED, WAITING, State
-from dibs.core.task import EndedBy, HistoryEntry, HistoryEvent, Lease, NewTask, QueueState, Settlement, TaskRecord
-from dibs.core.times import DAY, Instant, day_of
-from dibs.engines.values import (
-    ACCEPTED,
-    REJECTED,
-    Changed,
-    Claimed,
-    ClaimRequest,
-    Counter,
-    EnqueueAnswer,
-    EnqueueOutcome,
-    ExtendAnswer,
-    ExtendOutcome,
-    Extension,
-    Fired,
-    Need,
-    NewWorkflow,
-    Rescued,
-    SettleAnswer,
-    SettleOutcome,
-    WorkflowRecord,
-    settle_answer,
-)
-from dibs.testing.model.oracle_acts import Acts
-from dibs.testing.model.oracle_contents import HeldKey
+from dibs.core.limits import LimitState, Scope
+from dibs.core.schedules import Overlap, Recurrence, ScheduleRecord, ScheduleState, first_fire
+from dibs.core.settings import Limit, QueueSettings
+from dibs.core.states import ENDED, UNFINISHED, WAITING, Reason, State
+from dibs.core.task import EndedBy, HistoryEntry, NewTask, QueueRecord, QueueState, Settlement, TaskRecord
+from dibs.core.times import Instant
+from dibs.engines import values
+from dibs.engines.values import ACCEPTED, REJECTED, Changed, Counter, EnqueueAnswer, EnqueueOutcome
 
-__all__ = ["Oracle"]
+__all__ = ["PENDING", "Oracle"]
 
-DELAYED = (State.SCHEDULED, State.RETRYING)
-SCHEDULER = "schedule"
-"""The client of the tasks that schedules enqueue; no limit on enqueueing holds for it."""
+PENDING, RUNNING, DELAYED = {State.PENDING}, {State.RUNNING}, {State.SCHEDULED, State.RETRYING}
+CHANGED_BY = {values.Cancel: UNFINISHED, core.Edit: WAITING, values.Replay: {State.DEAD}, values.Purge: ENDED}
+SCHEDULER = "schedule"  # the client of the tasks that schedules enqueue; no limit on enqueueing holds for it
 
 
-class Oracle(Acts):
-    """All verbs that the model test compares, named and answered as in an engine."""
+class Oracle:
+    """All that there is, and the verbs that change it."""
+
+    def __init__(self) -> None:
+        self.now, self.actor = 0, ""
+        self.tasks: dict[str, TaskRecord] = {}
+        self.histories: dict[str, list[HistoryEntry]] = {}
+        self.after: dict[str, tuple[Edge, ...]] = {}
+        self.open: set[tuple[str, str]] = set()  # which task waits for which
+        self.ended: list[EndedBy] = []  # what waits for them has not been judged yet
+        self.keys: dict[tuple[str, str], tuple[str, str, Instant]] = {}  # the holder, its fingerprint, its window's end
+        self.workflows: dict[str, values.WorkflowRecord] = {}
+        self.queues: dict[str, QueueRecord] = {}
+        self.turns: Numbers[tuple[str, ...]] = Numbers()  # clocks by (queue,), virtual times by (queue, share)
+        self.buckets: dict[tuple[str, Scope, str], limits.Bucket] = {}
+        self.schedules: dict[str, ScheduleRecord] = {}
+        self.counters: Numbers[tuple[str, Counter]] = Numbers()
+        self.audit: list[values.AuditEntry] = []
+
+    def queue(self, name: str) -> QueueRecord:
+        """A queue that does not exist is active and has the default settings."""
+        return self.queues.get(name, QueueRecord(name=name))
+
+    def settings(self, task: TaskRecord) -> QueueSettings:
+        return self.queue(task.queue).settings
+
+    def tasks_in(self, states: Collection[State], queue: str | None = None) -> list[TaskRecord]:
+        """The tasks in some states, by id; of one queue if it is given."""
+        found = [task for task in self.tasks.values() if task.state in states and queue in (None, task.queue)]
+        return sorted(found, key=lambda task: task.id)
+
+    def overdue(self, states: Collection[State], instant: str, now: Instant) -> list[TaskRecord]:
+        """The tasks in some states whose time has come, in the order in which it came."""
+        at = attrgetter(instant)
+        return sorted((task for task in self.tasks_in(states) if at(task) is not None and at(task) <= now), key=at)
+
+    def put(self, task: TaskRecord, entry: HistoryEntry | None = None) -> None:
+        """Make a record the current one. A task that has ended waits for nothing more."""
+        self.tasks[task.id] = task
+        if entry is not None:
+            self.histories[task.id] = [*self.histories[task.id], entry][-core.HISTORY_LIMIT :]
+        if task.state in ENDED:
+            self.open = {edge for edge in self.open if edge[0] != task.id}
+            self.ended.append(EndedBy(task.id, task.state))
+
+    def follow_up(self) -> None:
+        """Before a verb answers: judge what waits for what has ended, and pass on the urgency of what still waits."""
+        while self.ended:
+            cause = self.ended.pop(0)
+            for task in [self.tasks[dependent] for dependent in self.followers(cause.id)]:
+                self.open.remove((task.id, cause.id))
+                verdicts = [judge(edge.rule, cause.state) for edge in self.after[task.id] if edge.id == cause.id]
+                if final := [verdict for verdict in verdicts if verdict is not Verdict.GO]:
+                    self.put(*moves.ended_by(task, final[0], cause, self.now))
+                elif not any(dependent == task.id for dependent, _ in self.open):
+                    self.put(moves.unblocked(task, self.settings(task), self.now))
+        for task in self.tasks_in(UNFINISHED):
+            if task.inherited != (inherited := self.inherited(task.id)):
+                self.put(moves.inherits(task, inherited, self.settings(task), self.now))
+
+    def followers(self, task_id: str) -> list[str]:
+        return sorted(dependent for dependent, needed in self.open if needed == task_id)
+
+    def inherited(self, task_id: str) -> int:
+        """The highest priority among the tasks that wait for a task, and among those that wait for them."""
+        waiting = [self.tasks[dependent] for dependent in self.followers(task_id)]
+        return max((max(task.spec.priority, self.inherited(task.id)) for task in waiting), default=0)
 
     # Producing.
 
-    async def enqueue(
-        self, tasks: Sequence[NewTask], *, atomic: bool = False, workflow: NewWorkflow | None = None, now: Instant
+    def enqueue(
+        self, tasks: Sequence[NewTask], atomic: bool = False, workflow: values.NewWorkflow | None = None
     ) -> list[EnqueueAnswer]:
-        with self.verb(now):
-            before = self.snapshot()
-            if workflow is not None and workflow.id not in self.workflow_records:
-                begun = WorkflowRecord(id=workflow.id, name=workflow.name, created_at=now, total=0, counts={})
-                self.workflow_records[workflow.id] = begun
-            answers = [self.enqueue_one(new) for new in tasks]
-            if atomic and any(answer.outcome not in ACCEPTED for answer in answers):
-                vars(self).update(before)
-                abandoned = EnqueueOutcome.ABANDONED
-                answers = [a if a.outcome not in ACCEPTED else EnqueueAnswer(abandoned, a.id) for a in answers]
-            for new, answer in zip(tasks, answers, strict=True):
-                self.counters[new.queue, Counter.REJECTED] += answer.outcome in REJECTED
-                self.counters[new.queue, Counter.DUPLICATES] += answer.outcome is EnqueueOutcome.DUPLICATE
-            return answers
+        before = {name: copy(value) for name, value in vars(self).items()}
+        if workflow is not None:
+            begun = values.WorkflowRecord(id=workflow.id, name=workflow.name, created_at=self.now, total=0, counts={})
+            self.workflows.setdefault(workflow.id, begun)
+        answers = [self.enqueue_one(new) for new in tasks]
+        if atomic and any(answer.outcome not in ACCEPTED for answer in answers):
+            vars(self).update(before)
+            answers = [EnqueueAnswer(EnqueueOutcome.ABANDONED, a.id) if a.outcome in ACCEPTED else a for a in answers]
+        for new, answer in zip(tasks, answers, strict=True):
+            self.counters[new.queue, Counter.REJECTED] += answer.outcome in REJECTED
+            self.counters[new.queue, Counter.DUPLICATES] += answer.outcome is EnqueueOutcome.DUPLICATE
+        return answers
 
     def enqueue_one(self, new: NewTask) -> EnqueueAnswer:
-        """The first check that objects answers. If none does, the task is stored."""
-        checks = (self.known_id, self.unknown_need, self.held_key, self.draining, self.too_fast, self.full)
-        return next((answer for check in checks if (answer := check(new)) is not None), None) or self.store(new)
+        """The first that objects answers. If nothing does, the task is stored."""
+        if (there := self.tasks.get(new.id)) is not None:
+            same = (there.name, there.queue, there.args) == (new.name, new.queue, new.args)
+            return EnqueueAnswer(EnqueueOutcome.EXISTS if same else EnqueueOutcome.TAKEN, new.id, there.state)
+        if unknown := [edge.id for edge in new.after if edge.id not in self.tasks]:
+            return EnqueueAnswer(EnqueueOutcome.UNKNOWN, unknown[0])
+        if (answer := self.ask_holder(new)) is not None:
+            return answer
+        queue = self.queue(new.queue)
+        if queue.state is QueueState.DRAINING:
+            return EnqueueAnswer(EnqueueOutcome.DRAINING, new.id)
+        limit = None if new.client == SCHEDULER else limits.client_limit(queue.settings)
+        if limit is not None and (state := self.limit_state(new.queue, Scope.CLIENT, new.client, limit)).is_full:
+            return EnqueueAnswer(EnqueueOutcome.LIMITED, new.id, retry_in=state.opens_in)
+        verdicts = {judge(edge.rule, self.tasks[edge.id].state) for edge in new.after}
+        task = moves.admit(new, queue.settings, self.now, blocked=not verdicts <= {Verdict.GO})
+        most, pending = queue.settings.max_depth, self.tasks_in(PENDING, new.queue)
+        if task.state is State.PENDING and most is not None and len(pending) >= most:
+            return EnqueueAnswer(EnqueueOutcome.FULL, new.id)
+        self.spend(new.queue, Scope.CLIENT, new.client, limit)
+        return self.store(new, task)
 
-    def known_id(self, new: NewTask) -> EnqueueAnswer | None:
-        if (there := self.tasks.get(new.id)) is None:
-            return None
-        same = (there.name, there.queue, there.args) == (new.name, new.queue, new.args)
-        return EnqueueAnswer(EnqueueOutcome.EXISTS if same else EnqueueOutcome.TAKEN, new.id, there.state)
-
-    def unknown_need(self, new: NewTask) -> EnqueueAnswer | None:
-        unknown = [edge.id for edge in new.after if edge.id not in self.tasks]
-        return EnqueueAnswer(EnqueueOutcome.UNKNOWN, unknown[0]) if unknown else None
-
-    def held_key(self, new: NewTask) -> EnqueueAnswer | None:
+    def ask_holder(self, new: NewTask) -> EnqueueAnswer | None:
         """A key is held until its window has passed, and for as long as its task is unfinished."""
-        held = self.keys.get((new.queue, new.spec.key or ""))
-        task = None if held is None else self.tasks.get(held.task)
-        if held is None or not (self.now < held.until or (task is not None and task.state in UNFINISHED)):
+        holder, fingerprint, until = self.keys.get((new.queue, new.spec.key or ""), ("", "", 0))
+        task = self.tasks.get(holder)
+        state = None if task is None else task.state
+        if (self.now >= until and state not in UNFINISHED) or (new.replace and state not in WAITING):
             return None
-        if new.replace:
-            return self.replace(task, new) if task is not None and task.state in WAITING else None
-        outcome = EnqueueOutcome.DUPLICATE if held.fingerprint == new.fingerprint else EnqueueOutcome.CONFLICT
-        return EnqueueAnswer(outcome, held.task, None if task is None else task.state)
+        if new.replace and task is not None and task.name == new.name:
+            self.put(*moves.replaced(task, new, self.settings(task), self.now))
+            return self.hold_key(new, EnqueueOutcome.REPLACED, task.id)
+        is_repeat = fingerprint == new.fingerprint and not new.replace
+        return EnqueueAnswer(EnqueueOutcome.DUPLICATE if is_repeat else EnqueueOutcome.CONFLICT, holder, state)
 
-    def replace(self, task: TaskRecord, new: NewTask) -> EnqueueAnswer:
-        if task.name != new.name:
-            return EnqueueAnswer(EnqueueOutcome.CONFLICT, task.id, task.state)
-        self.put(*moves.replaced(task, new, self.settings(task.queue), self.now))
-        self.hold_key(new, task.id)
-        return EnqueueAnswer(EnqueueOutcome.REPLACED, task.id, self.tasks[task.id].state)
-
-    def hold_key(self, new: NewTask, task_id: str) -> None:
+    def hold_key(self, new: NewTask, outcome: EnqueueOutcome, task_id: str) -> EnqueueAnswer:
         if new.spec.key is not None:
-            self.keys[new.queue, new.spec.key] = HeldKey(task_id, new.fingerprint, self.now + new.window)
+            self.keys[new.queue, new.spec.key] = (task_id, new.fingerprint, self.now + new.window)
+        return EnqueueAnswer(outcome, task_id, self.tasks[task_id].state)
 
-    def draining(self, new: NewTask) -> EnqueueAnswer | None:
-        is_draining = self.is_in(new.queue, QueueState.DRAINING)
-        return EnqueueAnswer(EnqueueOutcome.DRAINING, new.id) if is_draining else None
-
-    def too_fast(self, new: NewTask) -> EnqueueAnswer | None:
-        if (limit := self.client_limit(new)) is None:
-            return None
-        bucket = self.bucket(new.queue, Scope.CLIENT, new.client, limit)
-        wait = None if limits.tokens(bucket) else limits.until_token(bucket, limit)
-        return None if wait is None else EnqueueAnswer(EnqueueOutcome.LIMITED, new.id, retry_in=wait)
-
-    def client_limit(self, new: NewTask) -> Limit | None:
-        return None if new.client == SCHEDULER else limits.client_limit(self.settings(new.queue))
-
-    def full(self, new: NewTask) -> EnqueueAnswer | None:
-        """Only what would be pending at once can be too much."""
-        most = self.settings(new.queue).max_depth
-        if most is None or len(self.pending(new.queue)) < most or self.admitted(new).state is not State.PENDING:
-            return None
-        return EnqueueAnswer(EnqueueOutcome.FULL, new.id)
-
-    def admitted(self, new: NewTask) -> TaskRecord:
-        blocked = self.verdict(new)[0] is not Verdict.GO
-        return moves.admit(new, self.settings(new.queue), self.now, blocked=blocked)
-
-    def verdict(self, new: NewTask) -> tuple[Verdict, EndedBy | None]:
-        """What the edges of a new task say together: the first that ends it, else any that makes it wait."""
-        found = [(judge(edge.rule, self.tasks[edge.id].state), self.tasks[edge.id]) for edge in new.after]
-        for verdict, task in found:
-            if verdict in (Verdict.CANCEL, Verdict.BURY):
-                return verdict, EndedBy(task.id, task.state)
-        return Verdict.WAIT if any(verdict is Verdict.WAIT for verdict, _ in found) else Verdict.GO, None
-
-    def store(self, new: NewTask) -> EnqueueAnswer:
-        verdict, cause = self.verdict(new)
-        waits = verdict is Verdict.WAIT
-        self.make_queue(new.queue)
-        self.put(self.admitted(new))
-        self.needs[new.id] = [Need(e.id, e.rule, waits and self.tasks[e.id].state in UNFINISHED) for e in new.after]
-        if cause is not None:
-            self.put(*moves.ended_by(self.tasks[new.id], verdict, cause, self.now))
-        self.hold_key(new, new.id)
+    def store(self, new: NewTask, task: TaskRecord) -> EnqueueAnswer:
+        """What has ended already lets a task go that would wait for it, or ends it."""
+        self.tasks[new.id], self.histories[new.id], self.after[new.id] = task, [], new.after
+        if task.state is State.BLOCKED:
+            needed = [self.tasks[edge.id] for edge in new.after]
+            self.open |= {(new.id, each.id) for each in needed}
+            self.ended = [EndedBy(each.id, each.state) for each in needed if each.state in ENDED]
+            self.follow_up()
+        self.queues[new.queue] = self.queue(new.queue)
         self.counters[new.queue, Counter.ENQUEUED] += 1
-        self.spend(new.queue, Scope.CLIENT, new.client, self.client_limit(new))
-        if (workflow := self.workflow_records.get(new.spec.workflow or "")) is not None:
-            self.workflow_records[workflow.id] = structs.replace(workflow, total=workflow.total + 1)
-        return EnqueueAnswer(EnqueueOutcome.ENQUEUED, new.id, self.tasks[new.id].state)
+        if (workflow := self.workflows.get(new.spec.workflow or "")) is not None:
+            self.workflows[workflow.id] = replace(workflow, total=workflow.total + 1)
+        return self.hold_key(new, EnqueueOutcome.ENQUEUED, new.id)
+
+    def limit_state(self, queue: str, scope: Scope, whose: str, limit: Limit) -> LimitState:
+        named = [(task.name if scope is Scope.TASK else task.spec.partition) for task in self.tasks_in(RUNNING, queue)]
+        running = len(named) if scope is Scope.QUEUE else named.count(whose)
+        return limits.limit_state(scope, whose, limit, running, self.buckets.get((queue, scope, whose)), self.now)
+
+    def limits_of(self, task: TaskRecord) -> list[LimitState]:
+        found = limits.limits_for(self.settings(task), task.name, task.spec.partition)
+        return [self.limit_state(task.queue, *each) for each in found]
 
     def spend(self, queue: str, scope: Scope, whose: str, limit: Limit | None) -> None:
         if limit is not None and limit.rate is not None:
-            self.buckets[queue, scope, whose] = limits.spend(self.bucket(queue, scope, whose, limit), 1)
+            bucket = limits.refill(self.buckets.get((queue, scope, whose)), limit, self.now)
+            self.buckets[queue, scope, whose] = limits.spend(bucket, 1)
+
+    def turn(self, queue: str, share: str) -> int:
+        return fairness.start_virtual_time(self.turns[queue,], self.turns[queue, share])
+
+    def take_turn(self, task: TaskRecord) -> None:
+        """In a fair queue, the turn of a share is over when one of its tasks has been given out."""
+        if (settings := self.settings(task)).fair:
+            start = self.turns[task.queue,] = self.turn(task.queue, task.share)
+            self.turns[task.queue, task.share] = fairness.next_virtual_time(settings, task.share, start)
+
+    def foremost(self, tasks: list[TaskRecord]) -> TaskRecord:
+        """Of these tasks of one queue: in the share whose turn it is, the first of each lane, and the best of them."""
+        _, share = min((self.turn(task.queue, task.share), task.share) for task in tasks)
+        by_rank = sorted((task for task in tasks if task.share == share), key=lambda task: (task.rank, task.id))
+        return min({task.lane: task for task in reversed(by_rank)}.values(), key=self.order)
+
+    def order(self, head: TaskRecord, place: int = 0) -> tuple[float, ...]:
+        """How the heads of lanes are merged, and those of queues, which are served in the order of their places."""
+        return (*priority.merge_key(self.effective(head), head.ready_at or 0, place), head.lane)
+
+    def effective(self, task: TaskRecord) -> float:
+        return priority.effective(task.rank, task.lane, self.settings(task), self.now)
 
     # Consuming.
 
-    async def claim(self, request: ClaimRequest, *, now: Instant) -> Claimed:
-        with self.verb(now):
-            given = self.given_before(request) if request.repeat else []
-            if not given:
-                self.bring_up_to_date()
-                given = self.choose(request)
-            tasks = [moves.leased(task, self.settings(task.queue)) for task in given]
-            return Claimed(tasks, self.next_due_in(request))
+    def claim(self, request: values.ClaimRequest) -> values.Claimed:
+        """A repeated claim is given what it was given at first, as far as that still runs."""
+        asked, running = (request.worker, request.sequence), self.tasks_in(RUNNING)
+        given = [task for task in running if request.repeat and (task.worker, task.sequence) == asked]
+        served = [name for name in dict.fromkeys(request.queues) if self.queue(name).state is not QueueState.PAUSED]
+        if not given:
+            for task in self.overdue(WAITING, "spec.expires_at", self.now):
+                self.put(*moves.expired(task, self.now))
+            for task in self.overdue(DELAYED, "due_at", self.now):
+                self.put(moves.promoted(task))
+            self.follow_up()
+            while len(given) < request.limit + request.prefetch and (best := self.choose(served, request, given)):
+                for each in limits.limits_for(self.settings(best), best.name, best.spec.partition):
+                    self.spend(best.queue, *each)
+                self.take_turn(best)
+                self.counters[best.queue, Counter.CLAIMED] += 1
+                given.append(moves.claimed(best, request.worker, request.sequence, request.lease, self.now))
+                self.put(given[-1])
+        return values.Claimed([moves.leased(task, self.settings(task)) for task in given], self.next_due_in(served))
 
-    def given_before(self, request: ClaimRequest) -> list[TaskRecord]:
-        """What the same claim took when it was made first, as far as it still runs."""
-        asked, running = (request.worker, request.sequence), self.tasks_in({State.RUNNING})
-        return [task for task in running if (task.worker, task.sequence) == asked]
+    def choose(self, served: list[str], request: values.ClaimRequest, given: list[TaskRecord]) -> TaskRecord | None:
+        heads = []
+        for place, queue in enumerate(served):
+            if able := [task for task in self.tasks_in(PENDING, queue) if self.may_start(task, request, given)]:
+                head = self.foremost(able)
+                heads.append((place if request.in_order else 0, self.order(head, place), head.id))
+        return self.tasks[min(heads)[-1]] if heads else None
 
-    def bring_up_to_date(self) -> None:
-        """End what has expired, promote what is due, and follow up."""
-        for task in self.overdue(WAITING, lambda task: task.spec.expires_at, self.now):
-            self.put(*moves.expired(task, self.now))
-        for task in self.overdue(DELAYED, lambda task: task.due_at, self.now):
-            self.put(moves.promoted(task))
-        self.follow_up()
-
-    def overdue(
-        self, states: Collection[State], instant: Callable[[TaskRecord], Instant | None], now: Instant
-    ) -> list[TaskRecord]:
-        """The tasks in some states whose time has come, in the order in which it came."""
-        found = [(at, task.id) for task in self.tasks_in(states) if (at := instant(task)) is not None and at <= now]
-        return [self.tasks[task_id] for _, task_id in sorted(found)]
-
-    def choose(self, request: ClaimRequest) -> list[TaskRecord]:
-        """Again and again the best of those that the queues would give next."""
-        given: list[TaskRecord] = []
-        while len(given) < request.limit + request.prefetch:
-            heads = []
-            for place, queue in enumerate(self.served(request)):
-                if eligible := [task for task in self.pending(queue) if self.may_start(task, request, given)]:
-                    heads.append((place if request.in_order else 0, place, self.foremost(eligible)))
-            if not heads:
-                break
-            _, _, best = min(heads, key=lambda each: (each[0], self.order(each[2], each[1])))
-            given.append(self.start(best, request))
-        return given
-
-    def served(self, request: ClaimRequest) -> list[str]:
-        names = [name for name in dict.fromkeys(request.queues) if name in self.queue_records]
-        return [name for name in names if not self.is_in(name, QueueState.PAUSED)]
-
-    def may_start(self, task: TaskRecord, request: ClaimRequest, given: list[TaskRecord]) -> bool:
+    def may_start(self, task: TaskRecord, request: values.ClaimRequest, given: list[TaskRecord]) -> bool:
+        """Whether a worker may start a task now, besides what it was given already."""
         if request.names is not None and task.name not in request.names:
             return False
-        if not set(task.requires) <= set(request.capabilities):
-            return False
-        if len(given) >= request.limit and self.settings(task.queue).limits_starts:
+        if len(given) >= request.limit and self.settings(task).limits_starts:
             return False  # more than asked for is taken only where nobody else would miss it
-        below = [floor for floor in request.floors if self.effective(task) < floor.effective]
-        if any(sum(self.effective(each) < floor.effective for each in given) >= floor.below for floor in below):
-            return False
-        return not any(limit.is_full for limit in self.limits_of(task))
+        for floor in [each for each in request.floors if self.effective(task) < each.effective]:
+            if sum(self.effective(each) < floor.effective for each in given) >= floor.below:
+                return False
+        return {*task.requires} <= {*request.capabilities} and not any(each.is_full for each in self.limits_of(task))
 
-    def start(self, task: TaskRecord, request: ClaimRequest) -> TaskRecord:
-        for scope, whose, limit in limits.limits_for(self.settings(task.queue), task.name, task.spec.partition):
-            self.spend(task.queue, scope, whose, limit)
-        self.charge(task)
-        self.counters[task.queue, Counter.CLAIMED] += 1
-        self.put(moves.claimed(task, request.worker, request.sequence, request.lease, self.now))
-        return self.tasks[task.id]
-
-    def next_due_in(self, request: ClaimRequest) -> int | None:
+    def next_due_in(self, served: list[str]) -> int | None:
         """Until a task is due or expires, or a limit that holds one up has a token again."""
         instants = [task.due_at for task in self.tasks_in(DELAYED)]
         instants += [task.spec.expires_at for task in self.tasks_in(WAITING)]
         waits = [max(0, at - self.now) for at in instants if at is not None]
-        pending = [task for queue in self.served(request) for task in self.pending(queue)]
+        pending = [task for queue in served for task in self.tasks_in(PENDING, queue)]
         waits += [limit.opens_in for task in pending for limit in self.limits_of(task) if limit.opens_in is not None]
         return min(waits, default=None)
 
-    def holds(self, lease: Lease) -> bool:
-        """The fence."""
+    def held(self, lease: core.Lease) -> TaskRecord | None:
+        """The fence: the task that runs under a lease."""
         task = self.tasks.get(lease.id)
-        return task is not None and task.state is State.RUNNING and task.lease == lease.number
+        return task if task is not None and (task.state, task.lease) == (State.RUNNING, lease.number) else None
 
-    async def extend(self, extensions: Sequence[Extension], *, now: Instant) -> list[ExtendAnswer]:
-        with self.verb(now):
-            return [self.extend_one(each) for each in extensions]
-
-    def extend_one(self, extension: Extension) -> ExtendAnswer:
-        if not self.holds(extension.lease):
-            return ExtendAnswer(ExtendOutcome.LOST)
+    def extend(self, extension: values.Extension) -> values.ExtendAnswer:
+        if (task := self.held(extension.lease)) is None:
+            return values.ExtendAnswer(values.ExtendOutcome.LOST)
         until = self.now + span_left(extension.by, extension.ran)
-        task = structs.replace(self.tasks[extension.lease.id], lease_expires_at=until)
+        task = replace(task, lease_expires_at=until)
         if extension.progress is not None:
-            task = structs.replace(task, progress=extension.progress, progress_message=extension.message)
+            task = replace(task, progress=extension.progress, progress_message=extension.message)
         self.put(task)
         if task.cancel_reason is not None:
-            return ExtendAnswer(ExtendOutcome.CANCEL, until, task.cancel_reason)
-        return ExtendAnswer(ExtendOutcome.EXHAUSTED if is_exhausted(extension.ran) else ExtendOutcome.HELD, until)
+            return values.ExtendAnswer(values.ExtendOutcome.CANCEL, until, task.cancel_reason)
+        over = is_exhausted(extension.ran)
+        return values.ExtendAnswer(values.ExtendOutcome.EXHAUSTED if over else values.ExtendOutcome.HELD, until)
 
-    async def settle(self, settlements: Sequence[Settlement], *, now: Instant) -> list[SettleAnswer]:
-        with self.verb(now):
-            return [self.settle_one(settlement) for settlement in settlements]
-
-    def settle_one(self, settlement: Settlement) -> SettleAnswer:
+    def settle(self, settlement: Settlement) -> values.SettleAnswer:
         lease, task = settlement.lease, self.tasks.get(settlement.lease.id)
-        if task is not None and self.holds(lease):
-            after, entry = moves.settled(task, settlement, self.settings_if_exists(task.queue), self.now)
+        if task is not None and self.held(lease):
+            settings = self.settings(task) if task.queue in self.queues else None
+            after, entry = moves.settled(task, settlement, settings, self.now)
             self.put(after, entry)
             self.counters[task.queue, Counter.RETRIES] += after.state is State.RETRYING
-            return settle_answer(SettleOutcome.DONE, after, self.now)
+            return values.settle_answer(values.SettleOutcome.DONE, after, self.now)
         if task is not None and task.settled_lease == lease.number > 0:
-            return settle_answer(SettleOutcome.ALREADY, task, self.now)
+            return values.settle_answer(values.SettleOutcome.ALREADY, task, self.now)
         self.counters[task.queue if task else "", Counter.REFUSED] += 1
         if task is not None and task.state in UNFINISHED:
-            note = f"a late {settlement.outcome} by lease {lease.number}"
-            self.note(task.id, HistoryEntry(at=self.now, event=HistoryEvent.REFUSED, lease=lease.number, note=note))
-        return SettleAnswer(SettleOutcome.REFUSED)
+            note, event = f"a late {settlement.outcome} by lease {lease.number}", core.HistoryEvent.REFUSED
+            self.put(task, HistoryEntry(at=self.now, event=event, lease=lease.number, note=note))
+        return values.SettleAnswer(values.SettleOutcome.REFUSED)
 
-    async def rescue(self, *, ended_by: Instant | None, not_after: Instant | None, now: Instant) -> Rescued:
-        with self.verb(now):
-            until = taken_until(now, ended_by, not_after)
-            if until is None:
-                return Rescued(at=now, stalled=True)
-            lost = self.overdue({State.RUNNING}, lambda task: task.lease_expires_at, until)
-            for task in lost:
-                self.put(*moves.lost(task, self.settings_if_exists(task.queue), now))
-                self.counters[task.queue, Counter.LOSSES] += 1
-            return Rescued([task.id for task in lost], at=now)
+    def rescue(self, ended_by: Instant | None, not_after: Instant | None) -> values.Rescued:
+        if (until := taken_until(self.now, ended_by, not_after)) is None:
+            return values.Rescued(at=self.now, stalled=True)
+        lost = self.overdue(RUNNING, "lease_expires_at", until)
+        for task in lost:
+            self.put(*moves.lost(task, self.settings(task) if task.queue in self.queues else None, self.now))
+            self.counters[task.queue, Counter.LOSSES] += 1
+        return values.Rescued([task.id for task in lost], at=self.now)
 
-    # Schedules.
+    def log(self, act: str, target: str, detail: str = "") -> Changed:
+        self.audit.append(values.AuditEntry(at=self.now, actor=self.actor, act=act, target=target, detail=detail))
+        return Changed.DONE
 
-    async def set_schedule(
-        self, name: str, recurrence: Recurrence, task: NewTask, *, declared: bool, actor: str, now: Instant
-    ) -> Changed:
+    def act(self, act: values.Act) -> Changed:
+        if isinstance(act, values.CancelWorkflow | values.ReplayWorkflow):
+            return self.act_on_workflow(act)
+        if (task := self.tasks.get(act.id)) is None:
+            return Changed.UNKNOWN
+        if task.state not in CHANGED_BY[type(act)]:
+            return Changed.WRONG_STATE
+        if isinstance(act, values.Cancel):
+            if task.cancel_reason is None:
+                self.put(*moves.cancelled(task, act.note, self.actor, self.now))
+            return Changed.REQUESTED if task.state is State.RUNNING else Changed.DONE
+        if isinstance(act, core.Edit):
+            after, entry = moves.edited(task, act, self.settings(task), self.actor, self.now)
+            self.put(after, entry)
+            return Changed.UNCHANGED if entry is None else Changed.DONE
+        if isinstance(act, values.Replay):
+            return self.replay(task, act.queue, act.reset)
+        del self.tasks[task.id], self.histories[task.id], self.after[task.id]
+        self.keys = {place: held for place, held in self.keys.items() if (place[0], held[0]) != (task.queue, task.id)}
+        return Changed.DONE
+
+    def replay(self, task: TaskRecord, queue: str | None = None, reset: bool = True) -> Changed:
+        name = queue or task.queue
+        target = self.queues[name] = self.queue(name)
+        if target.state is QueueState.DRAINING:
+            return Changed.DRAINING
+        self.put(*moves.replayed(task, target.settings, queue, reset, self.actor, self.now))
+        self.counters[name, Counter.REPLAYED] += 1
+        return Changed.DONE
+
+    def act_on_workflow(self, act: values.CancelWorkflow | values.ReplayWorkflow) -> Changed:
+        if act.id not in self.workflows:
+            return Changed.UNKNOWN
+        members = [task for task in self.tasks_in(UNFINISHED | ENDED) if task.spec.workflow == act.id]
+        if isinstance(act, values.CancelWorkflow):
+            found = [task for task in members if task.state in UNFINISHED and task.cancel_reason is None]
+            for task in found:
+                self.put(*moves.cancelled(task, act.note, self.actor, self.now))
+        else:
+            found = [task for task in members if task.state is State.DEAD or task.reason is Reason.DEPENDENCY]
+            for task in found:
+                self.replay_member(task, {each.id for each in found})
+        return Changed.DONE if found else Changed.UNCHANGED
+
+    def replay_member(self, task: TaskRecord, replayed: Collection[str]) -> None:
+        """A dead member starts again; one that ended because of a dependency waits for what is replayed as well."""
+        needed = [(edge.rule, self.tasks[edge.id]) for edge in self.after[task.id] if edge.id in self.tasks]
+        awaited = [each.id for _, each in needed if each.state in UNFINISHED or each.id in replayed]
+        self.queues[task.queue] = self.queue(task.queue)
+        if task.reason is not Reason.DEPENDENCY:
+            self.replay(task)
+        elif all(judge(rule, each.state) is Verdict.GO for rule, each in needed if each.id not in awaited):
+            self.put(*moves.reblocked(task, self.settings(task), self.actor, self.now))
+            self.open |= {(task.id, each) for each in awaited}
+            self.counters[task.queue, Counter.REPLAYED] += 1
+            if not awaited:
+                self.put(moves.unblocked(self.tasks[task.id], self.settings(task), self.now))
+        if self.tasks[task.id] is task:  # it stays as it ended; nothing that is replayed may wait for it for ever
+            self.put(task)
+
+    def set_queue(self, name: str, settings: QueueSettings, expected: int) -> QueueRecord | None:
+        old, wanted = self.queue(name), replace(settings, version=expected + 1)
+        if name in self.queues and old.settings == wanted:
+            return old
+        if expected != (old.settings.version if name in self.queues else 0):
+            return None
+        kept = {**asdict(old.settings), "version": wanted.version}
+        changed = [f"{each}={value}" for each, value in asdict(wanted).items() if value != kept[each]]
+        self.log("set queue", name, ", ".join(changed))
+        self.queues[name] = replace(old, settings=wanted)
+        return self.queues[name]
+
+    def set_queue_state(self, name: str, state: QueueState) -> Changed:
+        if name not in self.queues:
+            return Changed.UNKNOWN
+        if self.queues[name].state is state:
+            return Changed.UNCHANGED
+        self.queues[name] = replace(self.queues[name], state=state)
+        return self.log(f"set queue {state}", name)
+
+    def delete_queue(self, name: str, force: bool) -> Changed:
+        if name not in self.queues:
+            return Changed.UNKNOWN
+        if self.tasks_in(UNFINISHED, name) and not force:
+            return Changed.WRONG_STATE
+        for task in self.tasks_in(WAITING, name):
+            self.put(*moves.buried(task, Reason.QUEUE, self.actor, self.now))
+        del self.queues[name]
+        self.turns = Numbers({whose: at for whose, at in self.turns.items() if whose[0] != name})
+        self.buckets = {whose: bucket for whose, bucket in self.buckets.items() if whose[0] != name}
+        return self.log("delete queue", name, "force" if force else "")
+
+    def set_schedule(self, name: str, recurrence: Recurrence, task: NewTask, declared: bool) -> Changed:
         """Another recurrence starts again; with the same one, the next fire stays."""
-        with self.verb(now):
-            first, old = first_fire(recurrence, now), self.schedule_records.get(name)
-            new = old or ScheduleRecord(name=name, recurrence=recurrence, task=task, next_fire_at=first, created_at=now)
-            if new.recurrence != recurrence:
-                new = structs.replace(new, recurrence=recurrence, next_fire_at=first)
-            if declared:
-                new = structs.replace(new, declared=True, declared_at=now)
-            self.schedule_records[name] = structs.replace(new, task=task)
-            is_same = old is not None and (old.recurrence, old.task) == (recurrence, task)
-            return Changed.UNCHANGED if is_same else self.log(actor, "set schedule", name)
+        old, first = self.schedules.get(name), first_fire(recurrence, self.now)
+        new = old or ScheduleRecord(name=name, recurrence=recurrence, task=task, next_fire_at=0, created_at=self.now)
+        if old is None or old.recurrence != recurrence:
+            new = replace(new, recurrence=recurrence, next_fire_at=first)
+        if declared:
+            new = replace(new, declared=True, declared_at=self.now)
+        self.schedules[name] = replace(new, task=task)
+        is_same = old is not None and (old.recurrence, old.task) == (recurrence, task)
+        return Changed.UNCHANGED if is_same else self.log("set schedule", name)
 
-    async def set_schedule_state(self, name: str, state: ScheduleState, *, actor: str, now: Instant) -> Changed:
-        with self.verb(now):
-            if (old := self.schedule_records.get(name)) is None:
-                return Changed.UNKNOWN
-            if state is ScheduleState.DELETED:
-                del self.schedule_records[name]
-                return self.log(actor, "delete schedule", name)
-            paused = state is ScheduleState.PAUSED
-            if old.paused is paused:
-                return Changed.UNCHANGED
-            next_fire_at = old.next_fire_at if paused else first_fire(old.recurrence, now)
-            self.schedule_records[name] = structs.replace(old, paused=paused, next_fire_at=next_fire_at)
-            return self.log(actor, "pause schedule" if paused else "resume schedule", name)
+    def set_schedule_state(self, name: str, state: ScheduleState) -> Changed:
+        """A schedule that goes on does not make up for what it missed."""
+        old, paused = self.schedules.get(name), state is ScheduleState.PAUSED
+        if old is None:
+            return Changed.UNKNOWN
+        if state is ScheduleState.DELETED:
+            del self.schedules[name]
+            return self.log("delete schedule", name)
+        if old.paused is paused:
+            return Changed.UNCHANGED
+        next_fire_at = old.next_fire_at if paused else first_fire(old.recurrence, self.now)
+        self.schedules[name] = replace(old, paused=paused, next_fire_at=next_fire_at)
+        return self.log("pause schedule" if paused else "resume schedule", name)
 
-    async def fire(self, *, now: Instant) -> Fired:
-        active = [record for record in self.schedule_records.values() if not record.paused]
-        due = [record for record in active if record.next_fire_at <= now]
-        fired = [await self.fire_one(record, now) for record in sorted(due, key=lambda r: (r.next_fire_at, r.name))]
-        upcoming = [max(0, self.schedule_records[record.name].next_fire_at - now) for record in active]
-        tasks = [task_id for each in fired for task_id in each.tasks]
-        return Fired(tasks, sum(each.skipped for each in fired), min(upcoming, default=None))
-
-    async def fire_one(self, record: ScheduleRecord, now: Instant) -> Fired:
-        """Enqueue what is due and move on, or leave it all for when the queue takes it."""
-        planned, last = plan(record, now), self.tasks.get(record.last_task or "")
-        overlaps = record.recurrence.overlap is Overlap.SKIP and last is not None and last.state in UNFINISHED
-        fires = () if overlaps else planned.fires
-        tasks = [structs.replace(task_of(record, at, fire_id(record.name, at)), client=SCHEDULER) for at in fires]
-        answers = await self.enqueue(tasks, atomic=True, now=now)
-        if any(answer.outcome in REJECTED for answer in answers):
-            return Fired()
-        skipped = planned.skipped + len(planned.fires) - len(fires)
-        self.schedule_records[record.name] = structs.replace(
-            record,
-            next_fire_at=planned.next_fire_at,
-            last_fire_at=fires[-1] if fires else record.last_fire_at,
-            last_task=answers[-1].id if answers else record.last_task,
-            fired=record.fired + len(fires),
-            skipped=record.skipped + skipped,
-        )
-        return Fired([answer.id for answer in answers], skipped)
-
-    # Keeping: what the chores of an engine come to when they are done.
-
-    def rerank(self, now: Instant) -> None:
-        for task in self.tasks_in(WAITING):
-            self.put(moves.reranked(task, self.settings(task.queue), now))
-
-    def prune(self, now: Instant) -> None:
-        """Forget tasks that were kept long enough, workflows without tasks, old log lines, buckets without a limit."""
-        for task in self.tasks_in(ENDED):
-            settings = self.settings(task.queue)
-            keep = settings.keep_dead if task.state is State.DEAD else settings.keep
-            if (day_of(task.finished_at or 0) + 1) * DAY <= now - keep:
-                self.remove(task)
-        self.workflow_records = {key: each for key, each in self.workflow_records.items() if self.members(key)}
-        self.audit_log = [entry for entry in self.audit_log if entry.at + KEEP_AUDIT > now]
-        self.buckets = {whose: bucket for whose, bucket in self.buckets.items() if self.has_rate(*whose)}
-
-    def has_rate(self, queue: str, scope: Scope, whose: str) -> bool:
-        limit = limits.limit_of(self.settings(queue), scope, whose)
-        return limit is not None and limit.rate is not None
+    def fire(self) -> values.Fired:
+        """Enqueue what is due and move on; what a queue rejects is left for when it does not."""
+        fired = values.Fired()
+        active = [record for record in self.schedules.values() if not record.paused]
+        for record in sorted(active, key=lambda record: (record.next_fire_at, record.name)):
+            plan, last = schedules.plan(record, self.now), self.tasks.get(record.last_task or "")
+            overlaps = last is not None and last.state in UNFINISHED and record.recurrence.overlap is Overlap.SKIP
+            fires = () if overlaps else plan.fires
+            tasks = [schedules.task_of(record, at, schedules.fire_id(record.name, at)) for at in fires]
+            answers = self.enqueue([replace(task, client=SCHEDULER) for task in tasks], atomic=True)
+            if any(answer.outcome in REJECTED for answer in answers):
+                continue
+            missed = plan.skipped + len(plan.fires) - len(fires)
+            new = replace(record, next_fire_at=plan.next_fire_at, skipped=record.skipped + missed)
+            if fires:
+                new = replace(new, last_fire_at=fires[-1], last_task=answers[-1].id, fired=record.fired + len(fires))
+            self.schedules[record.name] = new
+            fired = values.Fired([*fired.tasks, *(answer.id for answer in answers)], fired.skipped + missed)
+        upcoming = [max(0, self.schedules[record.name].next_fire_at - self.now) for record in active]
+        return replace(fired, next_due_in=min(upcoming, default=None))

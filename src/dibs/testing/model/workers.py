@@ -104,7 +104,7 @@ class Working(Producing):
     def keep_within_limits(self, tasks: list[LeasedTask]) -> None:
         """What has just been started under a limit does not exceed it, whatever the limit was before."""
         for task in tasks:
-            for limit in self.runner.run(self.model.standing(task.queue, [task.id], now=self.now)).limits[0]:
+            for limit in self.model.oracle.limits_of(self.model.oracle.tasks[task.id]):
                 assert limit.max_concurrent is None or limit.running <= limit.max_concurrent, limit
 
     @rule(plan=st.lists(st.tuples(outcomes, delays), min_size=1, max_size=6))
