@@ -48,7 +48,7 @@ def enqueue(hub: Hub, new: NewTask, options: Options) -> EnqueueAnswer:
     if answer.outcome in NO_ROOM and options.block:
         runner.serve()
         answer = runner.run(wait_for_room(hub, new, answer, options.block))
-    return accepted(answer, new, options)
+    return accepted(answer, new)
 
 
 async def aenqueue(hub: Hub, new: NewTask, options: Options) -> EnqueueAnswer:
@@ -59,7 +59,7 @@ async def aenqueue(hub: Hub, new: NewTask, options: Options) -> EnqueueAnswer:
     answer = await hub.enqueuer.submit(new)
     if answer.outcome in NO_ROOM and options.block:
         answer = await hub.runner.arun(wait_for_room(hub, new, answer, options.block))
-    return accepted(answer, new, options)
+    return accepted(answer, new)
 
 
 async def wait_for_room(hub: Hub, new: NewTask, answer: EnqueueAnswer, block: float) -> EnqueueAnswer:
@@ -94,25 +94,26 @@ async def enqueue_many(hub: Hub, tasks: Sequence[NewTask], workflow: NewWorkflow
     tasks = await hub.payloads.adeposit_all(tasks)
     answers = await hub.engine.enqueue(tasks, atomic=True, workflow=workflow, now=hub.clock.store_now())
     for new, answer in zip(tasks, answers, strict=True):
-        if answer.outcome is not EnqueueOutcome.ENQUEUED and (error := refusal(answer, new)) is not None:
-            raise error
+        if answer.outcome is not EnqueueOutcome.ENQUEUED:
+            accepted(answer, new)
     return answers
 
 
 def enqueue_in(hub: Hub, new: NewTask, options: Options) -> EnqueueAnswer:
     """In the caller's own transaction, blocking."""
     now = hub.clock.store_now()
-    return accepted(inside(hub, options.connection, lambda joined: joined.enqueue([new], now=now))[0], new, options)
+    answers = inside(hub, options.connection, lambda joined: joined.enqueue([new], now=now))
+    return accepted(answers[0], new)
 
 
 async def aenqueue_in(hub: Hub, new: NewTask, options: Options) -> EnqueueAnswer:
     """In the caller's own transaction, awaited on the caller's own loop."""
     now = hub.clock.store_now()
     answers = await ainside(hub, options.connection, lambda joined: joined.enqueue([new], now=now))
-    return accepted(answers[0], new, options)
+    return accepted(answers[0], new)
 
 
-def accepted(answer: EnqueueAnswer, new: NewTask, options: Options) -> EnqueueAnswer:
+def accepted(answer: EnqueueAnswer, new: NewTask) -> EnqueueAnswer:
     """The answer, or the error that it stands for."""
     error = refusal(answer, new)
     if error is not None:

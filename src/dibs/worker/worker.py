@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from types import TracebackType
 
 from dibs.core.options import check_flag, check_kind
 from dibs.core.task import WorkerState
@@ -117,7 +116,5 @@ class Worker:
     def __enter__(self) -> Worker:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop(timeout=None)
