@@ -13,7 +13,6 @@ from dibs.attempt.payloads import keep_result
 from dibs.core.task import LeasedTask, Settlement
 from dibs.runtime.definition import ExecutorKind
 from dibs.runtime.hub import Hub
-from dibs.worker.executors.loop import LoopExecutor
 from dibs.worker.executors.process import ChildFailed, ProcessExecutor
 from dibs.worker.executors.thread import ThreadExecutor
 from dibs.worker.run import Run, Stop
@@ -51,7 +50,7 @@ class Dispatcher:
         self._runner = TaskRunner(hub)
         self._threads = ThreadExecutor(self._runner, self._thread_ended)
         self._execute: dict[ExecutorKind, Callable[[Run], Awaitable[Settlement]]] = {
-            ExecutorKind.LOOP: LoopExecutor(self._runner).run,
+            ExecutorKind.LOOP: self._run_on_loop,
             ExecutorKind.THREAD: self._threads.run,
             ExecutorKind.PROCESS: processes.run,
         }
@@ -106,6 +105,9 @@ class Dispatcher:
                 raise
             settlement = judge(run, error)
         self._finish(run, settlement)
+
+    def _run_on_loop(self, run: Run) -> Awaitable[Settlement]:
+        return self._runner.run(run, run.definition, run.definition.function)
 
     async def _keep(self, run: Run, settlement: Settlement) -> Settlement:
         """Store a large result in the blob store. A run with a transaction of its own has committed it, or not."""

@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from dibs.core.lease import heartbeat_interval
 from dibs.core.task import Lease, TaskRecord, WorkerState
@@ -108,7 +109,9 @@ class Heartbeat:
         """There is progress to deliver, or a lease to extend: beat sooner. From any thread."""
         if not self._has_news:
             self._has_news = True
-            self._call(self._set_wake)
+            if self._loop is not None:
+                with suppress(RuntimeError):  # the heartbeat has stopped
+                    self._loop.call_soon_threadsafe(self._set_wake)
 
     def shorten_interval(self, span: float) -> None:
         """There is a lease with `span` seconds left: beat often enough for it."""
@@ -117,14 +120,6 @@ class Heartbeat:
             self._interval = interval
             self._next_beat = min(self._next_beat, time.monotonic() + interval)
             self.wake()
-
-    def _call(self, function: Callable[[], None]) -> None:
-        loop = self._loop
-        if loop is not None:
-            try:
-                loop.call_soon_threadsafe(function)
-            except RuntimeError:  # the heartbeat has stopped
-                return
 
     def _set_wake(self) -> None:
         if self._wake is not None:
@@ -143,10 +138,8 @@ class Heartbeat:
             self._begin()
 
     def _begin(self) -> None:
-        try:
+        with suppress(RuntimeError):  # the worker's loop is closed: nothing waits
             self._worker_loop.call_soon_threadsafe(self._begun.set)
-        except RuntimeError:  # the worker's loop is closed: nothing waits
-            return
 
     async def _live(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -292,14 +285,11 @@ class Heartbeat:
 
     async def _leave(self) -> None:
         """Deliver the last minutes and sign off."""
-        try:
-            sign = self._sign()
-            with self._health.asking("sign off"):
-                if sign.minutes:
-                    await self._engine.beat(sign, now=self._clock.store_now())
-                await self._engine.leave(sign.id, now=self._clock.store_now())
-        except StoreError:
-            return
+        sign = self._sign()
+        with suppress(StoreError), self._health.asking("sign off"):
+            if sign.minutes:
+                await self._engine.beat(sign, now=self._clock.store_now())
+            await self._engine.leave(sign.id, now=self._clock.store_now())
 
 
 def extension_of(run: Run, now: float) -> Extension:

@@ -1,6 +1,5 @@
-"""Where tasks run: on the loop, in threads, in processes. Each executor turns a `Run` into a `Settlement`.
+"""Where tasks run that don't run on the worker's loop. Each executor turns a `Run` into a `Settlement`.
 
-`loop`            async functions, on the worker's event loop
 `thread`          plain functions, in daemon threads
 `process`         tasks that can be killed or limited, in processes that are reused
 `child_process`   one such process, seen from the worker

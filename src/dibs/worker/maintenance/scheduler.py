@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from msgspec import structs
@@ -64,12 +65,9 @@ class Scheduler(Service):
 
     async def begin(self) -> None:
         """Declare before the worker is ready. If the store fails, `run` tries again."""
-        if not self._hub.schedules:
-            return
-        try:
-            await self._declare()
-        except StoreError:
-            return
+        if self._hub.schedules:
+            with suppress(StoreError):
+                await self._declare()
 
     async def run(self) -> None:
         """Declare and fire until cancelled."""
