@@ -39,7 +39,7 @@ __all__ = [
 WIDE = 240
 """Columns when stdout is not a terminal: the reader of a pipe wants whole lines."""
 
-COLOURS = {
+COLOURS: dict[str, str] = {
     State.PENDING: "yellow",
     State.SCHEDULED: "cyan",
     State.BLOCKED: "magenta",
@@ -112,11 +112,8 @@ def status(text: str, *, quiet: bool = False) -> AbstractContextManager[object]:
 
 
 def state_text(state: State | QueueState | WorkerState) -> Text:
-    """A state in its colour; worker states have the colours of the queue states of the same name."""
-    return Text(state, style="red" if state == WorkerState.DEAD else COLOURS.get(state, COLOURS_BY_NAME.get(state, "")))
-
-
-COLOURS_BY_NAME = {str(state): colour for state, colour in COLOURS.items()}
+    """A state in its colour; worker states have the colours of others of the same name."""
+    return Text(state, style=COLOURS[state])
 
 
 UNREADABLE = Text("unreadable", style="red")

@@ -24,7 +24,7 @@ __all__ = ["dead"]
 PAGE = 500
 
 
-class Group(Struct, kw_only=True):
+class Group(Struct):
     """Dead tasks with the same reason and error."""
 
     name: str
@@ -102,12 +102,7 @@ def group(app: Dibs, chosen: Filter) -> tuple[list[Group], bool]:
         if seen == COUNT_LIMIT:
             return ordered(groups), True
         key = key_of(info)
-        each = groups.get(key)
-        if each is None:
-            name, queue, reason, kind, message = key
-            each = groups[key] = Group(
-                name=name, queue=queue, reason=reason, error_type=kind, error_message=message, example=info.id
-            )
+        each = groups.setdefault(key, Group(*key, example=info.id))
         each.count += 1
         if info.finished_at is not None and (each.newest is None or info.finished_at > each.newest):
             each.newest = info.finished_at

@@ -13,6 +13,7 @@ from dibs.cli.options import (
     SPAN,
     json_option,
     open_store,
+    parse_metadata,
     parse_pairs,
     parse_value,
     store_options,
@@ -86,10 +87,9 @@ def enqueue(
 
 def wanted(given: dict[str, Any]) -> dict[str, Any]:
     """The options that were given, as `using` takes them."""
-    metadata = parse_pairs(given.pop("metadata"), "metadata")
     if given["priority"] is not None:
         given["priority"] = as_number(given["priority"])
-    given["metadata"] = {name: parse_value(value) for name, value in metadata.items()} or None
+    given["metadata"] = parse_metadata(given["metadata"]) or None
     given["requires"] = list(given["requires"]) or None
     if "after" in given:
         given["after"] = list(given["after"]) or None

@@ -33,6 +33,7 @@ __all__ = [
     "json_option",
     "make_filter",
     "open_store",
+    "parse_metadata",
     "parse_pairs",
     "parse_value",
     "state_command",
@@ -168,17 +169,30 @@ def parse_pairs(pairs: tuple[str, ...], what: str) -> dict[str, str]:
     return found
 
 
+def parse_metadata(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """`name=value` …, values as JSON where they are JSON."""
+    return {name: parse_value(value) for name, value in parse_pairs(pairs, "metadata").items()}
+
+
 def filter_options(function: Function) -> Function:
-    """--state, --queue, … as keyword arguments that `make_filter` understands."""
+    """--state, --queue, … as keyword arguments with the names of `Filter`'s fields, for `make_filter`."""
     return add_options(
         function,
         click.option("--state", multiple=True, metavar="STATE", help=f"One of {', '.join(State)}; may be repeated."),
         click.option("--queue", multiple=True, metavar="QUEUE", help="In this queue; may be repeated."),
         click.option("--name", multiple=True, metavar="TASK", help="Of this task name; may be repeated."),
-        click.option("--min-priority", default="0", metavar="PRIORITY", help="At least this urgent (number or name)."),
-        click.option("--max-priority", default="100", metavar="PRIORITY", help="At most this urgent."),
-        click.option("--since", type=TIME, help="Created after this time, or within this duration."),
-        click.option("--before", type=TIME, help="Created before this time, or longer ago than this duration."),
+        click.option(
+            "--min-priority",
+            "priority_min",
+            default="0",
+            metavar="PRIORITY",
+            help="At least this urgent (number or name).",
+        ),
+        click.option("--max-priority", "priority_max", default="100", metavar="PRIORITY", help="At most this urgent."),
+        click.option("--since", "created_after", type=TIME, help="Created after this time, or within this duration."),
+        click.option(
+            "--before", "created_before", type=TIME, help="Created before this time, or longer ago than this duration."
+        ),
         click.option("--metadata", multiple=True, metavar="NAME=VALUE", help="With this metadata; may be repeated."),
         click.option("--key", metavar="KEY", help="With this idempotency key."),
         click.option("--worker", metavar="WORKER", help="Run by this worker."),
@@ -190,22 +204,11 @@ def filter_options(function: Function) -> Function:
 
 def make_filter(given: dict[str, Any]) -> Filter:
     """The filter that the options of `filter_options` describe; takes them out of `given`."""
-    metadata = parse_pairs(given.pop("metadata"), "metadata")
-    return Filter(
-        state=given.pop("state"),
-        queue=given.pop("queue"),
-        name=given.pop("name"),
-        priority_min=as_number(given.pop("min_priority")),
-        priority_max=as_number(given.pop("max_priority")),
-        created_after=given.pop("since"),
-        created_before=given.pop("before"),
-        metadata={name: parse_value(value) for name, value in metadata.items()},
-        key=given.pop("key"),
-        worker=given.pop("worker"),
-        workflow=given.pop("workflow"),
-        tenant=given.pop("tenant"),
-        text=given.pop("text"),
-    )
+    chosen = {name: given.pop(name) for name in Filter.__struct_fields__}
+    chosen["metadata"] = parse_metadata(chosen["metadata"])
+    for name in ("priority_min", "priority_max"):
+        chosen[name] = as_number(chosen[name])
+    return Filter(**chosen)
 
 
 def bulk_command(function: Callable[Concatenate[Dibs, P], R]) -> Callable[..., R]:

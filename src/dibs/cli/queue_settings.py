@@ -16,7 +16,7 @@ from dibs.core.times import SECOND
 from dibs.errors import InvalidOption
 from dibs.terminal import plain
 
-__all__ = ["limit_changes", "limit_lines", "setting_value", "settings_data", "settings_text"]
+__all__ = ["limit_lines", "setting_value", "settings_data", "settings_text", "wanted_changes"]
 
 
 def settings_data(settings: QueueSettings) -> dict[str, Any]:
@@ -57,11 +57,16 @@ def setting_value(name: str, text: str) -> Any:
     return parse_value(text)
 
 
-def limit_changes(
-    old: QueueSettings, per_task: tuple[str, ...], per_partition: tuple[str, ...], weights: tuple[str, ...]
+def wanted_changes(
+    old: QueueSettings,
+    pairs: tuple[str, ...],
+    per_task: tuple[str, ...],
+    per_partition: tuple[str, ...],
+    weights: tuple[str, ...],
+    fair: bool | None,
 ) -> dict[str, Any]:
-    """What --per-task, --per-partition and --weight change: each adds to the present settings, `none` removes."""
-    changes: dict[str, Any] = {}
+    """What NAME=VALUE and the options change: options add to the present settings, `none` removes."""
+    changes = {name: setting_value(name, text) for name, text in parse_pairs(pairs, "a setting").items()}
     if per_task:
         limits = {name: limit_data(limit) for name, limit in old.per_task.items()}
         for target, text in parse_pairs(per_task, "a limit of a task").items():
@@ -75,9 +80,11 @@ def limit_changes(
             limit = changed(limit, part or None, value)
         changes["per_partition"] = limit or None
     if weights:
-        pairs = parse_pairs(weights, "a weight")
-        shares = {**old.weights, **{tenant: setting_value("", text) for tenant, text in pairs.items()}}
+        given = parse_pairs(weights, "a weight")
+        shares = {**old.weights, **{tenant: setting_value("", text) for tenant, text in given.items()}}
         changes["weights"] = {tenant: share for tenant, share in shares.items() if share is not None}
+    if fair is not None:
+        changes["fair"] = fair
     return changes
 
 

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dibs.cli.codes import ExitCode
-from dibs.cli.options import SPAN, agreed, json_option, parse_pairs, state_command, with_store
-from dibs.cli.queue_settings import limit_changes, limit_lines, setting_value, settings_data, settings_text
+from dibs.cli.options import SPAN, agreed, json_option, state_command, with_store
+from dibs.cli.queue_settings import limit_lines, settings_data, settings_text, wanted_changes
 from dibs.client.app import Dibs
 from dibs.client.humanize import figures, subject
 from dibs.client.queues import QueueChanges, QueueInfo, TenantInfo
@@ -190,11 +190,8 @@ def set_queue(
 
     The options add to the settings; per_task=, per_partition=, fair= and weights= (JSON) replace them.
     """
-    wanted = {setting: setting_value(setting, text) for setting, text in parse_pairs(changes, "a setting").items()}
     known = {info.name: info.settings for info in app.queues.list()}
-    wanted |= limit_changes(known.get(name, QueueSettings()), per_task, per_partition, weights)
-    if fair is not None:
-        wanted["fair"] = fair
+    wanted = wanted_changes(known.get(name, QueueSettings()), changes, per_task, per_partition, weights, fair)
     if not wanted:
         raise InvalidOption("nothing to set: give NAME=VALUE, such as aging=5m, or one of the options.")
     info = app.queues.set(name, **cast(QueueChanges, wanted))

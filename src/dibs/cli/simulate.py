@@ -13,7 +13,7 @@ from msgspec import structs
 
 from dibs import simulation
 from dibs.cli.options import SPAN, add_options, json_option, open_store, parse_pairs, store_options
-from dibs.cli.queue_settings import limit_changes, setting_value, settings_data, settings_text
+from dibs.cli.queue_settings import setting_value, settings_data, settings_text, wanted_changes
 from dibs.client.app import Dibs
 from dibs.core.options import check_number, check_real
 from dibs.core.settings import QueueSettings, change_settings
@@ -150,7 +150,8 @@ def simulate(
     """
     targets = [parse_target(text, seconds_of) for text in target]
     source, base = arrivals_of(context, given, url, app_spec)
-    settings = settings_of(base, parse_pairs(changes, "a setting"), given)
+    limits = given["per_task"], given["per_partition"], given["weight"], given["fair"]
+    settings = change_settings(base, wanted_changes(base, changes, *limits))
     cases = cases_of(settings, workers, concurrency, parse_pairs(sweep, "a sweep"), setting_value)
     outcomes = [outcome_of(source, case, targets, quiet=as_json) for case in cases]
     if svg is not None:
@@ -209,15 +210,6 @@ def completed(app: Dibs, name: str) -> Iterator[TaskRecord]:
         if page.cursor is None:
             return
         query = structs.replace(query, cursor=page.cursor)
-
-
-def settings_of(base: QueueSettings, changes: Mapping[str, str], given: Mapping[str, Any]) -> QueueSettings:
-    """The settings as `dibs queues set` would make them."""
-    wanted = {name: setting_value(name, text) for name, text in changes.items()}
-    wanted |= limit_changes(base, given["per_task"], given["per_partition"], given["weight"])
-    if given["fair"] is not None:
-        wanted["fair"] = given["fair"]
-    return change_settings(base, wanted)
 
 
 def outcome_of(source: Source, case: Case, targets: Sequence[Target], *, quiet: bool) -> Outcome:

@@ -15,8 +15,7 @@ from dibs.cli.options import (
     filter_options,
     json_option,
     make_filter,
-    parse_pairs,
-    parse_value,
+    parse_metadata,
     with_store,
 )
 from dibs.cli.task_views import show_task, task_table
@@ -167,12 +166,10 @@ def edit(app: Dibs, /, task_ids: tuple[str, ...], **given: Any) -> int:
 
 def taken(given: dict[str, Any]) -> dict[str, Any]:
     """The requested changes, removed from `given`."""
-    metadata = parse_pairs(given.pop("set_metadata"), "metadata")
     changes = {name: given.pop(name) for name in ("priority", "delay", "at", "deadline", "expires")}
     if changes["priority"] is not None:
         changes["priority"] = as_number(changes["priority"])
-    if metadata:
-        changes["metadata"] = {name: parse_value(value) for name, value in metadata.items()}
+    changes["metadata"] = parse_metadata(given.pop("set_metadata")) or None
     return {name: value for name, value in changes.items() if value is not None}
 
 

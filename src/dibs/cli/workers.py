@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import click
 from rich.table import Table
 
@@ -54,36 +52,21 @@ def worker_table(found: list[WorkerInfo]) -> Table:
     return made
 
 
-@workers.command()
-@click.argument("worker_id", metavar="WORKER")
-@json_option
-@with_store
-def pause(app: Dibs, worker_id: str, as_json: bool) -> None:
-    """Claim nothing more until resumed."""
-    change_and_print(worker_id, app.workers.pause, "pause", as_json)
+def add_command(verb: str, text: str) -> None:
+    """A command that tells a worker to do something."""
+
+    @workers.command(verb, help=text)
+    @click.argument("worker_id", metavar="WORKER")
+    @json_option
+    @with_store
+    def change(app: Dibs, worker_id: str, as_json: bool) -> None:
+        changed = getattr(app.workers, verb)(worker_id)
+        if as_json:
+            emit({"worker": worker_id, "told": verb, "changed": changed})
+        else:
+            say(f"Worker {worker_id} was {'' if changed else 'already '}told to {verb}.")
 
 
-@workers.command()
-@click.argument("worker_id", metavar="WORKER")
-@json_option
-@with_store
-def resume(app: Dibs, worker_id: str, as_json: bool) -> None:
-    """Claim again."""
-    change_and_print(worker_id, app.workers.resume, "resume", as_json)
-
-
-@workers.command()
-@click.argument("worker_id", metavar="WORKER")
-@json_option
-@with_store
-def drain(app: Dibs, worker_id: str, as_json: bool) -> None:
-    """Finish what it runs, then leave."""
-    change_and_print(worker_id, app.workers.drain, "drain", as_json)
-
-
-def change_and_print(worker_id: str, change: Callable[[str], bool], what: str, as_json: bool) -> None:
-    changed = change(worker_id)
-    if as_json:
-        emit({"worker": worker_id, "told": what, "changed": changed})
-    else:
-        say(f"Worker {worker_id} was {'' if changed else 'already '}told to {what}.")
+add_command("pause", "Claim nothing more until resumed.")
+add_command("resume", "Claim again.")
+add_command("drain", "Finish what it runs, then leave.")
