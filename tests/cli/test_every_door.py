@@ -120,7 +120,7 @@ def ids(shop: Dibs) -> dict[str, str]:
 
 def test_commands_are_found() -> None:
     assert {"worker", "top", "simulate", "bench", "demo", "tasks list", "queues set", "schedules add"} <= set(COMMANDS)
-    assert {"since", "limit", "cursor"} <= set(places(COMMANDS["tasks list"]))
+    assert {"created_after", "limit", "cursor"} <= set(places(COMMANDS["tasks list"]))
 
 
 def run(cli: Cli, line: list[str]) -> Answer:
