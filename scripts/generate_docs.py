@@ -13,9 +13,8 @@ from pathlib import Path
 from port_page import port_sections
 
 from dibs import Dibs, errors
-from dibs.client.options import METADATA_LIMIT
+from dibs.client.options import METADATA_LIMIT, CallOptions
 from dibs.client.stats import LONGEST as LONGEST_WINDOW
-from dibs.client.task import Task
 from dibs.core.cron import LONGEST as LONGEST_CRON
 from dibs.core.options import KEY_LIMIT, NAME_LIMIT, NOTE_LIMIT, PAGE_LIMIT, URL_LIMIT
 from dibs.core.settings import DURATIONS, FALLBACK, OPTIONAL, REAL, SHARED, WHOLE, Policy, QueueSettings
@@ -157,8 +156,7 @@ def settings_page() -> str:
     own = [[f"`{name}`", QUEUE[name], default(name, getattr(queue, name)), limits(name)] for name in names]
     shared = [[f"`{name}`", TASK[name], default(name, getattr(FALLBACK, name)), limits(name)] for name in TASK]
     assert set(TASK) == SHARED
-    options = list(inspect.signature(Task.using).parameters)[1:]
-    calls = [[f"`{name}`", CALL[name]] for name in options]
+    calls = [[f"`{name}`", CALL[name]] for name in CallOptions.__annotations__]
     in_process = inspect.signature(Dibs.worker).parameters
     fields = [
         [f"`{name}`", WORKER[name], default(name, getattr(worker, name)), "yes" if name in in_process else ""]

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import dibs
 from dibs import Context, Dibs, Filter, Task, chain, group, simulation
 from dibs.blobs import open_blobs
-from dibs.client.options import Options, SharedOptions
+from dibs.client.options import CallOptions, Options, SharedOptions
 from dibs.client.queues import QueueChanges
 from dibs.core.schedules import check_recurrence
 from dibs.core.settings import QueueSettings
@@ -48,6 +48,9 @@ NO_DOORS = {
 }
 RUNS = {"sandbox"}
 """Things whose AssertionError is an answer: they are made for assertions."""
+
+KEYWORDS = {"changes": QueueChanges, "defaults": SharedOptions, "options": CallOptions}
+"""What the parameters that take any keyword take."""
 
 Door = Callable[..., Any]
 
@@ -190,17 +193,17 @@ def parameters(door: Door) -> list[inspect.Parameter]:
 
 
 def spots(door: Door) -> list[str]:
-    """Where a value can be put: the parameters, and the keywords of `Dibs`, `app.task` and `queues.set`."""
+    """Where a value can be put: the parameters, and the keywords of `Dibs`, `app.task`, `using` and `queues.set`."""
     found = [each.name for each in parameters(door)]
-    keywords = {"changes": QueueChanges, "defaults": SharedOptions}
-    return [*found, *(each for name in found if name in keywords for each in keywords[name].__annotations__)]
+    return [*found, *(each for name in found if name in KEYWORDS for each in KEYWORDS[name].__annotations__)]
 
 
 def knock(world: World, name: str, odd: Mapping[str, Any]) -> None:
     """Call a function with these odd values, and right ones otherwise."""
     door = world.doors[name]
     positional: list[Any] = []
-    named: dict[str, Any] = {spot: value for spot, value in odd.items() if spot in QueueChanges.__annotations__}
+    own = {each.name for each in parameters(door)}
+    named: dict[str, Any] = {spot: value for spot, value in odd.items() if spot not in own}
     for each in parameters(door):
         if each.name in odd:
             value = odd[each.name]

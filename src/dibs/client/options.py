@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypedDict
+from uuid import UUID
 
 from msgspec import Struct, structs
 
-from dibs.client.dependencies import Source, check_after
+from dibs.client.dependencies import After, Source, check_after
 from dibs.core.codec import as_json
 from dibs.core.graph import Edge
 from dibs.core.ids import check_id
@@ -23,6 +24,7 @@ from dibs.core.options import (
     check_names,
     check_text,
     shown,
+    unknown_option,
     worded,
 )
 from dibs.core.priority import parse_priority
@@ -33,6 +35,7 @@ from dibs.errors import InvalidArguments, InvalidOption
 
 __all__ = [
     "METADATA_LIMIT",
+    "CallOptions",
     "Options",
     "SharedOptions",
     "Span",
@@ -57,6 +60,34 @@ class SharedOptions(TypedDict, total=False):
     retry_base: Span | None
     retry_cap: Span | None
     timeout_growth: float | None
+
+
+class CallOptions(TypedDict, total=False):
+    """What `using` takes; None leaves an option as it is."""
+
+    queue: str | None
+    priority: int | str | None
+    delay: Span | None
+    at: datetime | None
+    deadline: datetime | Span | None
+    expires: datetime | Span | None
+    retries: int | None
+    timeout: Span | None
+    lease: Span | None
+    key: str | None
+    window: Span | None
+    replace: bool | None
+    debounce: Span | None
+    debounce_limit: Span | None
+    after: After | Iterable[After] | None
+    per: str | float | None
+    tenant: str | float | None
+    requires: Sequence[str] | None
+    metadata: Mapping[str, Any] | None
+    headers: Mapping[str, str] | None
+    id: str | UUID | None
+    block: Span | None
+    connection: Any
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -114,6 +145,8 @@ def make_options(old: Options, given: Mapping[str, Any]) -> Options:
     changes: dict[str, Any] = {}
     shared: dict[str, Any] = {}
     for name, value in given.items():
+        if name not in CallOptions.__annotations__:
+            raise unknown_option(name, CallOptions.__annotations__, "using()")
         if value is None:
             continue
         if name in SHARED:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
-from uuid import UUID
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 from msgspec import Struct, structs
 
 from dibs.attempt.context import Context, pass_on
-from dibs.client.dependencies import After, Flow, Shape
+from dibs.client.dependencies import Flow, Shape
 from dibs.client.handle import Handle
-from dibs.client.options import Options, Span, label_of, make_options
+from dibs.client.options import CallOptions, Options, label_of, make_options
 from dibs.client.producer import aenqueue, enqueue
 from dibs.client.take import Placed, place
 from dibs.core.results import TAKE, Placeholder, PlaceholderMet
@@ -96,33 +94,7 @@ class Task(Generic[P, R]):
         """The call as a value, checked, for `enqueue_many`, `chain`, `group` and `take`."""
         return self._call(args, kwargs)
 
-    def using(
-        self,
-        *,
-        queue: str | None = None,
-        priority: int | str | None = None,
-        delay: Span | None = None,
-        at: datetime | None = None,
-        deadline: datetime | Span | None = None,
-        expires: datetime | Span | None = None,
-        retries: int | None = None,
-        timeout: Span | None = None,
-        lease: Span | None = None,
-        key: str | None = None,
-        window: Span | None = None,
-        replace: bool | None = None,
-        debounce: Span | None = None,
-        debounce_limit: Span | None = None,
-        after: After | Iterable[After] | None = None,
-        per: str | float | None = None,
-        tenant: str | float | None = None,
-        requires: Sequence[str] | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-        id: str | UUID | None = None,
-        block: Span | None = None,
-        connection: Any = None,
-    ) -> Task[P, R]:
+    def using(self, **options: Unpack[CallOptions]) -> Task[P, R]:
         """The same task with other options.
 
         `delay` (seconds) or `at` (aware datetime) say when; `deadline` raises its priority as it nears; when it
@@ -133,32 +105,7 @@ class Task(Generic[P, R]):
         charged to. `requires` names capabilities a worker must have; `block` waits that long for room in a full queue;
         `connection` enqueues inside your own transaction.
         """
-        given = {
-            "queue": queue,
-            "priority": priority,
-            "delay": delay,
-            "at": at,
-            "deadline": deadline,
-            "expires": expires,
-            "retries": retries,
-            "timeout": timeout,
-            "lease": lease,
-            "key": key,
-            "window": window,
-            "replace": replace,
-            "debounce": debounce,
-            "debounce_limit": debounce_limit,
-            "after": after,
-            "per": per,
-            "tenant": tenant,
-            "requires": requires,
-            "metadata": metadata,
-            "headers": headers,
-            "id": id,
-            "block": block,
-            "connection": connection,
-        }
-        return Task(self._app, self.definition, make_options(self.options, given))
+        return Task(self._app, self.definition, make_options(self.options, options))
 
     def _call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call[R]:
         """The task to enqueue, everything checked."""
