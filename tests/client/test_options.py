@@ -66,6 +66,7 @@ def test_the_expiry_can_be_edited(still: Dibs, dibs_clock: ManualClock) -> None:
         ({"debounce": 5, "debounce_limit": 4, "key": "k"}, "debounce_limit can't be shorter"),
         ({"debounce_limit": 4, "key": "k"}, "debounce_limit needs debounce"),
         ({"replace": "yes"}, "replace must be True or False"),
+        ({"prioritty": 90}, r"using\(\) has no option 'prioritty'. Did you mean 'priority'"),
         ({"replace": True, "key": "k", "after": "0190163d-8694-739b-aea5-966c26f8ad91"}, "can't wait for others"),
     ],
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 import msgspec
+from msgspec import structs
 
 from dibs.cli.codes import ExitCode
 from dibs.cli.options import (
@@ -122,21 +123,11 @@ def by_name(
 
 def plain_task(hub: Hub, name: str, values: dict[str, Any], chosen: Options) -> NewTask:
     """A task of which only the name is known."""
-    return NewTask(
+    return structs.replace(
+        chosen.draft(hub, check_name(name, "a task's name")),
         id=chosen.id or hub.new_id(),
-        queue=str(chosen.queue),
-        name=check_name(name, "a task's name"),
         args=hub.codec.encode(values, f"the arguments of {name}"),
-        requires=chosen.requires or (),
-        spec=chosen.spec(priority=50),
-        delay=chosen.delay,
-        at=chosen.at,
-        options=chosen.options,
-        app_options=hub.defaults,
-        window=chosen.window,
         fingerprint="" if chosen.key is None else fingerprint(name, values),
-        client=hub.client,
-        after=chosen.after,
     )
 
 

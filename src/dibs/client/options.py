@@ -29,9 +29,10 @@ from dibs.core.options import (
 )
 from dibs.core.priority import parse_priority
 from dibs.core.settings import Defaults, check_defaults
-from dibs.core.task import TaskSpec
+from dibs.core.task import NewTask, TaskSpec
 from dibs.core.times import DAY, Duration, Instant, duration, instant, seconds
 from dibs.errors import InvalidArguments, InvalidOption
+from dibs.runtime.hub import Hub
 
 __all__ = [
     "METADATA_LIMIT",
@@ -117,6 +118,27 @@ class Options(Struct, frozen=True, kw_only=True):
     id: str | None = None
     block: float | None = None
     connection: Any = None
+
+    def draft(
+        self, hub: Hub, name: str, queue: str = "", priority: int = 50, requires: tuple[str, ...] = ()
+    ) -> NewTask:
+        """What is the same for every call of a task, whose own options are given; id and arguments are missing."""
+        return NewTask(
+            id="",
+            queue=self.queue or queue,
+            name=name,
+            requires=requires if self.requires is None else self.requires,
+            spec=self.spec(priority),
+            delay=self.delay,
+            at=self.at,
+            options=self.options,
+            app_options=hub.defaults,
+            window=self.window,
+            client=hub.client,
+            after=self.after,
+            replace=self.replace,
+            debounce_limit=self.debounce_limit,
+        )
 
     def spec(self, priority: int) -> TaskSpec:
         """The spec of each task; `priority` is its default."""

@@ -138,23 +138,8 @@ class Task(Generic[P, R]):
     @cached_property
     def _draft(self) -> NewTask:
         """All that is the same for every call: copying it is far cheaper than making it each time."""
-        hub, definition, options = self._app.hub, self.definition, self.options
-        return NewTask(
-            id="",
-            queue=options.queue or definition.queue,
-            name=definition.name,
-            requires=definition.requires if options.requires is None else options.requires,
-            spec=options.spec(definition.priority),
-            delay=options.delay,
-            at=options.at,
-            options=options.options,
-            app_options=hub.defaults,
-            window=options.window,
-            client=hub.client,
-            after=options.after,
-            replace=options.replace,
-            debounce_limit=options.debounce_limit,
-        )
+        its = self.definition
+        return self.options.draft(self._app.hub, its.name, its.queue, its.priority, its.requires)
 
     def _payload(self, bound: Mapping[str, Any]) -> tuple[bytes, Placed | None]:
         """The arguments as they are stored, and what is to be filled in."""
