@@ -1,7 +1,7 @@
 """Folders and modules say truly what is in them. `python tests/test_packages.py` prints what is wrong, in every folder.
 
 A package's docstring names each of its modules, and nothing that is not there. A module's `__all__` is what others
-import from it, and the types by which that is described.
+import from it, and the types by which that is described; a module without one is all for others.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ PUBLIC = ("dibs.errors",)
 """Modules whose names are for users, whether or not Dibs imports them (`test_exported_members`)."""
 NO_LIST = ("dibs.testing.plugin", "dibs.version")
 """Modules that are not imported by name: pytest loads the one, and hatchling reads the other."""
+
+NOT_FOR_OTHERS = {"log", "P", "R"}
+"""What a module has for itself, though the name is public: its logger and type variables."""
 
 LONGEST_MODULE = 550
 """Lines; the median is a quarter of it."""
@@ -104,14 +107,14 @@ def wrong_lists(folders: tuple[str, ...] = ()) -> Iterator[str]:
         tree = parsed(file)
         listed = listed_in(tree)
         used = imported_names().get(name, set())
-        if listed is None:
-            if used or not name.startswith(ONE_PER_SUBJECT):  # a suite's module needs no list if nobody imports from it
-                yield f"{name}: it has no __all__"
+        if listed is None and name.startswith(ONE_PER_SUBJECT) and not used:
             continue
+        if listed is None:
+            listed = defined_in(tree)
         for missing in sorted((used & defined_in(tree)) - listed):
             yield f"{name}: {missing} is imported elsewhere, but is not in __all__"
         for unused in () if name in PUBLIC else sorted(listed - used - described_by(tree, listed)):
-            yield f"{name}: {unused} is in __all__, but nobody imports it"
+            yield f"{name}: {unused} is for others (in `__all__`, or there is none), but nobody imports it"
 
 
 def listed_in(tree: ast.Module) -> set[str] | None:
@@ -131,7 +134,7 @@ def defined_in(tree: ast.Module) -> set[str]:
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             found |= {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
-    return {name for name in found if not name.startswith("_")}
+    return {name for name in found - NOT_FOR_OTHERS if not name.startswith("_")}
 
 
 @cache

@@ -14,8 +14,6 @@ from dibs.errors import DibsError
 from dibs.runtime.definition import TaskDefinition
 from dibs.runtime.hub import Hub
 
-__all__ = ["TaskRunner"]
-
 
 class TaskRunner:
     """Runs the tasks of one app in this process, inside its middleware and with what its lifespan gave (`state`)."""

@@ -6,8 +6,6 @@ import time
 
 from dibs.client.app import Dibs
 
-__all__ = ["QUEUES", "app", "make_app"]
-
 QUEUES = ("bench-enqueue", "bench-drain", "bench-latency")
 
 

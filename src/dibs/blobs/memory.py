@@ -11,8 +11,6 @@ from dibs.core.options import brief
 from dibs.core.times import Instant
 from dibs.errors import BlobLost
 
-__all__ = ["MemoryBlobs"]
-
 
 class MemoryBlobs:
     """A dictionary."""

@@ -12,8 +12,6 @@ from dibs.engines.values import Feature
 from dibs.errors import InvalidOption, UsageError
 from dibs.terminal import emit, say, status
 
-__all__ = ["backup"]
-
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["MEANINGS", "ExitCode"]
-
 
 class ExitCode(IntEnum):
     """Every exit code. 3 to 5 come from `dibs worker` only (`dibs.worker.status.ExitCode`)."""

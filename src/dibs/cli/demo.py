@@ -19,8 +19,6 @@ from dibs.errors import InvalidOption
 from dibs.terminal import emit, errors, out
 from dibs.worker_processes import WorkerNotStarted
 
-__all__ = ["demo"]
-
 
 @click.command()
 @click.option("--tasks", "count", default=2000, show_default=True, help="How many tasks (at least 200).")

@@ -11,8 +11,6 @@ from dibs.core.options import nearest, shown
 from dibs.errors import UnknownQueue
 from dibs.terminal import emit, say
 
-__all__ = ["peek", "why"]
-
 
 @click.command()
 @click.argument("task_id", metavar="ID")

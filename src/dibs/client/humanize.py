@@ -5,8 +5,6 @@ from __future__ import annotations
 from dibs.core.limits import LimitState, Scope
 from dibs.core.task import TaskRecord
 
-__all__ = ["figures", "label", "number", "subject"]
-
 
 def number(count: int, thing: str) -> str:
     """How many of something."""

@@ -10,8 +10,6 @@ from dibs.client.info import snapshot
 from dibs.core.times import seconds, when
 from dibs.engines.values import ChoreRecord
 
-__all__ = ["AuditLine", "ChoreInfo", "chore_info"]
-
 
 class AuditLine(Struct, frozen=True, kw_only=True):
     """Someone changed something. `target` is the id or name of what was changed, or how many were."""

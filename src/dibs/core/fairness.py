@@ -19,8 +19,6 @@ from collections.abc import Iterable
 
 from dibs.core.settings import QueueSettings
 
-__all__ = ["COST", "LATEST", "most_before", "next_virtual_time", "start_virtual_time", "stride", "weight"]
-
 COST = 1_000_000
 """What one start costs, in units of virtual time, for a tenant of weight 1."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND, Duration
 
-__all__ = ["format_duration", "format_exact_duration"]
-
 
 def format_duration(seconds: float | None) -> str:
     """Seconds, rounded: 3 ms, 12.5 s, 4 min, 3.0 h, 2.1 days; a negative number counts as 0."""

@@ -7,8 +7,6 @@ from uuid import UUID
 from dibs.core.options import shown
 from dibs.errors import InvalidOption
 
-__all__ = ["check_id", "uuid7"]
-
 
 def uuid7(milliseconds: int, counter: int, random: int) -> str:
     """A version 7 UUID of a Unix time, a 12-bit counter and 62 random bits."""

@@ -4,15 +4,6 @@ from __future__ import annotations
 
 from dibs.core.times import HOUR, SECOND, Duration, Instant
 
-__all__ = [
-    "LONGEST_RUN",
-    "heartbeat_interval",
-    "is_exhausted",
-    "rewound",
-    "span_left",
-    "taken_until",
-]
-
 LONGEST_RUN: Duration = 24 * HOUR
 """A run that takes longer counts as timed out, however often its lease is extended."""
 

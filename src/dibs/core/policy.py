@@ -4,23 +4,6 @@ from __future__ import annotations
 
 from dibs.core.times import DAY, SECOND, Duration
 
-__all__ = [
-    "ABSENT_SECONDS",
-    "BURY_BATCH",
-    "CHECKED_MINUTES",
-    "CHECKED_ROWS",
-    "CHORE_BATCH",
-    "EXPIRE_BATCH",
-    "KEEP_AUDIT",
-    "KEEP_MINUTES",
-    "KEEP_WORKERS",
-    "PROMOTE_BATCH",
-    "RESCUE_BATCH",
-    "TERM",
-    "TERM_RENEWAL",
-    "VISIT_BATCH",
-]
-
 TERM: Duration = 15 * SECOND
 """How long a term lasts without renewal."""
 TERM_RENEWAL: Duration = 5 * SECOND

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["ENDED", "TRANSITIONS", "UNFINISHED", "WAITING", "Move", "Reason", "State", "after", "mermaid"]
-
 
 class State(StrEnum):
     """The state of a task. No other string names a state anywhere."""

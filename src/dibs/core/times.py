@@ -11,25 +11,6 @@ from datetime import UTC, datetime, timedelta
 from dibs.core.options import shown
 from dibs.errors import InvalidOption
 
-__all__ = [
-    "DAY",
-    "EPOCH",
-    "HOUR",
-    "LATEST",
-    "LONGEST",
-    "MINUTE",
-    "MS",
-    "SECOND",
-    "Duration",
-    "Instant",
-    "day_of",
-    "duration",
-    "instant",
-    "patience",
-    "seconds",
-    "when",
-]
-
 Instant = int
 Duration = int
 

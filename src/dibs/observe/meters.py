@@ -9,8 +9,6 @@ from msgspec import Struct
 from dibs.core.histogram import Histogram, add
 from dibs.core.times import Duration
 
-__all__ = ["Meter", "Meters"]
-
 
 class Meter(Struct):
     """What is known of one verb."""

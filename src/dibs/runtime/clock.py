@@ -7,8 +7,6 @@ from typing import Protocol, runtime_checkable
 
 from dibs.core.times import Instant
 
-__all__ = ["Clock", "SystemClock"]
-
 
 @runtime_checkable
 class Clock(Protocol):

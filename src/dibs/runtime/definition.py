@@ -15,8 +15,6 @@ from dibs.core.schedules import Recurrence
 from dibs.core.settings import Defaults
 from dibs.core.task import NewTask
 
-__all__ = ["ExecutorKind", "ScheduleDefinition", "TaskDefinition"]
-
 
 class ExecutorKind(StrEnum):
     """Where a task runs."""

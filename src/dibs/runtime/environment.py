@@ -6,8 +6,6 @@ import getpass
 import os
 import socket
 
-__all__ = ["VARIABLES", "actor", "default_blobs", "default_url", "host"]
-
 VARIABLES = {
     "DIBS_URL": "the store to use when no URL is given, such as sqlite:///tasks.db",
     "DIBS_BLOBS": "where to keep large payloads when the app does not say: file:///path, s3://bucket/prefix",

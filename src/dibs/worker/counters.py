@@ -5,8 +5,6 @@ from __future__ import annotations
 from dibs.core.states import State
 from dibs.core.task import Outcome, Settlement
 
-__all__ = ["Counters"]
-
 
 class Counters:
     """Settled runs by outcome, and runs whose lease was lost or whose settlement was refused."""

@@ -16,8 +16,6 @@ from dibs.core.task import LeasedTask, Outcome
 from dibs.core.times import MINUTE, Duration, Instant
 from dibs.engines.values import Minute
 
-__all__ = ["MinuteStats"]
-
 
 class MinuteStats:
     """Counts ended runs; safe to use from any thread."""

@@ -13,8 +13,6 @@ from dibs.core.task import LeasedTask, Settlement
 from dibs.core.times import SECOND, Duration
 from dibs.runtime.definition import TaskDefinition
 
-__all__ = ["Run", "Stop"]
-
 
 class Stop(StrEnum):
     """Why a run is being stopped."""

@@ -8,8 +8,6 @@ from contextlib import suppress
 
 from dibs.engines.base import Engine
 
-__all__ = ["Service", "listen", "wait_for"]
-
 
 class Service:
     """Runs in a task of its own. Starting twice, stopping twice and stopping before the start are fine."""

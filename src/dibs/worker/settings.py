@@ -24,8 +24,6 @@ from dibs.errors import InvalidOption
 from dibs.runtime.environment import host
 from dibs.runtime.hub import Hub
 
-__all__ = ["WorkerSettings"]
-
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):
     """What a worker takes and how much of it at once.

@@ -8,8 +8,6 @@ from msgspec import Struct
 
 from dibs.core.task import WorkerState
 
-__all__ = ["ExitCode", "ExitReport", "WorkerStats"]
-
 
 class ExitCode(IntEnum):
     """How a worker process ended, for what started it."""
