@@ -22,9 +22,6 @@ PUBLIC = ("dibs.errors",)
 NO_LIST = ("dibs.testing.plugin", "dibs.version")
 """Modules that are not imported by name: pytest loads the one, and hatchling reads the other."""
 
-NOT_FOR_OTHERS = {"log", "P", "R"}
-"""What a module has for itself, though the name is public: its logger and type variables."""
-
 LONGEST_MODULE = 550
 """Lines; the median is a quarter of it."""
 
@@ -34,6 +31,7 @@ QUOTED = re.compile(r"`([a-z_0-9]+)`|^ {4}([a-z]+)  ", re.MULTILINE)
 
 IMPORT = re.compile(r"from (dibs[\w.]*) import (\([^)]*\)|[\w, ]+)")
 IMPORTED = re.compile(r"(\w+)(?: as (\w+))?")
+FOR_ITSELF = re.compile(r"log = |\w+ = (TypeVar|ParamSpec)\(")
 REFERENCE = re.compile(r"\b(dibs[\w.]*):(\w+)")
 
 Names = dict[str, set[str]]
@@ -126,15 +124,15 @@ def listed_in(tree: ast.Module) -> set[str] | None:
 
 
 def defined_in(tree: ast.Module) -> set[str]:
-    """The public names that a module defines itself."""
+    """The public names that a module defines itself, apart from its logger and type variables."""
     found: set[str] = set()
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found.add(node.name)
-        elif isinstance(node, ast.Assign | ast.AnnAssign):
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and not FOR_ITSELF.match(ast.unparse(node)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             found |= {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
-    return {name for name in found - NOT_FOR_OTHERS if not name.startswith("_")}
+    return {name for name in found if not name.startswith("_")}
 
 
 @cache

@@ -17,28 +17,6 @@ from dibs.core.humanize import format_duration
 from dibs.core.states import State
 from dibs.core.task import QueueState, WorkerState
 
-__all__ = [
-    "COLOURS",
-    "UNREADABLE",
-    "age",
-    "emit",
-    "errors",
-    "facts_table",
-    "number",
-    "out",
-    "plain",
-    "say",
-    "share",
-    "show",
-    "state_text",
-    "status",
-    "table",
-    "when_text",
-]
-
-WIDE = 240
-"""Columns when stdout is not a terminal: the reader of a pipe wants whole lines."""
-
 COLOURS: dict[str, str] = {
     State.PENDING: "yellow",
     State.SCHEDULED: "cyan",
@@ -55,8 +33,8 @@ COLOURS: dict[str, str] = {
 
 
 def out() -> Console:
-    """Stdout. No markup: what users stored is shown as it is."""
-    width = None if sys.stdout.isatty() else WIDE
+    """Stdout. No markup: what users stored is shown as it is. Wide into a pipe, whose reader wants whole lines."""
+    width = None if sys.stdout.isatty() else 240
     return Console(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False)
 
 

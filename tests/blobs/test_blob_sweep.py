@@ -108,7 +108,7 @@ def test_what_is_not_ours_stays(app: Dibs, echo: Task[[str], str], directory: Di
 def test_many_steps(
     app: Dibs, echo: Task[[str], str], directory: DirectoryPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeping, "STEP", 3)
+    monkeypatch.setattr(sweeping, "MOST_AT_ONCE", 3)
     monkeypatch.setattr(sweeping, "ASKED", 2)
     monkeypatch.setattr(sweeping, "PAUSE", 0.0)
     handles = app.enqueue_many([echo.call(f"{number}{BIG}") for number in range(20)])

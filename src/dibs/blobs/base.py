@@ -12,20 +12,9 @@ from dibs.core.options import check_items, check_number, check_text, shown
 from dibs.core.times import Instant
 from dibs.errors import BlobStoreUnavailable, InvalidOption
 
-__all__ = [
-    "LONGEST_KEY",
-    "BlobInfo",
-    "BlobStore",
-    "Blobs",
-    "check_blob",
-    "check_key",
-    "check_keys",
-    "check_page",
-    "probe",
-]
-
 LONGEST_KEY = 500
 MOST_AT_ONCE = 1000
+"""Blobs that one call lists or deletes."""
 
 
 class BlobInfo(Struct, frozen=True):

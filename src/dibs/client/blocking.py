@@ -8,8 +8,6 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from dibs.runtime.hub import Hub
 
-__all__ = ["HasHub", "blocking"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

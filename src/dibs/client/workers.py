@@ -15,8 +15,6 @@ from dibs.errors import UnknownWorker, WrongState
 from dibs.runtime.environment import actor
 from dibs.runtime.hub import Hub
 
-__all__ = ["WorkerInfo", "Workers"]
-
 
 class WorkerInfo(Struct, frozen=True, kw_only=True):
     """A worker as of its last heartbeat."""

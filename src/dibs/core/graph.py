@@ -14,18 +14,6 @@ from msgspec import Struct
 
 from dibs.core.states import ENDED, State
 
-__all__ = [
-    "FOLLOW_UP_BUDGET",
-    "MOST_EDGES",
-    "Edge",
-    "Rule",
-    "Verdict",
-    "find_cycle",
-    "inherited_within",
-    "judge",
-    "prerequisites_first",
-]
-
 MOST_EDGES = 10_000
 """What one task may wait for."""
 
@@ -59,21 +47,15 @@ class Edge(Struct, gc=False, frozen=True, omit_defaults=True, forbid_unknown_fie
     rule: Rule = Rule.CANCEL
 
 
-AFTER_FAILURE = {
-    Rule.CANCEL: Verdict.CANCEL,
-    Rule.FAIL: Verdict.BURY,
-    Rule.RUN: Verdict.GO,
-    Rule.IF_FAILED: Verdict.GO,
-}
-
-
 def judge(rule: Rule, prerequisite: State) -> Verdict:
     """What an edge says when its prerequisite is in this state."""
     if prerequisite not in ENDED:
         return Verdict.WAIT
     if prerequisite is State.COMPLETED:
         return Verdict.CANCEL if rule is Rule.IF_FAILED else Verdict.GO
-    return AFTER_FAILURE[rule]
+    if rule is Rule.CANCEL:
+        return Verdict.CANCEL
+    return Verdict.BURY if rule is Rule.FAIL else Verdict.GO
 
 
 def find_cycle(edges: Mapping[str, Iterable[str]]) -> list[str] | None:

@@ -16,22 +16,6 @@ from msgspec import Struct
 from dibs.core.settings import Limit, QueueSettings
 from dibs.core.times import SECOND, Duration, Instant
 
-__all__ = [
-    "TOKEN",
-    "Bucket",
-    "LimitState",
-    "Scope",
-    "client_limit",
-    "free_slots",
-    "limit_of",
-    "limit_state",
-    "limits_for",
-    "refill",
-    "spend",
-    "tokens",
-    "until_token",
-]
-
 
 class Scope(StrEnum):
     """What a limit counts together."""
@@ -97,15 +81,10 @@ def limits_for(settings: QueueSettings, name: str, partition: str | None) -> Ite
             yield scope, whose, limit
 
 
-def capacity(limit: Limit) -> int:
-    """The size of a bucket: `burst` tokens, else those of one second, at least one."""
-    burst = limit.burst if limit.burst is not None else max(1, int(limit.rate or 1))
-    return burst * TOKEN
-
-
 def refill(bucket: Bucket | None, limit: Limit, now: Instant) -> Bucket:
-    """The bucket as of now; one that was never used is full."""
-    full = capacity(limit)
+    """The bucket as of now; one that was never used is full. It holds `burst` tokens, else those of one second."""
+    burst = limit.burst if limit.burst is not None else max(1, int(limit.rate or 1))
+    full = burst * TOKEN
     if bucket is None:
         return Bucket(full, now)
     gained = int((now - bucket.at) * (limit.rate or 0.0) * TOKEN / SECOND)

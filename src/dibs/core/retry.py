@@ -7,24 +7,12 @@ from zlib import crc32
 
 from msgspec import Struct
 
+from dibs.core.lease import LONGEST_RUN
 from dibs.core.settings import Resolved
 from dibs.core.states import Reason
 from dibs.core.task import MAX_LOSSES
 from dibs.core.times import SECOND, Duration, duration
 from dibs.errors import Permanent, Retry
-
-__all__ = [
-    "TRANSIENT",
-    "ExceptionTypes",
-    "RetryDecision",
-    "after_failure",
-    "after_loss",
-    "asked_delay",
-    "jitter",
-    "retry_delay",
-    "should_retry",
-    "timeout_for",
-]
 
 ExceptionTypes = Sequence[type[BaseException]]
 
@@ -32,7 +20,7 @@ TRANSIENT: tuple[type[Exception], ...] = (ConnectionError, TimeoutError, Interru
 """Errors that are usually temporary: ``retry_on=TRANSIENT`` retries these and nothing else."""
 
 JITTER = 0.1
-TIMEOUT_CAP: Duration = 24 * 3600 * 1_000_000
+"""The share by which delays vary, so that what failed together does not return together."""
 
 
 def retry_delay(options: Resolved, attempt: int, shake: float) -> Duration:
@@ -99,4 +87,4 @@ def timeout_for(options: Resolved, attempts: int) -> Duration | None:
     """How long the next run may take, after `attempts` failed ones."""
     if options.timeout is None:
         return None
-    return min(round(options.timeout * options.timeout_growth ** min(attempts, 100)), TIMEOUT_CAP)
+    return min(round(options.timeout * options.timeout_growth ** min(attempts, 100)), LONGEST_RUN)

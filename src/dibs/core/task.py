@@ -12,31 +12,6 @@ from dibs.core.settings import Defaults, QueueSettings, Resolved
 from dibs.core.states import Reason, State
 from dibs.core.times import DAY, Duration, Instant
 
-__all__ = [
-    "HISTORY_LIMIT",
-    "INLINE_LIMIT",
-    "MAX_LOSSES",
-    "Edit",
-    "EndedBy",
-    "Failure",
-    "HistoryEntry",
-    "HistoryEvent",
-    "Lease",
-    "LeasedTask",
-    "Moment",
-    "NewTask",
-    "Outcome",
-    "Percent",
-    "QueueRecord",
-    "QueueState",
-    "Settlement",
-    "TaskRecord",
-    "TaskSpec",
-    "WorkerState",
-    "is_like",
-    "with_spec",
-]
-
 INLINE_LIMIT = 256 * 1024
 """Bytes of arguments, or of a result, that are kept with the task itself."""
 
@@ -301,11 +276,9 @@ def with_spec(task: Specified, **changes: object) -> Specified:
 
 def is_like(new: NewTask, other: NewTask) -> bool:
     """Whether two new tasks would be stored alike, but for id and arguments."""
-    return is_same_spec(new.spec, other.spec) and (
+    one, two = new.spec, other.spec
+    # Equal metadata may differ as JSON, where True is not 1.
+    same_spec = one is two or (one == two and (one.metadata is two.metadata or not one.metadata))
+    return same_spec and (
         new.name, new.queue, new.requires, new.delay, new.at, new.options, new.app_options
     ) == (other.name, other.queue, other.requires, other.delay, other.at, other.options, other.app_options)  # fmt: skip
-
-
-def is_same_spec(one: TaskSpec, other: TaskSpec) -> bool:
-    """Whether two specs are the same as JSON too, where True is not 1."""
-    return one is other or (one == other and (one.metadata is other.metadata or not one.metadata))

@@ -9,21 +9,6 @@ from msgspec import Struct
 
 from dibs.core.task import LeasedTask, Settlement
 
-__all__ = [
-    "HEADER",
-    "Completing",
-    "Ended",
-    "FromChild",
-    "Keep",
-    "Kept",
-    "Progress",
-    "Ready",
-    "Start",
-    "frame",
-    "from_child",
-    "to_child",
-]
-
 HEADER = struct.Struct(">I")
 
 
@@ -72,12 +57,11 @@ class Ended(Struct, tag="ended", frozen=True):
 ToChild = Start | Kept
 FromChild = Ready | Progress | Keep | Completing | Ended
 
-encoder = msgspec.msgpack.Encoder()
 to_child: msgspec.msgpack.Decoder[ToChild] = msgspec.msgpack.Decoder(ToChild)
 from_child: msgspec.msgpack.Decoder[FromChild] = msgspec.msgpack.Decoder(FromChild)
 
 
 def frame(message: ToChild | FromChild) -> bytes:
     """A message with its length in front."""
-    body = encoder.encode(message)
+    body = msgspec.msgpack.encode(message)
     return HEADER.pack(len(body)) + body

@@ -20,8 +20,6 @@ from dibs.attempt.execute import TaskRunner
 from dibs.core.task import Settlement
 from dibs.worker.run import Run
 
-__all__ = ["ThreadExecutor"]
-
 
 class Job:
     """One call in a thread; `answer` resolves when it has ended."""

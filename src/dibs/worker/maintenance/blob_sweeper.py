@@ -15,6 +15,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from dibs.blobs import BlobInfo
+from dibs.blobs.base import MOST_AT_ONCE
 from dibs.core.reference import owner
 from dibs.core.times import HOUR, Duration
 from dibs.engines.values import Feature
@@ -29,9 +30,6 @@ log = logging.getLogger("dibs.worker")
 FIRST = 60.0
 INTERVAL = 3600.0
 """Seconds from the start to the first sweep, and between two."""
-
-STEP = 1000
-"""Blobs that are looked at in one step."""
 
 ASKED = 100
 """Tasks that are asked for at once: each comes with up to 256 KiB of arguments."""
@@ -110,7 +108,7 @@ class BlobSweeper(Service):
 
     def _list(self, after: str) -> list[BlobInfo]:
         with self._hub.payloads.using() as blobs:
-            return blobs.list(after, STEP)
+            return blobs.list(after, MOST_AT_ONCE)
 
     async def _forgotten(self, found: Sequence[BlobInfo]) -> list[str]:
         """The keys of blobs that are old enough and whose task is gone."""
