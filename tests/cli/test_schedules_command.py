@@ -8,7 +8,8 @@ import pytest
 from cli_support import Cli
 
 from dibs import Dibs
-from dibs.core.schedules import ScheduleState, check_recurrence
+from dibs.core.recurrence import check_recurrence
+from dibs.core.schedules import ScheduleState
 from servers.damage import OnSqlite
 
 DECLARED = """

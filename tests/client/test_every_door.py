@@ -23,7 +23,7 @@ from dibs import Context, Dibs, Filter, Task, chain, group, simulation
 from dibs.blobs import open_blobs
 from dibs.client.options import CallOptions, Options, SharedOptions
 from dibs.client.queues import QueueChanges
-from dibs.core.schedules import check_recurrence
+from dibs.core.recurrence import check_recurrence
 from dibs.core.settings import QueueSettings
 from dibs.simulation.synthetic import Plan, synthetic
 from dibs.testing import ManualClock, Sandbox

@@ -10,7 +10,7 @@ import pytest
 
 from dibs import Dibs, State
 from dibs.client.schedules import ScheduleInfo
-from dibs.core.schedules import CatchUp, Overlap
+from dibs.core.recurrence import CatchUp, Overlap
 from dibs.core.task import NewTask
 from dibs.engines.values import Fired
 from dibs.errors import (

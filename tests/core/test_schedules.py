@@ -15,23 +15,17 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from dibs.core.cron import calendar_of
-from dibs.core.schedules import (
-    GRACE,
+from dibs.core.recurrence import (
     CatchUp,
     Overlap,
-    Plan,
     Recurrence,
-    ScheduleRecord,
     check_recurrence,
     describe,
-    fire_id,
     first_fire,
-    jitter_of,
     next_fire,
-    plan,
-    task_of,
     upcoming,
 )
+from dibs.core.schedules import GRACE, Plan, ScheduleRecord, fire_id, jitter_of, plan, task_of
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND, Duration, Instant, instant, when
 from dibs.errors import InvalidOption
 from dibs.testing.tasks import changed, new_task

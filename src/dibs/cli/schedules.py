@@ -16,7 +16,7 @@ from dibs.client.options import Options, make_options
 from dibs.client.schedule_template import as_template, template_of
 from dibs.client.schedules import ScheduleInfo
 from dibs.core.humanize import format_duration
-from dibs.core.schedules import CatchUp, Overlap, check_recurrence
+from dibs.core.recurrence import CatchUp, Overlap, check_recurrence
 from dibs.errors import InvalidOption
 from dibs.terminal import age, emit, facts_table, number, plain, say, show, table, when_text
 

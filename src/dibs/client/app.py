@@ -49,8 +49,8 @@ from dibs.core.options import (
     unknown_option,
 )
 from dibs.core.priority import Bound
+from dibs.core.recurrence import check_recurrence
 from dibs.core.retry import ExceptionTypes
-from dibs.core.schedules import check_recurrence
 from dibs.core.settings import Defaults, check_defaults
 from dibs.core.times import patience, when
 from dibs.engines.base import Engine

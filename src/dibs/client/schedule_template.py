@@ -12,7 +12,7 @@ from dibs.attempt.context import Context
 from dibs.client.options import Options
 from dibs.client.task import Task
 from dibs.core.options import check_name, is_several
-from dibs.core.schedules import Recurrence
+from dibs.core.recurrence import Recurrence
 from dibs.core.task import NewTask
 from dibs.errors import InvalidOption, PayloadTooLarge
 from dibs.runtime.definition import ScheduleDefinition

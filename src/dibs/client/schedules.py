@@ -18,18 +18,8 @@ from dibs.client.schedule_template import template_of
 from dibs.client.task import Task
 from dibs.core.codec import Codec
 from dibs.core.options import PAGE_LIMIT, check_kind, check_name, check_number, check_reference, nearest
-from dibs.core.schedules import (
-    UNPLANNABLE,
-    CatchUp,
-    Overlap,
-    Recurrence,
-    ScheduleRecord,
-    ScheduleState,
-    check_recurrence,
-    describe,
-    task_of,
-    upcoming,
-)
+from dibs.core.recurrence import CatchUp, Overlap, Recurrence, check_recurrence, describe, upcoming
+from dibs.core.schedules import UNPLANNABLE, ScheduleRecord, ScheduleState, task_of
 from dibs.core.task import NewTask
 from dibs.core.times import MINUTE, SECOND, Instant, when
 from dibs.engines.unreadable import is_among

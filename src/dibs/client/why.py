@@ -15,7 +15,8 @@ from dibs.core.fairness import most_before
 from dibs.core.humanize import format_duration
 from dibs.core.limits import LimitState, Scope
 from dibs.core.priority import effective
-from dibs.core.schedules import UNPLANNABLE, Overlap, ScheduleRecord, plan
+from dibs.core.recurrence import Overlap
+from dibs.core.schedules import UNPLANNABLE, ScheduleRecord, plan
 from dibs.core.settings import QueueSettings
 from dibs.core.states import UNFINISHED, WAITING, Reason, State
 from dibs.core.task import QueueState, TaskRecord

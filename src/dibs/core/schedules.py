@@ -13,18 +13,7 @@ from zoneinfo import ZoneInfoNotFoundError
 from msgspec import Struct, structs
 
 from dibs.core.ids import uuid7
-from dibs.core.recurrence import (
-    CatchUp,
-    Overlap,
-    Recurrence,
-    check_recurrence,
-    count_fires,
-    describe,
-    first_fire,
-    newest_fires,
-    next_fire,
-    upcoming,
-)
+from dibs.core.recurrence import CatchUp, Recurrence, count_fires, newest_fires, next_fire
 from dibs.core.task import NewTask
 from dibs.core.times import EPOCH, MINUTE, MS, Duration, Instant, when
 from dibs.errors import InvalidOption
@@ -32,21 +21,13 @@ from dibs.errors import InvalidOption
 __all__ = [
     "GRACE",
     "UNPLANNABLE",
-    "CatchUp",
-    "Overlap",
     "Plan",
-    "Recurrence",
     "ScheduleRecord",
     "ScheduleState",
-    "check_recurrence",
-    "describe",
     "fire_id",
-    "first_fire",
     "jitter_of",
-    "next_fire",
     "plan",
     "task_of",
-    "upcoming",
 ]
 
 GRACE: Duration = MINUTE

@@ -20,7 +20,8 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from dibs.core.schedules import Recurrence, ScheduleRecord, ScheduleState
+from dibs.core.recurrence import Recurrence
+from dibs.core.schedules import ScheduleRecord, ScheduleState
 from dibs.core.settings import QueueSettings
 from dibs.core.task import (
     HistoryEntry,

@@ -10,8 +10,8 @@ from typing import Any
 from msgspec import Struct
 
 from dibs.core.codec import Signature
+from dibs.core.recurrence import Recurrence
 from dibs.core.retry import ExceptionTypes
-from dibs.core.schedules import Recurrence
 from dibs.core.settings import Defaults
 from dibs.core.task import NewTask
 

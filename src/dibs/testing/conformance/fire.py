@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from dibs.core.recurrence import CatchUp, Overlap, Recurrence
-from dibs.core.schedules import GRACE, fire_id, jitter_of, upcoming
+from dibs.core.recurrence import CatchUp, Overlap, Recurrence, upcoming
+from dibs.core.schedules import GRACE, fire_id, jitter_of
 from dibs.core.states import State
 from dibs.core.task import Outcome, QueueState
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND, when

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dibs.core.schedules import Recurrence, ScheduleRecord, ScheduleState
+from dibs.core.recurrence import Recurrence
+from dibs.core.schedules import ScheduleRecord, ScheduleState
 from dibs.core.task import NewTask
 from dibs.core.times import HOUR
 from dibs.engines.values import Changed

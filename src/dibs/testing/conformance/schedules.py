@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.core.schedules import CatchUp, Overlap, Recurrence
+from dibs.core.recurrence import CatchUp, Overlap, Recurrence
 from dibs.core.settings import Defaults
 from dibs.core.times import SECOND
 from dibs.testing.conformance.harness import Harness

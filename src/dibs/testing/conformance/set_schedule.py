@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from dibs.core.schedules import Recurrence, ScheduleRecord, first_fire
+from dibs.core.recurrence import Recurrence, first_fire
+from dibs.core.schedules import ScheduleRecord
 from dibs.core.times import DAY, HOUR, MINUTE
 from dibs.engines.values import Changed
 from dibs.testing.conformance.harness import Harness

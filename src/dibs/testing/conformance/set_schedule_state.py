@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.core.schedules import Recurrence
+from dibs.core.recurrence import Recurrence
 from dibs.core.times import DAY, HOUR, MINUTE
 from dibs.engines.topics import SCHEDULES
 from dibs.engines.values import Changed

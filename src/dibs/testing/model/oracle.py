@@ -21,7 +21,8 @@ from dibs.core import task as core
 from dibs.core.graph import Edge, Verdict, judge
 from dibs.core.lease import is_exhausted, span_left, taken_until
 from dibs.core.limits import LimitState, Scope
-from dibs.core.schedules import Overlap, Recurrence, ScheduleRecord, ScheduleState, first_fire
+from dibs.core.recurrence import Overlap, Recurrence, first_fire
+from dibs.core.schedules import ScheduleRecord, ScheduleState
 from dibs.core.settings import Limit, QueueSettings
 from dibs.core.states import ENDED, UNFINISHED, WAITING, Reason, State
 from dibs.core.task import EndedBy, HistoryEntry, NewTask, QueueRecord, QueueState, Settlement, TaskRecord
