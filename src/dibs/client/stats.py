@@ -104,10 +104,9 @@ async def read_stats(engine: Engine, queue: str | None, window: Duration, now: I
     minutes = await engine.stats(queue, since, until)
     counted = await engine.counts()
     counts = add_counts(counted.tasks, queue)
-    completed = sum(m.completed for m in minutes)
-    failed = sum(m.failed for m in minutes)
+    ends = totals(minutes)
     run = percentiles(m.run for m in minutes)
-    runs = completed + failed
+    runs = ends["completed"] + ends["failed"]
     by_minute: defaultdict[int, list[Minute]] = defaultdict(list)
     for m in minutes:
         by_minute[m.minute].append(m)
@@ -119,12 +118,9 @@ async def read_stats(engine: Engine, queue: str | None, window: Duration, now: I
         wait=percentiles(m.wait for m in minutes),
         run=run,
         wait_by_tier={tier: percentiles(m.wait for m in minutes if m.tier == tier) for tier in Tier},
-        completed=completed,
-        failed=failed,
-        dead=sum(m.dead for m in minutes),
-        cancelled=sum(m.cancelled for m in minutes),
-        throughput_per_second=completed / seconds,
-        error_rate=failed / runs if runs else 0.0,
+        **ends,
+        throughput_per_second=ends["completed"] / seconds,
+        error_rate=ends["failed"] / runs if runs else 0.0,
         oldest_pending_seconds=await oldest_pending(engine, queue, now),
         workers_active=await workers_active(engine, queue),
         desired_slots=desired_slots(runs / seconds, counts[State.PENDING], run.average),
@@ -136,13 +132,16 @@ async def read_stats(engine: Engine, queue: str | None, window: Duration, now: I
 def point(minute: int, minutes: list[Minute]) -> Point:
     return Point(
         datetime.fromtimestamp(minute * 60, UTC),
-        sum(m.completed for m in minutes),
-        sum(m.failed for m in minutes),
-        sum(m.dead for m in minutes),
-        sum(m.cancelled for m in minutes),
-        percentiles(m.wait for m in minutes),
-        percentiles(m.run for m in minutes),
+        **totals(minutes),
+        wait=percentiles(m.wait for m in minutes),
+        run=percentiles(m.run for m in minutes),
     )
+
+
+def totals(minutes: list[Minute]) -> dict[str, int]:
+    """How many runs ended, by how they ended."""
+    names = ("completed", "failed", "dead", "cancelled")
+    return {name: sum(getattr(m, name) for m in minutes) for name in names}
 
 
 def add_counts(counts: dict[str, dict[State, int]], queue: str | None) -> dict[State, int]:

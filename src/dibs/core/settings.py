@@ -191,11 +191,8 @@ DURATIONS = {
 }
 REAL = {"rate": (1e-6, 1e9), "enqueue_rate": (1e-6, 1e9), "timeout_growth": (1.0, 10.0)}
 LIGHTEST, HEAVIEST = 0.001, 1000.0
-OPTIONAL = {
-    "max_aging_bonus", "max_depth", "max_concurrent", "rate", "burst", "enqueue_rate", "enqueue_burst",
-    "per_partition", *Defaults.__struct_fields__,
-}  # fmt: skip
 SHARED = set(Defaults.__struct_fields__)
+OPTIONAL = SHARED | {name for name, value in structs.asdict(QueueSettings()).items() if value is None}
 
 
 def check(name: str, value: object) -> object:

@@ -15,7 +15,6 @@ from dibs.runtime.hub import Hub
 from dibs.runtime.rescue import Rescue
 from dibs.version import __version__
 from dibs.worker.buffer import Buffer
-from dibs.worker.counters import Counters
 from dibs.worker.dispatcher import Dispatcher
 from dibs.worker.executors.process import ProcessExecutor
 from dibs.worker.fetcher import Fetcher
@@ -36,7 +35,7 @@ from dibs.worker.status import ExitCode, ExitReport, WorkerStats
 from dibs.worker.stopper import Stopper
 from dibs.worker.watchdog import LoopWatchdog
 
-__all__ = ["Session", "stats_of"]
+__all__ = ["Session"]
 
 log = logging.getLogger("dibs.worker")
 
@@ -177,19 +176,14 @@ class Session:
         self.stop(None, "nothing left to do")
 
     def stats(self) -> WorkerStats:
-        return stats_of(self.id, self.state, self._settler.counters, self.slots, len(self._settler))
-
-
-def stats_of(
-    worker: str, state: WorkerState, counters: Counters, slots: Slots | None = None, unsettled: int = 0
-) -> WorkerStats:
-    return WorkerStats(
-        id=worker,
-        state=state,
-        running=0 if slots is None else slots.busy,
-        buffered=0 if slots is None else len(slots.buffer),
-        unsettled=unsettled,
-        leaked=0 if slots is None else slots.leaked,
-        average_run=counters.run_time / counters.executed if counters.executed else None,
-        **{name: getattr(counters, name) for name in COUNTED},
-    )
+        slots, counters = self.slots, self._settler.counters
+        return WorkerStats(
+            id=self.id,
+            state=self.state,
+            running=slots.busy,
+            buffered=len(slots.buffer),
+            unsettled=len(self._settler),
+            leaked=slots.leaked,
+            average_run=counters.run_time / counters.executed if counters.executed else None,
+            **{name: getattr(counters, name) for name in COUNTED},
+        )

@@ -25,20 +25,20 @@ class WorkerStats(Struct, frozen=True, kw_only=True):
 
     id: str
     state: WorkerState
-    running: int
-    buffered: int
-    unsettled: int
-    leaked: int
-    executed: int
-    completed: int
-    failed: int
-    dead: int
-    cancelled: int
-    released: int
-    lost: int
-    timed_out: int
-    refused: int
-    average_run: float | None
+    running: int = 0
+    buffered: int = 0
+    unsettled: int = 0
+    leaked: int = 0
+    executed: int = 0
+    completed: int = 0
+    failed: int = 0
+    dead: int = 0
+    cancelled: int = 0
+    released: int = 0
+    lost: int = 0
+    timed_out: int = 0
+    refused: int = 0
+    average_run: float | None = None
 
     @property
     def success_rate(self) -> float | None:

@@ -11,8 +11,7 @@ from dibs.core.task import WorkerState
 from dibs.core.times import patience
 from dibs.errors import WrongThread
 from dibs.runtime.hub import Hub
-from dibs.worker.counters import Counters
-from dibs.worker.session import Session, stats_of
+from dibs.worker.session import Session
 from dibs.worker.settings import WorkerSettings
 from dibs.worker.status import ExitReport, WorkerStats
 
@@ -111,7 +110,7 @@ class Worker:
         session = self._session
         if session is not None:
             return session.stats()
-        return self._last_stats or stats_of(self.id, WorkerState.DEAD, Counters())
+        return self._last_stats or WorkerStats(id=self.id, state=WorkerState.DEAD)
 
     def __enter__(self) -> Worker:
         return self.start()
