@@ -45,7 +45,6 @@ contracts: $(VENV)/.develops  ## which part may import which
 	$(BIN)/lint-imports --no-cache
 
 docs: $(VENV)/.develops  ## write the generated pages again
-	$(BIN)/python -m dibs.cli.reference docs/reference/cli.md
 	$(BIN)/python scripts/generate_docs.py
 
 bench: $(VENV)/bench/.installed  ## compare with the SQLite peers, in one run

@@ -1,5 +1,5 @@
-"""Write the pages of the docs that the code knows best: settings, states, errors, the port, and the diagram in the
-concepts.
+"""Write the pages of the docs that the code knows best: settings, states, errors, the port, the commands, and the
+diagram in the concepts.
 
 `python scripts/generate_docs.py` writes them; with `--check` it only says which are not up to date.
 """
@@ -10,6 +10,7 @@ import inspect
 import sys
 from pathlib import Path
 
+from cli_page import cli_page
 from port_page import port_sections
 
 from dibs import Dibs, errors
@@ -266,6 +267,7 @@ def pages() -> dict[Path, str]:
         reference / "states.md": states_page(),
         reference / "errors.md": errors_page(),
         reference / "port.md": port_page(),
+        reference / "cli.md": cli_page(),
         concept: with_diagram(concept.read_text()),
     }
 

@@ -12,18 +12,11 @@ import pytest
 from cli_support import Cli, finish, start
 
 from dibs import Dibs
-from dibs.cli.codes import MEANINGS, ExitCode
-from dibs.cli.reference import reference
+from dibs.cli.codes import ExitCode
 from dibs.worker import ExitCode as WorkerExitCode
 
 
-def test_the_reference_is_current() -> None:
-    page = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
-    assert page.read_text() == reference(), "run `make docs`"
-
-
-def test_exit_codes_are_documented_and_agree_with_the_worker() -> None:
-    assert set(MEANINGS) == set(ExitCode)
+def test_exit_codes_agree_with_the_worker() -> None:
     ours = {code.value: code.name for code in ExitCode}
     named = {"CLEAN": "OK"}
     assert {code.value: named.get(code.name, code.name) for code in WorkerExitCode}.items() <= ours.items()

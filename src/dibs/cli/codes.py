@@ -16,16 +16,3 @@ class ExitCode(IntEnum):
     FORCED = 5
     REFUSED = 6
     INTERRUPTED = 130
-
-
-MEANINGS = {
-    ExitCode.OK: "it worked",
-    ExitCode.FAILED: "something went wrong: the store, the app's module, a watched task that did not complete, "
-    "an error found by `doctor`, a promise broken in `demo`",
-    ExitCode.USAGE: "wrong usage; nothing was done",
-    ExitCode.HANDED_BACK: "`worker`: running work was handed back or killed because the shutdown time was up",
-    ExitCode.LEAKED: "`worker`: too many threads were stuck past their timeout; start it again",
-    ExitCode.FORCED: "`worker`: the event loop was blocked, so the process was ended from another thread",
-    ExitCode.REFUSED: "the call was right, but the store refused: unknown task, wrong state, queue full or draining, …",
-    ExitCode.INTERRUPTED: "interrupted with Ctrl-C",
-}

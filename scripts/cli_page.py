@@ -1,18 +1,28 @@
-"""Writes the CLI's reference page from the commands: `python -m dibs.cli.reference FILE`."""
+"""The page of all commands, from the commands themselves."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 
-from dibs.cli.codes import MEANINGS
+from dibs.cli.codes import ExitCode
 from dibs.cli.main import cli
 from dibs.runtime.environment import VARIABLES
 
-__all__ = ["reference"]
+__all__ = ["cli_page"]
+
+MEANINGS = {
+    ExitCode.OK: "it worked",
+    ExitCode.FAILED: "something went wrong: the store, the app's module, a watched task that did not complete, "
+    "an error found by `doctor`, a promise broken in `demo`",
+    ExitCode.USAGE: "wrong usage; nothing was done",
+    ExitCode.HANDED_BACK: "`worker`: running work was handed back or killed because the shutdown time was up",
+    ExitCode.LEAKED: "`worker`: too many threads were stuck past their timeout; start it again",
+    ExitCode.FORCED: "`worker`: the event loop was blocked, so the process was ended from another thread",
+    ExitCode.REFUSED: "the call was right, but the store refused: unknown task, wrong state, queue full or draining, …",
+    ExitCode.INTERRUPTED: "interrupted with Ctrl-C",
+}
 
 INTRODUCTION = """\
 # The `dibs` command
@@ -24,8 +34,8 @@ else; errors are one sentence on stderr. `python -m dibs` is the same as `dibs`.
 """
 
 
-def reference() -> str:
-    """The whole page."""
+def cli_page() -> str:
+    assert set(MEANINGS) == set(ExitCode)
     parts = [INTRODUCTION, "## Exit codes\n", "| code | meaning |\n|---|---|"]
     parts += [f"| {code.value} | {meaning} |" for code, meaning in MEANINGS.items()]
     parts += ["\n## Environment\n", "| variable | meaning |\n|---|---|"]
@@ -68,7 +78,3 @@ def cleaned(text: str) -> str:
     """Paragraphs as single lines, as Markdown has them."""
     paragraphs = text.strip().split("\n\n")
     return "\n\n".join(" ".join(line.strip() for line in paragraph.splitlines()) for paragraph in paragraphs)
-
-
-if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(reference())
