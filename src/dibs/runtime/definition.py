@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
@@ -41,10 +40,6 @@ class TaskDefinition(Struct, frozen=True, kw_only=True):
     memory_limit: int | None = None
     per: str | None = None
     """The parameter whose value is the partition."""
-
-    @property
-    def is_async(self) -> bool:
-        return inspect.iscoroutinefunction(self.function)
 
 
 class ScheduleDefinition(Struct, frozen=True, kw_only=True):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from dibs.core.codec import Codec
@@ -26,9 +26,6 @@ from dibs.runtime.payloads import Payloads
 __all__ = ["Hub", "Lifespan"]
 
 Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
-
-PARTS = ("meters", "engine", "features", "clock", "url", "payloads", "new_id", "runner", "enqueuer", "settler")
-"""What belongs to the store, as opposed to what the app's author has defined."""
 
 
 class Hub:
@@ -89,16 +86,6 @@ class Hub:
 
     async def _flush_settlements(self, settlements: Sequence[Settlement]) -> list[SettleAnswer]:
         return await self.engine.settle(settlements, now=self.clock.store_now())
-
-    @contextmanager
-    def borrow(self, other: Hub) -> Iterator[None]:
-        """While this lasts, this hub has the store, clock and loop of `other`: for tests of an app."""
-        own = {part: getattr(self, part) for part in PARTS}
-        vars(self).update((part, getattr(other, part)) for part in PARTS)
-        try:
-            yield
-        finally:
-            vars(self).update(own)
 
     def define(self, definition: TaskDefinition) -> None:
         """Add a task; names are unique."""

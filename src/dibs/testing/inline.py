@@ -7,7 +7,8 @@ starts, so that a `def` task runs in the thread of the test: with its database c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import Context as Variables
 from contextvars import ContextVar
 from queue import SimpleQueue
@@ -25,13 +26,17 @@ from dibs.engines.topics import ended_topic
 from dibs.engines.values import EnqueueAnswer, EnqueueOutcome, Extension, Feature, Fired, NewWorkflow, SettleOutcome
 from dibs.errors import UsageError
 from dibs.runtime.coalesce import Coalescer
+from dibs.runtime.hub import Hub
 from dibs.runtime.loop import LoopRunner
 from dibs.testing.clock import ManualClock
 
-__all__ = ["DirectEnqueuer", "InlineEngine", "InlineRun", "InlineRunner", "call_plain"]
+__all__ = ["DirectEnqueuer", "InlineEngine", "InlineRun", "InlineRunner", "borrowing", "call_plain"]
 
 Result = TypeVar("Result")
 Jobs = SimpleQueue[Callable[[], None] | None]
+
+PARTS = ("meters", "engine", "features", "clock", "url", "payloads", "new_id", "runner", "enqueuer", "settler")
+"""What belongs to the store, as opposed to what the app's author has defined."""
 
 LENT: ContextVar[Jobs | None] = ContextVar("dibs_lent_thread", default=None)
 """Where to put functions for the thread that is blocked on the work under way."""
@@ -201,6 +206,17 @@ class EndedSubscription:
 
     def close(self) -> None:
         self._subscription.close()
+
+
+@contextmanager
+def borrowing(hub: Hub, other: Hub) -> Iterator[None]:
+    """While this lasts, `hub` has the store, clock and loop of `other`."""
+    own = {part: getattr(hub, part) for part in PARTS}
+    vars(hub).update((part, getattr(other, part)) for part in PARTS)
+    try:
+        yield
+    finally:
+        vars(hub).update(own)
 
 
 class DirectEnqueuer(Coalescer[NewTask, EnqueueAnswer]):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack
 from datetime import datetime, timedelta
 from functools import partial
+from inspect import iscoroutinefunction
 from itertools import count
 from types import TracebackType
 from typing import Any, Self
@@ -43,7 +44,7 @@ from dibs.runtime.hub import Hub
 from dibs.runtime.loop import LoopRunner
 from dibs.runtime.payloads import Payloads
 from dibs.testing.clock import ManualClock
-from dibs.testing.inline import DirectEnqueuer, InlineEngine, InlineRun, InlineRunner, call_plain
+from dibs.testing.inline import DirectEnqueuer, InlineEngine, InlineRun, InlineRunner, borrowing, call_plain
 
 __all__ = ["Sandbox"]
 
@@ -128,7 +129,7 @@ class Sandbox:
         if self.eager:
             self._engine.after_enqueue = self._run_after_enqueue
         with ExitStack() as stack:
-            stack.enter_context(self._hub.borrow(inner))
+            stack.enter_context(borrowing(self._hub, inner))
             stack.callback(inner.runner.close, self._finish)
             self._open = stack.pop_all()
 
@@ -301,7 +302,7 @@ class Sandbox:
         return await keep_result(self._hub, task, settlement), errors[0] if errors else None
 
     async def _call(self, definition: TaskDefinition, /, *args: Any, **kwargs: Any) -> Any:
-        if definition.is_async:
+        if iscoroutinefunction(definition.function):
             return await definition.function(*args, **kwargs)
         context = CURRENT.get()
 
