@@ -19,8 +19,16 @@ from dibs.client.blocking import blocking
 from dibs.client.define import define, functions_of, importable
 from dibs.client.dependencies import Flow
 from dibs.client.handle import Handle
-from dibs.client.info import TaskInfo, snapshot, task_info, unknown_task, unreadable_task
-from dibs.client.operations import AuditLine, ChoreInfo, chore_info
+from dibs.client.info import (
+    AuditLine,
+    ChoreInfo,
+    TaskInfo,
+    chore_info,
+    snapshot,
+    task_info,
+    unknown_task,
+    unreadable_task,
+)
 from dibs.client.options import Options, SharedOptions, Span
 from dibs.client.queues import Queues
 from dibs.client.result_waiter import ResultWaiter

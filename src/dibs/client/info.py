@@ -11,14 +11,17 @@ from dibs.core.codec import Codec
 from dibs.core.reference import reference_in
 from dibs.core.states import ENDED, State
 from dibs.core.task import Failure, TaskRecord, TaskSpec
-from dibs.core.times import EPOCH, SECOND, when
-from dibs.engines.values import UnreadableTask
+from dibs.core.times import EPOCH, SECOND, seconds, when
+from dibs.engines.values import ChoreRecord, UnreadableTask
 from dibs.errors import UnknownTask, Unreadable
 
 __all__ = [
     "CANT_CHANGE",
+    "AuditLine",
+    "ChoreInfo",
     "HistoryLine",
     "TaskInfo",
+    "chore_info",
     "readable",
     "snapshot",
     "task_info",
@@ -38,39 +41,39 @@ class TaskInfo(Struct, frozen=True, kw_only=True):
     name: str
     queue: str
     state: State
-    priority: int
-    args: dict[str, Any]
+    priority: int = 0
+    args: dict[str, Any] = {}
     created_at: datetime
-    due_at: datetime | None
-    ready_at: datetime | None
-    started_at: datetime | None
-    finished_at: datetime | None
-    deadline: datetime | None
-    attempts: int
-    losses: int
-    retries: int
-    timeout: float | None
-    lease: int
-    lease_expires_at: datetime | None
-    worker: str | None
-    progress: float | None
-    progress_message: str
-    cancel_requested: bool
-    reason: str | None
-    note: str
-    result: Any
-    error: Failure | None
-    key: str | None
-    requires: tuple[str, ...]
-    metadata: dict[str, Any]
-    headers: dict[str, str]
-    parent: str | None
-    partition: str | None
-    tenant: str
-    workflow: str | None
-    inherited: int
+    due_at: datetime | None = None
+    ready_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    deadline: datetime | None = None
+    attempts: int = 0
+    losses: int = 0
+    retries: int = 0
+    timeout: float | None = None
+    lease: int = 0
+    lease_expires_at: datetime | None = None
+    worker: str | None = None
+    progress: float | None = None
+    progress_message: str = ""
+    cancel_requested: bool = False
+    reason: str | None = None
+    note: str = ""
+    result: Any = None
+    error: Failure | None = None
+    key: str | None = None
+    requires: tuple[str, ...] = ()
+    metadata: dict[str, Any] = {}
+    headers: dict[str, str] = {}
+    parent: str | None = None
+    partition: str | None = None
+    tenant: str = ""
+    workflow: str | None = None
+    inherited: int = 0
     """The highest priority among the tasks that wait for it."""
-    expires_at: datetime | None
+    expires_at: datetime | None = None
     unreadable: str | None = None
     """Why this version can't read it. Then it is set aside, and only id, name, queue, state and worker are known."""
 
@@ -111,19 +114,38 @@ class HistoryLine(Struct, frozen=True, kw_only=True):
     error: Failure | None
 
 
+class AuditLine(Struct, frozen=True, kw_only=True):
+    """Someone changed something. `target` is the id or name of what was changed, or how many were."""
+
+    at: datetime | None
+    actor: str
+    act: str
+    target: str
+    detail: str
+
+
+class ChoreInfo(Struct, frozen=True, kw_only=True):
+    """The last run of a chore; `at` is None if it never ran. `took` is in seconds, `done` counts that run, `total` all.
+
+    `more`: it stopped at its bound with work left, and goes on with its next run.
+    """
+
+    name: str
+    at: datetime | None
+    took: float
+    done: int
+    total: int
+    more: bool
+
+
 def seconds_between(start: datetime | None, end: datetime | None) -> float | None:
     return None if start is None or end is None else (end - start).total_seconds()
 
 
 def unreadable_info(task: UnreadableTask) -> TaskInfo:
     """The public form of a task that can't be read, with what is known of it."""
-    nothing = dict.fromkeys(TaskInfo.__struct_fields__)
     known = {name: getattr(task, name) for name in ("id", "name", "queue", "state", "worker")}
-    empty: dict[str, Any] = {"args": {}, "metadata": {}, "headers": {}, "requires": (), "cancel_requested": False}
-    empty |= dict.fromkeys(("priority", "attempts", "losses", "retries", "lease", "inherited"), 0)
-    empty |= dict.fromkeys(("progress_message", "note", "tenant"), "")
-    created_at = when(task.created_at) or EPOCH
-    return TaskInfo(**{**nothing, **empty, **known, "created_at": created_at, "unreadable": task.problem})
+    return TaskInfo(**known, created_at=when(task.created_at) or EPOCH, unreadable=task.problem)
 
 
 def task_info(record: TaskRecord | UnreadableTask, codec: Codec) -> TaskInfo:
@@ -175,3 +197,7 @@ def snapshot(info: type[Info], record: object, **facts: Any) -> Info:
     """The public form of a record: its fields of the same names, and other `facts`."""
     same = {name: public(name, getattr(record, name)) for name in info.__struct_fields__ if name not in facts}
     return info(**same, **facts)
+
+
+def chore_info(record: ChoreRecord) -> ChoreInfo:
+    return snapshot(ChoreInfo, record, at=when(record.at or None), took=seconds(record.took))
