@@ -14,7 +14,7 @@ from cli_page import cli_page
 from port_page import port_sections
 
 from dibs import Dibs, errors
-from dibs.client.options import METADATA_LIMIT, CallOptions
+from dibs.client.options import METADATA_LIMIT, CallOptions, RecurrenceOptions, TaskOptions
 from dibs.client.stats import LONGEST as LONGEST_WINDOW
 from dibs.core.cron import LONGEST as LONGEST_CRON
 from dibs.core.options import KEY_LIMIT, NAME_LIMIT, NOTE_LIMIT, PAGE_LIMIT, URL_LIMIT
@@ -197,11 +197,12 @@ def settings_page() -> str:
 
 def functions() -> list[list[str]]:
     """The options that a function has of its own."""
-    shown = {"Dibs(…)": Dibs.__init__, "@app.task(…)": Dibs.task, "@app.schedule(…)": Dibs.schedule}
-    return [
-        [f"`{call}`", ", ".join(f"`{name}`" for name in function.__kwdefaults__ or ())]
-        for call, function in shown.items()
-    ]
+    shown = {
+        "Dibs(…)": Dibs.__init__.__kwdefaults__,
+        "@app.task(…)": [name for name in TaskOptions.__annotations__ if name not in SHARED],
+        "@app.schedule(…)": [*RecurrenceOptions.__annotations__, *(Dibs.schedule.__kwdefaults__ or ())],
+    }
+    return [[f"`{call}`", ", ".join(f"`{name}`" for name in names or ())] for call, names in shown.items()]
 
 
 def states_page() -> str:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import dibs
 from dibs import Context, Dibs, Filter, Task, chain, group, simulation
 from dibs.blobs import open_blobs
-from dibs.client.options import CallOptions, Options, SharedOptions
+from dibs.client.options import CallOptions, Options, RecurrenceOptions, SharedOptions, TaskOptions
 from dibs.client.queues import QueueChanges
 from dibs.core.recurrence import check_recurrence
 from dibs.core.settings import QueueSettings
@@ -49,8 +49,11 @@ NO_DOORS = {
 RUNS = {"sandbox"}
 """Things whose AssertionError is an answer: they are made for assertions."""
 
-KEYWORDS = {"changes": QueueChanges, "defaults": SharedOptions, "options": CallOptions}
-"""What the parameters that take any keyword take."""
+KEYWORDS = {
+    f"Unpack[{kind.__name__}]": kind
+    for kind in (QueueChanges, SharedOptions, TaskOptions, RecurrenceOptions, CallOptions)
+}
+"""The keywords that a parameter annotated like this takes."""
 
 Door = Callable[..., Any]
 
@@ -193,9 +196,10 @@ def parameters(door: Door) -> list[inspect.Parameter]:
 
 
 def spots(door: Door) -> list[str]:
-    """Where a value can be put: the parameters, and the keywords of `Dibs`, `app.task`, `using` and `queues.set`."""
+    """Where a value can be put: the parameters, and the keywords, such as those of `using`."""
     found = [each.name for each in parameters(door)]
-    return [*found, *(each for name in found if name in KEYWORDS for each in KEYWORDS[name].__annotations__)]
+    keywords = [KEYWORDS[each.annotation] for each in parameters(door) if each.annotation in KEYWORDS]
+    return [*found, *(name for kind in keywords for name in kind.__annotations__)]
 
 
 def knock(world: World, name: str, odd: Mapping[str, Any]) -> None:

@@ -78,6 +78,19 @@ def test_what_makes_no_sense_is_refused(app: Dibs, options: Mapping[str, Any], w
         work.using(**options)
 
 
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda app, options: app.task(**options), "a task has no option 'evrey'"),
+        (lambda app, options: app.schedule(**options), "a schedule has no option 'evrey'. Did you mean 'every'"),
+        (lambda app, options: app.schedules.set("s", "t", **options), "a schedule has no option 'evrey'"),
+    ],
+)
+def test_an_unknown_option_is_refused_at_once(app: Dibs, call: Any, words: str) -> None:
+    with pytest.raises(InvalidOption, match=words):
+        call(app, {"evrey": 60})
+
+
 def test_partitions_and_tenants(app: Dibs) -> None:
     @app.task
     def work() -> None: ...

@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from inspect import isasyncgenfunction
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
-from zoneinfo import ZoneInfo
 
 from dibs.attempt.context import Context
 from dibs.attempt.middleware import Middleware
@@ -29,10 +28,18 @@ from dibs.client.info import (
     unknown_task,
     unreadable_task,
 )
-from dibs.client.options import Options, SharedOptions, Span
+from dibs.client.options import (
+    Options,
+    RecurrenceOptions,
+    SharedOptions,
+    Span,
+    TaskOptions,
+    check_known,
+    shared_options,
+)
 from dibs.client.queues import Queues
 from dibs.client.result_waiter import ResultWaiter
-from dibs.client.schedule_template import ScheduleDecorator, declare
+from dibs.client.schedule_template import ScheduleDecorator, declare, make_recurrence
 from dibs.client.schedules import Schedules
 from dibs.client.stats import QueueStats, check_window, read_stats
 from dibs.client.task import Call, Task
@@ -54,12 +61,8 @@ from dibs.core.options import (
     check_number,
     check_reference,
     shown,
-    unknown_option,
 )
 from dibs.core.priority import Bound
-from dibs.core.recurrence import check_recurrence
-from dibs.core.retry import ExceptionTypes
-from dibs.core.settings import Defaults, check_defaults
 from dibs.core.times import patience, when
 from dibs.engines.base import Engine
 from dibs.engines.open import open_engine
@@ -117,12 +120,14 @@ class Dibs:
         engine: Engine | None = None,
         **defaults: Unpack[SharedOptions],
     ) -> None:
+        known = {*SharedOptions.__annotations__, *(Dibs.__init__.__kwdefaults__ or ())}
+        check_known(defaults, known, "Dibs()")
         self.url = default_url() or "sqlite:///dibs.db" if url is None else url
         self.hub = Hub(
             open_engine(self.url) if engine is None else check_engine(engine),
             clock=SystemClock() if clock is None else check_clock(clock),
             codec=Codec(payload_codec, also_reads),
-            defaults=given_options(defaults, Dibs.__init__, "Dibs()"),
+            defaults=shared_options(defaults, "Dibs()"),
             url=self.url,
             payloads=make_payloads(default_blobs() if blobs is None else blobs, inline_limit),
         )
@@ -154,62 +159,25 @@ class Dibs:
     @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
     @overload
-    def task(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        queue: str = "default",
-        priority: int | str = 50,
-        requires: Sequence[str] = (),
-        retry_on: ExceptionTypes | type[BaseException] = (Exception,),
-        no_retry: ExceptionTypes | type[BaseException] = (),
-        executor: str | None = None,
-        memory_limit: int | None = None,
-        per: str | None = None,
-        **defaults: Unpack[SharedOptions],
-    ) -> Decorator: ...
+    def task(self, /, **options: Unpack[TaskOptions]) -> Decorator: ...
 
-    def task(
-        self,
-        function: Callable[..., Any] | None = None,
-        /,
-        *,
-        name: str | None = None,
-        queue: str = "default",
-        priority: int | str = 50,
-        requires: Sequence[str] = (),
-        retry_on: ExceptionTypes | type[BaseException] = (Exception,),
-        no_retry: ExceptionTypes | type[BaseException] = (),
-        executor: str | None = None,
-        memory_limit: int | None = None,
-        per: str | None = None,
-        **defaults: Unpack[SharedOptions],
-    ) -> Any:
+    def task(self, function: Callable[..., Any] | None = None, /, **options: Unpack[TaskOptions]) -> Any:
         """Make a function a task.
 
         `executor` is "loop" for async functions, "thread" for others, or "process" for code that must be killable;
         `memory_limit` (bytes) is for processes. `requires` names capabilities that a worker must offer. `per` names
         the parameter whose value is the partition that a queue's `per_partition` limits.
         """
-        options = given_options(defaults, Dibs.task, "a task")
+        check_known(options, TaskOptions.__annotations__, "a task")
+        shared = shared_options(options, "a task")
+        own: dict[str, Any] = {
+            name: value for name, value in options.items() if name not in SharedOptions.__annotations__
+        }
 
         def decorate(function: Callable[..., Any]) -> Task[..., Any]:
-            definition = define(
-                function,
-                name=name,
-                queue=queue,
-                priority=priority,
-                options=options,
-                requires=requires,
-                retry_on=retry_on,
-                no_retry=no_retry,
-                executor=executor,
-                memory_limit=memory_limit,
-                per=per,
-            )
+            definition = define(function, options=shared, **own)
             self.hub.define(definition)
-            return Task(self, definition, Options(options=options))
+            return Task(self, definition, Options(options=shared))
 
         return decorate if function is None else decorate(function)
 
@@ -217,15 +185,10 @@ class Dibs:
         self,
         cron: str | None = None,
         *,
-        every: Span | None = None,
-        tz: str | ZoneInfo | None = None,
         name: str | None = None,
-        jitter: Span = 0,
-        catch_up: str = "one",
-        catch_up_limit: int = 100,
-        overlap: str = "allow",
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
+        **recurrence: Unpack[RecurrenceOptions],
     ) -> ScheduleDecorator:
         """Enqueue a task again and again: ``@app.schedule("0 9 * * mon-fri", tz="Europe/Zurich")``.
 
@@ -234,19 +197,11 @@ class Dibs:
         them, or "all", the newest `catch_up_limit`. `overlap="skip"` skips fires while the last task is unfinished. A
         second schedule of a task needs a `name`; the first has the task's.
         """
-        recurrence = check_recurrence(
-            cron=cron,
-            every=every,
-            tz=tz,
-            jitter=jitter,
-            catch_up=catch_up,
-            catch_up_limit=catch_up_limit,
-            overlap=overlap,
-        )
+        fires = make_recurrence(cron, recurrence)
 
         def decorate(function: Any, /) -> Any:
             task = function if isinstance(function, Task) else self.task(function)
-            declare(self.hub, task, name, recurrence, args, kwargs)
+            declare(self.hub, task, name, fires, args, kwargs)
             return task
 
         return decorate
@@ -490,11 +445,3 @@ def check_engine(engine: Engine) -> Engine:
     if not isinstance(getattr(engine, "features", None), frozenset):
         raise InvalidOption(f"engine must be an Engine, not {shown(engine)}. To name a store, give its URL.")
     return engine
-
-
-def given_options(given: SharedOptions, function: Callable[..., Any], where: str) -> Defaults:
-    """The shared options that were given, checked; an unknown name may also be a misspelled parameter of `function`."""
-    for name in given:
-        if name not in SharedOptions.__annotations__:
-            raise unknown_option(name, {*SharedOptions.__annotations__, *(function.__kwdefaults__ or ())}, where)
-    return check_defaults({name: value for name, value in given.items() if value is not None}, where)

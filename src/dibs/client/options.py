@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypedDict
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 from msgspec import Struct, structs
 
@@ -28,7 +29,8 @@ from dibs.core.options import (
     worded,
 )
 from dibs.core.priority import parse_priority
-from dibs.core.settings import Defaults, check_defaults
+from dibs.core.retry import ExceptionTypes
+from dibs.core.settings import SHARED, Defaults, check_defaults
 from dibs.core.task import NewTask, TaskSpec
 from dibs.core.times import DAY, Duration, Instant, duration, instant, seconds
 from dibs.errors import InvalidArguments, InvalidOption
@@ -38,12 +40,16 @@ __all__ = [
     "METADATA_LIMIT",
     "CallOptions",
     "Options",
+    "RecurrenceOptions",
     "SharedOptions",
     "Span",
+    "TaskOptions",
+    "check_known",
     "check_metadata",
     "check_requires",
     "label_of",
     "make_options",
+    "shared_options",
 ]
 
 Span = float | timedelta
@@ -61,6 +67,31 @@ class SharedOptions(TypedDict, total=False):
     retry_base: Span | None
     retry_cap: Span | None
     timeout_growth: float | None
+
+
+class TaskOptions(SharedOptions, total=False):
+    """What `@app.task(…)` takes; `define` has the defaults."""
+
+    name: str | None
+    queue: str
+    priority: int | str
+    requires: Sequence[str]
+    retry_on: ExceptionTypes | type[BaseException]
+    no_retry: ExceptionTypes | type[BaseException]
+    executor: str | None
+    memory_limit: int | None
+    per: str | None
+
+
+class RecurrenceOptions(TypedDict, total=False):
+    """What `@app.schedule(…)` takes besides cron; `check_recurrence` has the defaults."""
+
+    every: Span | None
+    tz: str | ZoneInfo | None
+    jitter: Span
+    catch_up: str
+    catch_up_limit: int
+    overlap: str
 
 
 class CallOptions(TypedDict, total=False):
@@ -166,9 +197,8 @@ def make_options(old: Options, given: Mapping[str, Any]) -> Options:
         raise InvalidOption(f"{' and '.join(whens)} both say when: give one of them.")
     changes: dict[str, Any] = {}
     shared: dict[str, Any] = {}
+    check_known(given, CallOptions.__annotations__, "using()")
     for name, value in given.items():
-        if name not in CallOptions.__annotations__:
-            raise unknown_option(name, CallOptions.__annotations__, "using()")
         if value is None:
             continue
         if name in SHARED:
@@ -181,6 +211,17 @@ def make_options(old: Options, given: Mapping[str, Any]) -> Options:
     new = structs.replace(old, **changes)
     check_together(new)
     return new
+
+
+def check_known(given: Iterable[str], known: Iterable[str], where: str) -> None:
+    for name in given:
+        if name not in known:
+            raise unknown_option(name, known, where)
+
+
+def shared_options(given: Mapping[str, Any], where: str) -> Defaults:
+    """Those of the given options that are shared, checked."""
+    return check_defaults({name: given[name] for name in SHARED if given.get(name) is not None}, where)
 
 
 def check_together(options: Options) -> None:
@@ -255,8 +296,6 @@ def named(name: object, what: str) -> str:
     """A name in metadata or headers, which may be a number."""
     return check_text(worded(name), f"a name in {what}", NAME_LIMIT)
 
-
-SHARED = frozenset(Defaults.__struct_fields__)
 
 CONVERT: dict[str, Callable[[Any], dict[str, Any]]] = {
     "queue": lambda value: {"queue": check_name(value, "queue")},

@@ -9,16 +9,16 @@ import msgspec
 from msgspec import structs
 
 from dibs.attempt.context import Context
-from dibs.client.options import Options
+from dibs.client.options import Options, RecurrenceOptions, check_known
 from dibs.client.task import Task
 from dibs.core.options import check_name, is_several
-from dibs.core.recurrence import Recurrence
+from dibs.core.recurrence import Recurrence, check_recurrence
 from dibs.core.task import NewTask
 from dibs.errors import InvalidOption, PayloadTooLarge
 from dibs.runtime.definition import ScheduleDefinition
 from dibs.runtime.hub import Hub
 
-__all__ = ["ScheduleDecorator", "as_template", "declare", "template_of"]
+__all__ = ["ScheduleDecorator", "as_template", "declare", "make_recurrence", "template_of"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,6 +51,12 @@ class ScheduleDecorator(Protocol):
     def __call__(self, task: Callable[P, Running[R]], /) -> Task[P, R]: ...
     @overload
     def __call__(self, task: Callable[P, R], /) -> Task[P, R]: ...
+
+
+def make_recurrence(cron: str | None, options: RecurrenceOptions) -> Recurrence:
+    """When a schedule with these options fires."""
+    check_known(options, RecurrenceOptions.__annotations__, "a schedule")
+    return check_recurrence(cron=cron, **options)
 
 
 def declare(hub: Hub, task: Task[..., Any], name: str | None, recurrence: Recurrence, args: Any, kwargs: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct, structs
@@ -12,13 +12,13 @@ from msgspec import Struct, structs
 from dibs.client.blocking import blocking
 from dibs.client.handle import Handle
 from dibs.client.info import readable, snapshot
-from dibs.client.options import Options, Span
+from dibs.client.options import Options, RecurrenceOptions
 from dibs.client.producer import aenqueue
-from dibs.client.schedule_template import template_of
+from dibs.client.schedule_template import make_recurrence, template_of
 from dibs.client.task import Task
 from dibs.core.codec import Codec
 from dibs.core.options import PAGE_LIMIT, check_kind, check_name, check_number, check_reference, nearest
-from dibs.core.recurrence import CatchUp, Overlap, Recurrence, check_recurrence, describe, upcoming
+from dibs.core.recurrence import CatchUp, Overlap, Recurrence, describe, upcoming
 from dibs.core.schedules import UNPLANNABLE, ScheduleRecord, ScheduleState, task_of
 from dibs.core.task import NewTask
 from dibs.core.times import MINUTE, SECOND, Instant, when
@@ -122,26 +122,13 @@ class Schedules:
         task: Schedulable,
         *,
         cron: str | None = None,
-        every: Span | None = None,
-        tz: str | ZoneInfo | None = None,
-        jitter: Span = 0,
-        catch_up: str = "one",
-        catch_up_limit: int = 100,
-        overlap: str = "allow",
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
+        **recurrence: Unpack[RecurrenceOptions],
     ) -> ScheduleInfo:
         """Create a schedule, or replace it. Options of its tasks come with the task: ``report.using(priority=70)``."""
-        recurrence = check_recurrence(
-            cron=cron,
-            every=every,
-            tz=tz,
-            jitter=jitter,
-            catch_up=catch_up,
-            catch_up_limit=catch_up_limit,
-            overlap=overlap,
-        )
-        return await self.aput(name, recurrence, template_of(self.hub, self._task(task), args, kwargs))
+        fires = make_recurrence(cron, recurrence)
+        return await self.aput(name, fires, template_of(self.hub, self._task(task), args, kwargs))
 
     set = blocking(aset)
 
