@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -14,7 +14,7 @@ from dibs.client.take import take
 from dibs.client.task import Call
 from dibs.core.states import State
 
-__all__ = ["LARGE", "SMALL", "Planned", "expected_ends", "make_plan"]
+__all__ = ["LARGE", "SMALL", "Planned", "count_ends", "make_plan"]
 
 CUSTOMERS = 5
 LARGE, SMALL, FEW = "large tenant", "small tenant", 5
@@ -90,7 +90,7 @@ def plan_one(app: Dibs, number: int, count: int) -> Planned:
     return Planned(call=task.call(number=number), expected=State.COMPLETED, number=number, later=later)
 
 
-def expected_ends(plan: list[Planned]) -> dict[State, int]:
-    """How many are expected in each end state."""
-    counted = Counter(planned.expected for planned in plan)
-    return {state: counted[state] for state in (State.COMPLETED, State.DEAD, State.CANCELLED)}
+def count_ends(states: Iterable[State]) -> dict[str, int]:
+    """How many there are of each end state."""
+    counted = Counter(states)
+    return {str(state): counted[state] for state in (State.COMPLETED, State.DEAD, State.CANCELLED)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -14,11 +13,11 @@ from dibs.core.settings import Tier, tier_of
 from dibs.core.states import ENDED, State
 from dibs.core.task import TaskRecord
 from dibs.core.times import SECOND
-from dibs.demo.plan import Planned, expected_ends
+from dibs.demo.plan import Planned, count_ends
 from dibs.demo.promises import Promise, special_promises
-from dibs.engines.values import Counter as EngineCounter
+from dibs.engines.values import Counter
 
-__all__ = ["RECOVERY_LIMIT", "Crash", "Promise", "Summary", "counters_of", "summarise"]
+__all__ = ["RECOVERY_LIMIT", "Crash", "Promise", "Summary", "summarise"]
 
 BATCH = 500
 RECOVERY_LIMIT = 3.0
@@ -74,7 +73,7 @@ def summarise(
     records = read(app, [planned.call.new.id for planned in plan])
     pairs = list(zip(plan, records, strict=True))
     ended = [record for record in records if record is not None and record.state in ENDED]
-    counted = {name: count - before.get(name, 0) for name, count in counters_of(app).items()}
+    counted = {name: count - before.get(name, 0) for name, count in app.stats().counters.items()}
     waits = waits_of(ended)
     lost = len(plan) - len(ended)
     promises = [
@@ -91,13 +90,13 @@ def summarise(
         url=app.url,
         seconds=round(seconds, 1),
         tasks=len(plan),
-        end_states=count_end_states(ended),
+        end_states=count_ends(record.state for record in ended),
         wait_ms=waits,
         throughput_per_second=round(throughput(ended), 1),
-        retries=counted[EngineCounter.RETRIES],
+        retries=counted[Counter.RETRIES],
         recoveries=sum(record.losses > 0 for record in ended),
         recovery_seconds=None if crash is None or crash.recovered_after is None else round(crash.recovered_after, 2),
-        refused_writes=counted[EngineCounter.REFUSED],
+        refused_writes=counted[Counter.REFUSED],
         lost=lost,
         promises=promises,
     )
@@ -109,19 +108,6 @@ def read(app: Dibs, ids: list[str]) -> list[TaskRecord | None]:
         records = app.hub.runner.run(app.hub.engine.get(ids[start : start + BATCH]))
         found += [record if isinstance(record, TaskRecord) else None for record in records]
     return found
-
-
-def counters_of(app: Dibs) -> dict[str, int]:
-    """The engine's counters over all queues."""
-    total: Counter[str] = Counter({str(counter): 0 for counter in EngineCounter})
-    for counters in app.hub.runner.run(app.hub.engine.counts()).counters.values():
-        total.update({str(name): count for name, count in counters.items()})
-    return dict(total)
-
-
-def count_end_states(ended: Sequence[TaskRecord]) -> dict[str, int]:
-    counted = Counter(record.state for record in ended)
-    return {str(state): counted[state] for state in (State.COMPLETED, State.DEAD, State.CANCELLED)}
 
 
 def waits_of(ended: Sequence[TaskRecord]) -> dict[str, Wait]:
@@ -150,8 +136,8 @@ def throughput(ended: Sequence[TaskRecord]) -> float:
 
 
 def outcomes(plan: Sequence[Planned], ended: Sequence[TaskRecord]) -> Promise:
-    wanted = {str(state): count for state, count in expected_ends(list(plan)).items()}
-    found = count_end_states(ended)
+    wanted = count_ends(planned.expected for planned in plan)
+    found = count_ends(record.state for record in ended)
     detail = ", ".join(f"{count:,} {state}" for state, count in found.items())
     if found != wanted:
         detail += f"; expected {', '.join(f'{count:,} {state}' for state, count in wanted.items())}"

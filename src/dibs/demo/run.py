@@ -16,7 +16,7 @@ from dibs.core.task import TaskRecord
 from dibs.core.times import SECOND
 from dibs.demo.app import QUEUES, TICKS
 from dibs.demo.plan import make_plan
-from dibs.demo.report import RECOVERY_LIMIT, Crash, Summary, counters_of, summarise
+from dibs.demo.report import RECOVERY_LIMIT, Crash, Summary, summarise
 from dibs.demo.view import View
 from dibs.engines.values import Feature
 from dibs.worker_processes import WorkerProcesses
@@ -44,7 +44,7 @@ class Demo:
         self.later_count = len(self.later)
         self.processes = WorkerProcesses("dibs.demo.app:app", app.url, logs, SLOTS, (*QUEUES, TICKS))
         self.workers = workers
-        self.before = counters_of(app)
+        self.before = app.stats().counters
         self.ended_before = self.ended_in_store()
         self.crash: Crash | None = None
         self.killed_at = 0.0
