@@ -203,7 +203,7 @@ class Port(Transaction, View, Protocol):
         """Lease pending tasks; those that could be leased, by id. None, and none is leased, if some can't be read."""
         ...
 
-    async def given(self, worker: str, sequence: int) -> Sequence[Stored]:
+    async def claimed_by(self, worker: str, sequence: int) -> Sequence[Stored]:
         """The running tasks that a worker has claimed with this sequence."""
         ...
 

@@ -367,7 +367,7 @@ class Transaction(Snapshot, SqlTransaction):
             found[track].number += 1
         return found
 
-    async def given(self, worker: str, sequence: int) -> list[Stored]:
+    async def claimed_by(self, worker: str, sequence: int) -> list[Stored]:
         rows = await self.rows("claim_repeat", worker, sequence, list(self.catalog.tracks))
         return [*self.records(rows)]
 

@@ -19,8 +19,8 @@ from dibs.engines.sqlite.errors import translated
 from dibs.engines.sqlite.retention import log_odd_days, pruned_queues
 from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.sqlite.rows import BEYOND
+from dibs.engines.sqlite.snapshot import Snapshot, decoder_of
 from dibs.engines.sqlite.statements import row_by_row
-from dibs.engines.sqlite.transaction import Snapshot, decoder_of
 from dibs.engines.unreadable import UnreadableReport, readable
 from dibs.engines.values import Finding, Level
 from dibs.engines.verbs.chores import chores

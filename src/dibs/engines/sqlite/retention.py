@@ -8,8 +8,9 @@ from msgspec.json import Decoder
 from dibs.core.policy import CHORE_BATCH
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.port import Read, View
+from dibs.engines.sqlite.snapshot import Snapshot
 from dibs.engines.sqlite.statements import row_by_row
-from dibs.engines.sqlite.transaction import Snapshot, Transaction
+from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.unreadable import readable
 from dibs.engines.verbs import retention
 from dibs.engines.verbs.retention import Step, Sweep, cursor_of, save_last
