@@ -141,7 +141,7 @@ class Store:
         ]
 
 
-JSON = {"facts", "progress", "args", "result", "settings", "record", "entry", "follow_up"}
+JSON = {"facts", "progress", "args", "result", "settings", "record", "entry", "step"}
 
 
 def beat(worker: str) -> Beat:
@@ -637,14 +637,12 @@ def test_errands(run: Run) -> None:
         (first,) = await store.add()
         await store.add(1500, after=(Edge(first),))
         await store.settle(await store.claim(1))
-        assert store.rows.set("follow_ups", "true", follow_up=store.rows.json('{"what":"moonwalk","about":"x"}')) == 1
+        assert store.rows.set("steps", "true", step=store.rows.json('{"what":"moonwalk","about":"x"}')) == 1
         given = await store.claim(1)
         await store.do_everything()
         await store.look_at_everything()
-        assert any("errand" in each for each in await store.problems())
-        store.rows.set(
-            "follow_ups", "true", follow_up=store.rows.json(f'{{"what":"release dependents","about":"{first}"}}')
-        )
+        assert any("step" in each for each in await store.problems())
+        store.rows.set("steps", "true", step=store.rows.json(f'{{"what":"release dependents","about":"{first}"}}'))
         assert len(given) + len(await store.claim(2000)) == 1500
 
     run(test)

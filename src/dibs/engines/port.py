@@ -20,9 +20,9 @@ from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.decisions.facts import Track
-from dibs.engines.decisions.follow_ups import FollowUp
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.records import Changes
+from dibs.engines.decisions.steps import Step
 from dibs.engines.decisions.transaction import Queue, Transaction
 from dibs.engines.unreadable import UnreadableRows
 from dibs.engines.values import UnreadableTask
@@ -134,10 +134,16 @@ class View(Protocol):
 class Port(Transaction, View, Protocol):
     """One transaction of a store."""
 
-    follow_ups: deque[FollowUp]
-    stuck: list[FollowUp]
-    """Follow-ups that lead to rows that can't be read here: they are left to other processes."""
+    steps: deque[Step]
+    """The prompt steps that this transaction has caused."""
+    stuck: list[Step]
+    """Steps that lead to rows that can't be read here: they are left to other processes."""
     partitions: dict[str, dict[Partition, None]]
+
+    @property
+    def changes_queues(self) -> bool:
+        """Whether a queue may be deleted here: no other transaction writes about its tasks."""
+        ...
 
     def check_queue(self, name: str) -> None:
         """Raise if nothing may be written about a queue, because its settings can't be read."""

@@ -13,8 +13,8 @@ from dibs.core.states import ENDED, WAITING, State
 from dibs.core.task import Edit, QueueState
 from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.decisions.follow_ups import FollowUp, FollowUpKind
 from dibs.engines.decisions.records import Ledger, Place
+from dibs.engines.decisions.steps import Step, StepKind
 from dibs.engines.decisions.transaction import Transaction
 from dibs.engines.topics import work_topic, worker_topic
 from dibs.engines.values import Act, Cancel, Changed, Counter, Replay
@@ -159,11 +159,11 @@ class PurgeRow(Struct, array_like=True, frozen=True):
         held = self.lease_expires_at
         return not (self.state == State.RUNNING and isinstance(held, int) and held > now)
 
-    def follow_ups(self) -> list[FollowUp]:
+    def follow_ups(self) -> list[Step]:
         """Its dependents continue as if it had been cancelled."""
-        left = [FollowUp(FollowUpKind.DELETE_EDGES, to_json([self.id]))]
+        left = [Step(StepKind.DELETE_EDGES, to_json([self.id]))]
         return (
             left
             if self.place is not Place.TASKS
-            else [FollowUp(FollowUpKind.RELEASE_DEPENDENTS, self.id, State.CANCELLED), *left]
+            else [Step(StepKind.RELEASE_DEPENDENTS, self.id, State.CANCELLED), *left]
         )

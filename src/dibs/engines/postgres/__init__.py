@@ -9,7 +9,7 @@ the database in `functions/`; the layout is the sum of `migrations/`. The module
   `pgbouncer` (poolers in between), `replica` (a second server, for lists and statistics), `errors` (from the driver's
   errors to ours), `driver_internals` (private attributes of asyncpg and asyncio), `statements` (loads SQL), `layout`
   (migrations).
-- What all verbs use: `catalog` (queues and tracks), `rows` (from columns to records), `follow_ups` (a write's end).
+- What all verbs use: `catalog` (queues and tracks), `rows` (from columns to records), `steps` (a write's end).
 - enqueue: `enqueue_fast` (one statement), `enqueueing` (decided item by item), `enqueue_rows` (columns of new tasks).
 - claim: `claiming` (by ranks alone), `claim_limited` (with limits, shares or reserved slots), `choosing` (which tasks),
   `head_pages` (the heads of the index), `headroom` (what limits allow), `partitions` (heads of limited partitions),

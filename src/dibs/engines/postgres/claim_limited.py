@@ -145,7 +145,7 @@ async def serve(
         locked, transaction.now = await transaction.row("lock_for_claim", wanted, at, several)
     queues = [(order, queue) for order, queue in served if queue.name in locked or queue.name not in wanted]
     bounds = low, _ = window.bounds
-    follow_ups = list(transaction.aside.follow_ups)
+    follow_ups = list(transaction.aside.steps)
     needs_upkeep, due = await transaction.row("upkeep", transaction.now, low, transaction.passed_over, follow_ups)
     if needs_upkeep and not skip_upkeep:
         return NeedsUpkeep()
@@ -241,7 +241,7 @@ async def next_due_in(
     """In how long a waiting task, an expiry or a start token is due; 0 if follow-ups are left."""
     low, ahead = bounds
     until = None if ahead is None else transaction.now + ahead
-    follow_ups = list(transaction.aside.follow_ups)
+    follow_ups = list(transaction.aside.steps)
     next_at, follow_ups_left, took = await transaction.row("next_due", low, until, transaction.passed_over, follow_ups)
     window.learn(low, transaction.now, took, due=next_at is not None and next_at <= transaction.now)
     if follow_ups_left:

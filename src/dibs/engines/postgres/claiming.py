@@ -28,9 +28,9 @@ from dibs.engines.postgres.claim_limited import (
     served_queues,
     tracks_for,
 )
-from dibs.engines.postgres.follow_ups import resume
 from dibs.engines.postgres.index_bloat import LAG, START, DueWindow, ReadFloors, arrivals
 from dibs.engines.postgres.partitions import promote_heads
+from dibs.engines.postgres.steps import resume
 from dibs.engines.postgres.store import NOTHING, ONCE, TASKS, Store
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.unreadable import MAX_ROWS
@@ -142,7 +142,7 @@ async def claim_plainly(
             skip_upkeep,
             *bounds,
             to_json(store.aside.tasks),
-            list(store.aside.follow_ups),
+            list(store.aside.steps),
         )
     except StoreBusy as error:
         if now is None and isinstance(error.__cause__, QueryCanceledError):

@@ -14,9 +14,9 @@ import msgspec
 from dibs.core.limits import Bucket, Scope, refill, tokens, until_token
 from dibs.core.settings import Limit
 from dibs.core.times import Duration
-from dibs.engines.decisions.follow_ups import Done, FollowUp, gone_on
 from dibs.engines.decisions.headroom import Headroom
 from dibs.engines.decisions.partition import Partition
+from dibs.engines.decisions.steps import Done, Step, gone_on
 from dibs.engines.decisions.transaction import Queue
 from dibs.engines.postgres.headroom import Headrooms
 from dibs.engines.postgres.rows import columns
@@ -80,7 +80,7 @@ async def next_refill(transaction: Transaction, queue: str, limit: Limit) -> Dur
     return min((until_token(bucket, limit) for bucket in buckets if tokens(bucket) == 0), default=None)
 
 
-async def reorder_some(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> Done:
+async def reorder_some(transaction: Transaction, follow_ups: list[Step], most: int) -> Done:
     """A queue's limit on partitions has changed: reorder all of them, some at a time."""
     follow_up = follow_ups[0]
     if transaction.settings(follow_up.about).per_partition is None:
@@ -97,7 +97,7 @@ async def reorder_some(transaction: Transaction, follow_ups: list[FollowUp], mos
     return gone_on(follow_ups, found, most)
 
 
-async def mark_changed_again(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> Done:
+async def mark_changed_again(transaction: Transaction, follow_ups: list[Step], most: int) -> Done:
     """Mark partitions as changed for a transaction that could not reorder them without the lock."""
     for follow_up in follow_ups:
         for key in texts_decoder.decode(follow_up.about):

@@ -17,7 +17,6 @@ from dibs.engines.base import MayBlock, never
 from dibs.engines.decisions.encoding import encode
 from dibs.engines.postgres.catalog import Catalog, Missing, Stale
 from dibs.engines.postgres.errors import DRIVER_ERRORS, LOST, OCCUPIED, READ_ONLY, REPEATABLE, translation
-from dibs.engines.postgres.follow_ups import conclude
 from dibs.engines.postgres.index_bloat import FloorProbe, RescueFloor
 from dibs.engines.postgres.layout import prepare
 from dibs.engines.postgres.notifier import Notifier
@@ -27,6 +26,7 @@ from dibs.engines.postgres.presence import Presence
 from dibs.engines.postgres.replica import Readiness, lag_finding, out_of_reach
 from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.statements import statement
+from dibs.engines.postgres.steps import conclude
 from dibs.engines.postgres.transaction import Snapshot, Transaction
 from dibs.engines.sql_transaction import TaskMoved
 from dibs.engines.unreadable import UnreadableRows
@@ -222,7 +222,9 @@ class Store:
         locked = catalog.guarded if reach.queues is None else sorted({*reach.queues} & {*catalog.guarded})
         if locked:
             await connection.execute(statement("lock_queues", self.schema), locked)
-        return Transaction(connection, self.schema, catalog, instant)
+        begun = Transaction(connection, self.schema, catalog, instant)
+        begun.changes_queues = reach.exclusive
+        return begun
 
     async def read(
         self,

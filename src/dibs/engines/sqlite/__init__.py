@@ -3,7 +3,7 @@
 `engine` chooses where verbs run. Most of them are `dibs.engines.verbs`, on the port of this store (`transaction`),
 which never suspends. Its own, as plain functions: `enqueueing`, `claiming`, `settling` (complete and extend),
 `rescue`, `joining`, `doctor`. Claims read with `choosing`, `ordering`, `heads` and `fairness`; `headroom` and
-`partitions` are limits; every write ends with `follow_ups`. `chores`, `retention` and `reranking` are what only this
+`partitions` are limits; every write ends with `steps`. `chores`, `retention` and `reranking` are what only this
 store repeats. `rows`, `row_decoder` and `statements` read and write tasks, `catalog` remembers queues and tracks.
 `store`, `connections`, `files`, `layout`, `presence`, `notifier`, `errors` and `url` are the file. Statements are in
 `sql/`; the layout is the sum of `migrations/`. Invariants:

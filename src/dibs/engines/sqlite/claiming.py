@@ -19,11 +19,11 @@ from dibs.engines.decisions.partition import Partition
 from dibs.engines.port import at_once
 from dibs.engines.sqlite.catalog import Track
 from dibs.engines.sqlite.choosing import QueueCursor, choose
-from dibs.engines.sqlite.follow_ups import resume
 from dibs.engines.sqlite.headroom import Headrooms
 from dibs.engines.sqlite.heads import Head
 from dibs.engines.sqlite.partitions import next_refill, open_refilled, promote_heads
 from dibs.engines.sqlite.row_decoder import RowDecoder, TaskDecoder
+from dibs.engines.sqlite.steps import resume
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.unreadable import UNREADABLE, problem_of
 from dibs.engines.values import Claimed, ClaimRequest, Counter
@@ -88,7 +88,7 @@ class ClaimInProgress:
         if transaction.aside.is_empty:
             found = transaction.row("claim_state")
         else:
-            follow_ups = to_json(list(transaction.aside.follow_ups))
+            follow_ups = to_json(list(transaction.aside.steps))
             found = transaction.row("claim_state_past", to_json(transaction.passed_over), follow_ups)
         generation, due, expiry, self.has_follow_ups, pending = found
         self.next_due, self.next_expiry = instant_or_none(due), instant_or_none(expiry)
@@ -116,7 +116,7 @@ class ClaimInProgress:
             at_once(expire(transaction, 0))
         if promotes:
             self.promote()
-        if transaction.follow_ups or self.has_follow_ups:
+        if transaction.steps or self.has_follow_ups:
             resume(transaction)
         elif not expires and not promotes and not transaction.partitions:
             return

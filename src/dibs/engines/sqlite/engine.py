@@ -17,6 +17,7 @@ from dibs.core.task import (
 )
 from dibs.core.times import Instant
 from dibs.engines.base import Engine, Joined, MayBlock, Subscription, never
+from dibs.engines.decisions.steps import Done
 from dibs.engines.port import at_once
 from dibs.engines.sqlite import (
     claiming,
@@ -50,7 +51,6 @@ from dibs.engines.values import (
 )
 from dibs.engines.verbs import chores, schedules
 from dibs.engines.verbs.engine import Reach, Verb, VerbEngine
-from dibs.engines.verbs.retention import Step
 from dibs.errors import Closed, InvalidOption
 
 __all__ = ["SqliteEngine"]
@@ -232,9 +232,9 @@ class SqliteEngine(VerbEngine):
         if not await self._view(chores.is_current, term):
             return ChoreRecord(name="checkpoint", refused=True)
         began = time.perf_counter_ns()
-        step = Step(await self._run(self._opened().checkpoint), False)
+        done: Done = (await self._run(self._opened().checkpoint), [])
         took = time.perf_counter_ns() - began
-        return await self._change(chores.record_chore, "checkpoint", step, took, now=now)
+        return await self._change(chores.record_chore, "checkpoint", done, took, now=now)
 
     # Waking.
 

@@ -15,8 +15,8 @@ from dibs.engines.sqlite.catalog import Catalog
 from dibs.engines.sqlite.enqueueing import enqueue
 from dibs.engines.sqlite.errors import translated
 from dibs.engines.sqlite.files import StoreFiles
-from dibs.engines.sqlite.follow_ups import conclude
 from dibs.engines.sqlite.settling import settle
+from dibs.engines.sqlite.steps import conclude
 from dibs.engines.sqlite.store import clock
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.values import EnqueueAnswer, SettleOutcome

@@ -22,8 +22,8 @@ from dibs.core.limits import Bucket, refill, until_token
 from dibs.core.settings import Limit
 from dibs.core.times import Duration, Instant
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.decisions.follow_ups import Done, FollowUp, gone_on
 from dibs.engines.decisions.partition import Partition
+from dibs.engines.decisions.steps import Done, Step, gone_on
 from dibs.engines.decisions.transaction import Queue
 from dibs.engines.sqlite.headroom import partition_headrooms
 from dibs.engines.sqlite.row_decoder import RowDecoder
@@ -126,7 +126,7 @@ def next_refill(transaction: Transaction, queue: str, limit: Limit) -> Duration 
             return min((until_token(bucket, limit) for bucket in buckets), default=None)
 
 
-def reorder_some(transaction: Transaction, follow_ups: list[FollowUp], most: int) -> Done:
+def reorder_some(transaction: Transaction, follow_ups: list[Step], most: int) -> Done:
     """A queue's limit on partitions has changed: reorder all of them, some at a time."""
     follow_up = follow_ups[0]
     if transaction.settings(follow_up.about).per_partition is None:

@@ -18,10 +18,10 @@ from dibs.engines.sqlite.catalog import Catalog
 from dibs.engines.sqlite.connections import connect, connect_read_only, connect_to_read, is_read_only, resting_state
 from dibs.engines.sqlite.errors import read_only, translated, translation
 from dibs.engines.sqlite.files import PIN, StoreFiles
-from dibs.engines.sqlite.follow_ups import conclude
 from dibs.engines.sqlite.layout import check_readable, prepare
 from dibs.engines.sqlite.notifier import Notifier
 from dibs.engines.sqlite.presence import Presence
+from dibs.engines.sqlite.steps import conclude
 from dibs.engines.sqlite.transaction import Snapshot, Transaction
 from dibs.engines.unreadable import UnreadableRows
 from dibs.errors import StoreBusy, StoreCorrupt, StoreUnavailable

@@ -4,7 +4,7 @@ A verb loads what it needs, decides with `dibs.engines.decisions`, saves, and no
 can't finish it leaves as follow-ups. `engine` gives these verbs to the engines that inherit it.
 
 - Tasks: `records` (those that one transaction works on), `admin` (act), `settling` (settle, record by record),
-  `rescue`, `upkeep` (what a claim does first), `dependencies`, `workflows`, `follow_ups` (how a transaction ends).
+  `rescue`, `upkeep` (what a claim does first), `dependencies`, `workflows`, `steps` (how a transaction ends).
 - Looking: `reading` (get, history, peek, counts, stats, standing), `searching`.
 - All else: `queues`, `schedules`, `workers`, `audit`, `chores` (leadership, and what the leader repeats), `retention`,
   `reranking`.

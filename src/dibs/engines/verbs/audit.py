@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dibs.engines.port import Port
-from dibs.engines.values import AuditEntry
+from dibs.engines.values import AuditEntry, Changed
 
-__all__ = ["audit"]
+__all__ = ["Acted", "audit"]
+
+Acted = tuple[list[Changed], list[str]]
+"""The answers to acts, and the tasks that changed: a repeat changes nothing."""
 
 
 async def audit(port: Port, actor: str, act: str, target: str, detail: str = "") -> None:

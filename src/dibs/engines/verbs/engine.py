@@ -5,17 +5,21 @@ A store says how a verb runs: in a transaction, or on a snapshot. Hot verbs and 
 
 from __future__ import annotations
 
+import random
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from enum import Enum
 from typing import Any, TypeVar
 
+from dibs.core.ids import uuid7
 from dibs.core.recurrence import Recurrence
 from dibs.core.schedules import ScheduleRecord, ScheduleState
 from dibs.core.settings import QueueSettings
 from dibs.core.task import HistoryEntry, NewTask, QueueRecord, QueueState, WorkerState
 from dibs.core.times import Instant
 from dibs.engines.port import Stored
+from dibs.engines.steps import ActOnAll, StepRecord
 from dibs.engines.values import (
     About,
     Act,
@@ -35,7 +39,20 @@ from dibs.engines.values import (
     WorkerRecord,
     WorkflowRecord,
 )
-from dibs.engines.verbs import admin, chores, dependencies, queues, reading, schedules, searching, workers, workflows
+from dibs.engines.verbs import (
+    act_on,
+    admin,
+    background,
+    chores,
+    dependencies,
+    queues,
+    reading,
+    schedules,
+    searching,
+    steps,
+    workers,
+    workflows,
+)
 from dibs.engines.verbs.chores import Chore
 from dibs.engines.verbs.reading import NextIds
 
@@ -44,6 +61,10 @@ __all__ = ["Reach", "Verb", "VerbEngine"]
 Answer = TypeVar("Answer")
 Verb = Callable[..., Coroutine[Any, Any, Answer]]
 """A coroutine over a port or a view, and its arguments."""
+
+
+def new_id() -> str:
+    return uuid7(time.time_ns() // 1_000_000, 0, random.getrandbits(62))
 
 
 class Reach(Enum):
@@ -121,15 +142,12 @@ class VerbEngine(ABC):
     async def delete_queue(
         self, name: str, *, force: bool = False, actor: str = "", now: Instant | None = None
     ) -> Changed:
-        allowed = await self._change(queues.is_deletable, name, force, now=now, reach=Reach.SETTINGS)
-        if allowed is not Changed.DONE:
-            return allowed
-        while force and await self._change(queues.bury_some, name, actor, now=now):
-            pass
-        deleted: Changed | None = None
-        while deleted is None:
-            deleted = await self._change(queues.delete_queue, name, force, actor, now=now, reach=Reach.SETTINGS)
-        return deleted
+        asked = (name, force, actor, new_id())
+        answer = await self._change(queues.delete_queue, *asked, now=now, reach=Reach.SETTINGS)
+        while isinstance(answer, StepRecord):
+            record = await self.advance(answer.id, now=now)
+            answer = Changed.UNKNOWN if record is None else record.outcome or record
+        return answer
 
     # Workers.
 
@@ -169,7 +187,11 @@ class VerbEngine(ABC):
         await self._change(chores.resign, term, reach=Reach.NOTHING)
 
     async def chore(self, name: str, term: Term, *, now: Instant | None = None) -> ChoreRecord:
-        return await self._change(chores.do_chore, name, term, self._chores, now=now)
+        reach = await self._reach_of_step(None) if name == chores.GO_ON else Reach.TASKS
+        return await self._change(chores.do_chore, name, term, self._chores, now=now, reach=reach)
+
+    async def _reach_of_step(self, step_id: str | None) -> Reach:
+        return Reach.SETTINGS if await self._view(queues.changes_queues, step_id) else Reach.TASKS
 
     # Viewing.
 
@@ -209,7 +231,21 @@ class VerbEngine(ABC):
     async def edges(self, ids: Sequence[str], *, followers: int = 0) -> list[Edges]:
         return await self._view(dependencies.edges, ids, followers)
 
+    async def steps(
+        self, ids: Sequence[str] | None = None, *, limit: int = 50, before: str | None = None
+    ) -> list[StepRecord]:
+        return await self._view(background.steps, ids, limit, before)
+
     # Operating.
 
     async def act(self, acts: Sequence[Act], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
         return await self._change(admin.act, acts, actor, now=now)
+
+    async def act_on(
+        self, step: str, query: Query, act: ActOnAll, *, actor: str = "", now: Instant | None = None
+    ) -> StepRecord:
+        counted = await self._view(act_on.count_matching, query, act, now=now)
+        return await self._change(act_on.act_on, step, query, act, actor, counted, now=now, reach=Reach.NOTHING)
+
+    async def advance(self, step: str, *, now: Instant | None = None) -> StepRecord | None:
+        return await self._change(steps.advance, step, now=now, reach=await self._reach_of_step(step))

@@ -3,36 +3,36 @@
 from __future__ import annotations
 
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.decisions.follow_ups import Done, FollowUp, FollowUpKind
+from dibs.engines.decisions.steps import Done, Step, StepKind
 from dibs.engines.port import Port
 from dibs.engines.postgres import partitions
 from dibs.engines.postgres.transaction import Transaction
-from dibs.engines.verbs import follow_ups
+from dibs.engines.verbs import steps
 
 __all__ = ["conclude", "defer", "resume"]
 
 
-async def reorder_some(port: Port, some: list[FollowUp], most: int) -> Done:
+async def reorder_some(port: Port, some: list[Step], most: int) -> Done:
     assert isinstance(port, Transaction)
     return await partitions.reorder_some(port, some, most)
 
 
-async def mark_changed_again(port: Port, some: list[FollowUp], most: int) -> Done:
+async def mark_changed_again(port: Port, some: list[Step], most: int) -> Done:
     assert isinstance(port, Transaction)
     return await partitions.mark_changed_again(port, some, most)
 
 
 STEPS = {
-    **follow_ups.STEPS,
-    FollowUpKind.REORDER_QUEUE: reorder_some,
-    FollowUpKind.REORDER_PARTITIONS: mark_changed_again,
+    **steps.STEPS,
+    StepKind.REORDER_QUEUE: reorder_some,
+    StepKind.REORDER_PARTITIONS: mark_changed_again,
 }
 
 
 async def conclude(transaction: Transaction) -> None:
     """Bring a transaction to its end, up to the commit."""
-    if transaction.follow_ups:
-        await follow_ups.resume(transaction, STEPS)
+    if transaction.steps:
+        await steps.resume(transaction, STEPS)
     if transaction.partitions:
         await partitions.promote_heads(transaction)
     await transaction.flush()
@@ -45,15 +45,15 @@ async def defer(transaction: Transaction) -> bool:
     """
     changed = [to_json([each.key for each in partitions]) for partitions in transaction.partitions.values()]
     transaction.partitions.clear()
-    left = [*transaction.follow_ups, *(FollowUp(FollowUpKind.REORDER_PARTITIONS, keys) for keys in changed)]
-    transaction.follow_ups.clear()
+    left = [*transaction.steps, *(Step(StepKind.REORDER_PARTITIONS, keys) for keys in changed)]
+    transaction.steps.clear()
     if left:
-        await transaction.write("add_follow_ups", left)
+        await transaction.write("add_steps", left)
     await transaction.flush()
     return bool(left)
 
 
 async def resume(transaction: Transaction) -> bool:
     """Go on with what earlier transactions have left, and then with what this one has caused; True if some is left."""
-    await follow_ups.resume(transaction, STEPS)
-    return bool(await transaction.value("has_follow_ups", list(transaction.aside.follow_ups)))
+    await steps.resume(transaction, STEPS)
+    return bool(await transaction.value("has_prompt_steps", list(transaction.aside.steps)))

@@ -1,0 +1,115 @@
+"""How steps are done: prompt ones as every write ends, those of the background a part at a time.
+
+A prompt step is work that may be too much for one transaction. It is done at once as far as the budget goes; the rest
+is stored, and claims go on with it. A caller that waits for a background step does one part after another; the leader
+does too. A part and how far it has come are saved together, so nothing is done twice, however many do parts at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from dibs.core.graph import FOLLOW_UP_BUDGET
+from dibs.core.policy import ACT_BATCH
+from dibs.engines.decisions.steps import WALKS, Done, Step, StepKind, finished, take_alike
+from dibs.engines.port import Port, Read, View
+from dibs.engines.steps import StepRecord
+from dibs.engines.unreadable import problem_of
+from dibs.engines.verbs import dependencies, queues, workflows
+from dibs.engines.verbs.act_on import act_on_some
+from dibs.engines.verbs.background import load, open_steps, readable_steps, save
+from dibs.errors import Unreadable
+
+__all__ = ["STEPS", "StepFunction", "advance", "go_on", "read_steps", "resume"]
+
+StepFunction = Callable[[Port, list[Step], int], Awaitable[Done]]
+"""Takes steps of one kind and a budget. It does as much as the budget allows."""
+
+STEPS: dict[StepKind, StepFunction] = {
+    StepKind.RELEASE_DEPENDENTS: dependencies.release_dependents,
+    StepKind.CLOSE_EDGES: dependencies.close_edges,
+    StepKind.INHERIT_URGENCY: dependencies.pass_on_urgency,
+    StepKind.CANCEL: workflows.cancel_members,
+    StepKind.REPLAY: workflows.replay_members,
+    StepKind.DELETE_EDGES: dependencies.forget,
+}
+"""What prompt steps do."""
+
+BACKGROUND: dict[StepKind, StepFunction] = {
+    StepKind.ACT_ON_ALL: act_on_some,
+    StepKind.DELETE_QUEUE: queues.delete_some,
+}
+
+PROMPT_STEPS = Read("prompt_steps", tuple[int, object], "step")
+"""Takes how many and numbers to pass over: stored prompt steps, oldest first, but for those that others are at."""
+FIRST_STEPS = Read("first_steps", tuple[int, object], "step")
+"""Takes how many: steps of any kind, oldest first."""
+
+
+async def resume(port: Port, functions: dict[StepKind, StepFunction]) -> None:
+    """Go on with what earlier transactions have left, and then with what this one has caused."""
+    own = list(port.steps)
+    port.steps.clear()
+    port.steps.extend(readable_steps(port, await port.read(PROMPT_STEPS, FOLLOW_UP_BUDGET, list(port.aside.steps))))
+    port.steps.extend(own)
+    await run(port, functions)
+
+
+async def run(port: Port, functions: dict[StepKind, StepFunction]) -> None:
+    """Do prompt steps up to the budget, in order, and store what is left of them."""
+    steps = port.steps
+    left = FOLLOW_UP_BUDGET
+    done: list[int] = []
+    while steps and left > 0:
+        alike = take_alike(steps, left)
+        taken, unfinished = await functions[alike[0].what](port, alike, left)
+        steps.extendleft(reversed(unfinished))
+        done += finished(alike, [*unfinished, *port.stuck])
+        left -= taken
+    if done:
+        await port.write("delete_steps", done)
+    leave_stuck(port)
+    if walked := [(each.n, each) for each in steps if each.n is not None and each.what in WALKS]:
+        await port.write("save_steps", walked)
+    if new := [each for each in steps if each.n is None]:
+        await port.write("add_steps", new)
+    steps.clear()
+
+
+def leave_stuck(port: Port) -> None:
+    """Steps with an unreadable edge stay stored for a process that can read it."""
+    stuck, port.stuck = port.stuck, []
+    for step in stuck:
+        if step.n is None:
+            port.steps.append(step)
+        else:
+            port.aside.skip_step(step.n)
+
+
+async def advance(port: Port, step_id: str) -> StepRecord | None:
+    """Do a part of a background step."""
+    for step in await load(port, step_id):
+        if step.record is not None and step.record.ended_at is None:
+            await BACKGROUND[step.what](port, [step], ACT_BATCH)
+            await save(port, step)
+        return step.record
+    return None
+
+
+async def go_on(port: Port, steps: list[Step], most: int) -> Done:
+    """The leader's chore: do a part of the oldest background step."""
+    for step in await open_steps(port, 1):
+        assert step.record is not None
+        try:
+            record = await advance(port, step.record.id)
+        except Unreadable as error:  # such as the settings of a queue: left to a process that can read them
+            port.aside.log_once("step", step.record.id, problem_of(error))
+            port.aside.skip_step(step.n or 0)
+            record = None
+        return 0 if record is None else record.changed - step.record.changed, steps
+    return 0, []
+
+
+async def read_steps(view: View, most: int) -> None:
+    """Read the oldest steps: those that can't be read are noted."""
+    readable_steps(view, await view.read(FIRST_STEPS, most))
