@@ -7,8 +7,9 @@ the rest. Background steps are for one who waits, or for the leader. Chores are 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -21,10 +22,11 @@ from dibs.engines.values import Cancel, Purge, Query, Replay, UnreadableTask
 
 __all__ = [
     "WALKS",
+    "AnyStep",
+    "BackgroundStep",
     "Done",
     "Step",
     "StepKind",
-    "decode_step",
     "finished",
     "gone_on",
     "query_for",
@@ -57,7 +59,7 @@ WALKS = frozenset({StepKind.CANCEL, StepKind.REPLAY, StepKind.REORDER_QUEUE})
 class Step(Struct, omit_defaults=True):
     """A step about a task, a workflow, a queue or a chore. `n` is its number if it is stored already.
 
-    `after` is how far it has come. Steps of the background have a record.
+    `after` is how far it has come.
     """
 
     what: StepKind
@@ -67,19 +69,24 @@ class Step(Struct, omit_defaults=True):
     actor: str = ""
     after: str = ""
     n: int | None = None
-    record: StepRecord | None = None
 
 
-Done = tuple[int, list[Step]]
+class BackgroundStep(Step, kw_only=True):
+    """A step for which somebody may wait, with its record."""
+
+    record: StepRecord
+
+
+Done = tuple[int, Sequence[Step]]
 """How much of the budget was used, and the steps that are not finished."""
 
-decode_step = msgspec.json.Decoder(Step).decode
+AnyStep = TypeVar("AnyStep", bound=Step)
 
 
-def stored_step(n: int, stored: object) -> Step:
+def stored_step(n: int, stored: object, kind: type[AnyStep]) -> AnyStep:
     if not isinstance(stored, str | bytes):
         raise TypeError("it is no JSON")
-    step = decode_step(stored)
+    step = msgspec.json.decode(stored, type=kind)
     step.n = n
     return step
 

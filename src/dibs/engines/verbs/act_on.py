@@ -12,7 +12,7 @@ from msgspec import structs
 
 from dibs.core.policy import VISIT_BATCH
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.decisions.steps import Done, Step, StepKind, query_for, was_so
+from dibs.engines.decisions.steps import BackgroundStep, Done, StepKind, query_for, was_so
 from dibs.engines.port import Port, View
 from dibs.engines.steps import ActOnAll, DeleteQueue, StepRecord
 from dibs.engines.values import VISIT_LIMIT, Changed, Query, Replay
@@ -52,11 +52,11 @@ async def act_on(
     record = StepRecord(id=step_id, act=act, query=wanted, actor=actor, asked_at=port.now, matched=matched, more=more)
     target = f"{'more than ' if more else ''}{matched} tasks"
     await audit(port, actor, f"{name_of(act)} matching", target, f"{step_id} {to_json(query)}")
-    step = Step(StepKind.ACT_ON_ALL, "", record=record, after="" if newest is None else just_above(newest))
+    step = BackgroundStep(StepKind.ACT_ON_ALL, "", record=record, after="" if newest is None else just_above(newest))
     if newest is None:
         await end(port, step, act)
     await background.begin(port, step)
-    return step.record or record
+    return step.record
 
 
 def just_above(task_id: str) -> str:
@@ -67,10 +67,9 @@ def just_above(task_id: str) -> str:
         return ""
 
 
-async def act_on_some(port: Port, steps: list[Step], most: int) -> Done:
+async def act_on_some(port: Port, steps: list[BackgroundStep], most: int) -> Done:
     """Act on the next tasks that match."""
     step = steps[0]
-    assert step.record is not None
     record, act = step.record, step.record.act
     assert not isinstance(act, DeleteQueue)
     walked = await walk(port, structs.replace(record.query, cursor=step.after or None), most, VISIT_BATCH)
@@ -88,8 +87,7 @@ async def act_on_some(port: Port, steps: list[Step], most: int) -> Done:
     return max(1, len(ids)), []
 
 
-async def end(port: Port, step: Step, act: ActOnAll) -> None:
-    assert step.record is not None
+async def end(port: Port, step: BackgroundStep, act: ActOnAll) -> None:
     record = step.record = structs.replace(step.record, ended_at=port.now, outcome=Changed.DONE)
     target = f"{record.changed} of {record.visited} tasks"
     await audit(port, record.actor, f"{name_of(act)} matching ended", target, record.id)

@@ -12,7 +12,7 @@ from dibs.core.settings import QueueSettings, reranks
 from dibs.core.states import UNFINISHED, WAITING, Reason, State
 from dibs.core.task import QueueRecord, QueueState
 from dibs.engines.decisions.admin import changes_text
-from dibs.engines.decisions.steps import Done, Step, StepKind
+from dibs.engines.decisions.steps import BackgroundStep, Done, Step, StepKind
 from dibs.engines.decisions.transaction import Queue
 from dibs.engines.port import Port, View
 from dibs.engines.steps import DeleteQueue, StepRecord
@@ -90,7 +90,7 @@ async def delete_queue(port: Port, name: str, force: bool, actor: str, step_id: 
     if not force and any(counts[state] for state in UNFINISHED):
         return Changed.WRONG_STATE
     for each in await background.open_steps(port, MOST_OPEN):
-        if each.what is StepKind.DELETE_QUEUE and each.about == name and each.record is not None:
+        if each.what is StepKind.DELETE_QUEUE and each.about == name:
             return each.record
     record = StepRecord(
         id=step_id,
@@ -100,21 +100,20 @@ async def delete_queue(port: Port, name: str, force: bool, actor: str, step_id: 
         asked_at=port.now,
         matched=sum(counts[state] for state in WAITING),
     )
-    step = Step(StepKind.DELETE_QUEUE, name, record=record)
+    step = BackgroundStep(StepKind.DELETE_QUEUE, name, record=record)
     await delete_some(port, [step], BURY_BATCH)
-    if step.record is not None and step.record.outcome is not None:
+    if step.record.outcome is not None:
         return step.record.outcome
     if queue.state is not QueueState.DRAINING:
         await port.save_queue(structs.replace(queue, state=QueueState.DRAINING))
     await audit(port, actor, "delete queue", name, f"begun: {record.matched} waiting tasks")
     await background.begin(port, step)
-    return step.record or record
+    return step.record
 
 
-async def delete_some(port: Port, steps: list[Step], most: int) -> Done:
+async def delete_some(port: Port, steps: list[BackgroundStep], most: int) -> Done:
     """Make some waiting tasks of a queue dead. When none is left, delete the queue, with the lock that this needs."""
     step = steps[0]
-    assert step.record is not None
     name, buried, more = step.about, 0, False
     if name in port.queues:
         buried, more = await bury_some(port, name, step.record.actor)

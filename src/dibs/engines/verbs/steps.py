@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from dibs.core.graph import FOLLOW_UP_BUDGET
 from dibs.core.policy import ACT_BATCH
-from dibs.engines.decisions.steps import WALKS, Done, Step, StepKind, finished, take_alike
+from dibs.engines.decisions.steps import WALKS, BackgroundStep, Done, Step, StepKind, finished, take_alike
 from dibs.engines.port import Port, Read, View
 from dibs.engines.steps import StepRecord
 from dibs.engines.unreadable import problem_of
@@ -35,7 +35,7 @@ STEPS: dict[StepKind, StepFunction] = {
 }
 """What prompt steps do."""
 
-BACKGROUND: dict[StepKind, StepFunction] = {
+BACKGROUND: dict[StepKind, Callable[[Port, list[BackgroundStep], int], Awaitable[Done]]] = {
     StepKind.ACT_ON_ALL: act_on_some,
     StepKind.DELETE_QUEUE: queues.delete_some,
 }
@@ -50,7 +50,8 @@ async def resume(port: Port, functions: dict[StepKind, StepFunction]) -> None:
     """Go on with what earlier transactions have left, and then with what this one has caused."""
     own = list(port.steps)
     port.steps.clear()
-    port.steps.extend(readable_steps(port, await port.read(PROMPT_STEPS, FOLLOW_UP_BUDGET, list(port.aside.steps))))
+    stored = await port.read(PROMPT_STEPS, FOLLOW_UP_BUDGET, list(port.aside.steps))
+    port.steps.extend(readable_steps(port, stored, Step))
     port.steps.extend(own)
     await run(port, functions)
 
@@ -89,7 +90,7 @@ def leave_stuck(port: Port) -> None:
 async def advance(port: Port, step_id: str) -> StepRecord | None:
     """Do a part of a background step."""
     for step in await load(port, step_id):
-        if step.record is not None and step.record.ended_at is None:
+        if step.record.ended_at is None:
             await BACKGROUND[step.what](port, [step], ACT_BATCH)
             await save(port, step)
         return step.record
@@ -99,7 +100,6 @@ async def advance(port: Port, step_id: str) -> StepRecord | None:
 async def go_on(port: Port, steps: list[Step], most: int) -> Done:
     """The leader's chore: do a part of the oldest background step."""
     for step in await open_steps(port, 1):
-        assert step.record is not None
         try:
             record = await advance(port, step.record.id)
         except Unreadable as error:  # such as the settings of a queue: left to a process that can read them
@@ -112,4 +112,4 @@ async def go_on(port: Port, steps: list[Step], most: int) -> Done:
 
 async def read_steps(view: View, most: int) -> None:
     """Read the oldest steps: those that can't be read are noted."""
-    readable_steps(view, await view.read(FIRST_STEPS, most))
+    readable_steps(view, await view.read(FIRST_STEPS, most), Step)
