@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from dibs.core.states import ENDED, UNFINISHED, WAITING, State
 from dibs.core.task import Edit
 from dibs.core.times import Instant
 from dibs.engines.values import Cancel, Changed, Purge, Query, Replay
 
-__all__ = ["ActOnAll", "DeleteQueue", "StepRecord"]
+__all__ = ["ActOnAll", "DeleteQueue", "StepRecord", "query_for"]
 
 
 class DeleteQueue(Struct, frozen=True, omit_defaults=True, tag="delete queue"):
@@ -20,6 +21,22 @@ class DeleteQueue(Struct, frozen=True, omit_defaults=True, tag="delete queue"):
 
 ActOnAll = Cancel | Edit | Replay | Purge
 """What can be done to all tasks that match. Its `id` is empty."""
+
+
+STATES: dict[type[ActOnAll], frozenset[State]] = {
+    Cancel: UNFINISHED,
+    Edit: WAITING,
+    Replay: frozenset({State.DEAD}),
+    Purge: ENDED,
+}
+"""What each act is for."""
+
+
+def query_for(act: ActOnAll, query: Query, now: Instant) -> Query:
+    """A query for tasks that an act is for, created by now. It has no states if none of them can match."""
+    states = STATES[type(act)] & frozenset(query.states or State)
+    before = now + 1 if query.created_before is None else min(query.created_before, now + 1)
+    return structs.replace(query, states=tuple(sorted(states)), created_before=before, cursor=None)
 
 
 class StepRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -14,11 +14,11 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from dibs.core.states import ENDED, UNFINISHED, WAITING, State
-from dibs.core.task import Edit, TaskRecord
+from dibs.core.states import WAITING, State
+from dibs.core.task import TaskRecord
 from dibs.core.times import Instant
-from dibs.engines.steps import ActOnAll, StepRecord
-from dibs.engines.values import Cancel, Purge, Query, Replay, UnreadableTask
+from dibs.engines.steps import StepRecord
+from dibs.engines.values import Query, UnreadableTask
 
 __all__ = [
     "WALKS",
@@ -29,7 +29,6 @@ __all__ = [
     "StepKind",
     "finished",
     "gone_on",
-    "query_for",
     "stored_step",
     "take_alike",
     "was_so",
@@ -112,24 +111,6 @@ def gone_on(steps: list[Step], found: list[str], most: int) -> Done:
         return max(1, len(found)), steps[1:]
     steps[0].after = found[-1]
     return len(found), steps
-
-
-# Acting on all that match.
-
-STATES: dict[type[ActOnAll], frozenset[State]] = {
-    Cancel: UNFINISHED,
-    Edit: WAITING,
-    Replay: frozenset({State.DEAD}),
-    Purge: ENDED,
-}
-"""What each act is for."""
-
-
-def query_for(act: ActOnAll, query: Query, now: Instant) -> Query:
-    """A query for tasks that an act is for, created by now. It has no states if none of them can match."""
-    states = STATES[type(act)] & frozenset(query.states or State)
-    before = now + 1 if query.created_before is None else min(query.created_before, now + 1)
-    return msgspec.structs.replace(query, states=tuple(sorted(states)), created_before=before, cursor=None)
 
 
 def was_so(query: Query, task: TaskRecord | UnreadableTask, asked_at: Instant) -> bool:

@@ -12,9 +12,9 @@ from msgspec import structs
 
 from dibs.core.policy import VISIT_BATCH
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.decisions.steps import BackgroundStep, Done, StepKind, query_for, was_so
+from dibs.engines.decisions.steps import BackgroundStep, Done, StepKind, was_so
 from dibs.engines.port import Port, View
-from dibs.engines.steps import ActOnAll, DeleteQueue, StepRecord
+from dibs.engines.steps import ActOnAll, DeleteQueue, StepRecord, query_for
 from dibs.engines.values import VISIT_LIMIT, Changed, Query, Replay
 from dibs.engines.verbs import background
 from dibs.engines.verbs.admin import ACTS, name_of
