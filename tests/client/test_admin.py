@@ -272,7 +272,7 @@ def test_a_step_that_is_not_waited_for(shop: Dibs, dibs_clock: ManualClock) -> N
 
 def test_a_worker_goes_on_with_it(app: Dibs) -> None:
     @app.task(name="work")
-    def work() -> None: ...
+    def work(number: int = 0) -> None: ...
 
     add(app, 3)
     app.queues.pause("default")

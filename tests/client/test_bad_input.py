@@ -375,8 +375,12 @@ CALLS: list[tuple[str, Callable[[Dibs], object], str]] = [
     (
         "a dry run that is a text",
         lambda app: app.tasks.purge_matching(Filter(), dry_run="no"),
-        lambda app: app.tasks.purge_matching(Filter(), wait="no"),
         "dry_run must be True or False, not 'no'.",
+    ),
+    (
+        "a wait that is no boolean",
+        lambda app: app.tasks.purge_matching(Filter(), wait="no"),
+        "wait must be True or False, not 'no'.",
     ),
 ]
 
