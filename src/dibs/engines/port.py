@@ -140,11 +140,6 @@ class Port(Transaction, View, Protocol):
     """Steps that lead to rows that can't be read here: they are left to other processes."""
     partitions: dict[str, dict[Partition, None]]
 
-    @property
-    def changes_queues(self) -> bool:
-        """Whether a queue may be deleted here: no other transaction writes about its tasks."""
-        ...
-
     def check_queue(self, name: str) -> None:
         """Raise if nothing may be written about a queue, because its settings can't be read."""
         ...

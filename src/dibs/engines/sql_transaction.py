@@ -94,9 +94,6 @@ class SqlTransaction(SqlSnapshot):
 
     # What a store brings.
 
-    changes_queues = True
-    """Whether a queue may be deleted here: no other transaction writes about its tasks."""
-
     @abstractmethod
     async def write(self, name: str, *parameters: Any) -> int: ...
 

@@ -222,9 +222,7 @@ class Store:
         locked = catalog.guarded if reach.queues is None else sorted({*reach.queues} & {*catalog.guarded})
         if locked:
             await connection.execute(statement("lock_queues", self.schema), locked)
-        begun = Transaction(connection, self.schema, catalog, instant)
-        begun.changes_queues = reach.exclusive
-        return begun
+        return Transaction(connection, self.schema, catalog, instant)
 
     async def read(
         self,

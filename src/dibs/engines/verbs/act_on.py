@@ -10,9 +10,9 @@ from uuid import UUID
 
 from msgspec import structs
 
-from dibs.core.policy import VISIT_BATCH
+from dibs.core.policy import ACT_BATCH, VISIT_BATCH
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.decisions.steps import BackgroundStep, Done, StepKind, was_so
+from dibs.engines.decisions.steps import BackgroundStep, StepKind, was_so
 from dibs.engines.port import Port, View
 from dibs.engines.steps import ActOnAll, DeleteQueue, StepRecord, query_for
 from dibs.engines.values import VISIT_LIMIT, Changed, Query, Replay
@@ -21,7 +21,7 @@ from dibs.engines.verbs.admin import ACTS, name_of
 from dibs.engines.verbs.audit import audit
 from dibs.engines.verbs.searching import newest_id, walk
 
-__all__ = ["act_on", "act_on_some", "count_matching"]
+__all__ = ["act_on", "act_on_some", "count_matching", "next_tasks"]
 
 COUNTED_AT_ONCE = 500
 
@@ -42,20 +42,22 @@ async def count_matching(view: View, query: Query, act: ActOnAll) -> tuple[int, 
 async def act_on(
     port: Port, step_id: str, query: Query, act: ActOnAll, actor: str, counted: tuple[int, bool]
 ) -> StepRecord:
-    for begun in await background.steps(port, [step_id], 1, None):
-        return begun
     if isinstance(act, Replay) and act.queue is not None:
         port.check_queue(act.queue)
     wanted = query_for(act, query, port.now)
     newest = await newest_id(port) if wanted.states else None
     matched, more = counted
     record = StepRecord(id=step_id, act=act, query=wanted, actor=actor, asked_at=port.now, matched=matched, more=more)
+    step = BackgroundStep(StepKind.ACT_ON_ALL, "", record=record, after="" if newest is None else just_above(newest))
+    if not await background.begin(port, step):  # a repeat
+        (record,) = await background.steps(port, [step_id], 1, None)
+        return record
     target = f"{'more than ' if more else ''}{matched} tasks"
     await audit(port, actor, f"{name_of(act)} matching", target, f"{step_id} {to_json(query)}")
-    step = BackgroundStep(StepKind.ACT_ON_ALL, "", record=record, after="" if newest is None else just_above(newest))
     if newest is None:
+        (step,) = await background.load(port, step_id)
         await end(port, step, act)
-    await background.begin(port, step)
+        await background.save(port, step)
     return step.record
 
 
@@ -67,24 +69,23 @@ def just_above(task_id: str) -> str:
         return ""
 
 
-async def act_on_some(port: Port, steps: list[BackgroundStep], most: int) -> Done:
-    """Act on the next tasks that match."""
-    step = steps[0]
+async def next_tasks(view: View, record: StepRecord, after: str) -> tuple[list[str], str | None]:
+    """The next tasks to act on, and where to go on; None at the end."""
+    query = structs.replace(record.query, cursor=after or None)
+    walked = await walk(view, query, ACT_BATCH, VISIT_BATCH)
+    return [task.id for task in walked.tasks if was_so(query, task, record.asked_at)], walked.cursor
+
+
+async def act_on_some(port: Port, step: BackgroundStep, ids: list[str], cursor: str | None) -> None:
     record, act = step.record, step.record.act
     assert not isinstance(act, DeleteQueue)
-    walked = await walk(port, structs.replace(record.query, cursor=step.after or None), most, VISIT_BATCH)
-    ids = [task.id for task in walked.tasks if was_so(record.query, task, record.asked_at)]
-    answers: list[Changed] = []
-    if ids:
-        acts: list[Any] = [structs.replace(act, id=task_id) for task_id in ids]
-        answers, _ = await ACTS[type(act)](port, acts, record.actor)
+    acts: list[Any] = [structs.replace(act, id=task_id) for task_id in ids]
+    answers = (await ACTS[type(act)](port, acts, record.actor))[0] if ids else []
     changed = sum(answer in (Changed.DONE, Changed.REQUESTED) for answer in answers)
     step.record = structs.replace(record, visited=record.visited + len(ids), changed=record.changed + changed)
-    if walked.cursor is not None:
-        step.after = walked.cursor
-        return max(1, len(ids)), steps
-    await end(port, step, act)
-    return max(1, len(ids)), []
+    step.after = cursor or ""
+    if cursor is None:
+        await end(port, step, act)
 
 
 async def end(port: Port, step: BackgroundStep, act: ActOnAll) -> None:

@@ -61,8 +61,9 @@ async def open_steps(view: View, most: int) -> list[BackgroundStep]:
     return await read(view, OPEN_STEPS, most, list(view.aside.steps))
 
 
-async def begin(port: Port, step: BackgroundStep) -> None:
-    await port.write("add_step", step.record.id, step.record.ended_at, step)
+async def begin(port: Port, step: BackgroundStep) -> bool:
+    """Store a new step; False if one with its id exists."""
+    return await port.write("add_step", step.record.id, step) > 0
 
 
 async def save(port: Port, step: BackgroundStep) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -109,7 +110,7 @@ async def identity_and_chores(view: View, names: Iterable[str]) -> tuple[str, li
 
 
 CHORES: dict[str, Chore] = {
-    GO_ON: go_on,
+    GO_ON: partial(go_on, None),
     "prune_finished": retention.prune_finished,
     "prune_dead": retention.prune_dead,
     "prune_keys": retention.prune_keys,

@@ -10,6 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import Any, TypeVar
 
 from dibs.core.ids import uuid7
@@ -55,6 +56,7 @@ from dibs.engines.verbs import (
 )
 from dibs.engines.verbs.chores import Chore
 from dibs.engines.verbs.reading import NextIds
+from dibs.engines.verbs.steps import Part
 
 __all__ = ["Reach", "Verb", "VerbEngine"]
 
@@ -73,6 +75,10 @@ class Reach(Enum):
     NOTHING = "nothing"  # no tasks, or only those of queues whose tasks don't concern each other
     TASKS = "tasks"
     SETTINGS = "settings"
+
+
+def reach_of(part: Part | None) -> Reach:
+    return Reach.SETTINGS if part is not None and part.exclusive else Reach.TASKS
 
 
 class VerbEngine(ABC):
@@ -187,11 +193,11 @@ class VerbEngine(ABC):
         await self._change(chores.resign, term, reach=Reach.NOTHING)
 
     async def chore(self, name: str, term: Term, *, now: Instant | None = None) -> ChoreRecord:
-        reach = await self._reach_of_step(None) if name == chores.GO_ON else Reach.TASKS
-        return await self._change(chores.do_chore, name, term, self._chores, now=now, reach=reach)
-
-    async def _reach_of_step(self, step_id: str | None) -> Reach:
-        return Reach.SETTINGS if await self._view(queues.changes_queues, step_id) else Reach.TASKS
+        if name != chores.GO_ON:
+            return await self._change(chores.do_chore, name, term, self._chores, now=now)
+        part = await self._view(steps.next_part, None)
+        go_on = {name: partial(steps.go_on, part)}
+        return await self._change(chores.do_chore, name, term, go_on, now=now, reach=reach_of(part))
 
     # Viewing.
 
@@ -248,4 +254,5 @@ class VerbEngine(ABC):
         return await self._change(act_on.act_on, step, query, act, actor, counted, now=now, reach=Reach.NOTHING)
 
     async def advance(self, step: str, *, now: Instant | None = None) -> StepRecord | None:
-        return await self._change(steps.advance, step, now=now, reach=await self._reach_of_step(step))
+        part = await self._view(steps.next_part, step)
+        return await self._change(steps.advance, part, now=now, reach=reach_of(part))

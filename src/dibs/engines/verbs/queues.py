@@ -12,7 +12,7 @@ from dibs.core.settings import QueueSettings, reranks
 from dibs.core.states import UNFINISHED, WAITING, Reason, State
 from dibs.core.task import QueueRecord, QueueState
 from dibs.engines.decisions.admin import changes_text
-from dibs.engines.decisions.steps import BackgroundStep, Done, Step, StepKind
+from dibs.engines.decisions.steps import BackgroundStep, Step, StepKind
 from dibs.engines.decisions.transaction import Queue
 from dibs.engines.port import Port, View
 from dibs.engines.steps import DeleteQueue, StepRecord
@@ -22,7 +22,7 @@ from dibs.engines.verbs import background
 from dibs.engines.verbs.audit import audit
 from dibs.engines.verbs.records import Records
 
-__all__ = ["changes_queues", "delete_queue", "delete_some", "queues", "set_queue", "set_queue_state"]
+__all__ = ["EMPTY", "delete_queue", "delete_some", "queues", "set_queue", "set_queue_state"]
 
 EMPTY = "empty"
 """How far the deletion of a queue has come that has no waiting tasks left."""
@@ -101,7 +101,7 @@ async def delete_queue(port: Port, name: str, force: bool, actor: str, step_id: 
         matched=sum(counts[state] for state in WAITING),
     )
     step = BackgroundStep(StepKind.DELETE_QUEUE, name, record=record)
-    await delete_some(port, [step], BURY_BATCH)
+    await delete_some(port, step, exclusive=True)
     if step.record.outcome is not None:
         return step.record.outcome
     if queue.state is not QueueState.DRAINING:
@@ -111,21 +111,15 @@ async def delete_queue(port: Port, name: str, force: bool, actor: str, step_id: 
     return step.record
 
 
-async def delete_some(port: Port, steps: list[BackgroundStep], most: int) -> Done:
-    """Make some waiting tasks of a queue dead. When none is left, delete the queue, with the lock that this needs."""
-    step = steps[0]
-    name, buried, more = step.about, 0, False
+async def delete_some(port: Port, step: BackgroundStep, exclusive: bool) -> None:
+    """Make some waiting tasks of a queue dead. When none is left, delete it, if the transaction is alone."""
+    more, name, record = False, step.about, step.record
     if name in port.queues:
-        buried, more = await bury_some(port, name, step.record.actor)
-    done = structs.replace(step.record, visited=step.record.visited + buried, changed=step.record.changed + buried)
-    step.record, step.after = done, "" if more else EMPTY
-    if more or not port.changes_queues:
-        return max(1, buried), steps
-    outcome = await delete_empty(port, name, done)
-    if outcome is None:
-        return max(1, buried), steps
-    step.record = structs.replace(done, ended_at=port.now, outcome=outcome)
-    return max(1, buried), []
+        number, more = await bury_some(port, name, record.actor)
+        record = structs.replace(record, visited=record.visited + number, changed=record.changed + number)
+    outcome = await delete_empty(port, name, record) if exclusive and not more else None
+    ended_at = None if outcome is None else port.now
+    step.record, step.after = structs.replace(record, outcome=outcome, ended_at=ended_at), "" if more else EMPTY
 
 
 async def bury_some(port: Port, name: str, actor: str) -> tuple[int, bool]:
@@ -153,12 +147,6 @@ async def delete_empty(port: Port, name: str, record: StepRecord) -> Changed | N
     await audit(port, record.actor, "delete queue", name, "force" if force else "")
     port.topics.add(ended_topic(name))
     return Changed.DONE
-
-
-async def changes_queues(view: View, step_id: str | None) -> bool:
-    """Whether the next part of a step, or of the oldest one, is to delete a queue that is empty."""
-    steps = await background.open_steps(view, 1) if step_id is None else await background.stored(view, step_id)
-    return any(step.what is StepKind.DELETE_QUEUE and step.after == EMPTY for step in steps)
 
 
 async def counts_of(view: View, queue: str) -> Totals[State]:

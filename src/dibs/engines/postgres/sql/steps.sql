@@ -47,8 +47,8 @@ ORDER BY id DESC LIMIT $2::int;
 SELECT n, step FROM {schema}.steps ORDER BY n LIMIT $1::int;
 
 -- name: add_step
--- A background step. Takes id, ended_at, the step (JSON).
-INSERT INTO {schema}.steps (id, ended_at, step) VALUES ($1, $2, $3);
+-- A new background step. Takes its id, the step (JSON). Adds nothing if one with this id exists.
+INSERT INTO {schema}.steps (id, step) VALUES ($1, $2) ON CONFLICT DO NOTHING;
 
 -- name: save_step
 -- Save how far a background step has come. Takes its number, ended_at, the step (JSON).

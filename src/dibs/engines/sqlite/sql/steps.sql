@@ -46,8 +46,8 @@ FROM (SELECT n, step FROM dibs_steps WHERE id < coalesce(?1, char(1114111)) ORDE
 SELECT json_group_array(json_array(n, step)) FROM (SELECT n, step FROM dibs_steps ORDER BY n LIMIT ?1);
 
 -- name: add_step
--- A background step. Takes id, ended_at, the step (JSON).
-INSERT INTO dibs_steps (id, ended_at, step) VALUES (?, ?, ?);
+-- A new background step. Takes its id, the step (JSON). Adds nothing if one with this id exists.
+INSERT OR IGNORE INTO dibs_steps (id, step) VALUES (?, ?);
 
 -- name: save_step
 -- Save how far a background step has come. Takes its number, ended_at, the step (JSON).
