@@ -150,6 +150,9 @@ def test_claims_read_the_index_in_order(filled: sqlite3.Connection) -> None:
         ("partition_loads", "COVERING INDEX dibs_partitions (partition=? AND state=?)"),
         ("forget_refills", "PRIMARY KEY (queue=? AND scope=? AND whose=?)"),
         ("members", "dibs_members (workflow=? AND id>?)"),
+        ("claim_state", "USING INDEX dibs_prompt_steps"),
+        ("prompt_steps", "USING INDEX dibs_prompt_steps"),
+        ("open_steps", "USING INDEX dibs_open_steps"),
     ],
 )
 def test_deep_things_are_reached_by_all_their_columns(name: str, how: str, filled: sqlite3.Connection) -> None:

@@ -205,7 +205,7 @@ async def test_unknown_step(harness: Harness) -> None:
     assert await harness.engine.advance("nonsense", now=harness.now) is None
 
 
-async def test_claims_neither_go_on_nor_hurry(harness: Harness) -> None:
+async def test_claims_do_nothing_about_it(harness: Harness) -> None:
     await harness.add(queue="other")
     step = await ask(harness, Cancel(""))
     assert (await harness.claims()).next_due_in != 0
