@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from msgspec import Struct
 
@@ -40,7 +40,7 @@ from dibs.errors import InvalidOption, QueueDraining, Unreadable, WrongState
 from dibs.runtime.environment import actor
 from dibs.runtime.hub import Hub
 
-__all__ = ["Acted", "Count", "Filter", "Prerequisite", "TaskPage", "Tasks"]
+__all__ = ["Acted", "Bulk", "Count", "Filter", "Prerequisite", "TaskPage", "Tasks"]
 
 BATCH = 500
 """Tasks read at once."""
@@ -102,6 +102,17 @@ class Acted(Struct, frozen=True, omit_defaults=True):
     dry_run: bool
     step: str | None = None
     more: bool = False
+
+
+class Bulk(TypedDict, total=False):
+    """How to act on all that match: only count them (`dry_run`), or not wait for the end (`wait=False`).
+
+    `progress` is called with how far it has come.
+    """
+
+    dry_run: bool
+    wait: bool
+    progress: Progress
 
 
 class Tasks:
@@ -260,64 +271,34 @@ class Tasks:
 
     purge = blocking(apurge)
 
-    async def acancel_matching(
-        self,
-        filter: Filter,
-        *,
-        reason: str = "",
-        dry_run: bool = False,
-        wait: bool = True,
-        progress: Progress | None = None,
-    ) -> Acted:
-        """Cancel all unfinished tasks that match. It goes on in the background if it is not waited for (`app.steps`).
-
-        `progress` is called while it waits.
-        """
-        return await self._act_on_all(filter, Cancel("", check_note(reason, "reason")), dry_run, wait, progress)
+    async def acancel_matching(self, filter: Filter, *, reason: str = "", **how: Unpack[Bulk]) -> Acted:
+        """Cancel all unfinished tasks that match, part by part. If this is interrupted, the leading worker goes on."""
+        return await self._act_on_all(filter, Cancel("", check_note(reason, "reason")), **how)
 
     cancel_matching = blocking(acancel_matching)
 
-    async def aedit_matching(
-        self,
-        filter: Filter,
-        *,
-        priority: int | str,
-        dry_run: bool = False,
-        wait: bool = True,
-        progress: Progress | None = None,
-    ) -> Acted:
+    async def aedit_matching(self, filter: Filter, *, priority: int | str, **how: Unpack[Bulk]) -> Acted:
         """Give all waiting tasks that match another priority, like `cancel_matching`."""
-        act = Edit(id="", priority=parse_priority(priority))
-        return await self._act_on_all(filter, act, dry_run, wait, progress)
+        return await self._act_on_all(filter, Edit(id="", priority=parse_priority(priority)), **how)
 
     edit_matching = blocking(aedit_matching)
 
     async def areplay_matching(
-        self,
-        filter: Filter,
-        *,
-        queue: str | None = None,
-        reset: bool = True,
-        dry_run: bool = False,
-        wait: bool = True,
-        progress: Progress | None = None,
+        self, filter: Filter, *, queue: str | None = None, reset: bool = True, **how: Unpack[Bulk]
     ) -> Acted:
         """Replay all dead tasks that match, like `cancel_matching`. Those that die again are left alone."""
-        act = Replay("", checked_queue(queue), check_flag(reset, "reset"))
-        return await self._act_on_all(filter, act, dry_run, wait, progress)
+        return await self._act_on_all(filter, Replay("", checked_queue(queue), check_flag(reset, "reset")), **how)
 
     replay_matching = blocking(areplay_matching)
 
-    async def apurge_matching(
-        self, filter: Filter, *, dry_run: bool = False, wait: bool = True, progress: Progress | None = None
-    ) -> Acted:
+    async def apurge_matching(self, filter: Filter, **how: Unpack[Bulk]) -> Acted:
         """Delete all ended tasks that match, like `cancel_matching`."""
-        return await self._act_on_all(filter, Purge(""), dry_run, wait, progress)
+        return await self._act_on_all(filter, Purge(""), **how)
 
     purge_matching = blocking(apurge_matching)
 
     async def _act_on_all(
-        self, filter: Filter, act: ActOnAll, dry_run: bool, wait: bool, progress: Progress | None
+        self, filter: Filter, act: ActOnAll, dry_run: bool = False, wait: bool = True, progress: Progress | None = None
     ) -> Acted:
         """Act on what matches now; tasks created later are left alone."""
         check_flag(wait, "wait")

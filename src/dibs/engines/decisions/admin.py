@@ -20,6 +20,7 @@ from dibs.engines.topics import work_topic, worker_topic
 from dibs.engines.values import Act, Cancel, Changed, Counter, Replay
 
 __all__ = [
+    "Acted",
     "PurgeRow",
     "alike",
     "cancel_all",
@@ -33,6 +34,10 @@ __all__ = [
 ]
 
 
+Acted = tuple[list[Changed], list[str]]
+"""The answers to acts, and the tasks that changed: a repeat changes nothing."""
+
+
 def alike(acts: Sequence[Act]) -> Iterator[list[Act]]:
     """Consecutive acts that differ only in their task: they are done together, and are one entry in the audit log."""
     whatever = Edit(id="")
@@ -40,10 +45,7 @@ def alike(acts: Sequence[Act]) -> Iterator[list[Act]]:
     return (list(group) for _, group in same)
 
 
-def cancel_all(
-    transaction: Transaction, records: Ledger, acts: Sequence[Cancel], actor: str
-) -> tuple[list[Changed], list[str]]:
-    """The answers, and the ids that changed: a repeat changes nothing."""
+def cancel_all(transaction: Transaction, records: Ledger, acts: Sequence[Cancel], actor: str) -> Acted:
     changed: list[str] = []
     answers = []
     for act in acts:

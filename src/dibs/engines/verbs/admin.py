@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from dibs.core.task import Edit
-from dibs.engines.decisions.admin import alike, cancel_all, edit_one, ids_done, purge_all, replay_one, target
+from dibs.engines.decisions.admin import Acted, alike, cancel_all, edit_one, ids_done, purge_all, replay_one, target
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.port import Port
 from dibs.engines.values import Act, Cancel, CancelWorkflow, Changed, Purge, Replay, ReplayWorkflow
-from dibs.engines.verbs.audit import Acted, audit
+from dibs.engines.verbs.audit import audit
 from dibs.engines.verbs.dependencies import inherit_again
 from dibs.engines.verbs.records import Records
 from dibs.engines.verbs.workflows import cancel_workflows, replay_workflows

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dibs.engines.port import Port
-from dibs.engines.values import AuditEntry, Changed
+from dibs.engines.values import AuditEntry
 
-__all__ = ["Acted", "audit"]
-
-Acted = tuple[list[Changed], list[str]]
-"""The answers to acts, and the tasks that changed: a repeat changes nothing."""
+__all__ = ["audit"]
 
 
 async def audit(port: Port, actor: str, act: str, target: str, detail: str = "") -> None:

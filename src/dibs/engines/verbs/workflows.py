@@ -8,12 +8,12 @@ from msgspec import Struct
 
 from dibs.core.states import State
 from dibs.core.times import Instant
-from dibs.engines.decisions.admin import cancel_one
+from dibs.engines.decisions.admin import Acted, cancel_one
 from dibs.engines.decisions.steps import Done, Step, StepKind, gone_on
 from dibs.engines.decisions.workflows import REPLAY_BATCH, Replay, first_members
 from dibs.engines.port import Port, Read, View
 from dibs.engines.values import CancelWorkflow, Changed, ReplayWorkflow, WorkflowRecord
-from dibs.engines.verbs.audit import Acted, audit
+from dibs.engines.verbs.audit import audit
 from dibs.engines.verbs.dependencies import EDGES_OF, inherit_again
 from dibs.engines.verbs.records import Records
 
