@@ -1,7 +1,7 @@
 """What engines decide alike: no I/O, no SQL, no clock.
 
 An engine reads, decides with this package, and writes. `facts` defines how a task is stored, `records` what has changed
-and what follows, `follow_ups` what is left for later, `transaction` what decisions need of an engine's transaction,
+and what follows, `steps` what is left for later, `transaction` what decisions need of an engine's transaction,
 `partition` the stored form of a partition, `encoding` JSON. `admin`, `dependencies`, `enqueueing`, `headroom`,
 `schedules`, `searching`, `settling`, `workers` and `workflows` serve the modules of these names in the engines. Engines
 import this package; it imports `dibs.core` and `dibs.engines.values`.

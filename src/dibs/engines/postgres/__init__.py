@@ -9,7 +9,8 @@ the database in `functions/`; the layout is the sum of `migrations/`. The module
   `pgbouncer` (poolers in between), `replica` (a second server, for lists and statistics), `errors` (from the driver's
   errors to ours), `driver_internals` (private attributes of asyncpg and asyncio), `statements` (loads SQL), `layout`
   (migrations).
-- What all verbs use: `catalog` (queues and tracks), `rows` (from columns to records), `follow_ups` (what a write leaves to others).
+- What all verbs use: `catalog` (queues and tracks), `rows` (from columns to records), `steps` (what a
+  write leaves to others).
 - enqueue: `enqueueing` (one statement, for tasks that need no decision).
 - claim: `claiming` (by ranks alone in one statement, else with the queues locked), `index_bloat` (where to start
   reading).

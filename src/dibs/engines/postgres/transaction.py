@@ -256,7 +256,7 @@ class Snapshot(SqlSnapshot):
 class Transaction(Snapshot, SqlTransaction):
     """A write transaction: gathers counts, topics and follow-ups.
 
-    Its opener calls `follow_ups.conclude`, which runs the follow-ups and writes the counts, commits, and then notifies.
+    Its opener calls `steps.conclude`, which runs the follow-ups and writes the counts, commits, and then notifies.
     """
 
     def __init__(self, connection: Connection, schema: str, catalog: Catalog, now: Instant) -> None:

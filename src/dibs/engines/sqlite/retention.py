@@ -7,13 +7,15 @@ from msgspec.json import Decoder
 
 from dibs.core.policy import CHORE_BATCH
 from dibs.engines.decisions.encoding import to_json
+from dibs.engines.decisions.records import Place
+from dibs.engines.decisions.steps import Done, Step
 from dibs.engines.port import Read, View
 from dibs.engines.sqlite.snapshot import Snapshot
 from dibs.engines.sqlite.statements import row_by_row
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.unreadable import readable
 from dibs.engines.verbs import retention
-from dibs.engines.verbs.retention import Step, Sweep, cursor_of, save_last
+from dibs.engines.verbs.retention import Sweep, cursor_of, gone_past
 
 __all__ = ["log_odd_days", "prune_dead", "prune_finished", "prune_shares", "pruned_queues"]
 
@@ -60,13 +62,13 @@ def pruned_queues(view: View, day: int, stored: object) -> set[str]:
     return {queue for _, queues in found for queue in queues}
 
 
-async def prune_finished(transaction: Transaction) -> Step:
-    return await retention.prune_finished(transaction, FinishedSweep)
+async def prune_finished(transaction: Transaction, steps: list[Step], most: int) -> Done:
+    return await FinishedSweep(transaction, steps, Place.FINISHED, "keep").run()
 
 
-async def prune_dead(transaction: Transaction) -> Step:
+async def prune_dead(transaction: Transaction, steps: list[Step], most: int) -> Done:
     log_odd_days(transaction)
-    return await retention.prune_dead(transaction)
+    return await retention.prune_dead(transaction, steps, most)
 
 
 def log_odd_days(snapshot: Snapshot) -> None:
@@ -75,15 +77,15 @@ def log_odd_days(snapshot: Snapshot) -> None:
         snapshot.aside.log_once("day of dead task", task_id, f"it is {day!r}")
 
 
-async def prune_shares(transaction: Transaction) -> Step:
+async def prune_shares(transaction: Transaction, steps: list[Step], most: int) -> Done:
     """Delete shares without tasks that the clock has passed, and turns in tracks without pending tasks."""
-    cursor = await cursor_of(transaction, "prune_shares", ShareCursor)
+    cursor = cursor_of(transaction, steps[0], ShareCursor)
     found = await transaction.fetch(SHARES_AFTER, cursor.queue, cursor.share, CHORE_BATCH)
     idle = [(each.queue, each.share) for each in found.rows if each.is_idle]
     if idle:
         transaction.run("delete_shares", to_json(idle))
-    more = await save_last(transaction, "prune_shares", found, ShareCursor)
+    unfinished = gone_past(steps, found, ShareCursor)
     pending = transaction.pending_by_track()
     empty = [each.number for each in transaction.catalog.tracks.values() if each.fair and each.number not in pending]
     turns = [transaction.run("forget_turns", number, CHORE_BATCH) for number in empty]
-    return Step(len(idle) + sum(turns), more or CHORE_BATCH in turns)
+    return len(idle) + sum(turns), steps if CHORE_BATCH in turns else unfinished

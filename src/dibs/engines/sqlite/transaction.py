@@ -53,7 +53,7 @@ GIVEN = TaskDecoder(Given, "task")
 class Transaction(Snapshot, SqlTransaction):
     """A write transaction: counts, topics and what is to be followed up gather here.
 
-    Its opener calls `follow_ups.conclude`, which does the follow-ups and writes the counts, commits, and notifies.
+    Its opener calls `steps.conclude`, which does the follow-ups and writes the counts, commits, and notifies.
     """
 
     def __init__(self, connection: sqlite3.Connection, catalog: Catalog, now: Instant) -> None:
