@@ -49,7 +49,7 @@ WHOLE_TABLES = {
     "find_each": {"d"},
     "purge_row": {"d"},
     "purge_keys_of": {"dibs_keys"},
-    "claim_state_past": {"dibs_store", "dibs_follow_ups"},  # the beginning of tables
+    "claim_state_past": {"dibs_store", "dibs_steps"},  # the beginning of tables
     "prerequisites": {"d"},
     "enqueue_state": {"dibs_store", "dibs_days"},
     "claim_state": {"dibs_store", "dibs_steps"},  # whether it has any row

@@ -32,7 +32,7 @@ from dibs.engines.verbs.records import Records
 from dibs.engines.verbs.upkeep import expire
 from dibs.errors import StoreBusy, StoreError
 
-__all__ = ["claim"]
+__all__ = ["RETRY_LOCKED", "claim"]
 
 TRIES = 50
 """How often one claim chooses again because none of the chosen tasks can be read."""

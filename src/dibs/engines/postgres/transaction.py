@@ -30,7 +30,7 @@ from dibs.engines.sql_transaction import SqlSnapshot, SqlTransaction
 from dibs.engines.unreadable import UNREADABLE, problem_of, unreadable_task
 from dibs.engines.values import ClaimRequest, Counter, UnreadableTask
 
-__all__ = ["Snapshot", "Transaction", "Unread", "leased_tasks", "set_aside"]
+__all__ = ["Snapshot", "Transaction", "Unread", "leased_tasks"]
 
 
 class Unread(Exception):

@@ -27,7 +27,7 @@ async def vacuum(transaction: Transaction, steps: list[Step], most: int) -> Done
 
 
 async def checkpoint(transaction: Transaction, steps: list[Step], most: int) -> Done:
-    raise AssertionError("checkpoints can't be made in a transaction: see Store.checkpoint")
+    raise AssertionError("checkpoints can't be made in a transaction: see FileStore.checkpoint")
 
 
 CHORES: dict[str, chores.Chore] = {
@@ -35,7 +35,6 @@ CHORES: dict[str, chores.Chore] = {
     **chores.CHORES,
     "prune_finished": retention.prune_finished,
     "prune_dead": retention.prune_dead,
-    "prune_shares": retention.prune_shares,
     "checkpoint": checkpoint,
     "vacuum": vacuum,
 }

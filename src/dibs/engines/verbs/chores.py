@@ -120,5 +120,6 @@ CHORES: dict[str, Chore] = {
     "prune_steps": retention.prune_steps,
     "prune_workflows": retention.prune_workflows,
     "prune_buckets": retention.prune_buckets,
+    "prune_shares": retention.prune_shares,
 }
 """The chores that every store has. Each adds its own, and may do some of these in its own way."""

@@ -35,6 +35,7 @@ __all__ = [
     "prune_dead",
     "prune_finished",
     "prune_keys",
+    "prune_shares",
     "prune_stats",
     "prune_steps",
     "prune_workers",
@@ -68,6 +69,11 @@ class BucketCursor(Struct, array_like=True, frozen=True):
     whose: str = ""
 
 
+class ShareCursor(Struct, array_like=True, frozen=True):
+    queue: str = ""
+    share: str = ""
+
+
 # Rows. Their first columns are a cursor.
 
 
@@ -82,6 +88,14 @@ class Key(Struct, array_like=True, frozen=True):
     queue: str
     key: str
     is_free: bool | int
+
+
+class StoredShare(Struct, array_like=True, frozen=True):
+    """A share. `is_idle`: nothing is pending, and the clock has passed its virtual time."""
+
+    queue: str
+    share: str
+    is_idle: bool | int
 
 
 class StoredBucket(Struct, array_like=True, frozen=True):
@@ -100,6 +114,8 @@ class StoredWorkflow(Struct, array_like=True, frozen=True):
 
 ENDED_KEYS = Read("ended_keys", Key, "key", (1, 2))
 """Takes now, a cursor and how many: the keys whose window is over. They are free if their task has ended."""
+SHARES_AFTER = Read("shares_after", StoredShare, "share", (0, 1))
+"""Takes a cursor and how many: shares, in order."""
 BUCKETS_AFTER = Read("buckets_after", StoredBucket, "limit of", (0, 1, 2))
 """Takes a cursor and how many: token buckets, in order."""
 WORKFLOWS_AFTER = Read("workflows_after", StoredWorkflow, "workflow")
@@ -282,3 +298,18 @@ async def prune_steps(port: Port, steps: list[Step], most: int) -> Done:
 def limited(steps: list[Step], done: int, most: int) -> Done:
     """A chore that stops at its bound."""
     return done, steps if done >= most else []
+
+
+async def prune_shares(port: Port, steps: list[Step], most: int) -> Done:
+    """Delete shares without tasks that the clock has passed, and turns in tracks without pending tasks."""
+    found = await port.fetch(SHARES_AFTER, *structs.astuple(cursor_of(port, steps[0], ShareCursor)), CHORE_BATCH)
+    idle = [(each.queue, each.share) for each in found.rows if each.is_idle]
+    if idle:
+        await port.write("delete_shares", idle)
+    unfinished = gone_past(steps, found, ShareCursor)
+    fair = {track.number for track in port.tracks.values() if track.fair}
+    occupied = (
+        {track.number for name in port.queues for track in await port.tracks_with_pending(name)} if fair else fair
+    )
+    turns = [await port.write("forget_turns", number, CHORE_BATCH) for number in sorted(fair - occupied)]
+    return len(idle) + sum(turns), steps if CHORE_BATCH in turns else unfinished

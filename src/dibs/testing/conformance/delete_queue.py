@@ -92,8 +92,8 @@ async def begun(harness: Harness, count: int) -> StepRecord:
     other = harness.engine.sibling()
     await other.open()
     deletion = asyncio.create_task(harness.engine.delete_queue(QUEUE, force=True, actor="ada", now=harness.now))
-    while not await other.steps():
-        await asyncio.sleep(0)
+    while not await other.steps():  # an engine in memory never suspends by itself
+        await asyncio.gather(asyncio.sleep(0))
     deletion.cancel()
     await asyncio.gather(deletion, return_exceptions=True)
     await other.close()
