@@ -19,6 +19,7 @@
     │   ├── UnknownWorker                 no worker has this id
     │   ├── UnknownSchedule               no schedule has this name
     │   ├── UnknownWorkflow               no workflow has this id
+    │   ├── UnknownStep                   no background step has this id
     │   ├── Unreadable                    this version can't read what is stored: it stays as it is
     │   └── WrongState                    the task, queue or worker is not in a state that allows this
     ├── TaskError                         the end of a task whose result was awaited
@@ -72,6 +73,7 @@ __all__ = [
     "TaskFailed",
     "UnknownQueue",
     "UnknownSchedule",
+    "UnknownStep",
     "UnknownTask",
     "UnknownWorker",
     "UnknownWorkflow",
@@ -168,6 +170,10 @@ class UnknownWorker(Refused, LookupError):
 
 class UnknownSchedule(Refused, LookupError):
     """No schedule has this name."""
+
+
+class UnknownStep(Refused, LookupError):
+    """No background step has this id. They are kept for 7 days after their end."""
 
 
 class UnknownWorkflow(Refused, LookupError):

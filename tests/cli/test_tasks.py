@@ -85,12 +85,27 @@ def test_bulk_counts_first_and_asks(cli: Cli, shop: Dibs) -> None:
     assert cli(*chosen, "--yes", "--json").json == {"matched": 0, "changed": 0, "dry_run": True}
 
 
+def test_bulk_without_waiting(cli: Cli, shop: Dibs) -> None:
+    assert cli("steps", "list").out == "Nothing goes on in the background.\n"
+    enqueue(shop, "shop.send", 3, to="ada")
+    begun = cli("tasks", "cancel", "--all", "--yes", "--no-wait")
+    (step,) = shop.steps.list()
+    assert begun.out == f"3 matched. A worker goes on with it: dibs steps wait {step.id}\n"
+    assert step.id in cli("steps", "list").out
+    assert cli("steps", "list", "--json").json[0]["ended_at"] is None
+    assert cli("steps", "wait", step.id).out == "cancel: 3 of 3 changed.\n"
+    assert cli("steps", "wait", step.id, "--json").json["changed"] == 3
+    assert "3 of 3" in cli("steps", "list").out
+    cli("steps", "wait", "nothing").refused(6, "nothing")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (("tasks", "cancel"), ["--all"]),
         (("tasks", "cancel", "x", "--all"), ["--all"]),
         (("tasks", "purge", "x", "--dry-run"), ["--dry-run"]),
+        (("tasks", "purge", "x", "--no-wait"), ["--no-wait"]),
         (("tasks", "edit", "x"), ["nothing to change", "--priority"]),
         (("tasks", "edit", "--all", "--delay", "5"), ["only the priority"]),
         (("tasks", "list", "--state", "compleeted"), ["'compleeted'", "'completed'"]),

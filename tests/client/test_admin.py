@@ -9,12 +9,14 @@ from datetime import timedelta
 import pytest
 
 from dibs import Dibs, Filter, State
+from dibs.client.steps import StepInfo
 from dibs.core.task import QueueState, WorkerState
 from dibs.errors import (
     InvalidOption,
     QueueDraining,
     QueueNotEmpty,
     UnknownQueue,
+    UnknownStep,
     UnknownTask,
     UnknownWorker,
     WrongState,
@@ -245,6 +247,51 @@ def test_cancel_all_that_match(shop: Dibs) -> None:
     assert (wet.matched, wet.changed, wet.dry_run) == (600, 600, False)
     assert shop.queues.get("mail").counts[State.PENDING] == 3
     assert shop.tasks.cancel_matching(wanted).matched == 0
+
+
+def test_progress_is_shown_while_waiting(shop: Dibs) -> None:
+    add(shop, 600)
+    seen: list[StepInfo] = []
+    done = shop.tasks.cancel_matching(Filter(), progress=seen.append)
+    assert [(step.matched, step.changed, step.is_done) for step in seen] == [(600, 500, False), (600, 600, True)]
+    assert {step.id for step in seen} == {done.step}
+
+
+def test_a_step_that_is_not_waited_for(shop: Dibs, dibs_clock: ManualClock) -> None:
+    add(shop, 3)
+    begun = shop.tasks.cancel_matching(Filter(), wait=False)
+    assert (begun.matched, begun.changed, begun.dry_run) == (3, 0, False)
+    assert begun.step is not None
+    (listed,) = shop.steps.list()
+    assert listed == shop.steps.get(begun.step)
+    assert (listed.act, listed.queue, listed.asked_at, listed.is_done) == ("cancel", None, dibs_clock.time, False)
+    done = shop.steps.finish(begun.step)
+    assert (done.visited, done.changed, done.ended_at) == (3, 3, dibs_clock.time)
+    assert shop.steps.get(begun.step) == done
+
+
+def test_a_worker_goes_on_with_it(app: Dibs) -> None:
+    @app.task(name="work")
+    def work(number: int = 0) -> None: ...
+
+    add(app, 3)
+    app.queues.pause("default")
+    begun = app.tasks.cancel_matching(Filter(), wait=False)
+    assert begun.step is not None
+    with app.worker():
+        until = time.monotonic() + TIMEOUT
+        while not app.steps.get(begun.step).is_done:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+    assert app.steps.get(begun.step).changed == 3
+
+
+def test_unknown_steps(shop: Dibs) -> None:
+    for step in ("nonsense", "0190163d-8694-739b-aea5-966c26f8ad91"):
+        with pytest.raises(UnknownStep, match=step):
+            shop.steps.get(step)
+        with pytest.raises(UnknownStep, match=step):
+            shop.steps.finish(step)
 
 
 def test_edit_replay_and_purge_all_that_match(shop: Dibs, dibs_clock: ManualClock) -> None:

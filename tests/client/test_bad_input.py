@@ -377,6 +377,11 @@ CALLS: list[tuple[str, Callable[[Dibs], object], str]] = [
         lambda app: app.tasks.purge_matching(Filter(), dry_run="no"),
         "dry_run must be True or False, not 'no'.",
     ),
+    (
+        "a wait that is no boolean",
+        lambda app: app.tasks.purge_matching(Filter(), wait="no"),
+        "wait must be True or False, not 'no'.",
+    ),
 ]
 
 

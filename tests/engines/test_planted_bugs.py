@@ -18,10 +18,10 @@ from dibs.core.schedules import ScheduleRecord
 from dibs.core.task import Lease, Settlement
 from dibs.core.times import Instant
 from dibs.engines.decisions.dependencies import Ends, judged
-from dibs.engines.decisions.follow_ups import FollowUp
 from dibs.engines.decisions.records import Ledger
 from dibs.engines.decisions.schedules import schedule_paused
 from dibs.engines.decisions.settling import settle_one
+from dibs.engines.decisions.steps import Step
 from dibs.engines.decisions.transaction import Transaction
 from dibs.engines.memory import MemoryEngine, MemoryStore
 from dibs.engines.values import (
@@ -171,9 +171,9 @@ def settle_with_any_lease(transaction: Transaction, records: Ledger, settlement:
     return settle_one(transaction, records, settlement)
 
 
-def judge_leniently(follow_ups: list[FollowUp], edges: Iterable[tuple[int, str, int, Rule]]) -> tuple[Ends, list[str]]:
+def judge_leniently(steps: list[Step], edges: Iterable[tuple[int, str, int, Rule]]) -> tuple[Ends, list[str]]:
     """Whatever an edge says about the end of its prerequisite, the dependent goes on."""
-    ends, goes = judged(follow_ups, edges)
+    ends, goes = judged(steps, edges)
     return {}, [*goes, *ends]
 
 

@@ -141,7 +141,7 @@ class Store:
         ]
 
 
-JSON = {"facts", "progress", "args", "result", "settings", "record", "entry", "follow_up"}
+JSON = {"facts", "progress", "args", "result", "settings", "record", "entry", "step"}
 
 
 def beat(worker: str) -> Beat:
@@ -630,22 +630,61 @@ def test_workers(run: Run, columns: dict[str, Any]) -> None:
     run(test)
 
 
-def test_errands(run: Run) -> None:
+def test_prompt_steps(run: Run) -> None:
     """One that can't be read is left to others, and claims don't come back for it at once."""
 
     async def test(store: Store) -> None:
         (first,) = await store.add()
         await store.add(1500, after=(Edge(first),))
         await store.settle(await store.claim(1))
-        assert store.rows.set("follow_ups", "true", follow_up=store.rows.json('{"what":"moonwalk","about":"x"}')) == 1
+        assert store.rows.set("steps", "true", step=store.rows.json('{"what":"moonwalk","about":"x"}')) == 1
         given = await store.claim(1)
         await store.do_everything()
         await store.look_at_everything()
-        assert any("errand" in each for each in await store.problems())
-        store.rows.set(
-            "follow_ups", "true", follow_up=store.rows.json(f'{{"what":"release dependents","about":"{first}"}}')
-        )
+        assert any("step" in each for each in await store.problems())
+        store.rows.set("steps", "true", step=store.rows.json(f'{{"what":"release dependents","about":"{first}"}}'))
         assert len(given) + len(await store.claim(2000)) == 1500
+
+    run(test)
+
+
+def test_background_steps(run: Run) -> None:
+    """One that can't be read is left to others, too, and the leader goes on with the next."""
+
+    async def test(store: Store) -> None:
+        await store.add(2)
+        odd, fine = new().id, new().id
+        for step in (odd, fine):
+            await store.engine.act_on(step, Query(), Cancel(""), now=store.now)
+        await store.spoil(odd, "steps", step='{"what":"moonwalk","about":"x"}')
+        assert [record.id for record in await store.engine.steps()] == [fine]
+        assert await store.engine.advance(odd, now=store.now) is None
+        await store.do_everything()
+        await store.look_at_everything()
+        (record,) = await store.engine.steps([fine])
+        assert record.changed == 2
+        assert any("step" in each for each in await store.problems())
+
+    run(test)
+
+
+def test_replaying_into_a_queue_whose_settings_cant_be_read(run: Run) -> None:
+    """Nothing is asked of it. If they were damaged later, the leader leaves the step to others."""
+
+    async def test(store: Store) -> None:
+        await store.add()
+        await store.settle(await store.claim(), Outcome.PERMANENT)
+        assert await store.engine.set_queue("odd", QueueSettings(), expected=0, now=store.now) is not None
+        into, step = Replay("", queue="odd"), new().id
+        await store.engine.act_on(step, Query(), into, now=store.now)
+        store.rows.set("queues", "name = 'odd'", settings=store.rows.json("["))
+        store.rows.set("store", "true", generation=1000)
+        with pytest.raises(Unreadable):
+            await store.engine.act_on(new().id, Query(), into, now=store.now)
+        await store.do_everything()
+        await store.look_at_everything()
+        (record,) = await store.engine.steps([step])
+        assert (record.visited, record.ended_at) == (0, None)
 
     run(test)
 
@@ -699,7 +738,7 @@ def test_records_of_the_past(run: Run) -> None:
         odd = store.rows.json('{"at":"noon"}')
         for table, column in (("history", "entry"), ("audit", "entry"), ("minutes", "record"), ("chores", "record")):
             assert store.rows.set(table, "true", **{column: odd}) > 0
-        store.rows.set("chores", "true", cursor=odd)
+        store.rows.set("chores", "true", cursor='{"at":"noon"}')
         assert await engine.history(tasks[0].id) == []
         assert await engine.audit() == []
         assert await engine.stats(None, 0, NOW) == []

@@ -22,6 +22,7 @@ COMMANDS = {
     "enqueue": "dibs.cli.enqueue:enqueue",
     "tasks": "dibs.cli.tasks:tasks",
     "dead": "dibs.cli.dead:dead",
+    "steps": "dibs.cli.steps:steps",
     "queues": "dibs.cli.queues:queues",
     "schedules": "dibs.cli.schedules:schedules",
     "workflows": "dibs.cli.workflows:workflows",

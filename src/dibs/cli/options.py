@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from pathlib import Path
@@ -11,16 +12,18 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import click
 import msgspec
+from rich.status import Status
 
 from dibs.cli.loading import load_app
 from dibs.client.app import Dibs
-from dibs.client.tasks import Acted, Filter
+from dibs.client.steps import Progress, StepInfo
+from dibs.client.tasks import Acted, Count, Filter
 from dibs.core.options import as_number, shown
 from dibs.core.states import State
 from dibs.core.times import LONGEST, SECOND
 from dibs.errors import InvalidOption
 from dibs.runtime.environment import default_url
-from dibs.terminal import emit, say
+from dibs.terminal import emit, errors, say, status
 
 __all__ = [
     "LATER",
@@ -36,6 +39,7 @@ __all__ = [
     "parse_metadata",
     "parse_pairs",
     "parse_value",
+    "progress_of",
     "state_command",
     "store_options",
     "with_store",
@@ -212,28 +216,47 @@ def make_filter(given: dict[str, Any]) -> Filter:
 
 
 def bulk_command(function: Callable[Concatenate[Dibs, P], R]) -> Callable[..., R]:
-    """For a command on tasks: ids, or --all with filters; --dry-run, --yes, --json and the store."""
+    """For a command on tasks: ids, or --all with filters; --dry-run, --yes, --no-wait, --json and the store."""
     return add_options(
         with_store(function),
         click.argument("task_ids", metavar="[ID]...", nargs=-1),
         click.option("--all", "everything", is_flag=True, help="All tasks that match the filters, instead of ids."),
         click.option("--dry-run", is_flag=True, help="Say how many would be changed, and change nothing."),
         click.option("--yes", "-y", is_flag=True, help="Don't ask."),
+        click.option("--no-wait", is_flag=True, help="With --all: let it go on in the background (dibs steps)."),
         filter_options,
         json_option,
     )
 
 
-def act_on_all(
-    verb: str, count: Callable[[], Acted], act: Callable[[], Acted], *, dry_run: bool, yes: bool
-) -> Acted | None:
+def act_on_all(verb: str, act: Callable[..., Acted], *, dry_run: bool, yes: bool, wait: bool) -> Acted | None:
     """Count, ask, act. None: the answer was no."""
-    found = count()
+    found = act(dry_run=True)
     if dry_run or not found.matched:
         return found
-    if not yes and not agreed(f"{verb} {found.matched:,} task{'s' * (found.matched != 1)}?"):
+    if not yes and not agreed(f"{verb} {Count(found.matched, found.more)} task{'s' * (found.matched != 1)}?"):
         return None
-    return act()
+    with progress_of(verb) as progress:
+        return act(wait=wait, progress=progress)
+
+
+@contextmanager
+def progress_of(what: str) -> Iterator[Progress]:
+    """Shows on a terminal how far a step has come."""
+    steps: list[str] = []
+    with status(what) as shown:
+
+        def show_progress(step: StepInfo) -> None:
+            steps[:] = [step.id]
+            if isinstance(shown, Status):
+                shown.update(f"{what} … {step.changed:,} of {max(step.matched, step.visited):,}")
+
+        try:
+            yield show_progress
+        except KeyboardInterrupt:
+            for step_id in steps:
+                errors().print(f"It goes on in the background: dibs steps wait {step_id}", soft_wrap=True)
+            raise
 
 
 def agreed(question: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
@@ -21,7 +22,7 @@ from dibs.cli.options import (
 from dibs.cli.task_views import show_task, task_table
 from dibs.cli.watch import watch
 from dibs.client.app import Dibs
-from dibs.client.tasks import Acted, Filter
+from dibs.client.tasks import Acted, Count, Filter
 from dibs.core.options import as_number
 from dibs.errors import InvalidOption
 from dibs.terminal import emit, errors, say
@@ -89,7 +90,7 @@ def cancel(app: Dibs, /, task_ids: tuple[str, ...], reason: str, **given: Any) -
         task_ids,
         given,
         one=lambda task_id: app.tasks.cancel(task_id, reason),
-        every=lambda chosen, dry_run: app.tasks.cancel_matching(chosen, reason=reason, dry_run=dry_run),
+        every=lambda chosen, **how: app.tasks.cancel_matching(chosen, reason=reason, **how),
         unchanged="had ended before",
     )
 
@@ -113,7 +114,7 @@ def replay_tasks(
         task_ids,
         given,
         one=lambda task_id: app.tasks.replay(task_id, queue=into, reset=reset),
-        every=lambda chosen, dry_run: app.tasks.replay_matching(chosen, queue=into, reset=reset, dry_run=dry_run),
+        every=lambda chosen, **how: app.tasks.replay_matching(chosen, queue=into, reset=reset, **how),
         unchanged="was replayed before",
     )
 
@@ -132,7 +133,7 @@ def purge_tasks(app: Dibs, task_ids: tuple[str, ...], given: dict[str, Any]) -> 
         task_ids,
         given,
         one=app.tasks.purge,
-        every=lambda chosen, dry_run: app.tasks.purge_matching(chosen, dry_run=dry_run),
+        every=app.tasks.purge_matching,
         unchanged="was purged before",
     )
 
@@ -159,7 +160,7 @@ def edit(app: Dibs, /, task_ids: tuple[str, ...], **given: Any) -> int:
         task_ids,
         given,
         one=lambda task_id: app.tasks.edit(task_id, **changes),
-        every=lambda chosen, dry_run: app.tasks.edit_matching(chosen, priority=changes["priority"], dry_run=dry_run),
+        every=lambda chosen, **how: app.tasks.edit_matching(chosen, priority=changes["priority"], **how),
         unchanged="was like that already",
     )
 
@@ -181,18 +182,16 @@ PAST = {"cancel": "cancelled", "replay": "replayed", "purge": "purged", "edit": 
 def act(verb: str, task_ids: tuple[str, ...], given: dict[str, Any], *, one: Any, every: Any, unchanged: str) -> int:
     """One action on the tasks given by id, or on all that match the filters."""
     everything, dry_run = given.pop("everything"), given.pop("dry_run")
-    yes, as_json = given.pop("yes"), given.pop("as_json")
+    yes, no_wait, as_json = given.pop("yes"), given.pop("no_wait"), given.pop("as_json")
     chosen = make_filter(given)
     if bool(task_ids) == everything:
         raise InvalidOption(f"say which tasks to {verb}: ids, or --all with filters such as --queue and --state.")
-    if task_ids and (dry_run or chosen != Filter()):
-        raise InvalidOption("filters and --dry-run belong to --all; with ids leave them out.")
+    if task_ids and (dry_run or no_wait or chosen != Filter()):
+        raise InvalidOption("filters, --dry-run and --no-wait belong to --all; with ids leave them out.")
     if task_ids:
         return act_on_each(verb, task_ids, one, as_json, unchanged)
-    done = act_on_all(
-        verb.capitalize(), lambda: every(chosen, True), lambda: every(chosen, False), dry_run=dry_run, yes=yes
-    )
-    return tell_all(verb, done, as_json)
+    done = act_on_all(verb.capitalize(), partial(every, chosen), dry_run=dry_run, yes=yes, wait=not no_wait)
+    return tell_all(verb, done, no_wait, as_json)
 
 
 def act_on_each(verb: str, task_ids: tuple[str, ...], one: Any, as_json: bool, unchanged: str) -> int:
@@ -205,14 +204,17 @@ def act_on_each(verb: str, task_ids: tuple[str, ...], one: Any, as_json: bool, u
     return ExitCode.OK
 
 
-def tell_all(verb: str, done: Acted | None, as_json: bool) -> int:
+def tell_all(verb: str, done: Acted | None, no_wait: bool, as_json: bool) -> int:
     if done is None:
         errors().print("Nothing was changed.")
         return ExitCode.FAILED
     if as_json:
         emit(done)
     elif done.dry_run:
-        say(f"{done.matched:,} matched; {'none' if not done.matched else 'all of them'} would be {PAST[verb]}.")
+        matched = Count(done.matched, done.more)
+        say(f"{matched} matched; {'none' if not done.matched else 'all of them'} would be {PAST[verb]}.")
+    elif no_wait:
+        say(f"{Count(done.matched, done.more)} matched. A worker goes on with it: dibs steps wait {done.step}")
     else:
         say(f"{done.changed:,} of {done.matched:,} {PAST[verb]}.")
     return ExitCode.OK

@@ -42,6 +42,7 @@ from dibs.client.result_waiter import ResultWaiter
 from dibs.client.schedule_template import ScheduleDecorator, declare, make_recurrence
 from dibs.client.schedules import Schedules
 from dibs.client.stats import QueueStats, check_window, read_stats
+from dibs.client.steps import Steps
 from dibs.client.task import Call, Task
 from dibs.client.tasks import Tasks
 from dibs.client.why import Why, explain
@@ -137,6 +138,7 @@ class Dibs:
         self.queues = Queues(self.hub)
         self.schedules = Schedules(self)
         self.tasks = Tasks(self.hub)
+        self.steps = Steps(self.hub)
         self.workers = Workers(self.hub)
         self.workflows = Workflows(self.hub)
         self._consumer = low_level.Consumer(self.hub)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from dibs.client.blocking import blocking
 from dibs.client.graph import pages
 from dibs.client.info import CANT_CHANGE, HistoryLine, TaskInfo, snapshot, task_info, unknown_task
 from dibs.client.options import Span, check_metadata
+from dibs.client.steps import Progress, Steps, step_info
 from dibs.core.graph import Rule
 from dibs.core.ids import check_id
 from dibs.core.options import (
@@ -30,18 +31,19 @@ from dibs.core.options import (
     shown,
 )
 from dibs.core.priority import parse_priority
-from dibs.core.states import ENDED, UNFINISHED, WAITING, State
+from dibs.core.states import State
 from dibs.core.task import Edit, TaskRecord
 from dibs.core.times import Instant, duration, instant
+from dibs.engines.steps import ActOnAll, query_for
 from dibs.engines.values import COUNT_LIMIT, Act, Cancel, Changed, Purge, Query, Replay, UnreadableTask
 from dibs.errors import InvalidOption, QueueDraining, Unreadable, WrongState
 from dibs.runtime.environment import actor
 from dibs.runtime.hub import Hub
 
-__all__ = ["Acted", "Count", "Filter", "Prerequisite", "TaskPage", "Tasks"]
+__all__ = ["Acted", "Bulk", "Count", "Filter", "Prerequisite", "TaskPage", "Tasks"]
 
 BATCH = 500
-"""Tasks changed in one step of a bulk action."""
+"""Tasks read at once."""
 
 
 class Filter(Struct, frozen=True, kw_only=True):
@@ -89,12 +91,28 @@ class Prerequisite(Struct, frozen=True, kw_only=True):
     is_open: bool
 
 
-class Acted(Struct, frozen=True):
-    """What a bulk action did, or, as a dry run, would do."""
+class Acted(Struct, frozen=True, omit_defaults=True):
+    """What a bulk action did; as a dry run, or if it was not waited for, how many tasks match.
+
+    `step` is the id by which `app.steps` knows it. `more`: counting stopped before the end.
+    """
 
     matched: int
     changed: int
     dry_run: bool
+    step: str | None = None
+    more: bool = False
+
+
+class Bulk(TypedDict, total=False):
+    """How to act on all that match: only count them (`dry_run`), or not wait for the end (`wait=False`).
+
+    `progress` is called with how far it has come.
+    """
+
+    dry_run: bool
+    wait: bool
+    progress: Progress
 
 
 class Tasks:
@@ -253,63 +271,48 @@ class Tasks:
 
     purge = blocking(apurge)
 
-    async def acancel_matching(self, filter: Filter, *, reason: str = "", dry_run: bool = False) -> Acted:
-        """Cancel all unfinished tasks that match, in bounded steps."""
-        note = check_note(reason, "reason")
-        return await self._act_on_all(filter, UNFINISHED, lambda task_id: Cancel(task_id, note), dry_run)
+    async def acancel_matching(self, filter: Filter, *, reason: str = "", **how: Unpack[Bulk]) -> Acted:
+        """Cancel all unfinished tasks that match, part by part. If this is interrupted, the leading worker goes on."""
+        return await self._act_on_all(filter, Cancel("", check_note(reason, "reason")), **how)
 
     cancel_matching = blocking(acancel_matching)
 
-    async def aedit_matching(self, filter: Filter, *, priority: int | str, dry_run: bool = False) -> Acted:
-        """Give all waiting tasks that match another priority, in bounded steps."""
-        wanted = parse_priority(priority)
-        return await self._act_on_all(filter, WAITING, lambda task_id: Edit(id=task_id, priority=wanted), dry_run)
+    async def aedit_matching(self, filter: Filter, *, priority: int | str, **how: Unpack[Bulk]) -> Acted:
+        """Give all waiting tasks that match another priority, like `cancel_matching`."""
+        return await self._act_on_all(filter, Edit(id="", priority=parse_priority(priority)), **how)
 
     edit_matching = blocking(aedit_matching)
 
     async def areplay_matching(
-        self,
-        filter: Filter,
-        *,
-        queue: str | None = None,
-        reset: bool = True,
-        dry_run: bool = False,
+        self, filter: Filter, *, queue: str | None = None, reset: bool = True, **how: Unpack[Bulk]
     ) -> Acted:
-        """Replay all dead tasks that match, in bounded steps."""
-        into = checked_queue(queue)
-        check_flag(reset, "reset")
-        dead = frozenset({State.DEAD})
-        return await self._act_on_all(filter, dead, lambda task_id: Replay(task_id, into, reset), dry_run)
+        """Replay all dead tasks that match, like `cancel_matching`. Those that die again are left alone."""
+        return await self._act_on_all(filter, Replay("", checked_queue(queue), check_flag(reset, "reset")), **how)
 
     replay_matching = blocking(areplay_matching)
 
-    async def apurge_matching(self, filter: Filter, *, dry_run: bool = False) -> Acted:
-        """Delete all ended tasks that match, in bounded steps."""
-        return await self._act_on_all(filter, ENDED, Purge, dry_run)
+    async def apurge_matching(self, filter: Filter, **how: Unpack[Bulk]) -> Acted:
+        """Delete all ended tasks that match, like `cancel_matching`."""
+        return await self._act_on_all(filter, Purge(""), **how)
 
     purge_matching = blocking(apurge_matching)
 
     async def _act_on_all(
-        self, filter: Filter, states: frozenset[State], act: Callable[[str], Act], dry_run: bool
+        self, filter: Filter, act: ActOnAll, dry_run: bool = False, wait: bool = True, progress: Progress | None = None
     ) -> Acted:
-        """Act on what matches now, page by page; tasks created later are left alone."""
-        check_flag(dry_run, "dry_run")
+        """Act on what matches now; tasks created later are left alone."""
+        check_flag(wait, "wait")
         query = make_query(filter, BATCH, None)
-        wanted = tuple(sorted(states & frozenset(query.states or states)))
-        if query.created_before is None:
-            query = structs.replace(query, created_before=self.hub.clock.now() + 1)
-
-        async def go_through() -> Acted:
-            matched = changed = 0
-            async for page in pages(self.hub.engine, structs.replace(query, states=wanted)):
-                acts = [act(record.id) for record in page.tasks]
-                matched += len(acts)
-                if acts and not dry_run:
-                    answers = await self.hub.engine.act(acts, actor=actor(), now=self._now)
-                    changed += sum(answer in (Changed.DONE, Changed.REQUESTED) for answer in answers)
-            return Acted(matched, changed, dry_run)
-
-        return await self.hub.runner.arun(go_through()) if wanted else Acted(0, 0, dry_run)
+        if check_flag(dry_run, "dry_run"):
+            wanted = query_for(act, query, self.hub.clock.now())
+            found = await self.hub.runner.arun(self._count(wanted)) if wanted.states else Count(0, False)
+            return Acted(found.count, 0, dry_run, more=found.more)
+        asked = self.hub.engine.act_on(self.hub.new_id(), query, act, actor=actor(), now=self._now)
+        step = step_info(await self.hub.runner.arun(asked))
+        if not wait:
+            return Acted(step.matched, step.changed, dry_run, step.id, step.more)
+        done = await Steps(self.hub).afinish(step.id, progress)
+        return Acted(done.visited, done.changed, dry_run, done.id)
 
 
 def checked_queue(queue: object) -> str | None:

@@ -15,15 +15,19 @@ EXPIRE_BATCH = 1000
 RESCUE_BATCH = 500
 """Tasks that one `rescue` takes back."""
 BURY_BATCH = 1000
-"""Waiting tasks that one step of deleting a queue ends."""
+"""Waiting tasks that one part of deleting a queue ends."""
 CHORE_BATCH = 1000
 """Rows that one step of a chore changes or deletes."""
+ACT_BATCH = 500
+"""Tasks that one part of an act on all that match changes."""
 VISIT_BATCH = 5000
-"""Rows that one step of retention reads, whether or not their time is over."""
+"""Rows that one step of retention, or one part of an act, reads, whether or not they are meant."""
 
 KEEP_WORKERS: Duration = DAY
 """How long a dead worker stays listed."""
 KEEP_AUDIT: Duration = 90 * DAY
+KEEP_STEPS: Duration = 7 * DAY
+"""How long a background step stays listed after its end."""
 KEEP_MINUTES = 7 * 24 * 60
 """Statistics are kept for this many minutes."""
 

@@ -3,7 +3,8 @@
 `open` chooses one by its URL: `sqlite`, `postgres`, or `memory`, which is the SQLite engine without a file. Stores
 import `dibs.core` and the modules here, never each other: `decisions` (what becomes of tasks, pure), `port` (what a
 verb needs of a store), `verbs` (verbs written once, over the port), `sql_transaction` (what the ports of SQL stores
-share), `statement_files` (how SQL files are read), `topics` (what notifications are about), `wake` (notifications
+share), `catalog` (their queues and tracks), `statement_files` (how SQL files are read), `steps` (what goes on in the
+background), `topics` (what notifications are about), `wake` (notifications
 inside a process), `unreadable` (rows that can't be read). Invariants:
 
 - An engine declares what it can't do (`features`); it never does it differently.

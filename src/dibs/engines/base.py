@@ -33,6 +33,7 @@ from dibs.core.task import (
     WorkerState,
 )
 from dibs.core.times import Instant
+from dibs.engines.steps import ActOnAll, StepRecord
 from dibs.engines.values import (
     About,
     Act,
@@ -242,14 +243,40 @@ class Viewing(Protocol):
         """Newest first."""
         ...
 
+    async def steps(
+        self, ids: Sequence[str] | None = None, *, limit: int = 50, before: str | None = None
+    ) -> list[StepRecord]:
+        """Background steps: those of `ids` that exist; without ids a page, newest first by id, starting below `before`.
+
+        They stay listed for 7 days after their end.
+        """
+        ...
+
 
 class Operating(Protocol):
     """What operators change. `actor` is written to the audit log."""
 
     async def act(self, acts: Sequence[Act], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
-        """Do these in order. A large act on a workflow becomes a follow-up that claims continue.
+        """Do these in order. A large act on a workflow becomes a step that claims go on with.
 
         Consecutive acts of one kind are one entry in the audit log.
+        """
+        ...
+
+    async def act_on(
+        self, step: str, query: Query, act: ActOnAll, *, actor: str = "", now: Instant | None = None
+    ) -> StepRecord:
+        """Begin to act on all tasks that match now: a background step. Its id is the caller's, as those of tasks are.
+
+        Nothing is changed yet. The record says how many match; at most 10,000 tasks are visited to count them.
+        Repeat: the same id begins once.
+        """
+        ...
+
+    async def advance(self, step: str, *, now: Instant | None = None) -> StepRecord | None:
+        """Do a bounded part of a background step; None if there is no such step. One that has ended stays as it is.
+
+        The leader does the same while nobody calls this. Repeat: another part; no task is met twice.
         """
         ...
 
@@ -271,7 +298,8 @@ class Operating(Protocol):
     ) -> Changed:
         """`wrong state` if it has unfinished tasks and `force` is not set.
 
-        Force makes waiting tasks dead (reason queue) and lets running ones end; the settings are deleted.
+        Force makes waiting tasks dead (reason queue) and lets running ones end; the settings are deleted. What takes
+        long becomes a background step: the queue takes no new tasks, and the step outlives its caller.
         """
         ...
 

@@ -21,8 +21,8 @@ from dibs.engines.sqlite.connections import connect_in_memory
 from dibs.engines.sqlite.errors import kept_busy, translated
 from dibs.engines.sqlite.file_store import registry
 from dibs.engines.sqlite.layout import migrate
+from dibs.engines.sqlite.snapshot import Snapshot
 from dibs.engines.sqlite.store import Store, clock
-from dibs.engines.sqlite.transaction import Snapshot
 from dibs.engines.sqlite.verb_engine import SqliteVerbEngine
 from dibs.engines.values import Beat, Feature, Finding, Level
 from dibs.engines.wake import LocalNotifier

@@ -21,9 +21,9 @@ from dibs.core.task import LeasedTask, TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.decisions.choosing import Head
 from dibs.engines.decisions.facts import Track
-from dibs.engines.decisions.follow_ups import FollowUp
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.records import Changes
+from dibs.engines.decisions.steps import Step
 from dibs.engines.decisions.transaction import Queue, Transaction
 from dibs.engines.unreadable import UnreadableRows
 from dibs.engines.values import ClaimRequest, UnreadableTask
@@ -158,9 +158,10 @@ class View(Protocol):
 class Port(Transaction, View, Protocol):
     """One transaction of a store."""
 
-    follow_ups: deque[FollowUp]
-    stuck: list[FollowUp]
-    """Follow-ups that lead to rows that can't be read here: they are left to other processes."""
+    steps: deque[Step]
+    """The prompt steps that this transaction has caused."""
+    stuck: list[Step]
+    """Steps that lead to rows that can't be read here: they are left to other processes."""
     partitions: dict[str, dict[Partition, None]]
 
     def make_queues(self, names: Collection[str]) -> None:
@@ -203,7 +204,7 @@ class Port(Transaction, View, Protocol):
         """Lease pending tasks; those that could be leased, by id. None, and none is leased, if some can't be read."""
         ...
 
-    async def given(self, worker: str, sequence: int) -> Sequence[Stored]:
+    async def claimed_by(self, worker: str, sequence: int) -> Sequence[Stored]:
         """The running tasks that a worker has claimed with this sequence."""
         ...
 

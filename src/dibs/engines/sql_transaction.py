@@ -21,9 +21,9 @@ from dibs.core.times import Instant, day_of
 from dibs.engines.catalog import Catalog
 from dibs.engines.decisions.admin import PurgeRow
 from dibs.engines.decisions.facts import Track
-from dibs.engines.decisions.follow_ups import FollowUp
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.records import Changes, Place, place_of
+from dibs.engines.decisions.steps import Step
 from dibs.engines.decisions.transaction import Queue, topics_of
 from dibs.engines.port import Found, Read, Row
 from dibs.engines.unreadable import UnreadableRows, unreadable_queue
@@ -96,8 +96,8 @@ class SqlTransaction(SqlSnapshot):
         """By task, the track that it is in."""
         self.versions: dict[str, int] = {}
         """By task, the version that was loaded, or written since."""
-        self.follow_ups: deque[FollowUp] = deque()
-        self.stuck: list[FollowUp] = []
+        self.steps: deque[Step] = deque()
+        self.stuck: list[Step] = []
         self.partitions: dict[str, dict[Partition, None]] = {}
         self.topics: set[str] = set()
         self.shares: dict[tuple[str, str], int] = {}
@@ -283,7 +283,7 @@ class SqlTransaction(SqlSnapshot):
         await self.write("purge_keys_of", row.id)
         if isinstance(row.track, int) and self.knows(row.track):
             self.count_purged(row, row.track)
-        self.follow_ups.extend(row.follow_ups())
+        self.steps.extend(row.follow_ups())
         self.aside.forget([row.id])
 
     def count_purged(self, row: PurgeRow, track: int) -> None:

@@ -73,7 +73,7 @@ class UnreadableRows:
     def __init__(self) -> None:
         self.tasks: dict[str, None] = {}
         """Ids that claims, rescue and chores skip."""
-        self.follow_ups: dict[int, None] = {}
+        self.steps: dict[int, None] = {}
         """Follow-ups that are left to other processes."""
         self.crowded: set[int] = set()
         """Tracks with more unreadable tasks than fit in `tasks`: claims skip them altogether."""
@@ -98,12 +98,12 @@ class UnreadableRows:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to skip."""
-        return not self.tasks and not self.follow_ups and not self.crowded and not self.is_helpless
+        return not self.tasks and not self.steps and not self.crowded and not self.is_helpless
 
     @property
     def is_full(self) -> bool:
         """Whether there is more to skip than is kept, or than a statement can skip."""
-        return self.is_helpless or len(self.tasks) >= MAX_ROWS or len(self.follow_ups) >= MAX_ROWS
+        return self.is_helpless or len(self.tasks) >= MAX_ROWS or len(self.steps) >= MAX_ROWS
 
     @property
     def size(self) -> int:
@@ -125,12 +125,12 @@ class UnreadableRows:
             self.rechecked_at = time.monotonic()
         self.is_helpless = True
 
-    def skip_follow_up(self, follow_up: int) -> None:
+    def skip_step(self, step: int) -> None:
         """Leave a follow-up to other processes."""
         if self.is_empty:
             self.rechecked_at = time.monotonic()
-        if len(self.follow_ups) < MAX_ROWS:
-            self.follow_ups[follow_up] = None
+        if len(self.steps) < MAX_ROWS:
+            self.steps[step] = None
 
     def paced(self, claimed: Claimed) -> Claimed:
         """Where not everything can be skipped, an empty claim is repeated after a while, not at once."""
@@ -145,7 +145,7 @@ class UnreadableRows:
         if (self.is_empty and not is_needed) or time.monotonic() < self.rechecked_at + LOOK_AGAIN:
             return False
         self.rechecked_at = time.monotonic()
-        self.follow_ups.clear()
+        self.steps.clear()
         self.tracks.clear()
         self.crowded.clear()
         self.is_helpless = False

@@ -10,10 +10,10 @@ from postgres_help import NOW, claim, engines, new, run, settle, sound
 from dibs.core.policy import TERM
 from dibs.core.states import State
 from dibs.core.times import HOUR, SECOND
+from dibs.engines.decisions.steps import Done, Step
 from dibs.engines.postgres import PostgresEngine, chores
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.values import Cancel, ClaimRequest, Counter, Purge
-from dibs.engines.verbs.retention import Step
 
 PATIENCE = 30.0
 
@@ -60,10 +60,10 @@ def test_a_chore_that_is_under_way_is_whole_before_the_next_term_begins(monkeypa
     async def test() -> None:
         begun, go = asyncio.Event(), asyncio.Event()
 
-        async def slow(transaction: Transaction) -> Step:
+        async def slow(transaction: Transaction, steps: list[Step], most: int) -> Done:
             begun.set()
             await go.wait()
-            return await chores.fold_counts(transaction)
+            return await chores.fold_counts(transaction, steps, most)
 
         monkeypatch.setitem(chores.CHORES, "slow", slow)
         async with engines(2) as (old, young):

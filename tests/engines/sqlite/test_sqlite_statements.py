@@ -49,10 +49,10 @@ WHOLE_TABLES = {
     "find_each": {"d"},
     "purge_row": {"d"},
     "purge_keys_of": {"dibs_keys"},
-    "claim_state_past": {"dibs_store", "dibs_follow_ups"},  # the beginning of tables
+    "claim_state_past": {"dibs_store", "dibs_steps"},  # the beginning of tables
     "prerequisites": {"d"},
     "enqueue_state": {"dibs_store", "dibs_days"},
-    "claim_state": {"dibs_store", "dibs_follow_ups"},  # whether it has any row
+    "claim_state": {"dibs_store", "dibs_steps"},  # whether it has any row
     "generation": {"dibs_store"},
     "identity": {"dibs_store"},
     "settle_state": {"dibs_store", "dibs_edges"},  # whether the index has any entry
@@ -65,7 +65,9 @@ WHOLE_TABLES = {
     "chores": {"dibs_chores"},
     "schedules": {"dibs_schedules"},
     "next_fire": {"dibs_schedules"},  # the beginning of an index
-    "follow_ups": {"dibs_follow_ups"},  # from its beginning, and limited
+    "prompt_steps": {"dibs_steps"},  # from the beginning of an index, and limited, as those below
+    "open_steps": {"dibs_steps"},
+    "first_steps": {"dibs_steps"},
     "term": {"dibs_term"},
     "resign": {"dibs_term"},
     "end_term": {"dibs_term"},
@@ -149,6 +151,9 @@ def test_claims_read_the_index_in_order(filled: sqlite3.Connection) -> None:
         ("partition_loads", "COVERING INDEX dibs_partitions (partition=? AND state=?)"),
         ("forget_refills", "PRIMARY KEY (queue=? AND scope=? AND whose=?)"),
         ("members", "dibs_members (workflow=? AND id>?)"),
+        ("claim_state", "USING INDEX dibs_prompt_steps"),
+        ("prompt_steps", "USING INDEX dibs_prompt_steps"),
+        ("open_steps", "USING INDEX dibs_open_steps"),
     ],
 )
 def test_deep_things_are_reached_by_all_their_columns(name: str, how: str, filled: sqlite3.Connection) -> None:

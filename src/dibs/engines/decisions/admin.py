@@ -13,13 +13,14 @@ from dibs.core.states import ENDED, WAITING, State
 from dibs.core.task import Edit, QueueState
 from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.decisions.follow_ups import FollowUp, FollowUpKind
 from dibs.engines.decisions.records import Ledger, Place
+from dibs.engines.decisions.steps import Step, StepKind
 from dibs.engines.decisions.transaction import Transaction
 from dibs.engines.topics import work_topic, worker_topic
 from dibs.engines.values import Act, Cancel, Changed, Counter, Replay
 
 __all__ = [
+    "Acted",
     "PurgeRow",
     "alike",
     "cancel_all",
@@ -33,6 +34,10 @@ __all__ = [
 ]
 
 
+Acted = tuple[list[Changed], list[str]]
+"""The answers to acts, and the tasks that changed: a repeat changes nothing."""
+
+
 def alike(acts: Sequence[Act]) -> Iterator[list[Act]]:
     """Consecutive acts that differ only in their task: they are done together, and are one entry in the audit log."""
     whatever = Edit(id="")
@@ -40,10 +45,7 @@ def alike(acts: Sequence[Act]) -> Iterator[list[Act]]:
     return (list(group) for _, group in same)
 
 
-def cancel_all(
-    transaction: Transaction, records: Ledger, acts: Sequence[Cancel], actor: str
-) -> tuple[list[Changed], list[str]]:
-    """The answers, and the ids that changed: a repeat changes nothing."""
+def cancel_all(transaction: Transaction, records: Ledger, acts: Sequence[Cancel], actor: str) -> Acted:
     changed: list[str] = []
     answers = []
     for act in acts:
@@ -159,11 +161,11 @@ class PurgeRow(Struct, array_like=True, frozen=True):
         held = self.lease_expires_at
         return not (self.state == State.RUNNING and isinstance(held, int) and held > now)
 
-    def follow_ups(self) -> list[FollowUp]:
+    def follow_ups(self) -> list[Step]:
         """Its dependents continue as if it had been cancelled."""
-        left = [FollowUp(FollowUpKind.DELETE_EDGES, to_json([self.id]))]
+        left = [Step(StepKind.DELETE_EDGES, to_json([self.id]))]
         return (
             left
             if self.place is not Place.TASKS
-            else [FollowUp(FollowUpKind.RELEASE_DEPENDENTS, self.id, State.CANCELLED), *left]
+            else [Step(StepKind.RELEASE_DEPENDENTS, self.id, State.CANCELLED), *left]
         )

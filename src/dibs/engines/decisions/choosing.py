@@ -31,7 +31,7 @@ __all__ = [
     "NeedMore",
     "Pages",
     "QueueCursor",
-    "Turns",
+    "TurnOrder",
     "first_of",
 ]
 
@@ -107,7 +107,7 @@ class Headrooms:
         return counted
 
 
-class Turns:
+class TurnOrder:
     """The shares of a queue that may have a task for the worker, in their order, as far as they were read."""
 
     def __init__(self, clock: int) -> None:
@@ -132,7 +132,7 @@ class Pages:
         self.skipped = skipped
         self.heads: dict[Key, list[Head]] = {}
         self.complete: set[Key] = set()
-        self.turns: dict[str, Turns] = {}
+        self.turns: dict[str, TurnOrder] = {}
 
 
 class Source:

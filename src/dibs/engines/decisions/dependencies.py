@@ -8,8 +8,8 @@ from dibs.core.graph import Rule, Verdict, judge
 from dibs.core.moves import ended_by, unblocked
 from dibs.core.states import State
 from dibs.core.task import EndedBy
-from dibs.engines.decisions.follow_ups import FollowUp
 from dibs.engines.decisions.records import Ledger
+from dibs.engines.decisions.steps import Step
 from dibs.engines.decisions.transaction import Transaction
 
 __all__ = ["ANY_WEIGHT", "Ends", "judged", "release"]
@@ -20,20 +20,20 @@ ANY_WEIGHT = -1
 Ends = dict[str, tuple[Verdict, EndedBy]]
 
 
-def judged(follow_ups: list[FollowUp], edges: Iterable[tuple[int, str, int, Rule]]) -> tuple[Ends, list[str]]:
+def judged(steps: list[Step], edges: Iterable[tuple[int, str, int, Rule]]) -> tuple[Ends, list[str]]:
     """Which dependents end, how and why; and which wait for one task less.
 
-    An edge is (position in `follow_ups` of its prerequisite's, dependent, slot, rule).
+    An edge is (position in `steps` of its prerequisite's, dependent, slot, rule).
     """
     ends: Ends = {}
     goes: dict[str, None] = {}
     for position, dependent, _, rule in sorted(edges):
-        follow_up = follow_ups[position]
-        verdict = judge(rule, follow_up.state)
+        step = steps[position]
+        verdict = judge(rule, step.state)
         if verdict is Verdict.GO:
             goes[dependent] = None
         else:
-            ends.setdefault(dependent, (verdict, EndedBy(follow_up.about, follow_up.state)))
+            ends.setdefault(dependent, (verdict, EndedBy(step.about, step.state)))
     return ends, [each for each in goes if each not in ends]
 
 

@@ -11,7 +11,7 @@ from dibs.core.moves import promoted
 from dibs.core.states import ENDED, WAITING, State
 from dibs.core.task import HistoryEntry, TaskRecord
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.decisions.follow_ups import FollowUp, FollowUpKind
+from dibs.engines.decisions.steps import Step, StepKind
 from dibs.engines.values import UnreadableTask
 
 __all__ = ["Changes", "Ledger", "Place", "place_of"]
@@ -75,18 +75,18 @@ class Changes(Struct):
     def were_blocked(self) -> list[str]:
         return [old.id for old, _ in self.moves if old.state is State.BLOCKED]
 
-    def follow_ups(self, followed: set[str], needing: set[str]) -> list[FollowUp]:
+    def follow_ups(self, followed: set[str], needing: set[str]) -> list[Step]:
         """The follow-ups, given the tasks `followed` by others and those `needing` others (with open edges)."""
         found = []
         for old, new in self.moves:
             if new.id in followed:
-                found.append(FollowUp(FollowUpKind.RELEASE_DEPENDENTS, new.id, new.state))
+                found.append(Step(StepKind.RELEASE_DEPENDENTS, new.id, new.state))
             if new.id in needing and new.state in ENDED:
-                found.append(FollowUp(FollowUpKind.CLOSE_EDGES, new.id))
+                found.append(Step(StepKind.CLOSE_EDGES, new.id))
             elif old.state is new.state is State.BLOCKED and old.urgency != new.urgency:
-                found.append(FollowUp(FollowUpKind.INHERIT_URGENCY, new.id))
+                found.append(Step(StepKind.INHERIT_URGENCY, new.id))
         if self.gone:
-            found.append(FollowUp(FollowUpKind.DELETE_EDGES, to_json([old.id for old in self.gone])))
+            found.append(Step(StepKind.DELETE_EDGES, to_json([old.id for old in self.gone])))
         return found
 
 

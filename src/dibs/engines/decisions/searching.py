@@ -8,7 +8,7 @@ from dibs.core.states import State
 from dibs.core.task import TaskRecord
 from dibs.engines.values import Query, UnreadableTask
 
-__all__ = ["is_track_meant", "matches", "may_match"]
+__all__ = ["is_track_meant", "matches"]
 
 
 def may_match(query: Query, state: State, queue: str, name: str, worker: str | None) -> bool:

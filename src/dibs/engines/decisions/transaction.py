@@ -11,7 +11,7 @@ from dibs.core.settings import QueueSettings
 from dibs.core.states import WAITING, State
 from dibs.core.task import QueueState
 from dibs.core.times import Instant
-from dibs.engines.decisions.follow_ups import FollowUp
+from dibs.engines.decisions.steps import Step
 from dibs.engines.topics import ended_topic, work_topic
 from dibs.engines.values import Counter
 
@@ -40,7 +40,7 @@ class Transaction(Protocol):
 
     now: Instant
     topics: set[str]
-    follow_ups: deque[FollowUp]
+    steps: deque[Step]
 
     def settings(self, queue: str) -> QueueSettings:
         """The settings of a queue; the defaults if it does not exist."""

@@ -12,8 +12,8 @@ from dibs.core.graph import Rule, Verdict, judge
 from dibs.core.moves import reblocked, replayed, unblocked
 from dibs.core.states import Reason, State
 from dibs.core.task import QueueState, TaskRecord
-from dibs.engines.decisions.follow_ups import FollowUp, FollowUpKind
 from dibs.engines.decisions.records import Ledger
+from dibs.engines.decisions.steps import Step, StepKind
 from dibs.engines.decisions.transaction import Transaction
 from dibs.engines.topics import work_topic
 from dibs.engines.values import Counter
@@ -72,7 +72,7 @@ class Replay:
         elif not (stays := queue.state is QueueState.DRAINING):
             self.records.put(*replayed(record, queue.settings, None, True, self.actor, self.transaction.now))
         if stays:  # other tasks may wait for it again, and must not wait for ever
-            self.transaction.follow_ups.append(FollowUp(FollowUpKind.RELEASE_DEPENDENTS, record.id, record.state))
+            self.transaction.steps.append(Step(StepKind.RELEASE_DEPENDENTS, record.id, record.state))
             return
         self.heirs.append(record.id)
         self.transaction.count_event(Counter.REPLAYED, record.queue)

@@ -9,11 +9,11 @@ the database in `functions/`; the layout is the sum of `migrations/`. The module
   `pgbouncer` (poolers in between), `replica` (a second server, for lists and statistics), `errors` (from the driver's
   errors to ours), `driver_internals` (private attributes of asyncpg and asyncio), `statements` (loads SQL), `layout`
   (migrations).
-- What all verbs use: `catalog` (queues and tracks), `rows` (from columns to records), `follow_ups` (a write's end).
+- What all verbs use: `catalog` (queues and tracks), `rows` (from columns to records), `steps` (what a
+  write leaves to others).
 - enqueue: `enqueueing` (one statement, for tasks that need no decision).
-- claim: `claiming` (by ranks alone), `claim_limited` (with limits, shares or reserved slots), `choosing` (which tasks),
-  `head_pages` (the heads of the index), `headroom` (what limits allow), `partitions` (heads of limited partitions),
-  `index_bloat` (where to start reading).
+- claim: `claiming` (by ranks alone in one statement, else with the queues locked), `index_bloat` (where to start
+  reading).
 - Running tasks: `settling` (complete, extend, rescue), `presence` (which workers are alive).
 - Upkeep that only this store has: `chores`, `retention`, `reranking`; `doctor` (reads all rows), `server_findings` (the
   server's own state).

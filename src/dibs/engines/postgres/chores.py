@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from dibs.engines.decisions.steps import Done, Step
 from dibs.engines.postgres import reranking, retention
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.verbs import chores
-from dibs.engines.verbs.retention import Step
+from dibs.engines.verbs.retention import limited
 
 __all__ = ["CHORES", "fold_counts"]
 
 FOLD_BATCH = 50_000
 
 
-async def fold_counts(transaction: Transaction) -> Step:
+async def fold_counts(transaction: Transaction, steps: list[Step], most: int) -> Done:
     """Add up the changes of counts."""
-    folded = await transaction.value("fold", FOLD_BATCH)
-    return Step(folded, folded == FOLD_BATCH)
+    return limited(steps, await transaction.value("fold", FOLD_BATCH), FOLD_BATCH)
 
 
 CHORES: dict[str, chores.Chore] = {

@@ -20,8 +20,8 @@ from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.transaction import Queue
 from dibs.engines.postgres.catalog import Catalog, Stale
-from dibs.engines.postgres.follow_ups import resume
 from dibs.engines.postgres.index_bloat import LAG, START, Bounds, DueWindow, ReadFloors, arrivals
+from dibs.engines.postgres.steps import resume
 from dibs.engines.postgres.store import NOTHING, ONCE, TASKS, Store
 from dibs.engines.postgres.transaction import Transaction, Unread, leased_tasks
 from dibs.engines.unreadable import MAX_ROWS
@@ -32,7 +32,7 @@ from dibs.engines.verbs.records import Records
 from dibs.engines.verbs.upkeep import expire
 from dibs.errors import StoreBusy, StoreError
 
-__all__ = ["claim"]
+__all__ = ["RETRY_LOCKED", "claim"]
 
 TRIES = 50
 """How often one claim chooses again because none of the chosen tasks can be read."""
@@ -138,8 +138,8 @@ async def serve(
         locked, transaction.now = await transaction.row("lock_for_claim", wanted, at, several)
     queues = [queue for queue in served if queue.name in locked or queue.name not in wanted]
     bounds = low, _ = window.bounds
-    follow_ups = list(transaction.aside.follow_ups)
-    needs_upkeep, due = await transaction.row("upkeep", transaction.now, low, transaction.passed_over, follow_ups)
+    steps = list(transaction.aside.steps)
+    needs_upkeep, due = await transaction.row("upkeep", transaction.now, low, transaction.passed_over, steps)
     if needs_upkeep and not skip_upkeep:
         return NeedsUpkeep()
     promoted = await transaction.value("promote", transaction.now, PROMOTE_BATCH, low) if due else 0
@@ -165,10 +165,10 @@ async def next_due_in(
     """In how long a waiting task, an expiry or a start token (`waits`) is due; 0 if follow-ups are left."""
     low, ahead = bounds
     until = None if ahead is None else transaction.now + ahead
-    follow_ups = list(transaction.aside.follow_ups)
-    next_at, follow_ups_left, took = await transaction.row("next_due", low, until, transaction.passed_over, follow_ups)
+    steps = list(transaction.aside.steps)
+    next_at, steps_left, took = await transaction.row("next_due", low, until, transaction.passed_over, steps)
     window.learn(low, transaction.now, took, due=next_at is not None and next_at <= transaction.now)
-    if follow_ups_left:
+    if steps_left:
         return 0
     times = [max(0, each - transaction.now) for each in (next_at, until) if each is not None]
     return min([*times, *waits], default=None)
@@ -209,7 +209,7 @@ async def claim_plainly(
             skip_upkeep,
             *bounds,
             to_json(store.aside.tasks),
-            list(store.aside.follow_ups),
+            list(store.aside.steps),
         )
     except StoreBusy as error:
         if now is None and isinstance(error.__cause__, QueryCanceledError):
@@ -274,7 +274,7 @@ async def bring_up_to_date(transaction: Transaction, low: Instant) -> bool:
         records.promote(record)
     await records.flush()
     promoted = await transaction.value("promote", transaction.now, PROMOTE_BATCH, low)
-    follow_ups_left = await resume(transaction)
+    steps_left = await resume(transaction)
     if transaction.partitions:
         await promote_heads(transaction)
-    return more or follow_ups_left or PROMOTE_BATCH in (len(due), promoted)
+    return more or steps_left or PROMOTE_BATCH in (len(due), promoted)

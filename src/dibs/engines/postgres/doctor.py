@@ -11,7 +11,6 @@ from dibs.core.graph import Rule
 from dibs.core.policy import CHECKED_MINUTES, CHECKED_ROWS
 from dibs.core.states import State
 from dibs.core.times import MINUTE
-from dibs.engines.decisions.follow_ups import decode_follow_up
 from dibs.engines.port import Read
 from dibs.engines.postgres.catalog import Catalog, Stale
 from dibs.engines.postgres.chores import CHORES
@@ -25,6 +24,7 @@ from dibs.engines.verbs.chores import chores
 from dibs.engines.verbs.reading import audit, decode_entry, stats
 from dibs.engines.verbs.schedules import schedules
 from dibs.engines.verbs.searching import read_tasks
+from dibs.engines.verbs.steps import read_steps
 from dibs.engines.verbs.workers import workers
 
 __all__ = ["DURABILITY", "check"]
@@ -72,8 +72,7 @@ async def unreadable_rows(snapshot: Snapshot, full: bool) -> list[Finding]:
     await audit(look, CHECKED_ROWS)
     minute = look.now // MINUTE
     await stats(look, None, 0 if full else minute - CHECKED_MINUTES, minute)
-    for _ in readable(found, "errand", await look.rows("first_follow_ups", CHECKED_ROWS), decode_follow_up):
-        pass
+    await read_steps(look, CHECKED_ROWS)
     if full:
         await read_history(look)
         await look.read(ODD_EDGES, [*Rule])

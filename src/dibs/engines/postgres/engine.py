@@ -165,7 +165,7 @@ class PostgresEngine(VerbEngine):
         ((tail,),) = await store.rows("tail", LONG_TAIL)
         if tail == LONG_TAIL:  # there seems to be no leader
             with suppress(StoreError):  # such as a read-only server: the answer is the same
-                await store.write(chores.fold_counts, None, NOTHING)
+                await store.write(chores.fold_counts, None, NOTHING, [], 0)
         return found
 
     # Presence.

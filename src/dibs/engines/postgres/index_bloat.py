@@ -228,7 +228,7 @@ class FloorProbe:
     async def probe_due(self, aside: UnreadableRows) -> Duration:
         """Find what is due or expires first."""
         before = self.window.floor
-        ((next_at, _, took),) = await self.rows("next_due", START, None, list(aside.tasks), list(aside.follow_ups))
+        ((next_at, _, took),) = await self.rows("next_due", START, None, list(aside.tasks), list(aside.steps))
         if next_at is not None and next_at < before:
             self.window.floor = next_at
             self.wake()

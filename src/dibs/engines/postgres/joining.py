@@ -24,9 +24,9 @@ from dibs.core.times import Instant
 from dibs.engines.decisions.enqueueing import Known
 from dibs.engines.postgres.catalog import Missing, Stale
 from dibs.engines.postgres.enqueueing import draft, first_day, is_ready, stored_answer
-from dibs.engines.postgres.follow_ups import defer
 from dibs.engines.postgres.notifier import channel_of, payloads
 from dibs.engines.postgres.statements import statement
+from dibs.engines.postgres.steps import defer
 from dibs.engines.postgres.store import Store
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.postgres.user_connections import DriverConnection, UserConnection, unwrap

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dibs.core.states import WAITING
+from dibs.engines.decisions.steps import Done, Step
 from dibs.engines.port import Stored
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.verbs import reranking
-from dibs.engines.verbs.retention import Step
 
 __all__ = ["rerank"]
 
 
-async def rerank(transaction: Transaction) -> Step:
-    step = await reranking.rerank(transaction, stale_tasks)
-    if not step.more:
+async def rerank(transaction: Transaction, steps: list[Step], most: int) -> Done:
+    done, unfinished = await reranking.rerank(transaction, steps, stale_tasks)
+    if not unfinished:
         await retire(transaction)
-    return step
+    return done, unfinished
 
 
 async def stale_tasks(transaction: Transaction, most: int) -> tuple[Sequence[Stored], bool]:

@@ -7,10 +7,11 @@ from msgspec import Struct
 from dibs.core.policy import CHORE_BATCH
 from dibs.core.states import State
 from dibs.core.times import DAY, day_of
+from dibs.engines.decisions.steps import Done, Step
 from dibs.engines.port import Read
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.verbs import retention
-from dibs.engines.verbs.retention import IdCursor, Step, cursor_of, expired_queues, save_last
+from dibs.engines.verbs.retention import IdCursor, cursor_of, expired_queues, gone_past
 
 __all__ = ["make_days", "prune_finished", "prune_orphans"]
 
@@ -31,10 +32,10 @@ LEFTOVERS_AFTER = Read("leftovers_after", Leftover, "task")
 """Takes an id or None, and how many: tasks that have a history or edges, by id."""
 
 
-async def prune_finished(transaction: Transaction) -> Step:
+async def prune_finished(transaction: Transaction, steps: list[Step], most: int) -> Done:
     dropped = await drop_days(transaction)
-    step = await retention.prune_finished(transaction)
-    return Step(dropped + step.done, step.more)
+    pruned, unfinished = await retention.prune_finished(transaction, steps, most)
+    return dropped + pruned, unfinished
 
 
 async def drop_days(transaction: Transaction) -> int:
@@ -60,7 +61,7 @@ async def stored_days(transaction: Transaction) -> list[int]:
     return sorted(row["day"] for row in await transaction.rows("days", transaction.schema))
 
 
-async def make_days(transaction: Transaction) -> Step:
+async def make_days(transaction: Transaction, steps: list[Step], most: int) -> Done:
     """Create partitions for today and the next days, unless tasks have already ended there."""
     there = set(await stored_days(transaction))
     today = day_of(transaction.now)
@@ -69,15 +70,15 @@ async def make_days(transaction: Transaction) -> Step:
         if day not in there and not await transaction.value("has_finished", day):
             await transaction.connection.execute(LOCK_TIMEOUT)
             made += await transaction.value("make_day", day)
-    return Step(made, False)
+    return made, []
 
 
-async def prune_orphans(transaction: Transaction) -> Step:
+async def prune_orphans(transaction: Transaction, steps: list[Step], most: int) -> Done:
     """Delete histories and edges of tasks that were dropped with their day, a bounded number at a time."""
-    cursor = await cursor_of(transaction, "prune_orphans", IdCursor)
+    cursor = cursor_of(transaction, steps[0], IdCursor)
     found = await transaction.fetch(LEFTOVERS_AFTER, cursor.id, CHORE_BATCH)
     gone = [each.id for each in found.rows if each.is_gone]
     if gone:
         await transaction.write("delete_history", gone)
         await transaction.write("delete_edges", gone)
-    return Step(len(gone), await save_last(transaction, "prune_orphans", found, IdCursor))
+    return len(gone), gone_past(steps, found, IdCursor)

@@ -36,7 +36,7 @@ RUN_ON = (15, 18)
 
 UNSAFE = "a crash of the server may take the last moments with it"
 DAMAGE = "a crash of the server may damage its files"
-MADE = re.compile(r"CREATE INDEX (\w+) ON (.*?);", re.DOTALL)
+MADE = re.compile(r"CREATE (UNIQUE )?INDEX (\w+) ON (.*?);", re.DOTALL)
 DROPPED = re.compile(r'DROP INDEX (?:IF EXISTS )?"(?:[^"]|"")*"\.(\w+)')
 TABLE = re.compile(r'CREATE TABLE "(?:[^"]|"")*"\.(\w+) \((.*?)\n\)', re.DOTALL)
 
@@ -175,8 +175,8 @@ def expected_indexes(schema: str) -> dict[str, str]:
         for table, columns in TABLE.findall(script):
             if "PRIMARY KEY" in columns:
                 found[f"{table}_pkey"] = ""
-        for name, rest in MADE.findall(script):
-            found[name] = f"CREATE INDEX {name} ON {' '.join(rest.split())}"
+        for unique, name, rest in MADE.findall(script):
+            found[name] = f"CREATE {unique}INDEX {name} ON {' '.join(rest.split())}"
         for name in DROPPED.findall(script):
             found.pop(name, None)
     return found

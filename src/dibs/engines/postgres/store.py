@@ -32,7 +32,7 @@ from dibs.engines.sql_transaction import TaskMoved
 from dibs.engines.unreadable import UnreadableRows
 from dibs.engines.values import Finding, Level
 from dibs.engines.verbs import reading
-from dibs.engines.verbs.follow_ups import conclude
+from dibs.engines.verbs.steps import conclude
 from dibs.errors import Closed, StoreBusy, StoreError, StoreMismatch
 
 __all__ = ["NOTHING", "ONCE", "SETTINGS", "TASKS", "Reach", "Store"]

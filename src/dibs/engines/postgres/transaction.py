@@ -30,7 +30,7 @@ from dibs.engines.sql_transaction import SqlSnapshot, SqlTransaction
 from dibs.engines.unreadable import UNREADABLE, problem_of, unreadable_task
 from dibs.engines.values import ClaimRequest, Counter, UnreadableTask
 
-__all__ = ["Snapshot", "Transaction", "Unread", "leased_tasks", "set_aside"]
+__all__ = ["Snapshot", "Transaction", "Unread", "leased_tasks"]
 
 
 class Unread(Exception):
@@ -256,7 +256,7 @@ class Snapshot(SqlSnapshot):
 class Transaction(Snapshot, SqlTransaction):
     """A write transaction: gathers counts, topics and follow-ups.
 
-    Its opener calls `follow_ups.conclude`, which runs the follow-ups and writes the counts, commits, and then notifies.
+    Its opener calls `steps.conclude`, which runs the follow-ups and writes the counts, commits, and then notifies.
     """
 
     def __init__(self, connection: Connection, schema: str, catalog: Catalog, now: Instant) -> None:
@@ -367,7 +367,7 @@ class Transaction(Snapshot, SqlTransaction):
             found[track].number += 1
         return found
 
-    async def given(self, worker: str, sequence: int) -> list[Stored]:
+    async def claimed_by(self, worker: str, sequence: int) -> list[Stored]:
         rows = await self.rows("claim_repeat", worker, sequence, list(self.catalog.tracks))
         return [*self.records(rows)]
 

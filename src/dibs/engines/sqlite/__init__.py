@@ -1,12 +1,11 @@
 """The SQLite engine: a file beside the program, shared by any number of processes on one machine.
 
 `engine` chooses where verbs run; `verb_engine` has them. Most are `dibs.engines.verbs`, on the port of this store
-(`transaction`), which never suspends. Its own, as plain functions: `enqueueing`, `claiming`, `settling` (complete and
-extend), `rescue`, `joining`, `doctor`. Claims read with `choosing`, `ordering`, `heads` and `fairness`; `headroom` and
-`partitions` are limits; every write ends with `follow_ups`. `chores`, `retention` and `reranking` are what only this
-store repeats. `rows`, `row_decoder` and `statements` read and write tasks, `catalog` remembers queues and tracks.
-`store` is one database under a lock, also without a file, as `dibs.engines.memory` uses it; `file_store`,
-`connections`, `files`, `layout`, `presence`, `notifier`, `errors` and `url` are the file. Statements are in `sql/`; the
+(`snapshot`, `transaction`), which never suspends. Its own, as plain functions: `enqueueing`, `claiming` (the upkeep
+before a claim), `settling` (complete and extend), `rescue`, `joining`, `doctor`. `chores`, `retention` and `reranking`
+are what only this store repeats. `rows`, `row_decoder` and `statements` read and write tasks. `store` is one database
+under a lock, also without a file, as `dibs.engines.memory` uses it; `file_store`, `connections`, `files`, `layout`,
+`presence`, `notifier`, `errors` and `url` are the file. Statements are in `sql/`; the
 layout is the sum of `migrations/`. Invariants:
 
 - One writer connection per process and file, under a lock; every write is one `BEGIN IMMEDIATE` transaction.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dibs.engines.decisions.steps import Done, Step
 from dibs.engines.sqlite import reranking, retention
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.verbs import chores
-from dibs.engines.verbs.retention import Step
 
 __all__ = ["CHORES"]
 
@@ -14,20 +14,20 @@ FREE_SHARE = 0.25
 """A file returns pages only when more than this share of it is free: pages are soon needed again."""
 
 
-async def vacuum(transaction: Transaction) -> Step:
+async def vacuum(transaction: Transaction, steps: list[Step], most: int) -> Done:
     """Return pages to the filesystem when much of the file is free."""
     execute = transaction.connection.execute
     free = execute("PRAGMA freelist_count").fetchone()[0]
     enough = max(VACUUM_PAGES, FREE_SHARE * execute("PRAGMA page_count").fetchone()[0])
     if free <= enough:
-        return Step(0, False)
+        return 0, []
     execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
     left = execute("PRAGMA freelist_count").fetchone()[0]
-    return Step(free - left, left > enough)
+    return free - left, steps if left > enough else []
 
 
-async def checkpoint(transaction: Transaction) -> Step:
-    raise AssertionError("checkpoints can't be made in a transaction: see Store.checkpoint")
+async def checkpoint(transaction: Transaction, steps: list[Step], most: int) -> Done:
+    raise AssertionError("checkpoints can't be made in a transaction: see FileStore.checkpoint")
 
 
 CHORES: dict[str, chores.Chore] = {
@@ -35,7 +35,6 @@ CHORES: dict[str, chores.Chore] = {
     **chores.CHORES,
     "prune_finished": retention.prune_finished,
     "prune_dead": retention.prune_dead,
-    "prune_shares": retention.prune_shares,
     "checkpoint": checkpoint,
     "vacuum": vacuum,
 }

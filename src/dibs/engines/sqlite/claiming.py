@@ -17,8 +17,8 @@ from dibs.engines.sqlite.row_decoder import TaskDecoder
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.values import Claimed, ClaimRequest
 from dibs.engines.verbs.claiming import Given, give, given_before, served_queues, token_waits
-from dibs.engines.verbs.follow_ups import resume
 from dibs.engines.verbs.partitions import open_refilled, pass_over, promote_heads
+from dibs.engines.verbs.steps import resume
 from dibs.engines.verbs.upkeep import expire
 
 __all__ = ["claim"]
@@ -57,9 +57,9 @@ class Upkeep:
         if transaction.aside.is_empty:
             found = transaction.row("claim_state")
         else:
-            follow_ups = to_json(list(transaction.aside.follow_ups))
-            found = transaction.row("claim_state_past", to_json(transaction.passed_over), follow_ups)
-        generation, due, expiry, self.has_follow_ups, pending = found
+            steps = to_json(list(transaction.aside.steps))
+            found = transaction.row("claim_state_past", to_json(transaction.passed_over), steps)
+        generation, due, expiry, self.has_steps, pending = found
         self.next_due, self.next_expiry = instant_or_none(due), instant_or_none(expiry)
         transaction.pending = dict(pending_decoder.decode(pending))
         return int(generation)
@@ -74,7 +74,7 @@ class Upkeep:
             await expire(transaction, 0)
         if promotes:
             self.promote()
-        if transaction.follow_ups or self.has_follow_ups:
+        if transaction.steps or self.has_steps:
             await resume(transaction)
         elif not expires and not promotes and not transaction.partitions:
             return
@@ -113,7 +113,7 @@ class Upkeep:
 
     def next_in(self) -> Duration | None:
         """In how long a waiting task or an expiry is due; 0 if follow-ups are left."""
-        if self.has_follow_ups:
+        if self.has_steps:
             return 0
         now = self.transaction.now
         return min((max(0, at - now) for at in (self.next_due, self.next_expiry) if at is not None), default=None)

@@ -11,7 +11,6 @@ from dibs.core.policy import CHECKED_MINUTES, CHECKED_ROWS
 from dibs.core.states import State
 from dibs.core.times import MINUTE
 from dibs.engines.catalog import Catalog
-from dibs.engines.decisions.follow_ups import decode_follow_up
 from dibs.engines.port import at_once
 from dibs.engines.sqlite.chores import CHORES
 from dibs.engines.sqlite.connections import connect, connect_to_read, is_read_only, resting_state
@@ -19,8 +18,8 @@ from dibs.engines.sqlite.errors import translated
 from dibs.engines.sqlite.retention import log_odd_days, pruned_queues
 from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.sqlite.rows import BEYOND
+from dibs.engines.sqlite.snapshot import Snapshot, decoder_of
 from dibs.engines.sqlite.statements import row_by_row
-from dibs.engines.sqlite.transaction import Snapshot, decoder_of
 from dibs.engines.unreadable import UnreadableReport, readable
 from dibs.engines.values import Finding, Level
 from dibs.engines.verbs.chores import chores
@@ -30,6 +29,7 @@ from dibs.engines.verbs.reading import audit, decode_entry, stats
 from dibs.engines.verbs.retention import BUCKETS_AFTER
 from dibs.engines.verbs.schedules import schedules
 from dibs.engines.verbs.searching import read_tasks
+from dibs.engines.verbs.steps import read_steps
 from dibs.engines.verbs.workers import workers
 from dibs.engines.verbs.workflows import workflows
 from dibs.errors import StoreBusy, UsageError
@@ -79,8 +79,7 @@ def unreadable_rows(snapshot: Snapshot, full: bool) -> Iterator[Finding]:
     at_once(stats(look, None, 0 if full else minute - CHECKED_MINUTES, minute))
     at_once(workflows(look, None, CHECKED_ROWS, None))
     look_at_figures(look)
-    for _ in look.documents("errand", decode_follow_up, "follow_ups", CHECKED_ROWS, "[]"):
-        pass
+    at_once(read_steps(look, CHECKED_ROWS))
     if full:
         read_tables(look)
     yield from found.findings()

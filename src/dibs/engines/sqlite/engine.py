@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from dibs.core.options import shown
 from dibs.core.times import Instant
 from dibs.engines.base import Engine, Joined, MayBlock, never
+from dibs.engines.decisions.steps import Done
 from dibs.engines.sqlite import doctor, joining, presence
 from dibs.engines.sqlite.chores import CHORES
 from dibs.engines.sqlite.file_store import FileStore, Reader, Synchronous, registry
@@ -21,7 +22,6 @@ from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.sqlite.verb_engine import SqliteVerbEngine
 from dibs.engines.values import Beat, ChoreRecord, Feature, Finding, Term
 from dibs.engines.verbs import chores
-from dibs.engines.verbs.retention import Step
 from dibs.errors import Closed, InvalidOption
 
 __all__ = ["SqliteEngine"]
@@ -156,9 +156,9 @@ class SqliteEngine(SqliteVerbEngine):
         if not await self._view(chores.is_current, term):
             return ChoreRecord(name="checkpoint", refused=True)
         began = time.perf_counter_ns()
-        step = Step(await self._run(self._opened().checkpoint), False)
+        done: Done = (await self._run(self._opened().checkpoint), [])
         took = time.perf_counter_ns() - began
-        return await self._change(chores.record_chore, "checkpoint", step, took, now=now)
+        return await self._change(chores.record_chore, "checkpoint", done, took, now=now)
 
     # The store itself.
 

@@ -20,8 +20,8 @@ from dibs.engines.sqlite.files import PIN, StoreFiles
 from dibs.engines.sqlite.layout import check_readable, prepare
 from dibs.engines.sqlite.notifier import Notifier
 from dibs.engines.sqlite.presence import Presence
+from dibs.engines.sqlite.snapshot import Snapshot
 from dibs.engines.sqlite.store import Store, clock
-from dibs.engines.sqlite.transaction import Snapshot
 from dibs.errors import StoreBusy, StoreCorrupt, StoreUnavailable
 
 __all__ = ["FileStore", "Reader", "Synchronous", "registry"]

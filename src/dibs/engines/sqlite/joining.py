@@ -20,7 +20,7 @@ from dibs.engines.sqlite.settling import settle
 from dibs.engines.sqlite.store import clock
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.values import EnqueueAnswer, SettleOutcome
-from dibs.engines.verbs.follow_ups import conclude
+from dibs.engines.verbs.steps import conclude
 from dibs.errors import UsageError
 
 __all__ = ["Joined"]

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from dibs.core.states import WAITING
 from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import to_json
+from dibs.engines.decisions.steps import Done, Step
 from dibs.engines.port import Stored
 from dibs.engines.sqlite.rows import Row
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.values import UnreadableTask
 from dibs.engines.verbs import reranking
-from dibs.engines.verbs.retention import Step
 
 __all__ = ["rerank"]
 
 
-async def rerank(transaction: Transaction) -> Step:
-    return await reranking.rerank(transaction, stale_tasks)
+async def rerank(transaction: Transaction, steps: list[Step], most: int) -> Done:
+    return await reranking.rerank(transaction, steps, stale_tasks)
 
 
 async def stale_tasks(transaction: Transaction, most: int) -> tuple[Sequence[Stored], bool]:

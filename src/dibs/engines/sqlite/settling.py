@@ -13,9 +13,9 @@ from dibs.core.states import State
 from dibs.core.task import Outcome, Settlement
 from dibs.core.times import Instant, day_of
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.decisions.follow_ups import FollowUp, FollowUpKind
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.settling import Part, held_answer, without_repeats
+from dibs.engines.decisions.steps import Step, StepKind
 from dibs.engines.port import at_once
 from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.sqlite.transaction import Transaction
@@ -53,11 +53,9 @@ def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> list[
     answers: dict[int, SettleAnswer] = {}
     for part in without_repeats(settlements):
         settle_part(transaction, part, answers, bool(has_edges))
-    if len(transaction.follow_ups) > 1:  # in the order in which the ends were reported
+    if len(transaction.steps) > 1:  # in the order in which the ends were reported
         places = {settlement.lease.id: i for i, settlement in enumerate(settlements)}
-        transaction.follow_ups = deque(
-            sorted(transaction.follow_ups, key=lambda follow_up: places.get(follow_up.about, 0))
-        )
+        transaction.steps = deque(sorted(transaction.steps, key=lambda step: places.get(step.about, 0)))
     return [answers[i] for i in range(len(settlements))]
 
 
@@ -84,7 +82,7 @@ def settle_part(transaction: Transaction, part: Part, answers: dict[int, SettleA
 def follow_up(transaction: Transaction, completed: list[str]) -> None:
     """What `Records.flush` does for tasks that end one by one."""
     for task_id in texts_decoder.decode(transaction.value("followed", to_json(completed))):
-        transaction.follow_ups.append(FollowUp(FollowUpKind.RELEASE_DEPENDENTS, task_id, State.COMPLETED))
+        transaction.steps.append(Step(StepKind.RELEASE_DEPENDENTS, task_id, State.COMPLETED))
 
 
 def complete(transaction: Transaction, settlements: list[Settlement], tracks: Totals[int]) -> None:

@@ -18,7 +18,7 @@ from dibs.engines.sqlite.errors import translated, translation
 from dibs.engines.sqlite.notifier import Notifier
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.unreadable import UnreadableRows
-from dibs.engines.verbs.follow_ups import conclude
+from dibs.engines.verbs.steps import conclude
 from dibs.engines.wake import LocalNotifier
 from dibs.errors import StoreBusy
 

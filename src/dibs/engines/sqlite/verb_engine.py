@@ -12,8 +12,9 @@ from dibs.core.times import Instant
 from dibs.engines.base import Subscription
 from dibs.engines.port import at_once
 from dibs.engines.sqlite import claiming, enqueueing, rescue, settling
+from dibs.engines.sqlite.snapshot import Snapshot
 from dibs.engines.sqlite.store import Store
-from dibs.engines.sqlite.transaction import Snapshot, Transaction
+from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.values import (
     Claimed,
     ClaimRequest,

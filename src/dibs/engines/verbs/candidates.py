@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from dibs.core.fairness import start_virtual_time
 from dibs.core.limits import Bucket, Scope, limit_of
-from dibs.engines.decisions.choosing import GATE_BUDGET, Head, Headrooms, Key, NeedMore, Pages, Turns
+from dibs.engines.decisions.choosing import GATE_BUDGET, Head, Headrooms, Key, NeedMore, Pages, TurnOrder
 from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.headroom import headroom_of
 from dibs.engines.decisions.partition import Partition
@@ -74,7 +74,7 @@ class Candidates:
         """Read the first turns of a fair queue, and the best tasks of their shares."""
         clock, unnamed = await self.view.clock(queue)
         fair = [track.number for track in self.tracks[queue] if track.fair]
-        turns = self.pages.turns.setdefault(queue, Turns(clock))
+        turns = self.pages.turns.setdefault(queue, TurnOrder(clock))
         await self.add_turns(turns, queue, fair, most)
         if len(fair) < len(self.tracks[queue]):  # tasks that were ranked before the queue was fair have no share
             turns.virtual_times.setdefault("", unnamed if unnamed > clock else 0)
@@ -82,7 +82,7 @@ class Candidates:
         if new := [key for key in keys if key not in self.pages.heads]:
             await self.read(new, min(self.wanted // len(turns.tracks) + 2, self.largest))
 
-    async def add_turns(self, turns: Turns, queue: str, fair: list[int], most: int) -> None:
+    async def add_turns(self, turns: TurnOrder, queue: str, fair: list[int], most: int) -> None:
         """The first shares that have pending tasks, gated or not."""
         found = await self.view.fetch(TENANTS, queue, turns.clock, most) if fair else Found([], 0, None)
         turns.virtual_times |= {each.share: each.virtual_time for each in found.rows}
@@ -144,7 +144,7 @@ class ClaimCandidates(Candidates):
         self.idle: dict[int, list[str]] = {}
         """By track, the shares whose turns have no task."""
 
-    async def add_turns(self, turns: Turns, queue: str, fair: list[int], most: int) -> None:
+    async def add_turns(self, turns: TurnOrder, queue: str, fair: list[int], most: int) -> None:
         """The first turns of the tracks that the worker can run."""
         if not fair:
             return

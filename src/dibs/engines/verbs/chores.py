@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from dibs.core.policy import TERM
+from dibs.core.policy import CHORE_BATCH, TERM
 from dibs.core.times import Instant
+from dibs.engines.decisions.steps import Done, Step, StepKind
 from dibs.engines.port import Port, Read, View
 from dibs.engines.unreadable import readable
 from dibs.engines.values import ChoreRecord, Term
 from dibs.engines.verbs import retention
-from dibs.engines.verbs.retention import CHORE, Step
+from dibs.engines.verbs.steps import go_on
 
 __all__ = [
     "CHORES",
+    "GO_ON",
     "Chore",
     "chores",
     "do_chore",
@@ -28,11 +31,16 @@ __all__ = [
     "resign",
 ]
 
-Chore = Callable[..., Awaitable[Step]]
-"""Takes a port: one step of a chore."""
+Chore = Callable[..., Awaitable[Done]]
+"""A `StepFunction` that may need a store's own port: it goes on with a chore."""
+
+GO_ON = "background_steps"
+"""The chore that goes on with the steps for which nobody may be waiting."""
 
 CURRENT_TERM = Read("term", tuple[int, str, Instant], "term")
 """Takes nothing: the current term, if there is any. No other begins before this transaction ends."""
+CHORE = Read("chore", tuple[str, object, object], "chore")
+"""Takes a name: the last run of that chore, if there is any, as (name, record, cursor)."""
 STORED_CHORES = Read("chores", tuple[str, object], "chore")
 """Takes nothing: the last runs of all chores, as (name, record)."""
 IDENTITY = Read("identity", str, "identity")
@@ -64,22 +72,25 @@ async def do_chore(port: Port, name: str, term: Term, chores: Mapping[str, Chore
     if not await is_current(port, term):
         return ChoreRecord(name=name, refused=True)
     began = time.perf_counter_ns()
-    step = await chores[name](port)
-    return await record_chore(port, name, step, time.perf_counter_ns() - began)
+    cursors = [cursor for _, _, cursor in await port.read(CHORE, name) if isinstance(cursor, str)]
+    step = Step(StepKind.CHORE, name, after="".join(cursors))
+    done = await chores[name](port, [step], CHORE_BATCH)
+    return await record_chore(port, name, done, time.perf_counter_ns() - began)
 
 
-async def record_chore(port: Port, name: str, step: Step, nanoseconds: int) -> ChoreRecord:
+async def record_chore(port: Port, name: str, done: Done, nanoseconds: int) -> ChoreRecord:
+    number, unfinished = done
     stored = [(name, record) for _, record, _ in await port.read(CHORE, name)]
     before = dict(decoded(port, stored)).get(name, ChoreRecord(name=name))
     record = ChoreRecord(
         name=name,
         at=port.now,
         took=nanoseconds // 1000,
-        done=step.done,
-        more=step.more,
-        total=before.total + step.done,
+        done=number,
+        more=bool(unfinished),
+        total=before.total + number,
     )
-    await port.write("save_chore", name, record)
+    await port.write("save_chore", name, record, "".join(step.after for step in unfinished))
     return record
 
 
@@ -99,13 +110,16 @@ async def identity_and_chores(view: View, names: Iterable[str]) -> tuple[str, li
 
 
 CHORES: dict[str, Chore] = {
+    GO_ON: partial(go_on, None),
     "prune_finished": retention.prune_finished,
     "prune_dead": retention.prune_dead,
     "prune_keys": retention.prune_keys,
     "prune_workers": retention.prune_workers,
     "prune_audit": retention.prune_audit,
     "prune_stats": retention.prune_stats,
+    "prune_steps": retention.prune_steps,
     "prune_workflows": retention.prune_workflows,
     "prune_buckets": retention.prune_buckets,
+    "prune_shares": retention.prune_shares,
 }
 """The chores that every store has. Each adds its own, and may do some of these in its own way."""

@@ -59,7 +59,7 @@ def tracks_for(tracks: Iterable[AnyTrack], request: ClaimRequest, crowded: Colle
 
 async def given_before(port: Port, request: ClaimRequest) -> list[LeasedTask]:
     """What an earlier call with the same sequence claimed and still holds."""
-    found = await port.given(request.worker, request.sequence)
+    found = await port.claimed_by(request.worker, request.sequence)
     records = [record for record in found if isinstance(record, TaskRecord)]
     return [leased(record, port.settings(record.queue)) for record in records]
 
@@ -92,7 +92,7 @@ async def give(port: Port, request: ClaimRequest, queues: Sequence[Queue]) -> Gi
     if limited:
         await spend(port, chosen, taken)
         await gate(port, cursors, headrooms)
-    await pass_turns(port, candidates, cursors)
+    await save_turns(port, candidates, cursors)
     more = any(cursor.is_truncated for cursor in cursors)
     return Given([tasks[each.head.id] for each in taken], more, headrooms if len(taken) == len(chosen) else None)
 
@@ -142,7 +142,7 @@ async def gate(port: Port, cursors: Iterable[QueueCursor], headrooms: Headrooms)
             port.mark_changed(partition)
 
 
-async def pass_turns(port: Port, candidates: ClaimCandidates, cursors: Iterable[QueueCursor]) -> None:
+async def save_turns(port: Port, candidates: ClaimCandidates, cursors: Iterable[QueueCursor]) -> None:
     """Write the turns that were taken, and delete those without a task."""
     for track, shares in candidates.idle.items():
         await port.write("delete_turns", track, shares)

@@ -21,7 +21,7 @@ from dibs.core.moves import inherits
 from dibs.core.states import UNFINISHED
 from dibs.core.task import TaskRecord
 from dibs.engines.decisions.dependencies import ANY_WEIGHT, judged, release
-from dibs.engines.decisions.follow_ups import Done, FollowUp
+from dibs.engines.decisions.steps import Done, Step
 from dibs.engines.decisions.workflows import Outgoing
 from dibs.engines.port import Found, Port, Read, View
 from dibs.engines.values import Edges, Need
@@ -58,44 +58,44 @@ HEAVIEST = Read("heaviest", tuple[str, int], "edge to task")
 texts_decoder = msgspec.json.Decoder(list[str])
 
 
-async def release_dependents(port: Port, follow_ups: list[FollowUp], most: int) -> Done:
+async def release_dependents(port: Port, steps: list[Step], most: int) -> Done:
     """Judge open edges that lead to tasks that have ended."""
-    found = await port.fetch(OPEN_EDGES_TO, [follow_up.about for follow_up in follow_ups], most)
+    found = await port.fetch(OPEN_EDGES_TO, [step.about for step in steps], most)
     stuck = {row[0] for row in found.unread}
     edges = [edge for edge in found.rows if edge.position not in stuck]
     # Follow-ups with an unreadable edge stay stored for a process that can read it.
-    port.stuck += [follow_ups[place] for place in sorted(stuck)]
-    first = found.last[0] if found.number == most and found.last is not None else len(follow_ups)
-    unfinished = [follow_ups[place] for place in range(first, len(follow_ups)) if place not in stuck]
+    port.stuck += [steps[place] for place in sorted(stuck)]
+    first = found.last[0] if found.number == most and found.last is not None else len(steps)
+    unfinished = [steps[place] for place in range(first, len(steps)) if place not in stuck]
     if edges:
-        ends, goes = judged(follow_ups, [(edge.position, edge.dependent, edge.slot, edge.rule) for edge in edges])
+        ends, goes = judged(steps, [(edge.position, edge.dependent, edge.slot, edge.rule) for edge in edges])
         records = Records(port)
         await records.load([*ends, *goes])
         await port.write("close_edges", [(edge.dependent, edge.slot) for edge in edges])
         release(port, records, ends, await ids_among(port, NEEDING, goes))
         await records.flush()
-    return max(len(edges), len(follow_ups) - len(unfinished)), unfinished
+    return max(len(edges), len(steps) - len(unfinished)), unfinished
 
 
-async def close_edges(port: Port, follow_ups: list[FollowUp], most: int) -> Done:
+async def close_edges(port: Port, steps: list[Step], most: int) -> Done:
     """Close the open edges of tasks that have ended while they waited."""
-    edges = await open_edges(port, {follow_up.about: ANY_WEIGHT for follow_up in follow_ups}, most)
+    edges = await open_edges(port, {step.about: ANY_WEIGHT for step in steps}, most)
     if edges.rows:
         await port.write("close_edges", [(edge.dependent, edge.slot) for edge in edges.rows])
         await inherit_again(port, [edge.prerequisite for edge in edges.rows])
-    return walked(edges, follow_ups, most)
+    return walked(edges, steps, most)
 
 
-async def pass_on_urgency(port: Port, follow_ups: list[FollowUp], most: int) -> Done:
+async def pass_on_urgency(port: Port, steps: list[Step], most: int) -> Done:
     """What some tasks wait for learns of their new urgency."""
-    found = await port.find([follow_up.about for follow_up in follow_ups])
+    found = await port.find([step.about for step in steps])
     urgencies = {task_id: record.urgency for task_id, record in found.items() if isinstance(record, TaskRecord)}
     edges = await open_edges(port, urgencies, most)
     if edges.rows:
         weights = [(edge.dependent, edge.slot, urgencies[edge.dependent]) for edge in edges.rows]
         await port.write("save_edge_weights", weights)
         await inherit_again(port, [edge.prerequisite for edge in edges.rows])
-    return walked(edges, follow_ups, most)
+    return walked(edges, steps, most)
 
 
 async def open_edges(port: Port, weights: dict[str, int], most: int) -> Found[OpenEdge]:
@@ -103,10 +103,10 @@ async def open_edges(port: Port, weights: dict[str, int], most: int) -> Found[Op
     return await port.fetch(OPEN_EDGES_OF, [*weights.items()], most) if weights else Found([], 0, None)
 
 
-def walked(edges: Found[OpenEdge], follow_ups: list[FollowUp], most: int) -> Done:
+def walked(edges: Found[OpenEdge], steps: list[Step], most: int) -> Done:
     """Edges that can't be read stay open, and end nothing by themselves."""
     more = edges.number == most and bool(edges.rows)
-    return max(len(edges.rows), len(follow_ups)), follow_ups if more else []
+    return max(len(edges.rows), len(steps)), steps if more else []
 
 
 async def inherit_again(port: Port, ids: Sequence[str]) -> None:
@@ -124,15 +124,15 @@ async def inherit_again(port: Port, ids: Sequence[str]) -> None:
         await records.flush()
 
 
-async def forget(port: Port, follow_ups: list[FollowUp], most: int) -> Done:
+async def forget(port: Port, steps: list[Step], most: int) -> Done:
     """Delete the edges of tasks that are gone."""
-    follow_up = follow_ups[0]
-    ids = texts_decoder.decode(follow_up.about)
-    if follow_up.n is not None:  # a task of the same id may have been enqueued since then
+    step = steps[0]
+    ids = texts_decoder.decode(step.about)
+    if step.n is not None:  # a task of the same id may have been enqueued since then
         there = await port.find(ids)
         ids = [each for each in ids if each not in there]
     deleted = await port.write("forget_edges", ids, most)
-    return max(1, deleted), follow_ups if deleted == most else follow_ups[1:]
+    return max(1, deleted), steps if deleted == most else steps[1:]
 
 
 async def edges(view: View, ids: Sequence[str], followers: int) -> list[Edges]:

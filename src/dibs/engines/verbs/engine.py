@@ -5,17 +5,22 @@ A store says how a verb runs: in a transaction, or on a snapshot. Hot verbs and 
 
 from __future__ import annotations
 
+import random
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import Any, TypeVar
 
+from dibs.core.ids import uuid7
 from dibs.core.recurrence import Recurrence
 from dibs.core.schedules import ScheduleRecord, ScheduleState
 from dibs.core.settings import QueueSettings
 from dibs.core.task import HistoryEntry, NewTask, QueueRecord, QueueState, WorkerState
 from dibs.core.times import Instant
 from dibs.engines.port import Stored
+from dibs.engines.steps import ActOnAll, StepRecord
 from dibs.engines.values import (
     About,
     Act,
@@ -37,7 +42,9 @@ from dibs.engines.values import (
     WorkflowRecord,
 )
 from dibs.engines.verbs import (
+    act_on,
     admin,
+    background,
     chores,
     dependencies,
     peeking,
@@ -45,10 +52,12 @@ from dibs.engines.verbs import (
     reading,
     schedules,
     searching,
+    steps,
     workers,
     workflows,
 )
 from dibs.engines.verbs.chores import Chore
+from dibs.engines.verbs.steps import Part
 
 __all__ = ["Reach", "Verb", "VerbEngine"]
 
@@ -57,12 +66,20 @@ Verb = Callable[..., Coroutine[Any, Any, Answer]]
 """A coroutine over a port or a view, and its arguments."""
 
 
+def new_id() -> str:
+    return uuid7(time.time_ns() // 1_000_000, 0, random.getrandbits(62))
+
+
 class Reach(Enum):
     """What a verb may touch: a store that locks takes its locks by it."""
 
     NOTHING = "nothing"  # no tasks, or only those of queues whose tasks don't concern each other
     TASKS = "tasks"
     SETTINGS = "settings"
+
+
+def reach_of(part: Part | None) -> Reach:
+    return Reach.SETTINGS if part is not None and part.exclusive else Reach.TASKS
 
 
 class VerbEngine(ABC):
@@ -132,15 +149,12 @@ class VerbEngine(ABC):
     async def delete_queue(
         self, name: str, *, force: bool = False, actor: str = "", now: Instant | None = None
     ) -> Changed:
-        allowed = await self._change(queues.is_deletable, name, force, now=now, reach=Reach.SETTINGS)
-        if allowed is not Changed.DONE:
-            return allowed
-        while force and await self._change(queues.bury_some, name, actor, now=now):
-            pass
-        deleted: Changed | None = None
-        while deleted is None:
-            deleted = await self._change(queues.delete_queue, name, force, actor, now=now, reach=Reach.SETTINGS)
-        return deleted
+        asked = (name, force, actor, new_id())
+        answer = await self._change(queues.delete_queue, *asked, now=now, reach=Reach.SETTINGS)
+        while isinstance(answer, StepRecord):
+            record = await self.advance(answer.id, now=now)
+            answer = Changed.UNKNOWN if record is None else record.outcome or record
+        return answer
 
     # Workers.
 
@@ -180,7 +194,11 @@ class VerbEngine(ABC):
         await self._change(chores.resign, term, reach=Reach.NOTHING)
 
     async def chore(self, name: str, term: Term, *, now: Instant | None = None) -> ChoreRecord:
-        return await self._change(chores.do_chore, name, term, self._chores, now=now)
+        if name != chores.GO_ON:
+            return await self._change(chores.do_chore, name, term, self._chores, now=now)
+        part = await self._view(steps.next_part, None)
+        go_on = {name: partial(steps.go_on, part)}
+        return await self._change(chores.do_chore, name, term, go_on, now=now, reach=reach_of(part))
 
     # Viewing.
 
@@ -219,7 +237,22 @@ class VerbEngine(ABC):
     async def edges(self, ids: Sequence[str], *, followers: int = 0) -> list[Edges]:
         return await self._view(dependencies.edges, ids, followers)
 
+    async def steps(
+        self, ids: Sequence[str] | None = None, *, limit: int = 50, before: str | None = None
+    ) -> list[StepRecord]:
+        return await self._view(background.steps, ids, limit, before)
+
     # Operating.
 
     async def act(self, acts: Sequence[Act], *, actor: str = "", now: Instant | None = None) -> list[Changed]:
         return await self._change(admin.act, acts, actor, now=now)
+
+    async def act_on(
+        self, step: str, query: Query, act: ActOnAll, *, actor: str = "", now: Instant | None = None
+    ) -> StepRecord:
+        counted = await self._view(act_on.count_matching, query, act, now=now)
+        return await self._change(act_on.act_on, step, query, act, actor, counted, now=now, reach=Reach.NOTHING)
+
+    async def advance(self, step: str, *, now: Instant | None = None) -> StepRecord | None:
+        part = await self._view(steps.next_part, step)
+        return await self._change(steps.advance, part, now=now, reach=reach_of(part))

@@ -22,9 +22,9 @@ from dibs.core.limits import Bucket, refill, until_token
 from dibs.core.settings import Limit
 from dibs.core.times import Duration, Instant
 from dibs.engines.decisions.choosing import GATE_BUDGET
-from dibs.engines.decisions.follow_ups import Done, FollowUp, gone_on
 from dibs.engines.decisions.headroom import Headroom, headroom_of
 from dibs.engines.decisions.partition import Partition
+from dibs.engines.decisions.steps import Done, Step, gone_on
 from dibs.engines.decisions.transaction import Queue
 from dibs.engines.port import Port, Read, View
 from dibs.engines.verbs.reading import PARTITION_LOADS
@@ -160,24 +160,24 @@ async def next_refill(port: Port, queue: str, limit: Limit) -> Duration | None:
             return min((until_token(bucket, limit) for bucket in buckets), default=None)
 
 
-async def reorder_some(port: Port, follow_ups: list[FollowUp], most: int) -> Done:
+async def reorder_some(port: Port, steps: list[Step], most: int) -> Done:
     """A queue's limit on partitions has changed: reorder all of them, some at a time."""
-    follow_up = follow_ups[0]
-    queue = follow_up.about
+    step = steps[0]
+    queue = step.about
     if port.settings(queue).per_partition is None:
         tasks = await port.read(GATED_OF, [track.number for track in port.all_tracks(queue)], most)
         await ungate(port, tasks, guarded=port.settings(queue).fair)
-        return max(1, len(tasks)), follow_ups if len(tasks) == most else follow_ups[1:]
-    found = await port.read(PARTITIONS, queue, follow_up.after or Partition(queue, "").key, most)
+        return max(1, len(tasks)), steps if len(tasks) == most else steps[1:]
+    found = await port.read(PARTITIONS, queue, step.after or Partition(queue, "").key, most)
     await port.guard(found)
     for key in found:
         port.mark_changed(Partition.parse(key))
-    return gone_on(follow_ups, found, most)
+    return gone_on(steps, found, most)
 
 
-async def mark_changed_again(port: Port, follow_ups: list[FollowUp], most: int) -> Done:
+async def mark_changed_again(port: Port, steps: list[Step], most: int) -> Done:
     """Mark partitions as changed for a transaction that could not reorder them without the lock."""
-    for follow_up in follow_ups:
-        for key in texts_decoder.decode(follow_up.about):
+    for step in steps:
+        for key in texts_decoder.decode(step.about):
             port.mark_changed(Partition.parse(key))
-    return len(follow_ups), []
+    return len(steps), []

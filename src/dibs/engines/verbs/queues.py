@@ -12,15 +12,22 @@ from dibs.core.settings import QueueSettings, reranks
 from dibs.core.states import UNFINISHED, WAITING, Reason, State
 from dibs.core.task import QueueRecord, QueueState
 from dibs.engines.decisions.admin import changes_text
-from dibs.engines.decisions.follow_ups import FollowUp, FollowUpKind
+from dibs.engines.decisions.steps import BackgroundStep, Step, StepKind
 from dibs.engines.decisions.transaction import Queue
 from dibs.engines.port import Port, View
+from dibs.engines.steps import DeleteQueue, StepRecord
 from dibs.engines.topics import ended_topic, work_topic
-from dibs.engines.values import Changed
+from dibs.engines.values import Changed, Query
+from dibs.engines.verbs import background
 from dibs.engines.verbs.audit import audit
 from dibs.engines.verbs.records import Records
 
-__all__ = ["bury_some", "delete_queue", "is_deletable", "queues", "set_queue", "set_queue_state"]
+__all__ = ["EMPTY", "delete_queue", "delete_some", "queues", "set_queue", "set_queue_state"]
+
+EMPTY = "empty"
+"""How far the deletion of a queue has come that has no waiting tasks left."""
+MOST_OPEN = 1000
+"""Open steps among which the deletion of a queue is looked for that has begun already."""
 
 
 async def queues(view: View) -> list[QueueRecord]:
@@ -54,7 +61,7 @@ async def set_queue(port: Port, name: str, settings: QueueSettings, expected: in
     queue = structs.replace(old, settings=wanted, epoch=old.epoch + reranks(old.settings, wanted))
     await port.save_queue(queue)
     if old.settings.per_partition != wanted.per_partition:
-        port.follow_ups.append(FollowUp(FollowUpKind.REORDER_QUEUE, name))
+        port.steps.append(Step(StepKind.REORDER_QUEUE, name))
     await audit(port, actor, "set queue", name, changes_text(old.settings, wanted))
     port.topics.add(work_topic(name))
     return as_record(queue, await stale_by_queue(port))
@@ -73,8 +80,8 @@ async def set_queue_state(port: Port, name: str, state: QueueState, actor: str) 
     return Changed.DONE
 
 
-async def is_deletable(port: Port, name: str, force: bool) -> Changed:
-    """Whether a queue may be deleted; with `force`, it takes no new tasks from here on."""
+async def delete_queue(port: Port, name: str, force: bool, actor: str, step_id: str) -> Changed | StepRecord:
+    """Delete a queue now, or begin to: then the answer is a step that goes on, and the queue takes no new tasks."""
     port.check_queue(name)
     queue = port.queues.get(name)
     if queue is None:
@@ -82,38 +89,62 @@ async def is_deletable(port: Port, name: str, force: bool) -> Changed:
     counts = await counts_of(port, name)
     if not force and any(counts[state] for state in UNFINISHED):
         return Changed.WRONG_STATE
-    if force and queue.state is not QueueState.DRAINING and any(counts[state] for state in WAITING):
+    for each in await background.open_steps(port, MOST_OPEN):
+        if each.what is StepKind.DELETE_QUEUE and each.about == name:
+            return each.record
+    record = StepRecord(
+        id=step_id,
+        act=DeleteQueue(name, force),
+        query=Query(queues=(name,), states=tuple(sorted(WAITING))),
+        actor=actor,
+        asked_at=port.now,
+        matched=sum(counts[state] for state in WAITING),
+    )
+    step = BackgroundStep(StepKind.DELETE_QUEUE, name, record=record)
+    await delete_some(port, step, exclusive=True)
+    if step.record.outcome is not None:
+        return step.record.outcome
+    if queue.state is not QueueState.DRAINING:
         await port.save_queue(structs.replace(queue, state=QueueState.DRAINING))
-    return Changed.DONE
+    await audit(port, actor, "delete queue", name, f"begun: {record.matched} waiting tasks")
+    await background.begin(port, step)
+    return step.record
 
 
-async def bury_some(port: Port, name: str, actor: str) -> bool:
-    """Make some waiting tasks of a queue dead; False when none is left. Bounded, so that writers never wait long."""
+async def delete_some(port: Port, step: BackgroundStep, exclusive: bool) -> None:
+    """Make some waiting tasks of a queue dead. When none is left, delete it, if the transaction is alone."""
+    more, name, record = False, step.about, step.record
+    if name in port.queues:
+        number, more = await bury_some(port, name, record.actor)
+        record = structs.replace(record, visited=record.visited + number, changed=record.changed + number)
+    outcome = await delete_empty(port, name, record) if exclusive and not more else None
+    ended_at = None if outcome is None else port.now
+    step.record, step.after = structs.replace(record, outcome=outcome, ended_at=ended_at), "" if more else EMPTY
+
+
+async def bury_some(port: Port, name: str, actor: str) -> tuple[int, bool]:
+    """Make some waiting tasks of a queue dead: how many, and whether there may be more."""
     found = await port.waiting_in(name, BURY_BATCH)
     records = Records(port)
-    for record in records.adopt(found):
+    readable = records.adopt(found)
+    for record in readable:
         records.put(*buried(record, Reason.QUEUE, actor, port.now))
     await records.flush()
-    return len(found) == BURY_BATCH
+    return len(readable), len(found) == BURY_BATCH
 
 
-async def delete_queue(port: Port, name: str, force: bool, actor: str) -> Changed | None:
-    """Delete a queue without waiting tasks (see `bury_some`) and, without `force`, without running ones.
-
-    None if that takes another step.
-    """
+async def delete_empty(port: Port, name: str, record: StepRecord) -> Changed | None:
+    """Delete a queue without waiting tasks and, without `force`, without running ones. None if that takes longer."""
     if name not in port.queues:
         return Changed.UNKNOWN
-    if force:
-        while await bury_some(port, name, actor):  # the few that were added since
-            pass
-        await port.flush()
+    await port.flush()
     counts = await counts_of(port, name)
+    force = isinstance(record.act, DeleteQueue) and record.act.force
     if any(counts[state] for state in (WAITING if force else UNFINISHED)):
         return Changed.WRONG_STATE
     if not await port.delete_queue(name, BURY_BATCH):
         return None
-    await audit(port, actor, "delete queue", name, "force" if force else "")
+    await audit(port, record.actor, "delete queue", name, "force" if force else "")
     port.topics.add(ended_topic(name))
     return Changed.DONE
 

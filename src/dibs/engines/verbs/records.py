@@ -37,7 +37,7 @@ class Records(Ledger):
         await self.port.save(changes)
         followed = await ids_among(self.port, FOLLOWED, changes.ended)
         needing = await ids_among(self.port, NEEDING, changes.were_blocked)
-        self.port.follow_ups.extend(changes.follow_ups(followed, needing))
+        self.port.steps.extend(changes.follow_ups(followed, needing))
 
 
 async def ids_among(port: Port, read: Read[str], ids: list[str]) -> set[str]:

@@ -13,42 +13,36 @@ from msgspec import Struct, ValidationError, convert, structs
 from msgspec.json import decode
 
 from dibs.core.limits import Bucket, Scope, limit_of, refill
-from dibs.core.policy import CHORE_BATCH, KEEP_AUDIT, KEEP_MINUTES, KEEP_WORKERS, VISIT_BATCH
+from dibs.core.policy import CHORE_BATCH, KEEP_AUDIT, KEEP_MINUTES, KEEP_STEPS, KEEP_WORKERS, VISIT_BATCH
 from dibs.core.states import State
 from dibs.core.times import DAY, MINUTE, Duration, Instant
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.decisions.follow_ups import FollowUp, FollowUpKind
 from dibs.engines.decisions.records import Place
+from dibs.engines.decisions.steps import Done, Step, StepKind
 from dibs.engines.port import Found, Port, Read, View
 from dibs.engines.unreadable import readable
 
 __all__ = [
     "BUCKETS_AFTER",
-    "CHORE",
     "IdCursor",
-    "Step",
     "Sweep",
     "cursor_of",
     "expired_queues",
+    "gone_past",
+    "limited",
     "prune_audit",
     "prune_buckets",
     "prune_dead",
     "prune_finished",
     "prune_keys",
+    "prune_shares",
     "prune_stats",
+    "prune_steps",
     "prune_workers",
     "prune_workflows",
-    "save_last",
 ]
 
 Cursor = TypeVar("Cursor", bound=Struct)
-
-
-class Step(Struct, frozen=True):
-    """What one step of a chore did; `more`: it stopped at its bound."""
-
-    done: int
-    more: bool
 
 
 # Cursors. What each is by default is the start.
@@ -75,6 +69,11 @@ class BucketCursor(Struct, array_like=True, frozen=True):
     whose: str = ""
 
 
+class ShareCursor(Struct, array_like=True, frozen=True):
+    queue: str = ""
+    share: str = ""
+
+
 # Rows. Their first columns are a cursor.
 
 
@@ -91,6 +90,14 @@ class Key(Struct, array_like=True, frozen=True):
     is_free: bool | int
 
 
+class StoredShare(Struct, array_like=True, frozen=True):
+    """A share. `is_idle`: nothing is pending, and the clock has passed its virtual time."""
+
+    queue: str
+    share: str
+    is_idle: bool | int
+
+
 class StoredBucket(Struct, array_like=True, frozen=True):
     queue: str
     scope: Scope
@@ -105,10 +112,10 @@ class StoredWorkflow(Struct, array_like=True, frozen=True):
     is_empty: bool | int
 
 
-CHORE = Read("chore", tuple[str, object, object], "chore")
-"""Takes a name: the last run of that chore, if there is any, as (name, record, cursor)."""
 ENDED_KEYS = Read("ended_keys", Key, "key", (1, 2))
 """Takes now, a cursor and how many: the keys whose window is over. They are free if their task has ended."""
+SHARES_AFTER = Read("shares_after", StoredShare, "share", (0, 1))
+"""Takes a cursor and how many: shares, in order."""
 BUCKETS_AFTER = Read("buckets_after", StoredBucket, "limit of", (0, 1, 2))
 """Takes a cursor and how many: token buckets, in order."""
 WORKFLOWS_AFTER = Read("workflows_after", StoredWorkflow, "workflow")
@@ -119,23 +126,23 @@ NEXT_DAY = {place: Read(f"next_{place}_day", int, "day") for place in (Place.DEA
 """Takes a day: the first from there on with ended tasks, if there is any."""
 
 
-async def cursor_of(port: Port, chore: str, kind: type[Cursor]) -> Cursor:
-    """Where the last step stopped; the start if a cursor can't be read."""
-    stored: list[tuple[str, Any]] = [(name, cursor) for name, _, cursor in await port.read(CHORE, chore) if cursor]
+def cursor_of(port: Port, step: Step, kind: type[Cursor]) -> Cursor:
+    """Where the last step of a chore stopped; the start if that can't be read."""
+    stored = [(step.about, step.after)] if step.after else []
     found = readable(port.aside, "cursor of chore", stored, lambda each: decode(each, type=kind))
     return next((cursor for _, cursor in found), kind())
 
 
-async def save_last(port: Port, chore: str, found: Found[Any], kind: type[Cursor]) -> bool:
-    """Let the next step begin after these rows; True if there is a next step.
+def gone_past(steps: list[Step], found: Found[Any], kind: type[Cursor]) -> list[Step]:
+    """Let the next step of a chore begin after these rows: what is unfinished then.
 
     Whether the rest of a row can be read does not matter. If no row has valid first columns, the chore is at its end:
     such values sort after all others.
     """
     rows = [found.last, *map(structs.astuple, found.rows[-1:])] if found.number == CHORE_BATCH else []
     last = next((cursor for row in rows if (cursor := cursor_in(row, kind)) is not None), None)
-    await port.write("save_cursor", chore, last)
-    return last is not None
+    steps[0].after = "" if last is None else to_json(last)
+    return [] if last is None else steps
 
 
 def cursor_in(row: tuple[Any, ...] | None, kind: type[Cursor]) -> Cursor | None:
@@ -162,16 +169,16 @@ def expired_queues(view: View, day: int, setting: str) -> set[str]:
 class Sweep:
     """One step through ended tasks, day by day, until enough rows have been visited or deleted."""
 
-    def __init__(self, port: Port, chore: str, place: Place, setting: str) -> None:
+    def __init__(self, port: Port, steps: list[Step], place: Place, setting: str) -> None:
         self.port = port
-        self.chore = chore
+        self.steps = steps
         self.place = place
         self.setting = setting
         self.visited = 0
         self.deleted = 0
 
-    async def run(self) -> Step:
-        cursor = await cursor_of(self.port, self.chore, DayCursor)
+    async def run(self) -> Done:
+        cursor = cursor_of(self.port, self.steps[0], DayCursor)
         while found := await self.port.read(NEXT_DAY[self.place], cursor.day):
             day = found[0]
             if (day + 1) * DAY > self.port.now:
@@ -179,11 +186,10 @@ class Sweep:
             queues = expired_queues(self.port, day, self.setting)
             if queues and not await self.is_done(day, queues):
                 if not await self.prune_day(day, cursor.id if day == cursor.day else None, queues):
-                    return Step(self.deleted, True)
+                    return self.deleted, self.steps
                 await self.end_day(day, queues)
             cursor = DayCursor(day + 1)
-        await self.port.write("save_cursor", self.chore, None)
-        return Step(self.deleted, False)
+        return self.deleted, []
 
     async def is_done(self, day: int, queues: set[str]) -> bool:
         """Whether it is known that these queues have nothing left to delete on a day."""
@@ -203,7 +209,7 @@ class Sweep:
             if found.number < asked or found.last is None:
                 return True
             after = found.last[0]
-        await self.port.write("save_cursor", self.chore, DayCursor(day, after))
+        self.steps[0].after = to_json(DayCursor(day, after))
         return False
 
     async def delete(self, day: int, rows: list[Ended]) -> None:
@@ -216,40 +222,40 @@ class Sweep:
         else:
             await self.port.write("purge_finished", [(day, task_id) for task_id in ids])
         await self.port.write("delete_history", ids)
-        self.port.follow_ups.append(FollowUp(FollowUpKind.DELETE_EDGES, to_json(ids)))
+        self.port.steps.append(Step(StepKind.DELETE_EDGES, to_json(ids)))
         for (state, track), n in Totals((row.state, row.track) for row in rows).items():
             self.port.count(state, track, -n, day if self.place is Place.FINISHED else 0)
 
 
-async def prune_finished(port: Port, sweep: type[Sweep] = Sweep) -> Step:
-    return await sweep(port, "prune_finished", Place.FINISHED, "keep").run()
+async def prune_finished(port: Port, steps: list[Step], most: int) -> Done:
+    return await Sweep(port, steps, Place.FINISHED, "keep").run()
 
 
-async def prune_dead(port: Port) -> Step:
-    return await Sweep(port, "prune_dead", Place.DEAD, "keep_dead").run()
+async def prune_dead(port: Port, steps: list[Step], most: int) -> Done:
+    return await Sweep(port, steps, Place.DEAD, "keep_dead").run()
 
 
 # All else.
 
 
-async def prune_keys(port: Port) -> Step:
+async def prune_keys(port: Port, steps: list[Step], most: int) -> Done:
     """Free the keys whose window is over and whose task has ended."""
-    cursor = await cursor_of(port, "prune_keys", KeyCursor)
+    cursor = cursor_of(port, steps[0], KeyCursor)
     found = await port.fetch(ENDED_KEYS, port.now, *structs.astuple(cursor), CHORE_BATCH)
     free = [(key.queue, key.key) for key in found.rows if key.is_free]
     if free:
         await port.write("delete_keys", free)
-    return Step(len(free), await save_last(port, "prune_keys", found, KeyCursor))
+    return len(free), gone_past(steps, found, KeyCursor)
 
 
-async def prune_buckets(port: Port) -> Step:
+async def prune_buckets(port: Port, steps: list[Step], most: int) -> Done:
     """Delete buckets that are full again, or whose limit is no longer set: both equal no bucket."""
-    cursor = await cursor_of(port, "prune_buckets", BucketCursor)
+    cursor = cursor_of(port, steps[0], BucketCursor)
     found = await port.fetch(BUCKETS_AFTER, *structs.astuple(cursor), CHORE_BATCH)
     idle = [(each.queue, each.scope, each.whose) for each in found.rows if is_idle(port, each)]
     if idle:
         await port.write("delete_buckets", idle)
-    return Step(len(idle), await save_last(port, "prune_buckets", found, BucketCursor))
+    return len(idle), gone_past(steps, found, BucketCursor)
 
 
 def is_idle(port: Port, stored: StoredBucket) -> bool:
@@ -263,27 +269,47 @@ def is_idle(port: Port, stored: StoredBucket) -> bool:
     return refill(Bucket(stored.level, stored.at), limit, port.now) == refill(None, limit, port.now)
 
 
-async def prune_workflows(port: Port) -> Step:
+async def prune_workflows(port: Port, steps: list[Step], most: int) -> Done:
     """Delete workflows without tasks."""
-    cursor = await cursor_of(port, "prune_workflows", IdCursor)
+    cursor = cursor_of(port, steps[0], IdCursor)
     found = await port.fetch(WORKFLOWS_AFTER, cursor.id, CHORE_BATCH)
     empty = [each.id for each in found.rows if each.is_empty]
     if empty:
         await port.write("delete_workflows", empty)
-    return Step(len(empty), await save_last(port, "prune_workflows", found, IdCursor))
+    return len(empty), gone_past(steps, found, IdCursor)
 
 
-async def prune_workers(port: Port) -> Step:
-    return limited(await port.write("prune_workers", port.now - KEEP_WORKERS, CHORE_BATCH))
+async def prune_workers(port: Port, steps: list[Step], most: int) -> Done:
+    return limited(steps, await port.write("prune_workers", port.now - KEEP_WORKERS, most), most)
 
 
-async def prune_audit(port: Port) -> Step:
-    return limited(await port.write("prune_audit", port.now - KEEP_AUDIT, CHORE_BATCH))
+async def prune_audit(port: Port, steps: list[Step], most: int) -> Done:
+    return limited(steps, await port.write("prune_audit", port.now - KEEP_AUDIT, most), most)
 
 
-async def prune_stats(port: Port) -> Step:
-    return limited(await port.write("prune_stats", port.now // MINUTE - KEEP_MINUTES, CHORE_BATCH))
+async def prune_stats(port: Port, steps: list[Step], most: int) -> Done:
+    return limited(steps, await port.write("prune_stats", port.now // MINUTE - KEEP_MINUTES, most), most)
 
 
-def limited(done: int) -> Step:
-    return Step(done, done >= CHORE_BATCH)
+async def prune_steps(port: Port, steps: list[Step], most: int) -> Done:
+    return limited(steps, await port.write("prune_steps", port.now - KEEP_STEPS, most), most)
+
+
+def limited(steps: list[Step], done: int, most: int) -> Done:
+    """A chore that stops at its bound."""
+    return done, steps if done >= most else []
+
+
+async def prune_shares(port: Port, steps: list[Step], most: int) -> Done:
+    """Delete shares without tasks that the clock has passed, and turns in tracks without pending tasks."""
+    found = await port.fetch(SHARES_AFTER, *structs.astuple(cursor_of(port, steps[0], ShareCursor)), CHORE_BATCH)
+    idle = [(each.queue, each.share) for each in found.rows if each.is_idle]
+    if idle:
+        await port.write("delete_shares", idle)
+    unfinished = gone_past(steps, found, ShareCursor)
+    fair = {track.number for track in port.tracks.values() if track.fair}
+    occupied = (
+        {track.number for name in port.queues for track in await port.tracks_with_pending(name)} if fair else fair
+    )
+    turns = [await port.write("forget_turns", number, CHORE_BATCH) for number in sorted(fair - occupied)]
+    return len(idle) + sum(turns), steps if CHORE_BATCH in turns else unfinished

@@ -15,7 +15,7 @@ from dibs.engines.decisions.searching import is_track_meant, matches
 from dibs.engines.port import Found, Read, Stored, View
 from dibs.engines.values import VISIT_LIMIT, Page, Query
 
-__all__ = ["read_tasks", "search"]
+__all__ = ["Walked", "is_id", "newest_id", "read_tasks", "search", "walk"]
 
 SMALLEST_CHUNK = 20
 LARGEST_CHUNK = 500
@@ -42,13 +42,27 @@ OLDEST_TASKS = Read("oldest_tasks", str, "task")
 """Takes the id to begin after or None, and how many: unfinished tasks, oldest first."""
 
 
+class Walked(Struct, frozen=True):
+    """Tasks that match, where to go on (None at the end), and how many tasks were visited."""
+
+    tasks: list[Stored]
+    cursor: str | None
+    visited: int
+
+
 async def search(view: View, query: Query) -> Page:
+    walked = await walk(view, query, query.limit, VISIT_LIMIT)
+    return Page(walked.tasks, walked.cursor)
+
+
+async def walk(view: View, query: Query, most: int, most_visits: int) -> Walked:
+    """Go down from the query's cursor until so many match, or so many were visited."""
     found: list[Stored] = []
     may_match = chooser(view, query)
     before, visited = query.cursor, 0
-    chunk = min(max(query.limit, SMALLEST_CHUNK), LARGEST_CHUNK)
+    chunk = min(max(most, SMALLEST_CHUNK), LARGEST_CHUNK)
     while True:
-        chunk = min(chunk, VISIT_LIMIT - visited)
+        chunk = min(chunk, most_visits - visited)
         candidates = await newest(view, query, before, chunk + 1)
         visits = candidates.rows[:chunk]
         ids = [each.id for each in visits if may_match(each)]
@@ -57,16 +71,20 @@ async def search(view: View, query: Query) -> Page:
             task = tasks.get(task_id)
             if task is not None and matches(query, task):
                 found.append(task)
-                if len(found) == query.limit:
-                    is_last = task_id == visits[-1].id and candidates.number == len(visits)
-                    return Page(found, None if is_last else task_id)
-        if candidates.number <= chunk or not visits:
-            return Page(found)
-        before = visits[-1].id
+                if len(found) == most:
+                    number = 1 + [each.id for each in visits].index(task_id)
+                    return Walked(found, task_id if number < candidates.number else None, visited + number)
         visited += len(visits)
-        if visited == VISIT_LIMIT:
-            return Page(found, before)
+        if candidates.number <= chunk or not visits:
+            return Walked(found, None, visited)
+        before = visits[-1].id
+        if visited == most_visits:
+            return Walked(found, before, visited)
         chunk = min(5 * chunk, LARGEST_CHUNK)
+
+
+async def newest_id(view: View) -> str | None:
+    return next((each.id for each in await view.read(NEWEST, None, 1, True, True, True)), None)
 
 
 async def newest(view: View, query: Query, before: str | None, most: int) -> Found[Sketch]:

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from dibs.core.states import State
 from dibs.core.times import Instant
-from dibs.engines.decisions.admin import cancel_one
-from dibs.engines.decisions.follow_ups import Done, FollowUp, FollowUpKind, gone_on
+from dibs.engines.decisions.admin import Acted, cancel_one
+from dibs.engines.decisions.steps import Done, Step, StepKind, gone_on
 from dibs.engines.decisions.workflows import REPLAY_BATCH, Replay, first_members
 from dibs.engines.port import Port, Read, View
 from dibs.engines.values import CancelWorkflow, Changed, ReplayWorkflow, WorkflowRecord
@@ -62,46 +62,46 @@ async def workflows(view: View, ids: Sequence[str] | None, limit: int, before: s
     ]
 
 
-async def cancel_workflows(port: Port, acts: Sequence[CancelWorkflow], actor: str) -> list[Changed]:
-    follow_ups = [FollowUp(FollowUpKind.CANCEL, act.id, note=act.note, actor=actor) for act in acts]
-    return [await begin(port, each, "cancel workflow", CANCELLABLE_MEMBER) for each in follow_ups]
+async def cancel_workflows(port: Port, acts: Sequence[CancelWorkflow], actor: str) -> Acted:
+    steps = [Step(StepKind.CANCEL, act.id, note=act.note, actor=actor) for act in acts]
+    return [await begin(port, each, "cancel workflow", CANCELLABLE_MEMBER) for each in steps], []
 
 
-async def replay_workflows(port: Port, acts: Sequence[ReplayWorkflow], actor: str) -> list[Changed]:
-    follow_ups = [FollowUp(FollowUpKind.REPLAY, act.id, actor=actor) for act in acts]
-    return [await begin(port, each, "replay workflow", REPLAYABLE_MEMBER) for each in follow_ups]
+async def replay_workflows(port: Port, acts: Sequence[ReplayWorkflow], actor: str) -> Acted:
+    steps = [Step(StepKind.REPLAY, act.id, actor=actor) for act in acts]
+    return [await begin(port, each, "replay workflow", REPLAYABLE_MEMBER) for each in steps], []
 
 
-async def begin(port: Port, follow_up: FollowUp, act: str, some: Read[str]) -> Changed:
-    if not await port.read(WORKFLOW, follow_up.about):
+async def begin(port: Port, step: Step, act: str, some: Read[str]) -> Changed:
+    if not await port.read(WORKFLOW, step.about):
         return Changed.UNKNOWN
-    if not await port.read(some, follow_up.about):
+    if not await port.read(some, step.about):
         return Changed.UNCHANGED
-    port.follow_ups.append(follow_up)
-    await audit(port, follow_up.actor, act, follow_up.about, follow_up.note)
+    port.steps.append(step)
+    await audit(port, step.actor, act, step.about, step.note)
     return Changed.DONE
 
 
-async def cancel_members(port: Port, follow_ups: list[FollowUp], most: int) -> Done:
+async def cancel_members(port: Port, steps: list[Step], most: int) -> Done:
     """Cancel the unfinished members of a workflow, by id."""
-    follow_up = follow_ups[0]
-    found = await port.load_by("members", follow_up.about, follow_up.after or None, most)
+    step = steps[0]
+    found = await port.load_by("members", step.about, step.after or None, most)
     records = Records(port)
     for record in records.adopt(found):
-        cancel_one(port, records, record.id, follow_up.note, follow_up.actor)
+        cancel_one(port, records, record.id, step.note, step.actor)
     await records.flush()
-    return gone_on(follow_ups, [each.id for each in found], most)
+    return gone_on(steps, [each.id for each in found], most)
 
 
-async def replay_members(port: Port, follow_ups: list[FollowUp], most: int) -> Done:
+async def replay_members(port: Port, steps: list[Step], most: int) -> Done:
     """Run the dead members of a workflow again, and let those wait again that ended because of a dependency."""
-    follow_up, most = follow_ups[0], min(most, REPLAY_BATCH)
-    asked = (follow_up.about, follow_up.after or None, most)
+    step, most = steps[0], min(most, REPLAY_BATCH)
+    asked = (step.about, step.after or None, most)
     ids = first_members(await port.read(DEAD_MEMBERS, *asked), await port.read(CANCELLED_MEMBERS, *asked), most)
     edges = await port.read(EDGES_OF, ids)
     records = Records(port)
     await records.load([*ids, *(edge.prerequisite for edge in edges)])
-    replay = Replay(port, records, edges, follow_up.actor)
+    replay = Replay(port, records, edges, step.actor)
     for task_id in ids:
         replay.one(task_id)
     await records.flush()
@@ -109,4 +109,4 @@ async def replay_members(port: Port, follow_ups: list[FollowUp], most: int) -> D
         await port.write("open_edges", [(edge.dependent, edge.slot, weight) for edge, weight in replay.opened])
     if replay.heirs:
         await inherit_again(port, replay.heirs)
-    return gone_on(follow_ups, ids, most)
+    return gone_on(steps, ids, most)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
+from dibs.core.policy import BURY_BATCH
 from dibs.core.settings import QueueSettings
 from dibs.core.states import Reason, State
 from dibs.core.task import HistoryEvent, Outcome, QueueState
 from dibs.core.times import HOUR, SECOND
-from dibs.engines.values import Changed, Replay
+from dibs.engines.steps import DeleteQueue, StepRecord
+from dibs.engines.values import Changed, EnqueueOutcome, Replay
 from dibs.testing.conformance.harness import QUEUE, Harness
 
 
@@ -80,3 +84,42 @@ async def test_deleted_queue_starts_over(harness: Harness) -> None:
     record = await harness.queue()
     assert record is not None
     assert (record.settings, record.state) == (QueueSettings(), QueueState.ACTIVE)
+
+
+async def begun(harness: Harness, count: int) -> StepRecord:
+    """A queue with so many tasks is being deleted, and its caller has gone. It may have been quick."""
+    await harness.add_many(count)
+    other = harness.engine.sibling()
+    await other.open()
+    deletion = asyncio.create_task(harness.engine.delete_queue(QUEUE, force=True, actor="ada", now=harness.now))
+    while not await other.steps():  # an engine in memory never suspends by itself
+        await asyncio.gather(asyncio.sleep(0))
+    deletion.cancel()
+    await asyncio.gather(deletion, return_exceptions=True)
+    await other.close()
+    (record,) = await harness.engine.steps()
+    return record
+
+
+async def test_a_large_one_goes_on_after_its_caller(harness: Harness) -> None:
+    count = 3 * BURY_BATCH + 10
+    record = await begun(harness, count)
+    assert (record.act, record.actor, record.matched) == (DeleteQueue(QUEUE, True), "ada", count)
+    assert record.visited >= BURY_BATCH
+    assert record.ended_at or await harness.outcomes(harness.new()) == [EnqueueOutcome.DRAINING]
+    await harness.finish_chore("background_steps")
+    (record,) = await harness.engine.steps([record.id])
+    assert (record.changed, record.outcome, record.ended_at) == (count, Changed.DONE, harness.now)
+    assert await harness.queue() is None
+    assert await harness.counts() == {State.DEAD: count}
+    assert [entry.detail for entry in await harness.engine.audit()] == ["force", f"begun: {count} waiting tasks"]
+
+
+async def test_another_caller_waits_for_the_same_deletion(harness: Harness) -> None:
+    step = await begun(harness, 3 * BURY_BATCH + 10)
+    answers = [await harness.engine.delete_queue(QUEUE, force=force, now=harness.now) for force in (False, True)]
+    assert answers == [Changed.UNKNOWN] * 2 if step.ended_at else [Changed.WRONG_STATE, Changed.DONE]
+    assert [(record.id, record.ended_at) for record in await harness.engine.steps()] == [(step.id, harness.now)]
+    await harness.add()
+    await harness.finish_chore("background_steps")
+    assert await harness.counts() == {State.DEAD: 3 * BURY_BATCH + 10, State.PENDING: 1}

@@ -26,6 +26,7 @@ from dibs.engines.values import (
     Minute,
     NewWorkflow,
     Purge,
+    Query,
     Replay,
     ReplayWorkflow,
     SettleOutcome,
@@ -311,6 +312,29 @@ async def chore(harness: Harness, name: str) -> Call:
     return Call("chore", send, False, False)
 
 
+async def act_on(harness: Harness, name: str) -> Call:
+    await harness.add(queue=name)
+    step = harness.new_id()
+
+    async def send(engine: Engine, _: bool) -> object:
+        record = await engine.act_on(step, Query(queues=(name,)), Cancel(""), actor="ada", now=harness.now)
+        return record.id, record.matched, record.changed
+
+    return Call("act_on", send, (step, 1, 0), (step, 1, 0))
+
+
+async def advance(harness: Harness, name: str) -> Call:
+    await harness.add(queue=name)
+    step = harness.new_id()
+    await harness.engine.act_on(step, Query(queues=(name,)), Cancel(""), actor="ada", now=harness.now)
+
+    async def send(engine: Engine, _: bool) -> object:
+        record = await engine.advance(step, now=harness.now)
+        return record is not None and record.changed
+
+    return Call("advance", send, 1, 1)
+
+
 PREPARATIONS: tuple[Any, ...] = (
     enqueue,
     enqueue_workflow,
@@ -326,6 +350,8 @@ PREPARATIONS: tuple[Any, ...] = (
     act_purge,
     act_cancel_workflow,
     act_replay_workflow,
+    act_on,
+    advance,
     set_queue,
     set_queue_state,
     delete_queue,

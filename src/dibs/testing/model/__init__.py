@@ -8,10 +8,9 @@
 Each rule does the same to both at the same instant and compares the answers. After each rule all records are compared,
 after some of them and at the end everything that can be seen. A worker's death is a claim that nobody ever settles.
 
-The `oracle` is the executable specification of the seam: lists and `sorted`. `oracle_contents` is what it keeps and
-shows, `oracle_acts` what operators do. `side_by_side` drives an engine and the oracle as one. The rules come in layers:
-`producing`, `working`, `changing`, `planning`, and here time and what can be seen. The oracle uses `dibs.core`, and
-nothing of what engines share.
+The `oracle` is the executable specification of the seam, by lists and `sorted`; `face` gives it the face of an engine.
+`side_by_side` drives an engine and the oracle as one. The rules come in layers: `producing`, `workers`, `changing`,
+`planning`, and here time and what can be seen. The oracle uses `dibs.core`, and nothing of what engines share.
 """
 
 from __future__ import annotations

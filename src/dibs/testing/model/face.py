@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from dibs.core import limits, moves
 from dibs.core.policy import KEEP_AUDIT
 from dibs.core.schedules import ScheduleRecord
-from dibs.core.states import ENDED, WAITING, State
+from dibs.core.states import ENDED, UNFINISHED, WAITING, State
 from dibs.core.task import HistoryEntry, QueueRecord, TaskRecord
 from dibs.core.times import DAY, Instant, day_of
 from dibs.engines import values
@@ -68,12 +68,16 @@ class Model:
             self.oracle.put(moves.reranked(task, self.oracle.settings(task), now))
 
     def prune(self, now: Instant) -> None:
-        """Forget tasks that were kept long enough, workflows without tasks, old log lines, buckets without a limit."""
+        """Forget tasks that were kept long enough, keys that are free, workflows without tasks, old lines of the log,
+        and buckets without a limit.
+        """
         oracle = self.oracle
         for task in oracle.tasks_in(ENDED):
             keep = oracle.settings(task).keep_dead if task.state is State.DEAD else oracle.settings(task).keep
             if (day_of(task.finished_at or 0) + 1) * DAY <= now - keep:
                 del oracle.tasks[task.id], oracle.histories[task.id], oracle.after[task.id]
+        unfinished = {task.id for task in oracle.tasks_in(UNFINISHED)}
+        oracle.keys = {key: held for key, held in oracle.keys.items() if now < held[2] or held[0] in unfinished}
         oracle.workflows = {key: each for key, each in oracle.workflows.items() if self.members(key)}
         oracle.audit = [entry for entry in oracle.audit if entry.at + KEEP_AUDIT > now]
         for queue, scope, whose in list(oracle.buckets):

@@ -3,8 +3,7 @@
 `dibs.core` says what becomes of one task. The rest is decided here, apart from the engines and from what they share:
 which task is let in, which goes first, which may start, whose report about a run counts, what follows when one ends.
 The oracle looks at all that it keeps whenever it wants to know something, bounds nothing and has no index. Records are
-values: a change puts another one in the place of the old one, so a copy of the dicts is a copy of everything. Verbs are
-named and answer as in an engine; `Model` gives them the face of one.
+values, so a copy of the dicts is a copy of everything. `Model` gives the oracle the face of an engine.
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ from dibs.engines.values import ACCEPTED, REJECTED, Changed, Counter, EnqueueAns
 
 __all__ = ["PENDING", "Oracle"]
 
+Lane = tuple[str, str, int]  # its queue, its share and its number
 PENDING, RUNNING, DELAYED = {State.PENDING}, {State.RUNNING}, {State.SCHEDULED, State.RETRYING}
 CHANGED_BY = {values.Cancel: UNFINISHED, core.Edit: WAITING, values.Replay: {State.DEAD}, values.Purge: ENDED}
 SCHEDULER = "schedule"  # the client of the tasks that schedules enqueue; no limit on enqueueing holds for it
@@ -64,7 +64,6 @@ class Oracle:
         return self.queue(task.queue).settings
 
     def tasks_in(self, states: Collection[State], queue: str | None = None) -> list[TaskRecord]:
-        """The tasks in some states, by id; of one queue if it is given."""
         found = [task for task in self.tasks.values() if task.state in states and queue in (None, task.queue)]
         return sorted(found, key=lambda task: task.id)
 
@@ -104,8 +103,6 @@ class Oracle:
         """The highest priority among the tasks that wait for a task, and among those that wait for them."""
         waiting = [self.tasks[dependent] for dependent in self.followers(task_id)]
         return max((max(task.spec.priority, self.inherited(task.id)) for task in waiting), default=0)
-
-    # Producing.
 
     def enqueue(
         self, tasks: Sequence[NewTask], atomic: bool = False, workflow: values.NewWorkflow | None = None
@@ -214,12 +211,10 @@ class Oracle:
     def effective(self, task: TaskRecord) -> float:
         return priority.effective(task.rank, task.lane, self.settings(task), self.now)
 
-    # Consuming.
-
     def claim(self, request: values.ClaimRequest) -> values.Claimed:
         """A repeated claim is given what it was given at first, as far as that still runs."""
-        asked, running = (request.worker, request.sequence), self.tasks_in(RUNNING)
-        given = [task for task in running if request.repeat and (task.worker, task.sequence) == asked]
+        asked = (request.worker, request.sequence) if request.repeat else None
+        given = [task for task in self.tasks_in(RUNNING) if (task.worker, task.sequence) == asked]
         served = [name for name in dict.fromkeys(request.queues) if self.queue(name).state is not QueueState.PAUSED]
         if not given:
             for task in self.overdue(WAITING, "spec.expires_at", self.now):
@@ -227,7 +222,11 @@ class Oracle:
             for task in self.overdue(DELAYED, "due_at", self.now):
                 self.put(moves.promoted(task))
             self.follow_up()
-            while len(given) < request.limit + request.prefetch and (best := self.choose(served, request, given)):
+            closed: set[Lane] = set()
+            while len(given) < request.limit + request.prefetch and (best := self.choose(served, request, closed)):
+                if self.is_reserved(best, request, given):
+                    closed.add((best.queue, best.share, best.lane))
+                    continue
                 for each in limits.limits_for(self.settings(best), best.name, best.spec.partition):
                     self.spend(best.queue, *each)
                 self.take_turn(best)
@@ -236,24 +235,26 @@ class Oracle:
                 self.put(given[-1])
         return values.Claimed([moves.leased(task, self.settings(task)) for task in given], self.next_due_in(served))
 
-    def choose(self, served: list[str], request: values.ClaimRequest, given: list[TaskRecord]) -> TaskRecord | None:
+    def choose(self, served: list[str], request: values.ClaimRequest, closed: Collection[Lane]) -> TaskRecord | None:
         heads = []
         for place, queue in enumerate(served):
-            if able := [task for task in self.tasks_in(PENDING, queue) if self.may_start(task, request, given)]:
+            if able := [task for task in self.tasks_in(PENDING, queue) if self.may_start(task, request, closed)]:
                 head = self.foremost(able)
                 heads.append((place if request.in_order else 0, self.order(head, place), head.id))
         return self.tasks[min(heads)[-1]] if heads else None
 
-    def may_start(self, task: TaskRecord, request: values.ClaimRequest, given: list[TaskRecord]) -> bool:
-        """Whether a worker may start a task now, besides what it was given already."""
-        if request.names is not None and task.name not in request.names:
+    def may_start(self, task: TaskRecord, request: values.ClaimRequest, closed: Collection[Lane]) -> bool:
+        names = [task.name] if request.names is None else request.names
+        if (task.queue, task.share, task.lane) in closed or task.name not in names:
             return False
-        if len(given) >= request.limit and self.settings(task).limits_starts:
-            return False  # more than asked for is taken only where nobody else would miss it
-        for floor in [each for each in request.floors if self.effective(task) < each.effective]:
-            if sum(self.effective(each) < floor.effective for each in given) >= floor.below:
-                return False
         return {*task.requires} <= {*request.capabilities} and not any(each.is_full for each in self.limits_of(task))
+
+    def is_reserved(self, task: TaskRecord, request: values.ClaimRequest, given: list[TaskRecord]) -> bool:
+        """Whether a claim leaves a task to others, and with it the rest of its lane: it has enough of such tasks."""
+        if len(given) >= request.limit and self.settings(task).limits_starts:
+            return True
+        below = [floor for floor in request.floors if self.effective(task) < floor.effective]
+        return any(sum(self.effective(each) < floor.effective for each in given) >= floor.below for floor in below)
 
     def next_due_in(self, served: list[str]) -> int | None:
         """Until a task is due or expires, or a limit that holds one up has a token again."""
@@ -272,15 +273,14 @@ class Oracle:
     def extend(self, extension: values.Extension) -> values.ExtendAnswer:
         if (task := self.held(extension.lease)) is None:
             return values.ExtendAnswer(values.ExtendOutcome.LOST)
-        until = self.now + span_left(extension.by, extension.ran)
-        task = replace(task, lease_expires_at=until)
+        task = replace(task, lease_expires_at=self.now + span_left(extension.by, extension.ran))
         if extension.progress is not None:
             task = replace(task, progress=extension.progress, progress_message=extension.message)
         self.put(task)
         if task.cancel_reason is not None:
-            return values.ExtendAnswer(values.ExtendOutcome.CANCEL, until, task.cancel_reason)
-        over = is_exhausted(extension.ran)
-        return values.ExtendAnswer(values.ExtendOutcome.EXHAUSTED if over else values.ExtendOutcome.HELD, until)
+            return values.ExtendAnswer(values.ExtendOutcome.CANCEL, task.lease_expires_at, task.cancel_reason)
+        outcome = values.ExtendOutcome.EXHAUSTED if is_exhausted(extension.ran) else values.ExtendOutcome.HELD
+        return values.ExtendAnswer(outcome, task.lease_expires_at)
 
     def settle(self, settlement: Settlement) -> values.SettleAnswer:
         lease, task = settlement.lease, self.tasks.get(settlement.lease.id)
@@ -377,7 +377,7 @@ class Oracle:
             return old
         if expected != (old.settings.version if name in self.queues else 0):
             return None
-        kept = {**asdict(old.settings), "version": wanted.version}
+        kept = asdict(replace(old.settings, version=wanted.version))
         changed = [f"{each}={value}" for each, value in asdict(wanted).items() if value != kept[each]]
         self.log("set queue", name, ", ".join(changed))
         self.queues[name] = replace(old, settings=wanted)

@@ -16,7 +16,7 @@
 CREATE OR REPLACE FUNCTION {schema}.claim_{version}(
     at bigint, generation_of bigint, worker_id text, sequence_number bigint, lease_span bigint, wanted int,
     tracks int[], orders int[], lanes int[], scales bigint[], lows bigint[], in_order boolean,
-    skip_upkeep boolean, looks_from bigint, looks_for bigint, passed jsonb, passed_follow_ups bigint[]
+    skip_upkeep boolean, looks_from bigint, looks_for bigint, passed jsonb, passed_steps bigint[]
 )
 RETURNS TABLE (
     status text, now bigint, next_at bigint, id uuid, track int, lease int, lease_expires_at bigint, ready_at bigint,
@@ -50,7 +50,7 @@ BEGIN
     looks_at := clock_timestamp();
     SELECT
         s.generation <> generation_of,
-        EXISTS (SELECT 1 FROM {schema}.follow_ups AS e WHERE e.n <> ALL (passed_follow_ups)) OR EXISTS (
+        EXISTS (SELECT 1 FROM {schema}.steps AS e WHERE e.id IS NULL AND e.n <> ALL (passed_steps)) OR EXISTS (
             SELECT 1 FROM {schema}.tasks AS t
             WHERE t.due_at IS NOT NULL AND t.due_at >= looks_from AND t.due_at <= instant AND t.gate > 0
               AND NOT passed ? t.id::text

@@ -246,11 +246,16 @@ CREATE TABLE {schema}.edges (
 CREATE INDEX followed ON {schema}.edges (prerequisite, weight DESC, dependent, slot) WHERE open;
 CREATE INDEX needed ON {schema}.edges (dependent, slot) WHERE open;
 
--- Unfinished follow-ups, oldest first. `follow_up` is JSON.
-CREATE TABLE {schema}.follow_ups (
+-- Steps: work that goes on later, oldest first. `step` is JSON. Prompt steps have no id, and are deleted at their end.
+CREATE TABLE {schema}.steps (
     n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    follow_up bytea NOT NULL
+    id uuid,
+    ended_at bigint,
+    step bytea NOT NULL
 );
+CREATE INDEX prompt_steps ON {schema}.steps (n) WHERE id IS NULL;
+CREATE UNIQUE INDEX background_steps ON {schema}.steps (id) WHERE id IS NOT NULL;
+CREATE INDEX open_steps ON {schema}.steps (n) WHERE id IS NOT NULL AND ended_at IS NULL;
 
 -- `total` counts all members, including deleted ones.
 CREATE TABLE {schema}.workflows (
@@ -303,7 +308,7 @@ CREATE TABLE {schema}.term (
 CREATE TABLE {schema}.chores (
     name text COLLATE "C" PRIMARY KEY,
     record bytea NOT NULL,
-    cursor bytea,
+    cursor text NOT NULL DEFAULT '',
     folded_until xid8,
     folded_by xid8
 );

@@ -1,5 +1,5 @@
 -- name: chore
--- The last run of a chore. Takes its name. Returns name, record (JSON), cursor (JSON).
+-- The last run of a chore. Takes its name. Returns name, record (JSON), cursor (JSON text or empty).
 SELECT name, record, cursor FROM {schema}.chores WHERE name = $1;
 
 -- name: chores
@@ -7,14 +7,9 @@ SELECT name, record, cursor FROM {schema}.chores WHERE name = $1;
 SELECT name, record FROM {schema}.chores;
 
 -- name: save_chore
--- Record a run of a chore. Takes its name and the record (JSON). The cursor stays.
-INSERT INTO {schema}.chores (name, record) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET record = excluded.record;
-
--- name: save_cursor
--- Save where the next step of a chore starts. Takes its name and the cursor (JSON) or NULL.
-INSERT INTO {schema}.chores (name, record, cursor)
-VALUES ($1, convert_to(json_build_object('name', $1::text)::text, 'UTF8'), $2)
-ON CONFLICT (name) DO UPDATE SET cursor = excluded.cursor;
+-- Record a run of a chore. Takes its name, the record (JSON), and where its next step starts (JSON text or empty).
+INSERT INTO {schema}.chores (name, record, cursor) VALUES ($1, $2, $3)
+ON CONFLICT (name) DO UPDATE SET record = excluded.record, cursor = excluded.cursor;
 
 -- name: audit
 -- The newest lines of the audit log. Takes how many. Returns n, entry (JSON).

@@ -7,11 +7,11 @@ SELECT * FROM {schema}.claim_{version}(
 );
 
 -- name: upkeep
--- The upkeep to do before anything is chosen. Takes now, the instant to read from, and tasks and follow-ups to skip.
+-- The upkeep to do before anything is chosen. Takes now, the instant to read from, and tasks and steps to skip.
 -- Returns whether there is something to expire, to follow up or to promote that concerns others, and whether there is
 -- something to promote. Reads ranges of `expiries`, `due_guarded` and `due`.
 SELECT
-    EXISTS (SELECT 1 FROM {schema}.follow_ups WHERE (n IN (SELECT unnest($4::bigint[]))) IS NOT TRUE)
+    EXISTS (SELECT 1 FROM {schema}.steps WHERE id IS NULL AND (n IN (SELECT unnest($4::bigint[]))) IS NOT TRUE)
     OR EXISTS (
         SELECT 1 FROM {schema}.tasks
         WHERE expires_at IS NOT NULL AND state <> 'running' AND expires_at >= $2::bigint AND expires_at <= $1::bigint

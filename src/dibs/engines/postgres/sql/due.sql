@@ -45,7 +45,7 @@ WITH found AS MATERIALIZED (
                   AND expires_at <= coalesce($2::bigint, 9223372036854775807)
             )
         ) AS next_at,
-        EXISTS (SELECT 1 FROM {schema}.follow_ups WHERE (n IN (SELECT unnest($4::bigint[]))) IS NOT TRUE) AS follow_ups_left
+        EXISTS (SELECT 1 FROM {schema}.steps WHERE id IS NULL AND (n IN (SELECT unnest($4::bigint[]))) IS NOT TRUE) AS follow_ups_left
 )
 SELECT
     next_at, follow_ups_left, (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000000)::bigint AS took

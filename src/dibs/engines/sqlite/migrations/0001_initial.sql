@@ -199,7 +199,7 @@ CREATE TABLE dibs_term (
 CREATE TABLE dibs_chores (
     name TEXT PRIMARY KEY,
     record TEXT NOT NULL,
-    cursor TEXT
+    cursor TEXT NOT NULL
 ) WITHOUT ROWID;
 
 CREATE TABLE dibs_audit (
@@ -256,11 +256,16 @@ CREATE TABLE dibs_edges (
 CREATE INDEX dibs_followed ON dibs_edges (prerequisite, weight DESC, dependent, slot, rule, open) WHERE open = 1;
 CREATE INDEX dibs_needed ON dibs_edges (dependent, slot, open) WHERE open = 1;
 
--- Unfinished follow-ups, oldest first. `follow_up` is JSON.
-CREATE TABLE dibs_follow_ups (
+-- Steps: work that goes on later, oldest first. `step` is JSON. Prompt steps have no id, and are deleted at their end.
+CREATE TABLE dibs_steps (
     n INTEGER PRIMARY KEY,
-    follow_up TEXT NOT NULL
+    id TEXT,
+    ended_at INTEGER,
+    step TEXT NOT NULL
 );
+CREATE INDEX dibs_prompt_steps ON dibs_steps (n) WHERE id IS NULL;
+CREATE UNIQUE INDEX dibs_background_steps ON dibs_steps (id) WHERE id IS NOT NULL;
+CREATE INDEX dibs_open_steps ON dibs_steps (n) WHERE id IS NOT NULL AND ended_at IS NULL;
 
 -- `total` counts all members, including deleted ones.
 CREATE TABLE dibs_workflows (

@@ -8,13 +8,8 @@ SELECT json_group_array(json_array(name, record, cursor)) FROM dibs_chores WHERE
 SELECT json_group_array(json_array(name, record)) FROM dibs_chores;
 
 -- name: save_chore
--- Record a run of a chore. Takes its name and the record (JSON). The cursor stays.
-INSERT INTO dibs_chores (name, record) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET record = excluded.record;
-
--- name: save_cursor
--- Save where the next step of a chore starts. Takes its name and the cursor (JSON) or NULL.
-INSERT INTO dibs_chores (name, record, cursor) VALUES (?1, json_object('name', ?1), ?2)
-ON CONFLICT (name) DO UPDATE SET cursor = excluded.cursor;
+-- Record a run of a chore. Takes its name, the record (JSON), and where its next step starts (JSON text or empty).
+REPLACE INTO dibs_chores (name, record, cursor) VALUES (?, ?, ?);
 
 -- name: audit
 -- The newest lines of the audit log. Takes how many. Returns a JSON array of (n, entry as JSON text).

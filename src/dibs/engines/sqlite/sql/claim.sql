@@ -1,13 +1,13 @@
 -- name: claim_state
 -- What a claim must know first. Takes nothing. Returns the generation, when the next waiting task is due, when the next
--- one expires, 1 if follow-ups are left, and a JSON array of (track, pending tasks). A seek in dibs_due, dibs_expiries
--- and dibs_follow_ups each, one short range of dibs_counts. A damaged count is read as a whole number, so that it stops
+-- one expires, 1 if prompt steps are left, and a JSON array of (track, pending tasks). A seek in dibs_due, dibs_expiries
+-- and dibs_prompt_steps each, one short range of dibs_counts. A damaged count is read as a whole number, so that it stops
 -- no claim: claims only check that there is something.
 SELECT
     generation,
     (SELECT min(due_at) FROM dibs_tasks WHERE due_at IS NOT NULL),
     (SELECT min(expires_at) FROM dibs_tasks WHERE expires_at IS NOT NULL AND state <> 'running'),
-    EXISTS (SELECT 1 FROM dibs_follow_ups),
+    EXISTS (SELECT 1 FROM dibs_steps WHERE id IS NULL),
     (
         SELECT json_group_array(json_array(CAST(whose AS INTEGER), max(1, CAST(n AS INTEGER))))
         FROM dibs_counts WHERE what = 'pending' AND n > 0
@@ -15,8 +15,8 @@ SELECT
 FROM dibs_store;
 
 -- name: claim_state_past
--- `claim_state` while something is set aside. Takes ids of tasks and numbers of follow-ups to skip (JSON arrays).
--- Returns the same. Reads dibs_due, dibs_expiries and dibs_follow_ups up to the first entry that is not skipped.
+-- `claim_state` while something is set aside. Takes ids of tasks and numbers of steps to skip (JSON arrays).
+-- Returns the same. Reads dibs_due, dibs_expiries and dibs_prompt_steps up to the first entry that is not skipped.
 SELECT
     generation,
     (
@@ -28,7 +28,7 @@ SELECT
         WHERE expires_at IS NOT NULL AND state <> 'running' AND id NOT IN (SELECT value FROM json_each(?1))
         ORDER BY expires_at LIMIT 1
     ),
-    EXISTS (SELECT 1 FROM dibs_follow_ups WHERE n NOT IN (SELECT value FROM json_each(?2))),
+    EXISTS (SELECT 1 FROM dibs_steps WHERE id IS NULL AND n NOT IN (SELECT value FROM json_each(?2))),
     (
         SELECT json_group_array(json_array(CAST(whose AS INTEGER), max(1, CAST(n AS INTEGER))))
         FROM dibs_counts WHERE what = 'pending' AND n > 0

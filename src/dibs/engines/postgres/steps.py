@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.decisions.follow_ups import FollowUp, FollowUpKind
+from dibs.engines.decisions.steps import Step, StepKind
 from dibs.engines.postgres.transaction import Transaction
-from dibs.engines.verbs import follow_ups
+from dibs.engines.verbs import steps
 
 __all__ = ["defer", "resume"]
 
@@ -17,15 +17,15 @@ async def defer(transaction: Transaction) -> bool:
     """
     changed = [to_json([each.key for each in partitions]) for partitions in transaction.partitions.values()]
     transaction.partitions.clear()
-    left = [*transaction.follow_ups, *(FollowUp(FollowUpKind.REORDER_PARTITIONS, keys) for keys in changed)]
-    transaction.follow_ups.clear()
+    left = [*transaction.steps, *(Step(StepKind.REORDER_PARTITIONS, keys) for keys in changed)]
+    transaction.steps.clear()
     if left:
-        await transaction.write("add_follow_ups", left)
+        await transaction.write("add_steps", left)
     await transaction.flush()
     return bool(left)
 
 
 async def resume(transaction: Transaction) -> bool:
     """Go on with what earlier transactions have left, and then with what this one has caused; True if some is left."""
-    await follow_ups.resume(transaction)
-    return bool(await transaction.value("has_follow_ups", list(transaction.aside.follow_ups)))
+    await steps.resume(transaction)
+    return bool(await transaction.value("has_prompt_steps", list(transaction.aside.steps)))
