@@ -23,6 +23,7 @@ from dibs import Context, Dibs, Filter, Task, chain, group, simulation
 from dibs.blobs import open_blobs
 from dibs.client.options import CallOptions, Options, RecurrenceOptions, SharedOptions, TaskOptions
 from dibs.client.queues import QueueChanges
+from dibs.client.tasks import Bulk
 from dibs.core.recurrence import check_recurrence
 from dibs.core.settings import QueueSettings
 from dibs.simulation.synthetic import Plan, synthetic
@@ -51,7 +52,7 @@ RUNS = {"sandbox"}
 
 KEYWORDS = {
     f"Unpack[{kind.__name__}]": kind
-    for kind in (QueueChanges, SharedOptions, TaskOptions, RecurrenceOptions, CallOptions)
+    for kind in (QueueChanges, SharedOptions, TaskOptions, RecurrenceOptions, CallOptions, Bulk)
 }
 """The keywords that a parameter annotated like this takes."""
 
