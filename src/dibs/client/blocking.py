@@ -1,4 +1,4 @@
-"""Blocking and async methods from one implementation."""
+"""Blocking and async methods from one implementation, and what those that administer a store share."""
 
 from __future__ import annotations
 
@@ -6,10 +6,26 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+from dibs.core.times import Instant
 from dibs.runtime.hub import Hub
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class Admin:
+    """Reads and changes one kind of thing in the store."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.hub = hub
+
+    @property
+    def _now(self) -> Instant | None:
+        return self.hub.clock.store_now()
+
+    async def _ask(self, work: Coroutine[Any, Any, R]) -> R:
+        """The answer to a verb of the engine, on the app's own loop."""
+        return await self.hub.runner.arun(work)
 
 
 class HasHub(Protocol):

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from msgspec import Struct
 
-from dibs.client.blocking import blocking
+from dibs.client.blocking import Admin, blocking
 from dibs.client.info import snapshot
 from dibs.client.options import SharedOptions, Span
 from dibs.core.fairness import weight
@@ -17,11 +17,9 @@ from dibs.core.priority import Bound
 from dibs.core.settings import Limit, QueueSettings, change_settings
 from dibs.core.states import State
 from dibs.core.task import QueueRecord, QueueState
-from dibs.core.times import Instant
 from dibs.engines.values import Changed
 from dibs.errors import QueueNotEmpty, StoreBusy, UnknownQueue
 from dibs.runtime.environment import actor
-from dibs.runtime.hub import Hub
 
 __all__ = ["QueueChanges", "QueueInfo", "Queues", "TenantInfo"]
 
@@ -86,19 +84,12 @@ LimitStates = list[LimitState]
 """Named here, because inside the class `list` is a method."""
 
 
-class Queues:
+class Queues(Admin):
     """Reading and changing queues."""
-
-    def __init__(self, hub: Hub) -> None:
-        self.hub = hub
-
-    @property
-    def _now(self) -> Instant | None:
-        return self.hub.clock.store_now()
 
     async def alist(self) -> QueueInfos:
         """All queues by name, with exact counts."""
-        return await self.hub.runner.arun(self._list())
+        return await self._ask(self._list())
 
     async def _list(self) -> QueueInfos:
         counts = (await self.hub.engine.counts()).tasks
@@ -120,7 +111,7 @@ class Queues:
     async def aset(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
         """Change a queue's settings, making it if there is none. None goes back to no limit, or to the default."""
         check_name(name, "queue")
-        return await self.hub.runner.arun(self._set(name, dict(changes)))
+        return await self._ask(self._set(name, dict(changes)))
 
     async def _set(self, name: str, changes: dict[str, object]) -> QueueInfo:
         for _ in range(TRIES):
@@ -140,7 +131,7 @@ class Queues:
         """Tenants of a fair queue that have pending tasks, in the order in which they are served."""
         check_number(limit, "limit", 1, PAGE_LIMIT)
         settings = (await self.aget(name)).settings
-        found = (await self.hub.runner.arun(self.hub.engine.standing(name, tenants=limit))).tenants
+        found = (await self._ask(self.hub.engine.standing(name, tenants=limit))).tenants
         return [
             TenantInfo(tenant=each.tenant, pending=each.pending, weight=weight(settings, each.tenant)) for each in found
         ]
@@ -149,7 +140,7 @@ class Queues:
 
     async def afull_limits(self, name: str) -> LimitStates:
         """Limits that hold back some of the queue's next tasks now."""
-        return await self.hub.runner.arun(self._full_limits(check_name(name, "queue")))
+        return await self._ask(self._full_limits(check_name(name, "queue")))
 
     async def _full_limits(self, name: str) -> LimitStates:
         engine, now = self.hub.engine, self._now
@@ -180,7 +171,7 @@ class Queues:
 
     async def _state(self, name: str, state: QueueState) -> bool:
         check_name(name, "queue")
-        answer = await self.hub.runner.arun(self.hub.engine.set_queue_state(name, state, actor=actor(), now=self._now))
+        answer = await self._ask(self.hub.engine.set_queue_state(name, state, actor=actor(), now=self._now))
         if answer is Changed.UNKNOWN:
             raise UnknownQueue(f"no queue is called {name!r}.")
         return answer is Changed.DONE
@@ -189,9 +180,7 @@ class Queues:
         """Delete a queue. If it has unfinished tasks, `force` is needed: waiting ones become dead, to be replayed."""
         check_name(name, "queue")
         check_flag(force, "force")
-        answer = await self.hub.runner.arun(
-            self.hub.engine.delete_queue(name, force=force, actor=actor(), now=self._now)
-        )
+        answer = await self._ask(self.hub.engine.delete_queue(name, force=force, actor=actor(), now=self._now))
         if answer is Changed.UNKNOWN:
             raise UnknownQueue(f"no queue is called {name!r}.")
         if answer is Changed.WRONG_STATE:

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Struct, structs
 
-from dibs.client.blocking import blocking
+from dibs.client.blocking import Admin, blocking
 from dibs.client.handle import Handle
 from dibs.client.info import readable, snapshot
 from dibs.client.options import Options, RecurrenceOptions
@@ -26,7 +26,6 @@ from dibs.engines.unreadable import is_among
 from dibs.engines.values import Changed
 from dibs.errors import InvalidOption, UnknownSchedule, Unreadable
 from dibs.runtime.environment import actor
-from dibs.runtime.hub import Hub
 
 if TYPE_CHECKING:
     from dibs.client.app import Dibs
@@ -78,24 +77,17 @@ Moments = list[datetime]
 """Named here, because inside the class `list` is a method."""
 
 
-class Schedules:
+class Schedules(Admin):
     """Reading and changing schedules."""
 
     def __init__(self, app: Dibs) -> None:
+        super().__init__(app.hub)
         self.app = app
-
-    @property
-    def hub(self) -> Hub:
-        return self.app.hub
-
-    @property
-    def _now(self) -> Instant | None:
-        return self.hub.clock.store_now()
 
     async def alist(self) -> ScheduleInfos:
         """All schedules by name."""
         now = self.hub.clock.now()
-        records = await self.hub.runner.arun(self.hub.engine.schedules())
+        records = await self._ask(self.hub.engine.schedules())
         return [schedule_info(record, self.hub.codec, now) for record in records]
 
     list = blocking(alist)
@@ -108,11 +100,11 @@ class Schedules:
 
     async def _record(self, name: str) -> ScheduleRecord:
         check_reference(name, SCHEDULE)
-        records = await self.hub.runner.arun(self.hub.engine.schedules())
+        records = await self._ask(self.hub.engine.schedules())
         for record in records:
             if record.name == name:
                 return record
-        if is_among(await self.hub.runner.arun(self.hub.engine.check()), "schedule", name):
+        if is_among(await self._ask(self.hub.engine.check()), "schedule", name):
             check_readable(Changed.UNREADABLE, name)
         raise UnknownSchedule(f"no schedule is called {name!r}.{nearest(name, [each.name for each in records])}")
 
@@ -137,9 +129,9 @@ class Schedules:
         check_name(name, SCHEDULE)
         check_kind(recurrence, "recurrence", Recurrence)
         check_kind(template, "template", NewTask)
-        hub = self.hub
-        answer = await hub.runner.arun(
-            hub.engine.set_schedule(name, recurrence, template, declared=False, actor=actor(), now=self._now)
+        engine = self.hub.engine
+        answer = await self._ask(
+            engine.set_schedule(name, recurrence, template, declared=False, actor=actor(), now=self._now)
         )
         check_readable(answer, name)
         return await self.aget(name)
@@ -160,8 +152,7 @@ class Schedules:
 
     async def _change(self, name: str, state: ScheduleState) -> bool:
         check_reference(name, SCHEDULE)
-        hub = self.hub
-        answer = await hub.runner.arun(hub.engine.set_schedule_state(name, state, actor=actor(), now=self._now))
+        answer = await self._ask(self.hub.engine.set_schedule_state(name, state, actor=actor(), now=self._now))
         if answer is Changed.UNKNOWN:
             await self._record(name)  # which knows the nearest name
         check_readable(answer, name)

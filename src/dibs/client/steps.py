@@ -7,12 +7,11 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from dibs.client.blocking import blocking
+from dibs.client.blocking import Admin, blocking
 from dibs.client.info import snapshot
 from dibs.core.options import PAGE_LIMIT, check_number, check_reference
 from dibs.engines.steps import DeleteQueue, StepRecord
 from dibs.errors import UnknownStep
-from dibs.runtime.hub import Hub
 
 __all__ = ["Progress", "StepInfo", "Steps", "step_info"]
 
@@ -44,23 +43,20 @@ StepInfos = list[StepInfo]
 """Named here, because inside the class `list` is a method."""
 
 
-class Steps:
+class Steps(Admin):
     """Acts on all that match, and deletions of queues. They outlive their caller: the leading worker goes on."""
-
-    def __init__(self, hub: Hub) -> None:
-        self.hub = hub
 
     async def alist(self, limit: int = 50) -> StepInfos:
         """The newest ones first. They are kept for 7 days after their end."""
         found = self.hub.engine.steps(limit=check_number(limit, "limit", 1, PAGE_LIMIT))
-        return [step_info(record) for record in await self.hub.runner.arun(found)]
+        return [step_info(record) for record in await self._ask(found)]
 
     list = blocking(alist)
 
     async def aget(self, step_id: str) -> StepInfo:
         """One of them."""
         wanted = check_reference(step_id, "a step's id")
-        for record in await self.hub.runner.arun(self.hub.engine.steps([wanted])):
+        for record in await self._ask(self.hub.engine.steps([wanted])):
             return step_info(record)
         raise unknown_step(step_id)
 
@@ -68,8 +64,8 @@ class Steps:
 
     async def afinish(self, step_id: str, progress: Progress | None = None) -> StepInfo:
         """Go on with it until its end. `progress` is called with how far it has come."""
-        wanted, now = check_reference(step_id, "a step's id"), self.hub.clock.store_now
-        while (record := await self.hub.runner.arun(self.hub.engine.advance(wanted, now=now()))) is not None:
+        wanted = check_reference(step_id, "a step's id")
+        while (record := await self._ask(self.hub.engine.advance(wanted, now=self._now))) is not None:
             info = step_info(record)
             if progress is not None:
                 progress(info)

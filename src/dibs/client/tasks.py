@@ -8,7 +8,7 @@ from typing import Any, TypedDict, Unpack
 
 from msgspec import Struct
 
-from dibs.client.blocking import blocking
+from dibs.client.blocking import Admin, blocking
 from dibs.client.graph import pages
 from dibs.client.info import CANT_CHANGE, HistoryLine, TaskInfo, snapshot, task_info, unknown_task
 from dibs.client.options import Span, check_metadata
@@ -38,7 +38,6 @@ from dibs.engines.steps import ActOnAll, query_for
 from dibs.engines.values import COUNT_LIMIT, Act, Cancel, Changed, Purge, Query, Replay, UnreadableTask
 from dibs.errors import InvalidOption, QueueDraining, Unreadable, WrongState
 from dibs.runtime.environment import actor
-from dibs.runtime.hub import Hub
 
 __all__ = ["Acted", "Bulk", "Count", "Filter", "Prerequisite", "TaskPage", "Tasks"]
 
@@ -115,19 +114,12 @@ class Bulk(TypedDict, total=False):
     progress: Progress
 
 
-class Tasks:
+class Tasks(Admin):
     """Reading and changing tasks."""
-
-    def __init__(self, hub: Hub) -> None:
-        self.hub = hub
-
-    @property
-    def _now(self) -> Instant | None:
-        return self.hub.clock.store_now()
 
     async def aget(self, task_id: str) -> TaskInfo:
         """One task."""
-        return await self.hub.runner.arun(self._get(check_reference(task_id, "a task's id")))
+        return await self._ask(self._get(check_reference(task_id, "a task's id")))
 
     async def _get(self, task_id: str) -> TaskInfo:
         record = (await self.hub.engine.get([task_id]))[0]
@@ -140,14 +132,14 @@ class Tasks:
     async def ahistory(self, task_id: str) -> list[HistoryLine]:
         """What happened to a task besides clean runs, oldest first, the newest 100."""
         wanted = check_reference(task_id, "a task's id")
-        entries = await self.hub.runner.arun(self.hub.engine.history(wanted))
+        entries = await self._ask(self.hub.engine.history(wanted))
         return [snapshot(HistoryLine, entry, error=entry.failure) for entry in entries]
 
     history = blocking(ahistory)
 
     async def aneeds(self, task_id: str) -> list[Prerequisite]:
         """What a task waits or waited for, in the order given at its enqueue."""
-        return await self.hub.runner.arun(self._needs(check_reference(task_id, "a task's id")))
+        return await self._ask(self._needs(check_reference(task_id, "a task's id")))
 
     async def _needs(self, task_id: str) -> list[Prerequisite]:
         needs = (await self.hub.engine.edges([task_id]))[0].needs
@@ -170,7 +162,7 @@ class Tasks:
     async def adependents(self, task_id: str, limit: int = 100) -> list[TaskInfo]:
         """Tasks that wait for this one, oldest first."""
         wanted = check_reference(task_id, "a task's id")
-        return await self.hub.runner.arun(self._dependents(wanted, check_number(limit, "limit", 1, PAGE_LIMIT)))
+        return await self._ask(self._dependents(wanted, check_number(limit, "limit", 1, PAGE_LIMIT)))
 
     async def _dependents(self, task_id: str, limit: int) -> list[TaskInfo]:
         (edges,) = await self.hub.engine.edges([task_id], followers=limit)
@@ -182,7 +174,7 @@ class Tasks:
     async def asearch(self, filter: Filter = Filter(), *, limit: int = 50, cursor: str | None = None) -> TaskPage:
         """A page of matching tasks, newest first. It may be short and still have a cursor: each search is bounded."""
         query = make_query(filter, check_number(limit, "limit", 1, PAGE_LIMIT), cursor)
-        return await self.hub.runner.arun(self._search(query))
+        return await self._ask(self._search(query))
 
     async def _search(self, query: Query) -> TaskPage:
         page = await self.hub.engine.search(query)
@@ -192,7 +184,7 @@ class Tasks:
 
     async def acount(self, filter: Filter = Filter()) -> Count:
         """How many match, up to 10,000."""
-        return await self.hub.runner.arun(self._count(make_query(filter, BATCH, None)))
+        return await self._ask(self._count(make_query(filter, BATCH, None)))
 
     async def _count(self, query: Query) -> Count:
         found, more = 0, False
@@ -214,7 +206,7 @@ class Tasks:
 
     async def _act(self, act: Act, wrong_state: str | None = None) -> Changed:
         """The answer to an act on one task, or its error; `wrong_state` says what is wrong with the task's state."""
-        (answer,) = await self.hub.runner.arun(self.hub.engine.act([act], actor=actor(), now=self._now))
+        (answer,) = await self._ask(self.hub.engine.act([act], actor=actor(), now=self._now))
         if answer is Changed.UNKNOWN:
             raise unknown_task(act.id)
         if answer is Changed.UNREADABLE:
@@ -305,10 +297,10 @@ class Tasks:
         query = make_query(filter, BATCH, None)
         if check_flag(dry_run, "dry_run"):
             wanted = query_for(act, query, self.hub.clock.now())
-            found = await self.hub.runner.arun(self._count(wanted)) if wanted.states else Count(0, False)
+            found = await self._ask(self._count(wanted)) if wanted.states else Count(0, False)
             return Acted(found.count, 0, dry_run, more=found.more)
         asked = self.hub.engine.act_on(self.hub.new_id(), query, act, actor=actor(), now=self._now)
-        step = step_info(await self.hub.runner.arun(asked))
+        step = step_info(await self._ask(asked))
         if not wait:
             return Acted(step.matched, step.changed, dry_run, step.id, step.more)
         done = await Steps(self.hub).afinish(step.id, progress)

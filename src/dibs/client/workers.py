@@ -6,14 +6,13 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from dibs.client.blocking import blocking
+from dibs.client.blocking import Admin, blocking
 from dibs.client.info import snapshot
 from dibs.core.options import check_reference
 from dibs.core.task import WorkerState
 from dibs.engines.values import Changed
 from dibs.errors import UnknownWorker, WrongState
 from dibs.runtime.environment import actor
-from dibs.runtime.hub import Hub
 
 
 class WorkerInfo(Struct, frozen=True, kw_only=True):
@@ -37,15 +36,12 @@ WorkerInfos = list[WorkerInfo]
 """Named here, because inside the class `list` is a method."""
 
 
-class Workers:
+class Workers(Admin):
     """Reading and controlling workers; they obey within a moment, at the latest with their next heartbeat."""
-
-    def __init__(self, hub: Hub) -> None:
-        self.hub = hub
 
     async def alist(self) -> WorkerInfos:
         """All workers; dead ones are kept for a day."""
-        return [snapshot(WorkerInfo, record) for record in await self.hub.runner.arun(self.hub.engine.workers())]
+        return [snapshot(WorkerInfo, record) for record in await self._ask(self.hub.engine.workers())]
 
     list = blocking(alist)
 
@@ -69,8 +65,7 @@ class Workers:
 
     async def _state(self, worker: str, state: WorkerState) -> bool:
         check_reference(worker, "a worker's id")
-        now = self.hub.clock.store_now()
-        answer = await self.hub.runner.arun(self.hub.engine.set_worker_state(worker, state, actor=actor(), now=now))
+        answer = await self._ask(self.hub.engine.set_worker_state(worker, state, actor=actor(), now=self._now))
         if answer is Changed.UNKNOWN:
             raise UnknownWorker(f"no worker has the id {worker!r}.")
         if answer is Changed.WRONG_STATE:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 
 from dibs.attempt.context import Context
-from dibs.client.blocking import blocking
+from dibs.client.blocking import Admin, blocking
 from dibs.client.dependencies import Flow
 from dibs.client.graph import WorkflowGraph, pages, read_graph
 from dibs.client.handle import Handle
@@ -34,7 +34,6 @@ from dibs.engines.values import (
 )
 from dibs.errors import InvalidOption, UnknownWorkflow, WrongThread
 from dibs.runtime.environment import actor
-from dibs.runtime.hub import Hub
 
 if TYPE_CHECKING:
     from dibs.client.app import Dibs
@@ -88,17 +87,14 @@ WorkflowInfos = list[WorkflowInfo]
 """Named here, because inside the class `list` is a method."""
 
 
-class Workflows:
+class Workflows(Admin):
     """Reading and changing workflows."""
-
-    def __init__(self, hub: Hub) -> None:
-        self.hub = hub
 
     async def alist(self, limit: int = 50, before: str | None = None) -> WorkflowInfos:
         """Workflows, newest first; `before` is the id after which an earlier page ended."""
         check_number(limit, "limit", 1, PAGE_LIMIT)
         below = None if before is None else check_reference(before, "before")
-        return await self.hub.runner.arun(self._list(limit, below))
+        return await self._ask(self._list(limit, below))
 
     async def _list(self, limit: int, before: str | None) -> WorkflowInfos:
         return [await self._info(record) for record in await self.hub.engine.workflows(limit=limit, before=before)]
@@ -107,7 +103,7 @@ class Workflows:
 
     async def aget(self, workflow_id: str) -> WorkflowInfo:
         """One workflow."""
-        return await self.hub.runner.arun(self._get(check_reference(workflow_id, WORKFLOW)))
+        return await self._ask(self._get(check_reference(workflow_id, WORKFLOW)))
 
     async def _get(self, workflow_id: str) -> WorkflowInfo:
         records = await self.hub.engine.workflows([workflow_id])
@@ -148,8 +144,8 @@ class Workflows:
 
     async def _act(self, act: CancelWorkflow | ReplayWorkflow) -> bool:
         """True if something changed, False if there was nothing to change."""
-        asked = self.hub.engine.act([act], actor=actor(), now=self.hub.clock.store_now())
-        (answer,) = await self.hub.runner.arun(asked)
+        asked = self.hub.engine.act([act], actor=actor(), now=self._now)
+        (answer,) = await self._ask(asked)
         if answer is Changed.UNKNOWN:
             raise unknown(act.id)
         return answer is Changed.DONE
@@ -168,7 +164,7 @@ class Workflows:
             info = await self._get(wanted)
             return await read_graph(self.hub.engine, info.id, info.name)
 
-        return await self.hub.runner.arun(read())
+        return await self._ask(read())
 
     graph = blocking(agraph)
 
@@ -185,7 +181,7 @@ class Workflows:
                 had = f"{info.ended:,} of {info.total:,} tasks had"
                 raise TimeoutError(f"workflow {wanted} had not ended after {longest:g} s: {had}.") from None
 
-        return await self.hub.runner.arun(within())
+        return await self._ask(within())
 
     def wait(self, workflow_id: str, timeout: float | None = None) -> WorkflowInfo:
         """Wait until all its tasks have ended, however they ended; TimeoutError if that takes too long.
