@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import logging
 import os
-import secrets
 import time
 from collections.abc import Sequence
 from datetime import datetime
@@ -39,7 +38,7 @@ from dibs.core.times import MINUTE, SECOND, Instant, duration, patience, when
 from dibs.engines.topics import work_topic
 from dibs.engines.values import Claimed, ClaimRequest, ExtendOutcome, Extension, SettleAnswer, SettleOutcome
 from dibs.errors import BlobStoreUnavailable, InvalidOption, LeaseLost
-from dibs.runtime.environment import host
+from dibs.runtime.environment import worker_name
 from dibs.runtime.hub import Hub
 from dibs.runtime.rescue import Rescue
 
@@ -87,7 +86,7 @@ class Consumer:
         """This process's name as a worker; a forked child gets one of its own."""
         if self._pid != os.getpid():
             self._pid = os.getpid()
-            self._name = f"{host()}-{self._pid}-{secrets.token_hex(3)}"
+            self._name = worker_name()
         return self._name
 
     async def aclaim(

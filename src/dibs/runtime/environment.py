@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import secrets
 import socket
 
 VARIABLES = {
@@ -33,6 +34,11 @@ def actor() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user without a name
         return f"uid {os.getuid()}"
+
+
+def worker_name() -> str:
+    """A name for a worker in this process, unlike any other."""
+    return f"{host()}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 def host() -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Mapping
 
 from msgspec import Struct
@@ -21,7 +19,7 @@ from dibs.core.options import (
 from dibs.core.times import DAY, SECOND, Duration
 from dibs.engines.values import Floor
 from dibs.errors import InvalidOption
-from dibs.runtime.environment import host
+from dibs.runtime.environment import host, worker_name
 from dibs.runtime.hub import Hub
 
 
@@ -76,7 +74,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
 
     def worker_id(self) -> str:
         """The worker's name, or a unique one."""
-        return self.name or f"{host()}-{os.getpid()}-{secrets.token_hex(3)}"
+        return self.name or worker_name()
 
     def served(self, hub: Hub) -> tuple[str, ...]:
         """The queues to claim from, in order."""
