@@ -30,10 +30,9 @@ from dibs.core.states import State
 from dibs.core.task import NewTask
 from dibs.engines.values import EnqueueOutcome
 from dibs.errors import InvalidOption
-from dibs.runtime.hub import Hub
 from dibs.terminal import emit, say
 
-__all__ = ["arguments_of", "enqueue", "plain_task", "print_enqueued", "wanted"]
+__all__ = ["enqueue", "new_task", "print_enqueued", "wanted"]
 
 
 @click.command()
@@ -77,12 +76,9 @@ def enqueue(
     options apply; without it, --queue is needed and nothing is checked.
     """
     with open_store(url, app_spec, create=True) as app:
-        options = wanted(given)
-        handle = (
-            by_signature(app, name, pairs, arguments, options)
-            if app_spec
-            else by_name(app, name, pairs, arguments, options)
-        )
+        answer = enqueue_new(app.hub, *new_task(app, app_spec, name, pairs, arguments, wanted(given)))
+        handle = app.handle(answer.id)
+        handle.duplicate = answer.outcome is EnqueueOutcome.DUPLICATE
         return print_enqueued(app, handle, name, wait, as_json)
 
 
@@ -97,38 +93,24 @@ def wanted(given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def by_signature(
-    app: Dibs, name: str, pairs: tuple[str, ...], arguments: str | None, options: dict[str, Any]
-) -> Handle[Any]:
-    """Through the app's own task."""
-    task = app.task_named(name)
-    values = arguments_of(pairs, arguments, task.definition.signature)
-    return task.using(**options).enqueue(**values)
-
-
-def by_name(
-    app: Dibs, name: str, pairs: tuple[str, ...], arguments: str | None, options: dict[str, Any]
-) -> Handle[Any]:
-    """Without knowing the task: the worker that runs it checks the arguments."""
+def new_task(
+    app: Dibs, spec: str | None, name: str, pairs: tuple[str, ...], arguments: str | None, options: dict[str, Any]
+) -> tuple[NewTask, Options]:
+    """A task by its name, with its options: the app's own, or one that the worker that runs it has to check."""
+    if spec is not None:
+        task = app.task_named(name).using(**options)
+        return task.call(**arguments_of(pairs, arguments, task.definition.signature)).new, task.options
     if options["queue"] is None:
         raise InvalidOption("which queue? Give --queue, or --app MODULE:APP to use the task's own.")
-    chosen = make_options(Options(), options)
-    hub = app.hub
-    new = plain_task(hub, name, arguments_of(pairs, arguments, None), chosen)
-    answer = enqueue_new(hub, new, chosen)
-    handle = app.handle(answer.id)
-    handle.duplicate = answer.outcome is EnqueueOutcome.DUPLICATE
-    return handle
-
-
-def plain_task(hub: Hub, name: str, values: dict[str, Any], chosen: Options) -> NewTask:
-    """A task of which only the name is known."""
-    return structs.replace(
+    chosen, hub = make_options(Options(), options), app.hub
+    values = arguments_of(pairs, arguments, None)
+    new = structs.replace(
         chosen.draft(hub, check_name(name, "a task's name")),
         id=chosen.id or hub.new_id(),
         args=hub.codec.encode(values, f"the arguments of {name}"),
         fingerprint="" if chosen.key is None else fingerprint(name, values),
     )
+    return new, chosen
 
 
 def arguments_of(pairs: tuple[str, ...], arguments: str | None, signature: Signature | None) -> dict[str, Any]:

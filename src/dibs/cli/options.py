@@ -260,8 +260,11 @@ def progress_of(what: str) -> Iterator[Progress]:
 
 
 def agreed(question: str) -> bool:
-    """Ask; without a terminal the answer is no."""
+    """Ask, and say so if nothing is changed; without a terminal the answer is no."""
     try:
-        return click.confirm(question, err=True)
+        yes = click.confirm(question, err=True)
     except click.Abort:
-        return False
+        yes = False
+    if not yes:
+        errors().print("Nothing was changed.")
+    return yes

@@ -19,7 +19,7 @@ from dibs.core.humanize import format_duration
 from dibs.core.settings import QueueSettings
 from dibs.core.states import WAITING, State
 from dibs.errors import InvalidOption
-from dibs.terminal import emit, errors, facts_table, number, say, show, state_text, table
+from dibs.terminal import emit, facts_table, number, say, show, state_text, table
 
 __all__ = ["SHOWN", "full_text", "percentiles_text", "queue_data", "queues"]
 
@@ -220,7 +220,6 @@ def delete(app: Dibs, name: str, force: bool, yes: bool, as_json: bool) -> int:
     waiting = sum(counts[state] for state in WAITING)
     question = f"Delete queue {name!r} and make its {waiting:,} waiting tasks dead?"
     if force and waiting and not yes and not agreed(question):
-        errors().print("Nothing was changed.")
         return ExitCode.FAILED
     app.queues.delete(name, force=force)
     emit({"queue": name, "deleted": True}) if as_json else say(f"Queue {name!r} is deleted.")

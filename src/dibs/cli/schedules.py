@@ -9,11 +9,10 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from dibs.cli.enqueue import arguments_of, plain_task, print_enqueued, wanted
+from dibs.cli.enqueue import new_task, print_enqueued, wanted
 from dibs.cli.options import SPAN, json_option, open_store, state_command, store_options, with_store
 from dibs.client.app import Dibs
-from dibs.client.options import Options, make_options
-from dibs.client.schedule_template import as_template, template_of
+from dibs.client.schedule_template import as_template
 from dibs.client.schedules import ScheduleInfo
 from dibs.core.humanize import format_duration
 from dibs.core.recurrence import CatchUp, Overlap, check_recurrence
@@ -177,16 +176,7 @@ def add(
     options = wanted(given)
     with open_store(url, app_spec, create=True) as app:
         there = {info.name: info for info in app.schedules.list()}.get(name)
-        if app_spec:
-            known = app.task_named(task)
-            values = arguments_of(pairs, arguments, known.definition.signature)
-            template = template_of(app.hub, known.using(**options), (), values)
-        elif options["queue"] is None:
-            raise InvalidOption("which queue? Give --queue, or --app MODULE:APP to use the task's own.")
-        else:
-            chosen = make_options(Options(), options)
-            new = plain_task(app.hub, task, arguments_of(pairs, arguments, None), chosen)
-            template = as_template(app.hub, new, chosen)
+        template = as_template(app.hub, *new_task(app, app_spec, task, pairs, arguments, options))
         info = app.schedules.put(name, recurrence, template)
         if as_json:
             emit(info)

@@ -206,7 +206,6 @@ def act_on_each(verb: str, task_ids: tuple[str, ...], one: Any, as_json: bool, u
 
 def tell_all(verb: str, done: Acted | None, no_wait: bool, as_json: bool) -> int:
     if done is None:
-        errors().print("Nothing was changed.")
         return ExitCode.FAILED
     if as_json:
         emit(done)

@@ -129,7 +129,6 @@ def cancel(app: Dibs, workflow_id: str, reason: str, yes: bool, as_json: bool) -
     info = app.workflows.get(workflow_id)
     unfinished = sum(info.counts[state] for state in UNFINISHED)
     if unfinished and not yes and not agreed(f"Cancel {unfinished:,} task{'s' * (unfinished != 1)}?"):
-        errors().print("Nothing was changed.")
         return ExitCode.FAILED
     return print_change(
         workflow_id, app.workflows.cancel(workflow_id, reason), "cancelled", "had ended before", as_json

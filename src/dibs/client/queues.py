@@ -132,9 +132,7 @@ class Queues(Admin):
         check_number(limit, "limit", 1, PAGE_LIMIT)
         settings = (await self.aget(name)).settings
         found = (await self._ask(self.hub.engine.standing(name, tenants=limit))).tenants
-        return [
-            TenantInfo(tenant=each.tenant, pending=each.pending, weight=weight(settings, each.tenant)) for each in found
-        ]
+        return [snapshot(TenantInfo, each, weight=weight(settings, each.tenant)) for each in found]
 
     tenants = blocking(atenants)
 
