@@ -10,7 +10,7 @@ import click
 from msgspec import Struct, structs
 
 from dibs.cli.options import bulk_command, filter_options, json_option, make_filter, with_store
-from dibs.cli.tasks import purge_tasks, replay_tasks
+from dibs.cli.tasks import act
 from dibs.client.app import Dibs
 from dibs.client.info import TaskInfo
 from dibs.client.tasks import Filter
@@ -72,7 +72,7 @@ def list_dead(app: Dibs, /, as_json: bool, **given: Any) -> None:
 def replay(app: Dibs, /, task_ids: tuple[str, ...], into: str | None, keep_attempts: bool, **given: Any) -> int:
     """Run dead tasks again: by id, or --all that match."""
     check_state(given)
-    return replay_tasks(app, task_ids, into, keep_attempts, given)
+    return act(app, "replay", task_ids, given, queue=into, reset=not keep_attempts)
 
 
 @dead.command()
@@ -82,7 +82,7 @@ def purge(app: Dibs, /, task_ids: tuple[str, ...], **given: Any) -> int:
     check_state(given)
     if given["everything"]:
         given["state"] = (State.DEAD,)
-    return purge_tasks(app, task_ids, given)
+    return act(app, "purge", task_ids, given)
 
 
 def check_state(given: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -27,7 +28,7 @@ from dibs.core.options import as_number
 from dibs.errors import InvalidOption
 from dibs.terminal import emit, errors, say
 
-__all__ = ["purge_tasks", "replay_tasks", "tasks"]
+__all__ = ["act", "tasks"]
 
 
 @click.group()
@@ -85,14 +86,7 @@ def show(app: Dibs, task_id: str, as_json: bool) -> None:
 @bulk_command
 def cancel(app: Dibs, /, task_ids: tuple[str, ...], reason: str, **given: Any) -> int:
     """End waiting tasks and ask running ones to stop: by id, or --all that match."""
-    return act(
-        "cancel",
-        task_ids,
-        given,
-        one=lambda task_id: app.tasks.cancel(task_id, reason),
-        every=lambda chosen, **how: app.tasks.cancel_matching(chosen, reason=reason, **how),
-        unchanged="had ended before",
-    )
+    return act(app, "cancel", task_ids, given, reason=reason)
 
 
 @tasks.command()
@@ -101,41 +95,14 @@ def cancel(app: Dibs, /, task_ids: tuple[str, ...], reason: str, **given: Any) -
 @bulk_command
 def replay(app: Dibs, /, task_ids: tuple[str, ...], into: str | None, keep_attempts: bool, **given: Any) -> int:
     """Run dead tasks again: by id, or --all that match."""
-    return replay_tasks(app, task_ids, into, keep_attempts, given)
-
-
-def replay_tasks(
-    app: Dibs, task_ids: tuple[str, ...], into: str | None, keep_attempts: bool, given: dict[str, Any]
-) -> int:
-    """Shared with `dibs dead replay`."""
-    reset = not keep_attempts
-    return act(
-        "replay",
-        task_ids,
-        given,
-        one=lambda task_id: app.tasks.replay(task_id, queue=into, reset=reset),
-        every=lambda chosen, **how: app.tasks.replay_matching(chosen, queue=into, reset=reset, **how),
-        unchanged="was replayed before",
-    )
+    return act(app, "replay", task_ids, given, queue=into, reset=not keep_attempts)
 
 
 @tasks.command()
 @bulk_command
 def purge(app: Dibs, /, task_ids: tuple[str, ...], **given: Any) -> int:
     """Delete ended tasks for good: by id, or --all that match."""
-    return purge_tasks(app, task_ids, given)
-
-
-def purge_tasks(app: Dibs, task_ids: tuple[str, ...], given: dict[str, Any]) -> int:
-    """Shared with `dibs dead purge`."""
-    return act(
-        "purge",
-        task_ids,
-        given,
-        one=app.tasks.purge,
-        every=app.tasks.purge_matching,
-        unchanged="was purged before",
-    )
+    return act(app, "purge", task_ids, given)
 
 
 @tasks.command()
@@ -155,14 +122,7 @@ def edit(app: Dibs, /, task_ids: tuple[str, ...], **given: Any) -> int:
         )
     if given["everything"] and set(changes) != {"priority"}:
         raise InvalidOption("only the priority can be changed for --all that match.")
-    return act(
-        "edit",
-        task_ids,
-        given,
-        one=lambda task_id: app.tasks.edit(task_id, **changes),
-        every=lambda chosen, **how: app.tasks.edit_matching(chosen, priority=changes["priority"], **how),
-        unchanged="was like that already",
-    )
+    return act(app, "edit", task_ids, given, **changes)
 
 
 def taken(given: dict[str, Any]) -> dict[str, Any]:
@@ -176,11 +136,17 @@ def taken(given: dict[str, Any]) -> dict[str, Any]:
 
 tasks.add_command(watch)
 
-PAST = {"cancel": "cancelled", "replay": "replayed", "purge": "purged", "edit": "changed"}
+ANSWERS = {
+    "cancel": ("cancelled", "had ended before"),
+    "replay": ("replayed", "was replayed before"),
+    "purge": ("purged", "was purged before"),
+    "edit": ("changed", "was like that already"),
+}
+"""What is said of a task that was changed, and of one that was not."""
 
 
-def act(verb: str, task_ids: tuple[str, ...], given: dict[str, Any], *, one: Any, every: Any, unchanged: str) -> int:
-    """One action on the tasks given by id, or on all that match the filters."""
+def act(app: Dibs, verb: str, task_ids: tuple[str, ...], given: dict[str, Any], **options: Any) -> int:
+    """One action, which the client has under this name, on the tasks given by id, or on all that match the filters."""
     everything, dry_run = given.pop("everything"), given.pop("dry_run")
     yes, no_wait, as_json = given.pop("yes"), given.pop("no_wait"), given.pop("as_json")
     chosen = make_filter(given)
@@ -189,31 +155,33 @@ def act(verb: str, task_ids: tuple[str, ...], given: dict[str, Any], *, one: Any
     if task_ids and (dry_run or no_wait or chosen != Filter()):
         raise InvalidOption("filters, --dry-run and --no-wait belong to --all; with ids leave them out.")
     if task_ids:
-        return act_on_each(verb, task_ids, one, as_json, unchanged)
-    done = act_on_all(verb.capitalize(), partial(every, chosen), dry_run=dry_run, yes=yes, wait=not no_wait)
+        return act_on_each(verb, task_ids, partial(getattr(app.tasks, verb), **options), as_json)
+    every = partial(getattr(app.tasks, f"{verb}_matching"), chosen, **options)
+    done = act_on_all(verb.capitalize(), every, dry_run=dry_run, yes=yes, wait=not no_wait)
     return tell_all(verb, done, no_wait, as_json)
 
 
-def act_on_each(verb: str, task_ids: tuple[str, ...], one: Any, as_json: bool, unchanged: str) -> int:
+def act_on_each(verb: str, task_ids: tuple[str, ...], one: Callable[[str], bool], as_json: bool) -> int:
     answers = {task_id: one(task_id) for task_id in task_ids}
     if as_json:
         emit([{"id": task_id, "changed": changed} for task_id, changed in answers.items()])
         return ExitCode.OK
     for task_id, changed in answers.items():
-        say(f"{task_id} {PAST[verb] if changed else unchanged}")
+        say(f"{task_id} {ANSWERS[verb][0 if changed else 1]}")
     return ExitCode.OK
 
 
 def tell_all(verb: str, done: Acted | None, no_wait: bool, as_json: bool) -> int:
     if done is None:
         return ExitCode.FAILED
+    past, _ = ANSWERS[verb]
     if as_json:
         emit(done)
     elif done.dry_run:
         matched = Count(done.matched, done.more)
-        say(f"{matched} matched; {'none' if not done.matched else 'all of them'} would be {PAST[verb]}.")
+        say(f"{matched} matched; {'none' if not done.matched else 'all of them'} would be {past}.")
     elif no_wait:
         say(f"{Count(done.matched, done.more)} matched. A worker goes on with it: dibs steps wait {done.step}")
     else:
-        say(f"{done.changed:,} of {done.matched:,} {PAST[verb]}.")
+        say(f"{done.changed:,} of {done.matched:,} {past}.")
     return ExitCode.OK
