@@ -89,12 +89,11 @@ class Queues(Admin):
 
     async def alist(self) -> QueueInfos:
         """All queues by name, with exact counts."""
-        return await self._ask(self._list())
-
-    async def _list(self) -> QueueInfos:
-        counts = (await self.hub.engine.counts()).tasks
+        counts = (await self._ask(self.hub.engine.counts())).tasks
         zeros = dict.fromkeys(State, 0)
-        return [queue_info(record, counts.get(record.name, zeros)) for record in await self.hub.engine.queues()]
+        return [
+            queue_info(record, counts.get(record.name, zeros)) for record in await self._ask(self.hub.engine.queues())
+        ]
 
     list = blocking(alist)
 
@@ -111,17 +110,15 @@ class Queues(Admin):
     async def aset(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
         """Change a queue's settings, making it if there is none. None goes back to no limit, or to the default."""
         check_name(name, "queue")
-        return await self._ask(self._set(name, dict(changes)))
-
-    async def _set(self, name: str, changes: dict[str, object]) -> QueueInfo:
+        engine = self.hub.engine
         for _ in range(TRIES):
-            known = {record.name: record for record in await self.hub.engine.queues()}
+            known = {record.name: record for record in await self._ask(engine.queues())}
             old = known[name].settings if name in known else QueueSettings()
             new = change_settings(old, changes)
             expected = old.version if name in known else 0
-            record = await self.hub.engine.set_queue(name, new, expected=expected, actor=actor(), now=self._now)
-            if record is not None:
-                counts = (await self.hub.engine.counts()).tasks
+            asked = engine.set_queue(name, new, expected=expected, actor=actor(), now=self._now)
+            if (record := await self._ask(asked)) is not None:
+                counts = (await self._ask(engine.counts())).tasks
                 return queue_info(record, counts.get(name, dict.fromkeys(State, 0)))
         raise StoreBusy(f"queue {name!r} is being changed too often by others: try again.")
 
@@ -138,12 +135,10 @@ class Queues(Admin):
 
     async def afull_limits(self, name: str) -> LimitStates:
         """Limits that hold back some of the queue's next tasks now."""
-        return await self._ask(self._full_limits(check_name(name, "queue")))
-
-    async def _full_limits(self, name: str) -> LimitStates:
         engine, now = self.hub.engine, self._now
-        kinds = {(task.name, task.spec.partition): task.id for task in (await engine.peek(name, NEXT, now=now)).tasks}
-        standing = await engine.standing(name, list(kinds.values()), now=now)
+        peeked = await self._ask(engine.peek(check_name(name, "queue"), NEXT, now=now))
+        kinds = {(task.name, task.spec.partition): task.id for task in peeked.tasks}
+        standing = await self._ask(engine.standing(name, list(kinds.values()), now=now))
         found = [state for states in standing.limits for state in states]
         return [*{(state.scope, state.whose): state for state in found if state.is_full}.values()]
 

@@ -119,12 +119,10 @@ class Tasks(Admin):
 
     async def aget(self, task_id: str) -> TaskInfo:
         """One task."""
-        return await self._ask(self._get(check_reference(task_id, "a task's id")))
-
-    async def _get(self, task_id: str) -> TaskInfo:
-        record = (await self.hub.engine.get([task_id]))[0]
+        wanted = check_reference(task_id, "a task's id")
+        (record,) = await self._ask(self.hub.engine.get([wanted]))
         if record is None:
-            raise unknown_task(task_id)
+            raise unknown_task(wanted)
         return task_info(record, self.hub.codec)
 
     get = blocking(aget)
@@ -139,13 +137,10 @@ class Tasks(Admin):
 
     async def aneeds(self, task_id: str) -> list[Prerequisite]:
         """What a task waits or waited for, in the order given at its enqueue."""
-        return await self._ask(self._needs(check_reference(task_id, "a task's id")))
-
-    async def _needs(self, task_id: str) -> list[Prerequisite]:
-        needs = (await self.hub.engine.edges([task_id]))[0].needs
-        found: list[TaskRecord | UnreadableTask | None] = []
+        (edges,) = await self._ask(self.hub.engine.edges([check_reference(task_id, "a task's id")]))
+        needs, found = edges.needs, list[TaskRecord | UnreadableTask | None]()
         for start in range(0, len(needs), BATCH):
-            found += await self.hub.engine.get([need.id for need in needs[start : start + BATCH]])
+            found += await self._ask(self.hub.engine.get([need.id for need in needs[start : start + BATCH]]))
         return [
             Prerequisite(
                 id=need.id,
@@ -161,12 +156,9 @@ class Tasks(Admin):
 
     async def adependents(self, task_id: str, limit: int = 100) -> list[TaskInfo]:
         """Tasks that wait for this one, oldest first."""
-        wanted = check_reference(task_id, "a task's id")
-        return await self._ask(self._dependents(wanted, check_number(limit, "limit", 1, PAGE_LIMIT)))
-
-    async def _dependents(self, task_id: str, limit: int) -> list[TaskInfo]:
-        (edges,) = await self.hub.engine.edges([task_id], followers=limit)
-        found = await self.hub.engine.get(edges.followers)
+        wanted, most = check_reference(task_id, "a task's id"), check_number(limit, "limit", 1, PAGE_LIMIT)
+        (edges,) = await self._ask(self.hub.engine.edges([wanted], followers=most))
+        found = await self._ask(self.hub.engine.get(edges.followers))
         return [task_info(record, self.hub.codec) for record in found if record is not None]
 
     dependents = blocking(adependents)
@@ -174,10 +166,7 @@ class Tasks(Admin):
     async def asearch(self, filter: Filter = Filter(), *, limit: int = 50, cursor: str | None = None) -> TaskPage:
         """A page of matching tasks, newest first. It may be short and still have a cursor: each search is bounded."""
         query = make_query(filter, check_number(limit, "limit", 1, PAGE_LIMIT), cursor)
-        return await self._ask(self._search(query))
-
-    async def _search(self, query: Query) -> TaskPage:
-        page = await self.hub.engine.search(query)
+        page = await self._ask(self.hub.engine.search(query))
         return TaskPage([task_info(record, self.hub.codec) for record in page.tasks], page.cursor)
 
     search = blocking(asearch)

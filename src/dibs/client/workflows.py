@@ -94,21 +94,17 @@ class Workflows(Admin):
         """Workflows, newest first; `before` is the id after which an earlier page ended."""
         check_number(limit, "limit", 1, PAGE_LIMIT)
         below = None if before is None else check_reference(before, "before")
-        return await self._ask(self._list(limit, below))
-
-    async def _list(self, limit: int, before: str | None) -> WorkflowInfos:
-        return [await self._info(record) for record in await self.hub.engine.workflows(limit=limit, before=before)]
+        records = await self._ask(self.hub.engine.workflows(limit=limit, before=below))
+        return [await self._info(record) for record in records]
 
     list = blocking(alist)
 
     async def aget(self, workflow_id: str) -> WorkflowInfo:
         """One workflow."""
-        return await self._ask(self._get(check_reference(workflow_id, WORKFLOW)))
-
-    async def _get(self, workflow_id: str) -> WorkflowInfo:
-        records = await self.hub.engine.workflows([workflow_id])
+        wanted = check_reference(workflow_id, WORKFLOW)
+        records = await self._ask(self.hub.engine.workflows([wanted]))
         if not records:
-            raise unknown(workflow_id)
+            raise unknown(wanted)
         return await self._info(records[0])
 
     get = blocking(aget)
@@ -132,7 +128,7 @@ class Workflows(Admin):
             return WorkflowState.FAILED
         if not record.counts.get(State.CANCELLED):
             return WorkflowState.COMPLETED
-        needed = await any_needed(self.hub.engine, record.id)
+        needed = await self._ask(any_needed(self.hub.engine, record.id))
         return WorkflowState.CANCELLED if needed else WorkflowState.COMPLETED
 
     async def acancel(self, workflow_id: str, reason: str = "") -> bool:
@@ -158,13 +154,8 @@ class Workflows(Admin):
 
     async def agraph(self, workflow_id: str) -> WorkflowGraph:
         """Its tasks and what each waits for."""
-        wanted = check_reference(workflow_id, WORKFLOW)
-
-        async def read() -> WorkflowGraph:
-            info = await self._get(wanted)
-            return await read_graph(self.hub.engine, info.id, info.name)
-
-        return await self._ask(read())
+        info = await self.aget(workflow_id)
+        return await self._ask(read_graph(self.hub.engine, info.id, info.name))
 
     graph = blocking(agraph)
 
@@ -177,7 +168,7 @@ class Workflows(Admin):
                 async with asyncio.timeout(longest):
                     return await self._ended(wanted)
             except TimeoutError:
-                info = await self._get(wanted)
+                info = await self.aget(wanted)
                 had = f"{info.ended:,} of {info.total:,} tasks had"
                 raise TimeoutError(f"workflow {wanted} had not ended after {longest:g} s: {had}.") from None
 
@@ -197,7 +188,7 @@ class Workflows(Admin):
         engine = self.hub.engine
         subscription = engine.subscribe([ended_topic(queue.name) for queue in await engine.queues()])
         try:
-            while not (info := await self._get(workflow_id)).is_done:
+            while not (info := await self.aget(workflow_id)).is_done:
                 await subscription.wait(LOOK_AGAIN)
                 await asyncio.sleep(APART)
             return info
