@@ -25,7 +25,6 @@ from dibs.client.info import (
     chore_info,
     snapshot,
     task_info,
-    unknown_task,
     unreadable_task,
 )
 from dibs.client.options import (
@@ -64,10 +63,10 @@ from dibs.core.options import (
     shown,
 )
 from dibs.core.priority import Bound
-from dibs.core.times import patience, when
+from dibs.core.times import MINUTE, SECOND, patience, when
 from dibs.engines.base import Engine
 from dibs.engines.open import open_engine
-from dibs.engines.values import EnqueueOutcome, UnreadableTask
+from dibs.engines.values import EnqueueOutcome
 from dibs.errors import InvalidOption
 from dibs.runtime.clock import Clock, SystemClock
 from dibs.runtime.definition import TaskDefinition
@@ -363,25 +362,15 @@ class Dibs:
 
     async def aposition(self, task_id: str) -> tuple[int, datetime | None]:
         """How many tasks are ahead of a pending one (at most 10,000 are counted), and when it should start."""
-
-        wanted = check_reference(task_id, "a task's id")
-
-        async def look() -> tuple[int, datetime | None]:
-            now = self.hub.clock.now()
-            record = (await self.hub.engine.get([wanted]))[0]
-            if record is None:
-                raise unknown_task(wanted)
-            if isinstance(record, UnreadableTask):
-                raise unreadable_task(wanted, record.problem)
-            peeked = await self.hub.engine.peek(record.queue, 0, until=wanted, now=self.hub.clock.store_now())
-            position = peeked.position
-            if position is None:
-                return 0, when(record.due_at or record.started_at)
-            stats = await read_stats(self.hub.engine, record.queue, 300_000_000, now)
-            rate = stats.throughput_per_second
-            return position.ahead, when(now + round(position.ahead / rate * 1_000_000)) if rate else None
-
-        return await self.hub.runner.arun(look())
+        info, engine, arun = await self.tasks.aget(task_id), self.hub.engine, self.hub.runner.arun
+        if info.unreadable is not None:
+            raise unreadable_task(info.id, info.unreadable)
+        position = (await arun(engine.peek(info.queue, 0, until=info.id, now=self.hub.clock.store_now()))).position
+        if position is None:
+            return 0, info.due_at or info.started_at
+        now = self.hub.clock.now()
+        rate = (await arun(read_stats(engine, info.queue, 5 * MINUTE, now))).throughput_per_second
+        return position.ahead, when(now + round(position.ahead / rate * SECOND)) if rate else None
 
     position = blocking(aposition)
 
