@@ -360,9 +360,9 @@ class Transaction(Snapshot, SqlTransaction):
         if partitions:
             await self.write("guard", partitions)
 
-    async def first_turns(self, tracks: Sequence[int], most: int) -> dict[int, Found[tuple[int, str]]]:
+    async def first_turns(self, tracks: Sequence[int], clock: int, most: int) -> dict[int, Found[tuple[int, str]]]:
         found: dict[int, Found[tuple[int, str]]] = {track: Found([], 0, None) for track in tracks}
-        for track, virtual_time, share in await self.rows("turn_order", tracks, most):
+        for track, virtual_time, share in await self.rows("first_turns", tracks, clock, most):
             found[track].rows.append((virtual_time, share))
             found[track].number += 1
         return found

@@ -169,7 +169,8 @@ class Transaction(Snapshot, SqlTransaction):
 
     # Claims.
 
-    async def first_turns(self, tracks: Sequence[int], most: int) -> dict[int, Found[tuple[int, str]]]:
+    async def first_turns(self, tracks: Sequence[int], clock: int, most: int) -> dict[int, Found[tuple[int, str]]]:
+        self.run("reset_passed", to_json(tracks), clock)
         return {track: self.found(TURNS, "turn_order", track, most) for track in tracks}
 
     async def claimed_by(self, worker: str, sequence: int) -> list[Stored]:
