@@ -110,7 +110,7 @@ def leased_task(row: TaskRow, catalog: Catalog, now: Instant) -> LeasedTask:
     )
 
 
-class Snapshot(SqlSnapshot):
+class Snapshot(SqlSnapshot[Catalog]):
     """One snapshot of the store."""
 
     catalog: Catalog
@@ -253,7 +253,7 @@ class Snapshot(SqlSnapshot):
         return track not in self.aside.tracks and self.catalog.track(track) is not None
 
 
-class Transaction(Snapshot, SqlTransaction):
+class Transaction(Snapshot, SqlTransaction[Catalog]):
     """A write transaction: gathers counts, topics and follow-ups.
 
     Its opener calls `steps.conclude`, which runs the follow-ups and writes the counts, commits, and then notifies.

@@ -50,7 +50,7 @@ class Given(Struct, array_like=True, frozen=True):
 GIVEN = TaskDecoder(Given, "task")
 
 
-class Transaction(Snapshot, SqlTransaction):
+class Transaction(Snapshot, SqlTransaction[Catalog]):
     """A write transaction: counts, topics and what is to be followed up gather here.
 
     Its opener calls `steps.conclude`, which does the follow-ups and writes the counts, commits, and notifies.
