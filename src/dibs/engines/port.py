@@ -192,8 +192,8 @@ class Port(Transaction, View, Protocol):
         """A share has a task for claims: in a fair track it gets a turn."""
         ...
 
-    async def first_turns(self, tracks: Sequence[int], most: int) -> Mapping[int, Found[tuple[int, str]]]:
-        """The first turns of each of some fair tracks, as (virtual time, share)."""
+    async def first_turns(self, tracks: Sequence[int], clock: int, most: int) -> Mapping[int, Found[tuple[int, str]]]:
+        """The first turns of each of some fair tracks, as (virtual time, share): 0 if the clock has passed it."""
         ...
 
     async def serve(self, queue: str, clock: int, served: Mapping[str, int]) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from dibs.core.settings import QueueSettings
 from dibs.core.states import State
@@ -41,11 +41,14 @@ class TaskMoved(Exception):
     """A task is not as this transaction has loaded it. Nothing is written; the verb runs again on what is stored."""
 
 
-class SqlSnapshot(ABC):
+AnyCatalog = TypeVar("AnyCatalog", bound=Catalog)
+
+
+class SqlSnapshot(ABC, Generic[AnyCatalog]):
     """One snapshot of a SQL store."""
 
     now: Instant
-    catalog: Catalog
+    catalog: AnyCatalog
 
     @property
     def aside(self) -> UnreadableRows:
@@ -88,7 +91,7 @@ class SqlSnapshot(ABC):
 NO_QUEUE = QueueSettings()
 
 
-class SqlTransaction(SqlSnapshot):
+class SqlTransaction(SqlSnapshot[AnyCatalog]):
     """One transaction of a SQL store."""
 
     def __init__(self) -> None:

@@ -239,6 +239,7 @@ class QueueCursor:
         self.order = order
         self.tracks = {track.number: track for track in tracks}
         self.headrooms = headrooms if queue.settings.limits_starts else None
+        self.whole = None if self.headrooms is None else self.headrooms.of(queue, Scope.QUEUE, "")
         self.lanes: dict[str, list[Lane]] = {}
         self.taken: set[str] = set()
         self.groups: set[Key] = set()
@@ -252,6 +253,11 @@ class QueueCursor:
         self.heap: list[tuple[int, str]] = []
         """Starts in virtual time, and shares."""
         self.add_shares({"": 0} if self.turns is None else self.turns.virtual_times)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the limit of the whole queue allows no more starts."""
+        return self.whole is not None and self.whole.left == 0
 
     @property
     def is_stopped(self) -> bool:
@@ -271,18 +277,20 @@ class QueueCursor:
     def next_share(self) -> str | None:
         """The share whose turn it is."""
         turns = self.turns
-        if turns is not None and len(turns.virtual_times) > len(self.virtual_times):
+        if turns is None:
+            return self.heap[0][1] if self.heap else None
+        if len(turns.virtual_times) > len(self.virtual_times):
             self.add_shares(turns.virtual_times)
         while self.heap:
             recorded, share = self.heap[0]
             start = start_virtual_time(self.clock, self.virtual_times[share])
             if start != recorded:
                 heapreplace(self.heap, (start, share))
-            elif turns is None or turns.is_known(start, share, self.clock):
+            elif turns.is_known(start, share, self.clock):
                 return share
             else:
                 break
-        if turns is None or turns.edge is None or turns.is_truncated:
+        if turns.edge is None or turns.is_truncated:
             return None
         raise NotRead(NeedMore(queue=self.queue.name))
 
@@ -317,10 +325,15 @@ class QueueCursor:
         """Whether the limits on a task's name and partition allow a start."""
         if head.id in self.taken or head.id in self.blocked:  # it was read both as a head and behind another
             return False
-        if headrooms.is_full(self.queue, Scope.TASK, self.tracks[head.track].name):
+        settings = self.queue.settings
+        if settings.per_task and headrooms.is_full(self.queue, Scope.TASK, self.tracks[head.track].name):
             return False
         partition = head.partition
-        if partition is not None and headrooms.is_full(self.queue, Scope.PARTITION, partition.name):
+        if (
+            partition is not None
+            and settings.per_partition is not None
+            and headrooms.is_full(self.queue, Scope.PARTITION, partition.name)
+        ):
             self.blocked[head.id] = partition
             return False
         return True
@@ -392,10 +405,8 @@ class Choice:
         if not found:
             return False
         lane, cursor = found[0] if len(found) == 1 else min(found, key=self.order)
-        under = [i for i, floor in enumerate(self.request.floors) if lane.effective(self.now) < floor.effective]
-        if cursor.headrooms is not None and (
-            cursor.headrooms.is_full(cursor.queue, Scope.QUEUE, "") or len(self.chosen) >= self.request.limit
-        ):
+        under = self.floors_above(lane) if self.below else ()
+        if cursor.is_full or (cursor.headrooms is not None and len(self.chosen) >= self.request.limit):
             self.cursors.remove(cursor)
         elif any(self.below[i] >= self.request.floors[i].below for i in under):
             cursor.end(lane)
@@ -404,6 +415,11 @@ class Choice:
             for i in under:
                 self.below[i] += 1
         return True
+
+    def floors_above(self, lane: Lane) -> list[int]:
+        """The floors that the first task of a lane is under."""
+        effective = lane.effective(self.now)
+        return [i for i, floor in enumerate(self.request.floors) if effective < floor.effective]
 
     def order(self, candidate: tuple[Lane, QueueCursor]) -> tuple[float, ...]:
         return candidate[0].key(self.now, self.request.in_order)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 __all__ = ["Partition"]
@@ -18,7 +19,9 @@ class Partition(NamedTuple):
         """The stored form. Names of queues contain no space."""
         return f"{self.queue} {self.name}"
 
-    @classmethod
-    def parse(cls, key: str) -> Partition:
+    @staticmethod
+    @lru_cache(maxsize=10_000)
+    def parse(key: str) -> Partition:
+        """The partition with this stored form. A claim asks several times for each."""
         queue, _, name = key.partition(" ")
-        return cls(queue, name)
+        return Partition(queue, name)

@@ -110,7 +110,7 @@ def leased_task(row: TaskRow, catalog: Catalog, now: Instant) -> LeasedTask:
     )
 
 
-class Snapshot(SqlSnapshot):
+class Snapshot(SqlSnapshot[Catalog]):
     """One snapshot of the store."""
 
     catalog: Catalog
@@ -253,7 +253,7 @@ class Snapshot(SqlSnapshot):
         return track not in self.aside.tracks and self.catalog.track(track) is not None
 
 
-class Transaction(Snapshot, SqlTransaction):
+class Transaction(Snapshot, SqlTransaction[Catalog]):
     """A write transaction: gathers counts, topics and follow-ups.
 
     Its opener calls `steps.conclude`, which runs the follow-ups and writes the counts, commits, and then notifies.
@@ -360,9 +360,9 @@ class Transaction(Snapshot, SqlTransaction):
         if partitions:
             await self.write("guard", partitions)
 
-    async def first_turns(self, tracks: Sequence[int], most: int) -> dict[int, Found[tuple[int, str]]]:
+    async def first_turns(self, tracks: Sequence[int], clock: int, most: int) -> dict[int, Found[tuple[int, str]]]:
         found: dict[int, Found[tuple[int, str]]] = {track: Found([], 0, None) for track in tracks}
-        for track, virtual_time, share in await self.rows("turn_order", tracks, most):
+        for track, virtual_time, share in await self.rows("first_turns", tracks, clock, most):
             found[track].rows.append((virtual_time, share))
             found[track].number += 1
         return found

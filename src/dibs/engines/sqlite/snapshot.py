@@ -69,7 +69,7 @@ def cached_decoder(read: Read[Any]) -> Any:
     return RowDecoder(read.row, read.what, *read.keys)
 
 
-class Snapshot(SqlSnapshot):
+class Snapshot(SqlSnapshot[Catalog]):
     """A consistent look at the store."""
 
     def __init__(self, connection: sqlite3.Connection, catalog: Catalog, now: Instant) -> None:
@@ -308,7 +308,12 @@ class Snapshot(SqlSnapshot):
         return [read(each, most) for each in after]
 
     def read_open(self, after: tuple[Any, ...], most: int) -> Found[Head]:
-        return self.found(HEADS, "read_track", *after, most, 0)
+        """`found`, in fewer steps: a claim from a fair queue reads many shares."""
+        try:
+            rows = HEADS.decode(self.value("read_track", *after, most, 0))
+        except BATCH_ERRORS:
+            return self.found(HEADS, "read_track", *after, most, 0)
+        return Found(rows, len(rows), (rows[-1].rank, rows[-1].id) if rows else None)
 
     def read_all(self, after: tuple[Any, ...], most: int) -> Found[Head]:
         found, gated = (self.found(HEADS, "read_track", *after, most, each) for each in (0, 1))

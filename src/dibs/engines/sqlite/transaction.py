@@ -50,7 +50,7 @@ class Given(Struct, array_like=True, frozen=True):
 GIVEN = TaskDecoder(Given, "task")
 
 
-class Transaction(Snapshot, SqlTransaction):
+class Transaction(Snapshot, SqlTransaction[Catalog]):
     """A write transaction: counts, topics and what is to be followed up gather here.
 
     Its opener calls `steps.conclude`, which does the follow-ups and writes the counts, commits, and notifies.
@@ -169,7 +169,8 @@ class Transaction(Snapshot, SqlTransaction):
 
     # Claims.
 
-    async def first_turns(self, tracks: Sequence[int], most: int) -> dict[int, Found[tuple[int, str]]]:
+    async def first_turns(self, tracks: Sequence[int], clock: int, most: int) -> dict[int, Found[tuple[int, str]]]:
+        self.run("reset_passed", to_json(tracks), clock)
         return {track: self.found(TURNS, "turn_order", track, most) for track in tracks}
 
     async def claimed_by(self, worker: str, sequence: int) -> list[Stored]:

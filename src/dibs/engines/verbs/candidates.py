@@ -148,8 +148,7 @@ class ClaimCandidates(Candidates):
         """The first turns of the tracks that the worker can run."""
         if not fair:
             return
-        await self.port.write("reset_passed", fair, turns.clock)
-        found = await self.port.first_turns(fair, most)
+        found = await self.port.first_turns(fair, turns.clock, most)
         last = [each.rows[-1] for each in found.values() if each.number >= most and each.rows]
         turns.edge = min(((start_virtual_time(turns.clock, each[0]), each[1]) for each in last), default=None)
         turns.tracks = {}

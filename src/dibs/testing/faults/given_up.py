@@ -51,6 +51,7 @@ async def check(prepare: Prepare, harness: Harness) -> None:
     reference = await prepare(harness, "reference")
     assert await reference.send(harness.engine, False) == reference.first
     wanted = await counts_of(harness.engine, "reference")
+    call = reference
     for step in STEPS:
         name = f"given-up-{step}"
         call = await prepare(harness, name)

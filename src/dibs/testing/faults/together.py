@@ -21,13 +21,15 @@ async def check(prepare: Prepare, harness: Harness) -> None:
     sibling = harness.engine.sibling()
     await sibling.open()
     try:
+        calls = []
         for time in range(TIMES):
             call = await prepare(harness, f"together-{time}")
+            calls.append(call)
             ours, theirs = await asyncio.gather(call.send(harness.engine, False), call.send(sibling, True))
             promised = ((call.first, call.again), (call.again, call.first))
             assert (ours, theirs) in promised, f"they answered {ours!r} and {theirs!r}"
         before = await contents(harness.engine, harness.now)
-        assert await call.send(sibling, True) == call.again
+        assert await calls[-1].send(sibling, True) == calls[-1].again
         assert await contents(sibling, harness.now) == before
     finally:
         await sibling.close()

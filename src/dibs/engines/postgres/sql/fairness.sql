@@ -8,27 +8,15 @@ FROM {schema}.queues WHERE name = $1;
 -- Set the virtual time of a fair queue. Takes its name, the clock.
 UPDATE {schema}.queues SET clock = $2 WHERE name = $1;
 
--- name: turn_order
--- The first turns of tracks. Takes tracks, limit for each. Returns track, virtual time, share. Reads the beginning of a
--- range of `turn_order` each.
-SELECT s.track, h.virtual_time, h.share
-FROM unnest($1::int[]) AS s (track)
-CROSS JOIN LATERAL (
-    SELECT t.virtual_time, t.share FROM {schema}.turns AS t
-    WHERE t.track = s.track ORDER BY t.virtual_time, t.share LIMIT $2::int
-) AS h
-ORDER BY s.track, h.virtual_time, h.share;
+-- name: first_turns
+-- The first turns of tracks. Takes tracks, the clock of their queue, limit for each. See functions/fairness.sql.
+SELECT * FROM {schema}.first_turns_{version}($1::int[], $2::bigint, $3::int);
 
 -- name: tenants
 -- Tenants of a fair queue that have pending tasks, in the order of their turns. Takes the queue, its clock, limit.
 -- Returns share, virtual time, pending.
 SELECT share, virtual_time, pending FROM {schema}.shares WHERE queue = $1 AND pending > 0
 ORDER BY greatest(virtual_time, $2::bigint), share LIMIT $3::int;
-
--- name: reset_passed
--- Order the turns that the clock has passed by name. Takes tracks, the clock. A range of `turn_order` each.
-UPDATE {schema}.turns SET virtual_time = 0
-WHERE track = ANY ($1::int[]) AND virtual_time > 0 AND virtual_time <= $2::bigint;
 
 -- name: save_shares
 -- Update shares after a turn or a change of pending tasks. Takes queues, shares, virtual times (-1: it stays), changes

@@ -1,0 +1,22 @@
+-- name: first_turns
+-- The first turns of tracks. Takes tracks, the clock of their queue, limit for each. Returns track, virtual time, share.
+-- Orders the turns that the clock has passed by name first: a range of `turn_order` each. Then reads the beginning of
+-- such a range.
+CREATE OR REPLACE FUNCTION {schema}.first_turns_{version}(tracks int[], clock bigint, most int)
+RETURNS TABLE (track int, virtual_time bigint, share text)
+-- Whatever the planner estimates for a table that fills and empties all the time, it may only use the indexes.
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+BEGIN
+    UPDATE {schema}.turns SET virtual_time = 0
+    WHERE track = ANY (tracks) AND virtual_time > 0 AND virtual_time <= clock;
+    RETURN QUERY
+    SELECT s.track, h.virtual_time, h.share
+    FROM unnest(tracks) AS s (track)
+    CROSS JOIN LATERAL (
+        SELECT t.virtual_time, t.share FROM {schema}.turns AS t
+        WHERE t.track = s.track ORDER BY t.track, t.virtual_time, t.share LIMIT most
+    ) AS h;
+END
+$$;
