@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -44,24 +41,16 @@ def bench(url: str | None, count: int, processes: int, concurrency: int, samples
     check_number(processes, "--processes", 1, 64)
     check_number(concurrency, "--concurrency", 1, 10_000)
     check_number(samples, "--samples", 10, 100_000)
-    with scratch(url) as (place, logs), make_app(place) as app:
-        shared = Feature.SHARED in app.hub.engine.features
-        if not shared and processes > 1:
-            raise InvalidOption(f"{place} lives in one process: leave --processes out.")
-        if Feature.DURABLE in app.hub.engine.features:
-            refuse_used(app)
-        announce = partial(status, quiet=as_json)
-        figures = measure_all(app, logs, count, processes, concurrency, samples, announce)
+    with TemporaryDirectory(prefix="dibs-bench-", ignore_cleanup_errors=True) as folder:
+        place = f"sqlite:///{folder}/bench.db" if url is None else url
+        with make_app(place) as app:
+            if Feature.SHARED not in app.hub.engine.features and processes > 1:
+                raise InvalidOption(f"{place} lives in one process: leave --processes out.")
+            if Feature.DURABLE in app.hub.engine.features:
+                refuse_used(app)
+            announce = partial(status, quiet=as_json)
+            figures = measure_all(app, Path(folder), count, processes, concurrency, samples, announce)
     emit(figures) if as_json else show_figures(figures)
-
-
-@contextmanager
-def scratch(url: str | None) -> Iterator[tuple[str, Path]]:
-    place = Path(tempfile.mkdtemp(prefix="dibs-bench-"))
-    try:
-        yield f"sqlite:///{place / 'bench.db'}" if url is None else url, place
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
 
 
 def refuse_used(app: Dibs) -> None:

@@ -112,8 +112,7 @@ class ResultWaiter:
         ids = list(self._futures)
         for task_id, record in zip(ids, await self._hub.engine.get(ids), strict=True):
             if record is None:
-                gone = unknown_task(task_id)
-                self._answer(task_id, gone)
+                self._answer(task_id, unknown_task(task_id))
             elif isinstance(record, UnreadableTask):
                 self._answer(task_id, unreadable_task(task_id, record.problem))
             elif record.state in ENDED:
