@@ -8,32 +8,33 @@ from collections.abc import Iterable
 from dibs.core.limits import Bucket, Scope, limit_of, limits_for
 from dibs.core.times import Instant
 from dibs.engines.decisions.choosing import Headrooms
-from dibs.engines.decisions.headroom import Counted, Whose, headroom_of
+from dibs.engines.decisions.headroom import Counted, Headroom, Whose, headroom_of
 from dibs.engines.decisions.transaction import Queue
 
 __all__ = ["Limits"]
 
 
-class Limits:
-    """The limits on starts in one queue."""
+class Limits(Headrooms):
+    """The limits on starts in a queue. The headroom under each is computed when a claim asks for it."""
 
     def __init__(self, queue: Queue) -> None:
+        super().__init__()
         self._queue = queue
         self._running: Counter[Whose] = Counter()
         self._buckets: dict[Whose, Bucket] = {}
-        self._names = [(Scope.QUEUE, ""), *((Scope.TASK, name) for name in queue.settings.per_task)]
+        self._now: Instant = 0
 
-    def headrooms(self, now: Instant) -> Headrooms:
-        """The headroom of the queue and of task names; that of partitions is added when needed."""
-        found = Headrooms()
-        for scope, whose in self._names:
-            self.add(found, scope, whose, now)
+    def open(self, now: Instant) -> None:
+        """A claim begins."""
+        self._now = now
+        self.known.clear()
+
+    def of(self, queue: Queue, scope: Scope, whose: str) -> Headroom | None:
+        key = (queue.name, scope, whose)
+        found = self.known.get(key)
+        if found is None and (limit := limit_of(queue.settings, scope, whose)) is not None:
+            found = self.known[key] = headroom_of(limit, self._running[key], self._buckets.get(key), self._now)
         return found
-
-    def add(self, headrooms: Headrooms, scope: Scope, whose: str, now: Instant) -> None:
-        limit, key = limit_of(self._queue.settings, scope, whose), (self._queue.name, scope, whose)
-        if limit is not None:
-            headrooms.known[key] = headroom_of(limit, self._running[key], self._buckets.get(key), now)
 
     def start(self, counted: Iterable[Counted]) -> None:
         """A task starts."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from heapq import heappop, heappush
 
 from dibs.core.limits import Scope
@@ -12,7 +13,6 @@ from dibs.engines.decisions.choosing import (
     Choice,
     Chosen,
     Head,
-    Headrooms,
     NeedMore,
     QueueCursor,
     startable,
@@ -74,37 +74,38 @@ class Pending:
         more = True
         while more and self.count and len(started) < free:
             self._ungate(now)
-            headrooms = self._limits.headrooms(now)
-            tracks = startable(headrooms, self._queue, self._tracks)
+            self._limits.open(now)
+            tracks = startable(self._limits, self._queue, self._tracks)
+            if not tracks:
+                break
             if self._settings.fair:
-                self._heaps.turns[QUEUE] = self._turn_orders.open()
-            cursor = QueueCursor(self._heaps, self._queue, 0, tracks, headrooms)
+                self._heaps.turns[QUEUE] = self._turn_orders.open(track.number for track in tracks)
+            cursor = QueueCursor(self._heaps, self._queue, 0, tracks, self._limits)
             for chosen in self._choose(cursor, free - len(started), now):
                 started.append(int(chosen.head.id))
                 self.started[started[-1]] = now
                 del self._heaps.pending[chosen.head.id]
                 self._limits.start(chosen.counted)
-            if cursor.headrooms is not None:
-                self._gate(cursor, cursor.headrooms, now)
+            if self._settings.per_partition is not None:
+                self._gate(cursor.blocked, now)
             if cursor.turns is not None:
                 self._turn_orders.close(cursor.turns, cursor.clock, cursor.served, self._heaps)
             more = cursor.is_truncated
         return started
 
-    def _choose(self, cursor: QueueCursor, free: int, now: Instant) -> list[Chosen]:
-        choice = Choice([cursor], ClaimRequest(worker="", queues=(QUEUE,), limit=free, sequence=0), now)
+    def _choose(self, cursor: QueueCursor, wanted: int, now: Instant) -> list[Chosen]:
+        whole = self._limits.of(self._queue, Scope.QUEUE, "")
+        left = wanted if whole is None or whole.left is None else min(wanted, whole.left)
+        choice = Choice([cursor], ClaimRequest(worker="", queues=(QUEUE,), limit=left, sequence=0), now)
         while isinstance(chosen := choice.go_on(), NeedMore):
-            if chosen.partition is None:
-                self._turn_orders.read_more(self._heaps.turns[QUEUE], cursor.tracks)
-            elif cursor.headrooms is not None:
-                self._limits.add(cursor.headrooms, Scope.PARTITION, chosen.partition.name, now)
+            self._turn_orders.read_more(self._heaps.turns[QUEUE], cursor.tracks)
         return chosen
 
-    def _gate(self, cursor: QueueCursor, headrooms: Headrooms, now: Instant) -> None:
+    def _gate(self, blocked: Iterable[str], now: Instant) -> None:
         """Gate the tasks that may not start because their partitions are full. In others, more may start."""
-        for task_id in cursor.blocked:
+        for task_id in blocked:
             self._heaps.gate(self._heaps.pending[task_id], self._share(int(task_id)))
-        for (_, scope, name), headroom in headrooms.known.items():
+        for (_, scope, name), headroom in self._limits.known.items():
             if scope is not Scope.PARTITION:
                 continue
             if not headroom.is_full:
@@ -133,7 +134,7 @@ class Pending:
         """When the next task that waits for a token may start. Called when none may start now."""
         if not self.count or not self._settings.limits_starts:
             return None
-        waits = (headroom.refills_in for headroom in self._limits.headrooms(now).known.values())
+        waits = (headroom.refills_in for headroom in self._limits.known.values())
         instants = [now + wait for wait in waits if wait is not None]
         return min([*instants, *(at for at, _ in self._refills[:1])], default=None)
 

@@ -77,14 +77,14 @@ class TurnOrders:
         """The share may have a task in this track."""
         self._orders[track].enter(share)
 
-    def open(self) -> Turns:
-        """No turn was read yet."""
+    def open(self, tracks: Iterable[int]) -> Turns:
+        """A claim begins: read the first turn in these tracks."""
         turns = Turns(self._times.clock)
-        turns.edge = (self._times.clock, "")
+        self.read_more(turns, tracks)
         return turns
 
     def read_more(self, turns: Turns, tracks: Iterable[int]) -> None:
-        """Read one more of the first turns of these tracks, and as many as were read before."""
+        """Read one more turn, and as many as were read before."""
         for _ in range(len(turns.virtual_times) + 1):
             firsts = [
                 (self._times.start(share), share, track)
