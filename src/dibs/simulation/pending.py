@@ -6,17 +6,10 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 
 from dibs.core.limits import Scope
-from dibs.core.priority import CLIMBING, LEVEL, Ranking, rank
+from dibs.core.priority import CLIMBING, LEVEL, rank
 from dibs.core.settings import Policy, QueueSettings
 from dibs.core.times import Instant
-from dibs.engines.decisions.choosing import (
-    Choice,
-    Chosen,
-    Head,
-    NeedMore,
-    QueueCursor,
-    startable,
-)
+from dibs.engines.decisions.choosing import Choice, Chosen, Head, NeedMore, QueueCursor, startable
 from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.transaction import FIRST_EPOCH, Queue
@@ -52,7 +45,6 @@ class Pending:
         self._limits = Limits(self._queue)
         self._turn_orders = TurnOrders(len(self._tracks))
         self._reranks: list[tuple[Instant, int]] = []
-        self._first_rankings: dict[int, Ranking] = {}
         self._changed: set[Partition] = set()
         """Partitions that may have headroom for gated tasks."""
         self._refills: list[tuple[Instant, Partition]] = []
@@ -64,12 +56,11 @@ class Pending:
 
     def add(self, task: int) -> None:
         """A task is ready."""
-        self._put(task, self._first_ranking(task))
+        self._put(task, self._arrivals.ready[task])
 
     def claim(self, free: int, now: Instant) -> list[int]:
         """Start as many tasks as there are free slots, if limits allow."""
-        if self._reranks and self._reranks[0][0] <= now:
-            self._rerank(now)
+        self._rerank(now)
         started: list[int] = []
         more = True
         while more and self.count and len(started) < free:
@@ -79,7 +70,7 @@ class Pending:
             if not tracks:
                 break
             if self._settings.fair:
-                self._heaps.turns[QUEUE] = self._turn_orders.open(track.number for track in tracks)
+                self._heaps.turns[QUEUE] = self._turn_orders.open(tracks)
             cursor = QueueCursor(self._heaps, self._queue, 0, tracks, self._limits)
             for chosen in self._choose(cursor, free - len(started), now):
                 started.append(int(chosen.head.id))
@@ -98,7 +89,8 @@ class Pending:
         left = wanted if whole is None or whole.left is None else min(wanted, whole.left)
         choice = Choice([cursor], ClaimRequest(worker="", queues=(QUEUE,), limit=left, sequence=0), now)
         while isinstance(chosen := choice.go_on(), NeedMore):
-            self._turn_orders.read_more(self._heaps.turns[QUEUE], cursor.tracks)
+            open_tracks = startable(self._limits, self._queue, self._tracks)
+            self._turn_orders.read_more(self._heaps.turns[QUEUE], open_tracks)
         return chosen
 
     def _gate(self, blocked: Iterable[str], now: Instant) -> None:
@@ -141,45 +133,27 @@ class Pending:
     def _share(self, task: int) -> str:
         return self._arrivals.tenant[task] if self._settings.fair else ""
 
-    def _put(self, task: int, ranking: Ranking) -> None:
-        """Put a task where its ranking says, and note when it is to be ranked again."""
-        arrivals, ready_at = self._arrivals, self._arrivals.ready[task]
-        partition = arrivals.partition[task] if self._settings.per_partition is not None else None
-        partition_key = None if partition is None else Partition(QUEUE, partition).key
-        name = arrivals.name[task] if arrivals.name[task] in self._settings.per_task else OTHER
+    def _put(self, task: int, now: Instant) -> None:
+        """Put a task where it ranks now, and note when it is to be ranked again."""
+        settings, arrivals, ready_at = self._settings, self._arrivals, self._arrivals.ready[task]
+        priority, deadline = arrivals.priority[task], arrivals.deadline[task]
+        ranking = rank(settings, priority=priority, deadline=deadline, ready_at=ready_at, now=now)
+        name = arrivals.name[task] if arrivals.name[task] in settings.per_task else OTHER
         track, share = self._numbers[name, ranking.lane], self._share(task)
+        partition = arrivals.partition[task] if settings.per_partition is not None else None
+        partition_key = None if partition is None else Partition(QUEUE, partition).key
         self._heaps.put(Head(ready_at + ranking.offset, f"{task:08d}", ready_at, track, partition_key), share)
-        if self._settings.fair:
+        if settings.fair:
             self._turn_orders.enter(track, share)
         if ranking.rerank_in is not None:
             heappush(self._reranks, (ready_at + ranking.rerank_in, task))
-
-    def _first_ranking(self, task: int) -> Ranking:
-        """The ranking of a task that has just become ready; without a deadline it only depends on the priority."""
-        if self._arrivals.deadline[task] is not None:
-            return self._ranking(task, self._arrivals.ready[task])
-        priority = self._arrivals.priority[task]
-        ranking = self._first_rankings.get(priority)
-        if ranking is None:
-            ranking = self._first_rankings[priority] = self._ranking(task, self._arrivals.ready[task])
-        return ranking
-
-    def _ranking(self, task: int, now: Instant) -> Ranking:
-        arrivals = self._arrivals
-        return rank(
-            self._settings,
-            priority=arrivals.priority[task],
-            deadline=arrivals.deadline[task],
-            ready_at=arrivals.ready[task],
-            now=now,
-        )
 
     def _rerank(self, now: Instant) -> None:
         """Rank the tasks that are due again. A rank only depends on now, so steps in between can be skipped."""
         while self._reranks and self._reranks[0][0] <= now:
             task = heappop(self._reranks)[1]
             if self.started[task] == NOT_STARTED:
-                self._put(task, self._ranking(task, now))
+                self._put(task, now)
 
 
 def has_two_lanes(settings: QueueSettings) -> bool:

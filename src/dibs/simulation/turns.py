@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 
 from dibs.core.fairness import start_virtual_time
 from dibs.engines.decisions.choosing import Turns
+from dibs.engines.decisions.facts import Track
 from dibs.simulation.heaps import Heaps
 
 __all__ = ["TurnOrders"]
@@ -77,19 +78,19 @@ class TurnOrders:
         """The share may have a task in this track."""
         self._orders[track].enter(share)
 
-    def open(self, tracks: Iterable[int]) -> Turns:
+    def open(self, tracks: Sequence[Track]) -> Turns:
         """A claim begins: read the first turn in these tracks."""
         turns = Turns(self._times.clock)
         self.read_more(turns, tracks)
         return turns
 
-    def read_more(self, turns: Turns, tracks: Iterable[int]) -> None:
+    def read_more(self, turns: Turns, tracks: Sequence[Track]) -> None:
         """Read one more turn, and as many as were read before."""
         for _ in range(len(turns.virtual_times) + 1):
             firsts = [
-                (self._times.start(share), share, track)
+                (self._times.start(share), share, track.number)
                 for track in tracks
-                if (share := self._orders[track].first()) is not None
+                if (share := self._orders[track.number].first()) is not None
             ]
             if not firsts:
                 turns.edge = None

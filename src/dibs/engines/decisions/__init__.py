@@ -2,9 +2,10 @@
 
 An engine reads, decides with this package, and writes. `facts` defines how a task is stored, `records` what has changed
 and what follows, `follow_ups` what is left for later, `transaction` what decisions need of an engine's transaction,
-`partition` the stored form of a partition, `encoding` JSON. `admin`, `dependencies`, `enqueueing`, `headroom`,
-`schedules`, `searching`, `settling`, `workers` and `workflows` serve the modules of these names in the engines. Engines
-import this package; it imports `dibs.core` and `dibs.engines.values`.
+`partition` the stored form of a partition, `encoding` JSON. `choosing` is what a claim gives, within the `headroom` of
+limits. `admin`, `dependencies`, `enqueueing`, `schedules`, `searching`, `settling`, `workers` and `workflows` serve the
+modules of these names in the engines. Engines and the simulator import this package; it imports `dibs.core` and
+`dibs.engines.values`.
 
 What is shared can't differ between engines, so comparing them would not find it wrong. The oracle that all of them are
 compared with under random programs (`dibs.testing.model`) decides for itself, and imports nothing from here.
