@@ -145,11 +145,11 @@ class ClaimCandidates(Candidates):
         """By track, the shares whose turns have no task."""
 
     async def add_turns(self, turns: Turns, queue: str, fair: list[int], most: int) -> None:
-        """The first turns of the tracks that the worker can run."""
-        if not fair:
-            return
-        await self.port.write("reset_passed", fair, turns.clock)
-        found = await self.port.first_turns(fair, most)
+        """The first turns of the tracks that the worker can run, and whose names are not at their limits by now."""
+        startable = [track for track in fair if not self.is_full(self.view.tracks[track])]
+        if startable:
+            await self.port.write("reset_passed", startable, turns.clock)
+        found = await self.port.first_turns(startable, most) if startable else {}
         last = [each.rows[-1] for each in found.values() if each.number >= most and each.rows]
         turns.edge = min(((start_virtual_time(turns.clock, each[0]), each[1]) for each in last), default=None)
         turns.tracks = {}
@@ -158,6 +158,10 @@ class ClaimCandidates(Candidates):
                 if turns.edge is None or (start_virtual_time(turns.clock, virtual_time), share) <= turns.edge:
                     turns.virtual_times.setdefault(share, virtual_time)
                     turns.tracks.setdefault(share, []).append(track)
+
+    def is_full(self, track: Track) -> bool:
+        headroom = self.headrooms.known.get((track.queue, Scope.TASK, track.name))
+        return headroom is not None and headroom.is_full
 
     async def read_turns(self, queue: str, most: int) -> None:
         """Also note the turns that have no task. If there are too many of them, the rest is left to the next claim."""
