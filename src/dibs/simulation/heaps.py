@@ -42,7 +42,7 @@ class Heaps:
         """By the key of a partition, where it has gated tasks."""
 
     def source(self, key: Key, after: Head | None = None) -> Heap:
-        """Tasks of a partition that come before `after` are not gated."""
+        """Start at the first task of a key. In a partition, those that are gated come after the others."""
         heap = self._heaps.get(key)
         if heap is None:
             heap = self._heaps[key] = Heap(key, self.pending)

@@ -37,17 +37,18 @@ class Pending:
         self._queue = Queue(QUEUE, settings=settings)
         names, lanes = [OTHER, *settings.per_task], (CLIMBING, LEVEL) if has_two_lanes(settings) else (CLIMBING,)
         kinds = [(name, lane) for name in names for lane in lanes]
-        self._tracks = [
-            Track(number, QUEUE, name, (), lane, FIRST_EPOCH, settings.fair) for number, (name, lane) in enumerate(kinds)
-        ]
         self._numbers = {kind: number for number, kind in enumerate(kinds)}
+        self._tracks = [
+            Track(number, QUEUE, name, (), lane, FIRST_EPOCH, settings.fair)
+            for (name, lane), number in self._numbers.items()
+        ]
         self._heaps = Heaps()
         self._limits = Limits(self._queue)
         self._turn_orders = TurnOrders(len(self._tracks))
         self._reranks: list[tuple[Instant, int]] = []
-        self._changed: set[Partition] = set()
+        self._changed: set[str] = set()
         """Partitions that may have headroom for gated tasks."""
-        self._refills: list[tuple[Instant, Partition]] = []
+        self._refills: list[tuple[Instant, str]] = []
         """When partitions with gated tasks have a token again."""
 
     @property
@@ -85,12 +86,13 @@ class Pending:
         return started
 
     def _choose(self, cursor: QueueCursor, wanted: int, now: Instant) -> list[Chosen]:
+        """What starts. Only turns are read on the way, and none of names that are at their limits by then."""
         whole = self._limits.of(self._queue, Scope.QUEUE, "")
         left = wanted if whole is None or whole.left is None else min(wanted, whole.left)
         choice = Choice([cursor], ClaimRequest(worker="", queues=(QUEUE,), limit=left, sequence=0), now)
         while isinstance(chosen := choice.go_on(), NeedMore):
-            open_tracks = startable(self._limits, self._queue, self._tracks)
-            self._turn_orders.read_more(self._heaps.turns[QUEUE], open_tracks)
+            tracks = startable(self._limits, self._queue, self._tracks)
+            self._turn_orders.read_more(self._heaps.turns[QUEUE], tracks)
         return chosen
 
     def _gate(self, blocked: Iterable[str], now: Instant) -> None:
@@ -98,19 +100,18 @@ class Pending:
         for task_id in blocked:
             self._heaps.gate(self._heaps.pending[task_id], self._share(int(task_id)))
         for (_, scope, name), headroom in self._limits.known.items():
-            if scope is not Scope.PARTITION:
-                continue
-            if not headroom.is_full:
-                self._changed.add(Partition(QUEUE, name))
-            elif headroom.refills_in is not None:
-                heappush(self._refills, (now + headroom.refills_in, Partition(QUEUE, name)))
+            if scope is Scope.PARTITION:
+                if (refills_in := headroom.refills_in) is not None:
+                    heappush(self._refills, (now + refills_in, name))
+                elif not headroom.is_full:
+                    self._changed.add(name)
 
     def _ungate(self, now: Instant) -> None:
         """Where a partition may have headroom, claims see the first gated tasks again."""
         while self._refills and self._refills[0][0] <= now:
             self._changed.add(heappop(self._refills)[1])
         while self._changed:
-            for track, share in self._heaps.ungate(self._changed.pop().key):
+            for track, share in self._heaps.ungate(Partition(QUEUE, self._changed.pop()).key):
                 if self._settings.fair:
                     self._turn_orders.enter(track, share)
 
@@ -120,13 +121,13 @@ class Pending:
             partition = self._arrivals.partition[task]
             self._limits.end(self._arrivals.name[task], partition)
             if partition is not None and self._settings.per_partition is not None:
-                self._changed.add(Partition(QUEUE, partition))
+                self._changed.add(partition)
 
     def refill_at(self, now: Instant) -> Instant | None:
         """When the next task that waits for a token may start. Called when none may start now."""
         if not self.count or not self._settings.limits_starts:
             return None
-        waits = (headroom.refills_in for headroom in self._limits.known.values())
+        waits = [each.refills_in for (_, scope, _), each in self._limits.known.items() if scope is not Scope.PARTITION]
         instants = [now + wait for wait in waits if wait is not None]
         return min([*instants, *(at for at, _ in self._refills[:1])], default=None)
 
