@@ -152,12 +152,13 @@ class ClaimCandidates(Candidates):
         found = await self.port.first_turns(startable, most) if startable else {}
         last = [each.rows[-1] for each in found.values() if each.number >= most and each.rows]
         turns.edge = min(((start_virtual_time(turns.clock, each[0]), each[1]) for each in last), default=None)
-        turns.tracks = {}
         for track, each in found.items():
             for virtual_time, share in each.rows:
                 if turns.edge is None or (start_virtual_time(turns.clock, virtual_time), share) <= turns.edge:
                     turns.virtual_times.setdefault(share, virtual_time)
-                    turns.tracks.setdefault(share, []).append(track)
+                    tracks = turns.tracks.setdefault(share, [])
+                    if track not in tracks:
+                        tracks.append(track)
 
     def is_full(self, track: Track) -> bool:
         headroom = self.headrooms.known.get((track.queue, Scope.TASK, track.name))
