@@ -59,7 +59,7 @@ def simulate(arrivals: Arrivals, settings: QueueSettings, slots: int) -> Run:
             admit(pending, arrivals, settings, task)
             task = next(coming, None)
             next_arrival = NEVER if task is None else ready[task]
-        while free and (started := pending.take(now)) is not None:
+        for started in pending.claim(free, now):
             order.append(started)
             heappush(ends, (now + duration[started], started))
             free -= 1

@@ -1,13 +1,14 @@
 """Which tasks a claim gives: the heads of kinds, lanes, shares and queues, merged, within their limits.
 
 Works on what was read (`Pages`, `Headrooms`). If that is not enough, the answer is a `NeedMore`: the caller reads what
-it names, and the choice goes on.
+it names, and the choice goes on. The simulator brings its own `Entries`, which hold everything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import heappop, heappush, heapreplace
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -33,6 +34,7 @@ __all__ = [
     "QueueCursor",
     "TurnOrder",
     "first_of",
+    "startable",
 ]
 
 GATE_BUDGET = 1000
@@ -125,6 +127,26 @@ class TurnOrder:
         return self.edge is None or (clock <= self.edge[0] and (start, share) <= self.edge)
 
 
+class Source(Protocol):
+    """The entries of one key in order."""
+
+    key: Key
+
+    def next(self) -> Head | None:
+        """Go on to the next entry. If it was not read, nothing changes."""
+        ...
+
+
+class Entries(Protocol):
+    """The pending tasks to choose from, and the turns of fair queues."""
+
+    turns: dict[str, TurnOrder]
+
+    def source(self, key: Key, after: Head | None = None) -> Source:
+        """Start at the first entry of a key. `after`: the task behind which the entries of a partition begin."""
+        ...
+
+
 class Pages:
     """The entries of the pending index that were read so far, and the turns of fair queues."""
 
@@ -134,20 +156,22 @@ class Pages:
         self.complete: set[Key] = set()
         self.turns: dict[str, TurnOrder] = {}
 
+    def source(self, key: Key, after: Head | None = None) -> PagedSource:
+        return PagedSource(self, key, after)
 
-class Source:
-    """The entries of one key in order. `after`: the task behind which the entries of a partition begin."""
+
+class PagedSource:
+    """The entries of one key, as far as they were read."""
 
     __slots__ = ("after", "key", "pages", "position")
 
-    def __init__(self, pages: Pages, key: Key, after: Head | None = None) -> None:
+    def __init__(self, pages: Pages, key: Key, after: Head | None) -> None:
         self.pages = pages
         self.key = key
         self.after = after
         self.position = -1
 
     def next(self) -> Head | None:
-        """Go on to the next entry. If it was not read, nothing changes."""
         heads, position = self.pages.heads.get(self.key, ()), self.position + 1
         while position < len(heads) and heads[position].id in self.pages.skipped:
             position += 1
@@ -198,6 +222,10 @@ class Lane:
     def head(self) -> Head:
         return self.heap[0][0]
 
+    @property
+    def source(self) -> Source:
+        return self.heap[0][2]
+
     def effective(self, now: Instant) -> float:
         return effective(self.head.rank, self.number, self.queue.settings, now)
 
@@ -213,6 +241,10 @@ class Lane:
             heappop(self.heap)
         else:
             heapreplace(self.heap, (following, number, source))
+
+    def end_source(self) -> None:
+        """Take nothing more from where the first task came from."""
+        heappop(self.heap)
 
     def take(self, wanted: int) -> list[Chosen]:
         """The first tasks, as far as they were read."""
@@ -232,9 +264,9 @@ class QueueCursor:
     """The next task of one queue for one worker: from the first share in turn that has a task for it."""
 
     def __init__(
-        self, pages: Pages, queue: Queue, order: int, tracks: Sequence[Track], headrooms: Headrooms | None
+        self, entries: Entries, queue: Queue, order: int, tracks: Sequence[Track], headrooms: Headrooms | None
     ) -> None:
-        self.pages = pages
+        self.entries = entries
         self.queue = queue
         self.order = order
         self.tracks = {track.number: track for track in tracks}
@@ -247,7 +279,7 @@ class QueueCursor:
         """Tasks that may not start because their partition is full: they need not be read until it has headroom."""
         self.served: dict[str, int] = {}
         """The new virtual times of the shares that were served."""
-        self.turns = pages.turns.get(queue.name)
+        self.turns = entries.turns.get(queue.name)
         self.clock = 0 if self.turns is None else self.turns.clock
         self.virtual_times: dict[str, int] = {}
         self.heap: list[tuple[int, str]] = []
@@ -310,33 +342,32 @@ class QueueCursor:
         by_number: dict[int, list[Source]] = {}
         for number, track in self.tracks.items():
             if number in fair if track.fair else share == "":
-                by_number.setdefault(track.lane, []).append(Source(self.pages, (number, share, None)))
+                by_number.setdefault(track.lane, []).append(self.entries.source((number, share, None)))
         return [Lane(self.queue, number, self.order, sources) for number, sources in sorted(by_number.items())]
 
     def has_first(self, lane: Lane) -> bool:
         """Advance a lane to a task that may start; False if there is none, or the bound is reached."""
         while lane.settle_first() and not self.is_stopped:
-            if self.headrooms is None or self.may_start(lane.head, self.headrooms):
+            if self.headrooms is None or self.may_start(lane, self.headrooms):
                 return True
-            lane.is_used = True
         return False
 
-    def may_start(self, head: Head, headrooms: Headrooms) -> bool:
-        """Whether the limits on a task's name and partition allow a start."""
-        if head.id in self.taken or head.id in self.blocked:  # it was read both as a head and behind another
-            return False
-        settings = self.queue.settings
+    def may_start(self, lane: Lane, headrooms: Headrooms) -> bool:
+        """Whether limits on its name and partition allow the first task to start; else the lane goes on."""
+        head, settings = lane.head, self.queue.settings
+        partition = None if settings.per_partition is None else head.partition
         if settings.per_task and headrooms.is_full(self.queue, Scope.TASK, self.tracks[head.track].name):
-            return False
-        partition = head.partition
-        if (
-            partition is not None
-            and settings.per_partition is not None
-            and headrooms.is_full(self.queue, Scope.PARTITION, partition.name)
-        ):
+            lane.end_source()
+        elif head.id in self.taken:  # it was read both as a head and behind another
+            lane.is_used = True
+        elif partition is None or not headrooms.is_full(self.queue, Scope.PARTITION, partition.name):
+            return True
+        elif lane.source.key[2] is None:
             self.blocked[head.id] = partition
-            return False
-        return True
+            lane.is_used = True
+        else:
+            lane.end_source()
+        return False
 
     def take(self, lane: Lane) -> Chosen:
         """Give the first task of a lane."""
@@ -360,11 +391,20 @@ class QueueCursor:
         group = (head.track, share, head.partition_key)
         if group not in self.groups and not headrooms.is_full(self.queue, Scope.PARTITION, partition.name):
             self.groups.add(group)
-            lane.coming.append(Source(self.pages, group, head))
+            lane.coming.append(self.entries.source(group, head))
 
     def end(self, lane: Lane) -> None:
         """Take nothing more from this lane in this claim."""
         self.lanes[self.heap[0][1]].remove(lane)
+
+
+def startable(headrooms: Headrooms, queue: Queue, tracks: list[Track]) -> list[Track]:
+    """The tracks whose tasks may start by the limits on the queue and on their names."""
+    if not queue.settings.limits_starts:
+        return tracks
+    if headrooms.is_full(queue, Scope.QUEUE, ""):
+        return []
+    return [track for track in tracks if not headrooms.is_full(queue, Scope.TASK, track.name)]
 
 
 class Choice:

@@ -145,18 +145,22 @@ class ClaimCandidates(Candidates):
         """By track, the shares whose turns have no task."""
 
     async def add_turns(self, turns: TurnOrder, queue: str, fair: list[int], most: int) -> None:
-        """The first turns of the tracks that the worker can run."""
-        if not fair:
-            return
-        found = await self.port.first_turns(fair, turns.clock, most)
+        """The first turns of the tracks that the worker can run, and whose names are not at their limits by now."""
+        startable = [track for track in fair if not self.is_full(self.view.tracks[track])]
+        found = await self.port.first_turns(startable, turns.clock, most) if startable else {}
         last = [each.rows[-1] for each in found.values() if each.number >= most and each.rows]
         turns.edge = min(((start_virtual_time(turns.clock, each[0]), each[1]) for each in last), default=None)
-        turns.tracks = {}
         for track, each in found.items():
             for virtual_time, share in each.rows:
                 if turns.edge is None or (start_virtual_time(turns.clock, virtual_time), share) <= turns.edge:
                     turns.virtual_times.setdefault(share, virtual_time)
-                    turns.tracks.setdefault(share, []).append(track)
+                    tracks = turns.tracks.setdefault(share, [])
+                    if track not in tracks:
+                        tracks.append(track)
+
+    def is_full(self, track: Track) -> bool:
+        headroom = self.headrooms.known.get((track.queue, Scope.TASK, track.name))
+        return headroom is not None and headroom.is_full
 
     async def read_turns(self, queue: str, most: int) -> None:
         """Also note the turns that have no task. If there are too many of them, the rest is left to the next claim."""

@@ -13,7 +13,7 @@ from dibs.core.moves import leased
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, QueueState, TaskRecord
 from dibs.core.times import Duration
-from dibs.engines.decisions.choosing import Choice, Chosen, Headrooms, NeedMore, QueueCursor
+from dibs.engines.decisions.choosing import Choice, Chosen, Headrooms, NeedMore, QueueCursor, startable
 from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.headroom import Whose
 from dibs.engines.decisions.partition import Partition
@@ -95,15 +95,6 @@ async def give(port: Port, request: ClaimRequest, queues: Sequence[Queue]) -> Gi
     await save_turns(port, candidates, cursors)
     more = any(cursor.is_truncated for cursor in cursors)
     return Given([tasks[each.head.id] for each in taken], more, headrooms if len(taken) == len(chosen) else None)
-
-
-def startable(headrooms: Headrooms, queue: Queue, tracks: list[Track]) -> list[Track]:
-    """The tracks whose tasks may start by the limits on the queue and on their names."""
-    if not queue.settings.limits_starts:
-        return tracks
-    if headrooms.is_full(queue, Scope.QUEUE, ""):
-        return []
-    return [track for track in tracks if not headrooms.is_full(queue, Scope.TASK, track.name)]
 
 
 def count(port: Port, taken: Sequence[Chosen]) -> None:

@@ -205,6 +205,15 @@ async def test_a_full_name_passes_its_tenants_turn_on(harness: Harness) -> None:
     assert await served(harness, 9) == "ca"
 
 
+async def test_a_name_that_is_full_halfway_through_a_claim_leaves_the_rest_to_others(harness: Harness) -> None:
+    await harness.set_queue(fair=True, per_task={"mail": 2}, per_partition=1)
+    await add_for(harness, "ab", name="mail", partition="p", priority=90)
+    await add_for(harness, "b", name="mail", partition="q")
+    await add_for(harness, "bbcdefghijklmno", name="mail")
+    await add_for(harness, "yzz")
+    assert await served(harness, 6) == "abyzz"
+
+
 async def test_slots_of_a_narrow_queue_are_shared(harness: Harness) -> None:
     await harness.set_queue(fair=True, max_concurrent=2)
     await add_for(harness, "a" * 6)
