@@ -66,20 +66,6 @@ from dibs.engines.values import (
     WorkflowRecord,
 )
 
-__all__ = [
-    "Caring",
-    "Consuming",
-    "Engine",
-    "Joined",
-    "Keeping",
-    "MayBlock",
-    "Operating",
-    "Producing",
-    "Subscription",
-    "Viewing",
-    "never",
-]
-
 MayBlock = Callable[[], bool]
 """Whether only a blocked caller drives the engine's loop now. Then the engine may block it, but nothing drives what is
 left on the loop once the caller has its answer."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["SCHEDULES", "TopicKind", "ended_topic", "parse_topic", "work_topic", "worker_topic"]
-
 
 class TopicKind(StrEnum):
     """What a topic is about: the part before the colon. Only the functions below build or parse topics."""

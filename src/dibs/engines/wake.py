@@ -8,8 +8,6 @@ from collections.abc import Collection
 
 from dibs.engines.topics import TopicKind, parse_topic
 
-__all__ = ["Listener", "LocalNotifier"]
-
 
 class Listener:
     """One subscription: an event on its own loop, set from anywhere."""

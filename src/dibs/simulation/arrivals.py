@@ -10,8 +10,6 @@ from msgspec import Struct
 from dibs.core.task import TaskRecord
 from dibs.core.times import Duration, Instant
 
-__all__ = ["Arrivals", "Recording", "recorded", "squeezed"]
-
 
 class Arrivals(Struct, kw_only=True):
     """Tasks in the order of their ids: task n is row n of every column.

@@ -6,8 +6,6 @@ from heapq import heappop, heappush
 
 from dibs.engines.decisions.choosing import Head, Key, TurnOrder
 
-__all__ = ["Heaps"]
-
 
 class Heap:
     """The tasks of one key. An entry of a task that has started or was ranked again is dropped when it comes first."""

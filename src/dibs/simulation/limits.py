@@ -11,8 +11,6 @@ from dibs.engines.decisions.choosing import Headrooms
 from dibs.engines.decisions.headroom import Counted, Headroom, Whose, headroom_of
 from dibs.engines.decisions.transaction import Queue
 
-__all__ = ["Limits"]
-
 
 class Limits(Headrooms):
     """The limits on starts in a queue. The headroom under each is computed when a claim asks for it."""

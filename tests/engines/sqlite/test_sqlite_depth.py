@@ -99,6 +99,17 @@ async def full_tenants(engine: SqliteEngine, depth: int) -> Callable[[], Awaitab
     return claim
 
 
+async def name_that_fills(engine: SqliteEngine, depth: int) -> Callable[[], Awaitable[Any]]:
+    await limited(engine, per_task={"work": 1})
+    await engine.enqueue([new() for _ in range(depth)])
+    await engine.enqueue([new(name="other")])
+
+    async def claim() -> None:
+        assert len((await engine.claim(request(5))).tasks) == 2
+
+    return claim
+
+
 async def one_of_many_needs(engine: SqliteEngine, depth: int) -> Callable[[], Awaitable[Any]]:
     needs = [new() for _ in range(depth)]
     await engine.enqueue([*needs, new(after=tuple(Edge(need.id) for need in needs))])
@@ -136,6 +147,7 @@ async def steps_of(path: Path, fill: Filled, depth: int) -> int:
         tenants,
         tenants_of_another_kind,
         full_tenants,
+        name_that_fills,
         one_of_many_needs,
     ],
 )

@@ -12,8 +12,6 @@ from dibs.engines.decisions.records import Ledger
 from dibs.engines.decisions.steps import Step
 from dibs.engines.decisions.transaction import Transaction
 
-__all__ = ["ANY_WEIGHT", "Ends", "judged", "release"]
-
 ANY_WEIGHT = -1
 """No edge has it, so every edge differs from it."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["encode", "to_json"]
-
 encode = msgspec.json.Encoder().encode
 
 

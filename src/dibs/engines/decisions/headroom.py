@@ -8,8 +8,6 @@ from dibs.core.limits import Bucket, Scope, free_slots, refill, spend, tokens, u
 from dibs.core.settings import Limit
 from dibs.core.times import Duration, Instant
 
-__all__ = ["Counted", "Headroom", "Whose", "headroom_of"]
-
 Whose = tuple[str, Scope, str]
 """Queue, scope, and the task name or partition that a limit is about."""
 

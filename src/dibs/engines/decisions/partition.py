@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = ["Partition"]
-
 
 class Partition(NamedTuple):
     """The partition `name` of one queue."""

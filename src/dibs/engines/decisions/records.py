@@ -14,8 +14,6 @@ from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.steps import Step, StepKind
 from dibs.engines.values import UnreadableTask
 
-__all__ = ["Changes", "Ledger", "Place", "place_of"]
-
 
 class Place(StrEnum):
     """The three places where a task can be stored."""

@@ -15,9 +15,6 @@ from dibs.engines.decisions.steps import Step
 from dibs.engines.topics import ended_topic, work_topic
 from dibs.engines.values import Counter
 
-__all__ = ["FIRST_EPOCH", "Queue", "Transaction", "topics_of"]
-
-
 FIRST_EPOCH = 1
 
 

@@ -7,8 +7,6 @@ from dibs.engines.decisions.steps import Step, StepKind
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.verbs import steps
 
-__all__ = ["defer", "resume"]
-
 
 async def defer(transaction: Transaction) -> bool:
     """`conclude` in a transaction of the user's own: it holds no lock on queues, and may last.

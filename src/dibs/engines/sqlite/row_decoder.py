@@ -11,8 +11,6 @@ from msgspec import Struct, structs
 
 from dibs.engines.unreadable import UNREADABLE, UnreadableRows, problem_of
 
-__all__ = ["BATCH_ERRORS", "RowDecoder", "TaskDecoder", "columns_of", "is_spoiled", "text_or_bytes"]
-
 Value = TypeVar("Value")
 
 BATCH_ERRORS = (msgspec.DecodeError, sqlite3.OperationalError)

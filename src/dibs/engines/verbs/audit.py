@@ -5,8 +5,6 @@ from __future__ import annotations
 from dibs.engines.port import Port
 from dibs.engines.values import AuditEntry
 
-__all__ = ["audit"]
-
 
 async def audit(port: Port, actor: str, act: str, target: str, detail: str = "") -> None:
     """Add one line."""

@@ -10,8 +10,6 @@ from dibs.engines.port import Port
 from dibs.engines.values import SettleAnswer
 from dibs.engines.verbs.records import Records
 
-__all__ = ["settle_records"]
-
 
 async def settle_records(port: Port, settlements: Sequence[Settlement]) -> list[SettleAnswer]:
     records = Records(port)

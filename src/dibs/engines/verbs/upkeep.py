@@ -8,8 +8,6 @@ from dibs.core.times import Instant
 from dibs.engines.port import Port
 from dibs.engines.verbs.records import Records
 
-__all__ = ["expire"]
-
 
 async def expire(port: Port, low: Instant) -> bool:
     """End a bounded number of waiting tasks that have expired; True if there may be more.

@@ -16,8 +16,6 @@ from dibs.engines.postgres.user_connections.base import (
 )
 from dibs.errors import UsageError
 
-__all__ = ["Own", "user_connection"]
-
 
 class Own:
     """A connection, or one that a pool has lent. Only the server knows whether its transaction has failed."""

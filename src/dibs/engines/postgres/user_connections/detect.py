@@ -6,8 +6,6 @@ from typing import Any
 
 from dibs.engines.postgres.user_connections.base import UserConnection, unsuitable
 
-__all__ = ["unwrap"]
-
 
 def unwrap(connection: Any) -> UserConnection:
     """The `UserConnection` of a connection; raises `UsageError` for anything else. Nothing is sent."""

@@ -7,8 +7,6 @@ from typing import Any
 from dibs.engines.postgres.user_connections.base import FAILED, DriverConnection, UserConnection, unsuitable
 from dibs.errors import UsageError
 
-__all__ = ["user_connection"]
-
 
 def user_connection(connection: Any) -> UserConnection:
     if not hasattr(connection, "ensure_connection"):
