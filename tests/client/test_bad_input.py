@@ -453,3 +453,10 @@ def test_progress_of_a_running_task() -> None:
     ]
     assert info.progress_message.startswith("at a?bxxx")
     assert len(info.progress_message) == 1000
+
+
+@pytest.mark.parametrize("field", ["state", "queue", "name"])
+def test_a_filter_that_names_nothing_is_refused(field: str) -> None:
+    """A computed list that came out empty must not cancel everything."""
+    with Dibs("memory://") as app, pytest.raises(InvalidOption, match="names nothing"):
+        app.tasks.cancel_matching(Filter(**{field: []}))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
+from contextlib import closing
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -155,3 +158,14 @@ def test_what_is_wrong_is_said(shop: Dibs) -> None:
         shop.claim(limit=0)
     with pytest.raises(InvalidOption, match="by must not be negative"):
         shop.extend(claim, by=-1)
+
+
+def test_arguments_that_are_no_json_cost_no_other_task(tmp_path: Path) -> None:
+    with Dibs(f"sqlite:///{tmp_path}/x.db", retry_base=0) as app:
+        work = app.task(name="work")(lambda n: n)
+        handles = [work.enqueue(n) for n in range(3)]
+        with closing(sqlite3.connect(tmp_path / "x.db")) as connection:
+            connection.execute("UPDATE dibs_tasks SET args = '{' WHERE id = ?", (handles[1].id,))
+            connection.commit()
+        assert [claim.args["n"] for claim in app.claim(["default"], limit=3)] == [0, 2]
+        assert app.tasks.get(handles[1].id).state is State.RETRYING

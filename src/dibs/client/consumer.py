@@ -136,13 +136,13 @@ class Consumer:
         found = await asyncio.gather(*(arguments(self.hub, task) for task in tasks), return_exceptions=True)
         claims = []
         for task, payload in zip(tasks, found, strict=True):
-            if isinstance(payload, (BlobStoreUnavailable, *PERMANENT)):
-                log.warning("%s %s can't be run: %s", task.name, task.id, payload)
-                await self.hub.settler.submit(unready(task, payload))
-            elif isinstance(payload, BaseException):
-                raise payload
-            else:
+            try:
+                if isinstance(payload, BaseException):
+                    raise payload
                 claims.append(Claim(task, msgspec.json.decode(payload)))
+            except (BlobStoreUnavailable, msgspec.DecodeError, *PERMANENT) as error:
+                log.warning("%s %s can't be run: %s", task.name, task.id, error)
+                await self.hub.settler.submit(unready(task, error))
         return claims
 
     async def _look_for_lost(self) -> None:

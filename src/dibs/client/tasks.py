@@ -332,6 +332,8 @@ def check_cursor(cursor: object) -> str:
 
 def one_or_more(value: object, what: str) -> tuple[str, ...]:
     """A text, or several."""
+    if is_several(value) and not value and value != ():
+        raise InvalidOption(f"{what} of a filter names nothing, and would mean everything: leave it out for all tasks.")
     return tuple(check_reference(each, what) for each in (value if is_several(value) else (value,)))
 
 

@@ -271,6 +271,7 @@ def replaced(record: TaskRecord, new: NewTask, settings: QueueSettings, now: Ins
     fresh = structs.replace(
         record,
         args=new.args,
+        requires=new.requires,
         spec=structs.replace(new.spec, key=record.spec.key, workflow=record.spec.workflow),
         options=resolve(new.options, new.app_options, settings, new.spec.priority),
         attempts=0,

@@ -19,7 +19,7 @@ from dibs.core.settings import QueueSettings
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, TaskRecord
 from dibs.core.times import Instant
-from dibs.engines.decisions.choosing import Head
+from dibs.engines.decisions.choosing import Chosen, Head
 from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.records import Changes
@@ -72,7 +72,7 @@ class View(Protocol):
 
     @property
     def passed_over(self) -> list[str]:
-        """The tasks that are set aside."""
+        """The tasks that are set aside, or locked by others."""
         ...
 
     @property
@@ -188,6 +188,10 @@ class Port(Transaction, View, Protocol):
         """From now on, moving the tasks of these partitions concerns others."""
         ...
 
+    def count_share(self, queue: str, share: str, change: int) -> None:
+        """Count pending tasks of a share of a fair queue."""
+        ...
+
     def give_turn(self, track: int, share: str) -> None:
         """A share has a task for claims: in a fair track it gets a turn."""
         ...
@@ -200,8 +204,11 @@ class Port(Transaction, View, Protocol):
         """Write the new clock of a fair queue, and the virtual times of the shares that it has served."""
         ...
 
-    async def lease(self, request: ClaimRequest, heads: Sequence[Head]) -> Mapping[str, LeasedTask] | None:
-        """Lease pending tasks; those that could be leased, by id. None, and none is leased, if some can't be read."""
+    async def lease(self, request: ClaimRequest, chosen: Sequence[Chosen]) -> Mapping[str, LeasedTask] | None:
+        """Lease pending tasks that are as they were read; those that could be leased, by id.
+
+        The others are `passed_over` from now on. None, and none is leased, if some can't be read.
+        """
         ...
 
     async def claimed_by(self, worker: str, sequence: int) -> Sequence[Stored]:

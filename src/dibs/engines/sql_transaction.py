@@ -31,6 +31,8 @@ from dibs.engines.unreadable import UnreadableRows, unreadable_queue
 __all__ = ["SqlSnapshot", "SqlTransaction", "TaskMoved"]
 
 STATES = frozenset(State)
+Counted = tuple[str, State, int, str, int]
+"""A task's id, state, track, share, and the day of its end: where it is counted."""
 SAME_VIRTUAL_TIME = -1
 """For a share whose virtual time stays while its pending tasks change."""
 PURGE_ROW = Read("purge_row", PurgeRow, "task")
@@ -68,10 +70,13 @@ class SqlSnapshot(ABC, Generic[AnyCatalog]):
     def tracks(self) -> Mapping[int, Track]:
         return self.catalog.tracks
 
+    locked: Collection[str] = ()
+    """Tasks that another transaction has locked, as far as a claim has met them."""
+
     @property
     def passed_over(self) -> list[str]:
-        """The tasks that are set aside."""
-        return list(self.aside.tasks)
+        """The tasks that are set aside, or locked by others."""
+        return [*self.aside.tasks, *self.locked]
 
     def settings(self, queue: str) -> QueueSettings:
         """A queue that does not exist has the default ones."""
@@ -181,10 +186,12 @@ class SqlTransaction(SqlSnapshot[AnyCatalog]):
         self.count(State.PENDING, number, change)
         track = self.tracks[number]
         if track.fair:
-            key = (track.queue, share)
-            self.shares[key] = self.shares.get(key, 0) + change
+            self.count_share(track.queue, share, change)
             if change > 0:
                 self.new_turns[number, share] = None
+
+    def count_share(self, queue: str, share: str, change: int) -> None:
+        self.shares[queue, share] = self.shares.get((queue, share), 0) + change
 
     def give_turn(self, track: int, share: str) -> None:
         if self.tracks[track].fair:
@@ -201,9 +208,11 @@ class SqlTransaction(SqlSnapshot[AnyCatalog]):
         """Write the counts that have changed, and new turns."""
         await self.write_counts()
         if self.shares or self.virtual_times:
-            keys = {**self.shares, **self.virtual_times}
-            rows = [(*key, self.virtual_times.get(key, SAME_VIRTUAL_TIME), self.shares.get(key, 0)) for key in keys]
-            await self.write("save_shares", rows)
+            changed = {key: change for key, change in self.shares.items() if change}
+            keys = {**changed, **self.virtual_times}
+            rows = [(*key, self.virtual_times.get(key, SAME_VIRTUAL_TIME), changed.get(key, 0)) for key in keys]
+            if rows:
+                await self.write("save_shares", rows)
             self.shares.clear()
             self.virtual_times.clear()
         if self.new_turns:
@@ -213,12 +222,14 @@ class SqlTransaction(SqlSnapshot[AnyCatalog]):
     # Tasks.
 
     async def save(self, changes: Changes) -> None:
-        for record in changes.before:
-            self.count_task(record, -1)
+        before = {self.counted_as(record): record for record in changes.before}
         if ranked := [record for record in changes.after if record.id in changes.ranked]:
             self.place(ranked)
-        for record in changes.after:
-            self.count_task(record, +1)
+        after = {self.counted_as(record): record for record in changes.after}
+        for counted, record in before.items():
+            self.count_task(record, counted, 0 if counted in after else -1)
+        for counted, record in after.items():
+            self.count_task(record, counted, 0 if counted in before else +1)
         if changes.before:
             await self.delete(changes)
             if staying := changes.staying:
@@ -239,14 +250,18 @@ class SqlTransaction(SqlSnapshot[AnyCatalog]):
         """The version that a task is written with; a new one begins with 0."""
         return self.versions.get(record.id, -1) + 1
 
-    def count_task(self, record: TaskRecord, change: int) -> None:
-        track = self.loaded[record.id]
-        if record.state is State.PENDING:
-            self.count_pending(track, record.share, change)
-        else:
-            day = day_of(record.finished_at or 0) if place_of(record.state) is Place.FINISHED else 0
-            self.count(record.state, track, change, day)
-        if record.spec.partition is not None and record.state in (State.PENDING, State.RUNNING):
+    def counted_as(self, record: TaskRecord) -> Counted:
+        day = day_of(record.finished_at or 0) if place_of(record.state) is Place.FINISHED else 0
+        return record.id, record.state, self.loaded[record.id], record.share, day
+
+    def count_task(self, record: TaskRecord, counted: Counted, change: int) -> None:
+        """A task that is counted as before changes no row of counts: others may wait for those."""
+        _, state, track, share, day = counted
+        if change and state is State.PENDING:
+            self.count_pending(track, share, change)
+        elif change:
+            self.count(state, track, change, day)
+        if record.spec.partition is not None and state in (State.PENDING, State.RUNNING):
             self.mark_changed(Partition(record.queue, record.spec.partition))
 
     async def delete(self, changes: Changes) -> None:

@@ -17,6 +17,7 @@ from dibs.core.states import State
 from dibs.core.task import Lease, LeasedTask, NewTask, Outcome, Settlement
 from dibs.core.times import SECOND
 from dibs.engines.postgres import PostgresEngine
+from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.topics import ended_topic, work_topic
 from dibs.engines.values import EnqueueAnswer, EnqueueOutcome, ExtendOutcome, Extension, SettleOutcome, Unready
 
@@ -62,6 +63,68 @@ async def states(engine: PostgresEngine, *ids: str) -> list[State | None]:
 
 
 # Queues whose tasks concern each other.
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [FAIR, {"max_concurrent": 100}, {"rate": 1000.0}, {"per_task": {"another": {"max_concurrent": 5}}}, LIMITED],
+    ids=["shares", "slots", "tokens", "names", "partitions"],
+)
+@pytest.mark.parametrize("how", ["prerequisite", "replaced"])
+def test_a_waiting_task_that_a_transaction_names_holds_up_no_other(settings: dict[str, Any], how: str) -> None:
+    """It is locked, and the best of all. Claims take one task at a time."""
+
+    async def test() -> None:
+        async with engines(2) as (engine, other), begun() as mine:
+            await set_queue(engine, **settings)
+            best = new(partition="p", tenant="x", priority=80, key="k", fingerprint="1")
+            others = [new(partition=f"o{n}", tenant=f"y{n}") for n in range(5)] + [new(partition="p", tenant="x")]
+            await engine.enqueue([best, *others], now=NOW)
+            if how == "prerequisite":
+                await enqueue(engine, mine, [new(queue="elsewhere", after=(Edge(best.id),), priority=90)])
+            else:
+                again = new(partition="p", tenant="x", key="k", fingerprint="2", replace=True)
+                assert (await enqueue(engine, mine, [again]))[0].outcome is EnqueueOutcome.REPLACED
+            given: list[LeasedTask] = []
+            async with asyncio.timeout(20):
+                for step in range(len(others)):
+                    given += await claim(other, 1, now=NOW + step)
+            assert sorted(task.id for task in given) == sorted(task.id for task in others)
+            await mine.execute("COMMIT")
+            await settle(other, given, now=NOW + 50)
+            assert [task.id for task in await claim(other, 1, now=NOW + 60)] == [best.id]
+            await sound(engine)
+
+    run(test)
+
+
+def test_a_task_that_a_transaction_moves_between_choice_and_lease_is_chosen_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its partition is full now: it may not start."""
+
+    async def test() -> None:
+        async with engines(2) as (engine, other), begun() as mine:
+            await set_queue(engine, **LIMITED, fair=True)
+            await engine.enqueue([new(partition="full", tenant="x")], now=NOW)
+            assert len(await claim(engine, 1, now=NOW)) == 1
+            moving = new(partition="free", tenant="x", key="k", fingerprint="1")
+            await engine.enqueue([moving], now=NOW)
+            lease = Transaction.lease
+
+            async def late(*arguments: Any) -> Any:
+                monkeypatch.undo()
+                again = new(partition="full", tenant="y", key="k", fingerprint="2", replace=True)
+                await enqueue(engine, mine, [again])
+                await mine.execute("COMMIT")
+                return await lease(*arguments)
+
+            monkeypatch.setattr(Transaction, "lease", late)
+            assert await claim(other, 5, now=NOW + 1) == []
+            assert await claim(other, 5, now=NOW + 2) == []
+            await sound(engine)
+
+    run(test)
 
 
 @pytest.mark.parametrize("settings", [LIMITED, FAIR, {**LIMITED, **FAIR}], ids=["partitions", "shares", "both"])

@@ -46,6 +46,7 @@ class StepKind(StrEnum):
     DELETE_EDGES = "delete edges"  # the edges of tasks that are gone
     REORDER_QUEUE = "reorder queue"  # the partitions of a queue whose limit has changed
     REORDER_PARTITIONS = "reorder partitions"  # partitions that changed without their queue's lock
+    COUNT_SHARES = "count shares"  # shares whose tasks were moved without their queue's lock
     ACT_ON_ALL = "act on all"  # tasks that match
     DELETE_QUEUE = "delete queue"
     CHORE = "chore"

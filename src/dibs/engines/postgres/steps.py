@@ -6,6 +6,7 @@ from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.steps import Step, StepKind
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.verbs import steps
+from dibs.engines.verbs.shares import MovedShares
 
 
 async def defer(transaction: Transaction) -> bool:
@@ -17,6 +18,11 @@ async def defer(transaction: Transaction) -> bool:
     transaction.partitions.clear()
     left = [*transaction.steps, *(Step(StepKind.REORDER_PARTITIONS, keys) for keys in changed)]
     transaction.steps.clear()
+    moved = MovedShares([(*key, n) for key, n in transaction.shares.items() if n], [*transaction.new_turns])
+    transaction.shares.clear()
+    transaction.new_turns.clear()
+    if moved.counts or moved.turns:
+        left.append(Step(StepKind.COUNT_SHARES, to_json(moved)))
     if left:
         await transaction.write("add_steps", left)
     await transaction.flush()

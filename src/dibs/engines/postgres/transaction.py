@@ -16,7 +16,7 @@ from dibs.core.task import LeasedTask, TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.catalog import TrackKey
 from dibs.engines.decisions import facts
-from dibs.engines.decisions.choosing import Head
+from dibs.engines.decisions.choosing import Chosen, Head
 from dibs.engines.decisions.encoding import encode
 from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.records import Place
@@ -26,7 +26,7 @@ from dibs.engines.postgres.catalog import Catalog, Missing, Stale, band_of_recor
 from dibs.engines.postgres.pool import Connection
 from dibs.engines.postgres.rows import TaskRow, columns, ended_columns, real_ids, record_of, task_columns
 from dibs.engines.postgres.statements import statement
-from dibs.engines.sql_transaction import SqlSnapshot, SqlTransaction
+from dibs.engines.sql_transaction import SqlSnapshot, SqlTransaction, TaskMoved
 from dibs.engines.unreadable import UNREADABLE, problem_of, unreadable_task
 from dibs.engines.values import ClaimRequest, Counter, UnreadableTask
 
@@ -167,7 +167,7 @@ class Snapshot(SqlSnapshot[Catalog]):
 
     async def look_again(self) -> None:
         """Read again what was set aside: it may have been repaired or deleted."""
-        ids = self.passed_over
+        ids = list(self.aside.tasks)
         found = await self.find_rows(ids)
         self.aside.forget(ids)
         self.records(found.values())  # sets aside those that still can't be read
@@ -371,14 +371,21 @@ class Transaction(Snapshot, SqlTransaction[Catalog]):
         rows = await self.rows("claim_repeat", worker, sequence, list(self.catalog.tracks))
         return [*self.records(rows)]
 
-    async def lease(self, request: ClaimRequest, heads: Sequence[Head]) -> dict[str, LeasedTask]:
-        """Those that no other transaction has locked. Raises `Unread` if some can't be read."""
-        ids = [head.id for head in heads]
-        rows = await self.rows("lease", self.now, request.worker, request.sequence, request.lease, ids)
+    async def lease(self, request: ClaimRequest, chosen: Sequence[Chosen]) -> dict[str, LeasedTask]:
+        """Those that no other transaction has locked. Raises `Unread` if some can't be read.
+
+        A transaction of the user's own holds no lock on queues: it may have moved a task since it was read.
+        """
+        wanted = {each.head.id: (each.head.track, each.share, each.head.partition_key) for each in chosen}
+        rows = await self.rows("lease", self.now, request.worker, request.sequence, request.lease, list(wanted))
+        if any((row["track"], row["share"], row["partition"]) != wanted[str(row["id"])] for row in rows):
+            raise TaskMoved
         tasks, unreadable = leased_tasks(rows, self.catalog, self.now)
         if unreadable:
             raise Unread
-        return {task.id: task for task in tasks}
+        given = {task.id: task for task in tasks}
+        self.locked = [*self.locked, *(each for each in wanted if each not in given)]
+        return given
 
     async def save_queue(self, queue: Queue) -> None:
         await self.write("save_queue", queue.name, queue.state, queue.settings, queue.epoch)

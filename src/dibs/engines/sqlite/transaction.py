@@ -14,7 +14,7 @@ from dibs.core.states import State
 from dibs.core.task import LeasedTask, TaskRecord
 from dibs.core.times import Duration, Instant, day_of
 from dibs.engines.catalog import Catalog, TrackKey
-from dibs.engines.decisions.choosing import Head
+from dibs.engines.decisions.choosing import Chosen, Head
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.facts import MIXED, Track, decode_facts, leased_task
 from dibs.engines.decisions.records import Place
@@ -176,7 +176,8 @@ class Transaction(Snapshot, SqlTransaction[Catalog]):
     async def claimed_by(self, worker: str, sequence: int) -> list[Stored]:
         return [self.decoded(row) for row in self.tasks("claim_repeat", worker, sequence)]
 
-    async def lease(self, request: ClaimRequest, heads: Sequence[Head]) -> dict[str, LeasedTask] | None:
+    async def lease(self, request: ClaimRequest, chosen: Sequence[Chosen]) -> dict[str, LeasedTask] | None:
+        heads = [each.head for each in chosen]
         ids = to_json([head.id for head in heads])
         given = self.many(GIVEN, "claim_read", ids)
         if len(given) < len(heads):

@@ -5,7 +5,8 @@ can't finish it leaves as steps. `engine` gives these verbs to the engines that 
 
 - Tasks: `records` (those that one transaction works on), `enqueueing` (what has to be decided), `admin` (act),
   `claiming` (choosing and leasing), `candidates` (what a choice works on), `partitions` (which tasks are gated),
-  `settling` (settle, record by record), `rescue`, `upkeep` (what a claim does first), `dependencies`, `workflows`.
+  `shares` (counts and turns that were left), `settling` (settle, record by record), `rescue`, `upkeep` (what a claim
+  does first), `dependencies`, `workflows`.
 - What goes on later: `steps` (how a transaction ends, and parts of background steps), `background` (those as they are
   stored), `act_on` (acting on all that match).
 - Looking: `reading` (get, history, counts, stats, standing), `peeking`, `searching`.

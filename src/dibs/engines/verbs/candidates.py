@@ -54,7 +54,7 @@ class Candidates:
         self.view = view
         self.tracks = tracks
         self.wanted = wanted
-        self.pages = Pages(view.aside.tasks)
+        self.pages = Pages(frozenset(view.passed_over))
         self.page = min(max(SMALLEST_PAGE, wanted // max(1, sum(map(len, tracks.values())))), self.largest)
         self.last: dict[Key, tuple[object, ...]] = {}
         """Rank and id behind which the next page of a key begins."""

@@ -6,7 +6,7 @@ from collections import Counter as Totals
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from dibs.core.limits import Scope
 from dibs.core.moves import leased
@@ -21,10 +21,13 @@ from dibs.engines.decisions.transaction import Queue
 from dibs.engines.port import Port
 from dibs.engines.values import ClaimRequest, Counter
 from dibs.engines.verbs.candidates import ClaimCandidates, headrooms_of
-from dibs.engines.verbs.partitions import next_refill
+from dibs.engines.verbs.partitions import next_refill, promote_heads
 
 __all__ = ["Given", "give", "given_before", "served_queues", "token_waits", "tracks_for"]
 
+
+TRIES = 5
+"""How often a claim chooses others in place of tasks that are locked."""
 
 AnyTrack = TypeVar("AnyTrack", bound=Track)
 
@@ -65,10 +68,34 @@ async def given_before(port: Port, request: ClaimRequest) -> list[LeasedTask]:
 
 
 async def give(port: Port, request: ClaimRequest, queues: Sequence[Queue]) -> Given | None:
+    """Choose tasks and lease them, and others in place of those that another transaction has locked.
+
+    None, and nothing is leased, if some of those chosen can't be read.
+    """
+    given = await give_once(port, request, queues)
+    for _ in range(TRIES):
+        if given is None or given.headrooms is not None or request.floors:
+            break  # reserved slots are counted in one choice
+        if port.partitions:
+            await promote_heads(port)
+        more = await give_once(port, without(request, len(given.tasks)), queues)
+        if more is not None:
+            given = Given([*given.tasks, *more.tasks], given.more or more.more, more.headrooms)
+    return given
+
+
+def without(request: ClaimRequest, given: int) -> ClaimRequest:
+    """What is left of a request."""
+    wanted = request.limit + request.prefetch - given
+    limit = max(0, request.limit - given)
+    return structs.replace(request, limit=limit, prefetch=wanted - limit)
+
+
+async def give_once(port: Port, request: ClaimRequest, queues: Sequence[Queue]) -> Given | None:
     """Choose tasks and lease them. None, and nothing is leased, if some of those chosen can't be read."""
     wanted = request.limit + request.prefetch
     if wanted <= 0:
-        return Given([])
+        return Given([], headrooms=await headrooms_of(port, [each for each in queues if each.settings.limits_starts]))
     limited = [queue for queue in queues if queue.settings.limits_starts]
     headrooms = await headrooms_of(port, limited)
     crowded = port.aside.crowded
@@ -84,7 +111,7 @@ async def give(port: Port, request: ClaimRequest, queues: Sequence[Queue]) -> Gi
     choice = Choice(cursors, request, port.now)
     while isinstance(chosen := choice.go_on(), NeedMore):
         await candidates.read_more(chosen)
-    tasks = await port.lease(request, [each.head for each in chosen]) if chosen else {}
+    tasks = await port.lease(request, chosen) if chosen else {}
     if tasks is None:
         return None
     taken = [each for each in chosen if each.head.id in tasks]

@@ -17,7 +17,7 @@ from dibs.engines.decisions.steps import WALKS, Done, Step, StepKind, finished, 
 from dibs.engines.port import Port, Read, View
 from dibs.engines.steps import StepRecord
 from dibs.engines.unreadable import problem_of
-from dibs.engines.verbs import dependencies, partitions, queues, workflows
+from dibs.engines.verbs import dependencies, partitions, queues, shares, workflows
 from dibs.engines.verbs.act_on import act_on_some, next_tasks
 from dibs.engines.verbs.background import load, open_steps, readable_steps, save, stored
 from dibs.errors import Unreadable
@@ -36,6 +36,7 @@ STEPS: dict[StepKind, StepFunction] = {
     StepKind.DELETE_EDGES: dependencies.forget,
     StepKind.REORDER_QUEUE: partitions.reorder_some,
     StepKind.REORDER_PARTITIONS: partitions.mark_changed_again,
+    StepKind.COUNT_SHARES: shares.count_shares,
 }
 """What prompt steps do."""
 

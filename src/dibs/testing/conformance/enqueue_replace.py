@@ -234,3 +234,10 @@ async def test_a_task_that_was_replayed_elsewhere_is_ranked_where_it_is(harness:
 async def test_it_notifies(harness: Harness) -> None:
     await harness.add(key="k", delay=DAY)
     assert await notifies(harness, work_topic(QUEUE), replace(harness))
+
+
+async def test_it_needs_the_new_capabilities(harness: Harness) -> None:
+    task_id = await harness.add(key="k", fingerprint="one")
+    await replace(harness, requires=("gpu",), fingerprint="two")
+    assert await harness.claim_ids() == []
+    assert await harness.claim_ids(capabilities=("gpu",)) == [task_id]

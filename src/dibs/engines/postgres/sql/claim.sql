@@ -70,8 +70,8 @@ CROSS JOIN LATERAL (
 ORDER BY s.n, h.rank, h.id;
 
 -- name: lease
--- Lease pending tasks. Takes now, worker, sequence, lease (NULL: each task's own), ids. Returns what a worker needs of
--- those that are not locked and have not expired. The number of the lease only ever grows: it is the fence.
+-- Lease pending tasks. Takes now, worker, sequence, lease (NULL: each task's own), ids. Returns what a worker needs, share
+-- and partition of those that are not locked and have not expired. The number of the lease only ever grows: it is the fence.
 WITH free AS MATERIALIZED (
     SELECT t.id FROM {schema}.tasks AS t
     WHERE t.id = ANY ($5::uuid[]) AND t.state = 'pending' AND (t.expires_at IS NULL OR t.expires_at > $1::bigint)
@@ -87,7 +87,8 @@ UPDATE {schema}.tasks AS t SET
     sequence = $3::bigint,
     progress = NULL
 FROM free WHERE t.id = free.id
-RETURNING t.id, t.track, t.lease, t.lease_expires_at, t.ready_at, t.rank, t.args, t.facts;
+RETURNING
+    t.id, t.track, t.share, t.partition, t.lease, t.lease_expires_at, t.ready_at, t.rank, t.args, t.facts;
 
 -- name: claim_repeat
 -- The leases of an earlier claim. Takes worker, sequence, all tracks. Returns the columns of `find`, by id. Visits the

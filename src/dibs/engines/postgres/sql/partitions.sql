@@ -30,8 +30,13 @@ LEFT JOIN {schema}.buckets AS b
     ON b.queue = $2 AND b.scope = 'partition' AND b.whose = substr(w.partition, length($2) + 2) AND b.level >= 0;
 
 -- name: gate
--- Gate pending tasks. Takes ids. Moves them from `pending` to `gated`.
-UPDATE {schema}.tasks SET gate = 2 WHERE id = ANY ($1::uuid[]) AND state = 'pending' AND gate < 2;
+-- Gate pending tasks. Takes ids. Moves them from `pending` to `gated`, except those that others have locked: the next
+-- claim meets them again.
+WITH free AS MATERIALIZED (
+    SELECT t.id FROM {schema}.tasks AS t
+    WHERE t.id = ANY ($1::uuid[]) AND t.state = 'pending' AND t.gate < 2 ORDER BY t.id FOR UPDATE SKIP LOCKED
+)
+UPDATE {schema}.tasks AS t SET gate = 2 FROM free WHERE t.id = free.id;
 
 -- name: gated_heads
 -- The best pending tasks of partitions, one for each track and share, if they are gated and a slot is free. Takes keys
