@@ -187,7 +187,8 @@ class ClaimCandidates(Candidates):
                 if head.partition_key is not None and head.partition_key.startswith(f"{queue.name} ")
             }
             await self.know(queue, [Partition.parse(key[2]) for key in firsts])
-            await self.read_groups({key: head for key, head in firsts.items() if self.may_follow(queue, key)})
+            soonest = sorted(firsts, key=firsts.__getitem__)[: self.wanted]
+            await self.read_groups({key: firsts[key] for key in soonest if self.may_follow(queue, key)})
 
     async def know(self, queue: Queue, partitions: Iterable[Partition]) -> None:
         known, limit = self.headrooms.known, queue.settings.per_partition
