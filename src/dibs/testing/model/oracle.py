@@ -2,8 +2,7 @@
 
 `dibs.core` says what becomes of one task. The rest is decided here, apart from the engines and from what they share:
 which task is let in, which goes first, which may start, whose report about a run counts, what follows when one ends.
-The oracle looks at all that it keeps whenever it wants to know something, bounds nothing and has no index. Records are
-values, so a copy of the dicts is a copy of everything. `Model` gives the oracle the face of an engine.
+It looks at everything whenever it is asked, bounds nothing and has no index. `Model` gives it the face of an engine.
 """
 
 from __future__ import annotations
