@@ -1,7 +1,7 @@
 """How long does a page of a search take at a million tasks?
 
-    python bench/search.py                       # a SQLite file in the temporary directory
-    python bench/search.py --url postgresql://…  # another store, which must be empty
+    python bench/search.py                  # on a SQLite file
+    python bench/search.py --postgres       # on a PostgreSQL server of its own; or --postgres URL
     python bench/search.py --tasks 100000 --rate 5000
 
 Fills the store through the engine: tasks of several queues and names, tenants, partitions, keys and workers, whose ids
@@ -17,6 +17,7 @@ import random
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
@@ -41,7 +42,6 @@ class Fill:
         self.random = random.Random(7)
         self.start = time.time_ns() // 1000 - tasks * SECOND // rate - HOUR
         self.made = self.sequence = 0
-        self.ids: list[str] = []
 
     @property
     def now(self) -> int:
@@ -77,7 +77,6 @@ class Fill:
             if number == self.tasks // BATCH // 3:
                 await self.add_rare()
             await self.engine.enqueue(tasks, now=self.now)
-            self.ids.append(tasks[0].id)
             if number % 2:
                 await self.complete(f"worker-{number % 8}", f"queue-{number % 5}")
             await self.end(number)
@@ -153,24 +152,41 @@ async def measure(engine: Engine, fill: Fill) -> None:
         print(f"{name:24} {1000 * median(times):8.1f} {len(page.tasks):6} {page.visited:9,}  {goes_on}")
 
 
-async def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--url")
+@contextmanager
+def store(postgres: str | None) -> Iterator[str]:
+    """The URL of an empty store."""
+    if postgres is None:
+        with tempfile.TemporaryDirectory(prefix="dibs-search-") as folder:
+            yield f"sqlite:///{Path(folder) / 'tasks.db'}"
+        return
+    from postgres_server import serving
+
+    with serving(postgres or None) as server, server.database() as url:
+        yield url
+
+
+async def run(url: str, tasks: int, rate: int) -> None:
+    engine = open_engine(url)
+    await engine.open()
+    try:
+        fill = Fill(engine, tasks, rate)
+        began = time.perf_counter()
+        await fill.fill()
+        print(f"{tasks:,} tasks in {time.perf_counter() - began:.0f} s", flush=True)
+        await measure(engine, fill)
+    finally:
+        await engine.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--postgres", nargs="?", const="", help="on a server of our own, or on the one of this URL")
     parser.add_argument("--tasks", type=int, default=1_000_000)
     parser.add_argument("--rate", type=int, default=2_000, help="tasks a second, by their ids")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        engine = open_engine(arguments.url or f"sqlite:///{Path(folder) / 'tasks.db'}")
-        await engine.open()
-        try:
-            fill = Fill(engine, arguments.tasks, arguments.rate)
-            began = time.perf_counter()
-            await fill.fill()
-            print(f"{arguments.tasks:,} tasks in {time.perf_counter() - began:.0f} s")
-            await measure(engine, fill)
-        finally:
-            await engine.close()
+    options = parser.parse_args()
+    with store(options.postgres) as url:
+        asyncio.run(run(url, options.tasks, options.rate))
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

@@ -34,7 +34,7 @@ from dibs.engines.values import Query
 __all__ = ["Source", "is_id", "source_of"]
 
 MOST_RANGES = 16
-"""Ranges of ids that are read at once."""
+"""Ranges of ids that are read at once; the first few most likely suffice."""
 MOST_BLOCKS = 1000
 """Blocks of a term that are read at once."""
 MOST_TERMS = 500
@@ -85,10 +85,9 @@ async def source_of(view: View, query: Query) -> Source:
     states = await rows_by_state(view, query)
     if states is None:
         return Ranges(view, query, wanted)
-    rest = structs.replace(wanted, tasks=False)
-    if not (rest.dead or rest.finished or rest.cancelled):
-        return Unfinished(view, states)
-    return Both(Unfinished(view, states), Ranges(view, query, rest))
+    unfinished, rest = Unfinished(view, states), structs.replace(wanted, tasks=False)
+    by_state = Both(unfinished, Ranges(view, query, rest)) if rest.dead or rest.finished or rest.cancelled else unfinished
+    return First(Ranges(view, query, wanted), by_state) if State.PENDING in query.states else by_state
 
 
 def is_id(text: str) -> bool:
@@ -176,6 +175,18 @@ class Both:
         return Stretch(sorted(ids, reverse=True), floor or None, sum(each.visited for each in found))
 
 
+class First:
+    """A source for the first stretch, which often suffices, and another for the rest."""
+
+    def __init__(self, first: Source, rest: Source) -> None:
+        self.first: Source | None = first
+        self.rest = rest
+
+    async def read(self, below: str | None, most: int) -> Stretch:
+        source, self.first = self.first or self.rest, None
+        return await source.read(below, most)
+
+
 # Ranges of ids.
 
 
@@ -192,6 +203,8 @@ class Ranges:
         self.complete_to = HIGHEST + 1
         """The spans of all blocks from this one on are known."""
         self.is_first = True
+        self.width = 1
+        """How many ranges are read next."""
 
     async def read(self, below: str | None, most: int) -> Stretch:
         if self.is_first or not (self.groups or self.created):
@@ -221,9 +234,10 @@ class Ranges:
         while True:
             spans = [(first_id(low), first_id(min(high, top) + 1)) for low, high in self.spans if low <= top]
             ranges = [(low, high if below is None else min(high, below)) for low, high in spans]
-            found = [(low, high) for low, high in ranges if low < high]
+            found: list[IdRange] = [(low, high) for low, high in ranges if low < high]
             if found or self.complete_to <= 0:
-                return [*found[:MOST_RANGES]]
+                self.width = min(2 * self.width, MOST_RANGES)
+                return found[: self.width]
             await self.read_blocks(min(self.complete_to, top + 1))
 
     async def read_blocks(self, below: int) -> None:
