@@ -34,7 +34,7 @@ from dibs.engines.values import Query
 __all__ = ["Source", "is_id", "source_of"]
 
 MOST_RANGES = 16
-"""Ranges of ids that are read at once; the first few most likely suffice."""
+"""Ranges of ids that are read at once."""
 MOST_BLOCKS = 1000
 """Blocks of a term that are read at once."""
 MOST_TERMS = 500
@@ -204,7 +204,7 @@ class Ranges:
         """The spans of all blocks from this one on are known."""
         self.is_first = True
         self.width = 1
-        """How many ranges are read next."""
+        """How many ranges are read next: many only if they turn out to be small."""
 
     async def read(self, below: str | None, most: int) -> Stretch:
         if self.is_first or not (self.groups or self.created):
@@ -224,7 +224,9 @@ class Ranges:
         for each in found:
             ids += each.ids
             if each.floor is not None:
+                self.width = 1
                 return Stretch(ids, each.floor, visited)
+        self.width = min(4 * self.width, MOST_RANGES)
         is_last = self.complete_to <= 0 and ranges[-1][0] == first_id(self.spans[-1][0])
         return Stretch(ids, None if is_last else ranges[-1][0], visited)
 
@@ -236,7 +238,6 @@ class Ranges:
             ranges = [(low, high if below is None else min(high, below)) for low, high in spans]
             found: list[IdRange] = [(low, high) for low, high in ranges if low < high]
             if found or self.complete_to <= 0:
-                self.width = min(2 * self.width, MOST_RANGES)
                 return found[: self.width]
             await self.read_blocks(min(self.complete_to, top + 1))
 
