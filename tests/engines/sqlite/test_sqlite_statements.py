@@ -45,6 +45,7 @@ WHOLE_TABLES = {
     "days": {"dibs_days"},
     "ids_beyond": {"d"},
     "newest": {"d", "dibs_days", "near"},
+    "blocks_after": {"d"},
     "find": {"d", "dibs_days"},
     "find_each": {"d"},
     "purge_row": {"d"},

@@ -23,15 +23,16 @@ __all__ = [
     "common",
     "created_term",
     "first_id",
+    "is_remembered",
     "is_skewed",
     "key_term",
-    "label_terms",
     "name_term",
-    "pairs_between",
     "partition_term",
     "slot_of",
     "spans_of",
     "tenant_term",
+    "terms_between",
+    "terms_of",
     "worker_term",
 ]
 
@@ -64,6 +65,8 @@ def block_of(task_id: str) -> int:
 
 def blocks_of(ids: Sequence[str]) -> Collection[int]:
     """The blocks of some ids. Most batches are in one."""
+    if len(ids) == 1:
+        return (block_of(ids[0]),)
     lowest = block_of(min(ids))
     return (lowest,) if lowest == block_of(max(ids)) else {block_of(each) for each in ids}
 
@@ -118,9 +121,9 @@ def created_term(slot: int) -> str:
     return f"created {slot:09x}"
 
 
-def label_terms(task: NewTask | TaskRecord) -> list[str]:
-    """The terms of a task besides its name."""
-    spec, found = task.spec, []
+def terms_of(task: NewTask | TaskRecord) -> list[str]:
+    """The terms of a task, but for the worker's and that of its creation."""
+    spec, found = task.spec, [name_term(task.queue, task.name)]
     if spec.tenant:
         found.append(tenant_term(spec.tenant))
     if spec.partition is not None:
@@ -130,22 +133,15 @@ def label_terms(task: NewTask | TaskRecord) -> list[str]:
     return found
 
 
-def terms_of(record: TaskRecord) -> list[str]:
-    return [name_term(record.queue, record.name), *label_terms(record)]
-
-
-def pairs_between(old: TaskRecord | None, new: TaskRecord) -> list[Pair]:
-    """What must be stored when a task is new, or has changed."""
-    block = block_of(new.id)
+def terms_between(old: TaskRecord | None, new: TaskRecord) -> list[str]:
+    """The terms that must be stored when a task is new, or has changed."""
     if old is None:
-        terms = terms_of(new)
-        if is_skewed(block, new.created_at):
-            terms.append(created_term(slot_of(new.created_at)))
-        return [(term, block) for term in terms]
+        skewed = is_skewed(block_of(new.id), new.created_at)
+        return [*terms_of(new), created_term(slot_of(new.created_at))] if skewed else terms_of(new)
     if old.queue == new.queue and old.spec is new.spec:
         return []
     before = terms_of(old)
-    return [(term, block) for term in terms_of(new) if term not in before]
+    return [term for term in terms_of(new) if term not in before]
 
 
 # Spans, highest first, apart from each other.

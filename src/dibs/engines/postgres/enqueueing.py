@@ -16,7 +16,7 @@ from dibs.core.states import State
 from dibs.core.task import NewTask, is_like
 from dibs.core.times import DAY, MS, Instant
 from dibs.engines.catalog import TrackKey
-from dibs.engines.decisions.blocks import Pair, block_of, blocks_of, label_terms, name_term
+from dibs.engines.decisions.blocks import Pair, block_of, blocks_of, terms_of
 from dibs.engines.decisions.encoding import encode
 from dibs.engines.decisions.enqueueing import all_plain, due_at_first
 from dibs.engines.decisions.facts import facts_for
@@ -163,9 +163,9 @@ def new_pairs(catalog: Catalog, runs: Sequence[Sequence[NewTask]], now: Instant 
     known, present = catalog.known_blocks, time.time_ns() // 1000 if now is None else now
     found: dict[Pair, None] = {}
     for run in runs:
-        terms = [name_term(run[0].queue, run[0].name), *label_terms(run[0])]
+        terms = terms_of(run[0])
         for block in blocks_of([new.id for new in run]):
-            found.update(((term, block), None) for term in terms if not known.has((term, block), present))
+            found.update(dict.fromkeys(known.lacking(terms, block, present)))
     return list(found)
 
 

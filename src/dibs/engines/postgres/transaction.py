@@ -21,8 +21,8 @@ from dibs.engines.decisions.choosing import Chosen, Head
 from dibs.engines.decisions.encoding import encode
 from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.records import Place
-from dibs.engines.decisions.transaction import Queue
 from dibs.engines.decisions.searching import Wanted
+from dibs.engines.decisions.transaction import Queue
 from dibs.engines.port import Found, IdRange, Read, Row, Stored, Stretch, stretch_of
 from dibs.engines.postgres.catalog import Catalog, Missing, Stale, band_of_record
 from dibs.engines.postgres.pool import Connection
@@ -396,8 +396,8 @@ class Transaction(Snapshot, SqlTransaction[Catalog]):
         if unreadable:
             raise Unread
         given = {task.id: task for task in tasks}
-        for block in blocks_of(list(given)) if given else ():
-            self.note_block(worker_term(request.worker), block)
+        if given:
+            self.note_blocks([worker_term(request.worker)], blocks_of(list(given)))
         self.locked = [*self.locked, *(each for each in wanted if each not in given)]
         return given
 

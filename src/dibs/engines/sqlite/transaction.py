@@ -197,8 +197,7 @@ class Transaction(Snapshot, SqlTransaction[Catalog]):
             return None
         taken = self.run("claim", self.now, request.worker, request.sequence, request.lease, ids)
         assert taken == len(heads), "the pending index names tasks that are not pending"
-        for block in blocks_of([head.id for head in heads]):
-            self.note_block(worker_term(request.worker), block)
+        self.note_blocks([worker_term(request.worker)], blocks_of([head.id for head in heads]))
         if self.pending is not None:
             for number, n in Totals(head.track for head in heads).items():
                 self.pending[number] -= n
