@@ -18,7 +18,7 @@ from dibs.core.priority import Ranking, rank
 from dibs.core.settings import QueueSettings
 from dibs.core.task import NewTask, QueueState
 from dibs.core.times import Instant
-from dibs.engines.decisions.blocks import Pair, block_of, is_remembered, is_skewed, name_term
+from dibs.engines.decisions.blocks import Pair, block_of, is_remembered, is_skewed, name_trait
 from dibs.engines.decisions.facts import MIXED, Track
 from dibs.engines.decisions.transaction import FIRST_EPOCH, Queue
 from dibs.engines.unreadable import UNREADABLE, UnreadableRows, next_look, problem_of
@@ -44,16 +44,16 @@ class KnownBlocks:
     def __init__(self) -> None:
         self.pairs: set[Pair] = set()
 
-    def lacking(self, terms: Sequence[str], block: int, now: Instant) -> list[Pair]:
-        """The pairs of these terms with a block that may have to be stored."""
+    def lacking(self, traits: Sequence[str], block: int, now: Instant) -> list[Pair]:
+        """The pairs of these traits with a block that may have to be stored."""
         pairs = self.pairs if is_remembered(block, now) else ()
-        return [(term, block) for term in terms if (term, block) not in pairs]
+        return [(trait, block) for trait in traits if (trait, block) not in pairs]
 
     def covers(self, new: NewTask, now: Instant) -> bool:
         """Whether nothing has to be stored about a task: the shortest way for most that come alone."""
         spec, block = new.spec, block_of(new.id)
         is_plain = spec.key is None and spec.partition is None and not spec.tenant and not is_skewed(block, now)
-        return is_plain and (name_term(new.queue, new.name), block) in self.pairs
+        return is_plain and (name_trait(new.queue, new.name), block) in self.pairs
 
     def learn(self, pairs: Iterable[Pair]) -> None:
         """After the commit."""

@@ -20,7 +20,7 @@ from dibs.core.task import HISTORY_LIMIT, TaskRecord
 from dibs.core.times import Instant, day_of
 from dibs.engines.catalog import Catalog
 from dibs.engines.decisions.admin import PurgeRow
-from dibs.engines.decisions.blocks import Pair, block_of, terms_between
+from dibs.engines.decisions.blocks import Pair, block_of, traits_between
 from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.records import Changes, Place, place_of
@@ -228,17 +228,17 @@ class SqlTransaction(SqlSnapshot[AnyCatalog]):
 
     # The index of id blocks.
 
-    def note_blocks(self, terms: Sequence[str], blocks: Iterable[int]) -> None:
-        """Store that these terms have tasks in these blocks, unless that is known to be stored."""
+    def note_blocks(self, traits: Sequence[str], blocks: Iterable[int]) -> None:
+        """Store that these traits have tasks in these blocks, unless that is known to be stored."""
         known, now = self.catalog.known_blocks, self.now
         for block in blocks:
-            for pair in known.lacking(terms, block, now):
+            for pair in known.lacking(traits, block, now):
                 self.new_blocks[pair] = None
 
     def note_records(self, changes: Changes) -> None:
         for old, new in (*changes.moves, *((None, each) for each in changes.new)):
-            if terms := terms_between(old, new):
-                self.note_blocks(terms, [block_of(new.id)])
+            if traits := traits_between(old, new):
+                self.note_blocks(traits, [block_of(new.id)])
 
     async def write_blocks(self) -> None:
         pairs = [*self.new_blocks]
