@@ -202,6 +202,7 @@ def filter_options(function: Function) -> Function:
         click.option("--worker", metavar="WORKER", help="Run by this worker."),
         click.option("--workflow", metavar="WORKFLOW", help="Of this workflow."),
         click.option("--tenant", metavar="TENANT", help="Of this tenant."),
+        click.option("--partition", metavar="PARTITION", help="Of this partition (per=)."),
         click.option("--text", default="", help="Text in arguments, errors or notes."),
     )
 
