@@ -28,6 +28,7 @@ COMMANDS = {
     "workflows": "dibs.cli.workflows:workflows",
     "workers": "dibs.cli.workers:workers",
     "top": "dibs.cli.top:top",
+    "events": "dibs.cli.events:events",
     "why": "dibs.cli.why:why",
     "peek": "dibs.cli.why:peek",
     "doctor": "dibs.cli.doctor:doctor",

@@ -33,6 +33,7 @@ from dibs.core.task import (
     WorkerState,
 )
 from dibs.core.times import Instant
+from dibs.engines.events import EventPage, EventRequest
 from dibs.engines.steps import ActOnAll, StepRecord
 from dibs.engines.values import (
     About,
@@ -227,6 +228,14 @@ class Viewing(Protocol):
 
     async def audit(self, limit: int = 100) -> list[AuditEntry]:
         """Newest first."""
+        ...
+
+    async def events(self, request: EventRequest, *, now: Instant | None = None) -> EventPage:
+        """What has happened since the cursor, in order; this also subscribes, and keeps the subscription alive.
+
+        Events are written only while somebody subscribes to them and for at least 60 s after, and are kept for a while:
+        `missed` says that some are gone. None is skipped that is committed after one with a higher number.
+        """
         ...
 
     async def steps(

@@ -20,13 +20,17 @@ from dibs.core.task import HISTORY_LIMIT, TaskRecord
 from dibs.core.times import Instant, day_of
 from dibs.engines.catalog import Catalog
 from dibs.engines.decisions.admin import PurgeRow
+from dibs.engines.decisions.encoding import to_json
+from dibs.engines.decisions.events import is_wanted, task_events
 from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.records import Changes, Place, place_of
 from dibs.engines.decisions.steps import Step
 from dibs.engines.decisions.transaction import Queue, topics_of
 from dibs.engines.port import Found, Read, Row
+from dibs.engines.topics import EVENTS
 from dibs.engines.unreadable import UnreadableRows, unreadable_queue
+from dibs.observe.events import EventType
 
 __all__ = ["SqlSnapshot", "SqlTransaction", "TaskMoved"]
 
@@ -112,6 +116,7 @@ class SqlTransaction(SqlSnapshot[AnyCatalog]):
         """By queue and share, how many more pending tasks it has."""
         self.virtual_times: dict[tuple[str, str], int] = {}
         self.new_turns: dict[tuple[int, str], None] = {}
+        self.events: list[tuple[object, ...]] = []
 
     # What a store brings.
 
@@ -205,8 +210,12 @@ class SqlTransaction(SqlSnapshot[AnyCatalog]):
             await self.write("save_turns", [(track, *each) for each in served.items() for track in fair])
 
     async def flush(self) -> None:
-        """Write the counts that have changed, and new turns."""
+        """Write the counts that have changed, new turns, and events."""
         await self.write_counts()
+        if self.events:
+            events, self.events = self.events, []
+            await self.write("add_events", events)
+            self.topics.add(EVENTS)
         if self.shares or self.virtual_times:
             changed = {key: change for key, change in self.shares.items() if change}
             keys = {**changed, **self.virtual_times}
@@ -218,6 +227,23 @@ class SqlTransaction(SqlSnapshot[AnyCatalog]):
         if self.new_turns:
             await self.write("add_turns", [(*each, self.tracks[each[0]].queue) for each in self.new_turns])
             self.new_turns.clear()
+
+    # Events.
+
+    def emit(self, event: EventType, *, queue: str | None = None, worker: str | None = None, **details: object) -> None:
+        if is_wanted(self.catalog.watches, event, queue, self.now):
+            self.events.append((self.now, event, None, queue, None, worker, None, to_json(details)))
+
+    def emit_moves(self, changes: Changes) -> None:
+        """The events of tasks that are changed one by one."""
+        pairs = [*changes.moves, *((None, new) for new in changes.new), *((old, None) for old in changes.gone)]
+        for old, new in pairs:
+            task = new or old
+            assert task is not None
+            for each in task_events(old, new, self.now):
+                if is_wanted(self.catalog.watches, each.type, task.queue, self.now):
+                    row = (self.now, each.type, self.loaded[task.id], None, task.id, each.worker, each.took)
+                    self.events.append((*row, to_json(each.details)))
 
     # Tasks.
 
@@ -241,6 +267,8 @@ class SqlTransaction(SqlSnapshot[AnyCatalog]):
                 await self.insert_ended(place, ended)
         self.versions.update((record.id, self.next_version(record)) for record in changes.after)
         await self.write_histories(changes)
+        if self.catalog.watches:
+            self.emit_moves(changes)
 
     def fence(self, old: TaskRecord) -> tuple[object, ...]:
         """What is compared in the statement that writes: how a task was loaded."""

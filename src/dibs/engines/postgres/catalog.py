@@ -68,6 +68,8 @@ class Catalog(catalog.Catalog):
             found.know_queue(*queue)
         for track in row["tracks"] or ():
             found.know_track(*track)
+        for watch in row["watches"] or ():
+            found.know_watch(row["now"], *watch)
         return found
 
     @cached_property

@@ -23,9 +23,10 @@ from dibs.engines.decisions.partition import Partition
 from dibs.engines.postgres.catalog import Catalog, Missing, Stale, band_of
 from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.store import TASKS, Reach, Store
-from dibs.engines.topics import work_topic
+from dibs.engines.topics import EVENTS, work_topic
 from dibs.engines.values import EnqueueAnswer, EnqueueOutcome, NewWorkflow
 from dibs.engines.verbs import enqueueing
+from dibs.observe.events import EventType
 
 __all__ = ["draft", "enqueue", "first_day", "is_ready", "stored_answer"]
 
@@ -66,11 +67,11 @@ async def enqueue_plainly(
     if len(tasks) == 1:
         return [await enqueue_one(store, tasks[0], now)]
     drafted = draft(catalog, tasks)
-    day = first_day(drafted[0], now)
+    day, watched = first_day(drafted[0], now), catalog.watched(EventType.TASK_SUBMITTED, now)
     async with store.lend() as connection:
         try:
             row = await connection.fetchrow(
-                statement("enqueue", store.schema), now, catalog.generation, day, atomic, *drafted
+                statement("enqueue", store.schema), now, catalog.generation, day, atomic, *drafted, watched
             )
         except asyncpg.PostgresError as error:
             if getattr(error, "sqlstate", None) == KNOWN:
@@ -78,7 +79,8 @@ async def enqueue_plainly(
             raise
     if row["status"] == "stale":
         raise Stale
-    await store.notifier.notify({work_topic(new.queue) for new in tasks})
+    topics = {work_topic(new.queue) for new in tasks}
+    await store.notifier.notify(topics if watched is None else topics | {EVENTS})
     instant = row["now"]
     if row["stored"] is None:
         return [stored_answer(new, instant) for new in tasks]
@@ -94,13 +96,14 @@ async def enqueue_one(store: Store, new: NewTask, now: Instant | None) -> Enqueu
     if missing:
         raise Missing([], list(missing))
     day = first_day([new.id], now)
-    rows = await store.rows_once("enqueue_one", now, catalog.generation, day, new.id, new.args, *drafted)
+    watched = catalog.watched(EventType.TASK_SUBMITTED, now)
+    rows = await store.rows_once("enqueue_one", now, catalog.generation, day, new.id, new.args, *drafted, watched)
     status, instant = rows[0]
     if status == "stale":
         raise Stale
     if status == "known":
         return None
-    await store.notifier.notify({work_topic(new.queue)})
+    await store.notifier.notify({work_topic(new.queue)} if watched is None else {work_topic(new.queue), EVENTS})
     return stored_answer(new, instant)
 
 

@@ -27,8 +27,10 @@ from dibs.engines.postgres.pool import Connection
 from dibs.engines.postgres.rows import TaskRow, columns, ended_columns, real_ids, record_of, task_columns
 from dibs.engines.postgres.statements import statement
 from dibs.engines.sql_transaction import SqlSnapshot, SqlTransaction, TaskMoved
+from dibs.engines.topics import EVENTS
 from dibs.engines.unreadable import UNREADABLE, problem_of, unreadable_task
 from dibs.engines.values import ClaimRequest, Counter, UnreadableTask
+from dibs.observe.events import EventType
 
 __all__ = ["Snapshot", "Transaction", "Unread", "leased_tasks"]
 
@@ -384,6 +386,10 @@ class Transaction(Snapshot, SqlTransaction[Catalog]):
         if unreadable:
             raise Unread
         given = {task.id: task for task in tasks}
+        watched = self.catalog.watched(EventType.TASK_STARTED, self.now)
+        if watched is not None and given:
+            await self.rows("task_events", EventType.TASK_STARTED, self.now, list(given), watched)
+            self.topics.add(EVENTS)
         self.locked = [*self.locked, *(each for each in wanted if each not in given)]
         return given
 

@@ -22,6 +22,7 @@ from dibs.engines.sqlite.transaction import ROWS, Transaction
 from dibs.engines.topics import work_topic
 from dibs.engines.values import Counter, EnqueueAnswer, EnqueueOutcome, NewWorkflow
 from dibs.engines.verbs.enqueueing import decide, store
+from dibs.observe.events import EventType
 
 __all__ = ["enqueue"]
 
@@ -68,6 +69,8 @@ def write_plain(transaction: Transaction, tasks: Iterable[NewTask]) -> list[tupl
         transaction.run("enqueue_many", *chain.from_iterable(rows[start : start + ROWS]))
     for row in rows[whole:]:
         transaction.run("enqueue_one", *row)
+    if transaction.catalog.watches:
+        transaction.emit_tasks(EventType.TASK_SUBMITTED, [row[0] for row in rows])
     return rows
 
 

@@ -38,6 +38,7 @@ RawRows = list[tuple[Any, ...]]
 
 QUEUES = RowDecoder(tuple[str, object, object, object], "queue")
 TRACKS = RowDecoder(tuple[int, object, object, object, object, object, object], "track")
+WATCHES = RowDecoder(tuple[str, object, object], "subscriber")
 COUNTS = RowDecoder(tuple[str, int | str, int], "count of", 0, 1)
 PENDING = RowDecoder(tuple[int, int], "count of pending tasks in track")
 HEADS = TaskDecoder(Head, "task", 1)
@@ -96,6 +97,8 @@ class Snapshot(SqlSnapshot[Catalog]):
                 self.catalog.know_queue(*queue)
             for track in self.many(TRACKS, "tracks"):
                 self.catalog.know_track(*track)
+            for watch in self.many(WATCHES, "watches"):
+                self.catalog.know_watch(self.now, *watch)
             self.catalog.generation = current
 
     # Rows that may be invalid: decoded together if all are valid, and one by one if not.

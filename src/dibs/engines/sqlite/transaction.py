@@ -25,8 +25,10 @@ from dibs.engines.sqlite.row_decoder import RowDecoder, TaskDecoder
 from dibs.engines.sqlite.rows import Row, ended_columns, task_columns
 from dibs.engines.sqlite.snapshot import Snapshot, parameter
 from dibs.engines.sqlite.statements import statement
+from dibs.engines.topics import EVENTS
 from dibs.engines.unreadable import UNREADABLE, problem_of
 from dibs.engines.values import ClaimRequest, Counter, UnreadableTask
+from dibs.observe.events import EventType
 
 __all__ = ["ROWS", "Transaction"]
 
@@ -167,6 +169,14 @@ class Transaction(Snapshot, SqlTransaction[Catalog]):
             self.run("count", to_json(changes))
         self.changes.clear()
 
+    # Events.
+
+    def emit_tasks(self, event: EventType, ids: Sequence[str]) -> None:
+        """Append one event for each of some unfinished tasks, as far as somebody wants it."""
+        tracks = self.catalog.watched(event, self.now)
+        if tracks is not None and self.run("task_events", event, self.now, to_json(ids), to_json(tracks)):
+            self.topics.add(EVENTS)
+
     # Claims.
 
     async def first_turns(self, tracks: Sequence[int], clock: int, most: int) -> dict[int, Found[tuple[int, str]]]:
@@ -196,6 +206,8 @@ class Transaction(Snapshot, SqlTransaction[Catalog]):
             return None
         taken = self.run("claim", self.now, request.worker, request.sequence, request.lease, ids)
         assert taken == len(heads), "the pending index names tasks that are not pending"
+        if self.catalog.watches:
+            self.emit_tasks(EventType.TASK_STARTED, [head.id for head in heads])
         if self.pending is not None:
             for number, n in Totals(head.track for head in heads).items():
                 self.pending[number] -= n
