@@ -140,3 +140,23 @@ def test_several_loops_over_one_stream() -> None:
         for number in range(3):
             handle = add.enqueue(number, number)
             assert next(iter(events)).data["task_id"] == handle.id
+
+
+def test_a_cursor_goes_on_after_its_own_event() -> None:
+    app, add = make_app()
+    with app, app.events("task.submitted") as events:
+        handles = app.enqueue_many([add.call(number, number) for number in range(5)])
+        found = list(islice(events, 5))
+        for number, event in enumerate(found[:-1]):
+            with app.events("task.submitted", cursor=event.cursor) as later:
+                assert [each.data["task_id"] for each in islice(later, 4 - number)] == [
+                    handle.id for handle in handles[number + 1 :]
+                ]
+
+
+def test_a_loop_that_stops_in_the_middle_of_a_page_loses_nothing() -> None:
+    app, add = make_app()
+    with app, app.events("task.submitted") as events:
+        handles = app.enqueue_many([add.call(number, number) for number in range(5)])
+        found = [next(iter(events)).data["task_id"] for _ in range(5)]
+    assert found == [handle.id for handle in handles]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Self
@@ -43,7 +44,7 @@ class EventInfo(Struct, frozen=True, kw_only=True):
     at: datetime
     data: dict[str, Any] = {}
     cursor: str = ""
-    """Goes on after the page that this event came with: give it to `app.events(cursor=…)`."""
+    """Where to go on after this event: give it to `app.events(cursor=…)`. Computed events have none."""
     missed: bool = False
 
 
@@ -79,6 +80,8 @@ class EventStream:
         self._subscriber = hub.new_id()
         self._figures = Figures(hub, self._queues)
         self._subscription: Subscription | None = None
+        self._ready: deque[EventInfo] = deque()
+        """Read, and not yet given: a loop may have ended in the middle of a page."""
         self._closed = False
         self._entered = False
         """It is closed by whoever has entered it, not at the end of a loop."""
@@ -123,17 +126,20 @@ class EventStream:
     def __iter__(self) -> Iterator[EventInfo]:
         self._hub.runner.serve()
         try:
-            while not self._closed:
-                yield from self._hub.runner.run(self._next_page())
+            while self._ready or not self._closed:
+                while self._ready:
+                    yield self._ready.popleft()
+                self._ready.extend(self._hub.runner.run(self._next_page()))
         finally:
             if not self._entered:
                 self.close()
 
     async def __aiter__(self) -> AsyncIterator[EventInfo]:
         try:
-            while not self._closed:
-                for event in await self._hub.runner.arun(self._next_page()):
-                    yield event
+            while self._ready or not self._closed:
+                while self._ready:
+                    yield self._ready.popleft()
+                self._ready.extend(await self._hub.runner.arun(self._next_page()))
         finally:
             if not self._entered:
                 self.close()
@@ -141,6 +147,7 @@ class EventStream:
     def close(self) -> None:
         """Stop reading. The store goes on writing for about a minute, so that a later stream can resume."""
         self._closed = True
+        self._ready.clear()
         subscription, self._subscription = self._subscription, None
         if subscription is not None and not self._hub.runner.is_closed:
             self._hub.runner.call_soon(subscription.close)
@@ -170,8 +177,12 @@ class EventStream:
             subscriber=self._subscriber, topics=topics, queues=self._queues, cursor=self.cursor, limit=PAGE
         )
         page = await self._hub.engine.events(request, now=self._hub.clock.store_now())
+        cursor, found = Cursor() if self.cursor is None else Cursor.parse(self.cursor), list[EventInfo]()
+        for event in page.events:
+            cursor = cursor.after([event.n], page.settled, all_read=False)
+            found.append(event_info(event, str(cursor), page.missed and not found))
         self.cursor = page.cursor
-        return [event_info(each, page.cursor, page.missed and i == 0) for i, each in enumerate(page.events)]
+        return found
 
     async def _wait(self, is_stored: bool) -> None:
         """Until something was written, or a figure is due."""

@@ -66,11 +66,15 @@ class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class EventPage(Struct, frozen=True):
-    """Events in the order of their numbers, and the cursor to go on from. `missed`: some were deleted before."""
+    """Events in the order of their numbers, and the cursor to go on from. `missed`: some were deleted before.
+
+    Up to `settled` no event can appear any more: with it, a caller knows the cursor after each event.
+    """
 
     events: list[Event]
     cursor: str
     missed: bool = False
+    settled: int = 0
 
 
 class Cursor(Struct, frozen=True):

@@ -55,14 +55,14 @@ async def read_events(view: View, request: EventRequest, settled: int) -> tuple[
     known = [until for _, until, wanted in await view.read(WATCH, request.subscriber) if wanted == text_of(request)]
     must_renew = not known or known[0] < view.now + RENEW_BEFORE
     if request.cursor is None:
-        return EventPage([], str(Cursor(settled))), must_renew
+        return EventPage([], str(Cursor(settled)), settled=settled), must_renew
     cursor = Cursor.parse(request.cursor)
     found = await view.fetch(EVENTS_AFTER, cursor.base, list(cursor.seen), request.limit)
     events = [each for row in found.rows if is_for(request.watch, each := event_from(view, row))]
     numbers = sorted([row.n for row in found.rows] + [row[0] for row in found.unread if isinstance(row[0], int)])
     after = cursor.after(numbers, settled, all_read=found.number < request.limit)
     (trimmed,) = await view.read(EVENTS_TRIMMED)
-    return EventPage(events, str(after), missed=cursor.base < trimmed), must_renew
+    return EventPage(events, str(after), cursor.base < trimmed, settled), must_renew
 
 
 def is_for(wanted: Watch, event: Event) -> bool:
