@@ -99,5 +99,7 @@ class Cursor(Struct, frozen=True):
 
         `all_read`: there were no others to read.
         """
+        if not all_read and not self.seen and self.base <= read[-1] <= horizon:  # nearly always
+            return Cursor(read[-1])
         base = max(self.base, horizon if all_read else min(horizon, read[-1]))
         return Cursor(base, tuple(sorted(n for n in (*self.seen, *read) if n > base)))

@@ -153,6 +153,9 @@ BEGIN
     END IF;
     found_at := clock_timestamp();
     IF cardinality(chosen) > 0 THEN
+        IF watched IS NOT NULL THEN
+            PERFORM {schema}.begin_events_{version}();
+        END IF;
         RETURN QUERY
         WITH given AS (
             UPDATE {schema}.tasks AS t SET
@@ -171,12 +174,13 @@ BEGIN
             FROM
                 (SELECT g.track, count(*) AS n FROM given AS g GROUP BY g.track) AS c,
                 (VALUES ('pending', -1), ('running', 1), ('claimed', 1)) AS w (what, sign)
+        ), noted AS (
+            INSERT INTO {schema}.events (at, type, track, task, worker)
+            SELECT instant, 'task.started', g.track, g.id, worker_id FROM given AS g
+            WHERE watched IS NOT NULL AND (watched = '{0}' OR g.track = ANY (watched))
         )
         SELECT NULL::text, NULL::bigint, NULL::bigint, g.*, NULL::bigint, NULL::bigint
         FROM given AS g JOIN unnest(chosen) WITH ORDINALITY AS c (id, k) ON c.id = g.id ORDER BY c.k;
-        IF watched IS NOT NULL THEN
-            PERFORM {schema}.task_events_{version}('task.started', instant, chosen, watched);
-        END IF;
         IF expiry IS NOT NULL THEN
             SELECT min(t.expires_at) INTO expiry FROM {schema}.tasks AS t
             WHERE t.expires_at IS NOT NULL AND t.state <> 'running'
