@@ -114,16 +114,16 @@ def test_what_is_wrong_is_refused_at_once(options: dict[str, Any], told: str) ->
 
 def test_closing_the_app_wakes_a_reader() -> None:
     app, add = make_app()
-    stream, reads, ended = app.events("task"), threading.Event(), list[BaseException]()
+    feed, reads, ended = app.events("task"), threading.Event(), list[BaseException]()
 
     def read() -> None:
         try:
-            for _ in stream:
+            for _ in feed:
                 reads.set()
         except Closed as error:
             ended.append(error)
 
-    with app, stream:
+    with app, feed:
         reader = threading.Thread(target=read)
         reader.start()
         add.enqueue(1, 1)
@@ -134,7 +134,7 @@ def test_closing_the_app_wakes_a_reader() -> None:
     assert len(ended) == 1
 
 
-def test_several_loops_over_one_stream() -> None:
+def test_several_loops_over_one_feed() -> None:
     app, add = make_app()
     with app, app.events("task.submitted") as events:
         for number in range(3):

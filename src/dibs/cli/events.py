@@ -35,9 +35,9 @@ def events(
     A topic is task, worker, queue or system, or one type such as task.failed; by default all that is stored. With
     --json, one object per line. Ctrl-C leaves.
     """
-    stream = app.events(topics, queues=queue, cursor=cursor)
+    feed = app.events(topics, queues=queue, cursor=cursor)
     with suppress(KeyboardInterrupt):
-        for number, event in enumerate(stream, 1):
+        for number, event in enumerate(feed, 1):
             if event.missed:
                 errors().print("Some events before this one are gone.")
             write(event, as_json)

@@ -17,7 +17,7 @@ from dibs.client import consumer as low_level
 from dibs.client.blocking import blocking
 from dibs.client.define import define, functions_of, importable
 from dibs.client.dependencies import Flow
-from dibs.client.events import EventStream
+from dibs.client.events import EventFeed
 from dibs.client.handle import Handle
 from dibs.client.info import (
     AuditLine,
@@ -357,14 +357,14 @@ class Dibs:
 
     def events(
         self, topics: str | Sequence[str] = (), *, queues: Sequence[str] = (), cursor: str | None = None
-    ) -> EventStream:
+    ) -> EventFeed:
         """What happens to tasks, workers and queues from now on, or since `cursor`: ``for event in app.events():``, or
         ``async for``.
 
         `topics` are families (task, worker, queue, system) or types (task.failed); by default all that is stored.
         `queues` limits events of tasks and queues. `event.cursor` resumes after it for a few minutes.
         """
-        return EventStream(self.hub, topics, queues, cursor)
+        return EventFeed(self.hub, topics, queues, cursor)
 
     async def achores(self) -> list[ChoreInfo]:
         """The last run of each chore of the leading worker."""

@@ -22,7 +22,7 @@ from dibs.errors import InvalidOption, StoreBusy, StoreUnavailable
 from dibs.observe.events import COMPUTED, FAMILIES, EventType, family_of
 from dibs.runtime.hub import Hub
 
-__all__ = ["EventInfo", "EventStream", "check_topics"]
+__all__ = ["EventFeed", "EventInfo"]
 
 
 PAGE = 1000
@@ -62,7 +62,7 @@ def check_topics(topics: object) -> tuple[str, ...]:
     return tuple(map(str, given))
 
 
-class EventStream:
+class EventFeed:
     """An endless iterator of events, for ``for`` and for ``async for``. Leaving the loop ends it.
 
     It begins with the first read, or when it is entered: ``with app.events() as events:`` misses nothing from there on.
@@ -84,13 +84,13 @@ class EventStream:
         """Read, and not yet given: a loop may have ended in the middle of a page."""
         self._closed = False
         self._entered = False
-        """It is closed by whoever has entered it, not at the end of a loop."""
+        """Then it is closed where it was entered, not at the end of a loop."""
 
     # What is asked for.
 
     @property
     def _computed(self) -> list[EventType]:
-        """Computed only if named: whoever asks for nothing in particular wants what happens, not figures."""
+        """Computed only if named: a caller that asks for nothing in particular wants what happens, not figures."""
         return [each for each in COMPUTED if each in self._topics or family_of(each) in self._topics]
 
     @property
@@ -145,7 +145,7 @@ class EventStream:
                 self.close()
 
     def close(self) -> None:
-        """Stop reading. The store goes on writing for about a minute, so that a later stream can resume."""
+        """Stop reading. The store goes on writing for about a minute, so that a later feed can resume."""
         self._closed = True
         self._ready.clear()
         subscription, self._subscription = self._subscription, None
@@ -153,7 +153,7 @@ class EventStream:
             self._hub.runner.call_soon(subscription.close)
 
     async def _next_page(self) -> list[EventInfo]:
-        """The next events, at least one; on the app's loop. Empty only once the stream is closed."""
+        """The next events, at least one; on the app's loop. Empty only once it is closed."""
         stored, answered = self._stored, time.monotonic()
         while not self._closed:
             try:

@@ -4,7 +4,7 @@
 -- start at; whether queues are served strictly in order; whether the upkeep has been done; from which instant on, and
 -- how far ahead (NULL: without end), to read tasks that are due or expire; which tasks (an object whose keys are their
 -- ids: a lookup in it needs no plan of its own) and follow-ups to skip; the tracks of which the start, and the promotion,
--- of a task are wanted events (NULL: none, {0}: all). Returns the tasks in the order they are given,
+-- of a task are wanted events (NULL: none, 0: all). Returns the tasks in the order they are given,
 -- and a last row with the status, now, when the next task is due or expires (or when to look again), how long the
 -- search took, and how long reading what is due took. The status: 'stale' (refresh, and repeat), 'upkeep' (there is
 -- some that only the slow path can do), 'done'.
@@ -177,7 +177,7 @@ BEGIN
         ), noted AS (
             INSERT INTO {schema}.events (at, type, track, task, worker)
             SELECT instant, 'task.started', g.track, g.id, worker_id FROM given AS g
-            WHERE watched IS NOT NULL AND (watched = '{0}' OR g.track = ANY (watched))
+            WHERE watched IS NOT NULL AND (watched = ARRAY[0] OR g.track = ANY (watched))
         )
         SELECT NULL::text, NULL::bigint, NULL::bigint, g.*, NULL::bigint, NULL::bigint
         FROM given AS g JOIN unnest(chosen) WITH ORDINALITY AS c (id, k) ON c.id = g.id ORDER BY c.k;

@@ -1,6 +1,6 @@
 -- name: complete
 -- Move completed runs to the finished tasks. Takes now (NULL: the clock), the generation for which the rest was computed,
--- ids in order, lease numbers, results, and the tracks whose events are wanted (NULL: none, {0}: all). Returns the status
+-- ids in order, lease numbers, results, and the tracks whose events are wanted (NULL: none, 0: all). Returns the status
 -- ('stale': compute again), the ids of those that moved (NULL: all), and their tracks: the fence is in the statement, and tasks whose end
 -- concerns others take the slow path. Driven by the primary key; leases are compared by a hashed lookup, which IS TRUE
 -- keeps from becoming a join. (With a join the planner chose other indexes, and looking up positions in an array made
@@ -51,7 +51,7 @@ BEGIN
     ), noted AS (
         INSERT INTO {schema}.events (at, type, track, task, worker, took)
         SELECT instant, 'task.completed', g.track, g.id, g.worker, instant - g.started_at FROM gone AS g
-        WHERE watched IS NOT NULL AND (watched = '{0}' OR g.track = ANY (watched))
+        WHERE watched IS NOT NULL AND (watched = ARRAY[0] OR g.track = ANY (watched))
     )
     SELECT array_agg(g.id), array_agg(DISTINCT g.track) INTO done, tracks FROM gone AS g;
     IF cardinality(done) = cardinality(ids) THEN

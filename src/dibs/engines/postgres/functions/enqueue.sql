@@ -3,7 +3,7 @@
 -- generation for which the rest was computed, the first day on which one of these tasks can have ended, whether to
 -- store all or none; of each task the id, its draft and its arguments; and drafts, which are what like tasks have in
 -- common, counted from 1. Offsets of the rank to ready_at are computed by the caller: ready_at is now + delay, or the
--- instant given. Last, the tracks whose events are wanted (NULL: none, {0}: all). Returns the status ('stale': compute again), now, and the ids that were stored (NULL: all); the others
+-- instant given. Last, the tracks whose events are wanted (NULL: none, 0: all). Returns the status ('stale': compute again), now, and the ids that were stored (NULL: all); the others
 -- are known. If one has ended, or if all or none were asked for: DB001.
 CREATE OR REPLACE FUNCTION {schema}.enqueue_{version}(
     at bigint, generation_of bigint, first_day int, all_or_none boolean,

@@ -27,8 +27,8 @@ END
 $$;
 
 -- name: task_events
--- Append one event for each of some unfinished tasks. Takes the type, now, ids, the tracks whose events are wanted ({0}:
--- all). Seeks by primary key.
+-- Append one event for each of some unfinished tasks. Takes the type, now, ids, the tracks whose events are
+-- wanted (0: all). Seeks by primary key.
 CREATE OR REPLACE FUNCTION {schema}.task_events_{version}(event text, instant bigint, ids uuid[], watched int[])
 RETURNS void LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
@@ -41,6 +41,6 @@ BEGIN
             json_strip_nulls(json_build_object('state', t.state, 'due_at', t.due_at))::text
         END
     FROM {schema}.tasks AS t
-    WHERE t.id = ANY (ids) AND (watched = '{0}' OR t.track = ANY (watched));
+    WHERE t.id = ANY (ids) AND (watched = ARRAY[0] OR t.track = ANY (watched));
 END
 $$;

@@ -121,7 +121,8 @@ $$;
 
 -- name: promote
 -- Make due tasks pending. Takes now, limit, the instant to read from, the tracks whose events are wanted (NULL: none,
--- {0}: all). Only tasks whose moves concern no others. Returns how many. Reads a range of `due`; locked tasks are left to the transactions that move them.
+-- 0: all). Only tasks whose moves concern no others. Returns how many. Reads a range of `due`; locked tasks are left to
+-- the transactions that move them.
 CREATE OR REPLACE FUNCTION {schema}.promote_{version}(instant bigint, most int, looks_from bigint, watched int[])
 RETURNS int
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off

@@ -18,8 +18,8 @@ SELECT {schema}.add_events_{version}(
 );
 
 -- name: task_events
--- Append one event for each of some unfinished tasks. Takes the type, now, ids, the tracks whose events are wanted ({0}:
--- all). See functions/events.sql.
+-- Append one event for each of some unfinished tasks. Takes the type, now, ids, the tracks whose events are
+-- wanted (0: all). See functions/events.sql.
 SELECT {schema}.task_events_{version}($1::text, $2::bigint, $3::uuid[], $4::int[]);
 
 -- name: events_horizon
