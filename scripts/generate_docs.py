@@ -243,12 +243,11 @@ def events_page() -> str:
     rows = [[f"`{each}`", MEANINGS[each], "computed" if each in COMPUTED else ""] for each in EventType]
     return (
         f"# Events\n\n{NOTE}"
-        "`app.events(…)` and [`dibs events`](cli.md) give these to subscribers ([guide](../guides/events.md)). An event "
-        "has a `type`, the instant `at` which it happened, and `data`: of a task `task_id`, `name` and `queue`, of a run "
-        "also `worker` and `duration_ms`, of a queue `queue`, of a worker `worker`; and what is named below. A topic is "
-        "a type, or a "
-        f"family: {', '.join(f'`{each}`' for each in FAMILIES)}. Computed events are made from figures for the "
-        "subscriber that names them, and are not stored.\n\n"
+        "`app.events(…)` and [`dibs events`](cli.md) give these to subscribers ([guide](../guides/events.md)). "
+        "An event has a `type`, the instant `at` which it happened, and `data`: of a task `task_id`, `name` and "
+        "`queue`, of a run also `worker` and `duration_ms`, of a queue `queue`, of a worker `worker`; and what is "
+        f"named below. A topic is a type, or a family: {', '.join(f'`{each}`' for each in FAMILIES)}. Computed events "
+        "are made from figures for the subscriber that names them, and are not stored.\n\n"
         f"{table(['type', 'meaning', ''], rows)}"
     )
 
