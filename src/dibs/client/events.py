@@ -53,8 +53,8 @@ def check_topics(topics: object) -> tuple[str, ...]:
     given = tuple(topics) if is_several(topics) else (topics,)
     known = (*FAMILIES, *EventType)
     for topic in given:
-        if topic not in known:
-            hint = nearest(str(topic), known)
+        if not isinstance(topic, str) or topic not in known:
+            hint = nearest(topic, known) if isinstance(topic, str) else ""
             raise InvalidOption(
                 f"no event is called {shown(topic)}.{hint} Topics: {', '.join(FAMILIES)}, or one type, such as "
                 f"{EventType.TASK_FAILED}."
