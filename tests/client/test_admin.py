@@ -371,8 +371,13 @@ def test_the_audit_log_tells_who_did_what(shop: Dibs, monkeypatch: pytest.Monkey
     assert newest.target == "default"
     assert newest.at == shop.tasks.get(second).created_at
     assert shop.audit(limit=1) == [newest]
+    assert shop.audit(before=newest.n) == [oldest]
+    assert (oldest.ids, oldest.before["state"], oldest.after["state"]) == ((first,), "pending", "cancelled")
+    assert (newest.before, newest.after) == ({"state": "active"}, {"state": "paused"})
     with pytest.raises(InvalidOption, match="limit"):
         shop.audit(limit=0)
+    with pytest.raises(InvalidOption, match="before"):
+        shop.audit(before="yesterday")  # type: ignore[arg-type]
 
 
 def test_chores_tell_of_their_last_run(still: Dibs, dibs_clock: ManualClock) -> None:

@@ -115,13 +115,21 @@ class HistoryLine(Struct, frozen=True, kw_only=True):
 
 
 class AuditLine(Struct, frozen=True, kw_only=True):
-    """Someone changed something. `target` is the id or name of what was changed, or how many were."""
+    """Someone changed something. `target` is the id or name of what was changed, or how many were.
+
+    `ids`: the tasks concerned, at most 100. `before` and `after`: what was changed, in the units in which it is stored;
+    of several tasks what is the same for all. `n` is its number: `app.audit(before=n)` goes on with older lines.
+    """
 
     at: datetime | None
     actor: str
     act: str
     target: str
     detail: str
+    n: int
+    ids: tuple[str, ...]
+    before: dict[str, Any]
+    after: dict[str, Any]
 
 
 class ChoreInfo(Struct, frozen=True, kw_only=True):

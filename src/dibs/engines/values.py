@@ -452,13 +452,21 @@ class About(Struct, frozen=True, kw_only=True):
 
 
 class AuditEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who did what."""
+    """Who did what. `n` is its number: later entries have higher ones.
+
+    `ids`: the tasks concerned, at most 100 of them. `before` and `after`: what was changed, as plain JSON; of several
+    tasks what is the same for all.
+    """
 
     at: Instant
     actor: str
     act: str
     target: str
     detail: str = ""
+    n: int = 0
+    ids: tuple[str, ...] = ()
+    before: dict[str, Any] = {}
+    after: dict[str, Any] = {}
 
 
 class Counter(StrEnum):
