@@ -383,6 +383,7 @@ def test_the_audit_log_tells_who_did_what(shop: Dibs, monkeypatch: pytest.Monkey
 def test_chores_tell_of_their_last_run(still: Dibs, dibs_clock: ManualClock) -> None:
     before = still.chores()
     assert {(chore.at, chore.took, chore.done, chore.total, chore.more) for chore in before} == {(None, 0, 0, 0, False)}
+    assert {(chore.late, chore.behind_since) for chore in before} == {(False, None)}
     until = time.monotonic() + TIMEOUT
     with still.worker():
         while any(chore.at is None for chore in still.chores()) and time.monotonic() < until:
@@ -390,6 +391,9 @@ def test_chores_tell_of_their_last_run(still: Dibs, dibs_clock: ManualClock) -> 
     after = still.chores()
     assert [chore.name for chore in after] == [chore.name for chore in before]
     assert {chore.at for chore in after} == {dibs_clock.time}
+    assert not any(chore.late for chore in after)
+    dibs_clock.advance(180)
+    assert all(chore.late for chore in still.chores()), "no worker leads"
 
 
 def test_the_dependents_of_a_task(shop: Dibs) -> None:

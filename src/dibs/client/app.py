@@ -361,7 +361,8 @@ class Dibs:
 
     async def achores(self) -> list[ChoreInfo]:
         """The last run of each chore of the leading worker."""
-        return [chore_info(record) for record in (await self.hub.runner.arun(self.hub.engine.about())).chores]
+        about, now = await self.hub.runner.arun(self.hub.engine.about()), self.hub.clock.now()
+        return [chore_info(record, now) for record in about.chores]
 
     chores = blocking(achores)
 

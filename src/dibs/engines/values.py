@@ -427,13 +427,17 @@ class Term(Struct, frozen=True):
 
 
 class ChoreRecord(Struct, kw_only=True, omit_defaults=True):
-    """The last run of one chore; `more` says it stopped at its bound with work left."""
+    """The last run of one chore; `more` says it stopped at its bound with work left.
+
+    `behind_since`: since when each run has; 0 if the last one finished.
+    """
 
     name: str
     at: Instant = 0
     took: Duration = 0
     done: int = 0
     more: bool = False
+    behind_since: Instant = 0
     total: int = 0
     refused: bool = False
 
