@@ -262,6 +262,8 @@ class Settlement(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True
     failure: Failure | None = None
     timed_out: bool = False
     note: str = ""
+    metadata: dict[str, Any] | None = None
+    """Added to the task's own, whatever the outcome."""
 
 
 class Edit(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="edit"):
