@@ -12,6 +12,7 @@ class TopicKind(StrEnum):
     ENDED = "ended"
     WORKER = "worker"
     EVENTS = "events"
+    ROOM = "room"
 
 
 SCHEDULES = "schedules"
@@ -29,6 +30,11 @@ def work_topic(queue: str) -> str:
 def ended_topic(queue: str) -> str:
     """Notified when tasks of a queue have ended."""
     return f"{TopicKind.ENDED}:{queue}"
+
+
+def room_topic(queue: str) -> str:
+    """Notified when a queue with a `max_depth` may have room for new tasks."""
+    return f"{TopicKind.ROOM}:{queue}"
 
 
 def worker_topic(worker: str) -> str:

@@ -22,6 +22,7 @@ from dibs.core.states import State
 from dibs.core.task import NewTask, Settlement
 from dibs.core.times import Instant
 from dibs.engines.decisions.enqueueing import Known
+from dibs.engines.decisions.settling import is_plain
 from dibs.engines.postgres.catalog import Missing, Stale
 from dibs.engines.postgres.enqueueing import draft, first_day, is_ready, stored_answer
 from dibs.engines.postgres.notifier import channel_of, payloads
@@ -272,16 +273,8 @@ def put_off(transaction: Transaction, known: Known) -> None:
 async def complete(transaction: Transaction, settlement: Settlement) -> SettleOutcome:
     """Complete the task if its lease is the current one; `NotCurrent` otherwise."""
     lease = settlement.lease
-    catalog = transaction.catalog
-    watched = catalog.watched(EventType.TASK_COMPLETED, transaction.now)
-    run = ([lease.id], [lease.number], [settlement.result])
-    row = await transaction.row("complete", transaction.now, catalog.generation, *run, watched)
-    if row["status"] == "stale":
-        raise Stale
-    if row["tracks"]:
-        if watched is not None:
-            transaction.topics.add(EVENTS)
-        transaction.tell(transaction.catalog.track(row["tracks"][0]).queue, State.COMPLETED)
+    if is_plain(settlement) and (track := await complete_plainly(transaction, settlement)) is not None:
+        transaction.tell(transaction.catalog.track(track).queue, State.COMPLETED)
         return SettleOutcome.DONE
     (answer,) = await settle_records(transaction, [settlement])
     outcome = answer.outcome
@@ -292,6 +285,21 @@ async def complete(transaction: Transaction, settlement: Settlement) -> SettleOu
     if outcome is SettleOutcome.REFUSED or row is None or row["state"] != State.COMPLETED:
         raise NotCurrent
     return outcome
+
+
+async def complete_plainly(transaction: Transaction, settlement: Settlement) -> int | None:
+    """Complete a task whose end concerns no other, if its lease is the current one; the track that it was in."""
+    lease, catalog = settlement.lease, transaction.catalog
+    watched = catalog.watched(EventType.TASK_COMPLETED, transaction.now)
+    run = ([lease.id], [lease.number], [settlement.result])
+    row = await transaction.row("complete", transaction.now, catalog.generation, *run, watched)
+    if row["status"] == "stale":
+        raise Stale
+    if not row["tracks"]:
+        return None
+    if watched is not None:
+        transaction.topics.add(EVENTS)
+    return int(row["tracks"][0])
 
 
 def unsuitable(what: str) -> UsageError:
