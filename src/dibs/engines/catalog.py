@@ -16,7 +16,7 @@ import msgspec
 from dibs.core.priority import Ranking, rank
 from dibs.core.settings import QueueSettings
 from dibs.core.task import QueueState
-from dibs.engines.decisions.facts import MIXED, Track
+from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.transaction import FIRST_EPOCH, Queue
 from dibs.engines.unreadable import UNREADABLE, UnreadableRows, next_look, problem_of
 
@@ -49,6 +49,8 @@ class Catalog:
         self.by_queue: dict[str, list[Track]] = defaultdict(list)
         self.numbers: dict[TrackKey, int] = {}
         self.rankings: dict[tuple[str, int], Ranking] = {}
+        self.error_types: dict[str, frozenset[str]] = {}
+        """By queue, the types of errors that were counted when they were last read."""
 
     def is_current(self, generation: int) -> bool:
         """Whether nothing has changed, or may have been repaired."""
@@ -75,7 +77,7 @@ class Catalog:
         lane: object,
         epoch: object,
         fair: object,
-        band: object = MIXED,
+        band: object,
         retired: object = False,
     ) -> None:
         """A track's row. `requires` may be JSON."""

@@ -25,6 +25,7 @@ from dibs.engines.values import (
     About,
     Act,
     AuditEntry,
+    Backlog,
     Beat,
     Changed,
     ChoreRecord,
@@ -47,6 +48,7 @@ from dibs.engines.verbs import (
     background,
     chores,
     dependencies,
+    figures,
     peeking,
     queues,
     reading,
@@ -216,7 +218,10 @@ class VerbEngine(ABC):
         return await self._view(peeking.peek, queue, limit, until, now=now, behind=until is None)
 
     async def counts(self) -> Counts:
-        return await self._view(reading.counts)
+        return await self._view(figures.counts)
+
+    async def backlog(self, *, now: Instant | None = None) -> list[Backlog]:
+        return await self._view(figures.backlog, now=now)
 
     async def stats(self, queue: str | None, since: int, until: int) -> list[Minute]:
         return await self._view(reading.stats, queue, since, until, behind=True)

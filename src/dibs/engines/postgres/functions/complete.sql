@@ -37,7 +37,7 @@ BEGIN
         SELECT w.what, c.track, w.counts_by_day * today, w.sign * c.n
         FROM
             (SELECT g.track, count(*) AS n FROM gone AS g GROUP BY g.track) AS c,
-            (VALUES ('running', -1, 0), ('completed', 1, 1)) AS w (what, sign, counts_by_day)
+            (VALUES ('running', -1, 0), ('completed', 1, 1), ('completions', 1, 0)) AS w (what, sign, counts_by_day)
     )
     SELECT array_agg(g.id), array_agg(DISTINCT g.track) INTO done, tracks FROM gone AS g;
     IF cardinality(done) = cardinality(ids) THEN
