@@ -14,7 +14,8 @@ from dibs.cli.queue_settings import limit_lines, settings_data, settings_text, w
 from dibs.client.app import Dibs
 from dibs.client.humanize import figures, subject
 from dibs.client.queues import QueueChanges, QueueInfo, TenantInfo
-from dibs.client.stats import Percentiles, QueueStats
+from dibs.client.series import Percentiles
+from dibs.client.stats import QueueStats
 from dibs.core.humanize import format_duration
 from dibs.core.settings import QueueSettings
 from dibs.core.states import WAITING, State
