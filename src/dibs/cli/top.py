@@ -30,7 +30,7 @@ from dibs.core.task import WorkerState
 from dibs.engines.values import Counter, Counts
 from dibs.terminal import emit, number, out, show, state_text, table
 
-__all__ = ["top"]
+__all__ = ["Frame", "heading", "pace_text", "rate", "top"]
 
 WINDOW = 300.0
 SHORTEST, LONGEST = 0.1, 3600.0

@@ -15,18 +15,7 @@ from dibs.engines.base import Engine
 from dibs.engines.values import Minute
 from dibs.errors import InvalidOption
 
-__all__ = [
-    "LONGEST",
-    "MOST_POINTS",
-    "Percentiles",
-    "Point",
-    "Range",
-    "Sum",
-    "check_range",
-    "percentiles_of",
-    "read_series",
-    "totals",
-]
+__all__ = ["LONGEST", "MOST_POINTS", "Percentiles", "Point", "check_range", "percentiles_of", "read_series", "totals"]
 
 LONGEST: Duration = 7 * DAY
 """How long figures are kept: the leading worker deletes what is older."""
@@ -72,7 +61,8 @@ def check_range(start: datetime | None, end: datetime | None, resolution: object
     step, rest = divmod(duration(resolution, "resolution"), MINUTE)
     if rest or not step:
         raise InvalidOption(f"resolution must be whole minutes, such as 60 or 300 seconds, not {shown(resolution)}.")
-    until = now if end is None else min(instant(end, "end"), now)
+    present = (now // MINUTE + 1) * MINUTE  # the minute that has just begun belongs to it
+    until = present if end is None else min(instant(end, "end"), present)
     since = until - DEFAULT if start is None else instant(start, "start")
     if since >= until:
         raise InvalidOption("start must be before end, and not in the future.")
