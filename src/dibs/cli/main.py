@@ -28,6 +28,7 @@ COMMANDS = {
     "workflows": "dibs.cli.workflows:workflows",
     "workers": "dibs.cli.workers:workers",
     "top": "dibs.cli.top:top",
+    "stats": "dibs.cli.stats:stats",
     "events": "dibs.cli.events:events",
     "why": "dibs.cli.why:why",
     "peek": "dibs.cli.why:peek",

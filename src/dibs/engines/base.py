@@ -39,6 +39,7 @@ from dibs.engines.values import (
     About,
     Act,
     AuditEntry,
+    Backlog,
     Beat,
     Changed,
     ChoreRecord,
@@ -194,6 +195,14 @@ class Viewing(Protocol):
 
     async def counts(self) -> Counts:
         """Exact numbers, without a scan."""
+        ...
+
+    async def backlog(self, *, now: Instant | None = None) -> list[Backlog]:
+        """The pending tasks of each queue and tier that has some, and since when the oldest has waited.
+
+        Reads no task, and a bounded number of index entries: where tasks of several priorities mix, the oldest may be
+        behind them.
+        """
         ...
 
     async def stats(self, queue: str | None, since: int, until: int) -> list[Minute]:

@@ -19,7 +19,7 @@ from dibs.core.settings import QueueSettings
 from dibs.core.task import QueueState
 from dibs.core.times import SECOND, Instant
 from dibs.engines.decisions.events import wanted_tracks
-from dibs.engines.decisions.facts import MIXED, Track
+from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.transaction import FIRST_EPOCH, Queue
 from dibs.engines.events import Watch
 from dibs.engines.unreadable import UNREADABLE, UnreadableRows, next_look, problem_of
@@ -59,6 +59,8 @@ class Catalog:
         """What subscribers want to be written. Nearly always empty: then nothing is looked up."""
         self.watched_until = 0.0
         """When the last of these ends, by the monotonic clock."""
+        self.error_types: dict[str, frozenset[str]] = {}
+        """By queue, the types of errors that were counted when they were last read."""
 
     def is_current(self, generation: int) -> bool:
         """Whether nothing has changed, or may have been repaired."""
@@ -85,7 +87,7 @@ class Catalog:
         lane: object,
         epoch: object,
         fair: object,
-        band: object = MIXED,
+        band: object,
         retired: object = False,
     ) -> None:
         """A track's row. `requires` may be JSON."""

@@ -56,6 +56,10 @@ class Transaction(Protocol):
         """Count what happened in a queue."""
         ...
 
+    def count_event_of(self, what: Counter, task_id: str) -> None:
+        """Count what happened to a task that was loaded."""
+        ...
+
     def tell(self, queue: str, state: State) -> None:
         """Note the topics of a task that has come to `state`."""
         ...

@@ -193,9 +193,9 @@ class Snapshot(SqlSnapshot[Catalog]):
             if track and what in STATES
         ]
 
-    async def queue_counts(self) -> list[tuple[str, str, int]]:
+    async def every_count(self) -> list[tuple[str, Track | str, int]]:
         counts = await self.all_counts()
-        return [(what, self.catalog.track(track).queue if track else queue, n) for what, track, queue, n in counts]
+        return [(what, self.catalog.track(track) if track else queue, n) for what, track, queue, n in counts]
 
     async def depth(self, queue: str) -> int:
         found: int = await self.value("depth", [track.number for track in self.catalog.of_queue(queue)])
@@ -341,11 +341,11 @@ class Transaction(Snapshot, SqlTransaction[Catalog]):
 
     # Counts.
 
-    def count(self, what: State, track: int, change: int, day: int = 0) -> None:
-        """Count tasks of a track by state; finished ones also by the day of their end."""
+    def count(self, what: State | Counter, track: int, change: int, day: int = 0) -> None:
+        """Count tasks of a track by state, finished ones also by the day of their end, and what happened to them."""
         self.changes[what, track, "", day] += change
 
-    def count_event(self, what: Counter, queue: str, change: int = 1) -> None:
+    def count_event(self, what: str, queue: str, change: int = 1) -> None:
         """Count what happened in a queue."""
         self.changes[what, 0, queue, 0] += change
 

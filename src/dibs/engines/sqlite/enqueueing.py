@@ -12,7 +12,7 @@ from dibs.core.states import State
 from dibs.core.task import NewTask, is_like
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.enqueueing import all_plain, due_at_first
-from dibs.engines.decisions.facts import MIXED, facts_for
+from dibs.engines.decisions.facts import facts_for, mixed_band
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.port import at_once
 from dibs.engines.sqlite.row_decoder import BATCH_ERRORS, is_spoiled
@@ -94,7 +94,7 @@ def rows_of(transaction: Transaction, tasks: Iterable[NewTask]) -> list[tuple[An
 def count(transaction: Transaction, queue: str, shared: tuple[Any, ...], n: int) -> None:
     track, state, *_ = shared
     transaction.changes[state, track] += n
-    transaction.changes[Counter.ENQUEUED, queue] += n
+    transaction.changes[Counter.ENQUEUED, track] += n
     transaction.topics.add(work_topic(queue))
 
 
@@ -110,9 +110,9 @@ def admitted(transaction: Transaction, new: NewTask) -> tuple[Any, ...]:
         ranking = catalog.ranking(queue, spec.priority)
     else:
         ranking = rank(settings, priority=spec.priority, deadline=spec.deadline, ready_at=ready_at, now=now)
-    options = resolve(new.options, new.app_options, settings, spec.priority)
+    options, band = resolve(new.options, new.app_options, settings, spec.priority), mixed_band(spec.priority)
     return (
-        transaction.track(new.queue, new.name, new.requires, ranking.lane, queue.epoch, settings.fair, MIXED),
+        transaction.track(new.queue, new.name, new.requires, ranking.lane, queue.epoch, settings.fair, band),
         State.SCHEDULED if later else State.PENDING,
         ready_at + ranking.offset,
         ready_at,

@@ -19,7 +19,7 @@ from dibs.engines.decisions.steps import Step, StepKind
 from dibs.engines.port import at_once
 from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.sqlite.transaction import Transaction
-from dibs.engines.values import COMPLETED, ExtendAnswer, ExtendOutcome, Extension, SettleAnswer
+from dibs.engines.values import COMPLETED, Counter, ExtendAnswer, ExtendOutcome, Extension, SettleAnswer
 from dibs.engines.verbs.settling import settle_records
 from dibs.observe.events import EventType
 
@@ -102,6 +102,7 @@ def complete(transaction: Transaction, settlements: list[Settlement], tracks: To
     for track, count in tracks.items():
         transaction.count(State.RUNNING, track, -count)
         transaction.count(State.COMPLETED, track, count)
+        transaction.count(Counter.COMPLETIONS, track, count)
         transaction.tell(transaction.catalog.tracks[track].queue, State.COMPLETED)
 
 

@@ -37,7 +37,7 @@ Key = int | str
 RawRows = list[tuple[Any, ...]]
 
 QUEUES = RowDecoder(tuple[str, object, object, object], "queue")
-TRACKS = RowDecoder(tuple[int, object, object, object, object, object, object], "track")
+TRACKS = RowDecoder(tuple[int, object, object, object, object, object, object, object], "track")
 WATCHES = RowDecoder(tuple[str, object, object], "subscriber")
 COUNTS = RowDecoder(tuple[str, int | str, int], "count of", 0, 1)
 PENDING = RowDecoder(tuple[int, int], "count of pending tasks in track")
@@ -252,11 +252,9 @@ class Snapshot(SqlSnapshot[Catalog]):
                 found.append((what, whose, n))
         return found
 
-    async def queue_counts(self) -> list[tuple[str, str, int]]:
+    async def every_count(self) -> list[tuple[str, Track | str, int]]:
         tracks = self.catalog.tracks
-        return [
-            (what, whose if isinstance(whose, str) else tracks[whose].queue, n) for what, whose, n in self.all_counts()
-        ]
+        return [(what, whose if isinstance(whose, str) else tracks[whose], n) for what, whose, n in self.all_counts()]
 
     async def depth(self, queue: str) -> int:
         pending = self.pending_by_track()

@@ -26,6 +26,7 @@ from dibs.engines.values import (
     About,
     Act,
     AuditEntry,
+    Backlog,
     Beat,
     Changed,
     ChoreRecord,
@@ -49,6 +50,7 @@ from dibs.engines.verbs import (
     chores,
     dependencies,
     events,
+    figures,
     peeking,
     queues,
     reading,
@@ -218,7 +220,10 @@ class VerbEngine(ABC):
         return await self._view(peeking.peek, queue, limit, until, now=now, behind=until is None)
 
     async def counts(self) -> Counts:
-        return await self._view(reading.counts)
+        return await self._view(figures.counts)
+
+    async def backlog(self, *, now: Instant | None = None) -> list[Backlog]:
+        return await self._view(figures.backlog, now=now)
 
     async def stats(self, queue: str | None, since: int, until: int) -> list[Minute]:
         return await self._view(reading.stats, queue, since, until, behind=True)

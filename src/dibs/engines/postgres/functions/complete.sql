@@ -47,7 +47,7 @@ BEGIN
         SELECT w.what, c.track, w.counts_by_day * today, w.sign * c.n
         FROM
             (SELECT g.track, count(*) AS n FROM gone AS g GROUP BY g.track) AS c,
-            (VALUES ('running', -1, 0), ('completed', 1, 1)) AS w (what, sign, counts_by_day)
+            (VALUES ('running', -1, 0), ('completed', 1, 1), ('completions', 1, 0)) AS w (what, sign, counts_by_day)
     ), noted AS (
         INSERT INTO {schema}.events (at, type, track, task, worker, took)
         SELECT instant, 'task.completed', g.track, g.id, g.worker, instant - g.started_at FROM gone AS g

@@ -34,8 +34,9 @@ CREATE TABLE {schema}.queues (
 
 -- A track is what one claim can read from end to end: tasks of one kind, in one lane of one queue, ranked under one
 -- epoch of its settings. `fair`: its tasks have shares. `band`: the priority that all of its tasks are ranked by, in
--- the order of their arrival; -1 for a track of tasks of any priority, or that have come back. Tracks are never
--- deleted: ended tasks still name them; `retired`: nothing waits in it or ever will.
+-- the order of their arrival; -1 to -4 for tasks of any priority of a tier, or that have come back
+-- (`dibs.engines.decisions.facts.MIXED`). Tracks are never deleted: ended tasks still name them; `retired`: nothing waits
+-- in it or ever will.
 CREATE TABLE {schema}.tracks (
     track integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     queue text COLLATE "C" NOT NULL,

@@ -34,7 +34,8 @@ CREATE TABLE dibs_queues (
 -- A track is what one claim can read from end to end: tasks of one kind, in one lane of one queue, ranked under one
 -- epoch of its settings. Tasks have the track's number instead of all that. Tracks are never deleted: ended tasks still
 -- name them. `fair`: 1 if the queue shared its capacity between tenants when the track's tasks were ranked. Only then
--- do its tasks have shares.
+-- do its tasks have shares. `band`: the tier of the priorities that its tasks were submitted with, as
+-- `dibs.engines.decisions.facts.MIXED` has it.
 CREATE TABLE dibs_tracks (
     track INTEGER PRIMARY KEY,
     queue TEXT NOT NULL,
@@ -43,7 +44,8 @@ CREATE TABLE dibs_tracks (
     lane INTEGER NOT NULL,
     epoch INTEGER NOT NULL,
     fair INTEGER NOT NULL,
-    UNIQUE (queue, name, requires, lane, epoch, fair)
+    band INTEGER NOT NULL,
+    UNIQUE (queue, name, requires, lane, epoch, fair, band)
 );
 
 -- Counts kept with every move. `what` is a state, then `whose` is a track; or a counter, then `whose` is a queue's
