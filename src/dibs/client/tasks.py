@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from dibs.client.blocking import Admin, blocking
 from dibs.client.graph import pages
@@ -35,7 +35,7 @@ from dibs.core.states import State
 from dibs.core.task import Edit, TaskRecord
 from dibs.core.times import Instant, duration, instant
 from dibs.engines.steps import ActOnAll, query_for
-from dibs.engines.values import COUNT_LIMIT, Act, Cancel, Changed, Purge, Query, Replay, UnreadableTask
+from dibs.engines.values import VISIT_LIMIT, Act, Cancel, Changed, Purge, Query, Replay, UnreadableTask
 from dibs.errors import InvalidOption, QueueDraining, Unreadable, WrongState
 from dibs.runtime.environment import actor
 
@@ -61,6 +61,7 @@ class Filter(Struct, frozen=True, kw_only=True):
     workflow: str | None = None
     tenant: str | None = None
     text: str = ""
+    partition: str | None = None
 
 
 class TaskPage(Struct, frozen=True):
@@ -71,7 +72,7 @@ class TaskPage(Struct, frozen=True):
 
 
 class Count(Struct, frozen=True):
-    """How many match; `more`: counting stopped at 10,000."""
+    """How many match; `more`: counting stopped after so many rows that there may be more."""
 
     count: int
     more: bool
@@ -172,17 +173,34 @@ class Tasks(Admin):
     search = blocking(asearch)
 
     async def acount(self, filter: Filter = Filter()) -> Count:
-        """How many match, up to 10,000."""
+        """How many match: exact if only states and queues are asked for, else in a bounded number of rows."""
         return await self._ask(self._count(make_query(filter, BATCH, None)))
 
     async def _count(self, query: Query) -> Count:
-        found, more = 0, False
+        if self._counts_tell(query):
+            return Count(await self._counted(query), False)
+        found, visited, more = 0, 0, False
         async for page in pages(self.hub.engine, query):
-            found += len(page.tasks)
-            more = found > COUNT_LIMIT or page.cursor is not None
-            if found >= COUNT_LIMIT:
+            found, visited, more = found + len(page.tasks), visited + page.visited, page.cursor is not None
+            if visited >= VISIT_LIMIT:
                 break
-        return Count(min(found, COUNT_LIMIT), more)
+        return Count(found, more)
+
+    def _counts_tell(self, query: Query) -> bool:
+        """Whether only states and queues are asked for, and tasks created by now, which all are."""
+        rest = structs.replace(query, states=(), queues=(), created_before=None, limit=BATCH)
+        is_open = query.created_before is None or query.created_before > self.hub.clock.now()
+        return is_open and rest == Query(limit=BATCH)
+
+    async def _counted(self, query: Query) -> int:
+        tasks = (await self.hub.engine.counts()).tasks
+        return sum(
+            n
+            for queue, counts in tasks.items()
+            if not query.queues or queue in query.queues
+            for state, n in counts.items()
+            if not query.states or state in query.states
+        )
 
     count = blocking(acount)
 
@@ -316,6 +334,7 @@ def make_query(filter: Filter, limit: int, cursor: str | None) -> Query:
         worker=None if filter.worker is None else check_reference(filter.worker, "worker"),
         workflow=None if filter.workflow is None else check_reference(filter.workflow, "workflow"),
         tenant=None if filter.tenant is None else check_text(filter.tenant, "tenant", NAME_LIMIT),
+        partition=None if filter.partition is None else check_text(filter.partition, "partition", NAME_LIMIT),
         text=check_note(filter.text, "text"),
         limit=limit,
         cursor=None if cursor is None else check_cursor(cursor),

@@ -21,6 +21,7 @@ from dibs.core.task import HISTORY_LIMIT, TaskRecord
 from dibs.core.times import Instant, day_of
 from dibs.engines.catalog import Catalog
 from dibs.engines.decisions.admin import PurgeRow
+from dibs.engines.decisions.blocks import Pair, pairs_between
 from dibs.engines.decisions.counting import MOST_ERRORS, counted_events, error_type, error_what, type_counted
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.events import is_wanted, task_events
@@ -124,6 +125,10 @@ class SqlTransaction(SqlSnapshot[AnyCatalog]):
         self.events: list[tuple[object, ...]] = []
         self.new_errors: dict[str, set[str]] = {}
         """By queue, the types of errors that are counted, with those that this transaction adds."""
+        self.new_blocks: dict[Pair, None] = {}
+        """Pairs of the index of id blocks to be written."""
+        self.added_blocks: list[Pair] = []
+        """Those that were written: known to be stored after the commit."""
 
     # What a store brings.
 
@@ -223,8 +228,10 @@ class SqlTransaction(SqlSnapshot[AnyCatalog]):
             await self.write("save_turns", [(track, *each) for each in served.items() for track in fair])
 
     async def flush(self) -> None:
-        """Write the counts that have changed, new turns, and events."""
+        """Write the counts that have changed, new turns, new pairs of the index of id blocks, and events."""
         await self.write_counts()
+        if self.new_blocks:
+            await self.write_blocks()
         if self.events:
             events, self.events = self.events, []
             await self.write("add_events", events)
@@ -258,9 +265,28 @@ class SqlTransaction(SqlSnapshot[AnyCatalog]):
                     row = (self.now, each.type, self.loaded[task.id], None, task.id, each.worker, each.took)
                     self.events.append((*row, to_json(each.details)))
 
+    # The index of id blocks.
+
+    def note_block(self, term: str, block: int) -> None:
+        """Store that a term has tasks in a block, unless that is known to be stored."""
+        if not self.catalog.known_blocks.has((term, block), self.now):
+            self.new_blocks[term, block] = None
+
+    def note_records(self, changes: Changes) -> None:
+        for old, new in (*changes.moves, *((None, each) for each in changes.new)):
+            for pair in pairs_between(old, new):
+                self.note_block(*pair)
+
+    async def write_blocks(self) -> None:
+        pairs = [*self.new_blocks]
+        await self.write("add_blocks", pairs)
+        self.added_blocks += pairs
+        self.new_blocks.clear()
+
     # Tasks.
 
     async def save(self, changes: Changes) -> None:
+        self.note_records(changes)
         before = {self.counted_as(record): record for record in changes.before}
         if ranked := [record for record in changes.after if record.id in changes.ranked]:
             self.place(ranked)

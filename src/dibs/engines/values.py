@@ -20,8 +20,11 @@ from dibs.errors import InvalidOption
 COUNT_LIMIT = 10_000
 """Filtered counts and queue positions stop here."""
 
-VISIT_LIMIT = 10_000
-"""Rows that one page of a search reads before it answers with what it has and a cursor."""
+VISIT_LIMIT = 100_000
+"""Rows that one page of a search compares before it answers with what it has and a cursor."""
+
+READ_LIMIT = 10_000
+"""Tasks that one page of a search, or one count, reads as a whole."""
 
 
 FIRE_BATCH = 100
@@ -320,13 +323,15 @@ class Query(Struct, frozen=True, kw_only=True, omit_defaults=True):
     text: str = ""
     limit: int = 50
     cursor: str | None = None
+    partition: str | None = None
 
 
 class Page(Struct, frozen=True):
-    """One page of a search; `cursor` continues it, None after the last page."""
+    """One page of a search; `cursor` continues it, None after the last page. `visited`: how many rows it has read."""
 
     tasks: Sequence[TaskRecord | UnreadableTask]
     cursor: str | None = None
+    visited: int = 0
 
     @property
     def records(self) -> list[TaskRecord]:

@@ -24,7 +24,15 @@ from dibs.core.times import Instant
 from dibs.engines.decisions.enqueueing import Known
 from dibs.engines.decisions.settling import is_plain
 from dibs.engines.postgres.catalog import Missing, Stale
-from dibs.engines.postgres.enqueueing import draft, first_day, is_ready, stored_answer
+from dibs.engines.postgres.enqueueing import (
+    block_parameters,
+    draft,
+    first_day,
+    is_ready,
+    like_runs,
+    new_pairs,
+    stored_answer,
+)
 from dibs.engines.postgres.notifier import channel_of, payloads
 from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.steps import defer
@@ -159,7 +167,8 @@ class Joined:
     ) -> list[EnqueueAnswer] | None:
         """One statement, which affects nothing else if it fails; None if some of the tasks are known."""
         catalog = self.store.catalog
-        drafted = draft(catalog, tasks)
+        runs = like_runs(tasks)
+        drafted, pairs = draft(catalog, runs), new_pairs(catalog, runs, now)
         watched = catalog.watched(EventType.TASK_SUBMITTED, now)
         topics = {work_topic(new.queue) for new in tasks}
         row = await driver.fetchrow(
@@ -170,6 +179,7 @@ class Joined:
             catalog.generation,
             first_day(drafted[0], now),
             *drafted,
+            *block_parameters(pairs, tasks),
             watched,
         )
         status = row["status"]
