@@ -131,6 +131,8 @@ class Dibs:
             url=self.url,
             payloads=make_payloads(default_blobs() if blobs is None else blobs, inline_limit),
         )
+        if engine is not None and url is None:  # the default URL does not lead to it
+            self.hub.store_name = type(engine).__name__
         self.allow = check_names(allow, "allow", MODULES)
         self.hub.load_allowed = self._load_allowed
         self.hub.client = host() if client is None else check_label(client, "client")
