@@ -29,7 +29,10 @@ NESTED = "postgresql%3A%2F%2Fu%3Asecret%40direct%3A6432%2Fshop%3Fsslpassword%3Ds
             f"postgresql://db/shop?pgbouncer=yes&direct_url={NESTED}",
             "postgresql://db/shop?pgbouncer=yes&direct_url=postgresql://u:***@direct:6432/shop%3Fsslpassword%3D***",
         ),
-        ("postgresql://db/shop?read_url=postgresql%3A%2F%2Fu%3Asecret%40r", "postgresql://db/shop?read_url=postgresql://u:***@r"),
+        (
+            "postgresql://db/shop?read_url=postgresql%3A%2F%2Fu%3Asecret%40r",
+            "postgresql://db/shop?read_url=postgresql://u:***@r",
+        ),
         ("postgresql://u:sec/ret@db/shop", "postgresql://***"),
         ("postgresql://u:sec?ret@db/shop", "postgresql://***"),
         ("postgresql://u:sec?ret=1@db/shop", "postgresql://***"),
