@@ -1,4 +1,4 @@
-"""What Dibs counts about itself: `meters`. No I/O; importable from anywhere above `core`.
+"""What Dibs tells of itself: `meters` counts calls, `logs` sets up and formats logs. Importable from above `core`.
 
 What is recorded of tasks is elsewhere: `HistoryEvent` in `core.task`, `Counter` and `Minute` in `engines.values`.
 """
