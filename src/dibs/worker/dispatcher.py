@@ -115,7 +115,7 @@ class Dispatcher:
         self._finish(run, settlement)
 
     def _run_on_loop(self, run: Run) -> Awaitable[Settlement]:
-        return self._runner.run(run, run.definition, run.definition.function)
+        return self._runner.run(run, run.definition, self._runner.function_of(run.definition))
 
     async def _keep(self, run: Run, settlement: Settlement) -> Settlement:
         """Store a large result in the blob store. A run with a transaction of its own has committed it, or not."""

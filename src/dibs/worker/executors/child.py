@@ -130,7 +130,7 @@ class Child:
             runner, definition = await self._find(start)
             with memory_limited(definition.memory_limit):
                 # A task of its own: context variables that it sets are gone with it.
-                call = as_async(definition.function)
+                call = as_async(runner.function_of(definition))
                 return protocol.Ended(await guarded(runner.run(link, definition, call, start.args)))
         except MemoryError as error:
             failure = out_of_memory(error, None if definition is None else definition.memory_limit)
@@ -158,8 +158,17 @@ class Child:
 
 
 def as_async(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+    """Call a plain function as if no loop ran in this thread: it may use `asyncio.run`, or Django's ORM."""
+    if inspect.iscoroutinefunction(function):
+        return function
+
     async def call(*args: Any, **kwargs: Any) -> Any:
-        value = function(*args, **kwargs)
+        loop = asyncio.get_running_loop()
+        asyncio._set_running_loop(None)
+        try:
+            value = function(*args, **kwargs)
+        finally:
+            asyncio._set_running_loop(loop)
         return await value if inspect.isawaitable(value) else value
 
     return call
