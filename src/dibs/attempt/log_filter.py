@@ -12,7 +12,7 @@ from typing import Any
 from dibs.attempt.context import CURRENT
 from dibs.core.task import LeasedTask
 
-__all__ = ["add_task_facts", "facts_of"]
+__all__ = ["add_task_facts", "facts_of", "trace_id_in"]
 
 TRACE_ID = 32
 """Hexadecimal digits of a trace id in a W3C `traceparent`: version-trace-parent-flags."""

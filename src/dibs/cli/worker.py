@@ -86,7 +86,8 @@ def respect_own_logging(context: click.Context, app_spec: str) -> None:
             logger.disabled = False
     given = [f"--{name.replace('_', '-')}" for name in LOG_OPTIONS if is_given(context, name)]
     if given:
-        log.warning("%s configures logging itself, so %s is not applied.", app_spec, " and ".join(given))
+        verb = "is" if len(given) == 1 else "are"
+        log.warning("%s configures logging itself, so %s %s not applied.", app_spec, " and ".join(given), verb)
     else:
         log.info("%s configures logging itself; Dibs adds only the facts of the running task.", app_spec)
 

@@ -19,7 +19,7 @@ from dibs.core.times import SECOND, Duration, Instant
 from dibs.engines.values import LostTask, Rescued
 from dibs.runtime.hub import Hub
 
-__all__ = ["GAP", "HOLD_OFF", "Rescue"]
+__all__ = ["GAP", "HOLD_OFF", "MOST_LINES", "Rescue", "log_rescued"]
 
 log = logging.getLogger("dibs.worker")
 
