@@ -2,7 +2,7 @@
 
 Run it with `python middleware.py`. The first middleware added is the outermost. An async function runs on the event
 loop, around everything else. A generator function runs where the task's function runs: in its thread, in its child
-process (`executor="process"`), or on the loop. So it can care for what belongs to that thread, such as a connection.
+process (`executor="process"`), or on the loop. So it can look after what belongs to that thread, such as a connection.
 """
 
 import threading
