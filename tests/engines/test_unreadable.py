@@ -233,7 +233,7 @@ async def spoil_each_place(store: Store, columns: dict[str, Any]) -> None:
     assert [task.id for task in claimed] == ([last] if "progress" in columns else [])  # of no concern to a claim
     await store.settle(claimed)
     store.now += HOUR
-    assert (await engine.rescue(now=store.now)).lost == [stays]
+    assert (await engine.rescue(now=store.now)).ids == [stays]
     found = await store.unreadable(lost)
     assert found.problem
     assert found in (await engine.search(Query(limit=1000))).tasks
@@ -385,7 +385,7 @@ def test_many_that_expired_or_were_lost_hold_up_nobody(run: Run) -> None:
         rescued: list[str] = []
         for _ in range(10):
             found = await store.engine.rescue(now=store.now)
-            rescued += found.lost
+            rescued += found.ids
         assert sorted(rescued) == sorted(task.id for task in lost[1050:])
         assert {task.id for task in await store.claim()} == set(rescued)
         assert ((await store.engine.counts()).tasks)["default"][State.CANCELLED] == 10
@@ -406,11 +406,11 @@ def test_one_in_a_full_batch_does_not_end_a_rescue(run: Run) -> None:
             await store.spoil(bad, facts=NEWER)
         store.now += HOUR
         rescued = await store.engine.rescue(now=store.now)
-        assert len(rescued.lost) < RESCUE_BATCH
+        assert len(rescued.ids) < RESCUE_BATCH
         assert rescued.more
         rest = await store.engine.rescue(now=store.now)
         assert not rest.more
-        assert sorted([*rescued.lost, *rest.lost]) == sorted(tasks[2:])
+        assert sorted([*rescued.ids, *rest.ids]) == sorted(tasks[2:])
 
     run(test)
 
@@ -425,9 +425,9 @@ def test_an_absent_worker_that_holds_more_is_not_dead_yet(run: Run) -> None:
         file = store_of(store.engine)
         file.presence.absent = lambda workers: {"w"}
         rescued = await store.engine.rescue(now=store.now)
-        assert (len(rescued.lost), rescued.workers, rescued.more) == (RESCUE_BATCH - 1, [], True)
+        assert (len(rescued.ids), rescued.workers, rescued.more) == (RESCUE_BATCH - 1, [], True)
         rescued = await store.engine.rescue(now=store.now)
-        assert (len(rescued.lost), rescued.workers, rescued.more) == (1, ["w"], False)
+        assert (len(rescued.ids), rescued.workers, rescued.more) == (1, ["w"], False)
 
     run(test)
 

@@ -11,7 +11,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 from dibs.attempt.context import Context
-from dibs.attempt.middleware import Middleware
+from dibs.attempt.middleware import Layer, Middleware, check_middleware
 from dibs.blobs import BlobStore
 from dibs.client import consumer as low_level
 from dibs.client.blocking import blocking
@@ -84,6 +84,7 @@ __all__ = ["Dibs"]
 P = ParamSpec("P")
 R = TypeVar("R")
 Running = Coroutine[Any, Any, R]
+AnyMiddleware = TypeVar("AnyMiddleware", bound=Middleware | Layer)
 
 
 class Decorator(Protocol):
@@ -133,6 +134,8 @@ class Dibs:
             url=self.url,
             payloads=make_payloads(default_blobs() if blobs is None else blobs, inline_limit),
         )
+        if engine is not None and url is None:  # the default URL does not lead to it
+            self.hub.store_name = type(engine).__name__
         self.allow = check_names(allow, "allow", MODULES)
         self.hub.load_allowed = self._load_allowed
         self.hub.client = host() if client is None else check_label(client, "client")
@@ -209,10 +212,13 @@ class Dibs:
 
         return decorate
 
-    def middleware(self, middleware: Middleware) -> Middleware:
-        """Wrap every run; the first one added is the outermost."""
-        if not callable(middleware):
-            raise InvalidOption(f"a middleware is a function, not {shown(middleware)}.")
+    def middleware(self, middleware: AnyMiddleware) -> AnyMiddleware:
+        """Wrap every run; the first one added is the outermost.
+
+        `async def layer(ctx, run)` runs on the loop. A generator function `def layer(ctx): …; yield; …` is entered and
+        left where the task's function runs: in its thread, its child process, or on the loop.
+        """
+        check_middleware(middleware)
         self.hub.middleware.append(middleware)
         return middleware
 

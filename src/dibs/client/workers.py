@@ -28,8 +28,8 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     capabilities: tuple[str, ...]
     concurrency: int
     running: int
-    buffered: int = 0
-    """Tasks that it has claimed and not started."""
+    buffered: int
+    """Tasks that are leased but not started: in the store they are running, here they wait for a slot."""
     started_at: datetime | None
     seen_at: datetime | None
 

@@ -227,17 +227,49 @@ def settle_answer(outcome: SettleOutcome, record: TaskRecord, now: Instant) -> S
 COMPLETED = SettleAnswer(SettleOutcome.DONE, State.COMPLETED)
 
 
+class LostTask(Struct, frozen=True, kw_only=True):
+    """A task that was taken back: the lease and the worker that it lost, what it is now, and when it is due again."""
+
+    id: str
+    name: str
+    queue: str
+    worker: str | None
+    lease: int
+    losses: int
+    state: State
+    due_in: Duration | None = None
+
+
+def lost_task(before: TaskRecord, after: TaskRecord, now: Instant) -> LostTask:
+    """A running task, and what became of it."""
+    return LostTask(
+        id=after.id,
+        name=after.name,
+        queue=after.queue,
+        worker=before.worker,
+        lease=before.lease,
+        losses=after.losses,
+        state=after.state,
+        due_in=None if after.due_at is None else max(0, after.due_at - now),
+    )
+
+
 class Rescued(Struct, frozen=True):
     """What `rescue` did: tasks whose leases had ended (retried, dead or cancelled), and workers found dead.
 
     `at` is the store's clock. `stalled`: it was later than `not_after`, so nothing was taken.
     """
 
-    lost: list[str] = []
+    lost: list[LostTask] = []
     workers: list[str] = []
     more: bool = False
     at: Instant = 0
     stalled: bool = False
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the tasks that were taken back."""
+        return [task.id for task in self.lost]
 
 
 class Changed(StrEnum):
@@ -383,6 +415,8 @@ class Beat(Struct, frozen=True, kw_only=True):
     capabilities: tuple[str, ...] = ()
     concurrency: int = 1
     running: int = 0
+    buffered: int = 0
+    """Tasks that are leased but not started."""
     lives_for: Duration = 30_000_000
     minutes: list[Minute] = []
 
@@ -403,6 +437,7 @@ class WorkerRecord(Struct, kw_only=True, omit_defaults=True):
     started_at: Instant
     seen_at: Instant
     expires_at: Instant
+    buffered: int = 0
 
 
 def worker_record(beat: Beat, old: WorkerState | None, started_at: Instant, now: Instant) -> WorkerRecord:
@@ -417,6 +452,7 @@ def worker_record(beat: Beat, old: WorkerState | None, started_at: Instant, now:
         capabilities=beat.capabilities,
         concurrency=beat.concurrency,
         running=beat.running,
+        buffered=beat.buffered,
         state=WorkerState.ACTIVE if old is None or old is WorkerState.DEAD else old,
         started_at=started_at,
         seen_at=now,

@@ -12,6 +12,7 @@ from dibs.core.options import brief, nearest, shown
 from dibs.core.settings import Defaults
 from dibs.core.task import NewTask, Settlement
 from dibs.engines.base import Engine
+from dibs.engines.open import shown_url
 from dibs.engines.port import at_once
 from dibs.engines.values import EnqueueAnswer, Feature, SettleAnswer
 from dibs.errors import InvalidOption
@@ -49,6 +50,8 @@ class Hub:
         self.codec = codec
         self.defaults = defaults
         self.url = url
+        self.store_name = shown_url(url)
+        """The store's URL for people, without passwords."""
         self.client = ""
         """The name of this client, for limits on enqueueing."""
         self.payloads = payloads or Payloads()

@@ -48,6 +48,11 @@ class MinuteStats:
             add(minute.wait, task.claimed_at - task.ready_at)
             add(minute.run, ran)
 
+    @property
+    def has_changed(self) -> bool:
+        """Whether there is anything to take."""
+        return bool(self._changed)
+
     def take(self) -> list[Minute]:
         """Copies of what has changed since the last take. Call `put_back` if they could not be delivered."""
         with self._lock:

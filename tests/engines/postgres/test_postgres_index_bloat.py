@@ -525,11 +525,11 @@ def test_leases_that_ended_lately_are_taken_back_though_looking_at_all_fails(mon
             for sequence in (1, 2):
                 request = ClaimRequest(worker="w", sequence=sequence, queues=("default",), limit=1, lease=1)
                 (lately,) = (await engine.claim(request)).tasks
-                assert (await engine.rescue()).lost == [lately.id]
+                assert (await engine.rescue()).ids == [lately.id]
             assert lows.count(START) == 1, "all of them only once a minute"
             monkeypatch.undo()
             store.rescue_floor.full_at = 0.0
-            assert (await engine.rescue()).lost == [long_ago.id]
+            assert (await engine.rescue()).ids == [long_ago.id]
 
     run(test)
 

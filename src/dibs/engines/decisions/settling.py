@@ -19,8 +19,10 @@ from dibs.engines.values import (
     ExtendAnswer,
     ExtendOutcome,
     Extension,
+    LostTask,
     SettleAnswer,
     SettleOutcome,
+    lost_task,
     settle_answer,
 )
 
@@ -92,12 +94,12 @@ def why_cancelled(facts: str | bytes) -> str:
         return ""
 
 
-def lose_all(transaction: Transaction, records: Ledger, running: Iterable[TaskRecord]) -> list[str]:
-    """These running tasks have lost their worker: they run again, or are dead after too many losses. Their ids."""
+def lose_all(transaction: Transaction, records: Ledger, running: Iterable[TaskRecord]) -> list[LostTask]:
+    """These running tasks have lost their worker: they run again, or are dead after too many losses."""
     found = []
     for record in running:
         after, entry = lost(record, transaction.settings_if_exists(record.queue), transaction.now)
         records.put(after, entry)
         transaction.tell(record.queue, after.state)
-        found.append(record.id)
+        found.append(lost_task(record, after, transaction.now))
     return found

@@ -28,6 +28,7 @@ from dibs.engines.postgres.errors import DRIVER_ERRORS, translation
 from dibs.engines.postgres.joining import Joiner
 from dibs.engines.postgres.layout import pending_migrations, pending_script
 from dibs.engines.postgres.pool import Address, Pool
+from dibs.engines.postgres.session_log import SessionLog
 from dibs.engines.postgres.store import NOTHING, SETTINGS, TASKS, Store
 from dibs.engines.unreadable import UnreadableRows
 from dibs.engines.values import (
@@ -67,8 +68,11 @@ class PostgresEngine(VerbEngine):
     _durability = doctor.DURABILITY
     _chores = chores.CHORES
 
-    def __init__(self, address: Address, aside: UnreadableRows | None = None) -> None:
+    def __init__(
+        self, address: Address, aside: UnreadableRows | None = None, session_log: SessionLog | None = None
+    ) -> None:
         self.address = address
+        self._session_log = session_log or SessionLog()
         self._aside = aside or UnreadableRows()
         self._store: Store | None = None
         self._joiner: Joiner | None = None
@@ -105,7 +109,7 @@ class PostgresEngine(VerbEngine):
 
     async def open(self, may_block: MayBlock = never) -> None:
         if self._store is None:
-            store = Store(self.address, self._aside, may_block)
+            store = Store(self.address, self._aside, may_block, self._session_log)
             try:
                 await store.open()
             except BaseException:
@@ -124,7 +128,7 @@ class PostgresEngine(VerbEngine):
             self._store = None
 
     def sibling(self) -> Engine:
-        return PostgresEngine(self.address.impatient(), self._aside)
+        return PostgresEngine(self.address.impatient(), self._aside, self._session_log)
 
     # Tasks: the hot verbs.
 

@@ -318,7 +318,7 @@ async def test_expired_lease_that_nobody_took_may_settle(harness: Harness) -> No
     task = await harness.start()
     harness.later(HOUR)
     assert await harness.settle(task) is DONE
-    assert (await harness.engine.rescue(now=harness.now)).lost == []
+    assert (await harness.engine.rescue(now=harness.now)).ids == []
 
 
 async def test_answers_in_the_order_asked(harness: Harness) -> None:

@@ -260,7 +260,7 @@ async def rescue(harness: Harness, name: str) -> Call:
     harness.later(HOUR)
 
     async def send(engine: Engine, _: bool) -> object:
-        return task.id in (await engine.rescue(now=harness.now)).lost
+        return task.id in (await engine.rescue(now=harness.now)).ids
 
     return Call("rescue", send, True, False)
 

@@ -334,11 +334,13 @@ class Oracle:
     def rescue(self, ended_by: Instant | None, not_after: Instant | None) -> values.Rescued:
         if (until := taken_until(self.now, ended_by, not_after)) is None:
             return values.Rescued(at=self.now, stalled=True)
-        lost = self.overdue(RUNNING, "lease_expires_at", until)
-        for task in lost:
-            self.put(*moves.lost(task, self.settings(task) if task.queue in self.queues else None, self.now))
+        lost = []
+        for task in self.overdue(RUNNING, "lease_expires_at", until):
+            after, entry = moves.lost(task, self.settings(task) if task.queue in self.queues else None, self.now)
+            self.put(after, entry)
             self.count(Counter.LOSSES, task)
-        return values.Rescued([task.id for task in lost], at=self.now)
+            lost.append(values.lost_task(task, after, self.now))
+        return values.Rescued(lost, at=self.now)
 
     def log(self, act: str, target: str, detail: str = "", **facts: Any) -> Changed:
         entry = values.AuditEntry(at=self.now, actor=self.actor, act=act, target=target, detail=detail, **facts)
