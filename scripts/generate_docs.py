@@ -15,7 +15,8 @@ from port_page import port_sections
 
 from dibs import Dibs, errors
 from dibs.client.options import METADATA_LIMIT, CallOptions, RecurrenceOptions, TaskOptions
-from dibs.client.stats import LONGEST as LONGEST_WINDOW
+from dibs.client.series import LONGEST as LONGEST_WINDOW
+from dibs.client.series import MOST_POINTS
 from dibs.core.cron import LONGEST as LONGEST_CRON
 from dibs.core.options import KEY_LIMIT, NAME_LIMIT, NOTE_LIMIT, PAGE_LIMIT, URL_LIMIT
 from dibs.core.settings import DURATIONS, FALLBACK, OPTIONAL, REAL, SHARED, WHOLE, Policy, QueueSettings
@@ -137,7 +138,11 @@ def sizes() -> list[list[str]]:
     """How much one call may ask for, or be given."""
     return [
         ["`limit` of `claim`, `search`, `peek` and lists; `count` of `upcoming`", f"{PAGE_LIMIT:,}"],
-        ["`window` of `app.stats`: figures are kept for that long", seconds(LONGEST_WINDOW)],
+        [
+            "`window` of `app.stats`, age of `start` of `app.series`: figures are kept for that long",
+            seconds(LONGEST_WINDOW),
+        ],
+        ["points of `app.series`", f"{MOST_POINTS:,}"],
         ["`delay`, `deadline`, `window`, `timeout` of waits and other durations", "a hundred years"],
         ["`at` and other moments", "the years 1970 to 2119"],
         ["`lease` of `claim`, `by` of `extend`", limits("lease")],

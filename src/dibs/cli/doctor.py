@@ -12,6 +12,7 @@ from dibs.cli.options import json_option, with_store
 from dibs.client.app import Dibs
 from dibs.client.info import ChoreInfo
 from dibs.client.queues import QueueInfo
+from dibs.client.stats import read_ages
 from dibs.client.workers import WorkerInfo
 from dibs.core.chores import meaning_of
 from dibs.core.humanize import format_duration
@@ -77,8 +78,9 @@ def examine(app: Dibs, *, full: bool) -> list[Finding]:
     queues, workers = app.queues.list(), app.workers.list()
     serving = [worker for worker in workers if worker.state is not WorkerState.DEAD]
     findings.append(who_works(serving))
+    ages = app.hub.runner.run(read_ages(app.hub.engine, app.hub.clock.now()))
     for queue in queues:
-        findings += look_at(app, queue, serving)
+        findings += look_at(queue, serving, ages.get(queue.name))
     findings += look_at_schedules(app)
     findings += look_at_chores(app.chores())
     return findings
@@ -117,8 +119,8 @@ def who_works(workers: list[WorkerInfo]) -> Finding:
     return Finding(Level.OK, "workers", f"{len(workers)}, version {versions[0]}")
 
 
-def look_at(app: Dibs, queue: QueueInfo, workers: list[WorkerInfo]) -> list[Finding]:
-    """What is wrong with one queue."""
+def look_at(queue: QueueInfo, workers: list[WorkerInfo], oldest: float | None) -> list[Finding]:
+    """What is wrong with one queue. `oldest`: the seconds that its oldest pending task has waited."""
     title = f"queue {queue.name}"
     found = []
     pending = queue.counts[State.PENDING]
@@ -129,7 +131,6 @@ def look_at(app: Dibs, queue: QueueInfo, workers: list[WorkerInfo]) -> list[Find
     if queue.stale:
         detail = f"{queue.stale:,} tasks are still ranked by earlier settings; the leading worker ranks them again"
         found.append(Finding(Level.WARNING, title, detail))
-    oldest = app.stats(queue.name).oldest_pending_seconds if pending else None
     limit = BACKLOG * queue.settings.aging / SECOND
     if oldest is not None and queue.settings.policy is Policy.AGING and oldest > limit:
         detail = (

@@ -18,7 +18,7 @@ from dibs.engines.base import Engine
 from dibs.engines.values import Backlog, Counter, Counts, KindCounts, Minute
 from dibs.errors import InvalidOption
 
-__all__ = ["QueueStats", "check_window", "read_rate", "read_stats"]
+__all__ = ["QueueStats", "check_window", "read_ages", "read_rate", "read_stats"]
 
 DEAD, CANCELLED, PROMOTED = "dead_", "cancelled_", "promoted_"
 """How the names of counters begin that are told apart by a reason, or a tier."""
@@ -120,6 +120,15 @@ async def read_rate(engine: Engine, queue: str, window: Duration, now: Instant) 
     """How many tasks of a queue complete per second."""
     minutes = await read_minutes(engine, queue, window, now)
     return sum(minute.completed for minute in minutes) / covered(minutes, now)
+
+
+async def read_ages(engine: Engine, now: Instant) -> dict[str, float]:
+    """How long the oldest pending task of each queue that has some has waited, in seconds."""
+    waiting = await engine.backlog()
+    ages = {
+        queue: waited([each for each in waiting if each.queue == queue], now) for queue in {b.queue for b in waiting}
+    }
+    return {queue: age for queue, age in ages.items() if age is not None}
 
 
 async def read_minutes(engine: Engine, queue: str | None, window: Duration, now: Instant) -> list[Minute]:
