@@ -61,14 +61,15 @@ def test_the_script_for_psql(cli: Cli) -> None:
 def test_the_script_for_sqlite(cli: Cli, place: Any) -> None:
     import sqlite3
 
-    script = cli("migrate", "--sql").out
-    assert not (place / "shop.db").exists(), "printing makes nothing"
-    with sqlite3.connect(place / "shop.db") as connection:
+    url = f"sqlite:///{place}/new.db"
+    script = cli("migrate", "--sql", "--url", url).out
+    assert not (place / "new.db").exists(), "printing makes nothing"
+    with sqlite3.connect(place / "new.db") as connection:
         connection.executescript(script)
     connection.close()
-    assert cli("migrate").out == "The store is up to date.\n"
-    assert cli("migrate", "--sql").out == ""
-    assert cli("doctor").code == 0
+    assert cli("migrate", "--url", url).out == "The store is up to date.\n"
+    assert cli("migrate", "--sql", "--url", url).out == ""
+    assert cli("doctor", "--url", url).code == 0
 
 
 def test_a_store_in_memory_has_nothing_to_migrate(cli: Cli) -> None:
@@ -78,6 +79,7 @@ def test_a_store_in_memory_has_nothing_to_migrate(cli: Cli) -> None:
 
 def test_doctor(cli: Cli) -> None:
     url = new_url(read_url=quote("postgresql://127.0.0.1:1/none", safe=""))
+    cli("migrate", "--url", url)
     answer = cli("doctor", "--url", url)
     assert answer.code == 0
     for words in (

@@ -65,7 +65,7 @@ from dibs.core.options import (
 from dibs.core.priority import Bound
 from dibs.core.times import MINUTE, SECOND, patience, when
 from dibs.engines.base import Engine
-from dibs.engines.open import open_engine
+from dibs.engines.open import open_engine, shown_url
 from dibs.engines.values import EnqueueOutcome
 from dibs.errors import InvalidOption
 from dibs.runtime.clock import Clock, SystemClock
@@ -147,7 +147,7 @@ class Dibs:
         self.extend, self.aextend = self._consumer.extend, self._consumer.aextend
 
     def __repr__(self) -> str:
-        return f"<Dibs {self.url}>"
+        return f"<Dibs {shown_url(self.url)}>"
 
     # Defining tasks.
 

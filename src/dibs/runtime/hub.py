@@ -10,7 +10,7 @@ from dibs.core.codec import Codec
 from dibs.core.options import brief, nearest, shown
 from dibs.core.settings import Defaults
 from dibs.core.task import NewTask, Settlement
-from dibs.engines.base import Engine
+from dibs.engines.base import Engine, MayBlock
 from dibs.engines.port import at_once
 from dibs.engines.values import EnqueueAnswer, Feature, SettleAnswer
 from dibs.errors import InvalidOption
@@ -58,9 +58,14 @@ class Hub:
         """Defines the functions of allowed modules; workers call it before they report the tasks that they know."""
         self.middleware: list[Any] = []
         self.lifespan: Lifespan | None = None
-        self.runner = LoopRunner(self.engine.open, self.forget)
+        self.creates = True
+        """Whether opening the store creates it where there is none."""
+        self.runner = LoopRunner(self.open, self.forget)
         self.enqueuer: Coalescer[NewTask, EnqueueAnswer] = Coalescer(self.runner, self._flush_enqueues)
         self.settler: Coalescer[Settlement, SettleAnswer] = Coalescer(self.runner, self._flush_settlements)
+
+    async def open(self, may_block: MayBlock) -> None:
+        await self.engine.open(may_block, create=self.creates)
 
     def forget(self) -> None:
         """In a forked child: reset, without closing what belongs to the parent."""

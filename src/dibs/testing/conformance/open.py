@@ -22,3 +22,14 @@ async def test_the_clock_is_the_stores_own(harness: Harness) -> None:
     assert one.created_at <= two.created_at
     claimed = await harness.engine.claim(harness.request(5))
     assert [task.id for task in claimed.tasks] == [first.id]
+
+
+async def test_a_store_that_exists_is_opened_without_creating(harness: Harness) -> None:
+    task_id = await harness.add()
+    sibling = harness.engine.sibling()
+    await sibling.open(create=False)
+    try:
+        (record,) = await sibling.get([task_id])
+        assert record is not None
+    finally:
+        await sibling.close()
