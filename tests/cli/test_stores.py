@@ -22,7 +22,7 @@ ANY = "0198c0de-0000-7000-8000-000000000000"
 IDS = {"task_id": ANY, "task_ids": ANY, "workflow_id": ANY, "step_id": ANY}
 
 
-NEEDED = {"tasks edit": {"priority": "5"}, "simulate": {"queue": "mail"}}
+NEEDED = {"tasks edit": {"priority": "5"}, "simulate": {"from_queue": "mail"}}
 """Without these options, the command would not come as far as the store."""
 
 
