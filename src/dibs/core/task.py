@@ -119,11 +119,12 @@ class HistoryEvent(StrEnum):
 
 
 class HistoryEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that happened to a task."""
+    """One thing that happened to a task. `started_at`: the start of the run that it ended; None if it ended none."""
 
     at: Instant
     event: HistoryEvent
     lease: int = 0
+    started_at: Instant | None = None
     worker: str | None = None
     actor: str | None = None
     note: str = ""
@@ -153,6 +154,8 @@ class TaskRecord(Struct, kw_only=True, omit_defaults=True, tag="task"):
     ready_at: Instant | None = None
     started_at: Instant | None = None
     finished_at: Instant | None = None
+    changed_at: Instant | None = None
+    """When an unfinished task was last changed by something else than its enqueue, start or promotion."""
     lane: int = 0
     rank_offset: Duration = 0
     rerank_at: Instant | None = None
@@ -182,6 +185,12 @@ class TaskRecord(Struct, kw_only=True, omit_defaults=True, tag="task"):
     def urgency(self) -> int:
         """The priority that it is ranked by."""
         return max(self.spec.priority, self.inherited)
+
+    @property
+    def updated_at(self) -> Instant:
+        """The last change that it shows. When it was promoted is not kept: its due time says that."""
+        known = (self.created_at, self.changed_at, self.started_at, self.finished_at)
+        return max(at for at in known if at is not None)
 
     @property
     def rank(self) -> int:

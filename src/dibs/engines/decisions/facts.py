@@ -66,6 +66,7 @@ class Facts(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 
     spec: TaskSpec
     created_at: Moment = 0
+    changed_at: Moment | None = None
     options: Resolved | None = None
     attempts: Count = 0
     losses: Count = 0
@@ -90,6 +91,7 @@ def facts_of(record: TaskRecord, created_at: Instant = 0) -> Facts:
     return Facts(
         spec=record.spec,
         created_at=created_at,
+        changed_at=record.changed_at,
         options=None if record.options is FALLBACK else record.options,
         attempts=record.attempts,
         losses=record.losses,
@@ -167,6 +169,7 @@ def record_from(
         ready_at=row.ready_at,
         started_at=row.started_at,
         finished_at=finished_at,
+        changed_at=None if completed else facts.changed_at,
         lane=track.lane,
         rank_offset=row.rank - (row.ready_at or 0),
         rerank_at=row.rerank_at,
@@ -179,7 +182,7 @@ def record_from(
         worker=row.worker,
         sequence=row.sequence,
         cancel_reason=facts.cancel_reason,
-        progress=done,
+        progress=1.0 if completed and done is not None else done,
         progress_message=message,
         reason=facts.reason,
         ended_by=facts.ended_by,

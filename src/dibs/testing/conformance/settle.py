@@ -7,7 +7,7 @@ from dibs.core.settings import Defaults
 from dibs.core.states import Reason, State
 from dibs.core.task import HISTORY_LIMIT, Failure, HistoryEvent, Lease, Outcome, Settlement
 from dibs.core.times import HOUR, MINUTE, SECOND
-from dibs.engines.values import COMPLETED, Cancel, Counter, SettleAnswer, SettleOutcome
+from dibs.engines.values import COMPLETED, Cancel, Counter, Extension, SettleAnswer, SettleOutcome
 from dibs.testing.conformance.harness import WORKER, Harness, lease_of
 
 DONE, ALREADY, REFUSED = SettleOutcome.DONE, SettleOutcome.ALREADY, SettleOutcome.REFUSED
@@ -33,6 +33,25 @@ async def test_no_result_and_a_null_result_differ(harness: Harness) -> None:
     await harness.settle(null, result=b"null")
     assert (await harness.record(nothing.id)).result is None
     assert (await harness.record(null.id)).result == b"null"
+
+
+async def test_a_completed_task_is_done_entirely(harness: Harness) -> None:
+    """What it last reported about its progress is over; one that reported nothing still reports nothing."""
+    reported, silent = await harness.start(), await harness.start()
+    extension = Extension(lease_of(reported), MINUTE, progress=0.67, message="two of three")
+    await harness.engine.extend([extension], now=harness.now)
+    await harness.settle(reported)
+    await harness.settle(silent)
+    done = await harness.record(reported.id)
+    assert (done.progress, done.progress_message) == (1.0, "two of three")
+    assert (await harness.record(silent.id)).progress is None
+
+
+async def test_what_did_not_complete_keeps_its_progress(harness: Harness) -> None:
+    task = await harness.start()
+    await harness.engine.extend([Extension(lease_of(task), MINUTE, progress=0.5)], now=harness.now)
+    await harness.settle(task, Outcome.PERMANENT)
+    assert (await harness.record(task.id)).progress == 0.5
 
 
 async def test_retry_waits_and_counts(harness: Harness) -> None:

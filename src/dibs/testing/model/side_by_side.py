@@ -161,9 +161,9 @@ class SideBySide(RuleBasedStateMachine):
             "audit": await engine.audit(),
         }
 
-    async def peeked(self, engine: Side, queue: str) -> list[TaskRecord | UnreadableTask | None]:
+    async def peeked(self, engine: Side, queue: str) -> list[TaskRecord | None]:
         tasks = (await engine.peek(queue, MANY, now=self.now)).tasks
-        return [self.record_of(record) if engine is self.subject else record for record in tasks]
+        return [as_compared(self.record_of(record) if engine is self.subject else record) for record in tasks]
 
     async def history(self, engine: Side, task_id: str) -> list[HistoryEntry]:
         entries = await engine.history(task_id)
@@ -171,9 +171,14 @@ class SideBySide(RuleBasedStateMachine):
 
 
 def as_compared(record: TaskRecord | UnreadableTask | None) -> TaskRecord | None:
-    """A record but for what an ended task inherited: that is kept true for unfinished ones only."""
+    """A record but for what an ended task inherited: that is kept true for unfinished ones only. And what happens to a
+    task in the moment of its enqueue may be part of it, or a change.
+    """
     assert not isinstance(record, UnreadableTask), "a task can't be read"
-    return record if record is None or record.state in UNFINISHED else structs.replace(record, inherited=0)
+    if record is None:
+        return None
+    inherited = record.inherited if record.state in UNFINISHED else 0
+    return structs.replace(record, inherited=inherited, changed_at=record.updated_at)
 
 
 def differences(subject: list[TaskRecord | None], model: list[TaskRecord | None]) -> Iterator[str]:
