@@ -135,7 +135,7 @@ def test_async_faces(shop: Dibs) -> None:
         ]
 
     paused = "queue 'mail' is paused: nothing is handed out until it is resumed."
-    expected = [QueueState.PAUSED, 1, "1", 1, paused, 1, 1, 0, True, ["edited", "cancelled"], []]
+    expected = [QueueState.PAUSED, 1, "1", 1, paused, 1, 1, 0, "cancelled", ["edited", "cancelled"], []]
     assert asyncio.run(use()) == expected
 
 
@@ -201,8 +201,8 @@ def test_edit_changes_a_waiting_task(shop: Dibs, dibs_clock: ManualClock) -> Non
 
 def test_cancel_one(shop: Dibs) -> None:
     (task,) = add(shop)
-    assert shop.tasks.cancel(task, "wrong customer") is True
-    assert shop.tasks.cancel(task) is False
+    assert shop.tasks.cancel(task, "wrong customer") == "cancelled"
+    assert not shop.tasks.cancel(task)
     info = shop.tasks.get(task)
     assert (info.state, info.reason, info.note) == (State.CANCELLED, "user", "wrong customer")
 
@@ -210,7 +210,7 @@ def test_cancel_one(shop: Dibs) -> None:
 def test_cancel_asks_a_running_task(shop: Dibs) -> None:
     (task,) = add(shop)
     (claim,) = shop.claim()
-    assert shop.tasks.cancel(task, "stop") is True
+    assert shop.tasks.cancel(task, "stop") == "asked to stop"
     assert shop.tasks.get(task).cancel_requested
     shop.extend(claim)
     assert claim.cancelled
@@ -226,7 +226,7 @@ def test_replay_and_purge_one(shop: Dibs) -> None:
         shop.tasks.purge(task)
     bury(shop)
     assert shop.tasks.replay(task, reset=False) is True
-    assert shop.tasks.get(task).attempts == 1
+    assert shop.tasks.get(task).failed_attempts == 1
     bury(shop)
     assert shop.tasks.purge(task) is True
     for act in (shop.tasks.get, shop.tasks.cancel, shop.tasks.replay, shop.tasks.purge, shop.why):

@@ -64,7 +64,11 @@ def test_every_outcome(shop: Dibs, dibs_clock: ManualClock) -> None:
         (claim,) = shop.claim([outcome])
         assert shop.settle(claim, outcome, after=after)
         info = shop.tasks.get(task)
-        states[outcome] = (info.state, info.attempts, info.due_at and (info.due_at - dibs_clock.time).total_seconds())
+        states[outcome] = (
+            info.state,
+            info.failed_attempts,
+            info.due_at and (info.due_at - dibs_clock.time).total_seconds(),
+        )
     assert states == {
         "failed": (State.RETRYING, 1, 9.0),
         "permanent": (State.DEAD, 1, None),

@@ -109,8 +109,8 @@ def test_a_cancelled_task_says_so(app: Dibs) -> None:
     def work() -> None: ...
 
     handle = work.enqueue()
-    assert handle.cancel("changed my mind") is True
-    assert handle.cancel() is False
+    assert handle.cancel("changed my mind") == "cancelled"
+    assert not handle.cancel()
     with pytest.raises(TaskCancelled, match="was cancelled, reason user: changed my mind") as caught:
         handle.result(TIMEOUT)
     assert (caught.value.task_id, caught.value.reason) == (handle.id, "user")

@@ -326,6 +326,12 @@ def test_what_else_is_worth_knowing(shop: Dibs, dibs_clock: ManualClock) -> None
 def test_a_schedule(shop: Dibs, dibs_clock: ManualClock) -> None:
     shop.schedules.set("nightly", "work", every=3600, overlap="skip")
     why = shop.why("nightly")
+    assert str(why) == (
+        "schedule 'nightly' is due in 60 min, at 2026-01-01 13:00:00 UTC, but no worker is running that could fire it: "
+        "start one with `dibs worker`."
+    )
+    beat(shop)
+    why = shop.why("nightly")
     assert str(why) == "schedule 'nightly' fires next in 60 min, at 2026-01-01 13:00:00 UTC."
     assert why.until == dibs_clock.time + timedelta(hours=1)
     shop.schedules.pause("nightly")

@@ -213,6 +213,7 @@ def filter_options(function: Function) -> Function:
         click.option("--worker", metavar="WORKER", help="Run by this worker."),
         click.option("--workflow", metavar="WORKFLOW", help="Of this workflow."),
         click.option("--tenant", metavar="TENANT", help="Of this tenant."),
+        click.option("--partition", metavar="PARTITION", help="Of this partition (per=)."),
         click.option("--text", default="", help="Text in arguments, errors or notes."),
     )
 
@@ -243,9 +244,10 @@ def bulk_command(function: Callable[Concatenate[Dibs, P], R]) -> Callable[..., R
 def act_on_all(verb: str, act: Callable[..., Acted], *, dry_run: bool, yes: bool, wait: bool) -> Acted | None:
     """Count, ask, act. None: the answer was no."""
     found = act(dry_run=True)
-    if dry_run or not found.matched:
+    if dry_run or not (found.matched or found.more):
         return found
-    if not yes and not agreed(f"{verb} {Count(found.matched, found.more)} task{'s' * (found.matched != 1)}?"):
+    only_one = found.matched == 1 and not found.more
+    if not yes and not agreed(f"{verb} {Count(found.matched, found.more)} task{'s' * (not only_one)}?"):
         return None
     with progress_of(verb) as progress:
         return act(wait=wait, progress=progress)

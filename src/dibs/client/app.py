@@ -43,7 +43,7 @@ from dibs.client.schedules import Schedules
 from dibs.client.stats import QueueStats, check_window, read_stats
 from dibs.client.steps import Steps
 from dibs.client.task import Call, Task
-from dibs.client.tasks import Tasks
+from dibs.client.tasks import Tasks, ranked_infos, read_task
 from dibs.client.why import Why, explain
 from dibs.client.workers import Workers
 from dibs.client.workflow_batch import enqueue_in_order
@@ -285,7 +285,7 @@ class Dibs:
 
     async def ahandle(self, task_id: str) -> Handle[Any]:
         """A handle for a task that is known by its id."""
-        info = await self.tasks.aget(task_id)
+        info = await self.hub.runner.arun(read_task(self.hub, task_id))
         handle = self._handle(info.id, info.queue, self.hub.definitions.get(info.name))
         handle.info = info
         return handle
@@ -329,7 +329,7 @@ class Dibs:
         """The next tasks of a queue in claim order."""
         name, count = check_name(queue, "queue"), check_number(limit, "limit", 1, PAGE_LIMIT)
         peeked = await self.hub.runner.arun(self.hub.engine.peek(name, count, now=self.hub.clock.store_now()))
-        return [task_info(record, self.hub.codec) for record in peeked.tasks]
+        return await self.hub.runner.arun(ranked_infos(self.hub, peeked.tasks))
 
     peek = blocking(apeek)
 
@@ -362,7 +362,8 @@ class Dibs:
 
     async def aposition(self, task_id: str) -> tuple[int, datetime | None]:
         """How many tasks are ahead of a pending one (at most 10,000 are counted), and when it should start."""
-        info, engine, arun = await self.tasks.aget(task_id), self.hub.engine, self.hub.runner.arun
+        engine, arun = self.hub.engine, self.hub.runner.arun
+        info = await arun(read_task(self.hub, task_id))
         if info.unreadable is not None:
             raise unreadable_task(info.id, info.unreadable)
         position = (await arun(engine.peek(info.queue, 0, until=info.id, now=self.hub.clock.store_now()))).position

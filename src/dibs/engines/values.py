@@ -316,16 +316,18 @@ class Query(Struct, frozen=True, kw_only=True, omit_defaults=True):
     worker: str | None = None
     workflow: str | None = None
     tenant: str | None = None
+    partition: str | None = None
     text: str = ""
     limit: int = 50
     cursor: str | None = None
 
 
 class Page(Struct, frozen=True):
-    """One page of a search; `cursor` continues it, None after the last page."""
+    """One page of a search; `cursor` continues it, None after the last page. `visited`: tasks that it looked at."""
 
     tasks: Sequence[TaskRecord | UnreadableTask]
     cursor: str | None = None
+    visited: int = 0
 
     @property
     def records(self) -> list[TaskRecord]:

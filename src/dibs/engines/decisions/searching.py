@@ -36,6 +36,7 @@ def matches(query: Query, record: TaskRecord | UnreadableTask) -> bool:
         and (query.key is None or record.spec.key == query.key)
         and (query.workflow is None or record.spec.workflow == query.workflow)
         and (query.tenant is None or record.spec.tenant == query.tenant)
+        and (query.partition is None or record.spec.partition == query.partition)
         and (not query.metadata or has_metadata(record, query.metadata))
         and (not query.text or query.text.lower() in searched_text(record).lower())
     )
@@ -43,7 +44,7 @@ def matches(query: Query, record: TaskRecord | UnreadableTask) -> bool:
 
 def may_be_meant(query: Query, task: UnreadableTask) -> bool:
     """Whether an unreadable task matches: only if no condition is about something that can't be read."""
-    unknown = (query.key, query.tenant, query.metadata, query.text, query.workflow)
+    unknown = (query.key, query.tenant, query.partition, query.metadata, query.text, query.workflow)
     if any(unknown) or query.priority_min > 0 or query.priority_max < 100:
         return False
     return (

@@ -52,7 +52,7 @@ class Walked(Struct, frozen=True):
 
 async def search(view: View, query: Query) -> Page:
     walked = await walk(view, query, query.limit, VISIT_LIMIT)
-    return Page(walked.tasks, walked.cursor)
+    return Page(walked.tasks, walked.cursor, walked.visited)
 
 
 async def walk(view: View, query: Query, most: int, most_visits: int) -> Walked:
