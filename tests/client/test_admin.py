@@ -371,13 +371,19 @@ def test_the_audit_log_tells_who_did_what(shop: Dibs, monkeypatch: pytest.Monkey
     assert newest.target == "default"
     assert newest.at == shop.tasks.get(second).created_at
     assert shop.audit(limit=1) == [newest]
+    assert shop.audit(before=newest.n) == [oldest]
+    assert (oldest.ids, oldest.before["state"], oldest.after["state"]) == ((first,), "pending", "cancelled")
+    assert (newest.before, newest.after) == ({"state": "active"}, {"state": "paused"})
     with pytest.raises(InvalidOption, match="limit"):
         shop.audit(limit=0)
+    with pytest.raises(InvalidOption, match="before"):
+        shop.audit(before="yesterday")  # type: ignore[arg-type]
 
 
 def test_chores_tell_of_their_last_run(still: Dibs, dibs_clock: ManualClock) -> None:
     before = still.chores()
     assert {(chore.at, chore.took, chore.done, chore.total, chore.more) for chore in before} == {(None, 0, 0, 0, False)}
+    assert {(chore.late, chore.behind_since) for chore in before} == {(False, None)}
     until = time.monotonic() + TIMEOUT
     with still.worker():
         while any(chore.at is None for chore in still.chores()) and time.monotonic() < until:
@@ -385,6 +391,9 @@ def test_chores_tell_of_their_last_run(still: Dibs, dibs_clock: ManualClock) -> 
     after = still.chores()
     assert [chore.name for chore in after] == [chore.name for chore in before]
     assert {chore.at for chore in after} == {dibs_clock.time}
+    assert not any(chore.late for chore in after)
+    dibs_clock.advance(180)
+    assert all(chore.late for chore in still.chores()), "no worker leads"
 
 
 def test_the_dependents_of_a_task(shop: Dibs) -> None:

@@ -10,13 +10,15 @@ from rich.text import Text
 from dibs.cli.codes import ExitCode
 from dibs.cli.options import json_option, with_store
 from dibs.client.app import Dibs
+from dibs.client.info import ChoreInfo
 from dibs.client.queues import QueueInfo
 from dibs.client.workers import WorkerInfo
+from dibs.core.chores import meaning_of
 from dibs.core.humanize import format_duration
 from dibs.core.settings import Policy
 from dibs.core.states import State
 from dibs.core.task import QueueState, WorkerState
-from dibs.core.times import SECOND
+from dibs.core.times import EPOCH, SECOND
 from dibs.engines.values import Feature, Finding, Level
 from dibs.errors import StoreError
 from dibs.runtime.payloads import Payloads
@@ -78,6 +80,7 @@ def examine(app: Dibs, *, full: bool) -> list[Finding]:
     for queue in queues:
         findings += look_at(app, queue, serving)
     findings += look_at_schedules(app)
+    findings += look_at_chores(app.chores())
     return findings
 
 
@@ -158,3 +161,21 @@ def look_at_schedules(app: Dibs) -> list[Finding]:
         paused = sum(each.paused for each in schedules)
         found.append(Finding(Level.OK, "schedules", f"{len(schedules):,}, {paused:,} of them paused"))
     return found
+
+
+def look_at_chores(chores: list[ChoreInfo]) -> list[Finding]:
+    """What the leading worker has not done. Nothing is expected of a store that never had a worker."""
+    late = [chore for chore in chores if chore.late]
+    if late and len(late) == len(chores):
+        detail = "none has been done for 3 minutes or longer: no worker leads, so nothing that is old is deleted"
+        return [Finding(Level.WARNING, "chores", detail)]
+    return [Finding(Level.WARNING, f"chore {chore.name}", lateness(chore)) for chore in late]
+
+
+def lateness(chore: ChoreInfo) -> str:
+    """Since when a chore is late, and what that means."""
+    span = format_duration((datetime.now(UTC) - (chore.behind_since or chore.at or EPOCH)).total_seconds())
+    since = (
+        f"was last done {span} ago" if chore.behind_since is None else f"has had work left after each run for {span}"
+    )
+    return f"{since}: {meaning_of(chore.name)}"

@@ -347,16 +347,22 @@ class Dibs:
 
     stats = blocking(astats)
 
-    async def aaudit(self, limit: int = 100) -> list[AuditLine]:
-        """Who changed what through the admin methods and commands, newest first."""
+    async def aaudit(self, limit: int = 100, *, before: int | None = None) -> list[AuditLine]:
+        """Who changed what through the admin methods and commands, newest first.
+
+        `before`: only lines whose number (`n`) is lower, to go on where an earlier call ended.
+        """
         count = check_number(limit, "limit", 1, PAGE_LIMIT)
-        return [snapshot(AuditLine, entry) for entry in await self.hub.runner.arun(self.hub.engine.audit(count))]
+        below = None if before is None else check_number(before, "before", 0, 2**62)
+        found = await self.hub.runner.arun(self.hub.engine.audit(count, before=below))
+        return [snapshot(AuditLine, entry) for entry in found]
 
     audit = blocking(aaudit)
 
     async def achores(self) -> list[ChoreInfo]:
         """The last run of each chore of the leading worker."""
-        return [chore_info(record) for record in (await self.hub.runner.arun(self.hub.engine.about())).chores]
+        about, now = await self.hub.runner.arun(self.hub.engine.about()), self.hub.clock.now()
+        return [chore_info(record, now) for record in about.chores]
 
     chores = blocking(achores)
 

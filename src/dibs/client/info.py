@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, structs
 
+from dibs.core.chores import is_late
 from dibs.core.codec import Codec
 from dibs.core.priority import effective
 from dibs.core.reference import reference_in
@@ -135,19 +136,28 @@ class HistoryLine(Struct, frozen=True, kw_only=True):
 
 
 class AuditLine(Struct, frozen=True, kw_only=True):
-    """Someone changed something. `target` is the id or name of what was changed, or how many were."""
+    """Someone changed something. `target` is the id or name of what was changed, or how many were.
+
+    `ids`: the tasks concerned, at most 100. `before` and `after`: what was changed, in the units in which it is stored;
+    of several tasks what is the same for all. `n` is its number: `app.audit(before=n)` goes on with older lines.
+    """
 
     at: datetime | None
     actor: str
     act: str
     target: str
     detail: str
+    n: int
+    ids: tuple[str, ...]
+    before: dict[str, Any]
+    after: dict[str, Any]
 
 
 class ChoreInfo(Struct, frozen=True, kw_only=True):
     """The last run of a chore; `at` is None if it never ran. `took` is in seconds, `done` counts that run, `total` all.
 
-    `more`: it stopped at its bound with work left, and goes on with its next run.
+    `more`: it stopped at its bound with work left, and goes on with its next run; `behind_since`: each run has, since
+    then. `late`: it has not run for 3 minutes, or has been behind for 10.
     """
 
     name: str
@@ -156,6 +166,8 @@ class ChoreInfo(Struct, frozen=True, kw_only=True):
     done: int
     total: int
     more: bool
+    behind_since: datetime | None
+    late: bool
 
 
 def seconds_between(start: datetime | None, end: datetime | None) -> float | None:
@@ -242,5 +254,12 @@ def snapshot(info: type[Info], record: object, **facts: Any) -> Info:
     return info(**same, **facts)
 
 
-def chore_info(record: ChoreRecord) -> ChoreInfo:
-    return snapshot(ChoreInfo, record, at=when(record.at or None), took=seconds(record.took))
+def chore_info(record: ChoreRecord, now: Instant) -> ChoreInfo:
+    return snapshot(
+        ChoreInfo,
+        record,
+        at=when(record.at or None),
+        took=seconds(record.took),
+        behind_since=when(record.behind_since or None),
+        late=is_late(record.at, record.behind_since, now),
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.core.times import DAY, SECOND, Duration
+from dibs.core.times import DAY, MINUTE, SECOND, Duration
 
 TERM: Duration = 15 * SECOND
 """How long a term lasts without renewal."""
@@ -20,6 +20,10 @@ CHORE_BATCH = 1000
 """Rows that one step of a chore changes or deletes."""
 ACT_BATCH = 500
 """Tasks that one part of an act on all that match changes."""
+CHORE_LATE: Duration = 3 * MINUTE
+"""Without a run for so long, a chore is late: a leader runs each at least once a minute."""
+CHORE_BEHIND: Duration = 10 * MINUTE
+"""A chore that has had work left for so long after each of its runs does not keep up."""
 VISIT_BATCH = 5000
 """Rows that one step of retention, or one part of an act, reads, whether or not they are meant."""
 

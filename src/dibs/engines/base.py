@@ -225,8 +225,8 @@ class Viewing(Protocol):
         """By name."""
         ...
 
-    async def audit(self, limit: int = 100) -> list[AuditEntry]:
-        """Newest first."""
+    async def audit(self, limit: int = 100, *, before: int | None = None) -> list[AuditEntry]:
+        """Newest first, starting below the number `before`."""
         ...
 
     async def steps(

@@ -429,13 +429,17 @@ class Term(Struct, frozen=True):
 
 
 class ChoreRecord(Struct, kw_only=True, omit_defaults=True):
-    """The last run of one chore; `more` says it stopped at its bound with work left."""
+    """The last run of one chore; `more` says it stopped at its bound with work left.
+
+    `behind_since`: since when each run has; 0 if the last one finished.
+    """
 
     name: str
     at: Instant = 0
     took: Duration = 0
     done: int = 0
     more: bool = False
+    behind_since: Instant = 0
     total: int = 0
     refused: bool = False
 
@@ -454,13 +458,21 @@ class About(Struct, frozen=True, kw_only=True):
 
 
 class AuditEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who did what."""
+    """Who did what. `n` is its number: later entries have higher ones.
+
+    `ids`: the tasks concerned, at most 100 of them. `before` and `after`: what was changed, as plain JSON; of several
+    tasks what is the same for all.
+    """
 
     at: Instant
     actor: str
     act: str
     target: str
     detail: str = ""
+    n: int = 0
+    ids: tuple[str, ...] = ()
+    before: dict[str, Any] = {}
+    after: dict[str, Any] = {}
 
 
 class Counter(StrEnum):

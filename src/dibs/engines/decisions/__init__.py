@@ -4,8 +4,8 @@ An engine reads, decides with this package, and writes. `facts` defines how a ta
 and what follows, `steps` what is left for later, `transaction` what decisions need of an engine's transaction,
 `partition` the stored form of a partition, `encoding` JSON. `choosing` says which tasks a claim gives, within the
 `headroom` under limits. `admin`, `dependencies`, `enqueueing`, `schedules`, `searching`, `settling`, `workers` and
-`workflows` serve the verbs of these names. Verbs, stores and the simulator import this package; it imports `dibs.core`
-and `dibs.engines.values`.
+`workflows` serve the verbs of these names, and `audits` says what the audit log has of a change. Verbs, stores and the
+simulator import this package; it imports `dibs.core` and `dibs.engines.values`.
 
 What is shared can't differ between engines, so comparing them would not find it wrong. The oracle that all of them are
 compared with under random programs (`dibs.testing.model`) decides for itself, and imports nothing from here.

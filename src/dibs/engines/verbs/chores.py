@@ -88,6 +88,7 @@ async def record_chore(port: Port, name: str, done: Done, nanoseconds: int) -> C
         took=nanoseconds // 1000,
         done=number,
         more=bool(unfinished),
+        behind_since=(before.behind_since or port.now) if unfinished else 0,
         total=before.total + number,
     )
     await port.write("save_chore", name, record, "".join(step.after for step in unfinished))

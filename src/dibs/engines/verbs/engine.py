@@ -226,8 +226,8 @@ class VerbEngine(ABC):
     ) -> Standing:
         return await self._view(reading.standing, queue, tasks, tenants, now=now, behind=not tasks)
 
-    async def audit(self, limit: int = 100) -> list[AuditEntry]:
-        return await self._view(reading.audit, limit, behind=True)
+    async def audit(self, limit: int = 100, *, before: int | None = None) -> list[AuditEntry]:
+        return await self._view(reading.audit, limit, before, behind=True)
 
     async def workflows(
         self, ids: Sequence[str] | None = None, *, limit: int = 50, before: str | None = None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from dibs.core.fairness import start_virtual_time
 from dibs.core.limits import Bucket, LimitState, Scope, limit_state, limits_for
@@ -73,7 +73,7 @@ HISTORY = Read("history", tuple[int, Any], "history entry")
 MINUTES = Read("minutes", tuple[int, Any], "figures of minute")
 """Takes the first and the last minute, and a queue or None: what workers did, oldest first."""
 AUDIT = Read("audit", tuple[int, Any], "audit entry")
-"""Takes how many: entries of the audit log, newest first."""
+"""Takes the number to begin below, or None, and how many: entries of the audit log with their numbers, newest first."""
 BUCKETS = Read("buckets", StoredBucket, "limit of", (0, 1, 2))
 """Takes (queue, scope, whose) rows: the buckets of those that have one."""
 PARTITION_LOADS = Read("partition_loads", PartitionLoad, "limit of partition")
@@ -128,9 +128,9 @@ async def stats(view: View, queue: str | None, since: int, until: int) -> list[M
     return [minute for _, minute in readable(view.aside, MINUTES.what, rows, decode_minute)]
 
 
-async def audit(view: View, limit: int) -> list[AuditEntry]:
-    rows = await view.read(AUDIT, limit)
-    return [entry for _, entry in readable(view.aside, AUDIT.what, rows, decode_audit)]
+async def audit(view: View, limit: int, before: int | None = None) -> list[AuditEntry]:
+    rows = await view.read(AUDIT, before, limit)
+    return [structs.replace(entry, n=n) for n, entry in readable(view.aside, AUDIT.what, rows, decode_audit)]
 
 
 # Limits and shares.

@@ -52,7 +52,7 @@ async def set_worker_state(port: Port, worker: str, state: WorkerState, actor: s
     if state in stored:
         return Changed.UNCHANGED
     await port.write("set_worker_state", state, worker)
-    await audit(port, actor, f"set worker {state}", worker)
+    await audit(port, actor, f"set worker {state}", worker, before={"state": stored[0]}, after={"state": state})
     port.topics.add(worker_topic(worker))
     return Changed.DONE
 

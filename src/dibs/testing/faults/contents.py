@@ -35,7 +35,7 @@ async def contents(engine: Engine, now: Instant) -> dict[str, object]:
         "workers": await engine.workers(),
         "schedules": await engine.schedules(),
         "workflows": await engine.workflows(limit=MANY),
-        "audit": await engine.audit(MANY),
+        "audit": [structs.replace(entry, n=0) for entry in await engine.audit(MANY)],
         "stats": await engine.stats(None, 0, now // MINUTE),
     }
 

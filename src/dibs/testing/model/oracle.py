@@ -11,7 +11,9 @@ from collections import Counter as Numbers
 from collections.abc import Collection, Sequence
 from copy import copy
 from operator import attrgetter
+from typing import Any
 
+from msgspec import to_builtins
 from msgspec.structs import asdict, replace
 
 from dibs.core import fairness, limits, moves, priority, schedules
@@ -306,9 +308,16 @@ class Oracle:
             self.counters[task.queue, Counter.LOSSES] += 1
         return values.Rescued([task.id for task in lost], at=self.now)
 
-    def log(self, act: str, target: str, detail: str = "") -> Changed:
-        self.audit.append(values.AuditEntry(at=self.now, actor=self.actor, act=act, target=target, detail=detail))
+    def log(self, act: str, target: str, detail: str = "", **facts: Any) -> Changed:
+        entry = values.AuditEntry(at=self.now, actor=self.actor, act=act, target=target, detail=detail, **facts)
+        self.audit.append(entry)
         return Changed.DONE
+
+    def log_change(self, act: str, target: str, detail: str, old: dict[str, Any], new: dict[str, Any]) -> Changed:
+        """Log what differs."""
+        names = [name for name in old | new if old.get(name) != new.get(name)]
+        before, after = ({name: facts.get(name) for name in names} for facts in (old, new))
+        return self.log(act, target, detail, before=before, after=after)
 
     def act(self, act: values.Act) -> Changed:
         if isinstance(act, values.CancelWorkflow | values.ReplayWorkflow):
@@ -378,7 +387,7 @@ class Oracle:
             return None
         kept = asdict(replace(old.settings, version=wanted.version))
         changed = [f"{each}={value}" for each, value in asdict(wanted).items() if value != kept[each]]
-        self.log("set queue", name, ", ".join(changed))
+        self.log_change("set queue", name, ", ".join(changed), to_builtins(kept), to_builtins(asdict(wanted)))
         self.queues[name] = replace(old, settings=wanted)
         return self.queues[name]
 
@@ -387,8 +396,9 @@ class Oracle:
             return Changed.UNKNOWN
         if self.queues[name].state is state:
             return Changed.UNCHANGED
-        self.queues[name] = replace(self.queues[name], state=state)
-        return self.log(f"set queue {state}", name)
+        old = self.queues[name]
+        self.queues[name] = replace(old, state=state)
+        return self.log_change(f"set queue {state}", name, "", {"state": old.state}, {"state": state})
 
     def delete_queue(self, name: str, force: bool) -> Changed:
         if name not in self.queues:
@@ -397,10 +407,12 @@ class Oracle:
             return Changed.WRONG_STATE
         for task in self.tasks_in(WAITING, name):
             self.put(*moves.buried(task, Reason.QUEUE, self.actor, self.now))
-        del self.queues[name]
+        gone, plain = self.queues.pop(name), asdict(QueueSettings())
+        own = {each: to_builtins(value) for each, value in asdict(gone.settings).items() if value != plain[each]}
+        own.pop("version", None)
         self.turns = Numbers({whose: at for whose, at in self.turns.items() if whose[0] != name})
         self.buckets = {whose: bucket for whose, bucket in self.buckets.items() if whose[0] != name}
-        return self.log("delete queue", name, "force" if force else "")
+        return self.log("delete queue", name, "force" if force else "", before={"state": gone.state, **own})
 
     def set_schedule(self, name: str, recurrence: Recurrence, task: NewTask, declared: bool) -> Changed:
         """Another recurrence starts again; with the same one, the next fire stays."""
@@ -411,8 +423,9 @@ class Oracle:
         if declared:
             new = replace(new, declared=True, declared_at=self.now)
         self.schedules[name] = replace(new, task=task)
-        is_same = old is not None and (old.recurrence, old.task) == (recurrence, task)
-        return Changed.UNCHANGED if is_same else self.log("set schedule", name)
+        if old is not None and (old.recurrence, old.task) == (recurrence, task):
+            return Changed.UNCHANGED
+        return self.log_change("set schedule", name, "", facts_of(old), facts_of(self.schedules[name]))
 
     def set_schedule_state(self, name: str, state: ScheduleState) -> Changed:
         """A schedule that goes on does not make up for what it missed."""
@@ -421,12 +434,13 @@ class Oracle:
             return Changed.UNKNOWN
         if state is ScheduleState.DELETED:
             del self.schedules[name]
-            return self.log("delete schedule", name)
+            return self.log("delete schedule", name, before=facts_of(old))
         if old.paused is paused:
             return Changed.UNCHANGED
         next_fire_at = old.next_fire_at if paused else first_fire(old.recurrence, self.now)
-        self.schedules[name] = replace(old, paused=paused, next_fire_at=next_fire_at)
-        return self.log("pause schedule" if paused else "resume schedule", name)
+        self.schedules[name] = new = replace(old, paused=paused, next_fire_at=next_fire_at)
+        act = "pause schedule" if paused else "resume schedule"
+        return self.log_change(act, name, "", facts_of(old), facts_of(new))
 
     def fire(self) -> values.Fired:
         """Enqueue what is due and move on; what a queue rejects is left for when it does not."""
@@ -448,3 +462,12 @@ class Oracle:
             fired = values.Fired([*fired.tasks, *(answer.id for answer in answers)], fired.skipped + missed)
         upcoming = [max(0, self.schedules[record.name].next_fire_at - self.now) for record in active]
         return replace(fired, next_due_in=min(upcoming, default=None))
+
+
+def facts_of(schedule: ScheduleRecord | None) -> dict[str, Any]:
+    """What the log has of a schedule."""
+    if schedule is None:
+        return {}
+    task, state = schedule.task, "paused" if schedule.paused else "active"
+    about = {"task": task.name, "queue": task.queue, "priority": task.spec.priority, "args": task.args.decode()[:200]}
+    return {"state": state, "recurrence": to_builtins(schedule.recurrence), **about}

@@ -356,6 +356,9 @@ SELECT
     {schema}.to_time(t.ready_at) AS ready_at,
     {schema}.to_time(t.started_at) AS started_at,
     {schema}.to_time(t.finished_at) AS finished_at,
+    {schema}.to_time(
+        greatest(t.created_at, t.started_at, t.finished_at, (f.facts ->> 'changed_at')::bigint)
+    ) AS updated_at,
     {schema}.to_time(t.lease_expires_at) AS lease_expires_at,
     {schema}.to_time((f.facts -> 'spec' ->> 'deadline')::bigint) AS deadline,
     {schema}.to_time((f.facts -> 'spec' ->> 'expires_at')::bigint) AS expires_at,
@@ -366,7 +369,9 @@ SELECT
     CASE WHEN t.state <> 'completed' THEN f.facts -> 'failure' ->> 'type' END AS error_type,
     CASE WHEN t.state <> 'completed' THEN f.facts -> 'failure' ->> 'message' END AS error_message,
     CASE WHEN t.state <> 'completed' THEN f.facts -> 'failure' ->> 'traceback' END AS error_traceback,
-    ({schema}.to_json(t.progress) ->> 0)::float8 AS progress,
+    CASE
+        WHEN t.state <> 'completed' THEN ({schema}.to_json(t.progress) ->> 0)::float8 WHEN t.progress IS NOT NULL THEN 1
+    END AS progress,
     nullif({schema}.to_json(t.progress) ->> 1, '') AS progress_message,
     f.facts -> 'spec' ->> 'partition' AS partition,
     nullif(f.facts -> 'spec' ->> 'tenant', '') AS tenant,
@@ -430,3 +435,14 @@ FROM (
 JOIN {schema}.tracks AS s ON s.track = c.track
 WHERE c.what IN ('blocked', 'scheduled', 'pending', 'running', 'retrying', 'completed', 'cancelled', 'dead')
 GROUP BY s.queue, c.what HAVING sum(c.n) <> 0;
+
+-- The audit log: who did what, with what was before and after.
+CREATE VIEW {schema}.audit_log AS
+SELECT
+    a.n, {schema}.to_time(a.at) AS at, e.entry ->> 'actor' AS actor, e.entry ->> 'act' AS act,
+    e.entry ->> 'target' AS target, nullif(e.entry ->> 'detail', '') AS detail,
+    coalesce(e.entry -> 'ids', '[]') AS ids,
+    coalesce(e.entry -> 'before', '{}') AS before,
+    coalesce(e.entry -> 'after', '{}') AS after
+FROM {schema}.audit AS a
+CROSS JOIN LATERAL (SELECT {schema}.to_json(a.entry) AS entry OFFSET 0) AS e;
