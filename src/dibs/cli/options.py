@@ -28,6 +28,7 @@ from dibs.terminal import emit, errors, say, status
 __all__ = [
     "LATER",
     "SPAN",
+    "TIME",
     "act_on_all",
     "add_options",
     "agreed",

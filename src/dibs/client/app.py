@@ -14,6 +14,7 @@ from dibs.attempt.context import Context
 from dibs.attempt.middleware import Middleware
 from dibs.blobs import BlobStore
 from dibs.client import consumer as low_level
+from dibs.client.audit import check_wanted, read_audit
 from dibs.client.blocking import blocking
 from dibs.client.define import define, functions_of, importable
 from dibs.client.dependencies import Flow
@@ -23,7 +24,6 @@ from dibs.client.info import (
     ChoreInfo,
     TaskInfo,
     chore_info,
-    snapshot,
     task_info,
     unreadable_task,
 )
@@ -347,15 +347,24 @@ class Dibs:
 
     stats = blocking(astats)
 
-    async def aaudit(self, limit: int = 100, *, before: int | None = None) -> list[AuditLine]:
+    async def aaudit(
+        self,
+        limit: int = 100,
+        *,
+        before: int | None = None,
+        actor: str | None = None,
+        act: str | None = None,
+        target: str | None = None,
+        since: datetime | None = None,
+    ) -> list[AuditLine]:
         """Who changed what through the admin methods and commands, newest first.
 
-        `before`: only lines whose number (`n`) is lower, to go on where an earlier call ended.
+        `before`: only lines whose number (`n`) is lower, to go on where an earlier call ended. `target` is the id or
+        name of what was changed; tasks are also found among several that were changed at once.
         """
         count = check_number(limit, "limit", 1, PAGE_LIMIT)
-        below = None if before is None else check_number(before, "before", 0, 2**62)
-        found = await self.hub.runner.arun(self.hub.engine.audit(count, before=below))
-        return [snapshot(AuditLine, entry) for entry in found]
+        wanted = check_wanted(before, actor, act, target, since)
+        return await self.hub.runner.arun(read_audit(self.hub.engine, count, wanted))
 
     audit = blocking(aaudit)
 
