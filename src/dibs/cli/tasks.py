@@ -27,6 +27,7 @@ from dibs.client.app import Dibs
 from dibs.client.tasks import Acted, Cancelled, Count, Filter
 from dibs.core.options import PAGE_LIMIT, as_number, check_number
 from dibs.core.states import State
+from dibs.engines.values import COUNT_LIMIT
 from dibs.errors import InvalidOption
 from dibs.terminal import emit, errors, say
 
@@ -75,10 +76,10 @@ def count(app: Dibs, /, as_json: bool, **given: Any) -> None:
     found = app.tasks.count(make_filter(given))
     if as_json:
         emit({"count": found.count, "more": found.more})
-    elif found.more and not found.count:
-        say("unknown: none of the newest 10,000 matches, and there are more")
-    else:
-        say(str(found))
+        return
+    say(str(found))
+    if found.more:
+        errors().print(f"Counting stopped after {COUNT_LIMIT:,} tasks.")
 
 
 @tasks.command()
@@ -223,7 +224,7 @@ def tell_all(verb: str, done: Acted | None, no_wait: bool, as_json: bool) -> int
     elif done.dry_run:
         matched = Count(done.matched, done.more)
         some = done.matched or done.more
-        say(f"{str(matched).capitalize()} matched; {'all of them' if some else 'none'} would be {past}.")
+        say(f"{matched} matched; {'all of them' if some else 'none'} would be {past}.")
     elif no_wait:
         say(f"{Count(done.matched, done.more)} matched. A worker goes on with it: dibs steps wait {done.step}")
     else:

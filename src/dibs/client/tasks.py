@@ -92,9 +92,9 @@ class Count(Struct, frozen=True):
     more: bool
 
     def __str__(self) -> str:
-        if self.more and not self.count:
-            return "an unknown number of"
-        return f"more than {self.count:,}" if self.more else f"{self.count:,}"
+        if not self.more:
+            return f"{self.count:,}"
+        return f"more than {self.count:,}" if self.count >= COUNT_LIMIT else f"{self.count:,} or more"
 
 
 class Cancelled(StrEnum):
