@@ -26,10 +26,8 @@ async def test_the_clock_is_the_stores_own(harness: Harness) -> None:
 
 async def test_a_store_that_exists_is_opened_without_creating(harness: Harness) -> None:
     task_id = await harness.add()
-    sibling = harness.engine.sibling()
-    await sibling.open(create=False)
-    try:
-        (record,) = await sibling.get([task_id])
-        assert record is not None
-    finally:
-        await sibling.close()
+    await harness.engine.open(create=False)
+    assert await harness.state(task_id) is State.PENDING
+    await harness.engine.close()
+    await harness.engine.open(create=False)
+    assert await harness.state(task_id) is State.PENDING
