@@ -43,6 +43,18 @@ def test_a_claim_tells_what_to_do(shop: Dibs, dibs_clock: ManualClock) -> None:
     assert (info.state, info.result) == (State.COMPLETED, {"n": 1})
 
 
+def test_a_report_may_carry_metadata(shop: Dibs) -> None:
+    task = add(shop, metadata={"customer": 1})
+    (claim,) = shop.claim()
+    with pytest.raises(InvalidOption, match="metadata must be"):
+        shop.settle(claim, metadata=["batch"])  # type: ignore[arg-type]
+    with pytest.raises(InvalidOption, match="more than"):
+        shop.settle(claim, metadata={"batch": "x" * 1_000_000})
+    assert shop.settle(claim, result=1, metadata={"batch": 7}) is True
+    info = shop.tasks.get(task)
+    assert (info.state, info.result, info.metadata) == (State.COMPLETED, 1, {"customer": 1, "batch": 7})
+
+
 def test_a_claim_may_choose(shop: Dibs) -> None:
     add(shop, queue="a", requires=["gpu"])
     assert shop.claim(["a", "b"]) == []

@@ -7,7 +7,7 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -17,7 +17,7 @@ from msgspec import structs
 from dibs.attempt.outcome import MESSAGE_LIMIT, PERMANENT, describe, shorten, unready
 from dibs.attempt.payloads import arguments
 from dibs.client.blocking import blocking
-from dibs.client.options import Span
+from dibs.client.options import Span, check_metadata
 from dibs.core.options import (
     CAPABILITIES,
     PAGE_LIMIT,
@@ -185,13 +185,17 @@ class Consumer:
         result: object = None,
         error: BaseException | str | None = None,
         after: Span | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> bool:
         """Report a run: completed, failed, permanent, cancelled, released or snoozed. False: the lease was lost.
 
         A task that failed runs again, or is dead if no attempts are left. `after` is the delay of a retry or a snooze.
+        `metadata` is added to what the task has, and replaces what has the same name.
         """
         check_kind(claim, "claim", Claim)
         settlement = self._settlement(claim, check_choice(Outcome, outcome, "outcome"), result, error, after)
+        if metadata is not None:
+            settlement = structs.replace(settlement, metadata=check_metadata(metadata))
         answer = await self.hub.runner.arun(self._settle(settlement, claim.name))
         return answer.outcome is not SettleOutcome.REFUSED
 

@@ -26,6 +26,7 @@ from dibs.core.task import (
     Outcome,
     Settlement,
     TaskRecord,
+    with_spec,
 )
 from dibs.core.times import Duration, Instant
 
@@ -148,6 +149,8 @@ def leased(record: TaskRecord, settings: QueueSettings) -> LeasedTask:
 def settled(record: TaskRecord, settlement: Settlement, settings: QueueSettings | None, now: Instant) -> Change:
     """A running task whose worker has reported. No settings: its queue has been deleted."""
     record = structs.replace(record, settled_lease=record.lease, lease_expires_at=None)
+    if settlement.metadata:
+        record = with_spec(record, metadata={**record.spec.metadata, **settlement.metadata})
     outcome = settlement.outcome
     if outcome is Outcome.COMPLETED:
         done = end(record, State.COMPLETED, None, now)

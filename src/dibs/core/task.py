@@ -65,7 +65,7 @@ class NewTask(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True, f
     """A task as its producer hands it over. `args` is a JSON object: arguments by name.
 
     `replace`: a waiting task that holds the key gets this one's content, and is postponed to at most `debounce_limit`
-    after its enqueue.
+    after its enqueue. `waits`: its producer waits for room, and its first refusal has been counted.
     """
 
     id: str
@@ -84,6 +84,7 @@ class NewTask(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True, f
     after: tuple[Edge, ...] = ()
     replace: bool = False
     debounce_limit: Duration | None = None
+    waits: bool = False
 
 
 class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -262,6 +263,8 @@ class Settlement(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True
     failure: Failure | None = None
     timed_out: bool = False
     note: str = ""
+    metadata: dict[str, Any] | None = None
+    """Added to the task's own, whatever the outcome."""
 
 
 class Edit(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="edit"):

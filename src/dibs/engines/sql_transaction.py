@@ -26,6 +26,7 @@ from dibs.engines.decisions.records import Changes, Place, place_of
 from dibs.engines.decisions.steps import Step
 from dibs.engines.decisions.transaction import Queue, topics_of
 from dibs.engines.port import Found, Read, Row
+from dibs.engines.topics import room_topic
 from dibs.engines.unreadable import UnreadableRows, unreadable_queue
 
 __all__ = ["SqlSnapshot", "SqlTransaction", "TaskMoved"]
@@ -185,6 +186,8 @@ class SqlTransaction(SqlSnapshot[AnyCatalog]):
         """Count pending tasks of one share of a track. In a fair track, a share with new tasks gets a turn."""
         self.count(State.PENDING, number, change)
         track = self.tracks[number]
+        if change < 0 and self.settings(track.queue).max_depth is not None:
+            self.topics.add(room_topic(track.queue))
         if track.fair:
             self.count_share(track.queue, share, change)
             if change > 0:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+from dibs.core.backpressure import FullQueue
 from dibs.core.codec import Codec
 from dibs.core.options import brief, nearest, shown
 from dibs.core.settings import Defaults
@@ -56,6 +57,8 @@ class Hub:
         self.schedules: dict[str, ScheduleDefinition] = {}
         self.load_allowed: Callable[[], None] = lambda: None
         """Defines the functions of allowed modules; workers call it before they report the tasks that they know."""
+        self.full_queues: dict[str, tuple[float, FullQueue]] = {}
+        """What was last read of full queues, and when."""
         self.middleware: list[Any] = []
         self.lifespan: Lifespan | None = None
         self.creates = True

@@ -231,7 +231,8 @@ def answer_all(transaction: Transaction, known: Known, atomic: bool) -> list[Enq
     known.refused = atomic and any(answer.outcome not in ACCEPTED for answer in answers)
     for new, answer in zip(known.tasks, answers, strict=True):
         if answer.outcome in REJECTED:
-            transaction.count_event(Counter.REJECTED, new.queue)
+            if not new.waits:
+                transaction.count_event(Counter.REJECTED, new.queue)
         elif answer.outcome is EnqueueOutcome.DUPLICATE and not known.refused:
             transaction.count_event(Counter.DUPLICATES, new.queue)
     if known.refused:

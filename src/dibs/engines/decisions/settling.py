@@ -9,7 +9,7 @@ import msgspec
 from dibs.core.lease import is_exhausted, span_left
 from dibs.core.moves import lost, settled
 from dibs.core.states import UNFINISHED, State
-from dibs.core.task import HistoryEntry, HistoryEvent, Settlement, TaskRecord
+from dibs.core.task import HistoryEntry, HistoryEvent, Outcome, Settlement, TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.decisions.facts import decode_facts
 from dibs.engines.decisions.records import Ledger
@@ -24,7 +24,7 @@ from dibs.engines.values import (
     settle_answer,
 )
 
-__all__ = ["Part", "held_answer", "lose_all", "settle_one", "without_repeats"]
+__all__ = ["Part", "held_answer", "is_plain", "lose_all", "settle_one", "without_repeats"]
 
 Part = list[tuple[int, Settlement]]
 """Settlements, each with its position in the batch."""
@@ -37,6 +37,11 @@ def without_repeats(settlements: Sequence[Settlement]) -> Iterator[Part]:
         part: dict[str, tuple[int, Settlement]] = {}
         left = [each for each in left if part.setdefault(each[1].lease.id, each) is not each]
         yield list(part.values())
+
+
+def is_plain(settlement: Settlement) -> bool:
+    """Whether it completes a task and changes nothing else about it: such completions can be written in bulk."""
+    return settlement.outcome is Outcome.COMPLETED and not settlement.metadata
 
 
 def settle_one(transaction: Transaction, records: Ledger, settlement: Settlement) -> SettleAnswer:

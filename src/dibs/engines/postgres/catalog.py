@@ -76,6 +76,11 @@ class Catalog(catalog.Catalog):
         fair = {track.queue for track in self.tracks.values() if track.fair and not track.retired}
         return sorted(fair | {queue.name for queue in self.queues.values() if queue.is_guarded})
 
+    @cached_property
+    def bounded(self) -> frozenset[str]:
+        """Queues that may be full."""
+        return frozenset(queue.name for queue in self.queues.values() if queue.settings.max_depth is not None)
+
     def with_queue(self, queue: Queue) -> Catalog:
         """A copy with a changed queue, for the transaction that changes it."""
         changed = copy(self)

@@ -24,6 +24,7 @@ from dibs.engines.postgres.index_bloat import LAG, START, Bounds, DueWindow, Rea
 from dibs.engines.postgres.steps import resume
 from dibs.engines.postgres.store import NOTHING, ONCE, TASKS, Store
 from dibs.engines.postgres.transaction import Transaction, Unread, leased_tasks
+from dibs.engines.topics import room_topic
 from dibs.engines.unreadable import MAX_ROWS
 from dibs.engines.values import Claimed, ClaimRequest
 from dibs.engines.verbs.claiming import give, given_before, served_queues, token_waits, tracks_for
@@ -230,6 +231,9 @@ async def claim_plainly(
         floors.raise_to({row["track"]: row["rank"] - LAG for row in rows}, began)
     if now is None:
         store.floor_probe.start_if_due(catalog)
+    if rows and catalog.bounded:
+        taken = {catalog.track(row["track"]).queue for row in rows}
+        await store.notifier.notify({room_topic(queue) for queue in taken & catalog.bounded})
     tasks, unreadable = leased_tasks(rows, catalog, instant)
     if unreadable:
         await store.rows("unlease", [row["id"] for row in unreadable], [row["lease"] for row in unreadable])

@@ -22,6 +22,7 @@ from dibs.core.states import State
 from dibs.core.task import NewTask, Settlement
 from dibs.core.times import Instant
 from dibs.engines.decisions.enqueueing import Known
+from dibs.engines.decisions.settling import is_plain
 from dibs.engines.postgres.catalog import Missing, Stale
 from dibs.engines.postgres.enqueueing import draft, first_day, is_ready, stored_answer
 from dibs.engines.postgres.notifier import channel_of, payloads
@@ -268,10 +269,11 @@ def put_off(transaction: Transaction, known: Known) -> None:
 async def complete(transaction: Transaction, settlement: Settlement) -> SettleOutcome:
     """Complete the task if its lease is the current one; `NotCurrent` otherwise."""
     lease = settlement.lease
-    row = await transaction.row("complete", transaction.now, [lease.id], [lease.number], [settlement.result])
-    if row["tracks"]:
-        transaction.tell(transaction.catalog.track(row["tracks"][0]).queue, State.COMPLETED)
-        return SettleOutcome.DONE
+    if is_plain(settlement):
+        row = await transaction.row("complete", transaction.now, [lease.id], [lease.number], [settlement.result])
+        if row["tracks"]:
+            transaction.tell(transaction.catalog.track(row["tracks"][0]).queue, State.COMPLETED)
+            return SettleOutcome.DONE
     (answer,) = await settle_records(transaction, [settlement])
     outcome = answer.outcome
     if outcome is SettleOutcome.DONE:

@@ -7,10 +7,10 @@ import time
 from collections.abc import Sequence
 
 from dibs.core.lease import span_left, taken_until
-from dibs.core.task import Lease, Outcome, Settlement
+from dibs.core.task import Lease, Settlement
 from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import encode
-from dibs.engines.decisions.settling import Part, held_answer, without_repeats
+from dibs.engines.decisions.settling import Part, held_answer, is_plain, without_repeats
 from dibs.engines.postgres.index_bloat import START
 from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.store import TASKS, Store
@@ -33,10 +33,10 @@ END: Instant = 2**62
 
 
 async def settle(store: Store, settlements: Sequence[Settlement], now: Instant | None) -> list[SettleAnswer]:
-    """Completions that concern no other task are written in bulk, the rest record by record."""
+    """Plain completions that concern no other task are written in bulk, the rest record by record."""
     answers: dict[int, SettleAnswer] = {}
     for part in without_repeats(settlements):
-        completions = [each for each in part if each[1].outcome is Outcome.COMPLETED]
+        completions = [each for each in part if is_plain(each[1])]
         if completions:
             await complete(store, completions, answers, now)
         others = [each for each in part if each[0] not in answers]

@@ -16,7 +16,7 @@ from dibs.engines.decisions.steps import BackgroundStep, Step, StepKind
 from dibs.engines.decisions.transaction import Queue
 from dibs.engines.port import Port, View
 from dibs.engines.steps import DeleteQueue, StepRecord
-from dibs.engines.topics import ended_topic, work_topic
+from dibs.engines.topics import ended_topic, room_topic, work_topic
 from dibs.engines.values import Changed, Query
 from dibs.engines.verbs import background
 from dibs.engines.verbs.audit import audit
@@ -64,7 +64,7 @@ async def set_queue(port: Port, name: str, settings: QueueSettings, expected: in
         port.steps.append(Step(StepKind.REORDER_QUEUE, name))
     before, after = settings_changed(old.settings, wanted)
     await audit(port, actor, "set queue", name, changes_text(old.settings, wanted), before=before, after=after)
-    port.topics.add(work_topic(name))
+    port.topics.update((work_topic(name), room_topic(name)))
     return as_record(queue, await stale_by_queue(port))
 
 
@@ -77,7 +77,7 @@ async def set_queue_state(port: Port, name: str, state: QueueState, actor: str) 
         return Changed.UNCHANGED
     await port.save_queue(structs.replace(queue, state=state))
     await audit(port, actor, f"set queue {state}", name, before={"state": queue.state}, after={"state": state})
-    port.topics.add(work_topic(name))
+    port.topics.update((work_topic(name), room_topic(name)))
     return Changed.DONE
 
 
@@ -148,7 +148,7 @@ async def delete_empty(port: Port, name: str, record: StepRecord) -> Changed | N
     if not await port.delete_queue(name, BURY_BATCH):
         return None
     await audit(port, record.actor, "delete queue", name, "force" if force else "", before=there)
-    port.topics.add(ended_topic(name))
+    port.topics.update((ended_topic(name), room_topic(name)))
     return Changed.DONE
 
 

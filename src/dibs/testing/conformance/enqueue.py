@@ -242,6 +242,19 @@ async def test_full_queue_refuses_what_is_for_now(harness: Harness) -> None:
     assert await harness.engine.get([tasks[2].id]) == [None]
 
 
+async def test_a_producer_that_waits_is_counted_once(harness: Harness) -> None:
+    await harness.set_queue(max_depth=1)
+    await harness.add()
+    new = harness.new()
+    waiting = changed(new, waits=True)
+    full = EnqueueOutcome.FULL
+    assert await harness.outcomes(new) == [full]
+    assert [await harness.outcomes(waiting) for _ in range(3)] == [[full]] * 3
+    assert await harness.counter(Counter.REJECTED) == 1
+    await harness.claim()
+    assert await harness.outcomes(waiting, new) == [EnqueueOutcome.ENQUEUED, EnqueueOutcome.EXISTS]
+
+
 async def test_full_looks_at_pending_tasks_only(harness: Harness) -> None:
     await harness.set_queue(max_depth=1)
     await harness.add(delay=HOUR)

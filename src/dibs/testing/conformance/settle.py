@@ -54,6 +54,36 @@ async def test_what_did_not_complete_keeps_its_progress(harness: Harness) -> Non
     assert (await harness.record(task.id)).progress == 0.5
 
 
+async def test_metadata_is_added_whatever_the_outcome(harness: Harness) -> None:
+    for outcome in Outcome:
+        task = await harness.start(queue=str(outcome), metadata={"a": 1, "b": 1})
+        result = b"3" if outcome is Outcome.COMPLETED else None
+        assert await harness.settle(task, outcome, metadata={"b": 2, "c": [3]}, result=result, delay=HOUR) is DONE
+        record = await harness.record(task.id)
+        assert record.spec.metadata == {"a": 1, "b": 2, "c": [3]}, outcome
+        assert (record.settled_lease, record.result) == (task.lease, result)
+
+
+async def test_metadata_of_one_completion_leaves_the_others_alone(harness: Harness) -> None:
+    plain, told = await harness.start(metadata={"a": 1}), await harness.start(metadata={"a": 1})
+    reports = [
+        Settlement(lease=lease_of(plain), outcome=Outcome.COMPLETED, result=b"1"),
+        Settlement(lease=lease_of(told), outcome=Outcome.COMPLETED, result=b"2", metadata={"a": 2}),
+    ]
+    assert await harness.engine.settle(reports, now=harness.now) == [COMPLETED, COMPLETED]
+    first, second = await harness.records([plain.id, told.id])
+    assert (first.spec.metadata, first.result) == ({"a": 1}, b"1")
+    assert (second.spec.metadata, second.result) == ({"a": 2}, b"2")
+    assert await harness.counts() == {State.COMPLETED: 2}
+    assert await harness.engine.settle(reports, now=harness.now) == [SettleAnswer(ALREADY, State.COMPLETED)] * 2
+
+
+async def test_metadata_of_a_lost_lease_is_refused(harness: Harness) -> None:
+    task = await harness.start(metadata={"a": 1})
+    assert await harness.settle(Lease(task.id, task.lease + 1), metadata={"a": 2}) is REFUSED
+    assert (await harness.record(task.id)).spec.metadata == {"a": 1}
+
+
 async def test_retry_waits_and_counts(harness: Harness) -> None:
     task = await harness.start()
     harness.later(SECOND)

@@ -117,7 +117,7 @@ class Oracle:
             vars(self).update(before)
             answers = [EnqueueAnswer(EnqueueOutcome.ABANDONED, a.id) if a.outcome in ACCEPTED else a for a in answers]
         for new, answer in zip(tasks, answers, strict=True):
-            self.counters[new.queue, Counter.REJECTED] += answer.outcome in REJECTED
+            self.counters[new.queue, Counter.REJECTED] += answer.outcome in REJECTED and not new.waits
             self.counters[new.queue, Counter.DUPLICATES] += answer.outcome is EnqueueOutcome.DUPLICATE
         return answers
 

@@ -193,6 +193,7 @@ class Working(Producing):
             failure=FAILURE if failed else None,
             timed_out=failed and timed_out,
             note="as it went" if timed_out else "",
+            metadata={"customer": 2, "timed out": True} if timed_out else None,
         )
 
     @precondition(lambda self: self.settlements)
