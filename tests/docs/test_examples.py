@@ -45,7 +45,7 @@ PRINTS = {
         "a running one: asked to stop",
         "cancelled by: user",
         "note: wrong edition",
-        "waiting one: cancelled",
+        "a waiting one: cancelled and now cancelled",
         "cancelled twice: had ended before which is False",
     ],
     "hard_timeout": [

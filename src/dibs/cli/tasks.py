@@ -27,7 +27,6 @@ from dibs.client.app import Dibs
 from dibs.client.tasks import Acted, Cancelled, Count, Filter
 from dibs.core.options import PAGE_LIMIT, as_number, check_number
 from dibs.core.states import State
-from dibs.engines.values import COUNT_LIMIT
 from dibs.errors import InvalidOption
 from dibs.terminal import emit, errors, say
 
@@ -72,14 +71,14 @@ def list_tasks(app: Dibs, /, limit: int, cursor: str | None, as_json: bool, **gi
 @json_option
 @with_store
 def count(app: Dibs, /, as_json: bool, **given: Any) -> None:
-    """Count matching tasks, among the newest 10,000 that have to be looked at."""
+    """Count matching tasks, in a bounded number of rows."""
     found = app.tasks.count(make_filter(given))
     if as_json:
         emit({"count": found.count, "more": found.more})
         return
     say(str(found))
     if found.more:
-        errors().print(f"Counting stopped after {COUNT_LIMIT:,} tasks.")
+        errors().print("Counting stopped: too many tasks would have to be read.")
 
 
 @tasks.command()

@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypedDict, Unpack
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from dibs.client.blocking import Admin, blocking
 from dibs.client.graph import pages
@@ -36,7 +36,7 @@ from dibs.core.states import State
 from dibs.core.task import Edit, TaskRecord
 from dibs.core.times import Instant, duration, instant
 from dibs.engines.steps import ActOnAll, query_for
-from dibs.engines.values import COUNT_LIMIT, Act, Cancel, Changed, Purge, Query, Replay, UnreadableTask
+from dibs.engines.values import VISIT_LIMIT, Act, Cancel, Changed, Purge, Query, Replay, UnreadableTask
 from dibs.errors import InvalidOption, QueueDraining, Unreadable, WrongState
 from dibs.runtime.environment import actor
 from dibs.runtime.hub import Hub
@@ -86,15 +86,13 @@ class TaskPage(Struct, frozen=True):
 
 
 class Count(Struct, frozen=True):
-    """How many match; `more`: counting stopped after 10,000 tasks, and others may match."""
+    """How many match; `more`: counting stopped after so many rows that there may be more."""
 
     count: int
     more: bool
 
     def __str__(self) -> str:
-        if not self.more:
-            return f"{self.count:,}"
-        return f"more than {self.count:,}" if self.count >= COUNT_LIMIT else f"{self.count:,} or more"
+        return f"{self.count:,} or more" if self.more else f"{self.count:,}"
 
 
 class Cancelled(StrEnum):
@@ -217,18 +215,34 @@ class Tasks(Admin):
     search = blocking(asearch)
 
     async def acount(self, filter: Filter = Filter()) -> Count:
-        """How many match, among the newest 10,000 tasks that have to be looked at for it."""
+        """How many match: exact if only states and queues are asked for, else in a bounded number of rows."""
         return await self._ask(self._count(make_query(filter, BATCH, None)))
 
     async def _count(self, query: Query) -> Count:
+        if self._counts_tell(query):
+            return Count(await self._counted(query), False)
         found, visited, more = 0, 0, False
         async for page in pages(self.hub.engine, query):
-            found += len(page.tasks)
-            visited += page.visited
-            more = found > COUNT_LIMIT or page.cursor is not None
-            if max(found, visited) >= COUNT_LIMIT:
+            found, visited, more = found + len(page.tasks), visited + page.visited, page.cursor is not None
+            if visited >= VISIT_LIMIT:
                 break
-        return Count(min(found, COUNT_LIMIT), more)
+        return Count(found, more)
+
+    def _counts_tell(self, query: Query) -> bool:
+        """Whether only states and queues are asked for, and tasks created by now, which all are."""
+        rest = structs.replace(query, states=(), queues=(), created_before=None, limit=BATCH)
+        is_open = query.created_before is None or query.created_before > self.hub.clock.now()
+        return is_open and rest == Query(limit=BATCH)
+
+    async def _counted(self, query: Query) -> int:
+        tasks = (await self.hub.engine.counts()).tasks
+        return sum(
+            n
+            for queue, counts in tasks.items()
+            if not query.queues or queue in query.queues
+            for state, n in counts.items()
+            if not query.states or state in query.states
+        )
 
     count = blocking(acount)
 

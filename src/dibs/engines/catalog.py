@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Iterable
 from math import inf
 from typing import Any
 
@@ -16,11 +17,13 @@ import msgspec
 from dibs.core.priority import Ranking, rank
 from dibs.core.settings import QueueSettings
 from dibs.core.task import QueueState
+from dibs.core.times import Instant
+from dibs.engines.decisions.blocks import Pair, is_remembered
 from dibs.engines.decisions.facts import MIXED, Track
 from dibs.engines.decisions.transaction import FIRST_EPOCH, Queue
 from dibs.engines.unreadable import UNREADABLE, UnreadableRows, next_look, problem_of
 
-__all__ = ["Catalog", "TrackKey"]
+__all__ = ["Catalog", "KnownBlocks", "TrackKey"]
 
 TrackKey = tuple[str, str, tuple[str, ...], int, int, bool, int]
 """Queue, name, requires, lane, epoch, fair, band."""
@@ -29,12 +32,34 @@ NO_QUEUE = QueueSettings()
 settings_decoder = msgspec.json.Decoder(QueueSettings)
 names_decoder = msgspec.json.Decoder(tuple[str, ...])
 
+MOST_PAIRS = 20_000
+
+
+class KnownBlocks:
+    """Pairs of the index of id blocks that are known to be stored, so that they need not be written again.
+
+    Only those of blocks of about now: the others may be deleted once their block has no task.
+    """
+
+    def __init__(self) -> None:
+        self.pairs: set[Pair] = set()
+
+    def has(self, pair: Pair, now: Instant) -> bool:
+        return pair in self.pairs and is_remembered(pair[1], now)
+
+    def learn(self, pairs: Iterable[Pair]) -> None:
+        """After the commit."""
+        if len(self.pairs) > MOST_PAIRS:
+            self.pairs.clear()
+        self.pairs.update(pairs)
+
 
 class Catalog:
     """All queues and tracks as of one generation."""
 
     def __init__(self, aside: UnreadableRows | None = None, generation: int = -1) -> None:
         self.aside = aside or UnreadableRows()
+        self.known_blocks = KnownBlocks()
         self.forget(generation)
 
     def forget(self, generation: int = -1) -> None:

@@ -10,7 +10,7 @@ what each store has. Parameters are plain values, lists of them, or lists of row
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -23,12 +23,13 @@ from dibs.engines.decisions.choosing import Chosen, Head
 from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.records import Changes
+from dibs.engines.decisions.searching import Wanted
 from dibs.engines.decisions.steps import Step
 from dibs.engines.decisions.transaction import Queue, Transaction
 from dibs.engines.unreadable import UnreadableRows
 from dibs.engines.values import ClaimRequest, UnreadableTask
 
-__all__ = ["Found", "Port", "Read", "Row", "Stored", "View", "at_once"]
+__all__ = ["Found", "IdRange", "Port", "Read", "Row", "Stored", "Stretch", "View", "at_once", "stretch_of"]
 
 Result = TypeVar("Result")
 Row = TypeVar("Row")
@@ -58,6 +59,34 @@ class Found(Struct, Generic[Row]):
     """The last row, as it is stored."""
     unread: Sequence[tuple[Any, ...]] = ()
     """The rows that can't be read, as they are stored."""
+
+
+IdRange = tuple[str | None, str | None]
+"""The lowest id, and the one to begin below; None: without end."""
+
+
+class Stretch(Struct, frozen=True):
+    """What a search has found in a range of ids."""
+
+    ids: list[str]
+    """The tasks that may match, newest first."""
+    floor: str | None
+    """The lowest id to which this is complete; None if that is the end of the range."""
+    visited: int
+
+
+def stretch_of(rows: Iterable[tuple[str | None, int | None]], most: int) -> Stretch:
+    """The rows that the statement `newest` gives: tasks, and for each place how far it was read."""
+    found, floors, visited = [], [""], 0
+    for task_id, number in rows:
+        if number is None and task_id is not None:
+            found.append(task_id)
+        elif number is not None:
+            visited += number
+            if task_id is not None and number == most:
+                floors.append(task_id)
+    floor = max(floors)
+    return Stretch(sorted((each for each in found if each >= floor), reverse=True), floor or None, visited)
 
 
 class View(Protocol):
@@ -108,6 +137,10 @@ class View(Protocol):
 
     async def find(self, ids: Sequence[str]) -> dict[str, Stored]:
         """The tasks of these ids that exist, wherever they are."""
+        ...
+
+    async def newest(self, ranges: Sequence[IdRange], most: int, wanted: Wanted) -> Sequence[Stretch]:
+        """What is wanted among the newest tasks of each range of ids; at most so many are visited in each place."""
         ...
 
     async def queue_counts(self) -> list[tuple[str, str, int]]:

@@ -20,6 +20,7 @@ from dibs.core.task import HISTORY_LIMIT, TaskRecord
 from dibs.core.times import Instant, day_of
 from dibs.engines.catalog import Catalog
 from dibs.engines.decisions.admin import PurgeRow
+from dibs.engines.decisions.blocks import Pair, pairs_between
 from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.records import Changes, Place, place_of
@@ -113,6 +114,10 @@ class SqlTransaction(SqlSnapshot[AnyCatalog]):
         """By queue and share, how many more pending tasks it has."""
         self.virtual_times: dict[tuple[str, str], int] = {}
         self.new_turns: dict[tuple[int, str], None] = {}
+        self.new_blocks: dict[Pair, None] = {}
+        """Pairs of the index of id blocks to be written."""
+        self.added_blocks: list[Pair] = []
+        """Those that were written: known to be stored after the commit."""
 
     # What a store brings.
 
@@ -208,8 +213,10 @@ class SqlTransaction(SqlSnapshot[AnyCatalog]):
             await self.write("save_turns", [(track, *each) for each in served.items() for track in fair])
 
     async def flush(self) -> None:
-        """Write the counts that have changed, and new turns."""
+        """Write the counts that have changed, new turns, and new pairs of the index of id blocks."""
         await self.write_counts()
+        if self.new_blocks:
+            await self.write_blocks()
         if self.shares or self.virtual_times:
             changed = {key: change for key, change in self.shares.items() if change}
             keys = {**changed, **self.virtual_times}
@@ -222,9 +229,28 @@ class SqlTransaction(SqlSnapshot[AnyCatalog]):
             await self.write("add_turns", [(*each, self.tracks[each[0]].queue) for each in self.new_turns])
             self.new_turns.clear()
 
+    # The index of id blocks.
+
+    def note_block(self, term: str, block: int) -> None:
+        """Store that a term has tasks in a block, unless that is known to be stored."""
+        if not self.catalog.known_blocks.has((term, block), self.now):
+            self.new_blocks[term, block] = None
+
+    def note_records(self, changes: Changes) -> None:
+        for old, new in (*changes.moves, *((None, each) for each in changes.new)):
+            for pair in pairs_between(old, new):
+                self.note_block(*pair)
+
+    async def write_blocks(self) -> None:
+        pairs = [*self.new_blocks]
+        await self.write("add_blocks", pairs)
+        self.added_blocks += pairs
+        self.new_blocks.clear()
+
     # Tasks.
 
     async def save(self, changes: Changes) -> None:
+        self.note_records(changes)
         before = {self.counted_as(record): record for record in changes.before}
         if ranked := [record for record in changes.after if record.id in changes.ranked]:
             self.place(ranked)

@@ -19,8 +19,11 @@ from dibs.errors import InvalidOption
 COUNT_LIMIT = 10_000
 """Filtered counts and queue positions stop here."""
 
-VISIT_LIMIT = 10_000
-"""Rows that one page of a search reads before it answers with what it has and a cursor."""
+VISIT_LIMIT = 100_000
+"""Rows that one page of a search compares before it answers with what it has and a cursor."""
+
+READ_LIMIT = 10_000
+"""Tasks that one page of a search, or one count, reads as a whole."""
 
 
 FIRE_BATCH = 100
@@ -316,14 +319,14 @@ class Query(Struct, frozen=True, kw_only=True, omit_defaults=True):
     worker: str | None = None
     workflow: str | None = None
     tenant: str | None = None
-    partition: str | None = None
     text: str = ""
     limit: int = 50
     cursor: str | None = None
+    partition: str | None = None
 
 
 class Page(Struct, frozen=True):
-    """One page of a search; `cursor` continues it, None after the last page. `visited`: tasks that it looked at."""
+    """One page of a search; `cursor` continues it, None after the last page. `visited`: how many rows it has read."""
 
     tasks: Sequence[TaskRecord | UnreadableTask]
     cursor: str | None = None

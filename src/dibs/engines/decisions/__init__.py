@@ -2,7 +2,7 @@
 
 An engine reads, decides with this package, and writes. `facts` defines how a task is stored, `records` what has changed
 and what follows, `steps` what is left for later, `transaction` what decisions need of an engine's transaction,
-`partition` the stored form of a partition, `encoding` JSON. `choosing` says which tasks a claim gives, within the
+`partition` the stored form of a partition, `encoding` JSON, `blocks` the index of id blocks for searches. `choosing` says which tasks a claim gives, within the
 `headroom` under limits. `admin`, `dependencies`, `enqueueing`, `schedules`, `searching`, `settling`, `workers` and
 `workflows` serve the verbs of these names, and `audits` says what the audit log has of a change. Verbs, stores and the
 simulator import this package; it imports `dibs.core` and `dibs.engines.values`.

@@ -16,6 +16,7 @@ from dibs.core.states import State
 from dibs.core.task import NewTask, is_like
 from dibs.core.times import DAY, MS, Instant
 from dibs.engines.catalog import TrackKey
+from dibs.engines.decisions.blocks import Pair, block_of, blocks_of, label_terms, name_term
 from dibs.engines.decisions.encoding import encode
 from dibs.engines.decisions.enqueueing import all_plain, due_at_first
 from dibs.engines.decisions.facts import facts_for
@@ -27,7 +28,7 @@ from dibs.engines.topics import work_topic
 from dibs.engines.values import EnqueueAnswer, EnqueueOutcome, NewWorkflow
 from dibs.engines.verbs import enqueueing
 
-__all__ = ["draft", "enqueue", "first_day", "is_ready", "stored_answer"]
+__all__ = ["block_parameters", "draft", "enqueue", "first_day", "is_ready", "like_runs", "new_pairs", "stored_answer"]
 
 KNOWN = "DB001"
 """Raised by the function `enqueue` if a task has ended, or if `atomic` and not all could be stored."""
@@ -65,12 +66,14 @@ async def enqueue_plainly(
         return [None] * len(tasks)
     if len(tasks) == 1:
         return [await enqueue_one(store, tasks[0], now)]
-    drafted = draft(catalog, tasks)
+    runs = like_runs(tasks)
+    drafted, pairs = draft(catalog, runs), new_pairs(catalog, runs, now)
     day = first_day(drafted[0], now)
+    asked = (*drafted, *block_parameters(pairs, tasks))
     async with store.lend() as connection:
         try:
             row = await connection.fetchrow(
-                statement("enqueue", store.schema), now, catalog.generation, day, atomic, *drafted
+                statement("enqueue", store.schema), now, catalog.generation, day, atomic, *asked
             )
         except asyncpg.PostgresError as error:
             if getattr(error, "sqlstate", None) == KNOWN:
@@ -78,6 +81,7 @@ async def enqueue_plainly(
             raise
     if row["status"] == "stale":
         raise Stale
+    catalog.known_blocks.learn(pairs)
     await store.notifier.notify({work_topic(new.queue) for new in tasks})
     instant = row["now"]
     if row["stored"] is None:
@@ -93,13 +97,16 @@ async def enqueue_one(store: Store, new: NewTask, now: Instant | None) -> Enqueu
     drafted = draft_row(catalog, new, missing)
     if missing:
         raise Missing([], list(missing))
-    day = first_day([new.id], now)
-    rows = await store.rows_once("enqueue_one", now, catalog.generation, day, new.id, new.args, *drafted)
+    day, pairs = first_day([new.id], now), new_pairs(catalog, [[new]], now)
+    blocks = block_parameters(pairs, [new])
+    rows = await store.rows_once("enqueue_one", now, catalog.generation, day, new.id, new.args, *drafted, *blocks)
     status, instant = rows[0]
     if status == "stale":
         raise Stale
     if status == "known":
         return None
+    if pairs:
+        catalog.known_blocks.learn(pairs)
     await store.notifier.notify({work_topic(new.queue)})
     return stored_answer(new, instant)
 
@@ -128,23 +135,45 @@ def is_ready(catalog: Catalog, tasks: Sequence[NewTask]) -> bool:
     return all_plain(tasks, queues) and all(new.queue in queues and new.spec.deadline is None for new in tasks)
 
 
-def draft(catalog: Catalog, tasks: Sequence[NewTask]) -> list[Sequence[Any]]:
-    """The columns, in the order of the function's parameters; raises `Missing` for tracks that do not exist.
-
-    Most batches are of one kind: shared columns are computed once for each run of tasks.
-    """
-    numbers: list[int] = []
-    drafts: list[Draft] = []
-    missing: dict[TrackKey, None] = {}
+def like_runs(tasks: Sequence[NewTask]) -> list[list[NewTask]]:
+    """Most batches are of one kind: what such tasks share is computed once for each run of them."""
+    runs: list[list[NewTask]] = []
     last: NewTask | None = None
     for new in tasks:
         if last is None or not is_like(new, last):
             last = new
-            drafts.append(draft_row(catalog, new, missing))
-        numbers.append(len(drafts))
+            runs.append([])
+        runs[-1].append(new)
+    return runs
+
+
+def draft(catalog: Catalog, runs: Sequence[Sequence[NewTask]]) -> list[Sequence[Any]]:
+    """The columns, in the order of the function's parameters; raises `Missing` for tracks that do not exist."""
+    missing: dict[TrackKey, None] = {}
+    drafts = [draft_row(catalog, run[0], missing) for run in runs]
     if missing:
         raise Missing([], list(missing))
+    tasks = [new for run in runs for new in run]
+    numbers = [number for number, run in enumerate(runs, 1) for _ in run]
     return [[new.id for new in tasks], numbers, [new.args for new in tasks], *zip(*drafts, strict=True)]
+
+
+def new_pairs(catalog: Catalog, runs: Sequence[Sequence[NewTask]], now: Instant | None) -> list[Pair]:
+    """Pairs of the index of id blocks that are not known to be stored."""
+    known, present = catalog.known_blocks, time.time_ns() // 1000 if now is None else now
+    found: dict[Pair, None] = {}
+    for run in runs:
+        terms = [name_term(run[0].queue, run[0].name), *label_terms(run[0])]
+        for block in blocks_of([new.id for new in run]):
+            found.update(((term, block), None) for term in terms if not known.has((term, block), present))
+    return list(found)
+
+
+def block_parameters(pairs: Sequence[Pair], tasks: Sequence[NewTask]) -> tuple[Any, ...]:
+    """New terms and their blocks, and the blocks of the lowest and the highest id."""
+    ids = [new.id for new in tasks]
+    ends = block_of(min(ids)), block_of(max(ids))
+    return ([term for term, _ in pairs], [block for _, block in pairs], *ends) if pairs else (None, None, *ends)
 
 
 def draft_row(catalog: Catalog, new: NewTask, missing: dict[TrackKey, None]) -> Draft:

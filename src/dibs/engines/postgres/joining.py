@@ -24,7 +24,15 @@ from dibs.core.times import Instant
 from dibs.engines.decisions.enqueueing import Known
 from dibs.engines.decisions.settling import is_plain
 from dibs.engines.postgres.catalog import Missing, Stale
-from dibs.engines.postgres.enqueueing import draft, first_day, is_ready, stored_answer
+from dibs.engines.postgres.enqueueing import (
+    block_parameters,
+    draft,
+    first_day,
+    is_ready,
+    like_runs,
+    new_pairs,
+    stored_answer,
+)
 from dibs.engines.postgres.notifier import channel_of, payloads
 from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.steps import defer
@@ -158,7 +166,8 @@ class Joined:
     ) -> list[EnqueueAnswer] | None:
         """One statement, which affects nothing else if it fails; None if some of the tasks are known."""
         catalog = self.store.catalog
-        drafted = draft(catalog, tasks)
+        runs = like_runs(tasks)
+        drafted, pairs = draft(catalog, runs), new_pairs(catalog, runs, now)
         row = await driver.fetchrow(
             statement("enqueue_in", self.schema),
             channel_of(self.schema),
@@ -167,6 +176,7 @@ class Joined:
             catalog.generation,
             first_day(drafted[0], now),
             *drafted,
+            *block_parameters(pairs, tasks),
         )
         status = row["status"]
         if status == "known":

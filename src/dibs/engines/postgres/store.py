@@ -175,6 +175,7 @@ class Store:
 
     async def read_catalog(self, connection: Connection) -> Catalog:
         found = await Catalog.read(connection, statement("catalog", self.schema), self.aside)
+        found.known_blocks = self.catalog.known_blocks
         if found.generation >= self.catalog.generation:
             self.catalog = found
         return found
@@ -223,7 +224,8 @@ class Store:
                 begun = await self.begin(connection, now, reach)
                 answer = await verb(begun, *arguments, **named)
                 await conclude(begun)
-                return answer, begun.topics
+            self.catalog.known_blocks.learn(begun.added_blocks)
+            return answer, begun.topics
 
         answer, topics = await self.persist(attempt, reach)
         await self.notifier.notify(topics)

@@ -16,12 +16,14 @@ from dibs.core.task import LeasedTask, TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.catalog import TrackKey
 from dibs.engines.decisions import facts
+from dibs.engines.decisions.blocks import END, blocks_of, worker_term
 from dibs.engines.decisions.choosing import Chosen, Head
 from dibs.engines.decisions.encoding import encode
 from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.records import Place
 from dibs.engines.decisions.transaction import Queue
-from dibs.engines.port import Found, Read, Row, Stored
+from dibs.engines.decisions.searching import Wanted
+from dibs.engines.port import Found, IdRange, Read, Row, Stored, Stretch, stretch_of
 from dibs.engines.postgres.catalog import Catalog, Missing, Stale, band_of_record
 from dibs.engines.postgres.pool import Connection
 from dibs.engines.postgres.rows import TaskRow, columns, ended_columns, real_ids, record_of, task_columns
@@ -41,6 +43,7 @@ class Unread(Exception):
 
 
 STATES = frozenset(State)
+START = "00000000-0000-0000-0000-000000000000"
 SINGLE = (int, str)
 """Types of rows that are one column."""
 
@@ -190,6 +193,15 @@ class Snapshot(SqlSnapshot[Catalog]):
             for what, track, _, n in await self.all_counts()
             if track and what in STATES
         ]
+
+    async def newest(self, ranges: Sequence[IdRange], most: int, wanted: Wanted) -> list[Stretch]:
+        lows, highs = [low or START for low, _ in ranges], [high or END for _, high in ranges]
+        *asked, one, two, three = wanted.parameters()
+        needles = [None if each is None else each.encode() for each in (one, two, three)]
+        found: list[list[tuple[str | None, int | None]]] = [[] for _ in ranges]
+        for n, task_id, visited in await self.rows("newest", lows, highs, most, *asked, *needles):
+            found[n - 1].append((None if task_id is None else str(task_id), visited))
+        return [stretch_of(rows, most) for rows in found]
 
     async def queue_counts(self) -> list[tuple[str, str, int]]:
         counts = await self.all_counts()
@@ -384,6 +396,8 @@ class Transaction(Snapshot, SqlTransaction[Catalog]):
         if unreadable:
             raise Unread
         given = {task.id: task for task in tasks}
+        for block in blocks_of(list(given)) if given else ():
+            self.note_block(worker_term(request.worker), block)
         self.locked = [*self.locked, *(each for each in wanted if each not in given)]
         return given
 

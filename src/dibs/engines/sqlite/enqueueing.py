@@ -10,6 +10,7 @@ from dibs.core.priority import rank
 from dibs.core.settings import resolve
 from dibs.core.states import State
 from dibs.core.task import NewTask, is_like
+from dibs.engines.decisions.blocks import blocks_of, created_term, is_skewed, label_terms, name_term, slot_of
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.enqueueing import all_plain, due_at_first
 from dibs.engines.decisions.facts import MIXED, facts_for
@@ -80,19 +81,26 @@ def rows_of(transaction: Transaction, tasks: Iterable[NewTask]) -> list[tuple[An
     for new in tasks:
         if last is None or not is_like(new, last):
             if last is not None:
-                count(transaction, last.queue, shared, len(rows) - begins)
+                note(transaction, last, shared, rows[begins:])
             last, shared, begins = new, admitted(transaction, new), len(rows)
         rows.append((new.id, new.args.decode(), *shared))
     if last is not None:
-        count(transaction, last.queue, shared, len(rows) - begins)
+        note(transaction, last, shared, rows[begins:])
     return rows
 
 
-def count(transaction: Transaction, queue: str, shared: tuple[Any, ...], n: int) -> None:
+def note(transaction: Transaction, like: NewTask, shared: tuple[Any, ...], rows: list[tuple[Any, ...]]) -> None:
+    """What is to be written and told besides the rows of a run of like tasks."""
     track, state, *_ = shared
-    transaction.changes[state, track] += n
-    transaction.changes[Counter.ENQUEUED, queue] += n
-    transaction.topics.add(work_topic(queue))
+    transaction.changes[state, track] += len(rows)
+    transaction.changes[Counter.ENQUEUED, like.queue] += len(rows)
+    transaction.topics.add(work_topic(like.queue))
+    terms = [name_term(like.queue, like.name), *label_terms(like)]
+    for block in blocks_of([row[0] for row in rows]):
+        for term in terms:
+            transaction.note_block(term, block)
+        if is_skewed(block, transaction.now):
+            transaction.note_block(created_term(slot_of(transaction.now)), block)
 
 
 def admitted(transaction: Transaction, new: NewTask) -> tuple[Any, ...]:
@@ -118,5 +126,6 @@ def admitted(transaction: Transaction, new: NewTask) -> tuple[Any, ...]:
         options.lease,
         None if spec.partition is None else Partition(new.queue, spec.partition).key,
         spec.expires_at,
+        now,
         to_json(facts_for(new, options, now)),
     )

@@ -66,6 +66,7 @@ def ended_columns(record: TaskRecord, track: int, version: int) -> tuple[object,
         record.args.decode(),
         to_json(facts_of(record, record.created_at)),
         record.spec.workflow,
+        record.created_at,
     )
 
 

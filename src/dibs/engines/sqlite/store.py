@@ -72,6 +72,8 @@ class Store(ABC, Generic[AnyNotifier]):
             at_once(conclude(transaction))
             connection.execute("COMMIT")
             self.check_files()
+            if transaction.added_blocks:
+                self.catalog.known_blocks.learn(transaction.added_blocks)
         except BaseException as error:
             self.rollback(connection)
             if isinstance(error, sqlite3.Error):

@@ -14,6 +14,7 @@ from dibs.core.states import State
 from dibs.core.task import LeasedTask, TaskRecord
 from dibs.core.times import Duration, Instant, day_of
 from dibs.engines.catalog import Catalog, TrackKey
+from dibs.engines.decisions.blocks import blocks_of, worker_term
 from dibs.engines.decisions.choosing import Chosen, Head
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.facts import MIXED, Track, decode_facts, leased_task
@@ -122,7 +123,7 @@ class Transaction(Snapshot, SqlTransaction[Catalog]):
         return track in self.catalog.tracks
 
     async def insert_tasks(self, records: Sequence[TaskRecord]) -> int:
-        return self.run_each("insert_task", [self.columns(record) for record in records])
+        return self.run_each("insert_task", [(*self.columns(record), record.created_at) for record in records])
 
     async def update_tasks(self, moves: Sequence[tuple[TaskRecord, TaskRecord]]) -> int:
         return self.run_each("save_task", [(*self.columns(new), *self.fence(old)) for old, new in moves])
@@ -196,6 +197,8 @@ class Transaction(Snapshot, SqlTransaction[Catalog]):
             return None
         taken = self.run("claim", self.now, request.worker, request.sequence, request.lease, ids)
         assert taken == len(heads), "the pending index names tasks that are not pending"
+        for block in blocks_of([head.id for head in heads]):
+            self.note_block(worker_term(request.worker), block)
         if self.pending is not None:
             for number, n in Totals(head.track for head in heads).items():
                 self.pending[number] -= n

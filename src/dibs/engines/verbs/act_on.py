@@ -13,10 +13,11 @@ from msgspec import structs
 from dibs.core.policy import ACT_BATCH, VISIT_BATCH
 from dibs.engines.decisions.audits import asked_for
 from dibs.engines.decisions.encoding import to_json
+from dibs.engines.decisions.searching import has_counts_only, is_track_meant
 from dibs.engines.decisions.steps import BackgroundStep, StepKind, was_so
 from dibs.engines.port import Port, View
 from dibs.engines.steps import ActOnAll, DeleteQueue, StepRecord, query_for
-from dibs.engines.values import VISIT_LIMIT, Changed, Query, Replay
+from dibs.engines.values import READ_LIMIT, VISIT_LIMIT, Changed, Query, Replay
 from dibs.engines.verbs import background
 from dibs.engines.verbs.admin import ACTS, name_of
 from dibs.engines.verbs.audit import audit
@@ -28,16 +29,25 @@ COUNTED_AT_ONCE = 500
 
 
 async def count_matching(view: View, query: Query, act: ActOnAll) -> tuple[int, bool]:
-    """How many tasks match, and whether there are more: a bounded number is visited."""
-    query, found, visited = query_for(act, query, view.now), 0, 0
+    """How many tasks match, and whether there are more: a bounded number is visited, unless counts tell."""
+    query, found = query_for(act, query, view.now), 0
+    if has_counts_only(query, view.now):
+        return await count_by_track(view, query), False
+    visits, reads = VISIT_LIMIT, READ_LIMIT
     while query.states:
-        walked = await walk(view, query, COUNTED_AT_ONCE, VISIT_LIMIT - visited)
-        found += len(walked.tasks)
-        visited += walked.visited
-        if walked.cursor is None or visited == VISIT_LIMIT:
+        walked = await walk(view, query, COUNTED_AT_ONCE, visits, reads)
+        found, visits, reads = found + len(walked.tasks), visits - walked.visited, reads - walked.reads
+        if walked.cursor is None or visits <= 0 or reads <= 0:
             return found, walked.cursor is not None
         query = structs.replace(query, cursor=walked.cursor)
     return 0, False
+
+
+async def count_by_track(view: View, query: Query) -> int:
+    counts = await view.counts_by_track()
+    return sum(
+        n for state, track, n in counts if state in query.states and is_track_meant(query, track.queue, track.name)
+    )
 
 
 async def act_on(
@@ -74,7 +84,7 @@ def just_above(task_id: str) -> str:
 async def next_tasks(view: View, record: StepRecord, after: str) -> tuple[list[str], str | None]:
     """The next tasks to act on, and where to go on; None at the end."""
     query = structs.replace(record.query, cursor=after or None)
-    walked = await walk(view, query, ACT_BATCH, VISIT_BATCH)
+    walked = await walk(view, query, ACT_BATCH, VISIT_LIMIT, VISIT_BATCH)
     return [task.id for task in walked.tasks if was_so(query, task, record.asked_at)], walked.cursor
 
 

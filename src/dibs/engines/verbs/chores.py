@@ -122,5 +122,6 @@ CHORES: dict[str, Chore] = {
     "prune_workflows": retention.prune_workflows,
     "prune_buckets": retention.prune_buckets,
     "prune_shares": retention.prune_shares,
+    "prune_blocks": retention.prune_blocks,
 }
 """The chores that every store has. Each adds its own, and may do some of these in its own way."""

@@ -15,7 +15,8 @@ from msgspec.json import decode
 from dibs.core.limits import Bucket, Scope, limit_of, refill
 from dibs.core.policy import CHORE_BATCH, KEEP_AUDIT, KEEP_MINUTES, KEEP_STEPS, KEEP_WORKERS, VISIT_BATCH
 from dibs.core.states import State
-from dibs.core.times import DAY, MINUTE, Duration, Instant
+from dibs.core.times import DAY, MINUTE, Duration, Instant, day_of
+from dibs.engines.decisions.blocks import YOUNG, slot_of
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.records import Place
 from dibs.engines.decisions.steps import Done, Step, StepKind
@@ -31,6 +32,7 @@ __all__ = [
     "gone_past",
     "limited",
     "prune_audit",
+    "prune_blocks",
     "prune_buckets",
     "prune_dead",
     "prune_finished",
@@ -74,6 +76,11 @@ class ShareCursor(Struct, array_like=True, frozen=True):
     share: str = ""
 
 
+class BlockCursor(Struct, array_like=True, frozen=True):
+    term: str = ""
+    block: int = -1
+
+
 # Rows. Their first columns are a cursor.
 
 
@@ -112,12 +119,27 @@ class StoredWorkflow(Struct, array_like=True, frozen=True):
     is_empty: bool | int
 
 
+class StoredBlock(Struct, array_like=True, frozen=True):
+    """A pair of the index of id blocks. `is_empty`: the block has no task and is not young."""
+
+    term: str
+    block: int
+    is_empty: bool | int
+
+
+SWEPT = "swept"
+"""The term whose block is the day on which the index of id blocks was last gone through to its end."""
+
 ENDED_KEYS = Read("ended_keys", Key, "key", (1, 2))
 """Takes now, a cursor and how many: the keys whose window is over. They are free if their task has ended."""
 SHARES_AFTER = Read("shares_after", StoredShare, "share", (0, 1))
 """Takes a cursor and how many: shares, in order."""
 BUCKETS_AFTER = Read("buckets_after", StoredBucket, "limit of", (0, 1, 2))
 """Takes a cursor and how many: token buckets, in order."""
+BLOCKS_AFTER = Read("blocks_after", StoredBlock, "block of term", (0, 1))
+"""Takes a cursor, the first and the last block that must stay, and how many: pairs of the index of id blocks."""
+LAST_SWEEP = Read("blocks", tuple[int, int], "block of term")
+"""Takes terms, the block to begin below, and how many: the newest blocks of each, as (position of the term, block)."""
 WORKFLOWS_AFTER = Read("workflows_after", StoredWorkflow, "workflow")
 """Takes an id or None, and how many: workflows by id."""
 ENDED = {place: Read(f"{place}_of_day", Ended, "task") for place in (Place.DEAD, Place.FINISHED)}
@@ -277,6 +299,23 @@ async def prune_workflows(port: Port, steps: list[Step], most: int) -> Done:
     if empty:
         await port.write("delete_workflows", empty)
     return len(empty), gone_past(steps, found, IdCursor)
+
+
+async def prune_blocks(port: Port, steps: list[Step], most: int) -> Done:
+    """Delete from the index of id blocks what has no task left; once a day, because it goes through all of it."""
+    today, present = day_of(port.now), slot_of(port.now)
+    if not steps[0].after and any(day == today for _, day in await port.read(LAST_SWEEP, [SWEPT], today + 1, 1)):
+        return 0, []
+    cursor = cursor_of(port, steps[0], BlockCursor)
+    young = (present - YOUNG, present + YOUNG)
+    found = await port.fetch(BLOCKS_AFTER, *structs.astuple(cursor), *young, CHORE_BATCH)
+    empty = [(each.term, each.block) for each in found.rows if each.is_empty]
+    if empty:
+        await port.write("delete_blocks", empty)
+    unfinished = gone_past(steps, found, BlockCursor)
+    if not unfinished:
+        await port.write("add_blocks", [(SWEPT, today)])
+    return len(empty), unfinished
 
 
 async def prune_workers(port: Port, steps: list[Step], most: int) -> Done:

@@ -1,122 +1,106 @@
-"""search: newest first by id over all places, visiting a bounded number of tasks a page."""
+"""search: newest first by id over all places, with a bounded number of rows a page."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-from uuid import UUID
 
 from msgspec import Struct
 
 from dibs.core.policy import CHECKED_ROWS
-from dibs.core.states import State
-from dibs.engines.decisions.records import Place, place_of
-from dibs.engines.decisions.searching import is_track_meant, matches
-from dibs.engines.port import Found, Read, Stored, View
-from dibs.engines.values import VISIT_LIMIT, Page, Query
+from dibs.engines.decisions.searching import Wanted, has_columns_only, matches
+from dibs.engines.port import Read, Stored, View
+from dibs.engines.values import READ_LIMIT, VISIT_LIMIT, Page, Query
+from dibs.engines.verbs.search_sources import source_of
 
-__all__ = ["Walked", "is_id", "newest_id", "read_tasks", "search", "walk"]
+__all__ = ["Walked", "newest_id", "read_tasks", "search", "walk"]
 
-SMALLEST_CHUNK = 20
-LARGEST_CHUNK = 500
+SMALLEST_CHUNK = 100
+LARGEST_CHUNK = 25_000
+GROWTH = 5
+MOST_STRETCHES = 200
+"""Blocks may be empty by now: then nothing in them is visited, but looking costs."""
+READ_AT_ONCE = 500
 CHECKED_CHUNK = 1000
 
-STATES = frozenset(State)
-
-
-class Sketch(Struct, array_like=True, frozen=True):
-    """What is known of a task before it is read."""
-
-    id: str
-    track: Any
-    state: Any
-    worker: Any
-
-
-NEWEST = Read("newest", Sketch, "task")
-"""Takes the id to begin below or None, how many, and whether unfinished, dead and finished ones are wanted: tasks,
-newest first."""
-NEWEST_MEMBERS = Read("newest_members", Sketch, "task")
-"""Takes the same, and a workflow: its members, newest first."""
 OLDEST_TASKS = Read("oldest_tasks", str, "task")
 """Takes the id to begin after or None, and how many: unfinished tasks, oldest first."""
 
 
 class Walked(Struct, frozen=True):
-    """Tasks that match, where to go on (None at the end), and how many tasks were visited."""
+    """Tasks that match, where to go on (None at the end), how many rows were visited, and how many tasks read."""
 
     tasks: list[Stored]
     cursor: str | None
-    visited: int
+    visited: int = 0
+    reads: int = 0
 
 
 async def search(view: View, query: Query) -> Page:
-    walked = await walk(view, query, query.limit, VISIT_LIMIT)
+    walked = await walk(view, query, query.limit, VISIT_LIMIT, READ_LIMIT)
     return Page(walked.tasks, walked.cursor, walked.visited)
 
 
-async def walk(view: View, query: Query, most: int, most_visits: int) -> Walked:
-    """Go down from the query's cursor until so many match, or so many were visited."""
-    found: list[Stored] = []
-    may_match = chooser(view, query)
+async def walk(view: View, query: Query, most: int, most_visits: int, most_reads: int) -> Walked:
+    """Go down from the query's cursor until so many match, or so many rows were visited, or so many tasks read."""
+    if not can_match(query):
+        return Walked([], None)
+    source, reader = await source_of(view, query), Reader(view, query, most, most_reads)
     before, visited = query.cursor, 0
-    chunk = min(max(most, SMALLEST_CHUNK), LARGEST_CHUNK)
-    while True:
-        chunk = min(chunk, most_visits - visited)
-        candidates = await newest(view, query, before, chunk + 1)
-        visits = candidates.rows[:chunk]
-        ids = [each.id for each in visits if may_match(each)]
-        tasks = await view.find(ids) if ids else {}
-        for task_id in ids:
-            task = tasks.get(task_id)
-            if task is not None and matches(query, task):
-                found.append(task)
-                if len(found) == most:
-                    number = 1 + [each.id for each in visits].index(task_id)
-                    return Walked(found, task_id if number < candidates.number else None, visited + number)
-        visited += len(visits)
-        if candidates.number <= chunk or not visits:
-            return Walked(found, None, visited)
-        before = visits[-1].id
-        if visited == most_visits:
-            return Walked(found, before, visited)
-        chunk = min(5 * chunk, LARGEST_CHUNK)
+    chunk = min(max(2 * most, SMALLEST_CHUNK), LARGEST_CHUNK)
+    for _ in range(MOST_STRETCHES):
+        stretch = await source.read(before, min(chunk, most_visits - visited))
+        visited += stretch.visited
+        stopped = await reader.read(stretch.ids)
+        if stopped is not None:
+            is_end = stretch.floor is None and stopped == stretch.ids[-1]
+            return Walked(reader.found, None if is_end else stopped, visited, most_reads - reader.reads_left)
+        before = stretch.floor
+        if before is None or visited >= most_visits:
+            break
+        # What has to be read to be known costs far more than what the store compares.
+        chunk = min(GROWTH * chunk, LARGEST_CHUNK if has_columns_only(query) else READ_AT_ONCE)
+    return Walked(reader.found, before, visited, most_reads - reader.reads_left)
+
+
+def can_match(query: Query) -> bool:
+    """No stored text has a NUL, which some stores can't even compare."""
+    return "\0" not in f"{query.worker}{query.workflow}"
+
+
+class Reader:
+    """Reads tasks that may match, until enough do."""
+
+    def __init__(self, view: View, query: Query, most: int, most_reads: int) -> None:
+        self.view, self.query = view, query
+        self.most, self.reads_left = most, most_reads
+        self.found: list[Stored] = []
+
+    async def read(self, ids: list[str]) -> str | None:
+        """Read these in order; the one to go on below if that is enough."""
+        start = 0
+        while start < len(ids):
+            size = min(max(2 * (self.most - len(self.found)), SMALLEST_CHUNK), READ_AT_ONCE, self.reads_left)
+            part = ids[start : start + size]
+            tasks = await self.view.find(part)
+            for task_id in part:
+                task = tasks.get(task_id)
+                if task is not None and matches(self.query, task):
+                    self.found.append(task)
+                    if len(self.found) == self.most:
+                        self.reads_left -= part.index(task_id) + 1
+                        return task_id
+            self.reads_left -= len(part)
+            if self.reads_left == 0:
+                return part[-1]
+            start += size
+        return None
+
+
+async def newest_ids(view: View, below: str | None, most: int) -> list[str]:
+    (found,) = await view.newest([(None, below)], most, Wanted())
+    return found.ids[:most]
 
 
 async def newest_id(view: View) -> str | None:
-    return next((each.id for each in await view.read(NEWEST, None, 1, True, True, True)), None)
-
-
-async def newest(view: View, query: Query, before: str | None, most: int) -> Found[Sketch]:
-    """Tasks in the places that the query's states can be in."""
-    places = {place_of(state) for state in query.states or State}
-    asked = (before, most, *(place in places for place in Place))
-    if query.workflow is None:
-        return await view.fetch(NEWEST, *asked)
-    return await view.fetch(NEWEST_MEMBERS, *asked, query.workflow) if is_id(query.workflow) else Found([], 0, None)
-
-
-def is_id(text: str) -> bool:
-    try:
-        UUID(text)
-    except ValueError:
-        return False
-    return True
-
-
-def chooser(view: View, query: Query) -> Callable[[Sketch], bool]:
-    """Tells whether a task must be read to know if it matches: most need not, and their payloads may be large.
-
-    What is not known here is left to the task itself.
-    """
-    states = STATES.difference(query.states) if query.states else frozenset()
-    tracks = {number for number, track in view.tracks.items() if not is_track_meant(query, track.queue, track.name)}
-    worker = query.worker
-
-    def may_match(each: Sketch) -> bool:
-        return each.track not in tracks and each.state not in states and (worker is None or each.worker == worker)
-
-    return may_match
+    return next(iter(await newest_ids(view, None, 1)), None)
 
 
 async def read_tasks(view: View, full: bool) -> None:
@@ -127,8 +111,7 @@ async def read_tasks(view: View, full: bool) -> None:
     last, looked = None, 0
     while full or looked < CHECKED_ROWS:
         if full:
-            found = await view.fetch(NEWEST, last, CHECKED_CHUNK, True, True, True)
-            ids = [each.id for each in found.rows]
+            ids = await newest_ids(view, last, CHECKED_CHUNK)
         else:
             oldest = await view.fetch(OLDEST_TASKS, last, CHECKED_CHUNK)
             ids = oldest.rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.core.states import State
 from dibs.core.task import Edit, Outcome
 from dibs.core.times import HOUR
-from dibs.engines.values import VISIT_LIMIT, Cancel, Changed, Purge, Query, Replay
+from dibs.engines.values import READ_LIMIT, Cancel, Changed, Purge, Query, Replay
 from dibs.testing.conformance.harness import QUEUE, Harness
 
 
@@ -46,13 +46,31 @@ async def test_ends_at_once_in_an_empty_store(harness: Harness) -> None:
 
 
 async def test_counting_is_bounded(harness: Harness) -> None:
-    for _ in range(VISIT_LIMIT // 2_000):
+    for _ in range(READ_LIMIT // 2_000):
         await harness.add_many(2_000)
-    record = await harness.engine.act_on(harness.new_id(), Query(), Cancel(""), now=harness.now)
-    assert (record.matched, record.more) == (VISIT_LIMIT, False)
+    query = Query(priority_min=1)  # no count tells
+    record = await harness.engine.act_on(harness.new_id(), query, Cancel(""), now=harness.now)
+    assert (record.matched, record.more) == (READ_LIMIT, False)
     await harness.add()
-    record = await harness.engine.act_on(harness.new_id(), Query(), Cancel(""), now=harness.now)
-    assert (record.matched, record.more) == (VISIT_LIMIT, True)
+    record = await harness.engine.act_on(harness.new_id(), query, Cancel(""), now=harness.now)
+    assert (record.matched, record.more) == (READ_LIMIT, True)
+    everything = await harness.engine.act_on(harness.new_id(), Query(), Cancel(""), now=harness.now)
+    assert (everything.matched, everything.more) == (READ_LIMIT + 1, False), "counts tell"
+
+
+async def test_counts_by_queue_name_and_state_are_exact(harness: Harness) -> None:
+    await harness.add_many(3, name="x")
+    await harness.add_many(2, name="y")
+    await harness.add_many(4, name="x", queue="other")
+    await harness.start(name="x", queue="third")
+    for query, matched in (
+        (Query(names=("x",)), 8),
+        (Query(names=("x",), queues=(QUEUE, "third")), 4),
+        (Query(states=(State.RUNNING,)), 1),
+        (Query(names=("z",)), 0),
+    ):
+        record = await harness.engine.act_on(harness.new_id(), query, Cancel(""), now=harness.now)
+        assert (record.matched, record.more) == (matched, False), query
 
 
 async def test_the_same_id_begins_once(harness: Harness) -> None:

@@ -7,7 +7,7 @@ from msgspec import structs
 from dibs.core.states import State
 from dibs.core.task import Failure, Outcome
 from dibs.core.times import HOUR, MINUTE
-from dibs.engines.values import VISIT_LIMIT, Cancel, Query
+from dibs.engines.values import READ_LIMIT, Cancel, EnqueueOutcome, Purge, Query, Replay
 from dibs.testing.conformance.harness import WORKER, Harness
 
 
@@ -113,6 +113,15 @@ async def test_by_key_and_worker(harness: Harness) -> None:
     assert await found(harness, Query(worker=WORKER)) == [keyed]
 
 
+async def test_by_tenant_and_partition(harness: Harness) -> None:
+    one, two = await harness.add(tenant="a", partition="p"), await harness.add(tenant="b", partition="p")
+    await harness.add(metadata={"tenant": "a", "partition": "p"})
+    assert await found(harness, Query(tenant="a")) == [one]
+    assert await found(harness, Query(partition="p")) == [two, one]
+    assert await found(harness, Query(partition="p", tenant="b")) == [two]
+    assert await found(harness, Query(partition="")) == []
+
+
 async def test_by_text_in_arguments_errors_and_notes(harness: Harness) -> None:
     by_args = await harness.add(queue="a", args=b'{"to":"Ada@example.org"}')
     failed = await harness.start(queue="b")
@@ -133,7 +142,7 @@ async def test_by_workflow_behind_many_others(harness: Harness) -> None:
     ids = [task.id for task in members]
     await harness.settle((await harness.claim(1, queues=("a",)))[0])
     await harness.engine.act([Cancel(ids[1])], now=harness.now)
-    await harness.add_many(VISIT_LIMIT + 1)
+    await harness.add_many(READ_LIMIT + 1)
     assert await found(harness, Query(workflow=workflow)) == ids[::-1]
     assert await found(harness, Query(workflow=workflow, limit=1)) == ids[::-1]
     assert await found(harness, Query(workflow=workflow, states=(State.CANCELLED,))) == [ids[1]]
@@ -146,3 +155,182 @@ async def test_all_that_is_given_must_hold(harness: Harness) -> None:
     await harness.add(name="y", priority=10, metadata={"a": 1})
     query = Query(names=("x",), priority_max=50, metadata={"a": 1}, states=(State.PENDING,))
     assert await found(harness, query) == [wanted]
+
+
+# Behind many others. Ids of the harness are a millisecond apart, so a jump of its counter is a jump of time.
+
+FAR = 100_000
+BESIDES = 400
+"""More than a search reads before it asks where to look."""
+
+
+async def go_far(harness: Harness) -> None:
+    """Let what was enqueued so far be behind others, whose ids are of a later time."""
+    harness.made += FAR
+    await harness.add_many(BESIDES, queue="besides", name="besides")
+    harness.made += FAR
+
+
+async def find_at_once(harness: Harness, query: Query) -> list[str]:
+    """The only page of a search that reads little."""
+    page = await harness.engine.search(query)
+    assert page.cursor is None, query
+    assert page.visited < BESIDES, query
+    return [task.id for task in page.tasks]
+
+
+async def test_what_is_far_behind_is_found_at_once(harness: Harness) -> None:
+    labels = {"tenant": "acme", "partition": "p 1", "key": 'order "7"'}
+    task_id = await harness.add(name="rare", queue="rarely", **labels)
+    await go_far(harness)
+    (task,) = await harness.claim(queues=("rarely",), worker="lonely")
+    await go_far(harness)
+    queries = [
+        Query(names=("rare",)),
+        Query(queues=("rarely",)),
+        Query(worker="lonely"),
+        Query(queues=("rarely", "elsewhere"), names=("rare", "other")),
+        Query(tenant="acme", partition="p 1", names=("rare",), worker="lonely"),
+        *(Query(**{name: value}) for name, value in labels.items()),
+    ]
+    for query in [*queries, Query(states=(State.RUNNING,)), Query(states=(State.RUNNING, State.DEAD), tenant="acme")]:
+        assert await find_at_once(harness, query) == [task_id]
+    await harness.settle(task)
+    for query in [*queries, Query(states=(State.COMPLETED,)), Query(states=(State.COMPLETED,), worker="lonely")]:
+        assert await find_at_once(harness, query) == [task_id]
+    assert await find_at_once(harness, Query(tenant="acme", names=("besides",))) == []
+    assert await find_at_once(harness, Query(key="order")) == []
+
+
+async def test_each_state_is_found_at_once(harness: Harness) -> None:
+    completed, dead = await harness.ended(), await harness.ended(Outcome.PERMANENT)
+    cancelled, running = await harness.add(), await harness.start(queue="a")
+    await harness.engine.act([Cancel(cancelled)], now=harness.now)
+    failed = await harness.start(queue="b")
+    await harness.settle(failed, Outcome.FAILED, delay=HOUR)
+    scheduled, pending = await harness.add(delay=HOUR), await harness.add(queue="c")
+    blocked = await harness.follow(pending)
+    await go_far(harness)
+    ids = [completed, dead, cancelled, running.id, failed.id, scheduled, pending, blocked]
+    states = [
+        State.COMPLETED, State.DEAD, State.CANCELLED, State.RUNNING, State.RETRYING, State.SCHEDULED, State.PENDING,
+        State.BLOCKED,
+    ]  # fmt: skip
+    assert await harness.states(*ids) == states
+    for task_id, state in zip(ids, states, strict=True):
+        queue = (await harness.record(task_id)).queue
+        assert await find_at_once(harness, Query(states=(state,), queues=(queue,))) == [task_id]
+        if state is not State.PENDING:
+            assert await find_at_once(harness, Query(states=(state,))) == [task_id]
+    others = tuple(state for state in states if state is not State.PENDING)
+    assert await found(harness, Query(states=others, limit=2)) == [each for each in ids[::-1] if each != pending]
+
+
+async def test_times_are_those_of_the_store(harness: Harness) -> None:
+    """Whatever the clocks of clients, and whatever ids they choose."""
+    early = await harness.add()
+    harness.later(24 * HOUR)  # from here on, ids are a day old
+    late = [await harness.add(), await harness.add(id="ffffffff-0000-4000-8000-000000000000")]
+    late.append(await harness.add(id="00000000-0000-4000-8000-000000000000", tenant="t", delay=HOUR))
+    harness.later(MINUTE)
+    await harness.add_many(BESIDES)
+    day = harness.now - 24 * HOUR
+    for within in (Query(created_after=day + HOUR, created_before=harness.now - MINUTE + 1), Query(created_before=day)):
+        wanted = late if within.created_after is not None else [early]
+        assert await found(harness, within) == sorted(wanted, reverse=True)
+        assert await found(harness, structs.replace(within, limit=1)) == sorted(wanted, reverse=True)
+    assert await found(harness, Query(created_after=day + HOUR, tenant="t")) == late[2:]
+
+
+async def test_a_span_of_time_is_found_at_once(harness: Harness) -> None:
+    ids = []
+    for _ in range(3):
+        ids += await harness.add_many(2)
+        await go_far(harness)
+        harness.later(2 * FAR * 1_000)  # as far as the ids
+    start = harness.now - 3 * 2 * FAR * 1_000
+    query = Query(created_after=start, created_before=start + MINUTE, names=("work",))
+    assert await find_at_once(harness, query) == ids[1::-1]
+    later = structs.replace(query, created_after=start + MINUTE, created_before=start + 4 * MINUTE)
+    assert await find_at_once(harness, later) == ids[3:1:-1]
+
+
+async def test_pages_of_what_is_spread(harness: Harness) -> None:
+    ids = []
+    for number in range(8):
+        ids += await harness.add_many(3, tenant="spread", name="x" if number % 2 else "y")
+        await go_far(harness)
+    for limit in (1, 2, 7, 50):
+        assert await found(harness, Query(tenant="spread", limit=limit)) == ids[::-1]
+    xs = [task_id for number, task_id in enumerate(ids) if number // 3 % 2]
+    assert await found(harness, Query(tenant="spread", names=("x",), limit=2)) == xs[::-1]
+    assert await found(harness, Query(tenant="spread", cursor=ids[9])) == ids[8::-1]
+
+
+async def test_a_task_in_its_new_queue(harness: Harness) -> None:
+    task_id = await harness.ended(Outcome.PERMANENT, queue="old")
+    await go_far(harness)
+    await harness.engine.act([Replay(task_id, queue="new")], now=harness.now)
+    assert await find_at_once(harness, Query(queues=("new",))) == [task_id]
+    assert await find_at_once(harness, Query(queues=("old",))) == []
+
+
+async def test_a_task_with_new_labels(harness: Harness) -> None:
+    old = harness.new(key="k", tenant="before", delay=HOUR)
+    await harness.enqueue(old)
+    await go_far(harness)
+    answers = await harness.outcomes(harness.new(key="k", tenant="after", partition="p", delay=HOUR, replace=True))
+    assert answers == [EnqueueOutcome.REPLACED]
+    assert await find_at_once(harness, Query(tenant="after")) == [old.id]
+    assert await find_at_once(harness, Query(partition="p")) == [old.id]
+    assert await find_at_once(harness, Query(tenant="before")) == []
+
+
+async def test_all_tasks_that_ever_had_a_key(harness: Harness) -> None:
+    first = await harness.ended(key="k")
+    await go_far(harness)
+    harness.later(48 * HOUR)
+    second = await harness.add(key="k")
+    await go_far(harness)
+    assert await found(harness, Query(key="k")) == [second, first]
+
+
+async def test_a_worker_of_several_runs(harness: Harness) -> None:
+    task = await harness.start(queue="a")
+    await go_far(harness)
+    await harness.settle(task, Outcome.FAILED)
+    assert await find_at_once(harness, Query(worker=WORKER)) == []
+    (again,) = await harness.claim(queues=("a",), worker="other")
+    assert await find_at_once(harness, Query(worker="other")) == [task.id]
+    await harness.settle(again, Outcome.PERMANENT)
+    assert await find_at_once(harness, Query(worker="other")) == [task.id]
+
+
+async def test_what_is_not_in_the_index_goes_on(harness: Harness) -> None:
+    """A page of a search by priority, metadata or text reads a bounded number of tasks."""
+    wanted = await harness.add(priority=90, metadata={"a": 1}, args=b'{"to":"ada"}')
+    for _ in range(READ_LIMIT // 2_000):
+        await harness.add_many(2_000, priority=10)
+    for query in (Query(priority_min=90), Query(metadata={"a": 1}), Query(text="ada")):
+        page = await harness.engine.search(query)
+        assert not page.tasks
+        assert page.cursor is not None
+        assert READ_LIMIT <= page.visited
+        assert await found(harness, query) == [wanted]
+
+
+async def test_pruning_leaves_what_is_there(harness: Harness) -> None:
+    kept = await harness.ended(Outcome.PERMANENT, queue="kept", tenant="kept")
+    gone = await harness.ended(queue="gone", tenant="gone")
+    harness.made += FAR
+    later = await harness.add(queue="later", tenant="gone")
+    harness.later(20 * 24 * HOUR)
+    await harness.engine.act([Purge(gone)], now=harness.now)
+    await harness.finish_chore("prune_blocks")
+    assert (await harness.chore("prune_blocks")).done == 0, "once a day"
+    assert await found(harness, Query(tenant="kept")) == [kept]
+    assert await found(harness, Query(queues=("kept",))) == [kept]
+    assert await found(harness, Query(tenant="gone")) == [later]
+    again = await harness.add(id=gone, queue="gone", tenant="gone")
+    assert await found(harness, Query(queues=("gone",))) == [again]
+    assert await found(harness, Query(tenant="gone")) == [later, again]

@@ -188,6 +188,7 @@ def matches(query: values.Query, task: TaskRecord) -> bool:
     """Whether all that is asked for holds for a task."""
     facts = [(query.states, task.state), (query.queues, task.queue), (query.names, task.name)]
     exact = [(query.key, task.spec.key), (query.worker, task.worker), (query.tenant, task.spec.tenant)]
+    exact.append((query.partition, task.spec.partition))
     failure = [] if task.failure is None else [task.failure.type, task.failure.message]
     return (
         all(not wanted or fact in wanted for wanted, fact in facts)

@@ -12,7 +12,7 @@
 -- anything is locked: locking all candidates would hide them from others. The merge is by the running maximum of the
 -- heads' keys, which equals merging sorted lanes by their heads; ids that others have locked are skipped. Of each track
 -- a page is read: if it ends before the track does, nothing is known beyond its last task, and the next round reads
--- more. Expired tasks are left to the upkeep: they may lie before the instant from which it reads.
+-- more. The blocks of ids of what is given are noted for searches by worker. Expired tasks are left to the upkeep: they may lie before the instant from which it reads.
 CREATE OR REPLACE FUNCTION {schema}.claim_{version}(
     at bigint, generation_of bigint, worker_id text, sequence_number bigint, lease_span bigint, wanted int,
     tracks int[], orders int[], lanes int[], scales bigint[], lows bigint[], in_order boolean,
@@ -45,6 +45,7 @@ DECLARE
     looked_at timestamptz;
     began_at timestamptz;
     found_at timestamptz;
+    term_of text := 'worker ' || worker_id;
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(hashtextextended('{schema_text}.queues', 0));
     looks_at := clock_timestamp();
@@ -151,6 +152,10 @@ BEGIN
     END IF;
     found_at := clock_timestamp();
     IF cardinality(chosen) > 0 THEN
+        INSERT INTO {schema}.blocks (term, block)
+        SELECT term_of, b.block
+        FROM (SELECT DISTINCT {schema}.block_of_{version}(c.id) AS block FROM unnest(chosen) AS c (id)) AS b
+        WHERE NOT EXISTS (SELECT 1 FROM {schema}.blocks AS k WHERE k.term = term_of AND k.block = b.block);
         RETURN QUERY
         WITH given AS (
             UPDATE {schema}.tasks AS t SET

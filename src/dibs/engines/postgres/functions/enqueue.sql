@@ -2,7 +2,8 @@
 -- Store new tasks that need no decision: no key, no prerequisite, a queue that accepts everything. Takes now, the
 -- generation for which the rest was computed, the first day on which one of these tasks can have ended, whether to
 -- store all or none; of each task the id, its draft and its arguments; and drafts, which are what like tasks have in
--- common, counted from 1. Offsets of the rank to ready_at are computed by the caller: ready_at is now + delay, or the
+-- common, counted from 1; new pairs of the index of id blocks (NULL: all are known), and the blocks of the lowest and
+-- the highest id. Offsets of the rank to ready_at are computed by the caller: ready_at is now + delay, or the
 -- instant given. Returns the status ('stale': compute again), now, and the ids that were stored (NULL: all); the others
 -- are known. If one has ended, or if all or none were asked for: DB001.
 CREATE OR REPLACE FUNCTION {schema}.enqueue_{version}(
@@ -10,6 +11,7 @@ CREATE OR REPLACE FUNCTION {schema}.enqueue_{version}(
     ids uuid[], drafts int[], all_args bytea[],
     tracks int[], offsets bigint[], delays bigint[], instants bigint[], rerank_ins bigint[], lease_fors bigint[],
     all_expires_at bigint[], partitions text[], all_facts bytea[],
+    terms text[], blocks bigint[], first_block bigint, last_block bigint,
     OUT status text, OUT now bigint, OUT stored uuid[]
 )
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
@@ -58,6 +60,9 @@ BEGIN
     ) AS e;
     IF known > 0 OR (all_or_none AND coalesce(cardinality(stored), 0) < cardinality(ids)) THEN
         RAISE EXCEPTION 'some of these tasks are known' USING ERRCODE = 'DB001';
+    END IF;
+    IF terms IS NOT NULL OR first_block < now / 4096000 - 1 OR last_block > now / 4096000 + 1 THEN
+        PERFORM {schema}.add_blocks_{version}(terms, blocks, now, ids);
     END IF;
     IF cardinality(stored) = cardinality(ids) THEN
         stored := NULL;

@@ -122,7 +122,7 @@ CREATE INDEX due_guarded ON {schema}.tasks (due_at) WHERE due_at IS NOT NULL AND
 CREATE INDEX leases ON {schema}.tasks (track, lease_expires_at) WHERE state = 'running';
 CREATE INDEX reranks ON {schema}.tasks (rerank_at, id) WHERE rerank_at IS NOT NULL AND state <> 'running';
 -- Tasks of a track that are not due, and those that wait for others.
-CREATE INDEX later ON {schema}.tasks (track) WHERE due_at IS NOT NULL;
+CREATE INDEX later ON {schema}.tasks (track, state, id) WHERE due_at IS NOT NULL;
 CREATE INDEX blocked ON {schema}.tasks (track) WHERE state = 'blocked';
 CREATE INDEX expiries ON {schema}.tasks (expires_at, id) WHERE expires_at IS NOT NULL AND state <> 'running';
 -- The pending tasks of a partition in order, and its running ones, which are its used slots.
@@ -154,6 +154,8 @@ CREATE TABLE {schema}.finished (
     facts bytea NOT NULL
 ) PARTITION BY RANGE (day);
 CREATE INDEX finished_ids ON {schema}.finished (id);
+-- For searches: cancelled tasks are few among the completed ones, which this index does not concern.
+CREATE INDEX finished_cancelled ON {schema}.finished (id) WHERE state = 'cancelled';
 CREATE INDEX finished_members ON {schema}.finished (workflow, id) WHERE workflow IS NOT NULL;
 CREATE TABLE {schema}.finished_other PARTITION OF {schema}.finished DEFAULT;
 
@@ -245,6 +247,15 @@ CREATE TABLE {schema}.edges (
 );
 CREATE INDEX followed ON {schema}.edges (prerequisite, weight DESC, dependent, slot) WHERE open;
 CREATE INDEX needed ON {schema}.edges (dependent, slot) WHERE open;
+
+-- The index of id blocks, for searches: tasks with this term (a queue and name, a tenant, a partition, a key, a worker,
+-- a time of creation) have ids that begin with this block. Written with the task, deleted once the block is empty. A
+-- pair may be there more than once: a unique index would let transactions wait for each other.
+CREATE TABLE {schema}.blocks (
+    term text COLLATE "C" NOT NULL,
+    block bigint NOT NULL
+);
+CREATE INDEX block_terms ON {schema}.blocks (term, block);
 
 -- Steps: work that goes on later, oldest first. `step` is JSON. Prompt steps have no id, and are deleted at their end.
 CREATE TABLE {schema}.steps (

@@ -1,26 +1,69 @@
 -- name: newest
--- Tasks downwards by id. Takes the id to start below (NULL: the newest), limit, and whether unfinished, dead and
--- finished ones are wanted. Returns id, track, state, worker. Reads a range of each place.
-SELECT * FROM (
-    (
-        SELECT t.id, t.track, t.state, t.worker FROM {schema}.tasks AS t
-        WHERE $3::boolean AND t.id < coalesce($1::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
-        ORDER BY t.id DESC LIMIT $2::int
+-- Of the newest tasks of some ranges of ids, those that are wanted. See functions/search.sql.
+SELECT * FROM {schema}.newest_{version}(
+    $1::uuid[], $2::uuid[], $3::int, $4::boolean, $5::boolean, $6::boolean, $7::boolean, $8::text[], $9::int[],
+    $10::text, $11::bigint, $12::bigint, $13::bytea, $14::bytea, $15::bytea
+);
+
+-- name: unfinished_in
+-- Unfinished tasks of some states, downwards by id. See functions/search.sql.
+SELECT * FROM {schema}.unfinished_in_{version}($1::uuid, $2::int, $3::int[], $4::text[]);
+
+-- name: blocks
+-- The newest blocks of each of some terms. Takes terms, the block to start below, limit for each. Returns the position
+-- of the term, block. Reads a range of `block_terms` for each.
+SELECT w.n::int, b.block FROM unnest($1::text[]) WITH ORDINALITY AS w (term, n)
+CROSS JOIN LATERAL (
+    SELECT DISTINCT k.block FROM {schema}.blocks AS k WHERE k.term = w.term AND k.block < $2::bigint
+    ORDER BY k.block DESC LIMIT $3::int
+) AS b;
+
+-- name: blocks_between
+-- The blocks of a range of terms. Takes the first term, the last, limit. Returns blocks. Reads a range of `block_terms`.
+SELECT block FROM {schema}.blocks WHERE term BETWEEN $1::text AND $2::text ORDER BY term, block LIMIT $3::int;
+
+-- name: blocks_after
+-- The index of id blocks, in order. Takes term and block to start after; the first and the last of the blocks that must
+-- stay; limit. Returns term, block, whether the block has no task and may go. Reads a range of `block_terms`, and seeks
+-- each block in each place and day.
+SELECT
+    b.term, b.block,
+    b.block NOT BETWEEN $3::bigint AND $4::bigint
+    AND NOT EXISTS (
+        SELECT 1 FROM {schema}.tasks AS t WHERE t.id >= {schema}.first_of_block_{version}(b.block)
+          AND t.id <= {schema}.last_of_block_{version}(b.block)
     )
-    UNION ALL
-    (
-        SELECT t.id, t.track, t.state, t.worker FROM {schema}.dead AS t
-        WHERE $4::boolean AND t.id < coalesce($1::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
-        ORDER BY t.id DESC LIMIT $2::int
+    AND NOT EXISTS (
+        SELECT 1 FROM {schema}.dead AS t WHERE t.id >= {schema}.first_of_block_{version}(b.block)
+          AND t.id <= {schema}.last_of_block_{version}(b.block)
     )
-    UNION ALL
-    (
-        SELECT t.id, t.track, t.state, t.worker FROM {schema}.finished AS t
-        WHERE $5::boolean AND t.id < coalesce($1::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
-        ORDER BY t.id DESC LIMIT $2::int
-    )
-) AS every
-ORDER BY id DESC LIMIT $2::int;
+    AND NOT EXISTS (
+        SELECT 1 FROM {schema}.finished AS t WHERE t.id >= {schema}.first_of_block_{version}(b.block)
+          AND t.id <= {schema}.last_of_block_{version}(b.block)
+    ) AS is_empty
+FROM (
+    SELECT DISTINCT k.term, k.block FROM {schema}.blocks AS k WHERE (k.term, k.block) > ($1::text, $2::bigint)
+    ORDER BY k.term, k.block LIMIT $5::int
+) AS b
+ORDER BY b.term, b.block;
+
+-- name: delete_blocks
+-- Delete from the index of id blocks. Takes terms, blocks. One that has a task by now stays: the task and the pair came
+-- together, so this statement sees both or none.
+DELETE FROM {schema}.blocks AS b USING unnest($1::text[], $2::bigint[]) AS gone (term, block)
+WHERE b.term = gone.term AND b.block = gone.block
+  AND NOT EXISTS (
+      SELECT 1 FROM {schema}.tasks AS t WHERE t.id >= {schema}.first_of_block_{version}(gone.block)
+        AND t.id <= {schema}.last_of_block_{version}(gone.block)
+  )
+  AND NOT EXISTS (
+      SELECT 1 FROM {schema}.dead AS t WHERE t.id >= {schema}.first_of_block_{version}(gone.block)
+        AND t.id <= {schema}.last_of_block_{version}(gone.block)
+  )
+  AND NOT EXISTS (
+      SELECT 1 FROM {schema}.finished AS t WHERE t.id >= {schema}.first_of_block_{version}(gone.block)
+        AND t.id <= {schema}.last_of_block_{version}(gone.block)
+  );
 
 -- name: newest_members
 -- Members of a workflow downwards by id. Takes the same as `newest`, and the workflow. Returns the same. Reads a range

@@ -60,7 +60,8 @@ CREATE TABLE dibs_counts (
 -- 1 while a pending task is kept from claims because others of its partition go first. `partition` is the queue's name,
 -- a space, and the partition. `workflow` is the workflow it belongs to. `version` grows with every change that neither
 -- the state nor the lease number shows, except of `gated`, and goes with the task from table to table. A blocked task
--- has no due_at here, so that nothing promotes it: it is in its facts.
+-- has no due_at here, so that nothing promotes it: it is in its facts. created_at is a copy for searching, here and in
+-- the tables of ended tasks.
 CREATE TABLE dibs_tasks (
     id TEXT PRIMARY KEY,
     track INTEGER NOT NULL,
@@ -82,6 +83,7 @@ CREATE TABLE dibs_tasks (
     expires_at INTEGER,
     workflow TEXT,
     version INTEGER NOT NULL DEFAULT 0,
+    created_at INTEGER NOT NULL,
     progress TEXT,
     args TEXT NOT NULL,
     facts TEXT NOT NULL
@@ -90,6 +92,8 @@ CREATE TABLE dibs_tasks (
 -- Claim order: gated tasks lie apart from what claims read.
 CREATE INDEX dibs_pending ON dibs_tasks (track, gated, share, rank, id) WHERE state = 'pending';
 CREATE INDEX dibs_due ON dibs_tasks (due_at, id) WHERE due_at IS NOT NULL;
+-- Tasks that are not due, for searches.
+CREATE INDEX dibs_later ON dibs_tasks (track, state, id) WHERE due_at IS NOT NULL;
 CREATE INDEX dibs_leases ON dibs_tasks (lease_expires_at, id) WHERE lease_expires_at IS NOT NULL;
 CREATE INDEX dibs_reranks ON dibs_tasks (rerank_at, id) WHERE rerank_at IS NOT NULL AND state <> 'running';
 CREATE INDEX dibs_blocked ON dibs_tasks (track, id) WHERE state = 'blocked';
@@ -112,6 +116,7 @@ CREATE TABLE dibs_finished (
     worker TEXT,
     sequence INTEGER NOT NULL,
     version INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
     progress TEXT,
     result TEXT,
     args TEXT NOT NULL,
@@ -120,6 +125,8 @@ CREATE TABLE dibs_finished (
     PRIMARY KEY (day, id)
 ) WITHOUT ROWID;
 CREATE INDEX dibs_finished_members ON dibs_finished (workflow, id, state) WHERE workflow IS NOT NULL;
+-- For searches: cancelled tasks are few among the completed ones, which this index does not concern.
+CREATE INDEX dibs_cancelled ON dibs_finished (id) WHERE state = 'cancelled';
 
 -- The days of dibs_finished with their lowest and highest ids: a lookup by id only reads days that can have it.
 -- `pruned` is a JSON array of the queues that have nothing left to delete there.
@@ -143,6 +150,7 @@ CREATE TABLE dibs_dead (
     worker TEXT,
     sequence INTEGER NOT NULL,
     version INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
     progress TEXT,
     args TEXT NOT NULL,
     facts TEXT NOT NULL,
@@ -255,6 +263,14 @@ CREATE TABLE dibs_edges (
 ) WITHOUT ROWID;
 CREATE INDEX dibs_followed ON dibs_edges (prerequisite, weight DESC, dependent, slot, rule, open) WHERE open = 1;
 CREATE INDEX dibs_needed ON dibs_edges (dependent, slot, open) WHERE open = 1;
+
+-- The index of id blocks, for searches: tasks with this term (a queue and name, a tenant, a partition, a key, a worker,
+-- a time of creation) have ids that begin with this block. Written with the task, deleted once the block is empty.
+CREATE TABLE dibs_blocks (
+    term TEXT NOT NULL,
+    block INTEGER NOT NULL,
+    PRIMARY KEY (term, block)
+) WITHOUT ROWID;
 
 -- Steps: work that goes on later, oldest first. `step` is JSON. Prompt steps have no id, and are deleted at their end.
 CREATE TABLE dibs_steps (

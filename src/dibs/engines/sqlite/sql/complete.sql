@@ -15,11 +15,11 @@ WHERE t.id = run.value ->> 0 AND t.lease = run.value ->> 1 AND t.state = 'runnin
 -- is in the statement. Appends at the end of today's rows.
 INSERT INTO dibs_finished (
     day, id, track, state, rank, ready_at, lease, started_at, finished_at, worker, sequence, version, progress, result,
-    args, facts, workflow
+    args, facts, workflow, created_at
 )
 SELECT
     ?2, t.id, t.track, 'completed', t.rank, t.ready_at, t.lease, t.started_at, ?3, t.worker, t.sequence, t.version,
-    t.progress, run.value ->> 2, t.args, t.facts, t.workflow
+    t.progress, run.value ->> 2, t.args, t.facts, t.workflow, t.created_at
 FROM json_each(?1) AS run CROSS JOIN dibs_tasks AS t
 WHERE t.id = run.value ->> 0 AND t.lease = run.value ->> 1 AND t.state = 'running';
 

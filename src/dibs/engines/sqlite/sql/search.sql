@@ -1,39 +1,192 @@
 -- name: newest
--- Tasks downwards by id. Takes the id to start below (NULL: the newest), limit, and whether unfinished, dead and
--- finished ones are wanted. Returns a JSON array of (id, track, state, worker). Reads a range of each place. The latest
--- days most likely have enough (`near` is the last of these): then the others are read only from there on, which is a
--- seek each.
-SELECT json_group_array(json_array(id, track, state, worker))
+-- Of the newest tasks of a range of ids, those that are wanted. Takes the id to start below (NULL: the newest), the
+-- lowest id, how many to visit in each place; whether unfinished, dead, finished or only cancelled ones are wanted;
+-- states that are not wanted (JSON array), tracks (JSON array), worker, creation from and until, three texts that are in
+-- the facts (all but the first may be NULL: anything). Returns a JSON array of (id, NULL), in no order, and for each
+-- place (the lowest id visited, how many were visited). Reads a range of each place. The latest days most likely have
+-- enough (`near` is the last of these): then the others are read only from there on, which is a seek each. What is
+-- wanted is compared inside the bounded reads, so that no row beyond the bound is read, and no facts unless needed.
+SELECT json_group_array(json_array(id, visited))
 FROM (
     WITH near (id) AS (
         SELECT f.id
-        FROM (SELECT day FROM dibs_days WHERE ?5 AND lowest < coalesce(?1, char(1114111)) ORDER BY lowest DESC LIMIT 3) AS d
+        FROM (
+            SELECT day FROM dibs_days
+            WHERE ?6 AND lowest < coalesce(?1, char(1114111)) AND highest >= ?2 ORDER BY lowest DESC LIMIT 3
+        ) AS d
         CROSS JOIN dibs_finished AS f
         WHERE f.day = d.day AND f.id < coalesce(?1, char(1114111)) AND f.id >= coalesce((
             SELECT id FROM dibs_finished
-            WHERE day = d.day AND id < coalesce(?1, char(1114111)) ORDER BY id DESC LIMIT 1 OFFSET ?2 - 1
-        ), '')
-        ORDER BY f.id DESC LIMIT 1 OFFSET ?2 - 1
+            WHERE day = d.day AND id < coalesce(?1, char(1114111)) AND id >= ?2 ORDER BY id DESC LIMIT 1 OFFSET ?3 - 1
+        ), ?2)
+        ORDER BY f.id DESC LIMIT 1 OFFSET ?3 - 1
     )
-    SELECT * FROM (
-        SELECT id, track, state, worker FROM dibs_tasks
-        WHERE ?3 AND id < coalesce(?1, char(1114111)) ORDER BY id DESC LIMIT ?2
+    SELECT id, NULL AS visited
+    FROM (
+        SELECT
+            id,
+            state NOT IN (SELECT value FROM json_each(?8)) AND (?9 IS NULL OR track IN (SELECT value FROM json_each(?9)))
+            AND (?10 IS NULL OR worker = ?10) AND (?11 IS NULL OR created_at >= ?11)
+            AND (?12 IS NULL OR created_at < ?12) AND (?13 IS NULL OR instr(facts, ?13))
+            AND (?14 IS NULL OR instr(facts, ?14)) AND (?15 IS NULL OR instr(facts, ?15)) AS is_wanted
+        FROM dibs_tasks WHERE ?4 AND id < coalesce(?1, char(1114111)) AND id >= ?2 ORDER BY id DESC LIMIT ?3
+    )
+    WHERE is_wanted
+    UNION ALL
+    SELECT min(id), count(*)
+    FROM (
+        SELECT id FROM dibs_tasks
+        WHERE ?4 AND id < coalesce(?1, char(1114111)) AND id >= ?2 ORDER BY id DESC LIMIT ?3
     )
     UNION ALL
-    SELECT * FROM (
-        SELECT id, track, state, worker FROM dibs_dead
-        WHERE ?4 AND id < coalesce(?1, char(1114111)) ORDER BY id DESC LIMIT ?2
+    SELECT id, NULL
+    FROM (
+        SELECT
+            id,
+            state NOT IN (SELECT value FROM json_each(?8)) AND (?9 IS NULL OR track IN (SELECT value FROM json_each(?9)))
+            AND (?10 IS NULL OR worker = ?10) AND (?11 IS NULL OR created_at >= ?11)
+            AND (?12 IS NULL OR created_at < ?12) AND (?13 IS NULL OR instr(facts, ?13))
+            AND (?14 IS NULL OR instr(facts, ?14)) AND (?15 IS NULL OR instr(facts, ?15)) AS is_wanted
+        FROM dibs_dead WHERE ?5 AND id < coalesce(?1, char(1114111)) AND id >= ?2 ORDER BY id DESC LIMIT ?3
+    )
+    WHERE is_wanted
+    UNION ALL
+    SELECT min(id), count(*)
+    FROM (
+        SELECT id FROM dibs_dead
+        WHERE ?5 AND id < coalesce(?1, char(1114111)) AND id >= ?2 ORDER BY id DESC LIMIT ?3
     )
     UNION ALL
-    SELECT f.id, f.track, f.state, f.worker FROM dibs_days AS d CROSS JOIN dibs_finished AS f
-    WHERE ?5 AND d.lowest < coalesce(?1, char(1114111)) AND f.day = d.day AND f.id < coalesce(?1, char(1114111))
-      AND f.id >= coalesce((
-          SELECT id FROM dibs_finished
-          WHERE day = d.day AND id < coalesce(?1, char(1114111)) AND id >= coalesce((SELECT id FROM near), '')
-          ORDER BY id DESC LIMIT 1 OFFSET ?2 - 1
-      ), (SELECT id FROM near), '')
+    SELECT id, NULL
+    FROM (
+        SELECT
+            id,
+            state NOT IN (SELECT value FROM json_each(?8)) AND (?9 IS NULL OR track IN (SELECT value FROM json_each(?9)))
+            AND (?10 IS NULL OR worker = ?10) AND (?11 IS NULL OR created_at >= ?11)
+            AND (?12 IS NULL OR created_at < ?12) AND (?13 IS NULL OR instr(facts, ?13))
+            AND (?14 IS NULL OR instr(facts, ?14)) AND (?15 IS NULL OR instr(facts, ?15)) AS is_wanted
+        FROM dibs_finished INDEXED BY dibs_cancelled
+        WHERE ?7 AND state = 'cancelled' AND id < coalesce(?1, char(1114111)) AND id >= ?2 ORDER BY id DESC LIMIT ?3
+    )
+    WHERE is_wanted
+    UNION ALL
+    SELECT min(id), count(*)
+    FROM (
+        SELECT id FROM dibs_finished INDEXED BY dibs_cancelled
+        WHERE ?7 AND state = 'cancelled' AND id < coalesce(?1, char(1114111)) AND id >= ?2 ORDER BY id DESC LIMIT ?3
+    )
+    UNION ALL
+    SELECT id, NULL
+    FROM (
+        SELECT
+            f.id,
+            f.state NOT IN (SELECT value FROM json_each(?8)) AND (?9 IS NULL OR f.track IN (SELECT value FROM json_each(?9)))
+            AND (?10 IS NULL OR f.worker = ?10) AND (?11 IS NULL OR f.created_at >= ?11)
+            AND (?12 IS NULL OR f.created_at < ?12) AND (?13 IS NULL OR instr(f.facts, ?13))
+            AND (?14 IS NULL OR instr(f.facts, ?14)) AND (?15 IS NULL OR instr(f.facts, ?15)) AS is_wanted
+        FROM dibs_days AS d CROSS JOIN dibs_finished AS f
+        WHERE ?6 AND d.lowest < coalesce(?1, char(1114111)) AND d.highest >= ?2 AND f.day = d.day
+              AND f.id < coalesce(?1, char(1114111)) AND f.id >= coalesce((
+                  SELECT id FROM dibs_finished
+                  WHERE day = d.day AND id < coalesce(?1, char(1114111)) AND id >= coalesce((SELECT id FROM near), ?2)
+                  ORDER BY id DESC LIMIT 1 OFFSET ?3 - 1
+              ), (SELECT id FROM near), ?2)
+        ORDER BY f.id DESC LIMIT ?3
+    )
+    WHERE is_wanted
+    UNION ALL
+    SELECT min(id), count(*)
+    FROM (
+        SELECT f.id
+        FROM dibs_days AS d CROSS JOIN dibs_finished AS f
+        WHERE ?6 AND d.lowest < coalesce(?1, char(1114111)) AND d.highest >= ?2 AND f.day = d.day
+              AND f.id < coalesce(?1, char(1114111)) AND f.id >= coalesce((
+                  SELECT id FROM dibs_finished
+                  WHERE day = d.day AND id < coalesce(?1, char(1114111)) AND id >= coalesce((SELECT id FROM near), ?2)
+                  ORDER BY id DESC LIMIT 1 OFFSET ?3 - 1
+              ), (SELECT id FROM near), ?2)
+        ORDER BY f.id DESC LIMIT ?3
+    )
+);
+
+-- name: unfinished_in
+-- Unfinished tasks of some states, downwards by id. Takes the id to start below (NULL: the newest), limit, a JSON array
+-- of (track, state). Returns a JSON array of ids. Reads the newest of each track in dibs_later and dibs_blocked, all
+-- running tasks in dibs_leases, and all pending tasks of the tracks in dibs_pending: the caller knows how many.
+SELECT json_group_array(id)
+FROM (
+    SELECT id
+    FROM (
+        SELECT t.id FROM json_each(?3) AS wanted CROSS JOIN dibs_tasks AS t INDEXED BY dibs_later
+        WHERE wanted.value ->> 1 IN ('scheduled', 'retrying') AND t.due_at IS NOT NULL
+          AND t.track = wanted.value ->> 0 AND t.state = wanted.value ->> 1 AND t.id < coalesce(?1, char(1114111))
+          AND t.id >= coalesce((
+              SELECT id FROM dibs_tasks INDEXED BY dibs_later
+              WHERE due_at IS NOT NULL AND track = wanted.value ->> 0 AND state = wanted.value ->> 1
+                AND id < coalesce(?1, char(1114111))
+              ORDER BY id DESC LIMIT 1 OFFSET ?2 - 1
+          ), '')
+        UNION ALL
+        SELECT t.id FROM json_each(?3) AS wanted CROSS JOIN dibs_tasks AS t INDEXED BY dibs_blocked
+        WHERE wanted.value ->> 1 = 'blocked' AND t.state = 'blocked' AND t.track = wanted.value ->> 0
+          AND t.id < coalesce(?1, char(1114111))
+          AND t.id >= coalesce((
+              SELECT id FROM dibs_tasks INDEXED BY dibs_blocked
+              WHERE state = 'blocked' AND track = wanted.value ->> 0 AND id < coalesce(?1, char(1114111))
+              ORDER BY id DESC LIMIT 1 OFFSET ?2 - 1
+          ), '')
+        UNION ALL
+        SELECT t.id FROM json_each(?3) AS wanted CROSS JOIN dibs_tasks AS t INDEXED BY dibs_pending
+        WHERE wanted.value ->> 1 = 'pending' AND t.state = 'pending' AND t.track = wanted.value ->> 0
+          AND t.id < coalesce(?1, char(1114111))
+        UNION ALL
+        SELECT t.id FROM dibs_tasks AS t INDEXED BY dibs_leases
+        WHERE t.lease_expires_at IS NOT NULL AND t.id < coalesce(?1, char(1114111)) AND t.track IN (
+            SELECT value ->> 0 FROM json_each(?3) WHERE value ->> 1 = 'running'
+        )
+    )
     ORDER BY id DESC LIMIT ?2
 );
+
+-- name: blocks
+-- The newest blocks of each of some terms. Takes terms (JSON array), the block to start below, limit for each. Returns a
+-- JSON array of (position of the term, block). Reads a range of the primary key for each.
+SELECT json_group_array(json_array(wanted.key, b.block))
+FROM json_each(?1) AS wanted CROSS JOIN dibs_blocks AS b
+WHERE b.term = wanted.value AND b.block < ?2 AND b.block >= coalesce((
+    SELECT block FROM dibs_blocks WHERE term = wanted.value AND block < ?2 ORDER BY block DESC LIMIT 1 OFFSET ?3 - 1
+), -1);
+
+-- name: blocks_between
+-- The blocks of a range of terms. Takes the first term, the last, limit. Returns a JSON array of blocks. Reads a range
+-- of the primary key.
+SELECT json_group_array(block) FROM (SELECT block FROM dibs_blocks WHERE term BETWEEN ?1 AND ?2 LIMIT ?3);
+
+-- name: blocks_after
+-- The index of id blocks, in order. Takes term and block to start after; the first and the last of the blocks that must
+-- stay; limit. Returns a JSON array of (term, block, 1 if the block has no task and may go). Reads a range of the
+-- primary key, and seeks each block in each place, and in each day that may have it.
+SELECT json_group_array(json_array(term, block, is_empty))
+FROM (
+    SELECT
+        term, block,
+        block NOT BETWEEN ?3 AND ?4
+        AND NOT EXISTS (SELECT 1 FROM dibs_tasks WHERE id BETWEEN start AND start || 'g')
+        AND NOT EXISTS (SELECT 1 FROM dibs_dead WHERE id BETWEEN start AND start || 'g')
+        AND NOT EXISTS (
+            SELECT 1 FROM dibs_days AS d CROSS JOIN dibs_finished AS f
+            WHERE d.lowest <= start || 'g' AND d.highest >= start AND f.day = d.day
+              AND f.id BETWEEN start AND start || 'g'
+        ) AS is_empty
+    FROM (
+        SELECT term, block, printf('%08x-%x', block >> 4, block & 15) AS start
+        FROM dibs_blocks WHERE (term, block) > (?1, ?2) ORDER BY term, block LIMIT ?5
+    )
+);
+
+-- name: delete_blocks
+-- Delete from the index of id blocks. Takes a JSON array of (term, block).
+DELETE FROM dibs_blocks WHERE (term, block) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?));
 
 -- name: newest_members
 -- Members of a workflow downwards by id. Takes the same as `newest`, and the workflow. Returns the same. Merges ranges

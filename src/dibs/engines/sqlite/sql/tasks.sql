@@ -61,12 +61,13 @@ FROM (
 );
 
 -- name: insert_task
--- Store an unfinished task that is in no place. Takes the columns of `task_columns`. Changes no row if the id exists.
+-- Store an unfinished task that is in no place. Takes the columns of `task_columns`, and created_at. Changes no row if
+-- the id exists.
 INSERT OR IGNORE INTO dibs_tasks (
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, lease_expires_at, started_at, worker,
-    sequence, cancel, share, gated, partition, expires_at, workflow, version, progress, args, facts
+    sequence, cancel, share, gated, partition, expires_at, workflow, version, progress, args, facts, created_at
 )
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: save_task
 -- Update an unfinished task. Takes the columns of `task_columns`, and the lease number, state and version that it was
@@ -81,11 +82,12 @@ WHERE id = ?1 AND lease = ?24 AND state = ?25 AND version = ?26;
 -- Store dead tasks. Takes a JSON array of ended tasks (the columns of `ended_columns`; dead ones have no result).
 INSERT INTO dibs_dead (
     id, day, track, state, rank, ready_at, lease, started_at, finished_at, worker, sequence, version, progress, args,
-    facts, workflow
+    facts, workflow, created_at
 )
 SELECT
     value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7,
-    value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 14, value ->> 15, value ->> 16
+    value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 14, value ->> 15, value ->> 16,
+    value ->> 17
 FROM json_each(?);
 
 -- name: save_finished
@@ -93,12 +95,12 @@ FROM json_each(?);
 -- of ended tasks (the columns of `ended_columns`).
 INSERT INTO dibs_finished (
     id, day, track, state, rank, ready_at, lease, started_at, finished_at, worker, sequence, version, progress, result,
-    args, facts, workflow
+    args, facts, workflow, created_at
 )
 SELECT
     value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7,
     value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13, value ->> 14, value ->> 15,
-    value ->> 16
+    value ->> 16, value ->> 17
 FROM json_each(?);
 
 -- name: delete_tasks

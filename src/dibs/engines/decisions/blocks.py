@@ -1,0 +1,176 @@
+"""The index of id blocks: which terms have tasks in which block of ids (`docs/design/search.md`).
+
+A block is the first nine hex digits of an id: 4.096 s of a UUIDv7. A term is something that searches ask for. A store
+keeps pairs of both, so a search reads only the blocks that may have what it looks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from dibs.core.task import NewTask, TaskRecord
+from dibs.core.times import HOUR, MINUTE, Instant
+from dibs.engines.decisions.encoding import to_json
+
+__all__ = [
+    "END",
+    "HIGHEST",
+    "YOUNG",
+    "Pair",
+    "Span",
+    "block_of",
+    "blocks_of",
+    "common",
+    "created_term",
+    "first_id",
+    "is_skewed",
+    "key_term",
+    "label_terms",
+    "name_term",
+    "pairs_between",
+    "partition_term",
+    "slot_of",
+    "spans_of",
+    "tenant_term",
+    "worker_term",
+]
+
+Pair = tuple[str, int]
+"""A term and a block."""
+Span = tuple[int, int]
+"""Blocks from the first to the last, both included."""
+
+SLOT = 4_096_000
+"""Microseconds of one block."""
+HIGHEST = 2**36 - 1
+END = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+"""No task has this id: searches begin below it."""
+NEIGHBOURS = 1
+"""A block this near to the time of creation is where a search by time looks anyway: clocks differ a little."""
+YOUNG = HOUR // SLOT
+"""Pairs of blocks this near to the present are never deleted, so that a process may remember them for a while."""
+REMEMBERED = MINUTE // SLOT
+"""How near to the present a block is whose pairs a process remembers: far less than `YOUNG`, as clocks may differ."""
+SMALL_GAP = 2
+"""Blocks this near to each other are read as one range."""
+
+
+def block_of(task_id: str) -> int:
+    try:
+        return int(task_id[:8] + task_id[9], 16)
+    except (ValueError, IndexError):  # no id that a client makes
+        return 0
+
+
+def blocks_of(ids: Sequence[str]) -> Collection[int]:
+    """The blocks of some ids. Most batches are in one."""
+    lowest = block_of(min(ids))
+    return (lowest,) if lowest == block_of(max(ids)) else {block_of(each) for each in ids}
+
+
+def slot_of(instant: Instant) -> int:
+    """The block of an id that is made at this instant."""
+    return min(max(instant // SLOT, 0), HIGHEST)
+
+
+def first_id(block: int) -> str:
+    """The lowest id of a block; the end of all ids after the last one."""
+    if block > HIGHEST:
+        return END
+    digits = f"{block:09x}"
+    return f"{digits[:8]}-{digits[8]}000-0000-0000-000000000000"
+
+
+def is_skewed(block: int, now: Instant) -> bool:
+    """Whether a search by time would not look into this block for what is created now."""
+    return abs(block - now // SLOT) > NEIGHBOURS
+
+
+def is_remembered(block: int, now: Instant) -> bool:
+    return abs(block - now // SLOT) <= REMEMBERED
+
+
+# Terms. The name of a queue has no space.
+
+
+def name_term(queue: str, name: str) -> str:
+    return f"name {queue} {name}"
+
+
+def worker_term(worker: str) -> str:
+    return f"worker {worker}"
+
+
+def tenant_term(tenant: str) -> str:
+    return f"tenant {to_json(tenant)}"
+
+
+def partition_term(partition: str) -> str:
+    return f"partition {to_json(partition)}"
+
+
+def key_term(key: str) -> str:
+    return f"key {to_json(key)}"
+
+
+def created_term(slot: int) -> str:
+    """For a task whose id is of another time than its creation. The order of these terms is that of time."""
+    return f"created {slot:09x}"
+
+
+def label_terms(task: NewTask | TaskRecord) -> list[str]:
+    """The terms of a task besides its name."""
+    spec, found = task.spec, []
+    if spec.tenant:
+        found.append(tenant_term(spec.tenant))
+    if spec.partition is not None:
+        found.append(partition_term(spec.partition))
+    if spec.key is not None:
+        found.append(key_term(spec.key))
+    return found
+
+
+def terms_of(record: TaskRecord) -> list[str]:
+    return [name_term(record.queue, record.name), *label_terms(record)]
+
+
+def pairs_between(old: TaskRecord | None, new: TaskRecord) -> list[Pair]:
+    """What must be stored when a task is new, or has changed."""
+    block = block_of(new.id)
+    if old is None:
+        terms = terms_of(new)
+        if is_skewed(block, new.created_at):
+            terms.append(created_term(slot_of(new.created_at)))
+        return [(term, block) for term in terms]
+    if old.queue == new.queue and old.spec is new.spec:
+        return []
+    before = terms_of(old)
+    return [(term, block) for term in terms_of(new) if term not in before]
+
+
+# Spans, highest first, apart from each other.
+
+
+def spans_of(blocks: Iterable[int]) -> list[Span]:
+    found: list[Span] = []
+    for block in sorted(blocks, reverse=True):
+        if found and found[-1][0] - block <= SMALL_GAP:
+            found[-1] = (block, found[-1][1])
+        else:
+            found.append((block, block))
+    return found
+
+
+def common(one: Sequence[Span], other: Sequence[Span]) -> list[Span]:
+    """The blocks that are in both."""
+    found: list[Span] = []
+    i = j = 0
+    while i < len(one) and j < len(other):
+        low, high = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
+        if low <= high:
+            found.append((low, high))
+        if one[i][0] > other[j][0]:
+            i += 1
+        else:
+            j += 1
+    return found

@@ -1,0 +1,37 @@
+-- name: block_of
+-- The block of an id: its first nine hex digits, as in `decisions.blocks`. Inlined.
+CREATE OR REPLACE FUNCTION {schema}.block_of_{version}(id uuid) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+SELECT ('x' || translate(left(id::text, 10), '-', ''))::bit(36)::bigint
+$$;
+
+-- name: first_of_block
+-- The lowest id of a block. Inlined.
+CREATE OR REPLACE FUNCTION {schema}.first_of_block_{version}(block bigint) RETURNS uuid
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+SELECT rpad(lpad(to_hex(block), 9, '0'), 32, '0')::uuid
+$$;
+
+-- name: last_of_block
+-- The highest id of a block. Inlined.
+CREATE OR REPLACE FUNCTION {schema}.last_of_block_{version}(block bigint) RETURNS uuid
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+SELECT rpad(lpad(to_hex(block), 9, '0'), 32, 'f')::uuid
+$$;
+
+-- name: add_blocks
+-- Add to the index of id blocks for new tasks. Takes terms, blocks (NULL: none), now, ids: those of another time than
+-- now get a term for their creation.
+CREATE OR REPLACE FUNCTION {schema}.add_blocks_{version}(terms text[], new_blocks bigint[], now bigint, ids uuid[])
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    slot bigint := now / 4096000;
+BEGIN
+    IF terms IS NOT NULL THEN
+        INSERT INTO {schema}.blocks (term, block) SELECT * FROM unnest(terms, new_blocks);
+    END IF;
+    INSERT INTO {schema}.blocks (term, block)
+    SELECT DISTINCT 'created ' || lpad(to_hex(slot), 9, '0'), {schema}.block_of_{version}(t.id) FROM unnest(ids) AS t (id)
+    WHERE abs({schema}.block_of_{version}(t.id) - slot) > 1;
+END
+$$;
