@@ -51,8 +51,8 @@ def test_retry_after_follows_the_pace_of_the_queue(full: Dibs, dibs_clock: Manua
     error = refused(full)
     assert error.retry_after == 2.0, "30 tasks have left it in a minute"
     assert str(error) == (
-        "queue 'default' is full (max_depth 10). At its present pace it has room for 1 task in 2.0 s. Try again in 2 s, "
-        "wait for room with using(block=seconds), or raise its max_depth."
+        "queue 'default' is full (max_depth 10). At its present pace it has room for 1 task in 2.0 s. Try again in "
+        "2 s, wait for room with using(block=seconds), or raise its max_depth."
     )
 
 

@@ -30,7 +30,7 @@ from dibs.core.states import State
 from dibs.errors import InvalidOption
 from dibs.terminal import emit, errors, say
 
-__all__ = ["act", "tasks"]
+__all__ = ["act", "tasks", "tell_all"]
 
 
 @click.group()

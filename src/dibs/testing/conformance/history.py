@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dibs.core.task import HISTORY_LIMIT, Edit, HistoryEvent, Outcome
+from dibs.core.task import HISTORY_LIMIT, HistoryEvent, Outcome
 from dibs.core.times import HOUR, SECOND, Instant
-from dibs.engines.values import Cancel
 from dibs.testing.conformance.harness import Harness
 
 
@@ -62,14 +61,3 @@ async def test_a_lost_run_tells_its_start(harness: Harness) -> None:
     harness.later(HOUR)
     await harness.engine.rescue(now=harness.now)
     assert await last_entry(harness, task.id) == (HistoryEvent.LOST, started_at, harness.now)
-
-
-async def test_what_ends_no_run_tells_no_start(harness: Harness) -> None:
-    task = await harness.start()
-    await harness.engine.act([Cancel(task.id)], now=harness.now)
-    assert await last_entry(harness, task.id) == (HistoryEvent.CANCEL_REQUESTED, None, harness.now)
-    waiting = await harness.add()
-    await harness.engine.act([Edit(id=waiting, priority=60)], now=harness.now)
-    assert await last_entry(harness, waiting) == (HistoryEvent.EDITED, None, harness.now)
-    await harness.engine.act([Cancel(waiting)], now=harness.now)
-    assert await last_entry(harness, waiting) == (HistoryEvent.CANCELLED, None, harness.now)
