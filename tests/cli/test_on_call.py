@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import re
+import subprocess
+import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from cli_support import Cli
+from cli_support import PATIENCE, Cli
 from test_store_commands import do_chores
 from test_tasks import enqueue, work
 
@@ -317,3 +322,38 @@ def test_late_chores(cli: Cli, shop: Dibs) -> None:
     assert re.search(r"rerank +60 min ago, late .* more +for 60 min", text)
     assert "rerank is late: promotions and deadlines take effect late.\n" in text
     assert fits(text), text
+
+
+# On a terminal.
+
+
+def on_a_terminal(*arguments: str) -> str:
+    """What a command prints on a terminal of 80 columns."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "COLUMNS": str(WIDTH), "TERM": "dumb", "NO_COLOR": "1"}
+    command = [sys.executable, "-m", "dibs", *arguments]
+    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, env=environment) as process:
+        os.close(theirs)
+        printed = b""
+        with suppress(OSError):  # the other end is closed
+            while part := os.read(ours, 65_536):
+                printed += part
+        os.close(ours)
+        assert process.wait(PATIENCE) == 0
+    return printed.decode().replace("\r\n", "\n")
+
+
+def test_a_terminal_gets_lines_that_fit(shop: Dibs) -> None:
+    for number in range(2):
+        enqueue(shop, "shop.send", to=f"u{number}@example.org")
+    for claim in shop.claim(["mail"], limit=2):
+        shop.settle(claim, "permanent", error=f"no to u{claim.id[-1]}@x.org " + "because of the weather " * 10)
+    (task,) = enqueue(shop, "shop.send", to="ada")
+    text = on_a_terminal("dead", "list")
+    assert fits(text), text
+    assert "    Error: no to <email> because of the weather" in text
+    assert text.splitlines()[1].endswith("…")
+    for command in ("chores", "peek"):
+        text = on_a_terminal(command, *(["mail"] if command == "peek" else []))
+        assert fits(text), text
+    assert task in text

@@ -113,3 +113,19 @@ def test_migrate_as_a_role_that_may_not(cli: Cli) -> None:
         cli("migrate", "--url", refused).refused(1, "not up to date", "dibs migrate", "GRANT CREATE ON DATABASE")
     finally:
         query(f"DROP ROLE {name}")
+
+
+def test_what_the_person_on_call_sees(cli: Cli) -> None:
+    url = new_url()
+    task = cli("enqueue", "shop.send", "to=ada", "--queue", "mail", "--per", "ada", "--url", url).out.strip()
+    cli("enqueue", "shop.send", "to=bob", "--queue", "mail", "--after", task, "--url", url)
+    cli("tasks", "edit", task, "--priority", "low", "--url", url)
+    shown = cli("tasks", "show", task, "--url", url).out
+    for words in ("effective 50.0", "no task is ahead", "followers, which wait for it", "priority=30"):
+        assert words in shown
+    assert [each["id"] for each in cli("peek", "mail", "--json", "--url", url).json] == [task]
+    page = cli("tasks", "list", "--partition", "ada", "--json", "--url", url).json
+    assert [each["id"] for each in page["tasks"]] == [task]
+    assert "priority: 50 → 30" in cli("audit", "--target", task, "--url", url).out
+    assert "make_days" in cli("chores", "--url", url).out
+    assert cli("dead", "list", "--url", url).out == "No dead tasks.\n"
