@@ -23,7 +23,8 @@ MASKS = (
 )
 """In this order: a UUID in quotes is a text, and the digits of an e-mail address are no numbers."""
 
-FRAME = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+)', re.MULTILINE)
+FRAME_START = '  File "'
+FRAME = re.compile(r'  File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
 LONGEST = 1000
 """Characters of a message that are masked."""
 
@@ -43,6 +44,8 @@ class ErrorGroup(Struct):
     """The id of one of them."""
     message: str = ""
     """What they all say: the whole message if it is the same for all, else masked."""
+    same: bool = True
+    """Whether it is the same for all."""
 
 
 def add_to(groups: dict[tuple[str, ...], ErrorGroup], info: TaskInfo) -> None:
@@ -58,8 +61,8 @@ def add_to(groups: dict[tuple[str, ...], ErrorGroup], info: TaskInfo) -> None:
     )
     group = groups.setdefault(key, ErrorGroup(*key, example=info.id, message=message))
     group.count += 1
-    if group.message != message:
-        group.message = masked(message)
+    if group.same and group.message != message:
+        group.same, group.message = False, masked(message)
     if info.finished_at is not None and (group.newest is None or info.finished_at > group.newest):
         group.newest = info.finished_at
 
@@ -74,5 +77,7 @@ def masked(message: str) -> str:
 
 def place_of(error: Failure | None) -> str:
     """The file and line that raised, as far as the traceback tells."""
-    frames = [] if error is None else list(FRAME.finditer(error.traceback))
-    return f"{PurePath(frames[-1]['file']).name}:{frames[-1]['line']}" if frames else ""
+    if error is None:
+        return ""
+    found = FRAME.match(error.traceback, max(0, error.traceback.rfind(FRAME_START)))
+    return "" if found is None else f"{PurePath(found['file']).name}:{found['line']}"

@@ -116,9 +116,17 @@ class TaskInfo(Struct, frozen=True, kw_only=True):
         return seconds_between(self.started_at, self.finished_at)
 
 
+def is_moment(name: str) -> bool:
+    """Whether a field holds an instant."""
+    return name in ("at", "deadline") or name.endswith("_at")
+
+
 FIELDS = frozenset(TaskInfo.__struct_fields__)
 SAID = FIELDS.intersection(TaskSpec.__struct_fields__)
-KEPT = FIELDS.intersection(TaskRecord.__struct_fields__) - {"args", "result"}
+KEPT = FIELDS.intersection(TaskRecord.__struct_fields__) - {"args", "result"} - SAID
+SAID_MOMENTS, KEPT_MOMENTS = set(filter(is_moment, SAID)), set(filter(is_moment, KEPT))
+SAID_FACTS, KEPT_FACTS = SAID - SAID_MOMENTS, KEPT - KEPT_MOMENTS
+"""Sorted out once: lists make thousands of snapshots."""
 
 
 class HistoryLine(Struct, frozen=True, kw_only=True):
@@ -184,10 +192,13 @@ def task_info(record: TaskRecord | UnreadableTask, codec: Codec) -> TaskInfo:
     """The public form of a record. Payloads that this app can't read are shown as they are stored."""
     if isinstance(record, UnreadableTask):
         return unreadable_info(record)
-    timeout = record.options.timeout
-    known = {name: getattr(record.spec if name in SAID else record, name) for name in SAID | KEPT}
+    timeout, spec = record.options.timeout, record.spec
+    known: dict[str, Any] = {name: getattr(spec, name) for name in SAID_FACTS}
+    known |= {name: getattr(record, name) for name in KEPT_FACTS}
+    known |= {name: when(getattr(spec, name)) for name in SAID_MOMENTS}
+    known |= {name: when(getattr(record, name)) for name in KEPT_MOMENTS}
     return TaskInfo(
-        **{name: public(name, value) for name, value in known.items()},
+        **known,
         args=readable(record.args, codec),
         updated_at=when(record.updated_at),
         failed_attempts=record.attempts,
@@ -245,7 +256,7 @@ def readable(payload: bytes, codec: Codec) -> Any:
 
 def public(name: str, value: Any) -> Any:
     """The public form of a field: an instant as a datetime."""
-    return when(value) if name in ("at", "deadline") or name.endswith("_at") else value
+    return when(value) if is_moment(name) else value
 
 
 def snapshot(info: type[Info], record: object, **facts: Any) -> Info:
