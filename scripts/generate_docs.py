@@ -1,5 +1,5 @@
-"""Write the pages of the docs that the code knows best: settings, states, errors, the port, the commands, and the
-diagram in the concepts.
+"""Write the pages of the docs that the code knows best: settings, states, errors, events, the port, the commands,
+and the diagram in the concepts.
 
 `python scripts/generate_docs.py` writes them; with `--check` it only says which are not up to date.
 """
@@ -21,6 +21,7 @@ from dibs.core.options import KEY_LIMIT, NAME_LIMIT, NOTE_LIMIT, PAGE_LIMIT, URL
 from dibs.core.settings import DURATIONS, FALLBACK, OPTIONAL, REAL, SHARED, WHOLE, Policy, QueueSettings
 from dibs.core.states import ENDED, TRANSITIONS, UNFINISHED, WAITING, Reason, State, mermaid
 from dibs.core.times import SECOND
+from dibs.observe.events import COMPUTED, FAMILIES, MEANINGS, EventType
 from dibs.runtime.environment import VARIABLES
 from dibs.worker.settings import WorkerSettings
 
@@ -241,6 +242,19 @@ def errors_page() -> str:
     )
 
 
+def events_page() -> str:
+    rows = [[f"`{each}`", MEANINGS[each], "computed" if each in COMPUTED else ""] for each in EventType]
+    return (
+        f"# Events\n\n{NOTE}"
+        "`app.events(…)` and [`dibs events`](cli.md) give these to subscribers ([guide](../guides/events.md)). "
+        "An event has a `type`, the instant `at` which it happened, and `data`: of a task `task_id`, `name` and "
+        "`queue`, of a run also `worker` and `duration_ms`, of a queue `queue`, of a worker `worker`; and what is "
+        f"named below. A topic is a type, or a family: {', '.join(f'`{each}`' for each in FAMILIES)}. Computed events "
+        "are made from figures for the subscriber that names them, and are not stored.\n\n"
+        f"{table(['type', 'meaning', ''], rows)}"
+    )
+
+
 def port_page() -> str:
     sections = [f"## {head}\n\n{said}\n\n{table(*rows)}" for head, (said, rows) in port_sections().items()]
     return (
@@ -270,6 +284,7 @@ def pages() -> dict[Path, str]:
         reference / "settings.md": settings_page(),
         reference / "states.md": states_page(),
         reference / "errors.md": errors_page(),
+        reference / "events.md": events_page(),
         reference / "port.md": port_page(),
         reference / "cli.md": cli_page(),
         concept: with_diagram(concept.read_text()),

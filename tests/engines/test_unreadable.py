@@ -16,7 +16,7 @@ from dibs.core.ids import uuid7
 from dibs.core.policy import RESCUE_BATCH
 from dibs.core.recurrence import Recurrence
 from dibs.core.schedules import ScheduleState
-from dibs.core.settings import Limit, QueueSettings
+from dibs.core.settings import Limit, QueueSettings, Tier
 from dibs.core.states import State
 from dibs.core.task import Edit, Lease, LeasedTask, NewTask, Outcome, Settlement, TaskRecord
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
@@ -26,6 +26,7 @@ from dibs.engines.open import open_engine
 from dibs.engines.postgres.engine import PostgresEngine
 from dibs.engines.sqlite.engine import SqliteEngine
 from dibs.engines.values import (
+    Backlog,
     Beat,
     Cancel,
     Changed,
@@ -115,7 +116,7 @@ class Store:
             for task_id in ids[:10]:
                 await engine.peek(queue, 10, until=task_id, now=self.now)
             await engine.standing(queue, ids[:10], tenants=100, now=self.now)
-        for look in (engine.counts, engine.queues, engine.workers, engine.schedules, engine.about):
+        for look in (engine.counts, engine.backlog, engine.queues, engine.workers, engine.schedules, engine.about):
             await look()
         await engine.workflows()
         await engine.audit()
@@ -248,6 +249,28 @@ async def spoil_each_place(store: Store, columns: dict[str, Any]) -> None:
     await store.settle(again)
     assert await engine.act([Purge(each) for each in everything], now=store.now) == [Changed.DONE] * 5
     assert await engine.get(everything) == [None] * 5
+
+
+def test_figures_read_no_task(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever their arguments and facts are, they are counted, and their ages known."""
+
+    async def test(store: Store) -> None:
+        await store.add(3)
+        store.now += HOUR
+        await store.add(2, priority=90)
+        store.rows.set("tasks", "true", facts=store.rows.json("{"), args=store.rows.json("{"))
+        assert await store.engine.backlog(now=store.now) == [
+            Backlog(queue="default", tier=Tier.CRITICAL, pending=2, oldest=NOW + HOUR),
+            Backlog(queue="default", tier=Tier.MEDIUM, pending=3, oldest=NOW),
+        ]
+        kinds = (await store.engine.counts()).kinds
+        assert {each.tier: each.states for each in kinds} == {
+            Tier.CRITICAL: {State.PENDING: 2},
+            Tier.MEDIUM: {State.PENDING: 3},
+        }
+
+    run(test)
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize("run", ["sqlite"], indirect=True)

@@ -30,6 +30,8 @@ COMMANDS = {
     "chores": "dibs.cli.chores:chores",
     "audit": "dibs.cli.audit:audit",
     "top": "dibs.cli.top:top",
+    "stats": "dibs.cli.stats:stats",
+    "events": "dibs.cli.events:events",
     "why": "dibs.cli.why:why",
     "peek": "dibs.cli.why:peek",
     "doctor": "dibs.cli.doctor:doctor",

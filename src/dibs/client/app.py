@@ -18,6 +18,7 @@ from dibs.client.audit import check_wanted, read_audit
 from dibs.client.blocking import blocking
 from dibs.client.define import define, functions_of, importable
 from dibs.client.dependencies import Flow
+from dibs.client.events import EventFeed
 from dibs.client.handle import Handle
 from dibs.client.info import (
     AuditLine,
@@ -40,7 +41,8 @@ from dibs.client.queues import Queues
 from dibs.client.result_waiter import ResultWaiter
 from dibs.client.schedule_template import ScheduleDecorator, declare, make_recurrence
 from dibs.client.schedules import Schedules
-from dibs.client.stats import QueueStats, check_window, read_stats
+from dibs.client.series import Point, check_range, read_series
+from dibs.client.stats import QueueStats, check_window, read_rate, read_stats
 from dibs.client.steps import Steps
 from dibs.client.task import Call, Task
 from dibs.client.tasks import Tasks, ranked_infos, read_task
@@ -340,12 +342,27 @@ class Dibs:
     bound = blocking(abound)
 
     async def astats(self, queue: str | None = None, window: Span = timedelta(hours=1)) -> QueueStats:
-        """What a queue, or all of them, did over the last `window`."""
+        """What a queue, or all of them, did over the last `window`, what is in it now, and its totals."""
         name = None if queue is None else check_name(queue, "queue")
         span = check_window(window)
         return await self.hub.runner.arun(read_stats(self.hub.engine, name, span, self.hub.clock.now()))
 
     stats = blocking(astats)
+
+    async def aseries(
+        self,
+        queue: str | None = None,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        resolution: Span = 60,
+    ) -> list[Point]:
+        """What ended over time, in points of `resolution` seconds: the last hour by default, and at most 7 days."""
+        name, now = None if queue is None else check_name(queue, "queue"), self.hub.clock.now()
+        asked = check_range(start, end, resolution, now)
+        return await self.hub.runner.arun(read_series(self.hub.engine, name, asked))
+
+    series = blocking(aseries)
 
     async def aaudit(
         self,
@@ -368,6 +385,17 @@ class Dibs:
 
     audit = blocking(aaudit)
 
+    def events(
+        self, topics: str | Sequence[str] = (), *, queues: Sequence[str] = (), cursor: str | None = None
+    ) -> EventFeed:
+        """What happens to tasks, workers and queues from now on, or since `cursor`: ``for event in app.events():``, or
+        ``async for``.
+
+        `topics` are families (task, worker, queue, system) or types (task.failed); by default all that is stored.
+        `queues` limits events of tasks and queues. `event.cursor` resumes after it for a few minutes.
+        """
+        return EventFeed(self.hub, topics, queues, cursor)
+
     async def achores(self) -> list[ChoreInfo]:
         """The last run of each chore of the leading worker."""
         about, now = await self.hub.runner.arun(self.hub.engine.about()), self.hub.clock.now()
@@ -385,7 +413,7 @@ class Dibs:
         if position is None:
             return 0, info.due_at or info.started_at
         now = self.hub.clock.now()
-        rate = (await arun(read_stats(engine, info.queue, 5 * MINUTE, now))).throughput_per_second
+        rate = await arun(read_rate(engine, info.queue, 5 * MINUTE, now))
         return position.ahead, when(now + round(position.ahead / rate * SECOND)) if rate else None
 
     position = blocking(aposition)

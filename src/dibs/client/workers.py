@@ -28,6 +28,8 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     capabilities: tuple[str, ...]
     concurrency: int
     running: int
+    buffered: int = 0
+    """Tasks that it has claimed and not started."""
     started_at: datetime | None
     seen_at: datetime | None
 
@@ -41,7 +43,8 @@ class Workers(Admin):
 
     async def alist(self) -> WorkerInfos:
         """All workers; dead ones are kept for a day."""
-        return [snapshot(WorkerInfo, record) for record in await self._ask(self.hub.engine.workers())]
+        found = await self._ask(self.hub.engine.workers())
+        return [snapshot(WorkerInfo, record, buffered=getattr(record, "buffered", 0)) for record in found]
 
     list = blocking(alist)
 

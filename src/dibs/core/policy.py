@@ -30,6 +30,11 @@ VISIT_BATCH = 5000
 KEEP_WORKERS: Duration = DAY
 """How long a dead worker stays listed."""
 KEEP_AUDIT: Duration = 90 * DAY
+KEEP_EVENTS: Duration = 10 * MINUTE
+"""How long an event can be read; and at most `MOST_EVENTS` of them, give or take a batch."""
+MOST_EVENTS = 200_000
+EVENT_BATCH = 50_000
+"""Events that one step deletes."""
 KEEP_STEPS: Duration = 7 * DAY
 """How long a background step stays listed after its end."""
 KEEP_MINUTES = 7 * 24 * 60

@@ -33,11 +33,13 @@ from dibs.core.task import (
     WorkerState,
 )
 from dibs.core.times import Instant
+from dibs.engines.events import EventPage, EventRequest
 from dibs.engines.steps import ActOnAll, StepRecord
 from dibs.engines.values import (
     About,
     Act,
     AuditEntry,
+    Backlog,
     Beat,
     Changed,
     ChoreRecord,
@@ -195,6 +197,14 @@ class Viewing(Protocol):
         """Exact numbers, without a scan."""
         ...
 
+    async def backlog(self, *, now: Instant | None = None) -> list[Backlog]:
+        """The pending tasks of each queue and tier that has some, and since when the oldest has waited.
+
+        Reads no task, and a bounded number of index entries: where tasks of several priorities mix, the oldest may be
+        behind them.
+        """
+        ...
+
     async def stats(self, queue: str | None, since: int, until: int) -> list[Minute]:
         """Minutes from `since` to `until` (inclusive), oldest first."""
         ...
@@ -227,6 +237,14 @@ class Viewing(Protocol):
 
     async def audit(self, limit: int = 100, *, before: int | None = None) -> list[AuditEntry]:
         """Newest first, starting below the number `before`."""
+        ...
+
+    async def events(self, request: EventRequest, *, now: Instant | None = None) -> EventPage:
+        """What has happened since the cursor, in order; this also subscribes, and keeps the subscription alive.
+
+        Events are written only while somebody subscribes to them and for at least 60 s after, and are kept for a while:
+        `missed` says that some are gone. None is skipped that is committed after one with a higher number.
+        """
         ...
 
     async def steps(

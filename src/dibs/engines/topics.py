@@ -11,11 +11,15 @@ class TopicKind(StrEnum):
     WORK = "work"
     ENDED = "ended"
     WORKER = "worker"
+    EVENTS = "events"
     ROOM = "room"
 
 
 SCHEDULES = "schedules"
 """Notified when a schedule has changed."""
+
+EVENTS = "events"
+"""Notified when events were appended, for whatever subscriber."""
 
 
 def work_topic(queue: str) -> str:

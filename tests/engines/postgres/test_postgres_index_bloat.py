@@ -12,6 +12,7 @@ import pytest
 from msgspec import structs
 from postgres_help import claim, connection, engines, new, run, set_queue, settle
 
+from dibs.core.settings import Tier
 from dibs.core.states import State
 from dibs.core.task import LeasedTask
 from dibs.core.times import HOUR, MS, SECOND
@@ -36,7 +37,7 @@ from dibs.errors import StoreBusy, StoreUnavailable
 
 BANDED = Track(1, "q", "a", (), 0, 1, False, 50, False)
 OTHER = Track(2, "q", "b", (), 0, 1, False, 50, False)
-MIXTURE = Track(3, "q", "a", (), 0, 1, False, MIXED, False)
+MIXTURE = Track(3, "q", "a", (), 0, 1, False, MIXED[Tier.MEDIUM], False)
 TRACKS = [BANDED, OTHER, MIXTURE]
 EVERYWHERE = [START] * 3
 RANK = 10**15

@@ -18,7 +18,7 @@ from dibs.engines.decisions.records import Ledger, Place
 from dibs.engines.decisions.steps import Step, StepKind
 from dibs.engines.decisions.transaction import Transaction
 from dibs.engines.topics import work_topic, worker_topic
-from dibs.engines.values import Act, Changed, Counter, Replay
+from dibs.engines.values import Act, Changed, Replay
 
 __all__ = [
     "Acted",
@@ -102,7 +102,6 @@ def replay_one(transaction: Transaction, records: Ledger, act: Replay, actor: st
     if target.state is QueueState.DRAINING:
         return Changed.DRAINING
     records.put(*replayed(record, target.settings, act.queue, act.reset, actor, transaction.now))
-    transaction.count_event(Counter.REPLAYED, target.name)
     transaction.topics.add(work_topic(target.name))
     return Changed.DONE
 

@@ -232,7 +232,8 @@ def answer_all(transaction: Transaction, known: Known, atomic: bool) -> list[Enq
     for new, answer in zip(known.tasks, answers, strict=True):
         if answer.outcome in REJECTED:
             if not new.waits:
-                transaction.count_event(Counter.REJECTED, new.queue)
+                limited = answer.outcome is EnqueueOutcome.LIMITED
+                transaction.count_event(Counter.LIMITED if limited else Counter.REJECTED, new.queue)
         elif answer.outcome is EnqueueOutcome.DUPLICATE and not known.refused:
             transaction.count_event(Counter.DUPLICATES, new.queue)
     if known.refused:

@@ -18,7 +18,15 @@ from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.records import Place, place_of
 from dibs.engines.values import Query, UnreadableTask
 
-__all__ = ["Wanted", "has_columns_only", "has_counts_only", "is_track_meant", "matches", "unfinished_states", "wanted_by"]
+__all__ = [
+    "Wanted",
+    "has_columns_only",
+    "has_counts_only",
+    "is_track_meant",
+    "matches",
+    "unfinished_states",
+    "wanted_by",
+]
 
 MOST_NEEDLES = 3
 

@@ -53,8 +53,10 @@ def settle_one(transaction: Transaction, records: Ledger, settlement: Settlement
         return refuse(transaction, records, settlement)
     after, entry = settled(record, settlement, transaction.settings_if_exists(record.queue), transaction.now)
     records.put(after, entry)
-    if after.state is State.RETRYING:
-        transaction.count_event(Counter.RETRIES, after.queue)
+    if settlement.timed_out and after.attempts > record.attempts:
+        transaction.count_event_of(Counter.TIMEOUTS, record.id)
+        if after.state is State.RETRYING:
+            transaction.count_event_of(Counter.TIMEOUT_RETRIES, record.id)
     transaction.tell(record.queue, after.state)
     return settle_answer(SettleOutcome.DONE, after, transaction.now)
 
@@ -62,7 +64,10 @@ def settle_one(transaction: Transaction, records: Ledger, settlement: Settlement
 def refuse(transaction: Transaction, records: Ledger, settlement: Settlement) -> SettleAnswer:
     """Count a settlement with an outdated lease, and note it in the history of an unfinished task."""
     record = records.get(settlement.lease.id)
-    transaction.count_event(Counter.REFUSED, record.queue if record else "")
+    if record is None:
+        transaction.count_event(Counter.REFUSED, "")
+    else:
+        transaction.count_event_of(Counter.REFUSED, record.id)
     if record is not None and record.state in UNFINISHED:
         number = settlement.lease.number
         note = f"a late {settlement.outcome} by lease {number}"
@@ -93,7 +98,6 @@ def lose_all(transaction: Transaction, records: Ledger, running: Iterable[TaskRe
     for record in running:
         after, entry = lost(record, transaction.settings_if_exists(record.queue), transaction.now)
         records.put(after, entry)
-        transaction.count_event(Counter.LOSSES, record.queue)
         transaction.tell(record.queue, after.state)
         found.append(record.id)
     return found

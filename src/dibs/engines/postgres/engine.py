@@ -168,6 +168,11 @@ class PostgresEngine(VerbEngine):
                 await store.write(chores.fold_counts, None, NOTHING, [], 0)
         return found
 
+    async def _horizon(self) -> int:
+        """Read before the snapshot of the events: a transaction that has ended by then is visible in that."""
+        ((settled,),) = await self._opened().rows("events_horizon")
+        return int(settled)
+
     # Presence.
 
     async def _presence(self, beat: Beat) -> datetime | None:

@@ -19,8 +19,9 @@ from dibs.engines.decisions.steps import Step, StepKind
 from dibs.engines.port import at_once
 from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.sqlite.transaction import Transaction
-from dibs.engines.values import COMPLETED, ExtendAnswer, ExtendOutcome, Extension, SettleAnswer
+from dibs.engines.values import COMPLETED, Counter, ExtendAnswer, ExtendOutcome, Extension, SettleAnswer
 from dibs.engines.verbs.settling import settle_records
+from dibs.observe.events import EventType
 
 __all__ = ["extend", "settle"]
 
@@ -91,6 +92,8 @@ def complete(transaction: Transaction, settlements: list[Settlement], tracks: To
     results = [None if s.result is None else s.result.decode() for s in settlements]
     runs = to_json([(s.lease.id, s.lease.number, r) for s, r in zip(settlements, results, strict=True)])
     day = day_of(transaction.now)
+    if transaction.catalog.watches:
+        transaction.emit_tasks(EventType.TASK_COMPLETED, [settlement.lease.id for settlement in settlements])
     moved = transaction.run("complete", runs, day, transaction.now)
     assert moved == len(settlements), "a completed task did not move"
     deleted = transaction.run("complete_delete", runs)
@@ -100,6 +103,7 @@ def complete(transaction: Transaction, settlements: list[Settlement], tracks: To
     for track, count in tracks.items():
         transaction.count(State.RUNNING, track, -count)
         transaction.count(State.COMPLETED, track, count)
+        transaction.count(Counter.COMPLETIONS, track, count)
         transaction.tell(transaction.catalog.tracks[track].queue, State.COMPLETED)
 
 

@@ -128,7 +128,7 @@ def count(port: Port, taken: Sequence[Chosen]) -> None:
     for (track, share), n in Totals((each.head.track, each.share) for each in taken).items():
         port.count_pending(track, share, -n)
         port.count(State.RUNNING, track, n)
-        port.count_event(Counter.CLAIMED, port.tracks[track].queue, n)
+        port.count(Counter.CLAIMED, track, n)
 
 
 async def spend(port: Port, chosen: Sequence[Chosen], taken: Sequence[Chosen]) -> None:

@@ -19,12 +19,14 @@ from dibs.core.schedules import ScheduleRecord, ScheduleState
 from dibs.core.settings import QueueSettings
 from dibs.core.task import HistoryEntry, NewTask, QueueRecord, QueueState, WorkerState
 from dibs.core.times import Instant
+from dibs.engines.events import EventPage, EventRequest
 from dibs.engines.port import Stored
 from dibs.engines.steps import ActOnAll, StepRecord
 from dibs.engines.values import (
     About,
     Act,
     AuditEntry,
+    Backlog,
     Beat,
     Changed,
     ChoreRecord,
@@ -47,6 +49,8 @@ from dibs.engines.verbs import (
     background,
     chores,
     dependencies,
+    events,
+    figures,
     peeking,
     queues,
     reading,
@@ -216,7 +220,10 @@ class VerbEngine(ABC):
         return await self._view(peeking.peek, queue, limit, until, now=now, behind=until is None)
 
     async def counts(self) -> Counts:
-        return await self._view(reading.counts)
+        return await self._view(figures.counts)
+
+    async def backlog(self, *, now: Instant | None = None) -> list[Backlog]:
+        return await self._view(figures.backlog, now=now)
 
     async def stats(self, queue: str | None, since: int, until: int) -> list[Minute]:
         return await self._view(reading.stats, queue, since, until, behind=True)
@@ -241,6 +248,18 @@ class VerbEngine(ABC):
         self, ids: Sequence[str] | None = None, *, limit: int = 50, before: str | None = None
     ) -> list[StepRecord]:
         return await self._view(background.steps, ids, limit, before)
+
+    # Events.
+
+    async def _horizon(self) -> int:
+        """Up to which number no event can appear any more."""
+        return await self._view(events.horizon)
+
+    async def events(self, request: EventRequest, *, now: Instant | None = None) -> EventPage:
+        page, must_renew = await self._view(events.read_events, request, await self._horizon(), now=now)
+        if must_renew:
+            await self._change(events.watch, request, now=now, reach=Reach.NOTHING)
+        return page
 
     # Operating.
 

@@ -12,6 +12,7 @@ from dibs.core.settings import QueueSettings, reranks
 from dibs.core.states import UNFINISHED, WAITING, Reason, State
 from dibs.core.task import QueueRecord, QueueState
 from dibs.engines.decisions.audits import changes_text, queue_fields, settings_changed
+from dibs.engines.decisions.events import QUEUE_EVENTS
 from dibs.engines.decisions.steps import BackgroundStep, Step, StepKind
 from dibs.engines.decisions.transaction import Queue
 from dibs.engines.port import Port, View
@@ -21,6 +22,7 @@ from dibs.engines.values import Changed, Query
 from dibs.engines.verbs import background
 from dibs.engines.verbs.audit import audit
 from dibs.engines.verbs.records import Records
+from dibs.observe.events import EventType
 
 __all__ = ["EMPTY", "delete_queue", "delete_some", "queues", "set_queue", "set_queue_state"]
 
@@ -64,6 +66,7 @@ async def set_queue(port: Port, name: str, settings: QueueSettings, expected: in
         port.steps.append(Step(StepKind.REORDER_QUEUE, name))
     before, after = settings_changed(old.settings, wanted)
     await audit(port, actor, "set queue", name, changes_text(old.settings, wanted), before=before, after=after)
+    port.emit(EventType.QUEUE_CHANGED, queue=name, actor=actor, before=before, after=after)
     port.topics.update((work_topic(name), room_topic(name)))
     return as_record(queue, await stale_by_queue(port))
 
@@ -77,6 +80,7 @@ async def set_queue_state(port: Port, name: str, state: QueueState, actor: str) 
         return Changed.UNCHANGED
     await port.save_queue(structs.replace(queue, state=state))
     await audit(port, actor, f"set queue {state}", name, before={"state": queue.state}, after={"state": state})
+    port.emit(QUEUE_EVENTS[state], queue=name, actor=actor)
     port.topics.update((work_topic(name), room_topic(name)))
     return Changed.DONE
 
@@ -148,6 +152,7 @@ async def delete_empty(port: Port, name: str, record: StepRecord) -> Changed | N
     if not await port.delete_queue(name, BURY_BATCH):
         return None
     await audit(port, record.actor, "delete queue", name, "force" if force else "", before=there)
+    port.emit(EventType.QUEUE_DELETED, queue=name, actor=record.actor)
     port.topics.update((ended_topic(name), room_topic(name)))
     return Changed.DONE
 

@@ -1,4 +1,4 @@
-"""What is only read: tasks and their histories, counts, statistics, the audit log, limits and tenants."""
+"""What is only read: tasks and their histories, statistics, the audit log, limits and tenants."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from msgspec import Struct, structs
 
 from dibs.core.fairness import start_virtual_time
 from dibs.core.limits import Bucket, LimitState, Scope, limit_state, limits_for
-from dibs.core.states import State
 from dibs.core.task import HistoryEntry, TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.decisions.headroom import Whose
@@ -19,8 +18,6 @@ from dibs.engines.port import Read, Stored, View
 from dibs.engines.unreadable import readable
 from dibs.engines.values import (
     AuditEntry,
-    Counter,
-    Counts,
     Minute,
     Standing,
     TenantRecord,
@@ -31,7 +28,6 @@ __all__ = [
     "PARTITION_LOADS",
     "TENANTS",
     "audit",
-    "counts",
     "decode_entry",
     "find_readable",
     "get",
@@ -81,9 +77,6 @@ PARTITION_LOADS = Read("partition_loads", PartitionLoad, "limit of partition")
 TENANTS = Read("tenants", StoredShare, "share")
 """Takes a queue, its clock and how many: shares with pending tasks, in the order of their turns."""
 
-STATES = frozenset(State)
-COUNTERS = frozenset(Counter)
-
 decode_entry = msgspec.json.Decoder(HistoryEntry).decode
 decode_audit = msgspec.json.Decoder(AuditEntry).decode
 decode_minute = msgspec.json.Decoder(Minute).decode
@@ -109,18 +102,6 @@ async def history(view: View, task_id: str) -> list[HistoryEntry]:
 
 
 # Figures.
-
-
-async def counts(view: View) -> Counts:
-    tasks = {name: dict.fromkeys(State, 0) for name in view.queues}
-    counters: dict[str, dict[Counter, int]] = {}
-    for what, queue, n in await view.queue_counts():
-        if what in STATES:
-            tasks.setdefault(queue, dict.fromkeys(State, 0))[State(what)] += n
-        elif what in COUNTERS:
-            of_queue = counters.setdefault(queue, {})
-            of_queue[Counter(what)] = of_queue.get(Counter(what), 0) + n
-    return Counts(dict(sorted(tasks.items())), dict(sorted(counters.items())))
 
 
 async def stats(view: View, queue: str | None, since: int, until: int) -> list[Minute]:

@@ -86,7 +86,9 @@ async def source_of(view: View, query: Query) -> Source:
     if states is None:
         return Ranges(view, query, wanted)
     unfinished, rest = Unfinished(view, states), structs.replace(wanted, tasks=False)
-    by_state = Both(unfinished, Ranges(view, query, rest)) if rest.dead or rest.finished or rest.cancelled else unfinished
+    by_state = (
+        Both(unfinished, Ranges(view, query, rest)) if rest.dead or rest.finished or rest.cancelled else unfinished
+    )
     return First(Ranges(view, query, wanted), by_state) if State.PENDING in query.states else by_state
 
 

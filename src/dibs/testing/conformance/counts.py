@@ -96,6 +96,8 @@ async def test_counters_tell_what_happened(harness: Harness) -> None:
         Counter.LOSSES: 1,
         Counter.RETRIES: 1,
         Counter.REPLAYED: 1,
+        Counter.FAILURES: 2,
+        Counter.DEAD_PERMANENT: 1,
     }
 
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from dibs.core import limits, moves
 from dibs.core.policy import KEEP_AUDIT
 from dibs.core.schedules import ScheduleRecord
+from dibs.core.settings import Tier, tier_of
 from dibs.core.states import ENDED, UNFINISHED, WAITING, State
 from dibs.core.task import Edit, HistoryEntry, QueueRecord, TaskRecord
 from dibs.core.times import DAY, Instant, day_of
@@ -113,10 +114,31 @@ class Model:
     async def counts(self) -> values.Counts:
         queues = {*self.oracle.queues, *(task.queue for task in self.oracle.tasks.values())}
         tasks = {queue: {state: len(self.oracle.tasks_in({state}, queue)) for state in State} for queue in queues}
-        counters: dict[str, dict[Counter, int]] = {}
-        for (queue, counter), number in (+self.oracle.counters).items():
-            counters.setdefault(queue, {})[counter] = number
-        return values.Counts(tasks, counters)
+        counters: dict[str, Numbers[Counter]] = {}
+        kinds: dict[tuple[str, str, str], tuple[Numbers[State], Numbers[Counter]]] = {}
+        errors: dict[str, dict[str, int]] = {}
+        for task in self.oracle.tasks.values():
+            kinds.setdefault((task.queue, task.name, tier(task)), (Numbers(), Numbers()))[0][task.state] += 1
+        for (queue, name, its_tier, counter), number in self.oracle.counters.items():
+            counters.setdefault(queue, Numbers())[counter] += number
+            if name:
+                kinds.setdefault((queue, name, its_tier), (Numbers(), Numbers()))[1][counter] += number
+        for (queue, error), number in self.oracle.errors.items():
+            errors.setdefault(queue, {})[error] = number
+        counted = [
+            values.KindCounts(queue=kind[0], name=kind[1], tier=Tier(kind[2]), states=states, counters=events)
+            for kind, (states, events) in sorted(kinds.items())
+        ]
+        return values.Counts(tasks, {queue: dict(each) for queue, each in counters.items()}, counted, errors)
+
+    async def backlog(self, *, now: Instant) -> list[values.Backlog]:
+        kinds: dict[tuple[str, str], list[Instant]] = {}
+        for task in self.oracle.tasks_in(PENDING):
+            kinds.setdefault((task.queue, tier(task)), []).append(task.ready_at or 0)
+        return [
+            values.Backlog(queue=kind[0], tier=Tier(kind[1]), pending=len(ready), oldest=min(ready))
+            for kind, ready in sorted(kinds.items())
+        ]
 
     async def edges(self, ids: Sequence[str], *, followers: int = 0) -> list[values.Edges]:
         found = []
@@ -152,6 +174,11 @@ class Model:
 
     async def audit(self) -> list[values.AuditEntry]:  # without numbers: engines count in their own way
         return self.oracle.audit[:-101:-1]
+
+
+def tier(task: TaskRecord) -> str:
+    """The tier of the priority that a task was submitted with."""
+    return str(tier_of(task.spec.priority))
 
 
 def what_and_how(act: values.Act) -> tuple[str, str]:

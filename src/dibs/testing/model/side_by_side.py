@@ -154,6 +154,7 @@ class SideBySide(RuleBasedStateMachine):
         fair = [queue.name for queue in found if queue.settings.fair and queue.name in queues]
         return {
             "counts": await engine.counts(),
+            "backlog": await engine.backlog(now=self.now),
             "queues": [without_stale(queue) for queue in found],
             "peek": {name: await self.peeked(engine, name) for name in queues},
             "tenants": {name: (await engine.standing(name, tenants=MANY)).tenants for name in fair},

@@ -25,7 +25,7 @@ log = logging.getLogger("dibs.worker")
 PRUNE_INTERVAL = 60.0
 """Seconds between two rounds of all chores. Those in `OFTEN` are done with every renewal of the term."""
 
-OFTEN = ("rerank", "background_steps")
+OFTEN = ("rerank", "background_steps", "prune_events")
 
 MORE_INTERVAL = 0.05
 """Seconds before a chore that has more to do is continued: other writers come first."""

@@ -5,15 +5,16 @@
 
 -- One row; a schema that has it is a Dibs store. `layout` is the last migration, and code that knows at least
 -- `oldest_reader` may use the store. `generation` grows with every change of queues and tracks, which outdates cached
--- copies. `identity` is the random id of this store.
+-- copies. `identity` is the random id of this store. `events_trimmed` is the number of the last event that was deleted.
 CREATE TABLE {schema}.store (
     one integer PRIMARY KEY CHECK (one = 1),
     layout integer NOT NULL,
     oldest_reader integer NOT NULL,
     generation bigint NOT NULL,
-    identity text NOT NULL
+    identity text NOT NULL,
+    events_trimmed bigint NOT NULL
 );
-INSERT INTO {schema}.store VALUES (1, 1, 1, 1, gen_random_uuid()::text);
+INSERT INTO {schema}.store VALUES (1, 1, 1, 1, gen_random_uuid()::text, 0);
 
 -- The fingerprints of functions, and the day of their last known use. Those that have been unused for long are dropped.
 CREATE TABLE {schema}.code_versions (
@@ -33,8 +34,9 @@ CREATE TABLE {schema}.queues (
 
 -- A track is what one claim can read from end to end: tasks of one kind, in one lane of one queue, ranked under one
 -- epoch of its settings. `fair`: its tasks have shares. `band`: the priority that all of its tasks are ranked by, in
--- the order of their arrival; -1 for a track of tasks of any priority, or that have come back. Tracks are never
--- deleted: ended tasks still name them; `retired`: nothing waits in it or ever will.
+-- the order of their arrival; -1 to -4 for tasks of any priority of a tier, or that have come back
+-- (`dibs.engines.decisions.facts.MIXED`). Tracks are never deleted: ended tasks still name them; `retired`: nothing waits
+-- in it or ever will.
 CREATE TABLE {schema}.tracks (
     track integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     queue text COLLATE "C" NOT NULL,
@@ -328,6 +330,28 @@ CREATE TABLE {schema}.audit (
     n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at bigint NOT NULL,
     entry bytea NOT NULL
+);
+
+-- Events, appended only while somebody subscribes. Of a task: its track, its id, and how long a run took. `data` is a JSON
+-- object. A transaction that appends some first takes a lock that names the last number given by then (see the function
+-- `begin_events`): so a reader knows up to which number no event can appear any more.
+CREATE TABLE {schema}.events (
+    n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at bigint NOT NULL,
+    took bigint,
+    track integer,
+    task uuid,
+    type text COLLATE "C" NOT NULL,
+    queue text COLLATE "C",
+    worker text COLLATE "C",
+    data text
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000);
+
+-- Subscribers: what each wants to be written (JSON), and until when.
+CREATE TABLE {schema}.watches (
+    subscriber text COLLATE "C" PRIMARY KEY,
+    until bigint NOT NULL,
+    watch text NOT NULL
 );
 
 -- Views for people, with instants as times and JSON as jsonb. No statement of Dibs uses them: they can be dropped, and
