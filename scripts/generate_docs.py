@@ -71,6 +71,9 @@ CALL = {
     "retries": "see above",
     "timeout": "see above",
     "lease": "see above",
+    "retry_base": "see above",
+    "retry_cap": "see above",
+    "timeout_growth": "see above",
     "key": "an idempotency key: while it is held, the same call returns the same task",
     "window": "how long the key is held, counted from the enqueue; 0: while the task is unfinished. Default 24 h",
     "replace": "if a task still waits under this key, it gets the new arguments and options; the call is no duplicate",
@@ -176,8 +179,8 @@ def settings_page() -> str:
         "Durations are seconds or a `timedelta`. An unknown name or a wrong value raises at once, with "
         "the nearest spelling.\n\n"
         "## Of a task, a call, a tier, a queue and the app\n\n"
-        "For each setting the first of these that gives it counts: `task.using(…)` (`retries`, `timeout` and `lease` "
-        "only), `@app.task(…)`, the tier, `app.queues.set(…)`, `Dibs(…)`, the default here.\n\n"
+        "For each setting the first of these that gives it counts: `task.using(…)`, "
+        "`@app.task(…)`, the tier, `app.queues.set(…)`, `Dibs(…)`, the default here.\n\n"
         f"{table(['name', 'meaning', 'default', 'accepts'], shared)}\n"
         "## Of a queue\n\n"
         "`app.queues.set(name, …)` or `dibs queues set`. "

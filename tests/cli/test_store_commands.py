@@ -93,9 +93,10 @@ def test_a_store_in_memory_has_no_backup(cli: Cli, place: Path) -> None:
 
 
 def test_migrate(cli: Cli, place: Path) -> None:
-    dry = cli("migrate", "--dry-run", "--json").json
+    url = f"sqlite:///{place}/new.db"
+    dry = cli("migrate", "--dry-run", "--json", "--url", url).json
     assert dry["applied"] is False
     assert dry["steps"]
-    assert not (place / "shop.db").exists(), "a dry run makes nothing"
-    assert cli("migrate").out.startswith("Applied:")
-    assert cli("migrate").out == "The store is up to date.\n"
+    assert not (place / "new.db").exists(), "a dry run makes nothing"
+    assert cli("migrate", "--url", url).out.startswith("Applied:")
+    assert cli("migrate", "--url", url).out == "The store is up to date.\n"

@@ -43,11 +43,11 @@ PRINTS = {
     ],
     "progress_and_cancel": [
         "state: running progress is known: True",
-        "asked to stop: True",
+        "a running one: asked to stop",
         "cancelled by: user",
         "note: wrong edition",
-        "waiting one: cancelled",
-        "cancelled twice: False",
+        "a waiting one: cancelled and now cancelled",
+        "cancelled twice: had ended before which is False",
     ],
     "hard_timeout": [
         "spin: TimeoutError: the run took longer than its timeout of 1 s",

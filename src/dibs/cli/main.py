@@ -27,6 +27,8 @@ COMMANDS = {
     "schedules": "dibs.cli.schedules:schedules",
     "workflows": "dibs.cli.workflows:workflows",
     "workers": "dibs.cli.workers:workers",
+    "chores": "dibs.cli.chores:chores",
+    "audit": "dibs.cli.audit:audit",
     "top": "dibs.cli.top:top",
     "stats": "dibs.cli.stats:stats",
     "events": "dibs.cli.events:events",

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dibs.cli.codes import ExitCode
-from dibs.cli.options import SPAN, agreed, json_option, state_command, with_store
+from dibs.cli.options import SPAN, agreed, json_option, state_command, with_new_store, with_store
 from dibs.cli.queue_settings import limit_lines, settings_data, settings_text, wanted_changes
 from dibs.client.app import Dibs
 from dibs.client.humanize import figures, subject
@@ -184,7 +184,7 @@ def percentiles_text(values: Percentiles) -> str:
 @click.option("--fair/--no-fair", default=None, help="Share the queue between tenants, or serve by priority alone.")
 @click.option("--weight", "weights", multiple=True, metavar="TENANT=NUMBER", help="A tenant's share; 1 for others.")
 @json_option
-@with_store
+@with_new_store
 def set_queue(
     app: Dibs,
     name: str,

@@ -27,6 +27,7 @@ from dibs.core.humanize import format_duration, format_rate
 from dibs.core.options import check_real
 from dibs.core.states import State
 from dibs.core.task import WorkerState
+from dibs.engines.open import shown_url
 from dibs.engines.values import Counter, Counts
 from dibs.terminal import emit, number, out, show, state_text, table
 
@@ -47,7 +48,7 @@ class Frame:
 
     def __init__(self, app: Dibs) -> None:
         self.at = time.monotonic()
-        self.url = app.url
+        self.url = shown_url(app.url)
         self.queues: list[QueueInfo] = app.queues.list()
         self.workers: list[WorkerInfo] = [w for w in app.workers.list() if w.state is not WorkerState.DEAD]
         self.stats: QueueStats = app.stats(window=WINDOW)

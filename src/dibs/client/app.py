@@ -14,6 +14,7 @@ from dibs.attempt.context import Context
 from dibs.attempt.middleware import Layer, Middleware, check_middleware
 from dibs.blobs import BlobStore
 from dibs.client import consumer as low_level
+from dibs.client.audit import check_wanted, read_audit
 from dibs.client.blocking import blocking
 from dibs.client.define import define, functions_of, importable
 from dibs.client.dependencies import Flow
@@ -24,7 +25,6 @@ from dibs.client.info import (
     ChoreInfo,
     TaskInfo,
     chore_info,
-    snapshot,
     task_info,
     unreadable_task,
 )
@@ -45,7 +45,7 @@ from dibs.client.series import Point, check_range, read_series
 from dibs.client.stats import QueueStats, check_window, read_rate, read_stats
 from dibs.client.steps import Steps
 from dibs.client.task import Call, Task
-from dibs.client.tasks import Tasks
+from dibs.client.tasks import Tasks, ranked_infos, read_task
 from dibs.client.why import Why, explain
 from dibs.client.workers import Workers
 from dibs.client.workflow_batch import enqueue_in_order
@@ -67,7 +67,7 @@ from dibs.core.options import (
 from dibs.core.priority import Bound
 from dibs.core.times import MINUTE, SECOND, patience, when
 from dibs.engines.base import Engine
-from dibs.engines.open import open_engine
+from dibs.engines.open import open_engine, shown_url
 from dibs.engines.values import EnqueueOutcome
 from dibs.errors import InvalidOption
 from dibs.runtime.clock import Clock, SystemClock
@@ -152,7 +152,7 @@ class Dibs:
         self.extend, self.aextend = self._consumer.extend, self._consumer.aextend
 
     def __repr__(self) -> str:
-        return f"<Dibs {self.url}>"
+        return f"<Dibs {shown_url(self.url)}>"
 
     # Defining tasks.
 
@@ -293,7 +293,7 @@ class Dibs:
 
     async def ahandle(self, task_id: str) -> Handle[Any]:
         """A handle for a task that is known by its id."""
-        info = await self.tasks.aget(task_id)
+        info = await self.hub.runner.arun(read_task(self.hub, task_id))
         handle = self._handle(info.id, info.queue, self.hub.definitions.get(info.name))
         handle.info = info
         return handle
@@ -337,7 +337,7 @@ class Dibs:
         """The next tasks of a queue in claim order."""
         name, count = check_name(queue, "queue"), check_number(limit, "limit", 1, PAGE_LIMIT)
         peeked = await self.hub.runner.arun(self.hub.engine.peek(name, count, now=self.hub.clock.store_now()))
-        return [task_info(record, self.hub.codec) for record in peeked.tasks]
+        return await self.hub.runner.arun(ranked_infos(self.hub, peeked.tasks))
 
     peek = blocking(apeek)
 
@@ -370,15 +370,24 @@ class Dibs:
 
     series = blocking(aseries)
 
-    async def aaudit(self, limit: int = 100, *, before: int | None = None) -> list[AuditLine]:
+    async def aaudit(
+        self,
+        limit: int = 100,
+        *,
+        before: int | None = None,
+        actor: str | None = None,
+        act: str | None = None,
+        target: str | None = None,
+        since: datetime | None = None,
+    ) -> list[AuditLine]:
         """Who changed what through the admin methods and commands, newest first.
 
-        `before`: only lines whose number (`n`) is lower, to go on where an earlier call ended.
+        `before`: only lines whose number (`n`) is lower, to go on where an earlier call ended. `target` is the id or
+        name of what was changed; tasks are also found among several that were changed at once.
         """
         count = check_number(limit, "limit", 1, PAGE_LIMIT)
-        below = None if before is None else check_number(before, "before", 0, 2**62)
-        found = await self.hub.runner.arun(self.hub.engine.audit(count, before=below))
-        return [snapshot(AuditLine, entry) for entry in found]
+        wanted = check_wanted(before, actor, act, target, since)
+        return await self.hub.runner.arun(read_audit(self.hub.engine, count, wanted))
 
     audit = blocking(aaudit)
 
@@ -402,7 +411,8 @@ class Dibs:
 
     async def aposition(self, task_id: str) -> tuple[int, datetime | None]:
         """How many tasks are ahead of a pending one (at most 10,000 are counted), and when it should start."""
-        info, engine, arun = await self.tasks.aget(task_id), self.hub.engine, self.hub.runner.arun
+        engine, arun = self.hub.engine, self.hub.runner.arun
+        info = await arun(read_task(self.hub, task_id))
         if info.unreadable is not None:
             raise unreadable_task(info.id, info.unreadable)
         position = (await arun(engine.peek(info.queue, 0, until=info.id, now=self.hub.clock.store_now()))).position

@@ -64,6 +64,9 @@ class Claim:
         self.lease = Lease(task.id, task.lease)
         self.expires_at: datetime | None = when(task.lease_expires_at)
         self.cancelled = False
+        """The task has been asked to stop."""
+        self.exhausted = False
+        """The run has lasted 24 hours: its lease is no longer extended, and ends at `expires_at`."""
         self.claimed = time.monotonic()
 
     def __repr__(self) -> str:
@@ -152,7 +155,10 @@ class Consumer:
             await self._rescue.look()
 
     async def aextend(self, claim: Claim, by: Span = 30.0, *, progress: float | None = None, message: str = "") -> None:
-        """Keep a lease for `by` from now; raises LeaseLost if it is no longer yours. Sets `claim.cancelled`."""
+        """Keep a lease for `by` from now; raises LeaseLost if it is no longer yours.
+
+        Sets `claim.cancelled`, and `claim.exhausted` once a run has lasted so long that it is not extended any more.
+        """
         check_kind(claim, "claim", Claim)
         extension = Extension(
             claim.lease,
@@ -166,6 +172,7 @@ class Consumer:
         if answer.outcome is ExtendOutcome.LOST:
             raise LeaseLost(f"lease {claim.lease.number} of task {claim.id} is lost: another worker may run it now.")
         claim.cancelled = answer.outcome is ExtendOutcome.CANCEL
+        claim.exhausted = answer.outcome is ExtendOutcome.EXHAUSTED
         claim.expires_at = when(answer.expires_at)
 
     extend = blocking(aextend)

@@ -385,8 +385,11 @@ class Engine(Producing, Consuming, Viewing, Operating, Keeping, Caring, Protocol
         """What it can do. Known before it is open: a caller chooses by it whether and how to use the engine."""
         ...
 
-    async def open(self, may_block: MayBlock = never) -> None:
-        """Connect, check the layout's version, create or migrate it. Idempotent."""
+    async def open(self, may_block: MayBlock = never, *, create: bool = True) -> None:
+        """Connect, check the layout's version, create or migrate it. Idempotent.
+
+        Without `create`, a place that holds no store yet stays as it is: `StoreMissing`.
+        """
         ...
 
     async def close(self) -> None:

@@ -22,10 +22,10 @@ NESTED = ("direct_url", "read_url")
 def open_engine(url: object) -> Engine:
     """The engine that a URL names, not yet opened."""
     if not isinstance(url, str) or "://" not in url:
+        given = "what was given" if isinstance(url, str) and "@" in url else shown(url)  # it may hold a password
         raise InvalidOption(
-            f"{shown(url)} is not a store URL. "
-            "Use sqlite:///tasks.db for a file in the working directory, postgresql://… for a server, "
-            "or memory:// in tests."
+            f"{given} is not a store URL. Use sqlite:///tasks.db for {Path.cwd() / 'tasks.db'}, "
+            "postgresql://… for a server, or memory:// in tests."
         )
     scheme = split_url(url).scheme
     if scheme == "memory":

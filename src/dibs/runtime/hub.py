@@ -11,7 +11,7 @@ from dibs.core.codec import Codec
 from dibs.core.options import brief, nearest, shown
 from dibs.core.settings import Defaults
 from dibs.core.task import NewTask, Settlement
-from dibs.engines.base import Engine
+from dibs.engines.base import Engine, MayBlock
 from dibs.engines.open import shown_url
 from dibs.engines.port import at_once
 from dibs.engines.values import EnqueueAnswer, Feature, SettleAnswer
@@ -64,9 +64,14 @@ class Hub:
         """What was last read of full queues, and when."""
         self.middleware: list[Any] = []
         self.lifespan: Lifespan | None = None
-        self.runner = LoopRunner(self.engine.open, self.forget)
+        self.creates = True
+        """Whether opening the store creates it where there is none."""
+        self.runner = LoopRunner(self.open, self.forget)
         self.enqueuer: Coalescer[NewTask, EnqueueAnswer] = Coalescer(self.runner, self._flush_enqueues)
         self.settler: Coalescer[Settlement, SettleAnswer] = Coalescer(self.runner, self._flush_settlements)
+
+    async def open(self, may_block: MayBlock) -> None:
+        await self.engine.open(may_block, create=self.creates)
 
     def forget(self) -> None:
         """In a forked child: reset, without closing what belongs to the parent."""

@@ -107,11 +107,11 @@ class PostgresEngine(VerbEngine):
 
     # Lifecycle.
 
-    async def open(self, may_block: MayBlock = never) -> None:
+    async def open(self, may_block: MayBlock = never, *, create: bool = True) -> None:
         if self._store is None:
             store = Store(self.address, self._aside, may_block, self._session_log)
             try:
-                await store.open()
+                await store.open(create)
             except BaseException:
                 await store.close()
                 raise

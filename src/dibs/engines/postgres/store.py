@@ -105,11 +105,11 @@ class Store:
         self.reader = None if reading is None else Store(reading, aside, may_block)
         self.readiness = Readiness(address if reading is None else reading)
 
-    async def open(self) -> None:
+    async def open(self, create: bool) -> None:
         async def attempt() -> None:
             async with self.lend() as connection:
                 await check_way(connection, self.address)
-                await prepare(connection, self.address)
+                await prepare(connection, self.address, create)
                 await check_direct_way(connection, self.address)
 
         await self.persist(attempt)
