@@ -19,11 +19,11 @@ CREATING = {"enqueue", "schedules add", "queues set", "migrate", "bench", "demo"
 
 SECRET = "s3cret-w0rd"
 ANY = "0198c0de-0000-7000-8000-000000000000"
-IDS = {"task_id": ANY, "task_ids": ANY, "workflow_id": ANY, "step_id": ANY}
+IDS = {"task_id": ANY, "task_ids": ANY, "workflow_id": ANY, "step_id": ANY, "topics": "system.metrics"}
 
 
-NEEDED = {"tasks edit": {"priority": "5"}, "simulate": {"from_queue": "mail"}}
-"""Without these options, the command would not come as far as the store."""
+NEEDED = {"tasks edit": {"priority": "5"}, "simulate": {"from_queue": "mail"}, "events": {"limit": "1"}}
+"""Without these options, the command would not come as far as the store, or not end."""
 
 
 def has_url(command: click.Command) -> bool:

@@ -23,7 +23,7 @@ FIRST = ("name", "task_id", "queue", "worker")
 @click.command()
 @click.argument("topics", metavar="[TOPIC]...", nargs=-1)
 @click.option("--queue", multiple=True, metavar="QUEUE", help="Of this queue; may be repeated.")
-@click.option("--limit", type=click.IntRange(min=1), help="Leave after so many.")
+@click.option("--limit", type=click.IntRange(1, 1_000_000), help="Leave after so many.")
 @click.option("--cursor", help="Go on after an earlier event: its cursor, from --json.")
 @json_option
 @with_store
