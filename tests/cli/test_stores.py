@@ -17,6 +17,9 @@ from servers.postgres import new_url
 CREATING = {"enqueue", "schedules add", "queues set", "migrate", "bench", "demo"}
 """Commands with --url that make a store where there is none."""
 
+ENDLESS = {"events"}
+"""Commands that follow a store until they are told to stop."""
+
 SECRET = "s3cret-w0rd"
 ANY = "0198c0de-0000-7000-8000-000000000000"
 IDS = {"task_id": ANY, "task_ids": ANY, "workflow_id": ANY, "step_id": ANY, "topics": "system.metrics"}
@@ -105,7 +108,8 @@ def test_no_command_prints_a_password(cli: Cli) -> None:
     check_silent(cli, line("doctor", url))
     check_silent(cli, ["enqueue", "shop.send", "to=ada", "--queue", "mail", "--url", url])
     for name in (*LOOKING, "queues set", "migrate"):
-        check_silent(cli, line(name, url))
+        if name not in ENDLESS:
+            check_silent(cli, line(name, url))
     assert "postgres:***@" in check_silent(cli, ["top", "--once", "--url", url])
     assert "***" in check_silent(cli, ["backup", "copy.db", "--url", url])
 
