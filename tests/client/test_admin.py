@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from dibs import Dibs, Filter, State
+from dibs.client import tasks as tasks_module
 from dibs.client.steps import StepInfo
+from dibs.client.tasks import Acted
 from dibs.core.task import QueueState, WorkerState
 from dibs.errors import (
     InvalidOption,
@@ -144,7 +146,9 @@ def test_async_faces(shop: Dibs) -> None:
 
 
 def test_search_by_everything(shop: Dibs, dibs_clock: ManualClock) -> None:
-    shop.task_named("other").using(queue="mail", priority=80, key="k", metadata={"tenant": 3}).enqueue("needle")
+    shop.task_named("other").using(
+        queue="mail", priority=80, key="k", metadata={"tenant": 3}, tenant="t", per="p"
+    ).enqueue("needle")
     middle = dibs_clock.advance(60)
     dibs_clock.advance(60)
     add(shop, 2, delay=5)
@@ -158,12 +162,27 @@ def test_search_by_everything(shop: Dibs, dibs_clock: ManualClock) -> None:
         "time": Filter(created_before=middle),
         "metadata": Filter(metadata={"tenant": 3}),
         "key": Filter(key="k"),
+        "tenant": Filter(tenant="t"),
+        "partition": Filter(partition="p"),
         "text": Filter(text="needle"),
     }
     found = {what: [task.name for task in shop.tasks.search(each).tasks] for what, each in searches.items()}
     assert found == {key: ["other"] for key in searches}
     assert len(shop.tasks.search(Filter(created_after=middle)).tasks) == 2
     assert shop.tasks.count(Filter(state="scheduled")).count == 2
+
+
+def test_counting_stops_after_so_many_rows(shop: Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts of states and queues are exact at any number; others end at a budget of rows, whatever matches."""
+    add(shop, 30)
+    monkeypatch.setattr(tasks_module, "VISIT_LIMIT", 10)
+    monkeypatch.setattr(tasks_module, "BATCH", 5)
+    assert str(shop.tasks.count()) == "30"
+    assert str(shop.tasks.count(Filter(state="pending", queue="default"))) == "30"
+    assert str(shop.tasks.count(Filter(priority_min=1))) == "more than 5"
+    assert str(shop.tasks.count(Filter(priority_min=99))) == "0"
+    assert shop.tasks.cancel_matching(Filter(), dry_run=True) == Acted(30, 0, True)
+    assert shop.tasks.cancel_matching(Filter(priority_min=1), dry_run=True) == Acted(5, 0, True, more=True)
 
 
 def test_pages_go_from_new_to_old(shop: Dibs) -> None:

@@ -10,7 +10,7 @@
 - Following: `handle` is one task, `result_waiter` waits for all handles of an app, `info` has the public snapshots.
 - Asking and changing: `tasks`, `steps` (what goes on in the background), `queues`, `schedules`, `workers`, `audit`,
   `stats` and `series`; `events` gives what happens; `why` says why a task does not run, with `blockers` for what it
-  waits for and `humanize` for the words; `backpressure` says when a full queue has room. `consumer` is for users with a
+  waits for and `humanize` for the words. `consumer` is for users with a
   loop of their own.
 
 Imports `attempt` and below, and `worker` only inside `Dibs.worker()`; `cli`, `testing` and users import it.

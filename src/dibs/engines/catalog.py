@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Any
 
@@ -17,9 +17,9 @@ from msgspec import structs
 
 from dibs.core.priority import Ranking, rank
 from dibs.core.settings import QueueSettings
-from dibs.core.task import QueueState
+from dibs.core.task import NewTask, QueueState
 from dibs.core.times import SECOND, Instant
-from dibs.engines.decisions.blocks import Pair, is_remembered
+from dibs.engines.decisions.blocks import Pair, block_of, is_remembered, is_skewed, name_trait
 from dibs.engines.decisions.events import wanted_tracks
 from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.transaction import FIRST_EPOCH, Queue
@@ -27,7 +27,7 @@ from dibs.engines.events import Watch
 from dibs.engines.unreadable import UNREADABLE, UnreadableRows, next_look, problem_of
 from dibs.observe.events import EventType
 
-__all__ = ["Catalog", "KnownBlocks", "TrackKey"]
+__all__ = ["Catalog", "TrackKey"]
 
 TrackKey = tuple[str, str, tuple[str, ...], int, int, bool, int]
 """Queue, name, requires, lane, epoch, fair, band."""
@@ -49,8 +49,16 @@ class KnownBlocks:
     def __init__(self) -> None:
         self.pairs: set[Pair] = set()
 
-    def has(self, pair: Pair, now: Instant) -> bool:
-        return pair in self.pairs and is_remembered(pair[1], now)
+    def lacking(self, traits: Sequence[str], block: int, now: Instant) -> list[Pair]:
+        """The pairs of these traits with a block that may have to be stored."""
+        pairs = self.pairs if is_remembered(block, now) else ()
+        return [(trait, block) for trait in traits if (trait, block) not in pairs]
+
+    def covers(self, new: NewTask, now: Instant) -> bool:
+        """Whether nothing has to be stored about a task: the shortest way for most that come alone."""
+        spec, block = new.spec, block_of(new.id)
+        is_plain = spec.key is None and spec.partition is None and not spec.tenant and not is_skewed(block, now)
+        return is_plain and (name_trait(new.queue, new.name), block) in self.pairs
 
     def learn(self, pairs: Iterable[Pair]) -> None:
         """After the commit."""

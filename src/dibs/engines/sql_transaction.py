@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter as Totals
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from dibs.core.settings import QueueSettings
@@ -21,7 +21,7 @@ from dibs.core.task import HISTORY_LIMIT, TaskRecord
 from dibs.core.times import Instant, day_of
 from dibs.engines.catalog import Catalog
 from dibs.engines.decisions.admin import PurgeRow
-from dibs.engines.decisions.blocks import Pair, pairs_between
+from dibs.engines.decisions.blocks import Pair, block_of, traits_between
 from dibs.engines.decisions.counting import MOST_ERRORS, counted_events, error_type, error_what, type_counted
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.events import is_wanted, task_events
@@ -127,7 +127,7 @@ class SqlTransaction(SqlSnapshot[AnyCatalog]):
         """By queue, the types of errors that are counted, with those that this transaction adds."""
         self.new_blocks: dict[Pair, None] = {}
         """Pairs of the index of id blocks to be written."""
-        self.added_blocks: list[Pair] = []
+        self.added_blocks: Sequence[Pair] = ()
         """Those that were written: known to be stored after the commit."""
 
     # What a store brings.
@@ -267,20 +267,22 @@ class SqlTransaction(SqlSnapshot[AnyCatalog]):
 
     # The index of id blocks.
 
-    def note_block(self, term: str, block: int) -> None:
-        """Store that a term has tasks in a block, unless that is known to be stored."""
-        if not self.catalog.known_blocks.has((term, block), self.now):
-            self.new_blocks[term, block] = None
+    def note_blocks(self, traits: Sequence[str], blocks: Iterable[int]) -> None:
+        """Store that these traits have tasks in these blocks, unless that is known to be stored."""
+        known, now = self.catalog.known_blocks, self.now
+        for block in blocks:
+            for pair in known.lacking(traits, block, now):
+                self.new_blocks[pair] = None
 
     def note_records(self, changes: Changes) -> None:
         for old, new in (*changes.moves, *((None, each) for each in changes.new)):
-            for pair in pairs_between(old, new):
-                self.note_block(*pair)
+            if traits := traits_between(old, new):
+                self.note_blocks(traits, [block_of(new.id)])
 
     async def write_blocks(self) -> None:
         pairs = [*self.new_blocks]
         await self.write("add_blocks", pairs)
-        self.added_blocks += pairs
+        self.added_blocks = [*self.added_blocks, *pairs]
         self.new_blocks.clear()
 
     # Tasks.

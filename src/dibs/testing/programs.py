@@ -17,6 +17,7 @@ from dibs.core.states import State
 from dibs.core.task import Failure, NewTask, Outcome, QueueState
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND, Duration
 from dibs.engines.values import Floor, Query
+from dibs.testing.conformance.harness import START
 from dibs.testing.tasks import new_task
 
 __all__ = [
@@ -213,6 +214,9 @@ queries = st.builds(
     key=st.sampled_from((None, None, "k1")),
     worker=st.sampled_from((None, None, "all")),
     tenant=st.sampled_from((None, None, "a")),
+    partition=st.sampled_from((None, None, None, "p")),
+    created_after=st.sampled_from((None, None, START + 30 * SECOND)),
+    created_before=st.sampled_from((None, None, START + 90 * SECOND)),
     text=st.sampled_from(("", "", "VALUE", '"n"', "stop")),
     limit=st.sampled_from((1, 3, 50)),
 )

@@ -45,6 +45,7 @@ WHOLE_TABLES = {
     "days": {"dibs_days"},
     "ids_beyond": {"d"},
     "newest": {"d", "dibs_days", "near"},
+    "blocks_after": {"d"},
     "find": {"d", "dibs_days"},
     "find_each": {"d"},
     "purge_row": {"d"},
@@ -157,6 +158,10 @@ def test_claims_read_the_index_in_order(filled: sqlite3.Connection) -> None:
         ("partition_loads", "COVERING INDEX dibs_partitions (partition=? AND state=?)"),
         ("forget_refills", "PRIMARY KEY (queue=? AND scope=? AND whose=?)"),
         ("members", "dibs_members (workflow=? AND id>?)"),
+        ("blocks", "PRIMARY KEY (trait=? AND block>? AND block<?)"),
+        ("blocks_between", "PRIMARY KEY (trait>? AND trait<?)"),
+        ("blocks_after", "PRIMARY KEY ((trait,block)>(?,?))"),
+        ("delete_blocks", "PRIMARY KEY (trait=? AND block=?)"),
         ("claim_state", "USING INDEX dibs_prompt_steps"),
         ("prompt_steps", "USING INDEX dibs_prompt_steps"),
         ("open_steps", "USING INDEX dibs_open_steps"),
@@ -167,6 +172,22 @@ def test_deep_things_are_reached_by_all_their_columns(name: str, how: str, fille
     plan = plan_of(filled, name)
     assert any(how in step for step in plan), plan
     assert not any("TEMP B-TREE FOR ORDER BY" in step for step in plan), plan
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("newest", "INDEX dibs_cancelled (id>? AND id<?)"),
+        ("unfinished_in", "INDEX dibs_later (track=? AND state=? AND id>? AND id<?)"),
+        ("unfinished_in", "INDEX dibs_blocked (track=? AND id>? AND id<?)"),
+        ("unfinished_in", "INDEX dibs_pending (track=?)"),
+        ("newest", "dibs_tasks USING PRIMARY KEY (id>? AND id<?)"),
+        ("newest", "f USING PRIMARY KEY (day=? AND id>? AND id<?)"),
+    ],
+)
+def test_searches_read_ranges(name: str, how: str, filled: sqlite3.Connection) -> None:
+    plan = plan_of(filled, name)
+    assert any(how in step for step in plan), plan
 
 
 options = st.builds(

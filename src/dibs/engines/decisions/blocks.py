@@ -1,6 +1,6 @@
-"""The index of id blocks: which terms have tasks in which block of ids (`docs/design/search.md`).
+"""The index of id blocks: which traits have tasks in which block of ids (`docs/design/search.md`).
 
-A block is the first nine hex digits of an id: 4.096 s of a UUIDv7. A term is something that searches ask for. A store
+A block is the first nine hex digits of an id: 4.096 s of a UUIDv7. A trait is something that searches ask for. A store
 keeps pairs of both, so a search reads only the blocks that may have what it looks for.
 """
 
@@ -21,22 +21,23 @@ __all__ = [
     "block_of",
     "blocks_of",
     "common",
-    "created_term",
+    "created_trait",
     "first_id",
+    "is_remembered",
     "is_skewed",
-    "key_term",
-    "label_terms",
-    "name_term",
-    "pairs_between",
-    "partition_term",
+    "key_trait",
+    "name_trait",
+    "partition_trait",
     "slot_of",
     "spans_of",
-    "tenant_term",
-    "worker_term",
+    "tenant_trait",
+    "traits_between",
+    "traits_of",
+    "worker_trait",
 ]
 
 Pair = tuple[str, int]
-"""A term and a block."""
+"""A trait and a block."""
 Span = tuple[int, int]
 """Blocks from the first to the last, both included."""
 
@@ -64,6 +65,8 @@ def block_of(task_id: str) -> int:
 
 def blocks_of(ids: Sequence[str]) -> Collection[int]:
     """The blocks of some ids. Most batches are in one."""
+    if len(ids) == 1:
+        return (block_of(ids[0]),)
     lowest = block_of(min(ids))
     return (lowest,) if lowest == block_of(max(ids)) else {block_of(each) for each in ids}
 
@@ -93,59 +96,52 @@ def is_remembered(block: int, now: Instant) -> bool:
 # Terms. The name of a queue has no space.
 
 
-def name_term(queue: str, name: str) -> str:
+def name_trait(queue: str, name: str) -> str:
     return f"name {queue} {name}"
 
 
-def worker_term(worker: str) -> str:
+def worker_trait(worker: str) -> str:
     return f"worker {worker}"
 
 
-def tenant_term(tenant: str) -> str:
+def tenant_trait(tenant: str) -> str:
     return f"tenant {to_json(tenant)}"
 
 
-def partition_term(partition: str) -> str:
+def partition_trait(partition: str) -> str:
     return f"partition {to_json(partition)}"
 
 
-def key_term(key: str) -> str:
+def key_trait(key: str) -> str:
     return f"key {to_json(key)}"
 
 
-def created_term(slot: int) -> str:
-    """For a task whose id is of another time than its creation. The order of these terms is that of time."""
+def created_trait(slot: int) -> str:
+    """For a task whose id is of another time than its creation. The order of these traits is that of time."""
     return f"created {slot:09x}"
 
 
-def label_terms(task: NewTask | TaskRecord) -> list[str]:
-    """The terms of a task besides its name."""
-    spec, found = task.spec, []
+def traits_of(task: NewTask | TaskRecord) -> list[str]:
+    """The traits of a task, but for the worker's and that of its creation."""
+    spec, found = task.spec, [name_trait(task.queue, task.name)]
     if spec.tenant:
-        found.append(tenant_term(spec.tenant))
+        found.append(tenant_trait(spec.tenant))
     if spec.partition is not None:
-        found.append(partition_term(spec.partition))
+        found.append(partition_trait(spec.partition))
     if spec.key is not None:
-        found.append(key_term(spec.key))
+        found.append(key_trait(spec.key))
     return found
 
 
-def terms_of(record: TaskRecord) -> list[str]:
-    return [name_term(record.queue, record.name), *label_terms(record)]
-
-
-def pairs_between(old: TaskRecord | None, new: TaskRecord) -> list[Pair]:
-    """What must be stored when a task is new, or has changed."""
-    block = block_of(new.id)
+def traits_between(old: TaskRecord | None, new: TaskRecord) -> list[str]:
+    """The traits that must be stored when a task is new, or has changed."""
     if old is None:
-        terms = terms_of(new)
-        if is_skewed(block, new.created_at):
-            terms.append(created_term(slot_of(new.created_at)))
-        return [(term, block) for term in terms]
+        skewed = is_skewed(block_of(new.id), new.created_at)
+        return [*traits_of(new), created_trait(slot_of(new.created_at))] if skewed else traits_of(new)
     if old.queue == new.queue and old.spec is new.spec:
         return []
-    before = terms_of(old)
-    return [(term, block) for term in terms_of(new) if term not in before]
+    before = traits_of(old)
+    return [trait for trait in traits_of(new) if trait not in before]
 
 
 # Spans, highest first, apart from each other.

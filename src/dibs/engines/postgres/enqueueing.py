@@ -16,7 +16,7 @@ from dibs.core.states import State
 from dibs.core.task import NewTask, is_like
 from dibs.core.times import DAY, MS, Instant
 from dibs.engines.catalog import TrackKey
-from dibs.engines.decisions.blocks import Pair, block_of, blocks_of, label_terms, name_term
+from dibs.engines.decisions.blocks import Pair, block_of, blocks_of, traits_of
 from dibs.engines.decisions.encoding import encode
 from dibs.engines.decisions.enqueueing import all_plain, due_at_first
 from dibs.engines.decisions.facts import facts_for
@@ -166,17 +166,17 @@ def new_pairs(catalog: Catalog, runs: Sequence[Sequence[NewTask]], now: Instant 
     known, present = catalog.known_blocks, time.time_ns() // 1000 if now is None else now
     found: dict[Pair, None] = {}
     for run in runs:
-        terms = [name_term(run[0].queue, run[0].name), *label_terms(run[0])]
+        traits = traits_of(run[0])
         for block in blocks_of([new.id for new in run]):
-            found.update(((term, block), None) for term in terms if not known.has((term, block), present))
+            found.update(dict.fromkeys(known.lacking(traits, block, present)))
     return list(found)
 
 
 def block_parameters(pairs: Sequence[Pair], tasks: Sequence[NewTask]) -> tuple[Any, ...]:
-    """New terms and their blocks, and the blocks of the lowest and the highest id."""
+    """New traits and their blocks, and the blocks of the lowest and the highest id."""
     ids = [new.id for new in tasks]
     ends = block_of(min(ids)), block_of(max(ids))
-    return ([term for term, _ in pairs], [block for _, block in pairs], *ends) if pairs else (None, None, *ends)
+    return ([trait for trait, _ in pairs], [block for _, block in pairs], *ends) if pairs else (None, None, *ends)
 
 
 def draft_row(catalog: Catalog, new: NewTask, missing: dict[TrackKey, None]) -> Draft:

@@ -16,7 +16,7 @@ from dibs.core.task import LeasedTask, TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.catalog import TrackKey
 from dibs.engines.decisions import facts
-from dibs.engines.decisions.blocks import END, blocks_of, worker_term
+from dibs.engines.decisions.blocks import END, blocks_of, worker_trait
 from dibs.engines.decisions.choosing import Chosen, Head
 from dibs.engines.decisions.encoding import encode
 from dibs.engines.decisions.facts import Track
@@ -398,8 +398,8 @@ class Transaction(Snapshot, SqlTransaction[Catalog]):
         if unreadable:
             raise Unread
         given = {task.id: task for task in tasks}
-        for block in blocks_of(list(given)) if given else ():
-            self.note_block(worker_term(request.worker), block)
+        if given:
+            self.note_blocks([worker_trait(request.worker)], blocks_of(list(given)))
         watched = self.catalog.watched(EventType.TASK_STARTED, self.now)
         if watched is not None and given:
             await self.rows("task_events", EventType.TASK_STARTED, self.now, list(given), watched)

@@ -10,7 +10,7 @@ from dibs.core.priority import rank
 from dibs.core.settings import resolve
 from dibs.core.states import State
 from dibs.core.task import NewTask, is_like
-from dibs.engines.decisions.blocks import blocks_of, created_term, is_skewed, label_terms, name_term, slot_of
+from dibs.engines.decisions.blocks import blocks_of, created_trait, is_skewed, slot_of, traits_of
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.enqueueing import all_plain, due_at_first
 from dibs.engines.decisions.facts import facts_for, mixed_band
@@ -98,12 +98,12 @@ def note(transaction: Transaction, like: NewTask, shared: tuple[Any, ...], rows:
     transaction.changes[state, track] += len(rows)
     transaction.changes[Counter.ENQUEUED, track] += len(rows)
     transaction.topics.add(work_topic(like.queue))
-    terms = [name_term(like.queue, like.name), *label_terms(like)]
-    for block in blocks_of([row[0] for row in rows]):
-        for term in terms:
-            transaction.note_block(term, block)
-        if is_skewed(block, transaction.now):
-            transaction.note_block(created_term(slot_of(transaction.now)), block)
+    if len(rows) == 1 and transaction.catalog.known_blocks.covers(like, transaction.now):
+        return
+    blocks, now = blocks_of([row[0] for row in rows]), transaction.now
+    transaction.note_blocks(traits_of(like), blocks)
+    if any(is_skewed(block, now) for block in blocks):
+        transaction.note_blocks([created_trait(slot_of(now))], [block for block in blocks if is_skewed(block, now)])
 
 
 def admitted(transaction: Transaction, new: NewTask) -> tuple[Any, ...]:

@@ -22,6 +22,7 @@ from dibs.engines.decisions.records import Place
 from dibs.engines.decisions.steps import Done, Step, StepKind
 from dibs.engines.port import Found, Port, Read, View
 from dibs.engines.unreadable import readable
+from dibs.engines.verbs.search_sources import BLOCKS
 
 __all__ = [
     "BUCKETS_AFTER",
@@ -77,7 +78,7 @@ class ShareCursor(Struct, array_like=True, frozen=True):
 
 
 class BlockCursor(Struct, array_like=True, frozen=True):
-    term: str = ""
+    trait: str = ""
     block: int = -1
 
 
@@ -122,13 +123,13 @@ class StoredWorkflow(Struct, array_like=True, frozen=True):
 class StoredBlock(Struct, array_like=True, frozen=True):
     """A pair of the index of id blocks. `is_empty`: the block has no task and is not young."""
 
-    term: str
+    trait: str
     block: int
     is_empty: bool | int
 
 
 SWEPT = "swept"
-"""The term whose block is the day on which the index of id blocks was last gone through to its end."""
+"""The trait whose block is the day on which the index of id blocks was last gone through to its end."""
 
 ENDED_KEYS = Read("ended_keys", Key, "key", (1, 2))
 """Takes now, a cursor and how many: the keys whose window is over. They are free if their task has ended."""
@@ -136,10 +137,8 @@ SHARES_AFTER = Read("shares_after", StoredShare, "share", (0, 1))
 """Takes a cursor and how many: shares, in order."""
 BUCKETS_AFTER = Read("buckets_after", StoredBucket, "limit of", (0, 1, 2))
 """Takes a cursor and how many: token buckets, in order."""
-BLOCKS_AFTER = Read("blocks_after", StoredBlock, "block of term", (0, 1))
+BLOCKS_AFTER = Read("blocks_after", StoredBlock, "block of trait", (0, 1))
 """Takes a cursor, the first and the last block that must stay, and how many: pairs of the index of id blocks."""
-LAST_SWEEP = Read("blocks", tuple[int, int], "block of term")
-"""Takes terms, the block to begin below, and how many: the newest blocks of each, as (position of the term, block)."""
 WORKFLOWS_AFTER = Read("workflows_after", StoredWorkflow, "workflow")
 """Takes an id or None, and how many: workflows by id."""
 ENDED = {place: Read(f"{place}_of_day", Ended, "task") for place in (Place.DEAD, Place.FINISHED)}
@@ -304,12 +303,12 @@ async def prune_workflows(port: Port, steps: list[Step], most: int) -> Done:
 async def prune_blocks(port: Port, steps: list[Step], most: int) -> Done:
     """Delete from the index of id blocks what has no task left; once a day, because it goes through all of it."""
     today, present = day_of(port.now), slot_of(port.now)
-    if not steps[0].after and any(day == today for _, day in await port.read(LAST_SWEEP, [SWEPT], today + 1, 1)):
+    if not steps[0].after and any(day == today for _, day in await port.read(BLOCKS, [SWEPT], today + 1, 1)):
         return 0, []
     cursor = cursor_of(port, steps[0], BlockCursor)
     young = (present - YOUNG, present + YOUNG)
     found = await port.fetch(BLOCKS_AFTER, *structs.astuple(cursor), *young, CHORE_BATCH)
-    empty = [(each.term, each.block) for each in found.rows if each.is_empty]
+    empty = [(each.trait, each.block) for each in found.rows if each.is_empty]
     if empty:
         await port.write("delete_blocks", empty)
     unfinished = gone_past(steps, found, BlockCursor)

@@ -17,27 +17,27 @@ from dibs.engines.decisions.blocks import (
     Span,
     block_of,
     common,
-    created_term,
+    created_trait,
     first_id,
-    key_term,
-    name_term,
-    partition_term,
+    key_trait,
+    name_trait,
+    partition_trait,
     slot_of,
     spans_of,
-    tenant_term,
-    worker_term,
+    tenant_trait,
+    worker_trait,
 )
 from dibs.engines.decisions.searching import Wanted, has_columns_only, is_track_meant, unfinished_states, wanted_by
 from dibs.engines.port import IdRange, Read, Stretch, View
 from dibs.engines.values import Query
 
-__all__ = ["Source", "is_id", "source_of"]
+__all__ = ["BLOCKS", "is_id", "source_of"]
 
 MOST_RANGES = 16
 """Ranges of ids that are read at once."""
 MOST_BLOCKS = 1000
-"""Blocks of a term that are read at once."""
-MOST_TERMS = 500
+"""Blocks of a trait that are read at once."""
+MOST_TRAITS = 500
 """Beyond that, the names that are asked for are no reason to leave a block out."""
 MOST_SKEWED = 5000
 """Beyond that, ids say too little about the time of creation."""
@@ -63,10 +63,10 @@ NEWEST_MEMBERS = Read("newest_members", Sketch, "task")
 its members, newest first."""
 UNFINISHED_IN = Read("unfinished_in", str, "task")
 """Takes the id to begin below or None, how many, and (track, state) rows: tasks in these states, newest first."""
-BLOCKS = Read("blocks", tuple[int, int], "block of term")
-"""Takes terms, the block to begin below, and how many: the newest blocks of each, as (position of the term, block)."""
+BLOCKS = Read("blocks", tuple[int, int], "block of trait")
+"""Takes traits, the block to begin below, and how many: the newest blocks of each trait, as (its position, block)."""
 BLOCKS_BETWEEN = Read("blocks_between", int, "block")
-"""Takes the first and the last term, and how many: the blocks of the terms between."""
+"""Takes the first and the last trait, and how many: the blocks of the traits between."""
 
 
 class Source(Protocol):
@@ -86,9 +86,8 @@ async def source_of(view: View, query: Query) -> Source:
     if states is None:
         return Ranges(view, query, wanted)
     unfinished, rest = Unfinished(view, states), structs.replace(wanted, tasks=False)
-    by_state = (
-        Both(unfinished, Ranges(view, query, rest)) if rest.dead or rest.finished or rest.cancelled else unfinished
-    )
+    has_rest = rest.dead or rest.finished or rest.cancelled
+    by_state = Both(unfinished, Ranges(view, query, rest)) if has_rest else unfinished
     return First(Ranges(view, query, wanted), by_state) if State.PENDING in query.states else by_state
 
 
@@ -193,7 +192,7 @@ class First:
 
 
 class Ranges:
-    """All tasks, or those in the blocks of ids that have all terms asked for.
+    """All tasks, or those in the blocks of ids that have all traits asked for.
 
     The first stretch is read without asking for blocks: it often suffices.
     """
@@ -244,31 +243,31 @@ class Ranges:
             await self.read_blocks(min(self.complete_to, top + 1))
 
     async def read_blocks(self, below: int) -> None:
-        """Find the next blocks that have a term of each group."""
+        """Find the next blocks that have a trait of each group."""
         spans, floor = [(0, below - 1)], 0
         if self.created is not None:
             created = await self.created_spans(self.created)
             spans = spans if created is None else common(spans, created)
-        for terms in self.groups:
-            found, lowest = await self.blocks_of(terms, below)
+        for traits in self.groups:
+            found, lowest = await self.blocks_of(traits, below)
             floor = max(floor, lowest)
             spans = common(spans, found)
         self.spans = [(max(low, floor), high) for low, high in spans if high >= floor]
         self.complete_to = floor
 
-    async def blocks_of(self, terms: list[str], below: int) -> tuple[list[Span], int]:
-        """The blocks of some terms, and from which block on they are all of them."""
-        rows = await self.view.read(BLOCKS, terms, below, MOST_BLOCKS)
-        by_term: dict[int, list[int]] = {}
-        for term, block in rows:
-            by_term.setdefault(term, []).append(block)
-        lowest = max((min(each) for each in by_term.values() if len(each) >= MOST_BLOCKS), default=0)
+    async def blocks_of(self, traits: list[str], below: int) -> tuple[list[Span], int]:
+        """The blocks of some traits, and from which block on they are all of them."""
+        rows = await self.view.read(BLOCKS, traits, below, MOST_BLOCKS)
+        by_trait: dict[int, list[int]] = {}
+        for trait, block in rows:
+            by_trait.setdefault(trait, []).append(block)
+        lowest = max((min(each) for each in by_trait.values() if len(each) >= MOST_BLOCKS), default=0)
         return spans_of({block for _, block in rows}), lowest
 
     async def created_spans(self, created: Span) -> list[Span] | None:
         """Where tasks of the time asked for can be; None: anywhere."""
         first, last = created
-        skewed = await self.view.read(BLOCKS_BETWEEN, created_term(first), created_term(last), MOST_SKEWED)
+        skewed = await self.view.read(BLOCKS_BETWEEN, created_trait(first), created_trait(last), MOST_SKEWED)
         if len(skewed) >= MOST_SKEWED:
             return None
         near = (max(first - 1, 0), min(last + 1, HIGHEST))
@@ -277,20 +276,20 @@ class Ranges:
 
 
 def groups_of(view: View, query: Query) -> list[list[str]]:
-    """For each condition that the index of id blocks knows, the terms of which a block must have one."""
+    """For each condition that the index of id blocks knows, the traits of which a block must have one."""
     groups: list[list[str]] = []
     if query.queues or query.names:
         tracks = {(track.queue, track.name) for track in view.tracks.values()}
-        names = [name_term(*each) for each in sorted(tracks) if is_track_meant(query, *each)]
-        groups += [names] if len(names) <= MOST_TERMS else []
+        names = [name_trait(*each) for each in sorted(tracks) if is_track_meant(query, *each)]
+        groups += [names] if len(names) <= MOST_TRAITS else []
     if query.worker is not None:
-        groups.append([worker_term(query.worker)])
+        groups.append([worker_trait(query.worker)])
     if query.tenant:
-        groups.append([tenant_term(query.tenant)])
+        groups.append([tenant_trait(query.tenant)])
     if query.partition is not None:
-        groups.append([partition_term(query.partition)])
+        groups.append([partition_trait(query.partition)])
     if query.key is not None:
-        groups.append([key_term(query.key)])
+        groups.append([key_trait(query.key)])
     return groups
 
 

@@ -216,10 +216,13 @@ def matches(query: values.Query, task: TaskRecord) -> bool:
     facts = [(query.states, task.state), (query.queues, task.queue), (query.names, task.name)]
     exact = [(query.key, task.spec.key), (query.worker, task.worker), (query.tenant, task.spec.tenant)]
     exact.append((query.partition, task.spec.partition))
+    after, before = query.created_after, query.created_before
     failure = [] if task.failure is None else [task.failure.type, task.failure.message]
     return (
         all(not wanted or fact in wanted for wanted, fact in facts)
         and all(wanted in (None, fact) for wanted, fact in exact)
+        and (after is None or task.created_at >= after)
+        and (before is None or task.created_at < before)
         and query.priority_min <= task.spec.priority <= query.priority_max
         and query.metadata.items() <= task.spec.metadata.items()
         and query.text.lower() in "\n".join([task.args.decode(), *failure, task.note]).lower()

@@ -20,17 +20,17 @@ SELECT rpad(lpad(to_hex(block), 9, '0'), 32, 'f')::uuid
 $$;
 
 -- name: add_blocks
--- Add to the index of id blocks for new tasks. Takes terms, blocks (NULL: none), now, ids: those of another time than
--- now get a term for their creation.
-CREATE OR REPLACE FUNCTION {schema}.add_blocks_{version}(terms text[], new_blocks bigint[], now bigint, ids uuid[])
+-- Add to the index of id blocks for new tasks. Takes traits, blocks (NULL: none), now, ids: those of another time than
+-- now get a trait for their creation.
+CREATE OR REPLACE FUNCTION {schema}.add_blocks_{version}(traits text[], new_blocks bigint[], now bigint, ids uuid[])
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     slot bigint := now / 4096000;
 BEGIN
-    IF terms IS NOT NULL THEN
-        INSERT INTO {schema}.blocks (term, block) SELECT * FROM unnest(terms, new_blocks);
+    IF traits IS NOT NULL THEN
+        INSERT INTO {schema}.blocks (trait, block) SELECT * FROM unnest(traits, new_blocks);
     END IF;
-    INSERT INTO {schema}.blocks (term, block)
+    INSERT INTO {schema}.blocks (trait, block)
     SELECT DISTINCT 'created ' || lpad(to_hex(slot), 9, '0'), {schema}.block_of_{version}(t.id) FROM unnest(ids) AS t (id)
     WHERE abs({schema}.block_of_{version}(t.id) - slot) > 1;
 END

@@ -47,7 +47,7 @@ DECLARE
     looked_at timestamptz;
     began_at timestamptz;
     found_at timestamptz;
-    term_of text := 'worker ' || worker_id;
+    trait_of text := 'worker ' || worker_id;
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(hashtextextended('{schema_text}.queues', 0));
     looks_at := clock_timestamp();
@@ -154,10 +154,10 @@ BEGIN
     END IF;
     found_at := clock_timestamp();
     IF cardinality(chosen) > 0 THEN
-        INSERT INTO {schema}.blocks (term, block)
-        SELECT term_of, b.block
+        INSERT INTO {schema}.blocks (trait, block)
+        SELECT trait_of, b.block
         FROM (SELECT DISTINCT {schema}.block_of_{version}(c.id) AS block FROM unnest(chosen) AS c (id)) AS b
-        WHERE NOT EXISTS (SELECT 1 FROM {schema}.blocks AS k WHERE k.term = term_of AND k.block = b.block);
+        WHERE NOT EXISTS (SELECT 1 FROM {schema}.blocks AS k WHERE k.trait = trait_of AND k.block = b.block);
         IF watched IS NOT NULL THEN
             PERFORM {schema}.begin_events_{version}();
         END IF;

@@ -12,7 +12,7 @@ CREATE OR REPLACE FUNCTION {schema}.enqueue_{version}(
     ids uuid[], drafts int[], all_args bytea[],
     tracks int[], offsets bigint[], delays bigint[], instants bigint[], rerank_ins bigint[], lease_fors bigint[],
     all_expires_at bigint[], partitions text[], all_facts bytea[],
-    terms text[], blocks bigint[], first_block bigint, last_block bigint, watched int[],
+    traits text[], blocks bigint[], first_block bigint, last_block bigint, watched int[],
     OUT status text, OUT now bigint, OUT stored uuid[]
 )
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
@@ -62,8 +62,8 @@ BEGIN
     IF known > 0 OR (all_or_none AND coalesce(cardinality(stored), 0) < cardinality(ids)) THEN
         RAISE EXCEPTION 'some of these tasks are known' USING ERRCODE = 'DB001';
     END IF;
-    IF terms IS NOT NULL OR first_block < now / 4096000 - 1 OR last_block > now / 4096000 + 1 THEN
-        PERFORM {schema}.add_blocks_{version}(terms, blocks, now, ids);
+    IF traits IS NOT NULL OR first_block < now / 4096000 - 1 OR last_block > now / 4096000 + 1 THEN
+        PERFORM {schema}.add_blocks_{version}(traits, blocks, now, ids);
     END IF;
     IF watched IS NOT NULL THEN
         PERFORM {schema}.task_events_{version}('task.submitted', now, stored, watched);

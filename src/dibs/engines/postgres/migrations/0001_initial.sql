@@ -250,14 +250,14 @@ CREATE TABLE {schema}.edges (
 CREATE INDEX followed ON {schema}.edges (prerequisite, weight DESC, dependent, slot) WHERE open;
 CREATE INDEX needed ON {schema}.edges (dependent, slot) WHERE open;
 
--- The index of id blocks, for searches: tasks with this term (a queue and name, a tenant, a partition, a key, a worker,
+-- The index of id blocks, for searches: tasks with this trait (a queue and name, a tenant, a partition, a key, a worker,
 -- a time of creation) have ids that begin with this block. Written with the task, deleted once the block is empty. A
 -- pair may be there more than once: a unique index would let transactions wait for each other.
 CREATE TABLE {schema}.blocks (
-    term text COLLATE "C" NOT NULL,
+    trait text COLLATE "C" NOT NULL,
     block bigint NOT NULL
 );
-CREATE INDEX block_terms ON {schema}.blocks (term, block);
+CREATE INDEX block_traits ON {schema}.blocks (trait, block);
 
 -- Steps: work that goes on later, oldest first. `step` is JSON. Prompt steps have no id, and are deleted at their end.
 CREATE TABLE {schema}.steps (

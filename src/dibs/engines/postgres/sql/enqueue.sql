@@ -39,5 +39,5 @@ FROM unnest(
 ON CONFLICT (id) DO NOTHING;
 
 -- name: add_blocks
--- Add to the index of id blocks. Takes terms, blocks. A pair that is there is added once more.
-INSERT INTO {schema}.blocks (term, block) SELECT * FROM unnest($1::text[], $2::bigint[]);
+-- Add to the index of id blocks. Takes traits, blocks. A pair that is there is added once more.
+INSERT INTO {schema}.blocks (trait, block) SELECT * FROM unnest($1::text[], $2::bigint[]);

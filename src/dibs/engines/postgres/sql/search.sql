@@ -10,24 +10,24 @@ SELECT * FROM {schema}.newest_{version}(
 SELECT * FROM {schema}.unfinished_in_{version}($1::uuid, $2::int, $3::int[], $4::text[]);
 
 -- name: blocks
--- The newest blocks of each of some terms. Takes terms, the block to start below, limit for each. Returns the position
--- of the term, block. Reads a range of `block_terms` for each.
-SELECT w.n::int, b.block FROM unnest($1::text[]) WITH ORDINALITY AS w (term, n)
+-- The newest blocks of each of some traits. Takes traits, the block to start below, limit for each. Returns the position
+-- of the trait, block. Reads a range of `block_traits` for each.
+SELECT w.n::int, b.block FROM unnest($1::text[]) WITH ORDINALITY AS w (trait, n)
 CROSS JOIN LATERAL (
-    SELECT DISTINCT k.block FROM {schema}.blocks AS k WHERE k.term = w.term AND k.block < $2::bigint
+    SELECT DISTINCT k.block FROM {schema}.blocks AS k WHERE k.trait = w.trait AND k.block < $2::bigint
     ORDER BY k.block DESC LIMIT $3::int
 ) AS b;
 
 -- name: blocks_between
--- The blocks of a range of terms. Takes the first term, the last, limit. Returns blocks. Reads a range of `block_terms`.
-SELECT block FROM {schema}.blocks WHERE term BETWEEN $1::text AND $2::text ORDER BY term, block LIMIT $3::int;
+-- The blocks of a range of traits. Takes the first trait, the last, limit. Returns blocks. Reads a range of `block_traits`.
+SELECT block FROM {schema}.blocks WHERE trait BETWEEN $1::text AND $2::text ORDER BY trait, block LIMIT $3::int;
 
 -- name: blocks_after
--- The index of id blocks, in order. Takes term and block to start after; the first and the last of the blocks that must
--- stay; limit. Returns term, block, whether the block has no task and may go. Reads a range of `block_terms`, and seeks
+-- The index of id blocks, in order. Takes trait and block to start after; the first and the last of the blocks that must
+-- stay; limit. Returns trait, block, whether the block has no task and may go. Reads a range of `block_traits`, and seeks
 -- each block in each place and day.
 SELECT
-    b.term, b.block,
+    b.trait, b.block,
     b.block NOT BETWEEN $3::bigint AND $4::bigint
     AND NOT EXISTS (
         SELECT 1 FROM {schema}.tasks AS t WHERE t.id >= {schema}.first_of_block_{version}(b.block)
@@ -42,16 +42,16 @@ SELECT
           AND t.id <= {schema}.last_of_block_{version}(b.block)
     ) AS is_empty
 FROM (
-    SELECT DISTINCT k.term, k.block FROM {schema}.blocks AS k WHERE (k.term, k.block) > ($1::text, $2::bigint)
-    ORDER BY k.term, k.block LIMIT $5::int
+    SELECT DISTINCT k.trait, k.block FROM {schema}.blocks AS k WHERE (k.trait, k.block) > ($1::text, $2::bigint)
+    ORDER BY k.trait, k.block LIMIT $5::int
 ) AS b
-ORDER BY b.term, b.block;
+ORDER BY b.trait, b.block;
 
 -- name: delete_blocks
--- Delete from the index of id blocks. Takes terms, blocks. One that has a task by now stays: the task and the pair came
+-- Delete from the index of id blocks. Takes traits, blocks. One that has a task by now stays: the task and the pair came
 -- together, so this statement sees both or none.
-DELETE FROM {schema}.blocks AS b USING unnest($1::text[], $2::bigint[]) AS gone (term, block)
-WHERE b.term = gone.term AND b.block = gone.block
+DELETE FROM {schema}.blocks AS b USING unnest($1::text[], $2::bigint[]) AS gone (trait, block)
+WHERE b.trait = gone.trait AND b.block = gone.block
   AND NOT EXISTS (
       SELECT 1 FROM {schema}.tasks AS t WHERE t.id >= {schema}.first_of_block_{version}(gone.block)
         AND t.id <= {schema}.last_of_block_{version}(gone.block)

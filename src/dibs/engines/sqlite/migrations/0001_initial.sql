@@ -267,12 +267,12 @@ CREATE TABLE dibs_edges (
 CREATE INDEX dibs_followed ON dibs_edges (prerequisite, weight DESC, dependent, slot, rule, open) WHERE open = 1;
 CREATE INDEX dibs_needed ON dibs_edges (dependent, slot, open) WHERE open = 1;
 
--- The index of id blocks, for searches: tasks with this term (a queue and name, a tenant, a partition, a key, a worker,
+-- The index of id blocks, for searches: tasks with this trait (a queue and name, a tenant, a partition, a key, a worker,
 -- a time of creation) have ids that begin with this block. Written with the task, deleted once the block is empty.
 CREATE TABLE dibs_blocks (
-    term TEXT NOT NULL,
+    trait TEXT NOT NULL,
     block INTEGER NOT NULL,
-    PRIMARY KEY (term, block)
+    PRIMARY KEY (trait, block)
 ) WITHOUT ROWID;
 
 -- Steps: work that goes on later, oldest first. `step` is JSON. Prompt steps have no id, and are deleted at their end.

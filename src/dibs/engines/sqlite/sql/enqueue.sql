@@ -49,5 +49,5 @@ VALUES
     (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, 0, 0, ?, ?, ?, ?);
 
 -- name: add_blocks
--- Add to the index of id blocks. Takes a JSON array of (term, block). What is there stays.
-INSERT OR IGNORE INTO dibs_blocks (term, block) SELECT value ->> 0, value ->> 1 FROM json_each(?);
+-- Add to the index of id blocks. Takes a JSON array of (trait, block). What is there stays.
+INSERT OR IGNORE INTO dibs_blocks (trait, block) SELECT value ->> 0, value ->> 1 FROM json_each(?);

@@ -149,27 +149,27 @@ FROM (
 );
 
 -- name: blocks
--- The newest blocks of each of some terms. Takes terms (JSON array), the block to start below, limit for each. Returns a
--- JSON array of (position of the term, block). Reads a range of the primary key for each.
+-- The newest blocks of each of some traits. Takes traits (JSON array), the block to start below, limit for each. Returns a
+-- JSON array of (position of the trait, block). Reads a range of the primary key for each.
 SELECT json_group_array(json_array(wanted.key, b.block))
 FROM json_each(?1) AS wanted CROSS JOIN dibs_blocks AS b
-WHERE b.term = wanted.value AND b.block < ?2 AND b.block >= coalesce((
-    SELECT block FROM dibs_blocks WHERE term = wanted.value AND block < ?2 ORDER BY block DESC LIMIT 1 OFFSET ?3 - 1
+WHERE b.trait = wanted.value AND b.block < ?2 AND b.block >= coalesce((
+    SELECT block FROM dibs_blocks WHERE trait = wanted.value AND block < ?2 ORDER BY block DESC LIMIT 1 OFFSET ?3 - 1
 ), -1);
 
 -- name: blocks_between
--- The blocks of a range of terms. Takes the first term, the last, limit. Returns a JSON array of blocks. Reads a range
+-- The blocks of a range of traits. Takes the first trait, the last, limit. Returns a JSON array of blocks. Reads a range
 -- of the primary key.
-SELECT json_group_array(block) FROM (SELECT block FROM dibs_blocks WHERE term BETWEEN ?1 AND ?2 LIMIT ?3);
+SELECT json_group_array(block) FROM (SELECT block FROM dibs_blocks WHERE trait BETWEEN ?1 AND ?2 LIMIT ?3);
 
 -- name: blocks_after
--- The index of id blocks, in order. Takes term and block to start after; the first and the last of the blocks that must
--- stay; limit. Returns a JSON array of (term, block, 1 if the block has no task and may go). Reads a range of the
+-- The index of id blocks, in order. Takes trait and block to start after; the first and the last of the blocks that must
+-- stay; limit. Returns a JSON array of (trait, block, 1 if the block has no task and may go). Reads a range of the
 -- primary key, and seeks each block in each place, and in each day that may have it.
-SELECT json_group_array(json_array(term, block, is_empty))
+SELECT json_group_array(json_array(trait, block, is_empty))
 FROM (
     SELECT
-        term, block,
+        trait, block,
         block NOT BETWEEN ?3 AND ?4
         AND NOT EXISTS (SELECT 1 FROM dibs_tasks WHERE id BETWEEN start AND start || 'g')
         AND NOT EXISTS (SELECT 1 FROM dibs_dead WHERE id BETWEEN start AND start || 'g')
@@ -179,14 +179,18 @@ FROM (
               AND f.id BETWEEN start AND start || 'g'
         ) AS is_empty
     FROM (
-        SELECT term, block, printf('%08x-%x', block >> 4, block & 15) AS start
-        FROM dibs_blocks WHERE (term, block) > (?1, ?2) ORDER BY term, block LIMIT ?5
+        SELECT trait, block, printf('%08x-%x', block >> 4, block & 15) AS start
+        FROM dibs_blocks WHERE (trait, block) > (?1, ?2) ORDER BY trait, block LIMIT ?5
     )
 );
 
 -- name: delete_blocks
--- Delete from the index of id blocks. Takes a JSON array of (term, block).
-DELETE FROM dibs_blocks WHERE (term, block) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?));
+-- Delete from the index of id blocks. Takes a JSON array of (trait, block). Seeks by primary key, of
+-- which IN would use half if it were compared with values that are not from a table.
+DELETE FROM dibs_blocks WHERE (trait, block) IN (
+    SELECT b.trait, b.block FROM json_each(?) AS wanted CROSS JOIN dibs_blocks AS b
+    WHERE b.trait = wanted.value ->> 0 AND b.block = wanted.value ->> 1
+);
 
 -- name: newest_members
 -- Members of a workflow downwards by id. Takes the same as `newest`, and the workflow. Returns the same. Merges ranges
