@@ -9,7 +9,8 @@ from dibs import Dibs
 from dibs.cli import top
 from dibs.cli.top import Frame
 from dibs.client.workers import WorkerInfo
-from dibs.engines.values import Beat, Minute
+from dibs.engines.figures import Minute
+from dibs.engines.values import Beat
 
 TIMEOUT = 20.0
 

@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 
 from dibs import Dibs
-from dibs.engines.values import Beat, Minute
+from dibs.engines.figures import Minute
+from dibs.engines.values import Beat
 from dibs.errors import InvalidOption, UnknownTask
 from dibs.testing import ManualClock
 

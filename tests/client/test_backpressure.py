@@ -12,7 +12,8 @@ import pytest
 from dibs import Dibs, State
 from dibs.client import producer
 from dibs.core.times import MINUTE
-from dibs.engines.values import Beat, Counter, Minute
+from dibs.engines.figures import Counter, Minute
+from dibs.engines.values import Beat
 from dibs.errors import QueueFull
 from dibs.testing import ManualClock
 
@@ -118,8 +119,8 @@ def calls(app: Dibs, verb: str) -> int:
     return app.hub.meters.read()[verb].calls if verb in app.hub.meters.read() else 0
 
 
-def rejected(app: Dibs) -> int:
-    return app.hub.runner.run(app.hub.engine.counts()).counters["default"].get(Counter.REJECTED, 0)
+def rejected(app: Dibs, counter: Counter = Counter.REJECTED) -> int:
+    return app.hub.runner.run(app.hub.engine.counts()).counters["default"].get(counter, 0)
 
 
 def eventually(holds: Callable[[], bool]) -> None:
@@ -174,7 +175,7 @@ def test_waiting_for_a_token_counts_once(still: Dibs) -> None:
     work.enqueue()
     with pytest.raises(Exception, match="enqueues faster"):
         work.using(block=0.01).enqueue()
-    assert rejected(still) == 1
+    assert rejected(still, Counter.LIMITED) == 1
 
 
 def test_a_queue_that_drains_wakes_its_producers(full: Dibs, monkeypatch: pytest.MonkeyPatch) -> None:

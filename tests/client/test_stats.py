@@ -12,7 +12,8 @@ from dibs import Dibs, State
 from dibs.client.series import MOST_POINTS
 from dibs.core.times import MINUTE
 from dibs.engines.base import Engine
-from dibs.engines.values import Beat, Minute
+from dibs.engines.figures import Minute
+from dibs.engines.values import Beat
 from dibs.errors import InvalidOption
 from dibs.testing import ManualClock
 

@@ -22,7 +22,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#([^)]*))?\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
-FAIL_ON_PURPOSE = ("large-payloads", "own-loop", "retries-and-failures")
+FAIL_ON_PURPOSE = ("events", "large-payloads", "own-loop", "retries-and-failures")
 """Guides with tasks that fail or are lost, which is logged."""
 LOGGED = re.compile(r"^\S+ [0-9a-f-]{36} (failed|timed out|is dead|was taken back)", re.MULTILINE)
 

@@ -22,11 +22,11 @@ from dibs.core.task import Edit, Lease, LeasedTask, NewTask, Outcome, Settlement
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
 from dibs.engines import unreadable
 from dibs.engines.base import Engine
+from dibs.engines.figures import Backlog, Minute
 from dibs.engines.open import open_engine
 from dibs.engines.postgres.engine import PostgresEngine
 from dibs.engines.sqlite.engine import SqliteEngine
 from dibs.engines.values import (
-    Backlog,
     Beat,
     Cancel,
     Changed,
@@ -34,7 +34,6 @@ from dibs.engines.values import (
     ClaimRequest,
     EnqueueOutcome,
     Level,
-    Minute,
     NewWorkflow,
     Purge,
     Query,

@@ -19,7 +19,7 @@ from dibs.client.stats import QueueStats
 from dibs.core.humanize import format_duration, format_rate
 from dibs.core.settings import QueueSettings
 from dibs.core.states import WAITING, State
-from dibs.engines.values import Counter
+from dibs.engines.figures import Counter
 from dibs.errors import InvalidOption
 from dibs.terminal import emit, facts_table, number, say, show, state_text, table
 

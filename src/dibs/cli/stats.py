@@ -15,7 +15,7 @@ from dibs.client.stats import QueueStats
 from dibs.core.humanize import format_duration, format_rate
 from dibs.core.settings import Tier
 from dibs.core.states import State
-from dibs.engines.values import Counter
+from dibs.engines.figures import Counter
 from dibs.terminal import emit, facts_table, number, say, show, table
 
 __all__ = ["stats"]

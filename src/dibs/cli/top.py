@@ -27,8 +27,8 @@ from dibs.core.humanize import format_duration, format_rate
 from dibs.core.options import check_real
 from dibs.core.states import State
 from dibs.core.task import WorkerState
+from dibs.engines.figures import Counter, Counts
 from dibs.engines.open import shown_url
-from dibs.engines.values import Counter, Counts
 from dibs.terminal import emit, number, out, show, state_text, table
 
 __all__ = ["Frame", "heading", "pace_text", "rate", "top"]

@@ -11,7 +11,7 @@ from dibs.core.humanize import format_duration
 from dibs.core.states import State
 from dibs.core.task import QueueState
 from dibs.core.times import MINUTE, SECOND, Instant
-from dibs.engines.values import Minute
+from dibs.engines.figures import Minute
 from dibs.errors import QueueFull, StoreError
 from dibs.runtime.hub import Hub
 

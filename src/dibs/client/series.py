@@ -12,7 +12,7 @@ from dibs.core.humanize import format_duration
 from dibs.core.options import shown
 from dibs.core.times import DAY, EPOCH, HOUR, MINUTE, SECOND, Duration, Instant, duration, instant
 from dibs.engines.base import Engine
-from dibs.engines.values import Minute
+from dibs.engines.figures import Minute
 from dibs.errors import InvalidOption
 
 __all__ = ["LONGEST", "MOST_POINTS", "Percentiles", "Point", "check_range", "percentiles_of", "read_series", "totals"]

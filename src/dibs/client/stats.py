@@ -15,7 +15,7 @@ from dibs.core.states import State
 from dibs.core.task import WorkerState
 from dibs.core.times import DAY, MINUTE, SECOND, Duration, Instant, duration
 from dibs.engines.base import Engine
-from dibs.engines.values import Backlog, Counter, Counts, KindCounts, Minute
+from dibs.engines.figures import Backlog, Counter, Counts, KindCounts, Minute
 from dibs.errors import InvalidOption
 
 __all__ = ["QueueStats", "check_window", "read_ages", "read_rate", "read_stats"]

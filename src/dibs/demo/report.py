@@ -15,8 +15,8 @@ from dibs.core.task import TaskRecord
 from dibs.core.times import SECOND
 from dibs.demo.plan import Planned, count_ends
 from dibs.demo.promises import Promise, special_promises
+from dibs.engines.figures import Counter
 from dibs.engines.open import shown_url
-from dibs.engines.values import Counter
 
 __all__ = ["RECOVERY_LIMIT", "Crash", "Promise", "Summary", "summarise"]
 

@@ -34,18 +34,17 @@ from dibs.core.task import (
 )
 from dibs.core.times import Instant
 from dibs.engines.events import EventPage, EventRequest
+from dibs.engines.figures import Backlog, Counts, Minute
 from dibs.engines.steps import ActOnAll, StepRecord
 from dibs.engines.values import (
     About,
     Act,
     AuditEntry,
-    Backlog,
     Beat,
     Changed,
     ChoreRecord,
     Claimed,
     ClaimRequest,
-    Counts,
     Edges,
     EnqueueAnswer,
     ExtendAnswer,
@@ -53,7 +52,6 @@ from dibs.engines.values import (
     Feature,
     Finding,
     Fired,
-    Minute,
     NewWorkflow,
     Page,
     Peeked,

@@ -26,8 +26,9 @@ from dibs.engines.decisions.records import Changes
 from dibs.engines.decisions.searching import Wanted
 from dibs.engines.decisions.steps import Step
 from dibs.engines.decisions.transaction import Queue, Transaction
+from dibs.engines.figures import Counter
 from dibs.engines.unreadable import UnreadableRows
-from dibs.engines.values import ClaimRequest, Counter, UnreadableTask
+from dibs.engines.values import ClaimRequest, UnreadableTask
 
 __all__ = ["Found", "IdRange", "Port", "Read", "Row", "Stored", "Stretch", "View", "at_once", "stretch_of"]
 

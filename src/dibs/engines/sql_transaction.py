@@ -30,10 +30,10 @@ from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.records import Changes, Place, place_of
 from dibs.engines.decisions.steps import Step
 from dibs.engines.decisions.transaction import Queue, topics_of
+from dibs.engines.figures import OTHER_ERRORS, Counter
 from dibs.engines.port import Found, Read, Row
 from dibs.engines.topics import EVENTS, room_topic
 from dibs.engines.unreadable import UnreadableRows, unreadable_queue
-from dibs.engines.values import OTHER_ERRORS, Counter
 from dibs.observe.events import EventType
 
 __all__ = ["SqlSnapshot", "SqlTransaction", "TaskMoved"]

@@ -14,7 +14,7 @@ from dibs.core.settings import tier_of
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, Outcome
 from dibs.core.times import MINUTE, Duration, Instant
-from dibs.engines.values import Minute
+from dibs.engines.figures import Minute
 
 
 class MinuteStats:

@@ -11,9 +11,10 @@ from dibs.core.policy import TERM
 from dibs.core.states import State
 from dibs.core.times import HOUR, SECOND
 from dibs.engines.decisions.steps import Done, Step
+from dibs.engines.figures import Counter
 from dibs.engines.postgres import PostgresEngine, chores
 from dibs.engines.postgres.transaction import Transaction
-from dibs.engines.values import Cancel, ClaimRequest, Counter, Purge
+from dibs.engines.values import Cancel, ClaimRequest, Purge
 
 PATIENCE = 30.0
 

@@ -22,10 +22,11 @@ from dibs.core.policy import ABSENT_SECONDS, RESCUE_BATCH
 from dibs.core.states import State
 from dibs.core.task import HistoryEvent, WorkerState
 from dibs.core.times import HOUR
+from dibs.engines.figures import Counter
 from dibs.engines.postgres import PostgresEngine, from_url, notifier, presence, settling
 from dibs.engines.postgres.index_bloat import START
 from dibs.engines.postgres.store import TASKS
-from dibs.engines.values import Beat, Counter, Feature, Rescued
+from dibs.engines.values import Beat, Feature, Rescued
 from dibs.errors import StoreUnavailable
 from servers.cluster import Cluster
 from servers.postgres import new_schema, server, server_url

@@ -8,7 +8,7 @@ from dibs.core.priority import tiers_climbed
 from dibs.core.settings import QueueSettings, Tier
 from dibs.core.states import ENDED, Reason, State
 from dibs.core.task import TaskRecord
-from dibs.engines.values import Counter
+from dibs.engines.figures import Counter
 
 __all__ = ["MOST_ERRORS", "counted_events", "error_type", "error_what", "type_counted"]
 

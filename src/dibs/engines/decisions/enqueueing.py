@@ -17,7 +17,8 @@ from dibs.core.times import Instant
 from dibs.engines.decisions.records import Ledger
 from dibs.engines.decisions.schedules import SCHEDULER
 from dibs.engines.decisions.transaction import Queue, Transaction
-from dibs.engines.values import ACCEPTED, REJECTED, Counter, EnqueueAnswer, EnqueueOutcome, UnreadableTask
+from dibs.engines.figures import Counter
+from dibs.engines.values import ACCEPTED, REJECTED, EnqueueAnswer, EnqueueOutcome, UnreadableTask
 
 __all__ = ["HeldKey", "Known", "all_plain", "answer_all", "due_at_first", "replace_all", "unreadable_key"]
 

@@ -14,8 +14,8 @@ from dibs.core.times import Instant
 from dibs.engines.decisions.facts import decode_facts
 from dibs.engines.decisions.records import Ledger
 from dibs.engines.decisions.transaction import Transaction
+from dibs.engines.figures import Counter
 from dibs.engines.values import (
-    Counter,
     ExtendAnswer,
     ExtendOutcome,
     Extension,

@@ -12,8 +12,8 @@ from dibs.core.states import WAITING, State
 from dibs.core.task import QueueState
 from dibs.core.times import Instant
 from dibs.engines.decisions.steps import Step
+from dibs.engines.figures import Counter
 from dibs.engines.topics import ended_topic, work_topic
-from dibs.engines.values import Counter
 from dibs.observe.events import EventType
 
 FIRST_EPOCH = 1

@@ -16,6 +16,7 @@ from dibs.core.task import (
 )
 from dibs.core.times import Instant
 from dibs.engines.base import Engine, Joined, MayBlock, Subscription, never
+from dibs.engines.figures import Counts
 from dibs.engines.postgres import (
     chores,
     claiming,
@@ -35,7 +36,6 @@ from dibs.engines.values import (
     Beat,
     Claimed,
     ClaimRequest,
-    Counts,
     EnqueueAnswer,
     ExtendAnswer,
     Extension,

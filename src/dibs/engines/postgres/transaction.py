@@ -23,6 +23,7 @@ from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.records import Place
 from dibs.engines.decisions.searching import Wanted
 from dibs.engines.decisions.transaction import Queue
+from dibs.engines.figures import Counter
 from dibs.engines.port import Found, IdRange, Read, Row, Stored, Stretch, stretch_of
 from dibs.engines.postgres.catalog import Catalog, Missing, Stale, band_of_record
 from dibs.engines.postgres.pool import Connection
@@ -31,7 +32,7 @@ from dibs.engines.postgres.statements import statement
 from dibs.engines.sql_transaction import SqlSnapshot, SqlTransaction, TaskMoved
 from dibs.engines.topics import EVENTS
 from dibs.engines.unreadable import UNREADABLE, problem_of, unreadable_task
-from dibs.engines.values import ClaimRequest, Counter, UnreadableTask
+from dibs.engines.values import ClaimRequest, UnreadableTask
 from dibs.observe.events import EventType
 
 __all__ = ["Snapshot", "Transaction", "Unread", "leased_tasks"]

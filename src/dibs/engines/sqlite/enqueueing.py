@@ -15,13 +15,14 @@ from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.enqueueing import all_plain, due_at_first
 from dibs.engines.decisions.facts import facts_for, mixed_band
 from dibs.engines.decisions.partition import Partition
+from dibs.engines.figures import Counter
 from dibs.engines.port import at_once
 from dibs.engines.sqlite.row_decoder import BATCH_ERRORS, is_spoiled
 from dibs.engines.sqlite.rows import BEYOND
 from dibs.engines.sqlite.statements import statement
 from dibs.engines.sqlite.transaction import ROWS, Transaction
 from dibs.engines.topics import work_topic
-from dibs.engines.values import Counter, EnqueueAnswer, EnqueueOutcome, NewWorkflow
+from dibs.engines.values import EnqueueAnswer, EnqueueOutcome, NewWorkflow
 from dibs.engines.verbs.enqueueing import decide, store
 from dibs.observe.events import EventType
 

@@ -16,10 +16,11 @@ from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.settling import Part, held_answer, without_repeats
 from dibs.engines.decisions.steps import Step, StepKind
+from dibs.engines.figures import Counter
 from dibs.engines.port import at_once
 from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.sqlite.transaction import Transaction
-from dibs.engines.values import COMPLETED, Counter, ExtendAnswer, ExtendOutcome, Extension, SettleAnswer
+from dibs.engines.values import COMPLETED, ExtendAnswer, ExtendOutcome, Extension, SettleAnswer
 from dibs.engines.verbs.settling import settle_records
 from dibs.observe.events import EventType
 

@@ -20,6 +20,7 @@ from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.facts import Track, decode_facts, leased_task, mixed_band
 from dibs.engines.decisions.records import Place
 from dibs.engines.decisions.transaction import Queue
+from dibs.engines.figures import Counter
 from dibs.engines.port import Found, Stored
 from dibs.engines.sql_transaction import SqlTransaction
 from dibs.engines.sqlite.row_decoder import RowDecoder, TaskDecoder
@@ -28,7 +29,7 @@ from dibs.engines.sqlite.snapshot import Snapshot, parameter
 from dibs.engines.sqlite.statements import statement
 from dibs.engines.topics import EVENTS
 from dibs.engines.unreadable import UNREADABLE, problem_of
-from dibs.engines.values import ClaimRequest, Counter, UnreadableTask
+from dibs.engines.values import ClaimRequest, UnreadableTask
 from dibs.observe.events import EventType
 
 __all__ = ["ROWS", "Transaction"]

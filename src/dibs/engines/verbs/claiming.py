@@ -18,8 +18,9 @@ from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.headroom import Whose
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.transaction import Queue
+from dibs.engines.figures import Counter
 from dibs.engines.port import Port
-from dibs.engines.values import ClaimRequest, Counter
+from dibs.engines.values import ClaimRequest
 from dibs.engines.verbs.candidates import ClaimCandidates, headrooms_of
 from dibs.engines.verbs.partitions import next_refill, promote_heads
 

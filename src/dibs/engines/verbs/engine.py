@@ -20,21 +20,19 @@ from dibs.core.settings import QueueSettings
 from dibs.core.task import HistoryEntry, NewTask, QueueRecord, QueueState, WorkerState
 from dibs.core.times import Instant
 from dibs.engines.events import EventPage, EventRequest
+from dibs.engines.figures import Backlog, Counts, Minute
 from dibs.engines.port import Stored
 from dibs.engines.steps import ActOnAll, StepRecord
 from dibs.engines.values import (
     About,
     Act,
     AuditEntry,
-    Backlog,
     Beat,
     Changed,
     ChoreRecord,
-    Counts,
     Edges,
     Feature,
     Fired,
-    Minute,
     Page,
     Peeked,
     Query,

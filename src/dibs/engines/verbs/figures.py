@@ -11,8 +11,8 @@ from dibs.core.states import State
 from dibs.core.times import Instant
 from dibs.engines.decisions.counting import type_counted
 from dibs.engines.decisions.facts import Track
+from dibs.engines.figures import Backlog, Counter, Counts, KindCounts
 from dibs.engines.port import View
-from dibs.engines.values import Backlog, Counter, Counts, KindCounts
 from dibs.engines.verbs.candidates import LOWEST, LOWEST_ID
 from dibs.engines.verbs.reading import TENANTS
 

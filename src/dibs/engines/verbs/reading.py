@@ -14,14 +14,10 @@ from dibs.core.task import HistoryEntry, TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.decisions.headroom import Whose
 from dibs.engines.decisions.partition import Partition
+from dibs.engines.figures import Minute
 from dibs.engines.port import Read, Stored, View
 from dibs.engines.unreadable import readable
-from dibs.engines.values import (
-    AuditEntry,
-    Minute,
-    Standing,
-    TenantRecord,
-)
+from dibs.engines.values import AuditEntry, Standing, TenantRecord
 
 __all__ = [
     "BUCKETS",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dibs.core.settings import Tier
 from dibs.core.times import HOUR, MINUTE, SECOND
-from dibs.engines.values import Backlog
+from dibs.engines.figures import Backlog
 from dibs.testing.conformance.harness import QUEUE, START, Harness
 
 

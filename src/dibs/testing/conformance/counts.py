@@ -7,7 +7,8 @@ from collections import Counter as Tally
 from dibs.core.states import State
 from dibs.core.task import Outcome, QueueState
 from dibs.core.times import DAY, HOUR, SECOND
-from dibs.engines.values import Cancel, Counter, Purge, Query, Replay
+from dibs.engines.figures import Counter
+from dibs.engines.values import Cancel, Purge, Query, Replay
 from dibs.testing.conformance.harness import QUEUE, Harness
 
 

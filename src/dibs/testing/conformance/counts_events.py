@@ -9,7 +9,8 @@ from dibs.core.settings import Tier
 from dibs.core.states import State
 from dibs.core.task import Edit, Failure, Outcome, QueueState
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
-from dibs.engines.values import OTHER_ERRORS, Cancel, Counter, KindCounts, Purge, Query, Replay
+from dibs.engines.figures import OTHER_ERRORS, Counter, KindCounts
+from dibs.engines.values import Cancel, Purge, Query, Replay
 from dibs.testing.conformance.harness import QUEUE, Harness
 
 

@@ -8,8 +8,9 @@ from dibs.core.settings import Defaults, QueueSettings
 from dibs.core.states import State
 from dibs.core.task import Outcome, QueueRecord, QueueState
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
+from dibs.engines.figures import Counter
 from dibs.engines.port import at_once
-from dibs.engines.values import Counter, EnqueueOutcome, Feature, Purge
+from dibs.engines.values import EnqueueOutcome, Feature, Purge
 from dibs.testing.conformance.harness import QUEUE, Harness
 from dibs.testing.tasks import changed
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dibs.core.states import State
 from dibs.core.task import Outcome, QueueState
 from dibs.core.times import HOUR, SECOND
-from dibs.engines.values import Changed, Counter, EnqueueOutcome, Replay
+from dibs.engines.figures import Counter
+from dibs.engines.values import Changed, EnqueueOutcome, Replay
 from dibs.testing.conformance.harness import QUEUE, Harness
 
 ENQUEUED, LIMITED = EnqueueOutcome.ENQUEUED, EnqueueOutcome.LIMITED

@@ -7,7 +7,8 @@ from dibs.core.retry import after_loss, jitter
 from dibs.core.states import Reason, State
 from dibs.core.task import MAX_LOSSES, HistoryEvent, WorkerState
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
-from dibs.engines.values import Cancel, Counter, Rescued
+from dibs.engines.figures import Counter
+from dibs.engines.values import Cancel, Rescued
 from dibs.testing.conformance.harness import Harness
 
 

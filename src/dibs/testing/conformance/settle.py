@@ -7,7 +7,8 @@ from dibs.core.settings import Defaults
 from dibs.core.states import Reason, State
 from dibs.core.task import HISTORY_LIMIT, Failure, HistoryEvent, Lease, Outcome, Settlement
 from dibs.core.times import HOUR, MINUTE, SECOND
-from dibs.engines.values import COMPLETED, Cancel, Counter, Extension, SettleAnswer, SettleOutcome
+from dibs.engines.figures import Counter
+from dibs.engines.values import COMPLETED, Cancel, Extension, SettleAnswer, SettleOutcome
 from dibs.testing.conformance.harness import WORKER, Harness, lease_of
 
 DONE, ALREADY, REFUSED = SettleOutcome.DONE, SettleOutcome.ALREADY, SettleOutcome.REFUSED

@@ -15,6 +15,7 @@ from dibs.core.states import State
 from dibs.core.task import Edit, LeasedTask, NewTask, Outcome, QueueState, Settlement, WorkerState
 from dibs.core.times import HOUR, MINUTE, SECOND
 from dibs.engines.base import Engine
+from dibs.engines.figures import Minute
 from dibs.engines.values import (
     Act,
     Cancel,
@@ -23,7 +24,6 @@ from dibs.engines.values import (
     EnqueueOutcome,
     ExtendOutcome,
     Extension,
-    Minute,
     NewWorkflow,
     Purge,
     Query,

@@ -18,8 +18,9 @@ from dibs.core.settings import Tier, tier_of
 from dibs.core.states import ENDED, UNFINISHED, WAITING, State
 from dibs.core.task import Edit, HistoryEntry, QueueRecord, TaskRecord
 from dibs.core.times import DAY, Instant, day_of
-from dibs.engines import values
-from dibs.engines.values import Changed, Counter
+from dibs.engines import figures, values
+from dibs.engines.figures import Counter
+from dibs.engines.values import Changed
 from dibs.testing.model.oracle import PENDING, Oracle
 
 __all__ = ["Model"]
@@ -111,7 +112,7 @@ class Model:
         ids = [task.id for task in given]
         return values.Peeked(given[:limit], values.Position(ids.index(until)) if until in ids else None)
 
-    async def counts(self) -> values.Counts:
+    async def counts(self) -> figures.Counts:
         queues = {*self.oracle.queues, *(task.queue for task in self.oracle.tasks.values())}
         tasks = {queue: {state: len(self.oracle.tasks_in({state}, queue)) for state in State} for queue in queues}
         counters: dict[str, Numbers[Counter]] = {}
@@ -126,17 +127,17 @@ class Model:
         for (queue, error), number in self.oracle.errors.items():
             errors.setdefault(queue, {})[error] = number
         counted = [
-            values.KindCounts(queue=kind[0], name=kind[1], tier=Tier(kind[2]), states=states, counters=events)
+            figures.KindCounts(queue=kind[0], name=kind[1], tier=Tier(kind[2]), states=states, counters=events)
             for kind, (states, events) in sorted(kinds.items())
         ]
-        return values.Counts(tasks, {queue: dict(each) for queue, each in counters.items()}, counted, errors)
+        return figures.Counts(tasks, {queue: dict(each) for queue, each in counters.items()}, counted, errors)
 
-    async def backlog(self, *, now: Instant) -> list[values.Backlog]:
+    async def backlog(self, *, now: Instant) -> list[figures.Backlog]:
         kinds: dict[tuple[str, str], list[Instant]] = {}
         for task in self.oracle.tasks_in(PENDING):
             kinds.setdefault((task.queue, tier(task)), []).append(task.ready_at or 0)
         return [
-            values.Backlog(queue=kind[0], tier=Tier(kind[1]), pending=len(ready), oldest=min(ready))
+            figures.Backlog(queue=kind[0], tier=Tier(kind[1]), pending=len(ready), oldest=min(ready))
             for kind, ready in sorted(kinds.items())
         ]
 

@@ -28,7 +28,8 @@ from dibs.core.states import ENDED, UNFINISHED, WAITING, Reason, State
 from dibs.core.task import EndedBy, HistoryEntry, NewTask, QueueRecord, QueueState, Settlement, TaskRecord
 from dibs.core.times import Instant
 from dibs.engines import values
-from dibs.engines.values import ACCEPTED, REJECTED, Changed, Counter, EnqueueAnswer, EnqueueOutcome
+from dibs.engines.figures import Counter
+from dibs.engines.values import ACCEPTED, REJECTED, Changed, EnqueueAnswer, EnqueueOutcome
 
 __all__ = ["PENDING", "Oracle"]
 
