@@ -27,7 +27,7 @@ def main() -> None:
         time.sleep(0.01)
     print("state:", info.state, "progress is known:", info.progress > 0, "message:", info.progress_message[:5], "…")
 
-    print("asked to stop:", running.cancel("wrong edition"))
+    print("a running one:", running.cancel("wrong edition"))
     try:
         running.result(timeout=10)
     except TaskCancelled as error:
@@ -35,9 +35,8 @@ def main() -> None:
     print("note:", running.refresh().note)
 
     waiting = convert.using(delay=3600).enqueue("Emma")
-    waiting.cancel("not today")  # a task that waits ends at once
-    print("waiting one:", waiting.refresh().state)
-    print("cancelled twice:", waiting.cancel())
+    print("a waiting one:", waiting.cancel("not today"), "and now", waiting.refresh().state)
+    print("cancelled twice:", waiting.cancel(), "which is", bool(waiting.cancel()))
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def main() -> None:
         try:
             handle.result(timeout=10)
         except TaskFailed as error:
-            attempts = handle.refresh().attempts
+            attempts = handle.refresh().failed_attempts
             print(f"dead, {error.reason}, after {attempts}: {error.error_type}: {error.error_message}")
 
     broken.clear()  # somebody brought paper

@@ -1,5 +1,5 @@
-"""Write the pages of the docs that the code knows best: settings, states, errors, the port, the commands, and the
-diagram in the concepts.
+"""Write the pages of the docs that the code knows best: settings, states, errors, events, the port, the commands,
+and the diagram in the concepts.
 
 `python scripts/generate_docs.py` writes them; with `--check` it only says which are not up to date.
 """
@@ -15,12 +15,14 @@ from port_page import port_sections
 
 from dibs import Dibs, errors
 from dibs.client.options import METADATA_LIMIT, CallOptions, RecurrenceOptions, TaskOptions
-from dibs.client.stats import LONGEST as LONGEST_WINDOW
+from dibs.client.series import LONGEST as LONGEST_WINDOW
+from dibs.client.series import MOST_POINTS
 from dibs.core.cron import LONGEST as LONGEST_CRON
 from dibs.core.options import KEY_LIMIT, NAME_LIMIT, NOTE_LIMIT, PAGE_LIMIT, URL_LIMIT
 from dibs.core.settings import DURATIONS, FALLBACK, OPTIONAL, REAL, SHARED, WHOLE, Policy, QueueSettings
 from dibs.core.states import ENDED, TRANSITIONS, UNFINISHED, WAITING, Reason, State, mermaid
 from dibs.core.times import SECOND
+from dibs.observe.events import COMPUTED, FAMILIES, MEANINGS, EventType
 from dibs.runtime.environment import VARIABLES
 from dibs.worker.settings import WorkerSettings
 
@@ -69,6 +71,9 @@ CALL = {
     "retries": "see above",
     "timeout": "see above",
     "lease": "see above",
+    "retry_base": "see above",
+    "retry_cap": "see above",
+    "timeout_growth": "see above",
     "key": "an idempotency key: while it is held, the same call returns the same task",
     "window": "how long the key is held, counted from the enqueue; 0: while the task is unfinished. Default 24 h",
     "replace": "if a task still waits under this key, it gets the new arguments and options; the call is no duplicate",
@@ -136,7 +141,11 @@ def sizes() -> list[list[str]]:
     """How much one call may ask for, or be given."""
     return [
         ["`limit` of `claim`, `search`, `peek` and lists; `count` of `upcoming`", f"{PAGE_LIMIT:,}"],
-        ["`window` of `app.stats`: figures are kept for that long", seconds(LONGEST_WINDOW)],
+        [
+            "`window` of `app.stats`, age of `start` of `app.series`: figures are kept for that long",
+            seconds(LONGEST_WINDOW),
+        ],
+        ["points of `app.series`", f"{MOST_POINTS:,}"],
         ["`delay`, `deadline`, `window`, `timeout` of waits and other durations", "a hundred years"],
         ["`at` and other moments", "the years 1970 to 2119"],
         ["`lease` of `claim`, `by` of `extend`", limits("lease")],
@@ -170,8 +179,8 @@ def settings_page() -> str:
         "Durations are seconds or a `timedelta`. An unknown name or a wrong value raises at once, with "
         "the nearest spelling.\n\n"
         "## Of a task, a call, a tier, a queue and the app\n\n"
-        "For each setting the first of these that gives it counts: `task.using(…)` (`retries`, `timeout` and `lease` "
-        "only), `@app.task(…)`, the tier, `app.queues.set(…)`, `Dibs(…)`, the default here.\n\n"
+        "For each setting the first of these that gives it counts: `task.using(…)`, "
+        "`@app.task(…)`, the tier, `app.queues.set(…)`, `Dibs(…)`, the default here.\n\n"
         f"{table(['name', 'meaning', 'default', 'accepts'], shared)}\n"
         "## Of a queue\n\n"
         "`app.queues.set(name, …)` or `dibs queues set`. "
@@ -238,6 +247,19 @@ def errors_page() -> str:
     )
 
 
+def events_page() -> str:
+    rows = [[f"`{each}`", MEANINGS[each], "computed" if each in COMPUTED else ""] for each in EventType]
+    return (
+        f"# Events\n\n{NOTE}"
+        "`app.events(…)` and [`dibs events`](cli.md) give these to subscribers ([guide](../guides/events.md)). "
+        "An event has a `type`, the instant `at` which it happened, and `data`: of a task `task_id`, `name` and "
+        "`queue`, of a run also `worker` and `duration_ms`, of a queue `queue`, of a worker `worker`; and what is "
+        f"named below. A topic is a type, or a family: {', '.join(f'`{each}`' for each in FAMILIES)}. Computed events "
+        "are made from figures for the subscriber that names them, and are not stored.\n\n"
+        f"{table(['type', 'meaning', ''], rows)}"
+    )
+
+
 def port_page() -> str:
     sections = [f"## {head}\n\n{said}\n\n{table(*rows)}" for head, (said, rows) in port_sections().items()]
     return (
@@ -267,6 +289,7 @@ def pages() -> dict[Path, str]:
         reference / "settings.md": settings_page(),
         reference / "states.md": states_page(),
         reference / "errors.md": errors_page(),
+        reference / "events.md": events_page(),
         reference / "port.md": port_page(),
         reference / "cli.md": cli_page(),
         concept: with_diagram(concept.read_text()),

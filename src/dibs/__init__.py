@@ -5,7 +5,7 @@ The packages, from the inside out; imports point inward only:
     errors      the whole error tree; beside it `version`
     core        the rules as pure functions: states, ranks, retries, limits, codec
     terminal    what people and scripts see of a command
-    observe     what Dibs counts about itself
+    observe     what Dibs counts and logs about itself
     blobs       where large payloads are kept: a directory, S3
     simulation  the rules in virtual time
     engines     where tasks are kept: memory, sqlite, postgres; one seam, `engines.base`
@@ -14,6 +14,7 @@ The packages, from the inside out; imports point inward only:
     worker      fetch, run, settle
     client      what application code uses; it and the worker don't know each other
     testing     for users' tests and for ours
+    integrations  what makes it fit into other libraries: Django
     demo        `dibs demo`: a run that checks its own promises
     benchmark   `dibs bench`: how fast it is here; both start `worker_processes`
     cli         the `dibs` command

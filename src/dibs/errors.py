@@ -33,7 +33,8 @@
     │   ├── StoreCorrupt                  failed its integrity check
     │   │   └── BlobCorrupt               a large payload is not what was written
     │   ├── BlobLost                      a large payload is no longer in the blob store
-    │   └── StoreMismatch                 not a Dibs store, or one written by a newer Dibs
+    │   ├── StoreMismatch                 not a Dibs store, or one written by a newer Dibs
+    │   └── StoreMissing                  there is no store at this place, and none was to be created
     ├── LeaseLost                         another worker has this task now; stop
     └── Closed                            the app was closed while the call was waiting
 
@@ -67,6 +68,7 @@ __all__ = [
     "StoreCorrupt",
     "StoreError",
     "StoreMismatch",
+    "StoreMissing",
     "StoreUnavailable",
     "TaskCancelled",
     "TaskError",
@@ -251,6 +253,10 @@ class BlobLost(StoreError, LookupError):
 
 class StoreMismatch(StoreError):
     """Not a Dibs store, or one written by a newer Dibs."""
+
+
+class StoreMissing(StoreError):
+    """There is no store at this place, and none was to be created: commands that only look create nothing."""
 
 
 class LeaseLost(DibsError):

@@ -48,6 +48,16 @@ def say(text: str | Text) -> None:
     out().print(text, soft_wrap=True)
 
 
+def fitting(text: str, indent: int = 0) -> str:
+    """A text for one line: cut to the width of a terminal, whole into a pipe."""
+    console = out()
+    first, _, rest = text.partition("\n")
+    if not console.is_terminal:
+        return text.replace("\n", "\n" + " " * indent)
+    most = console.width - indent
+    return f"{first[: most - 1]}…" if len(first) > most or rest else first
+
+
 def show(what: RenderableType) -> None:
     """A table or the like; into a pipe, without trailing blanks."""
     console = out()

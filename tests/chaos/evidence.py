@@ -122,7 +122,7 @@ def told(info: TaskInfo, app: Dibs) -> Task:
         reason=info.reason,
         priority=info.priority,
         lease=info.lease,
-        attempts=info.attempts,
+        attempts=info.failed_attempts,
         losses=info.losses,
         result=info.result,
         partition=info.partition,

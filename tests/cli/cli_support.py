@@ -63,7 +63,7 @@ class Answer:
 
     def refused(self, code: int, *words: str) -> None:
         """The command failed with one plain sentence that says these words."""
-        assert (self.code, self.out) == (code, "")
+        assert (self.code, self.out) == (code, ""), self.err
         assert "Traceback" not in self.err
         assert len(self.err.strip().splitlines()) == 1, self.err
         assert self.err.strip().endswith((".", "?", "!"))

@@ -14,11 +14,13 @@ from dibs import Dibs
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The current directory, holding shop.py; DIBS_URL names a store in it."""
+    """The current directory, holding shop.py; DIBS_URL names an empty store in it."""
     (tmp_path / "shop.py").write_text(SHOP)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DIBS_URL", f"sqlite:///{tmp_path}/shop.db")
     monkeypatch.syspath_prepend(str(tmp_path))
+    with Dibs() as app:  # commands that only look don't make a store
+        app.queues.list()
     yield tmp_path
     sys.modules.pop("shop", None)
 

@@ -34,6 +34,7 @@ RIGHT = {
     "name": "mail",
     "queue": "mail",
     "task": "shop.send",
+    "topics": "system.metrics",
     "worker_id": "nobody",
 }
 """What an argument takes, by its name, so that an odd word elsewhere comes far inside."""
@@ -42,6 +43,7 @@ BASE = {
     "bench": ["memory://", "--tasks", "100", "--samples", "10"],
     "demo": ["--workers", "65"],  # half a minute if it ran
     "enqueue": ["--queue", "mail"],
+    "events": ["--limit", "1"],
     "schedules add": ["--queue", "mail", "--every", "5m"],
     "simulate": ["--tasks", "50"],
     "top": ["--once"],
@@ -49,7 +51,7 @@ BASE = {
 }
 """Words that bound a command that would take long, or that it needs."""
 
-LONG = {"bench", "demo"}
+LONG = {"bench", "demo", "events"}
 """Commands that work for long once all words are right. What is drawn for them has to be refused."""
 
 CODES = {ExitCode.OK, ExitCode.FAILED, ExitCode.USAGE, ExitCode.REFUSED}

@@ -61,14 +61,15 @@ def test_the_script_for_psql(cli: Cli) -> None:
 def test_the_script_for_sqlite(cli: Cli, place: Any) -> None:
     import sqlite3
 
-    script = cli("migrate", "--sql").out
-    assert not (place / "shop.db").exists(), "printing makes nothing"
-    with sqlite3.connect(place / "shop.db") as connection:
+    url = f"sqlite:///{place}/new.db"
+    script = cli("migrate", "--sql", "--url", url).out
+    assert not (place / "new.db").exists(), "printing makes nothing"
+    with sqlite3.connect(place / "new.db") as connection:
         connection.executescript(script)
     connection.close()
-    assert cli("migrate").out == "The store is up to date.\n"
-    assert cli("migrate", "--sql").out == ""
-    assert cli("doctor").code == 0
+    assert cli("migrate", "--url", url).out == "The store is up to date.\n"
+    assert cli("migrate", "--sql", "--url", url).out == ""
+    assert cli("doctor", "--url", url).code == 0
 
 
 def test_a_store_in_memory_has_nothing_to_migrate(cli: Cli) -> None:
@@ -78,6 +79,7 @@ def test_a_store_in_memory_has_nothing_to_migrate(cli: Cli) -> None:
 
 def test_doctor(cli: Cli) -> None:
     url = new_url(read_url=quote("postgresql://127.0.0.1:1/none", safe=""))
+    cli("migrate", "--url", url)
     answer = cli("doctor", "--url", url)
     assert answer.code == 0
     for words in (
@@ -111,3 +113,19 @@ def test_migrate_as_a_role_that_may_not(cli: Cli) -> None:
         cli("migrate", "--url", refused).refused(1, "not up to date", "dibs migrate", "GRANT CREATE ON DATABASE")
     finally:
         query(f"DROP ROLE {name}")
+
+
+def test_what_the_person_on_call_sees(cli: Cli) -> None:
+    url = new_url()
+    task = cli("enqueue", "shop.send", "to=ada", "--queue", "mail", "--per", "ada", "--url", url).out.strip()
+    cli("enqueue", "shop.send", "to=bob", "--queue", "mail", "--after", task, "--url", url)
+    cli("tasks", "edit", task, "--priority", "low", "--url", url)
+    shown = cli("tasks", "show", task, "--url", url).out
+    for words in ("effective 50.0", "no task is ahead", "followers, which wait for it", "priority=30"):
+        assert words in shown
+    assert [each["id"] for each in cli("peek", "mail", "--json", "--url", url).json] == [task]
+    page = cli("tasks", "list", "--partition", "ada", "--json", "--url", url).json
+    assert [each["id"] for each in page["tasks"]] == [task]
+    assert "priority: 50 → 30" in cli("audit", "--target", task, "--url", url).out
+    assert "make_days" in cli("chores", "--url", url).out
+    assert cli("dead", "list", "--url", url).out == "No dead tasks.\n"

@@ -97,7 +97,7 @@ def test_why_and_peek(cli: Cli, shop: Dibs) -> None:
     high = shop.task_named("shop.send").enqueue(to="bob").id
     later = shop.task_named("shop.send").using(delay=3600).enqueue(to="eve").id
     assert [task["id"] for task in cli("peek", "mail", "--json").json] == [high, low]
-    assert [line.split()[0] for line in cli("peek", "mail", "-n", "1").out.splitlines()] == ["ID", high]
+    assert [line.split()[1] for line in cli("peek", "mail", "-n", "1").out.splitlines()] == ["ID", high]
     assert cli("why", low).out == "No worker serves queue 'mail': start one with `dibs worker`.\n"
     data = cli("why", later, "--json").json
     assert data["why"].startswith("it is scheduled")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from cli_support import Cli
 
 from dibs import Dibs
+from dibs.core.times import HOUR, Instant
+from dibs.engines.base import Engine
 
 
 def findings(cli: Cli, *options: str) -> dict[str, tuple[str, str]]:
@@ -36,6 +39,34 @@ def test_what_is_worth_a_warning(cli: Cli, shop: Dibs) -> None:
         assert words in told
 
 
+async def do_chores(engine: Engine, now: Instant, *names: str) -> None:
+    """Do one step of these chores, or of all, as a leader at that time."""
+    term = await engine.lead("leader", now=now)
+    assert term is not None
+    for name in names or [chore.name for chore in (await engine.about()).chores]:
+        await engine.chore(name, term, now=now)
+
+
+def test_late_chores_are_worth_a_warning(cli: Cli, shop: Dibs) -> None:
+    run, engine, now = shop.hub.runner.run, shop.hub.engine, time.time_ns() // 1000
+    assert not [title for title in findings(cli, "--quick") if "chore" in title], "no worker ever led"
+    run(do_chores(engine, now - HOUR))
+    assert findings(cli, "--quick")["chores"][0] == "warning"
+    run(do_chores(engine, now))
+    assert not [title for title in findings(cli, "--quick") if "chore" in title]
+    shop.queues.set("mail", policy="tiers")
+    new = [shop.task_named("shop.send").using(priority=10).call(to="ada").new for _ in range(2_500)]
+    run(engine.enqueue(new, now=now - 2 * HOUR))
+    run(do_chores(engine, now - HOUR, "rerank"))
+    run(do_chores(engine, now, "rerank"))
+    assert findings(cli, "--quick")["chore rerank"] == (
+        "warning",
+        "has had work left after each run for 60 min: promotions and deadlines take effect late",
+    )
+    run(do_chores(engine, now, "rerank"))
+    assert "chore rerank" not in findings(cli, "--quick")
+
+
 def test_a_damaged_store_is_an_error(cli: Cli, place: Path, shop: Dibs) -> None:
     shop.task_named("shop.send").enqueue(to="ada")
     shop.close()
@@ -62,9 +93,10 @@ def test_a_store_in_memory_has_no_backup(cli: Cli, place: Path) -> None:
 
 
 def test_migrate(cli: Cli, place: Path) -> None:
-    dry = cli("migrate", "--dry-run", "--json").json
+    url = f"sqlite:///{place}/new.db"
+    dry = cli("migrate", "--dry-run", "--json", "--url", url).json
     assert dry["applied"] is False
     assert dry["steps"]
-    assert not (place / "shop.db").exists(), "a dry run makes nothing"
-    assert cli("migrate").out.startswith("Applied:")
-    assert cli("migrate").out == "The store is up to date.\n"
+    assert not (place / "new.db").exists(), "a dry run makes nothing"
+    assert cli("migrate", "--url", url).out.startswith("Applied:")
+    assert cli("migrate", "--url", url).out == "The store is up to date.\n"

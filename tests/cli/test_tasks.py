@@ -65,7 +65,9 @@ def test_an_unknown_task_is_refused(cli: Cli) -> None:
 def test_cancel_by_id(cli: Cli, shop: Dibs) -> None:
     (task_id,) = enqueue(shop, "shop.send", to="ada")
     assert cli("tasks", "cancel", task_id, "--reason", "changed my mind").out == f"{task_id} cancelled\n"
-    assert cli("tasks", "cancel", task_id, "--json").json == [{"id": task_id, "changed": False}]
+    assert cli("tasks", "cancel", task_id, "--json").json == [
+        {"id": task_id, "changed": False, "answer": "had ended before"}
+    ]
     assert shop.tasks.get(task_id).note == "changed my mind"
 
 
@@ -107,7 +109,7 @@ def test_bulk_without_waiting(cli: Cli, shop: Dibs) -> None:
         (("tasks", "purge", "x", "--dry-run"), ["--dry-run"]),
         (("tasks", "purge", "x", "--no-wait"), ["--no-wait"]),
         (("tasks", "edit", "x"), ["nothing to change", "--priority"]),
-        (("tasks", "edit", "--all", "--delay", "5"), ["only the priority"]),
+        (("tasks", "edit", "--all"), ["nothing to change", "--priority"]),
         (("tasks", "list", "--state", "compleeted"), ["'compleeted'", "'completed'"]),
         (("tasks", "list", "--limit", "0"), ["limit"]),
         (("tasks", "lst"), ["lst", "See dibs tasks --help"]),
@@ -136,11 +138,16 @@ def test_dead_tasks_are_grouped_by_error(cli: Cli, shop: Dibs) -> None:
     groups = cli("dead", "list", "--json").json["groups"]
     found = [(group["count"], group["name"], group["reason"], group["error_message"]) for group in groups]
     assert found == [
-        (3, "shop.broken", "exhausted", "[bold]no[/bold] 0"),
-        (2, "shop.broken", "exhausted", "[bold]no[/bold] 1"),
+        (5, "shop.broken", "exhausted", "[bold]no[/bold] <n>"),
         (1, "shop.refused", "permanent", "never"),
     ]
-    assert "ValueError: [bold]no[/bold] 0" in cli("dead", "list").out
+    told = cli("dead", "list").out
+    assert "5 × shop.broken in mail: exhausted, newest " in told
+    assert "ValueError: [bold]no[/bold] <n>" in told
+    assert f"{groups[0]['example']} (shop.py:" in told
+    cli("dead", "purge", "--all", "--name", "shop.broken", "--text", "no[/bold] 0", "--yes")
+    assert "2 × shop.broken" in (told := cli("dead", "list").out)
+    assert "ValueError: [bold]no[/bold] 1" in told, "what is the same for all of them is not masked"
 
 
 def test_replay_and_purge_the_dead(cli: Cli, shop: Dibs) -> None:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from cli_support import PATIENCE, Cli, finish, start
+from cli_support import PATIENCE, SHOP, Cli, finish, start
 
 from dibs import Dibs, Filter
 from dibs.cli.worker import own_command
@@ -82,3 +82,107 @@ def test_the_command_for_children_leaves_out_what_is_the_parents(monkeypatch: py
 )
 def test_wrong_usage(cli: Cli, options: list[str], words: list[str]) -> None:
     cli("worker", "shop:app", *options).refused(2, *words)
+
+
+OWN_LOGGING = """
+import logging
+logging.basicConfig(format="own %(levelname)s %(message)s", level="INFO")
+"""
+NOISY = """
+import logging
+
+@app.task(queue="noisy")
+def hello() -> None:
+    logging.getLogger("shop.words").info("hello", extra={"price": 3})
+
+@app.task(queue="noisy", executor="process")
+def hello_from_a_child() -> None:
+    logging.getLogger("shop.words").info("hello", extra={"price": 3})
+"""
+
+
+def test_json_logs_of_a_worker_and_its_children_say_which_task(place: Path, shop: Dibs) -> None:
+    (place / "shop.py").write_text(SHOP + NOISY)
+    ids = {run_enqueue(name) for name in ("hello", "hello_from_a_child")}
+    answer = finish(start("worker", "shop:app", "--json-logs", "--until-idle"))
+    lines = [json.loads(line) for line in answer.err.splitlines()]
+    hellos = [line for line in lines if line["message"] == "hello"]
+    assert {line["task_id"] for line in hellos} == ids
+    assert {(line["logger"], line["queue"], line["attempt"], line["price"]) for line in hellos} == {
+        ("shop.words", "noisy", 1, 3)
+    }
+
+
+def test_text_logs_of_a_worker_and_its_children_say_which_task(place: Path, shop: Dibs) -> None:
+    (place / "shop.py").write_text(SHOP + NOISY)
+    ids = [run_enqueue(name) for name in ("hello", "hello_from_a_child")]
+    answer = finish(start("worker", "shop:app", "--until-idle"))
+    for task_id, name in zip(ids, ("hello", "hello_from_a_child"), strict=True):
+        assert f"INFO    shop.words: hello [shop.{name} {task_id[:18]}, attempt 1]" in answer.err
+
+
+def run_enqueue(name: str) -> str:
+    answer = finish(start("enqueue", name, "--app", "shop:app"))
+    assert answer.code == 0, answer.err
+    return answer.out.strip()
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ((), "own INFO shop:app configures logging itself; Dibs adds only the facts of the running task."),
+        (("--log-level", "debug"), "own WARNING shop:app configures logging itself, so --log-level is not applied."),
+        (
+            ("--json-logs", "--log-level=info"),
+            "own WARNING shop:app configures logging itself, so --log-level and --json-logs are not applied.",
+        ),
+        (
+            ("--json-logs", "--processes=2"),
+            "own WARNING shop:app configures logging itself, so --json-logs is not applied.",
+        ),
+    ],
+)
+def test_an_app_that_configures_logging_itself(place: Path, shop: Dibs, options: tuple[str, ...], line: str) -> None:
+    (place / "shop.py").write_text(OWN_LOGGING + SHOP)
+    answer = finish(start("worker", "shop:app", "--until-idle", *options))
+    lines = answer.err.splitlines()
+    assert line in lines
+    assert {each[:4] for each in lines} == {"own "}
+
+
+DISABLES = """
+import logging.config
+logging.config.dictConfig({
+    "version": 1,
+    "formatters": {"lines": {"()": "dibs.observe.logs.JsonLines"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "lines"}},
+    "root": {"level": "INFO", "handlers": ["stderr"]},
+})
+"""
+
+
+def test_an_app_that_disables_all_loggers_does_not_silence_the_worker(place: Path, shop: Dibs) -> None:
+    (place / "shop.py").write_text(DISABLES + SHOP)
+    shop.task_named("shop.broken").enqueue(number=1)
+    answer = finish(start("worker", "shop:app", "--until-idle"))
+    assert '"level":"error"' in answer.err
+
+
+def test_a_first_signal_says_what_a_second_does(place: Path, shop: Dibs) -> None:
+    shop.task_named("shop.steps").enqueue(count=10)
+    process = start("worker", "shop:app")
+    wait_until_started(shop, process)
+    process.send_signal(signal.SIGINT)
+    assert "Got SIGINT. A second one hands running tasks back at once." in finish(process).err
+
+
+def test_the_lease_can_be_given(place: Path, shop: Dibs) -> None:
+    handle = shop.task_named("shop.endless").enqueue()
+    process = start("worker", "shop:app", "--lease", "2m", "--no-prefetch", "--shutdown-timeout", "0")
+    wait_until_started(shop, process)
+    info = handle.refresh()
+    assert info.lease_expires_at is not None
+    assert info.started_at is not None
+    assert (info.lease_expires_at - info.started_at).total_seconds() >= 120
+    process.send_signal(signal.SIGINT)
+    finish(process)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -137,7 +138,7 @@ def test_async_faces(shop: Dibs) -> None:
         ]
 
     paused = "queue 'mail' is paused: nothing is handed out until it is resumed."
-    expected = [QueueState.PAUSED, 1, "1", 1, paused, 1, 1, 0, True, ["edited", "cancelled"], []]
+    expected = [QueueState.PAUSED, 1, "1", 1, paused, 1, 1, 0, "cancelled", ["edited", "cancelled"], []]
     assert asyncio.run(use()) == expected
 
 
@@ -220,8 +221,8 @@ def test_edit_changes_a_waiting_task(shop: Dibs, dibs_clock: ManualClock) -> Non
 
 def test_cancel_one(shop: Dibs) -> None:
     (task,) = add(shop)
-    assert shop.tasks.cancel(task, "wrong customer") is True
-    assert shop.tasks.cancel(task) is False
+    assert shop.tasks.cancel(task, "wrong customer") == "cancelled"
+    assert not shop.tasks.cancel(task)
     info = shop.tasks.get(task)
     assert (info.state, info.reason, info.note) == (State.CANCELLED, "user", "wrong customer")
 
@@ -229,7 +230,7 @@ def test_cancel_one(shop: Dibs) -> None:
 def test_cancel_asks_a_running_task(shop: Dibs) -> None:
     (task,) = add(shop)
     (claim,) = shop.claim()
-    assert shop.tasks.cancel(task, "stop") is True
+    assert shop.tasks.cancel(task, "stop") == "asked to stop"
     assert shop.tasks.get(task).cancel_requested
     shop.extend(claim)
     assert claim.cancelled
@@ -245,7 +246,7 @@ def test_replay_and_purge_one(shop: Dibs) -> None:
         shop.tasks.purge(task)
     bury(shop)
     assert shop.tasks.replay(task, reset=False) is True
-    assert shop.tasks.get(task).attempts == 1
+    assert shop.tasks.get(task).failed_attempts == 1
     bury(shop)
     assert shop.tasks.purge(task) is True
     for act in (shop.tasks.get, shop.tasks.cancel, shop.tasks.replay, shop.tasks.purge, shop.why):
@@ -390,13 +391,19 @@ def test_the_audit_log_tells_who_did_what(shop: Dibs, monkeypatch: pytest.Monkey
     assert newest.target == "default"
     assert newest.at == shop.tasks.get(second).created_at
     assert shop.audit(limit=1) == [newest]
+    assert shop.audit(before=newest.n) == [oldest]
+    assert (oldest.ids, oldest.before["state"], oldest.after["state"]) == ((first,), "pending", "cancelled")
+    assert (newest.before, newest.after) == ({"state": "active"}, {"state": "paused"})
     with pytest.raises(InvalidOption, match="limit"):
         shop.audit(limit=0)
+    with pytest.raises(InvalidOption, match="before"):
+        shop.audit(before="yesterday")  # type: ignore[arg-type]
 
 
 def test_chores_tell_of_their_last_run(still: Dibs, dibs_clock: ManualClock) -> None:
     before = still.chores()
     assert {(chore.at, chore.took, chore.done, chore.total, chore.more) for chore in before} == {(None, 0, 0, 0, False)}
+    assert {(chore.late, chore.behind_since) for chore in before} == {(False, None)}
     until = time.monotonic() + TIMEOUT
     with still.worker():
         while any(chore.at is None for chore in still.chores()) and time.monotonic() < until:
@@ -404,6 +411,9 @@ def test_chores_tell_of_their_last_run(still: Dibs, dibs_clock: ManualClock) -> 
     after = still.chores()
     assert [chore.name for chore in after] == [chore.name for chore in before]
     assert {chore.at for chore in after} == {dibs_clock.time}
+    assert not any(chore.late for chore in after)
+    dibs_clock.advance(180)
+    assert all(chore.late for chore in still.chores()), "no worker leads"
 
 
 def test_the_dependents_of_a_task(shop: Dibs) -> None:
@@ -414,3 +424,114 @@ def test_the_dependents_of_a_task(shop: Dibs) -> None:
     assert [info.state for info in shop.tasks.dependents(first.id, limit=1)] == [State.BLOCKED]
     assert second.dependents() == shop.tasks.dependents("nobody") == []
     assert asyncio.run(first.adependents()) == first.dependents()
+
+
+# What a task shows.
+
+
+def test_effective_priority_is_shown_of_pending_tasks(shop: Dibs, dibs_clock: ManualClock) -> None:
+    shop.queues.set("default", aging=60)
+    (task,) = add(shop, priority=40)
+    add(shop, delay=60)
+    dibs_clock.advance(30)
+    assert shop.tasks.get(task).effective_priority == 40.5
+    assert [info.effective_priority for info in shop.tasks.search().tasks] == [None, 40.5]
+    assert [info.effective_priority for info in shop.peek()] == [40.5]
+
+
+def test_a_task_tells_when_it_was_changed(shop: Dibs, dibs_clock: ManualClock) -> None:
+    (task,) = add(shop)
+    made = dibs_clock.time
+    assert shop.tasks.get(task).updated_at == made
+    dibs_clock.advance(10)
+    shop.tasks.edit(task, priority=7)
+    assert shop.tasks.get(task).updated_at == made + timedelta(seconds=10)
+
+
+def test_attempts_are_counted_and_numbered(shop: Dibs, dibs_clock: ManualClock) -> None:
+    (task,) = add(shop)
+
+    def told() -> tuple[int, int]:
+        info = shop.tasks.get(task)
+        return info.failed_attempts, info.attempt
+
+    assert told() == (0, 0)
+    (claim,) = shop.claim()
+    assert told() == (0, 1)
+    shop.settle(claim, "failed", error="no", after=1)
+    assert told() == (1, 1)
+    dibs_clock.advance(1)
+    (claim,) = shop.claim()
+    assert told() == (1, 2)
+    shop.settle(claim)
+    assert told() == (1, 2)
+
+
+def test_history_says_when_each_run_started_and_how_long_it_took(shop: Dibs, dibs_clock: ManualClock) -> None:
+    (task,) = add(shop)
+    (claim,) = shop.claim()
+    started = dibs_clock.time
+    dibs_clock.advance(2.5)
+    shop.settle(claim, "failed", error="no", after=60)
+    shop.tasks.edit(task, delay=120, priority=3)
+    failed, edited = shop.tasks.history(task)
+    assert (failed.started_at, failed.ran, failed.at) == (started, 2.5, dibs_clock.time)
+    assert (edited.started_at, edited.ran) == (None, None)
+    assert edited.note == "priority=3, due_at=2026-01-01 12:02:02 UTC"
+
+
+def test_a_note_is_left_in_the_words_of_its_author(shop: Dibs) -> None:
+    (task,) = add(shop)
+    shop.tasks.cancel(task, "see deadline=5")
+    assert [line.note for line in shop.tasks.history(task)] == ["see deadline=5"]
+
+
+def test_search_by_partition(shop: Dibs) -> None:
+    (mine,) = add(shop, per="ada")
+    add(shop, per="bob")
+    add(shop)
+    page = shop.tasks.search(Filter(partition="ada"))
+    assert ([info.id for info in page.tasks], page.cursor) == ([mine], None)
+    assert shop.tasks.cancel_matching(Filter(partition="ada")).changed == 1
+
+
+def test_edit_all_that_match_in_every_way(shop: Dibs, dibs_clock: ManualClock) -> None:
+    ids = add(shop, 3, queue="mail")
+    (other,) = add(shop)
+    later = dibs_clock.time + timedelta(hours=1)
+    changes: dict[str, Any] = {"priority": "low", "delay": 60, "deadline": later, "expires": later}
+    assert shop.tasks.edit_matching(Filter(queue="mail"), dry_run=True, **changes).matched == 3
+    assert shop.tasks.edit_matching(Filter(queue="mail"), **changes, metadata={"a": 1}).changed == 3
+    for info in (shop.tasks.get(task_id) for task_id in ids):
+        assert (info.state, info.priority, info.metadata) == (State.SCHEDULED, 30, {"a": 1})
+        assert (info.due_at, info.deadline, info.expires_at) == (dibs_clock.time + timedelta(minutes=1), later, later)
+    assert shop.tasks.get(other).priority == 50
+    assert shop.tasks.edit_matching(Filter(queue="mail"), at=dibs_clock.time).changed == 3
+    with pytest.raises(InvalidOption, match="nothing to change"):
+        shop.tasks.edit_matching(Filter(queue="mail"))
+    with pytest.raises(InvalidOption, match="delay and at"):
+        shop.tasks.edit_matching(Filter(queue="mail"), delay=1, at=later)
+    with pytest.raises(InvalidOption, match="priorty"):
+        shop.tasks.edit_matching(Filter(queue="mail"), priorty=1)  # type: ignore[call-arg]
+
+
+# The audit log.
+
+
+def test_the_audit_log_can_be_filtered(shop: Dibs, dibs_clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = add(shop, 3)
+    monkeypatch.setenv("DIBS_ACTOR", "ada")
+    shop.tasks.edit(ids[0], priority=7)
+    shop.tasks.cancel_matching(Filter())
+    dibs_clock.advance(60)
+    monkeypatch.setenv("DIBS_ACTOR", "bob")
+    shop.queues.pause("default")
+    assert {line.actor for line in shop.audit()} == {"ada", "bob"}
+    assert {line.actor for line in shop.audit(actor="ada")} == {"ada"}
+    assert [line.target for line in shop.audit(act="edit")] == [ids[0]]
+    assert [line.act for line in shop.audit(since=dibs_clock.time)] == [shop.audit(1)[0].act]
+    assert "edit" in [line.act for line in shop.audit(target=ids[0])]
+    (newest,) = shop.audit(1)
+    assert shop.audit(before=newest.n) == shop.audit()[1:]
+    assert shop.audit(1, actor="ada", before=newest.n) == shop.audit(actor="ada")[:1]
+    assert shop.audit(actor="eve") == []

@@ -6,12 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from dibs import Dibs, State
-from dibs.engines.values import Beat, Minute
+from dibs import Dibs
+from dibs.engines.figures import Minute
+from dibs.engines.values import Beat
 from dibs.errors import InvalidOption, UnknownTask
 from dibs.testing import ManualClock
-
-from .conftest import TIMEOUT
 
 
 @pytest.fixture
@@ -71,49 +70,8 @@ def test_position_and_estimated_start(shop: Dibs, dibs_clock: ManualClock) -> No
     beat(shop, minutes=[minute])
     ahead, start = shop.position(second)
     assert ahead == 1
-    assert start == dibs_clock.time + timedelta(seconds=10)  # 30 in the last 300 s
+    assert start == dibs_clock.time + timedelta(seconds=2)  # 30 in the minute in which there was something to do
     later = add(shop, delay=60)
     assert shop.position(later) == (0, dibs_clock.time + timedelta(seconds=60))
     with pytest.raises(UnknownTask):
         shop.position("0190163d-8694-739b-aea5-966c26f8ad91")
-
-
-# Stats.
-
-
-def test_stats_add_up_what_workers_report(shop: Dibs, dibs_clock: ManualClock) -> None:
-    add(shop)
-    dibs_clock.advance(120)
-    now = dibs_clock.now() // 60_000_000
-    minutes = [
-        Minute(minute=now - 1, worker="w1", queue="default", tier="medium", completed=8, failed=2, dead=1),
-        Minute(minute=now, worker="w1", queue="default", tier="high", completed=2, cancelled=1),
-        Minute(minute=now, worker="w1", queue="mail", tier="high", completed=90),
-    ]
-    beat(shop, minutes=minutes)
-    stats = shop.stats("default", window=timedelta(minutes=10))
-    assert (stats.completed, stats.failed, stats.dead, stats.cancelled) == (10, 2, 1, 1)
-    assert stats.throughput_per_second == pytest.approx(10 / 600)
-    assert stats.error_rate == pytest.approx(2 / 12)
-    assert stats.oldest_pending_seconds == 120
-    assert (stats.workers_active, stats.counts[State.PENDING]) == (1, 1)
-    assert stats.counters["enqueued"] == 1
-    assert [point.completed for point in stats.series][-2:] == [8, 2]
-    assert len(stats.series) == 11
-    assert shop.stats(window=600).completed == 100
-
-
-def test_stats_of_a_real_worker(app: Dibs) -> None:
-    @app.task(retries=0)
-    def work(number: int) -> int:
-        return 10 // number
-
-    handles = [work.using(priority=70).enqueue(number) for number in range(5)]
-    with app.worker():
-        app.wait(handles, TIMEOUT)
-    stats = app.stats("default")
-    assert (stats.completed, stats.failed, stats.dead) == (4, 1, 1)
-    assert stats.run.count == 5
-    assert stats.run.p50 is not None
-    assert stats.wait_by_tier["high"].count == 5
-    assert stats.wait_by_tier["low"].p99 is None

@@ -413,11 +413,6 @@ def test_messages_repeat_no_long_value(app: Dibs, work: Task[..., Any], value: A
         assert len(str(caught.value)) < 500
 
 
-def test_the_longest_window_is_cheap(app: Dibs) -> None:
-    stats = app.stats(window=timedelta(days=7))
-    assert len(stats.series) == 7 * 24 * 60 + 1
-
-
 def test_less_than_no_time_left_is_none(app: Dibs, work: Task[..., Any]) -> None:
     handle = work.enqueue(1)
     with pytest.raises(TimeoutError, match="had not ended after 0 s"):

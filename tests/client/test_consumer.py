@@ -43,6 +43,18 @@ def test_a_claim_tells_what_to_do(shop: Dibs, dibs_clock: ManualClock) -> None:
     assert (info.state, info.result) == (State.COMPLETED, {"n": 1})
 
 
+def test_a_report_may_carry_metadata(shop: Dibs) -> None:
+    task = add(shop, metadata={"customer": 1})
+    (claim,) = shop.claim()
+    with pytest.raises(InvalidOption, match="metadata must be"):
+        shop.settle(claim, metadata=["batch"])  # type: ignore[arg-type]
+    with pytest.raises(InvalidOption, match="more than"):
+        shop.settle(claim, metadata={"batch": "x" * 1_000_000})
+    assert shop.settle(claim, result=1, metadata={"batch": 7}) is True
+    info = shop.tasks.get(task)
+    assert (info.state, info.result, info.metadata) == (State.COMPLETED, 1, {"customer": 1, "batch": 7})
+
+
 def test_a_claim_may_choose(shop: Dibs) -> None:
     add(shop, queue="a", requires=["gpu"])
     assert shop.claim(["a", "b"]) == []
@@ -64,7 +76,11 @@ def test_every_outcome(shop: Dibs, dibs_clock: ManualClock) -> None:
         (claim,) = shop.claim([outcome])
         assert shop.settle(claim, outcome, after=after)
         info = shop.tasks.get(task)
-        states[outcome] = (info.state, info.attempts, info.due_at and (info.due_at - dibs_clock.time).total_seconds())
+        states[outcome] = (
+            info.state,
+            info.failed_attempts,
+            info.due_at and (info.due_at - dibs_clock.time).total_seconds(),
+        )
     assert states == {
         "failed": (State.RETRYING, 1, 9.0),
         "permanent": (State.DEAD, 1, None),
@@ -169,3 +185,13 @@ def test_arguments_that_are_no_json_cost_no_other_task(tmp_path: Path) -> None:
             connection.commit()
         assert [claim.args["n"] for claim in app.claim(["default"], limit=3)] == [0, 2]
         assert app.tasks.get(handles[1].id).state is State.RETRYING
+
+
+def test_a_run_of_24_hours_is_told_that_it_is_not_extended(shop: Dibs) -> None:
+    add(shop)
+    (claim,) = shop.claim()
+    shop.extend(claim)
+    assert not claim.exhausted
+    claim.claimed -= 24 * 3600
+    shop.extend(claim)
+    assert (claim.exhausted, claim.cancelled) == (True, False)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from dibs import Context, Dibs, Permanent, State
 from dibs.errors import Closed, ResultGone, TaskCancelled, TaskFailed, UnknownTask, WrongThread
 from dibs.testing import ManualClock
 
-from .conftest import TIMEOUT
+from .conftest import TIMEOUT, MakeApp
 
 
 def test_results_come_typed(app: Dibs) -> None:
@@ -109,8 +111,8 @@ def test_a_cancelled_task_says_so(app: Dibs) -> None:
     def work() -> None: ...
 
     handle = work.enqueue()
-    assert handle.cancel("changed my mind") is True
-    assert handle.cancel() is False
+    assert handle.cancel("changed my mind") == "cancelled"
+    assert not handle.cancel()
     with pytest.raises(TaskCancelled, match="was cancelled, reason user: changed my mind") as caught:
         handle.result(TIMEOUT)
     assert (caught.value.task_id, caught.value.reason) == (handle.id, "user")
@@ -392,3 +394,64 @@ def test_progress_can_be_seen(app: Dibs) -> None:
 def test_a_context_needs_a_task() -> None:
     with pytest.raises(ValueError, match="works inside a task only"):
         Context.current()
+
+
+# A look without a wait.
+
+
+def test_an_ended_task_gives_its_result_without_a_wait(app: Dibs) -> None:
+    @app.task(retries=0)
+    def work(number: int) -> float:
+        return 10 / number
+
+    good, bad = work.enqueue(5), work.enqueue(0)
+    with pytest.raises(TimeoutError, match=f"task {good.id} had not ended after 0 s"):
+        good.result(timeout=0)
+    with app.worker(until_idle=True) as worker:
+        worker.wait(TIMEOUT)
+    assert good.result(timeout=0) == 2.0
+    assert asyncio.run(good.aresult(timeout=0)) == 2.0
+    assert good.result(timeout=0.001) == 2.0
+    with pytest.raises(TaskFailed):
+        bad.result(timeout=0)
+    app.tasks.purge(good.id)
+    with pytest.raises(ResultGone):
+        good.result(timeout=0)
+
+
+def test_a_large_result_comes_without_a_wait(make_app: MakeApp, tmp_path: Path) -> None:
+    app = make_app(blobs=tmp_path / "blobs", inline_limit=1024)
+
+    @app.task
+    def work() -> str:
+        return "x" * 5000
+
+    handle = work.enqueue()
+    with app.worker(until_idle=True) as worker:
+        worker.wait(TIMEOUT)
+    assert handle.result(timeout=0) == "x" * 5000
+
+
+def test_an_uncaught_failure_shows_where_the_task_failed(app: Dibs) -> None:
+    @app.task(retries=0)
+    def break_down() -> None:
+        raise ValueError("no such customer")
+
+    handle = break_down.enqueue()
+    with app.worker(), pytest.raises(TaskFailed) as caught:
+        handle.result(TIMEOUT)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "Where the task failed:\nTraceback (most recent call last):" in shown
+    assert 'raise ValueError("no such customer")' in shown
+    name = handle.refresh().name
+    assert str(caught.value) == f"task {handle.id} ({name}) is dead, reason exhausted: ValueError: no such customer"
+
+
+def test_a_handle_reads_no_queues(still: Dibs) -> None:
+    @still.task
+    def work() -> None: ...
+
+    handle = work.enqueue()
+    assert handle.refresh().effective_priority is None
+    assert still.handle(handle.id).info == handle.info
+    assert still.tasks.get(handle.id).effective_priority == 50.0

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from dibs import Context, Dibs, Filter, State
+from dibs.core.task import TaskRecord
 from dibs.errors import IdempotencyConflict, InvalidOption, RateLimited
 from dibs.testing import ManualClock
 
@@ -255,3 +256,20 @@ def test_in_a_transaction_of_ones_own(tmp_path: Path) -> None:
             connection.execute("COMMIT")
         assert first.refresh().args == {"version": 3}
         assert (waits.refresh().state, waits.refresh().tenant) == (State.BLOCKED, "t")
+
+
+def test_a_call_can_change_how_it_is_retried(still: Dibs, dibs_clock: ManualClock) -> None:
+    @still.task(retries=5)
+    def work() -> None: ...
+
+    handle = work.using(retry_base=100, retry_cap=150, timeout_growth=2.0).enqueue()
+    (record,) = still.hub.runner.run(still.hub.engine.get([handle.id]))
+    assert isinstance(record, TaskRecord)
+    options = record.options
+    assert (options.retry_base, options.retry_cap, options.timeout_growth) == (100_000_000, 150_000_000, 2.0)
+    still.settle(still.claim()[0], "failed", error="no")
+    due = handle.refresh().due_at
+    assert due is not None
+    assert 90 <= (due - dibs_clock.time).total_seconds() <= 110
+    with pytest.raises(InvalidOption, match="retry_base"):
+        work.using(retry_base=-1)

@@ -326,6 +326,12 @@ def test_what_else_is_worth_knowing(shop: Dibs, dibs_clock: ManualClock) -> None
 def test_a_schedule(shop: Dibs, dibs_clock: ManualClock) -> None:
     shop.schedules.set("nightly", "work", every=3600, overlap="skip")
     why = shop.why("nightly")
+    assert str(why) == (
+        "schedule 'nightly' is due in 60 min, at 2026-01-01 13:00:00 UTC, but no worker is running that could fire it: "
+        "start one with `dibs worker`."
+    )
+    beat(shop)
+    why = shop.why("nightly")
     assert str(why) == "schedule 'nightly' fires next in 60 min, at 2026-01-01 13:00:00 UTC."
     assert why.until == dibs_clock.time + timedelta(hours=1)
     shop.schedules.pause("nightly")
@@ -344,3 +350,43 @@ def test_a_schedule(shop: Dibs, dibs_clock: ManualClock) -> None:
     assert shop.why("nightly").details == (f"It will be skipped if its last task, work {last}, is still pending then.",)
     with pytest.raises(UnknownTask):
         shop.why("nightyl")
+
+
+# What comes next: promotions and deadlines.
+
+
+def test_when_the_next_tier_comes(shop: Dibs, dibs_clock: ManualClock) -> None:
+    shop.queues.set("default", policy="tiers", promote_low=600, promote_medium=1200)
+    task = add(shop, priority="low")
+    beat(shop)
+    dibs_clock.advance(60)
+    assert shop.why(task).details == ("It is promoted to the next tier in 9 min, at 2026-01-01 12:10:00 UTC.",)
+    assert shop.tasks.get(task).rerank_at == dibs_clock.time + timedelta(minutes=9)
+    dibs_clock.advance(600)
+    assert shop.why(task).details == ("It is promoted to the next tier with the next claim.",)
+
+
+def test_when_the_next_step_of_a_deadline_comes(shop: Dibs, dibs_clock: ManualClock) -> None:
+    task = add(shop, deadline=3 * 3600)
+    assert shop.why(task).details == ("Its deadline makes it more urgent in 2.2 h, at 2026-01-01 14:10:00 UTC.",)
+    assert add(shop) != task
+    assert shop.why(add(shop)).details == ()
+
+
+def test_when_ageing_ends(shop: Dibs) -> None:
+    shop.queues.set("default", max_aging_bonus=10, aging=60)
+    assert shop.why(add(shop)).details == (
+        "Its priority stops rising with its wait in 10 min, at 2026-01-01 12:10:00 UTC.",
+    )
+
+
+def test_the_holder_of_a_partition_is_named_behind_many_others(shop: Dibs, dibs_clock: ManualClock) -> None:
+    shop.queues.set("default", per_partition=1)
+    beat(shop)
+    held = add(shop, per="ada")
+    shop.claim()
+    for number in range(5):
+        add(shop, per=f"p{number}")
+    shop.claim(limit=5)
+    dibs_clock.advance(10)
+    assert f"by work {held} on " in str(shop.why(add(shop, per="ada")))

@@ -27,6 +27,7 @@ from dibs.core.priority import (
     parse_priority,
     rank,
     scale,
+    tiers_climbed,
 )
 from dibs.core.settings import DURATIONS, Policy, QueueSettings, Tier, tier_of
 from dibs.core.times import DAY, HOUR, SECOND, Duration, Instant
@@ -364,6 +365,32 @@ def test_tiers_bound_all_but_the_critical() -> None:
     assert overtaking(queue, 50, 70) == queue.promote_medium
     assert overtaking(queue, 50, 10) == 0
     assert overtaking(queue, 70, 90) is None
+
+
+@pytest.mark.parametrize(
+    ("priority", "before", "after", "climbed"),
+    [
+        (30, 0, 600, [Tier.MEDIUM]),
+        (30, 0, 1200, [Tier.MEDIUM, Tier.HIGH]),
+        (30, 600, 1200, [Tier.HIGH]),
+        (50, 600, 1200, [Tier.HIGH]),
+        (50, 1200, 1300, []),
+        (90, 0, 1200, []),
+    ],
+)
+def test_tiers_climbed_by_waiting(priority: int, before: int, after: int, climbed: list[Tier]) -> None:
+    queue = QueueSettings(policy=Policy.TIERS)
+    offsets = [
+        rank(queue, priority=priority, ready_at=START, now=START + waited * SECOND).offset for waited in (before, after)
+    ]
+    assert tiers_climbed(queue, *offsets) == climbed
+    assert tiers_climbed(QueueSettings(), *offsets) == []
+
+
+def test_another_policy_is_no_promotion() -> None:
+    aging, tiers = QueueSettings(), QueueSettings(policy=Policy.TIERS)
+    before, after = (rank(queue, priority=70, ready_at=START, now=START).offset for queue in (aging, tiers))
+    assert tiers_climbed(tiers, before, after) == []
 
 
 # Names.

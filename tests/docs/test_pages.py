@@ -36,7 +36,8 @@ def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
         timeout=60,
         check=False,
     )
-    assert (ended.returncode, ended.stderr) == (0, "")
+    said = [line for line in ended.stderr.splitlines() if "was taken back from worker" not in line]  # lost on purpose
+    assert (ended.returncode, said) == (0, [])
     if page.name == "README.md":
         assert ended.stdout == "5\n"
 

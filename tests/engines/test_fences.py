@@ -120,7 +120,7 @@ async def extend(engine: Engine, tasks: list[NewTask]) -> object:
 
 
 async def rescue(engine: Engine, tasks: list[NewTask]) -> object:
-    return (await engine.rescue(now=NOW + 10 * MINUTE)).lost
+    return (await engine.rescue(now=NOW + 10 * MINUTE)).ids
 
 
 async def replace(engine: Engine, tasks: list[NewTask]) -> object:

@@ -16,12 +16,13 @@ from dibs.core.ids import uuid7
 from dibs.core.policy import RESCUE_BATCH
 from dibs.core.recurrence import Recurrence
 from dibs.core.schedules import ScheduleState
-from dibs.core.settings import Limit, QueueSettings
+from dibs.core.settings import Limit, QueueSettings, Tier
 from dibs.core.states import State
 from dibs.core.task import Edit, Lease, LeasedTask, NewTask, Outcome, Settlement, TaskRecord
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
 from dibs.engines import unreadable
 from dibs.engines.base import Engine
+from dibs.engines.figures import Backlog, Minute
 from dibs.engines.open import open_engine
 from dibs.engines.postgres.engine import PostgresEngine
 from dibs.engines.sqlite.engine import SqliteEngine
@@ -33,7 +34,6 @@ from dibs.engines.values import (
     ClaimRequest,
     EnqueueOutcome,
     Level,
-    Minute,
     NewWorkflow,
     Purge,
     Query,
@@ -115,7 +115,7 @@ class Store:
             for task_id in ids[:10]:
                 await engine.peek(queue, 10, until=task_id, now=self.now)
             await engine.standing(queue, ids[:10], tenants=100, now=self.now)
-        for look in (engine.counts, engine.queues, engine.workers, engine.schedules, engine.about):
+        for look in (engine.counts, engine.backlog, engine.queues, engine.workers, engine.schedules, engine.about):
             await look()
         await engine.workflows()
         await engine.audit()
@@ -232,7 +232,7 @@ async def spoil_each_place(store: Store, columns: dict[str, Any]) -> None:
     assert [task.id for task in claimed] == ([last] if "progress" in columns else [])  # of no concern to a claim
     await store.settle(claimed)
     store.now += HOUR
-    assert (await engine.rescue(now=store.now)).lost == [stays]
+    assert (await engine.rescue(now=store.now)).ids == [stays]
     found = await store.unreadable(lost)
     assert found.problem
     assert found in (await engine.search(Query(limit=1000))).tasks
@@ -248,6 +248,28 @@ async def spoil_each_place(store: Store, columns: dict[str, Any]) -> None:
     await store.settle(again)
     assert await engine.act([Purge(each) for each in everything], now=store.now) == [Changed.DONE] * 5
     assert await engine.get(everything) == [None] * 5
+
+
+def test_figures_read_no_task(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever their arguments and facts are, they are counted, and their ages known."""
+
+    async def test(store: Store) -> None:
+        await store.add(3)
+        store.now += HOUR
+        await store.add(2, priority=90)
+        store.rows.set("tasks", "true", facts=store.rows.json("{"), args=store.rows.json("{"))
+        assert await store.engine.backlog(now=store.now) == [
+            Backlog(queue="default", tier=Tier.CRITICAL, pending=2, oldest=NOW + HOUR),
+            Backlog(queue="default", tier=Tier.MEDIUM, pending=3, oldest=NOW),
+        ]
+        kinds = (await store.engine.counts()).kinds
+        assert {each.tier: each.states for each in kinds} == {
+            Tier.CRITICAL: {State.PENDING: 2},
+            Tier.MEDIUM: {State.PENDING: 3},
+        }
+
+    run(test)
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize("run", ["sqlite"], indirect=True)
@@ -362,7 +384,7 @@ def test_many_that_expired_or_were_lost_hold_up_nobody(run: Run) -> None:
         rescued: list[str] = []
         for _ in range(10):
             found = await store.engine.rescue(now=store.now)
-            rescued += found.lost
+            rescued += found.ids
         assert sorted(rescued) == sorted(task.id for task in lost[1050:])
         assert {task.id for task in await store.claim()} == set(rescued)
         assert ((await store.engine.counts()).tasks)["default"][State.CANCELLED] == 10
@@ -383,11 +405,11 @@ def test_one_in_a_full_batch_does_not_end_a_rescue(run: Run) -> None:
             await store.spoil(bad, facts=NEWER)
         store.now += HOUR
         rescued = await store.engine.rescue(now=store.now)
-        assert len(rescued.lost) < RESCUE_BATCH
+        assert len(rescued.ids) < RESCUE_BATCH
         assert rescued.more
         rest = await store.engine.rescue(now=store.now)
         assert not rest.more
-        assert sorted([*rescued.lost, *rest.lost]) == sorted(tasks[2:])
+        assert sorted([*rescued.ids, *rest.ids]) == sorted(tasks[2:])
 
     run(test)
 
@@ -402,9 +424,9 @@ def test_an_absent_worker_that_holds_more_is_not_dead_yet(run: Run) -> None:
         file = store_of(store.engine)
         file.presence.absent = lambda workers: {"w"}
         rescued = await store.engine.rescue(now=store.now)
-        assert (len(rescued.lost), rescued.workers, rescued.more) == (RESCUE_BATCH - 1, [], True)
+        assert (len(rescued.ids), rescued.workers, rescued.more) == (RESCUE_BATCH - 1, [], True)
         rescued = await store.engine.rescue(now=store.now)
-        assert (len(rescued.lost), rescued.workers, rescued.more) == (1, ["w"], False)
+        assert (len(rescued.ids), rescued.workers, rescued.more) == (1, ["w"], False)
 
     run(test)
 

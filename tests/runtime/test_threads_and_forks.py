@@ -211,7 +211,7 @@ class SlowToOpen(MemoryEngine):
 
     opened = 0
 
-    async def open(self, may_block: MayBlock = never) -> None:
+    async def open(self, may_block: MayBlock = never, *, create: bool = True) -> None:
         self.opened += 1
         await asyncio.sleep(0)
 
@@ -235,7 +235,7 @@ class OpensWhenAllowed(MemoryEngine):
         self.may_open = asyncio.Event()
         self.is_open = False
 
-    async def open(self, may_block: MayBlock = never) -> None:
+    async def open(self, may_block: MayBlock = never, *, create: bool = True) -> None:
         await self.may_open.wait()
         self.is_open = True
 

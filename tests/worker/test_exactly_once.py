@@ -151,7 +151,7 @@ def test_a_worker_stopped_before_its_commit_keeps_its_task(shop: Shop, spawn: Sp
     eventually(lambda: has_stopped(zombie.pid), PATIENCE)
     stopped = shop.record(held)
     expired_at = (stopped.lease_expires_at or 0) + SECOND
-    assert shop.app.hub.runner.run(shop.app.hub.engine.rescue(now=expired_at)).lost == []
+    assert shop.app.hub.runner.run(shop.app.hub.engine.rescue(now=expired_at)).ids == []
     spawn()
     passer_by = shop.enqueue("pay", 1, "")
     eventually(lambda: shop.record(passer_by).state is State.COMPLETED, PATIENCE)

@@ -76,9 +76,9 @@ def test_what_had_ended_at_the_look_before_is_taken(store: TurnedEngine) -> None
     rescue, tasks = store.known(), lease(store)
     for _ in range(2):
         store.later(1)
-        assert look(rescue).lost == []
+        assert look(rescue).ids == []
     store.later(1)
-    assert look(rescue).lost == tasks
+    assert look(rescue).ids == tasks
     assert not rescue.holds_off(store.own)
 
 
@@ -87,19 +87,19 @@ def test_a_newcomer_leaves_leases_alone_at_first(store: TurnedEngine) -> None:
     tasks, rescue = lease(store, lease=SECOND), store.looks()
     store.later(3600)
     for _ in range(round(HOLD_OFF)):
-        assert look(rescue).lost == []
+        assert look(rescue).ids == []
         store.later(1)
-    assert look(rescue).lost == []
+    assert look(rescue).ids == []
     store.later(1)
-    assert look(rescue).lost == tasks
+    assert look(rescue).ids == tasks
 
 
 def test_who_may_come_only_once_takes_what_ended_long_ago(store: TurnedEngine) -> None:
     tasks = lease(store)
     store.later(61)
-    assert look(store.looks(MINUTE)).lost == []
+    assert look(store.looks(MINUTE)).ids == []
     store.later(1)
-    assert look(store.looks(MINUTE)).lost == tasks
+    assert look(store.looks(MINUTE)).ids == tasks
 
 
 def test_a_look_that_is_held_up_takes_nothing_and_then_holds_off(store: TurnedEngine) -> None:
@@ -107,12 +107,12 @@ def test_a_look_that_is_held_up_takes_nothing_and_then_holds_off(store: TurnedEn
     store.later(1)
     store.delay = 2.4
     rescued = look(rescue)
-    assert (rescued.stalled, rescued.lost) == (True, [])
+    assert (rescued.stalled, rescued.ids) == (True, [])
     store.later(HOLD_OFF - 0.1)
     assert rescue.holds_off(store.own)
     store.later(0.2)
     assert not rescue.holds_off(store.own)
-    assert look(rescue).lost == tasks, "its holder has had its time"
+    assert look(rescue).ids == tasks, "its holder has had its time"
     assert not rescue.holds_off(store.own), "looks that were not meant are not missed"
 
 
@@ -120,17 +120,17 @@ def test_a_stall_between_two_looks_costs_nothing(store: TurnedEngine) -> None:
     """Shorter than what could be noticed, but longer than the rest of a lease."""
     rescue, _ = store.known(), lease(store, lease=SECOND)
     store.later(1.1)
-    assert look(rescue).lost == []
+    assert look(rescue).ids == []
     assert not rescue.holds_off(store.own)
 
 
 def test_a_process_that_slept_holds_off(store: TurnedEngine) -> None:
     rescue, tasks = store.known(), lease(store)
     store.later(60)
-    assert look(rescue).lost == []
+    assert look(rescue).ids == []
     assert rescue.holds_off(store.own + HOLD_OFF - 0.1)
     store.later(HOLD_OFF)
-    assert look(rescue).lost == tasks
+    assert look(rescue).ids == tasks
 
 
 def test_a_machine_that_slept_holds_off(store: TurnedEngine) -> None:
@@ -147,7 +147,7 @@ def test_who_looks_now_and_then_takes_what_had_ended_then(store: TurnedEngine) -
     for _ in range(6):
         store.later(5)
         if not rescue.holds_off(store.own):
-            found += look(rescue).lost
+            found += look(rescue).ids
     assert found == tasks
 
 
@@ -156,11 +156,11 @@ def test_a_clock_that_is_set_back_stops_nobody(store: TurnedEngine) -> None:
     store.now -= 3600 * SECOND
     tasks = lease(store)
     store.later(1)
-    assert look(rescue).lost == []
+    assert look(rescue).ids == []
     store.later(1.5)
     look(rescue)
     store.later(1)
-    assert look(rescue).lost == tasks
+    assert look(rescue).ids == tasks
 
 
 def test_what_one_look_could_not_take_the_next_takes_at_once_but_no_more(store: TurnedEngine) -> None:
@@ -169,11 +169,11 @@ def test_what_one_look_could_not_take_the_next_takes_at_once_but_no_more(store: 
     look(rescue)
     later = lease(store, lease=SECOND // 2)
     store.later(1)
-    assert look(rescue).lost == tasks[:RESCUE_BATCH]
+    assert look(rescue).ids == tasks[:RESCUE_BATCH]
     store.later(0.05)
-    assert look(rescue).lost == tasks[RESCUE_BATCH:]
+    assert look(rescue).ids == tasks[RESCUE_BATCH:]
     store.later(0.05)
-    assert look(rescue).lost == later
+    assert look(rescue).ids == later
 
 
 def test_own_loops_are_as_careful(store: TurnedEngine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -14,8 +15,8 @@ from dibs.client.app import Dibs
 from dibs.core.settings import FALLBACK
 from dibs.core.states import State
 from dibs.core.task import HistoryEvent, LeasedTask, TaskSpec
-from dibs.core.times import SECOND
-from dibs.engines.values import ClaimRequest
+from dibs.core.times import HOUR, SECOND
+from dibs.engines.values import ChoreRecord, ClaimRequest
 from dibs.errors import InvalidOption, StoreUnavailable
 from dibs.runtime.rescue import GAP, HOLD_OFF, Rescue
 from dibs.testing.faults import Fault, Faults
@@ -23,6 +24,7 @@ from dibs.worker import Context, ExitCode, Worker, WorkerSettings, suspects
 from dibs.worker.buffer import Buffer
 from dibs.worker.fetcher import MOST_PREFETCH, prefetch_for
 from dibs.worker.health import HICCUP, RELAPSE, Backoff, StoreHealth
+from dibs.worker.maintenance.leader import ChoreLog
 from dibs.worker.maintenance.rescuer import Rescuer
 from dibs.worker.run import Run
 
@@ -527,3 +529,42 @@ def test_the_leader_does_its_chores_and_resigns(app: Dibs) -> None:
         assert app.hub.runner.run(engine.lead("other")) is None
         assert worker.stats().state == "active"
     assert app.hub.runner.run(engine.lead("other")) is not None
+
+
+def test_the_leader_logs_chores_that_do_not_keep_up(app: Dibs, caplog: pytest.LogCaptureFixture) -> None:
+    @app.task(priority=10)
+    async def work() -> None: ...
+
+    engine, now = app.hub.engine, time.time_ns() // 1000
+
+    async def fall_behind() -> None:
+        await engine.enqueue([work.call().new for _ in range(2_500)], now=now - 2 * HOUR)
+        term = await engine.lead("gone", now=now - HOUR)
+        assert term is not None
+        assert (await engine.chore("rerank", term, now=now - HOUR)).more
+
+    app.queues.set("default", policy="tiers")
+    app.queues.pause("default")
+    app.hub.runner.run(fall_behind())
+    with caplog.at_level("INFO", logger="dibs.worker"), app.worker():
+        eventually(lambda: any("has caught up" in line for line in caplog.messages))
+    told = [(each.levelname, each.message) for each in caplog.records if "chore" in each.message]
+    assert told == [
+        ("WARNING", "The chore rerank has had work left for 60 min: promotions and deadlines take effect late."),
+        ("INFO", "The chore rerank has caught up."),
+    ]
+
+
+def test_each_thing_about_a_chore_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    chores, now = ChoreLog(), 1_760_000_000 * SECOND
+    behind = ChoreRecord(name="rerank", at=now, took=SECOND, more=True, behind_since=now - HOUR)
+    slow = ChoreRecord(name="vacuum", at=now, took=6 * SECOND)
+    with caplog.at_level("INFO", logger="dibs.worker"):
+        for record in (behind, behind, slow, slow, ChoreRecord(name="rerank", at=now), slow):
+            chores.ran(record)
+        assert [each.levelname for each in caplog.records] == ["WARNING", "WARNING", "INFO"]
+        assert caplog.messages[1] == "A step of the chore vacuum took 6.0 s."
+        chores.ran(ChoreRecord(name="vacuum", at=now, took=SECOND))
+        chores.ran(slow)
+        chores.ran(behind)
+    assert len(caplog.records) == 5, "what comes back is logged again"

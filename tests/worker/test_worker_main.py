@@ -49,9 +49,12 @@ def test_reload_starts_again_when_code_changes(tmp_path: Path) -> None:
     program.write_text(PROGRAM.replace("VERSION", "one"))
     command = [sys.executable, str(program), str(said)]
     script = (
-        f"from dibs.worker.supervisor import reload; raise SystemExit(reload({command!r}, [{str(program.parent)!r}]))"
+        "import logging; from dibs.worker.supervisor import reload; logging.basicConfig(level='INFO'); "
+        f"raise SystemExit(reload({command!r}, [{str(program.parent)!r}]))"
     )
-    process = subprocess.Popen([sys.executable, "-c", script])
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        process = subprocess.Popen([sys.executable, "-c", script], stderr=file)
     try:
         eventually(lambda: said.exists() and said.read_text() == "one")
 
@@ -64,6 +67,8 @@ def test_reload_starts_again_when_code_changes(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         # A child that has just been started again may not listen yet, and dies of the signal.
         assert process.wait(timeout=PATIENCE) in (0, 128 + signal.SIGTERM)
+        assert "program.py changed; starting again." in log.read_text()
+        assert "detected" not in log.read_text(), "what watchfiles counts is no news"
     finally:
         process.kill()
         process.wait()

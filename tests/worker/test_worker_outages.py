@@ -61,9 +61,21 @@ def test_a_server_that_is_down_for_a_while(cluster: Cluster, workers: OutageWork
     workers.calm()
     waiting.join(PATIENCE)
     assert results == ["marked"], "who waits for a result waits through it"
+    check_log_of_one_outage(workers.logs())
     assert {each.result for each in workers.records(ids[:20])} == {b'"marked"'}
     workers.processes[0].send_signal(signal.SIGTERM)
     assert workers.processes[0].wait(PATIENCE) == 0
+
+
+def check_log_of_one_outage(text: str) -> None:
+    """One line when the store goes, one when it is back, and at most as many about listening."""
+    said = [line for line in text.splitlines() if line.startswith(("INFO dibs", "WARNING dibs", "ERROR dibs"))]
+    expected = {"The store does not answer": 1, "The store answers again": 1}
+    listening = ("Can't listen", "no session with", "Listening to", "a session with")
+    assert {words: sum(words in line for line in said) for words in expected} == expected, text
+    assert sum(any(words in line for words in listening) for line in said) <= 2, text
+    others = [line for line in said if not any(words in line for words in (*expected, *listening, " serves ", "leads"))]
+    assert others == [], text
 
 
 def test_an_outage_longer_than_the_leases_costs_nobody_who_lives_a_task(

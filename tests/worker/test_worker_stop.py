@@ -197,7 +197,7 @@ def test_a_lost_lease_stops_the_run_at_once(app: Dibs, caplog: pytest.LogCapture
         # Time passes for everybody else: the lease ends, and the task is taken back.
         record = record_of(app, handle.id)
         rescued = app.hub.runner.run(engine.rescue(now=record.lease_expires_at + 1))
-        assert rescued.lost == [handle.id]
+        assert rescued.ids == [handle.id]
         wake(app, worker)
         assert stopped.wait(PATIENCE)
         handle.result(timeout=PATIENCE)
@@ -219,7 +219,7 @@ def lose_all(app: Dibs, worker: Worker, ids: list[str]) -> None:
     engine, runner = app.hub.engine, app.hub.runner
     app.queues.pause("default")  # else they would run again at once
     ended = max(record_of(app, each).lease_expires_at for each in ids) + 1
-    assert sorted(runner.run(engine.rescue(now=ended)).lost) == sorted(ids)
+    assert sorted(runner.run(engine.rescue(now=ended)).ids) == sorted(ids)
     wake(app, worker)
     eventually(lambda: worker.stats().lost == len(ids))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from dibs.attempt import outcome
 from dibs.attempt.context import CURRENT, Context, Link
-from dibs.attempt.middleware import compose
+from dibs.attempt.middleware import compose, layers_in, within
 from dibs.attempt.payloads import arguments
 from dibs.core.task import LeasedTask, Settlement
 from dibs.errors import DibsError
@@ -21,7 +21,18 @@ class TaskRunner:
     def __init__(self, hub: Hub, state: Any = None) -> None:
         self._hub = hub
         self._middleware = compose(hub.middleware)
+        self._layers = layers_in(hub.middleware)
+        self._within: dict[str, Callable[..., Any]] = {}
         self.state = state
+
+    def function_of(self, definition: TaskDefinition) -> Callable[..., Any]:
+        """The task's function, inside the middleware that runs where the function does."""
+        if not self._layers:
+            return definition.function
+        found = self._within.get(definition.name)
+        if found is None:
+            found = self._within[definition.name] = within(self._layers, definition.function)
+        return found
 
     async def run(
         self,

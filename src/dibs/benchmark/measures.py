@@ -14,6 +14,7 @@ from typing import Any
 from dibs.benchmark.app import QUEUES
 from dibs.client.app import Dibs
 from dibs.core.states import State
+from dibs.engines.open import shown_url
 from dibs.engines.values import Feature
 from dibs.errors import DibsError
 from dibs.version import __version__
@@ -164,7 +165,7 @@ def measure_all(
         "tasks": count,
         "processes": processes,
         "concurrency": concurrency,
-        "url": app.url,
+        "url": shown_url(app.url),
         "durability": app.hub.runner.run(app.hub.engine.about()).durability,
         "versions": {"dibs": __version__, "python": platform.python_version(), "system": platform.platform()},
     }

@@ -8,6 +8,7 @@ import click
 
 from dibs.cli.options import json_option, with_store
 from dibs.client.app import Dibs
+from dibs.engines.open import shown_url
 from dibs.engines.values import Feature
 from dibs.errors import InvalidOption, UsageError
 from dibs.terminal import emit, say, status
@@ -24,7 +25,7 @@ def backup(app: Dibs, file: Path, overwrite: bool, as_json: bool) -> None:
     The copy is consistent; to restore, put it where the store was (stop workers and producers first).
     """
     if Feature.BACKUP not in app.hub.engine.features:
-        raise UsageError(f"{app.url} can't be backed up by Dibs: use the store's own tools.")
+        raise UsageError(f"{shown_url(app.url)} can't be backed up by Dibs: use the store's own tools.")
     if file.exists():
         if not overwrite:
             raise InvalidOption(f"{file} exists: choose another name, or --overwrite it.")

@@ -14,6 +14,7 @@ from dibs.benchmark.measures import measure_all
 from dibs.cli.options import json_option
 from dibs.client.app import Dibs
 from dibs.core.options import check_number
+from dibs.engines.open import shown_url
 from dibs.engines.values import Feature
 from dibs.errors import InvalidOption
 from dibs.terminal import emit, say, show, status, table
@@ -45,7 +46,7 @@ def bench(url: str | None, count: int, processes: int, concurrency: int, samples
         place = f"sqlite:///{folder}/bench.db" if url is None else url
         with make_app(place) as app:
             if Feature.SHARED not in app.hub.engine.features and processes > 1:
-                raise InvalidOption(f"{place} lives in one process: leave --processes out.")
+                raise InvalidOption(f"{shown_url(place)} lives in one process: leave --processes out.")
             if Feature.DURABLE in app.hub.engine.features:
                 refuse_used(app)
             announce = partial(status, quiet=as_json)
@@ -57,7 +58,9 @@ def refuse_used(app: Dibs) -> None:
     """Other tasks in the store would affect the figures, and be affected."""
     names = [queue.name for queue in app.queues.list() if not queue.name.startswith("bench-")]
     if names:
-        raise InvalidOption(f"{app.url} is in use (queues {', '.join(names[:3])}): bench needs a store of its own.")
+        raise InvalidOption(
+            f"{shown_url(app.url)} is in use (queues {', '.join(names[:3])}): bench needs a store of its own."
+        )
 
 
 def show_figures(figures: dict[str, Any]) -> None:

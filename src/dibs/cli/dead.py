@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
 
 import click
-from msgspec import Struct, structs
+from msgspec import structs
+from rich.text import Text
 
+from dibs.cli.error_groups import ErrorGroup, add_to
 from dibs.cli.options import bulk_command, filter_options, json_option, make_filter, with_store
 from dibs.cli.tasks import act
 from dibs.client.app import Dibs
@@ -17,24 +18,11 @@ from dibs.client.tasks import Filter
 from dibs.core.states import State
 from dibs.engines.values import COUNT_LIMIT
 from dibs.errors import InvalidOption
-from dibs.terminal import age, emit, errors, say, show, table
+from dibs.terminal import age, emit, errors, fitting, say
 
 __all__ = ["dead"]
 
 PAGE = 500
-
-
-class Group(Struct):
-    """Dead tasks with the same reason and error."""
-
-    name: str
-    queue: str
-    reason: str
-    error_type: str
-    error_message: str
-    count: int = 0
-    newest: datetime | None = None
-    example: str = ""
 
 
 @click.group()
@@ -47,7 +35,10 @@ def dead() -> None:
 @json_option
 @with_store
 def list_dead(app: Dibs, /, as_json: bool, **given: Any) -> None:
-    """Dead tasks by task, reason and error, the most frequent first."""
+    """Dead tasks by task, reason and error, the most frequent first.
+
+    Errors are alike if only numbers, ids, addresses and quoted words differ. Each group has one task as an example.
+    """
     groups, more = group(app, only_dead(given))
     if as_json:
         emit({"groups": groups, "tasks": sum(each.count for each in groups), "more": more})
@@ -55,14 +46,21 @@ def list_dead(app: Dibs, /, as_json: bool, **given: Any) -> None:
     if not groups:
         say("No dead tasks.")
         return
-    made = table("COUNT", "TASK", "QUEUE", "REASON", "ERROR", "NEWEST", "EXAMPLE", right=["COUNT"])
     for each in groups:
-        error = f"{each.error_type}: {each.error_message}" if each.error_type else "–"
-        newest = f"{age(each.newest)} ago"
-        made.add_row(f"{each.count:,}", each.name, each.queue, each.reason, error[:60], newest, each.example)
-    show(made)
+        show_group(each)
     if more:
         errors().print(f"Only the newest {COUNT_LIMIT:,} are grouped.")
+
+
+def show_group(each: ErrorGroup) -> None:
+    """How many of which tasks, their error, and one of them. A terminal shows one line of the error, a pipe all."""
+    line = Text(f"{each.count:,} × {each.name}", style="bold")
+    line.append(f" in {each.queue}: {each.reason}, newest {age(each.newest)} ago", style="not bold")
+    say(line)
+    if each.error_type:
+        say(f"    {fitting(f'{each.error_type}: {each.message}' if each.message else each.error_type, 4)}")
+    place = f" ({each.place})" if each.place else ""
+    say(f"    {each.example}{place}")
 
 
 @dead.command()
@@ -95,17 +93,13 @@ def only_dead(given: dict[str, Any]) -> Filter:
     return structs.replace(make_filter(given), state=State.DEAD)
 
 
-def group(app: Dibs, chosen: Filter) -> tuple[list[Group], bool]:
+def group(app: Dibs, chosen: Filter) -> tuple[list[ErrorGroup], bool]:
     """The groups, largest first, and whether there were more tasks than are read."""
-    groups: dict[tuple[str, ...], Group] = {}
+    groups: dict[tuple[str, ...], ErrorGroup] = {}
     for seen, info in enumerate(newest_first(app, chosen)):
         if seen == COUNT_LIMIT:
             return ordered(groups), True
-        key = key_of(info)
-        each = groups.setdefault(key, Group(*key, example=info.id))
-        each.count += 1
-        if info.finished_at is not None and (each.newest is None or info.finished_at > each.newest):
-            each.newest = info.finished_at
+        add_to(groups, info)
     return ordered(groups), False
 
 
@@ -119,10 +113,5 @@ def newest_first(app: Dibs, chosen: Filter) -> Iterator[TaskInfo]:
             return
 
 
-def key_of(info: TaskInfo) -> tuple[str, str, str, str, str]:
-    message = info.error.message.strip().split("\n", 1)[0][:200] if info.error else ""
-    return info.name, info.queue, str(info.reason), info.error.type if info.error else "", message
-
-
-def ordered(groups: dict[tuple[str, ...], Group]) -> list[Group]:
+def ordered(groups: dict[tuple[str, ...], ErrorGroup]) -> list[ErrorGroup]:
     return sorted(groups.values(), key=lambda each: -each.count)

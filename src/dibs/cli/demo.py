@@ -14,6 +14,7 @@ from dibs.core.options import check_number
 from dibs.demo.app import make_app
 from dibs.demo.run import Demo
 from dibs.demo.view import View, show_summary
+from dibs.engines.open import shown_url
 from dibs.engines.values import Feature
 from dibs.errors import InvalidOption
 from dibs.terminal import emit, errors, out
@@ -39,7 +40,7 @@ def demo(count: int, workers: int, url: str | None, as_json: bool) -> int:
     try:
         with make_app(f"sqlite:///{logs / 'demo.db'}" if url is None else url) as app:
             if Feature.SHARED not in app.hub.engine.features:
-                raise InvalidOption(f"{app.url} can't be shared with worker processes: use a SQLite file.")
+                raise InvalidOption(f"{shown_url(app.url)} can't be shared with worker processes: use a SQLite file.")
             summary = Demo(app, count, workers, logs, View(out(), count, quiet=as_json)).run()
         kept = not summary.ok
     except WorkerNotStarted:

@@ -10,13 +10,16 @@ from rich.text import Text
 from dibs.cli.codes import ExitCode
 from dibs.cli.options import json_option, with_store
 from dibs.client.app import Dibs
+from dibs.client.info import ChoreInfo
 from dibs.client.queues import QueueInfo
+from dibs.client.stats import read_ages
 from dibs.client.workers import WorkerInfo
+from dibs.core.chores import meaning_of
 from dibs.core.humanize import format_duration
 from dibs.core.settings import Policy
 from dibs.core.states import State
 from dibs.core.task import QueueState, WorkerState
-from dibs.core.times import SECOND
+from dibs.core.times import EPOCH, SECOND
 from dibs.engines.values import Feature, Finding, Level
 from dibs.errors import StoreError
 from dibs.runtime.payloads import Payloads
@@ -75,9 +78,11 @@ def examine(app: Dibs, *, full: bool) -> list[Finding]:
     queues, workers = app.queues.list(), app.workers.list()
     serving = [worker for worker in workers if worker.state is not WorkerState.DEAD]
     findings.append(who_works(serving))
+    ages = app.hub.runner.run(read_ages(app.hub.engine, app.hub.clock.now()))
     for queue in queues:
-        findings += look_at(app, queue, serving)
+        findings += look_at(queue, serving, ages.get(queue.name))
     findings += look_at_schedules(app)
+    findings += look_at_chores(app.chores())
     return findings
 
 
@@ -114,8 +119,8 @@ def who_works(workers: list[WorkerInfo]) -> Finding:
     return Finding(Level.OK, "workers", f"{len(workers)}, version {versions[0]}")
 
 
-def look_at(app: Dibs, queue: QueueInfo, workers: list[WorkerInfo]) -> list[Finding]:
-    """What is wrong with one queue."""
+def look_at(queue: QueueInfo, workers: list[WorkerInfo], oldest: float | None) -> list[Finding]:
+    """What is wrong with one queue. `oldest`: the seconds that its oldest pending task has waited."""
     title = f"queue {queue.name}"
     found = []
     pending = queue.counts[State.PENDING]
@@ -126,7 +131,6 @@ def look_at(app: Dibs, queue: QueueInfo, workers: list[WorkerInfo]) -> list[Find
     if queue.stale:
         detail = f"{queue.stale:,} tasks are still ranked by earlier settings; the leading worker ranks them again"
         found.append(Finding(Level.WARNING, title, detail))
-    oldest = app.stats(queue.name).oldest_pending_seconds if pending else None
     limit = BACKLOG * queue.settings.aging / SECOND
     if oldest is not None and queue.settings.policy is Policy.AGING and oldest > limit:
         detail = (
@@ -158,3 +162,21 @@ def look_at_schedules(app: Dibs) -> list[Finding]:
         paused = sum(each.paused for each in schedules)
         found.append(Finding(Level.OK, "schedules", f"{len(schedules):,}, {paused:,} of them paused"))
     return found
+
+
+def look_at_chores(chores: list[ChoreInfo]) -> list[Finding]:
+    """What the leading worker has not done. Nothing is expected of a store that never had a worker."""
+    late = [chore for chore in chores if chore.late]
+    if late and len(late) == len(chores):
+        detail = "none has been done for 3 minutes or longer: no worker leads, so nothing that is old is deleted"
+        return [Finding(Level.WARNING, "chores", detail)]
+    return [Finding(Level.WARNING, f"chore {chore.name}", lateness(chore)) for chore in late]
+
+
+def lateness(chore: ChoreInfo) -> str:
+    """Since when a chore is late, and what that means."""
+    span = format_duration((datetime.now(UTC) - (chore.behind_since or chore.at or EPOCH)).total_seconds())
+    since = (
+        f"was last done {span} ago" if chore.behind_since is None else f"has had work left after each run for {span}"
+    )
+    return f"{since}: {meaning_of(chore.name)}"

@@ -6,7 +6,7 @@ import asyncio
 
 import click
 
-from dibs.cli.options import json_option, with_store
+from dibs.cli.options import json_option, with_new_store
 from dibs.client.app import Dibs
 from dibs.errors import InvalidOption
 from dibs.terminal import emit, say
@@ -18,7 +18,7 @@ __all__ = ["migrate"]
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option("--sql", is_flag=True, help="Only print what would be done, for the store's own tools, such as psql.")
 @json_option
-@with_store
+@with_new_store
 def migrate(app: Dibs, dry_run: bool, sql: bool, as_json: bool) -> None:
     """Bring the store's layout up to date.
 

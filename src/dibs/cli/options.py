@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -28,6 +28,7 @@ from dibs.terminal import emit, errors, say, status
 __all__ = [
     "LATER",
     "SPAN",
+    "TIME",
     "act_on_all",
     "add_options",
     "agreed",
@@ -42,6 +43,7 @@ __all__ = [
     "progress_of",
     "state_command",
     "store_options",
+    "with_new_store",
     "with_store",
 ]
 
@@ -108,14 +110,17 @@ def add_options(function: Function, *options: Callable[[Function], Function]) ->
 
 
 def open_store(url: str | None, app: str | None, *, create: bool = False) -> Dibs:
-    """The app, or one without tasks on the store that the URL or DIBS_URL names."""
+    """The app, or one without tasks on the store that the URL or DIBS_URL names; `create`: there may be none yet."""
     if url is not None and app is not None:
         raise InvalidOption("--url and --app both name a store: give one of them.")
-    if app is not None:
-        return load_app(app)
-    if not (url is not None or default_url() or create or DEFAULT_FILE.exists()):
-        raise InvalidOption("no store is named: give --url sqlite:///tasks.db or --app MODULE:APP, or set DIBS_URL.")
-    return Dibs(url)
+    if app is None and not (url is not None or default_url() or create or DEFAULT_FILE.exists()):
+        raise InvalidOption(
+            f"no store is named, and there is no {DEFAULT_FILE.absolute()}: give --url sqlite:///tasks.db or "
+            "--app MODULE:APP, or set DIBS_URL."
+        )
+    opened = Dibs(url) if app is None else load_app(app)
+    opened.hub.creates = create
+    return opened
 
 
 def store_options(function: Function) -> Function:
@@ -126,15 +131,22 @@ def store_options(function: Function) -> Function:
     )
 
 
-def with_store(function: Callable[Concatenate[Dibs, P], R]) -> Callable[..., R]:
-    """Add --url and --app; the command gets an app as first argument, and it is closed afterwards."""
+def with_store(function: Callable[Concatenate[Dibs, P], R], *, create: bool = False) -> Callable[..., R]:
+    """Add --url and --app; the command gets an app as first argument, and it is closed afterwards.
+
+    A command looks at a store that exists, or changes what is in it; only with `create` does it make one.
+    """
 
     @wraps(function)
     def run(url: str | None, app_spec: str | None, *args: P.args, **kwargs: P.kwargs) -> R:
         with open_store(url, app_spec) as app:
+            app.hub.creates = create
             return function(app, *args, **kwargs)
 
     return store_options(run)
+
+
+with_new_store = partial(with_store, create=True)
 
 
 def state_command(group: click.Group, thing: str, verb: str, state: str, text: str) -> None:
@@ -233,9 +245,10 @@ def bulk_command(function: Callable[Concatenate[Dibs, P], R]) -> Callable[..., R
 def act_on_all(verb: str, act: Callable[..., Acted], *, dry_run: bool, yes: bool, wait: bool) -> Acted | None:
     """Count, ask, act. None: the answer was no."""
     found = act(dry_run=True)
-    if dry_run or not found.matched:
+    if dry_run or not (found.matched or found.more):
         return found
-    if not yes and not agreed(f"{verb} {Count(found.matched, found.more)} task{'s' * (found.matched != 1)}?"):
+    only_one = found.matched == 1 and not found.more
+    if not yes and not agreed(f"{verb} {Count(found.matched, found.more)} task{'s' * (not only_one)}?"):
         return None
     with progress_of(verb) as progress:
         return act(wait=wait, progress=progress)

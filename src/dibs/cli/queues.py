@@ -9,15 +9,17 @@ from rich.table import Table
 from rich.text import Text
 
 from dibs.cli.codes import ExitCode
-from dibs.cli.options import SPAN, agreed, json_option, state_command, with_store
+from dibs.cli.options import SPAN, agreed, json_option, state_command, with_new_store, with_store
 from dibs.cli.queue_settings import limit_lines, settings_data, settings_text, wanted_changes
 from dibs.client.app import Dibs
 from dibs.client.humanize import figures, subject
 from dibs.client.queues import QueueChanges, QueueInfo, TenantInfo
-from dibs.client.stats import Percentiles, QueueStats
-from dibs.core.humanize import format_duration
+from dibs.client.series import Percentiles
+from dibs.client.stats import QueueStats
+from dibs.core.humanize import format_duration, format_rate
 from dibs.core.settings import QueueSettings
 from dibs.core.states import WAITING, State
+from dibs.engines.figures import Counter
 from dibs.errors import InvalidOption
 from dibs.terminal import emit, facts_table, number, say, show, state_text, table
 
@@ -112,7 +114,10 @@ def show_queue(app: Dibs, info: QueueInfo, stats: QueueStats, window: float) -> 
     if info.stale:
         facts.add_row("to re-rank", f"{info.stale:,} waiting tasks are still ranked by earlier settings")
     facts.add_row("oldest pending", format_duration(stats.oldest_pending_seconds))
+    if tiers := [f"{n:,} {tier}" for tier, n in reversed(stats.priority_distribution.items()) if n]:
+        facts.add_row("pending by tier", ", ".join(tiers))
     facts.add_row("workers", f"{stats.workers_active} active")
+    facts.add_row("in total", totals_text(stats))
     facts.add_row(f"last {format_duration(window)}", done_text(stats))
     facts.add_row("wait", percentiles_text(stats.wait))
     facts.add_row("run", percentiles_text(stats.run))
@@ -139,9 +144,18 @@ def tenants_text(tenants: list[TenantInfo]) -> str:
     return f"served next, with pending tasks: {', '.join(named)}{more}"
 
 
-def done_text(stats: QueueStats) -> str:
+def totals_text(stats: QueueStats) -> str:
+    """What has happened since the store was made."""
     return (
-        f"{stats.completed:,} completed ({stats.throughput_per_second:.1f}/s), {stats.failed:,} failed attempts, "
+        f"{stats.counters[Counter.COMPLETIONS]:,} completed, {stats.counters[Counter.FAILURES]:,} failed attempts, "
+        f"{sum(stats.deaths.values()):,} dead, {sum(stats.cancellations.values()):,} cancelled"
+    )
+
+
+def done_text(stats: QueueStats) -> str:
+    rate = format_rate(stats.throughput_per_second)
+    return (
+        f"{stats.completed:,} completed ({rate}), {stats.failed:,} failed attempts, "
         f"{stats.dead:,} dead, {stats.cancelled:,} cancelled"
     )
 
@@ -170,7 +184,7 @@ def percentiles_text(values: Percentiles) -> str:
 @click.option("--fair/--no-fair", default=None, help="Share the queue between tenants, or serve by priority alone.")
 @click.option("--weight", "weights", multiple=True, metavar="TENANT=NUMBER", help="A tenant's share; 1 for others.")
 @json_option
-@with_store
+@with_new_store
 def set_queue(
     app: Dibs,
     name: str,

@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from msgspec import Struct
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from dibs.client.info import HistoryLine, TaskInfo
 from dibs.client.tasks import Prerequisite
+from dibs.client.why import Why
 from dibs.core.graph import Rule
 from dibs.core.humanize import format_duration
 from dibs.core.states import State
+from dibs.engines.values import COUNT_LIMIT
 from dibs.terminal import UNREADABLE, age, facts_table, plain, show, state_text, table, when_text
 
-__all__ = ["first_line", "show_task", "task_table"]
+__all__ = ["FOLLOWERS_SHOWN", "Surroundings", "first_line", "peek_table", "show_task", "task_table"]
 
 NOTE_LIMIT = 80
 NEEDS_SHOWN = 20
+FOLLOWERS_SHOWN = 20
 
 
 def task_table(tasks: Sequence[TaskInfo]) -> None:
@@ -48,7 +52,7 @@ def note_of(info: TaskInfo) -> str:
         return f"on {info.worker}{done}{' (asked to cancel)' if info.cancel_requested else ''}"
     if info.state in (State.SCHEDULED, State.RETRYING):
         again = f"due {age(info.due_at)}"
-        return again if info.error is None else f"{again}, attempt {info.attempts} failed: {first_line(info)}"
+        return again if info.error is None else f"{again}, attempt {info.failed_attempts} failed: {first_line(info)}"
     if info.state is State.DEAD:
         return f"{info.reason}: {first_line(info)}" if info.error else str(info.reason)
     if info.state is State.CANCELLED:
@@ -65,16 +69,32 @@ def first_line(info: TaskInfo) -> str:
     return f"{info.error.type}: {message[0]}" if message else info.error.type
 
 
-def show_task(info: TaskInfo, needs: Sequence[Prerequisite], history: Sequence[HistoryLine], why: str | None) -> None:
+class Surroundings(Struct, frozen=True, kw_only=True):
+    """What belongs to a task besides its own record."""
+
+    needs: Sequence[Prerequisite]
+    followers: Sequence[TaskInfo]
+    history: Sequence[HistoryLine]
+    position: tuple[int, datetime | None] | None = None
+    why: Why | None = None
+
+
+def show_task(info: TaskInfo, around: Surroundings) -> None:
     """Everything about one task."""
     known = ((name, value) for name, value in facts_of(info) if isinstance(value, Text) or value not in ("", "–"))
     facts = facts_table(known)
-    if why is not None:
-        facts.add_row("why", why)
+    if around.position is not None:
+        facts.add_row("position", position_text(*around.position))
+    if around.why is not None:
+        facts.add_row("why", "\n".join((around.why.text, *around.why.details)))
     show(facts)
+    needs, history = around.needs, around.history
     if needs:
         show(Text("\nwaits for" if info.state is State.BLOCKED else "\nwaited for", style="bold"))
         show(Padding(needs_table(needs), (0, 0, 0, 2)))
+    if around.followers:
+        show(Text("\nfollowers, which wait for it", style="bold"))
+        show(Padding(followers_table(around.followers), (0, 0, 0, 2)))
     if info.error is not None and info.error.traceback:
         show(Text("\nlast error", style="bold"))
         show(Padding(Text(info.error.traceback.rstrip()), (0, 0, 0, 2)))
@@ -105,18 +125,19 @@ def facts_of(info: TaskInfo) -> list[tuple[str, str | Text]]:
         ("due", moment(info.due_at) if info.state in (State.SCHEDULED, State.RETRYING) else ""),
         ("started", moment(info.started_at)),
         ("finished", moment(info.finished_at)),
+        ("updated", "" if info.updated_at == info.finished_at else moment(info.updated_at)),
         (
             "waited, ran",
             f"{format_duration(info.waited)}, {format_duration(info.ran)}" if info.waited is not None else "",
         ),
         ("deadline", moment(info.deadline)),
         ("expires", moment(info.expires_at)),
-        ("attempts", f"{info.attempts} failed of at most {info.retries + 1}" if info.attempts else ""),
+        ("retries", retries_text(info)),
         ("losses", str(info.losses) if info.losses else ""),
         ("timeout", "" if info.timeout is None else format_duration(info.timeout)),
         ("worker", info.worker or ""),
         ("lease", str(info.lease) if info.lease else ""),
-        ("progress", "" if info.progress is None else f"{info.progress:.0%} {info.progress_message}".rstrip()),
+        ("progress", progress_text(info)),
         ("result", plain(info.result) if info.state is State.COMPLETED else ""),
         ("error", first_line(info)),
         ("key", info.key or ""),
@@ -131,9 +152,25 @@ def facts_of(info: TaskInfo) -> list[tuple[str, str | Text]]:
 
 
 def priority_text(info: TaskInfo) -> str:
-    if info.inherited <= info.priority:
-        return str(info.priority)
-    return f"{info.priority}, counts as {info.inherited} because of what waits for it"
+    parts = [str(info.priority)]
+    if info.inherited > info.priority:
+        parts.append(f"counts as {info.inherited} because of what waits for it")
+    if info.effective_priority is not None:
+        parts.append(f"effective {info.effective_priority:.1f}")
+    return ", ".join(parts)
+
+
+def retries_text(info: TaskInfo) -> str:
+    if not info.failed_attempts:
+        return str(info.retries)
+    return f"{info.retries}; {info.failed_attempts} of at most {info.retries + 1} attempts failed"
+
+
+def progress_text(info: TaskInfo) -> str:
+    """How far it has come; of one that has completed, there is nothing left to say."""
+    if info.progress is None or info.state is State.COMPLETED:
+        return ""
+    return f"{info.progress:.0%} {info.progress_message}".rstrip()
 
 
 def state_line(info: TaskInfo) -> Text:
@@ -166,12 +203,48 @@ def needs_table(needs: Sequence[Prerequisite]) -> Table:
     return made
 
 
+def followers_table(followers: Sequence[TaskInfo]) -> Table:
+    """The oldest tasks that wait for one."""
+    made = table("ID", "STATE", "TASK", "QUEUE")
+    made.columns[0].overflow = "fold"
+    for info in followers[:FOLLOWERS_SHOWN]:
+        made.add_row(info.id, state_text(info.state) if info.unreadable is None else UNREADABLE, info.name, info.queue)
+    if len(followers) > FOLLOWERS_SHOWN:
+        made.add_row("and more")
+    return made
+
+
+def position_text(ahead: int, starts_at: datetime | None) -> str:
+    """How many tasks go before it, and when it should start as things go."""
+    number = f"more than {ahead:,}" if ahead >= COUNT_LIMIT else f"{ahead:,}"
+    tasks = "no task is ahead" if not ahead else f"{number} task{'s' * (ahead != 1)} ahead"
+    return tasks if starts_at is None or not ahead else f"{tasks}, should start {age(starts_at)}"
+
+
+def peek_table(tasks: Sequence[TaskInfo]) -> None:
+    """The next tasks of one queue, in order."""
+    made = table("#", "ID", "PRI", "EFF", "TASK", "AGE", "NEXT STEP", right=["#", "PRI", "EFF", "AGE"])
+    made.columns[1].overflow = "fold"
+    for place, info in enumerate(tasks, 1):
+        effective = "" if info.effective_priority is None else f"{info.effective_priority:.1f}"
+        step = "" if info.rerank_at is None else age(info.rerank_at)
+        made.add_row(str(place), info.id, str(info.priority), effective, info.name, age(info.created_at), step)
+    show(made)
+
+
 def history_table(history: Sequence[HistoryLine]) -> Table:
     made = table("WHEN", "EVENT", "LEASE", "BY", "NOTE", right=["LEASE"])
     made.columns[-1].no_wrap = False
     made.columns[-1].overflow = "fold"
     for line in history:
         error = "" if line.error is None else f"{line.error.type}: {line.error.message}"
-        note = ": ".join(part for part in (line.note, error) if part)
+        note = ": ".join(part for part in (run_text(line), line.note, error) if part)
         made.add_row(when_text(line.at), line.event, str(line.lease or ""), line.actor or line.worker or "", note)
     return made
+
+
+def run_text(line: HistoryLine) -> str:
+    """When the run started that ended here, and how long it took."""
+    if line.started_at is None:
+        return ""
+    return f"ran {format_duration(line.ran)} from {line.started_at.astimezone():%H:%M:%S}"

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from dibs.cli.codes import ExitCode
+from dibs.cli.long_search import Found
 from dibs.cli.options import (
     LATER,
     SPAN,
@@ -20,15 +21,16 @@ from dibs.cli.options import (
     parse_metadata,
     with_store,
 )
-from dibs.cli.task_views import show_task, task_table
+from dibs.cli.task_views import FOLLOWERS_SHOWN, Surroundings, show_task, task_table
 from dibs.cli.watch import watch
 from dibs.client.app import Dibs
-from dibs.client.tasks import Acted, Count, Filter
-from dibs.core.options import as_number
+from dibs.client.tasks import Acted, Cancelled, Count, Filter
+from dibs.core.options import PAGE_LIMIT, as_number, check_number
+from dibs.core.states import State
 from dibs.errors import InvalidOption
 from dibs.terminal import emit, errors, say
 
-__all__ = ["act", "tasks"]
+__all__ = ["act", "tasks", "tell_all"]
 
 
 @click.group()
@@ -42,18 +44,26 @@ def tasks() -> None:
 @click.option("--cursor", help="Go on where an earlier page ended.")
 @json_option
 @with_store
-def list_tasks(app: Dibs, /, limit: int, cursor: str | None, as_json: bool, **given: Any) -> None:
-    """List tasks, newest first."""
-    page = app.tasks.search(make_filter(given), limit=limit, cursor=cursor)
+def list_tasks(app: Dibs, /, limit: int, cursor: str | None, as_json: bool, **given: Any) -> int:
+    """List tasks, newest first.
+
+    If few match, the search goes on by itself until it has found as many as asked for or has seen all tasks; Ctrl-C
+    shows what it has found by then.
+    """
+    check_number(limit, "--limit", 1, PAGE_LIMIT)
+    found = Found(cursor)
+    found.read(app, make_filter(given), limit, quiet=as_json)
     if as_json:
-        emit({"tasks": page.tasks, "cursor": page.cursor})
-        return
-    if page.tasks:
-        task_table(page.tasks)
+        emit({"tasks": found.tasks, "cursor": found.cursor, "visited": found.visited})
+    elif found.tasks:
+        task_table(found.tasks)
     else:
-        say("No tasks match." if page.cursor is None else "No tasks match so far; the search goes on from the cursor.")
-    if page.cursor is not None:
-        errors().print(f"More: --cursor {page.cursor}", soft_wrap=True)
+        say("No tasks match." if found.cursor is None else "No tasks match so far; the search goes on from the cursor.")
+    if found.pages > 1 or found.interrupted:
+        errors().print(found.how_far(), soft_wrap=True)
+    if found.cursor is not None and not as_json:
+        errors().print(f"More: --cursor {found.cursor}", soft_wrap=True)
+    return ExitCode.INTERRUPTED if found.interrupted else ExitCode.OK
 
 
 @tasks.command()
@@ -61,9 +71,14 @@ def list_tasks(app: Dibs, /, limit: int, cursor: str | None, as_json: bool, **gi
 @json_option
 @with_store
 def count(app: Dibs, /, as_json: bool, **given: Any) -> None:
-    """Count matching tasks (up to 10,000)."""
+    """Count matching tasks, in a bounded number of rows."""
     found = app.tasks.count(make_filter(given))
-    emit({"count": found.count, "more": found.more}) if as_json else say(str(found))
+    if as_json:
+        emit({"count": found.count, "more": found.more})
+        return
+    say(str(found))
+    if found.more:
+        errors().print("Counting stopped: too many tasks would have to be read.")
 
 
 @tasks.command()
@@ -71,14 +86,33 @@ def count(app: Dibs, /, as_json: bool, **given: Any) -> None:
 @json_option
 @with_store
 def show(app: Dibs, task_id: str, as_json: bool) -> None:
-    """Show everything about one task, with what it waits for and its history."""
+    """Show everything about one task: its place in the queue, what it waits for, what waits for it, its history."""
     info = app.tasks.get(task_id)
-    history = app.tasks.history(task_id)
-    needs = app.tasks.needs(task_id)
+    is_pending = info.state is State.PENDING and info.unreadable is None
+    around = Surroundings(
+        needs=app.tasks.needs(task_id),
+        followers=app.tasks.dependents(task_id, FOLLOWERS_SHOWN + 1),
+        history=app.tasks.history(task_id),
+        position=app.position(task_id) if is_pending else None,
+        why=None if info.is_done or as_json else app.why(task_id),
+    )
     if as_json:
-        emit({"task": info, "needs": needs, "history": history})
+        emit({"task": info, **show_data(around)})
     else:
-        show_task(info, needs, history, None if info.is_done else str(app.why(task_id)))
+        show_task(info, around)
+
+
+def show_data(around: Surroundings) -> dict[str, Any]:
+    """What belongs to a task, for scripts."""
+    ahead, starts_at = around.position or (None, None)
+    followers = [{"id": each.id, "name": each.name, "state": each.state} for each in around.followers]
+    return {
+        "ahead": ahead,
+        "starts_at": starts_at,
+        "needs": around.needs,
+        "followers": followers,
+        "history": around.history,
+    }
 
 
 @tasks.command()
@@ -114,14 +148,12 @@ def purge(app: Dibs, /, task_ids: tuple[str, ...], **given: Any) -> int:
 @click.option("--set-metadata", multiple=True, metavar="NAME=VALUE", help="Replace the metadata; may be repeated.")
 @bulk_command
 def edit(app: Dibs, /, task_ids: tuple[str, ...], **given: Any) -> int:
-    """Change waiting tasks: by id, or the priority of --all that match."""
+    """Change waiting tasks: by id, or --all that match."""
     changes = taken(given)
     if not changes:
         raise InvalidOption(
             "nothing to change: give --priority, --delay, --at, --deadline, --expires or --set-metadata."
         )
-    if given["everything"] and set(changes) != {"priority"}:
-        raise InvalidOption("only the priority can be changed for --all that match.")
     return act(app, "edit", task_ids, given, **changes)
 
 
@@ -161,14 +193,25 @@ def act(app: Dibs, verb: str, task_ids: tuple[str, ...], given: dict[str, Any], 
     return tell_all(verb, done, no_wait, as_json)
 
 
-def act_on_each(verb: str, task_ids: tuple[str, ...], one: Callable[[str], bool], as_json: bool) -> int:
+def act_on_each(verb: str, task_ids: tuple[str, ...], one: Callable[[str], bool | Cancelled], as_json: bool) -> int:
     answers = {task_id: one(task_id) for task_id in task_ids}
     if as_json:
-        emit([{"id": task_id, "changed": changed} for task_id, changed in answers.items()])
+        emit([answer_data(task_id, answer) for task_id, answer in answers.items()])
         return ExitCode.OK
-    for task_id, changed in answers.items():
-        say(f"{task_id} {ANSWERS[verb][0 if changed else 1]}")
+    for task_id, answer in answers.items():
+        say(f"{task_id} {answer_text(verb, answer)}")
     return ExitCode.OK
+
+
+def answer_text(verb: str, answer: bool | Cancelled) -> str:
+    if answer is Cancelled.REQUESTED:
+        return "is running, and was asked to stop"
+    return ANSWERS[verb][0 if answer else 1]
+
+
+def answer_data(task_id: str, answer: bool | Cancelled) -> dict[str, Any]:
+    data: dict[str, Any] = {"id": task_id, "changed": bool(answer)}
+    return {**data, "answer": str(answer)} if isinstance(answer, Cancelled) else data
 
 
 def tell_all(verb: str, done: Acted | None, no_wait: bool, as_json: bool) -> int:
@@ -179,7 +222,8 @@ def tell_all(verb: str, done: Acted | None, no_wait: bool, as_json: bool) -> int
         emit(done)
     elif done.dry_run:
         matched = Count(done.matched, done.more)
-        say(f"{matched} matched; {'none' if not done.matched else 'all of them'} would be {past}.")
+        some = done.matched or done.more
+        say(f"{matched} matched; {'all of them' if some else 'none'} would be {past}.")
     elif no_wait:
         say(f"{Count(done.matched, done.more)} matched. A worker goes on with it: dibs steps wait {done.step}")
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -22,13 +23,15 @@ from dibs.client.queues import QueueInfo, TenantInfo
 from dibs.client.schedules import ScheduleInfo
 from dibs.client.stats import QueueStats
 from dibs.client.workers import WorkerInfo
-from dibs.core.humanize import format_duration
+from dibs.core.humanize import format_duration, format_rate
 from dibs.core.options import check_real
 from dibs.core.states import State
 from dibs.core.task import WorkerState
+from dibs.engines.figures import Counter, Counts
+from dibs.engines.open import shown_url
 from dibs.terminal import emit, number, out, show, state_text, table
 
-__all__ = ["top"]
+__all__ = ["Frame", "heading", "pace_text", "rate", "top"]
 
 WINDOW = 300.0
 SHORTEST, LONGEST = 0.1, 3600.0
@@ -37,7 +40,7 @@ SHORTEST, LONGEST = 0.1, 3600.0
 FEW = 5
 """Limits, tenants and schedules that are shown."""
 
-ENDS = (State.COMPLETED, State.CANCELLED, State.DEAD)
+ENDS = [each for each in Counter if each is Counter.COMPLETIONS or each.startswith(("dead_", "cancelled_"))]
 
 
 class Frame:
@@ -45,10 +48,11 @@ class Frame:
 
     def __init__(self, app: Dibs) -> None:
         self.at = time.monotonic()
-        self.url = app.url
+        self.url = shown_url(app.url)
         self.queues: list[QueueInfo] = app.queues.list()
         self.workers: list[WorkerInfo] = [w for w in app.workers.list() if w.state is not WorkerState.DEAD]
         self.stats: QueueStats = app.stats(window=WINDOW)
+        self.counts: Counts = app.hub.runner.run(app.hub.engine.counts())
         self.schedules: list[ScheduleInfo] = sorted(app.schedules.list(), key=next_first)
         self.full: dict[str, str] = {queue.name: full_text(app, queue) for queue in self.queues}
         fair = [queue for queue in self.queues if queue.settings.fair and queue.counts[State.PENDING]]
@@ -67,8 +71,10 @@ class Frame:
     def total(self, state: State) -> int:
         return sum(queue.counts[state] for queue in self.queues)
 
-    def ended(self, queue: str) -> int:
-        return sum(each.counts[state] for each in self.queues if each.name == queue for state in ENDS)
+    def happened(self, *counters: Counter, queue: str | None = None) -> int:
+        """How often, in one queue or in all, since the store was made."""
+        chosen = [each for name, each in self.counts.counters.items() if queue in (None, name)]
+        return sum(each.get(counter, 0) for each in chosen for counter in counters)
 
 
 def next_first(schedule: ScheduleInfo) -> tuple[bool, float, str]:
@@ -95,18 +101,20 @@ def top(app: Dibs, interval: float, once: bool, as_json: bool) -> None:
     if once or not console.is_terminal:
         show(render(frame, None))
         return
+    frames = deque([frame], max(2, int(WINDOW / interval)))
     with (
         Live(render(frame, None), console=console, screen=True, auto_refresh=False) as live,
         suppress(KeyboardInterrupt),
     ):
         while True:
             time.sleep(interval)
-            earlier, frame = frame, Frame(app)
-            live.update(render(frame, earlier), refresh=True)
+            frames.append(Frame(app))
+            live.update(render(frames[-1], frames[-2], frames[0]), refresh=True)
 
 
-def render(frame: Frame, earlier: Frame | None) -> RenderableType:
-    parts: list[RenderableType] = [heading(frame), Text(), queue_lines(frame, earlier)]
+def render(frame: Frame, earlier: Frame | None, first: Frame | None = None) -> RenderableType:
+    """A frame, the one before, and the first one of the last minutes: rates are exact between two of them."""
+    parts: list[RenderableType] = [heading(frame, first), Text(), queue_lines(frame, earlier)]
     if (more := further_lines(frame)).row_count:
         parts += [Text(), more]
     if frame.workers:
@@ -114,22 +122,35 @@ def render(frame: Frame, earlier: Frame | None) -> RenderableType:
     return Group(*parts)
 
 
-def heading(frame: Frame) -> Text:
+def heading(frame: Frame, first: Frame | None) -> Text:
     stats = frame.stats
     line = Text(f"dibs top  {datetime.now().astimezone():%H:%M:%S}  {frame.url}\n", style="bold")
     for state in (State.PENDING, State.RUNNING, State.BLOCKED, State.SCHEDULED, State.RETRYING, State.DEAD):
         line.append(f"{frame.total(state):,} ", style="bold").append(state_text(state)).append("  ", style="not bold")
     busy, slots = sum(w.running for w in frame.workers), sum(w.concurrency for w in frame.workers)
     line.append(f"\n{len(frame.workers)} workers, {busy} of {slots} slots busy", style="not bold")
+    if prefetched := sum(worker.buffered for worker in frame.workers):
+        line.append(f", {prefetched} prefetched", style="not bold")
     line.append(f", {stats.desired_slots} needed" if stats.desired_slots else "", style="not bold")
-    line.append(
-        f"\nlast {format_duration(WINDOW)}: {stats.throughput_per_second:.1f}/s, {stats.error_rate:.1%} failed, "
-        f"wait {percentiles_text(stats.wait)}, run {percentiles_text(stats.run)}",
-        style="not bold",
-    )
+    line.append(f"\n{pace_text(frame, first)}", style="not bold")
+    times = f"\nwait {percentiles_text(stats.wait)}, run {percentiles_text(stats.run)}"
+    line.append(times, style="not bold")
     if stats.oldest_pending_seconds is not None:
         line.append(f", oldest pending {format_duration(stats.oldest_pending_seconds)}", style="not bold")
     return line
+
+
+def pace_text(frame: Frame, first: Frame | None) -> str:
+    """Completions and failures: counted since the first frame or, before there is one, as workers have reported."""
+    if first is None or first is frame:
+        span, rate, failed = WINDOW, frame.stats.throughput_per_second, frame.stats.error_rate
+    else:
+        span = frame.at - first.at
+        done, failures = (
+            frame.happened(counter) - first.happened(counter) for counter in (Counter.COMPLETIONS, Counter.FAILURES)
+        )
+        rate, failed = done / span, failures / (done + failures) if done + failures else 0.0
+    return f"last {format_duration(span)}: {format_rate(rate)} completed, {failed:.1%} of attempts failed"
 
 
 def queue_lines(frame: Frame, earlier: Frame | None) -> Table:
@@ -171,4 +192,5 @@ def rate(frame: Frame, earlier: Frame | None, queue: str) -> str:
     """Tasks that ended per second since the last frame."""
     if earlier is None:
         return "–"
-    return f"{max(0, frame.ended(queue) - earlier.ended(queue)) / (frame.at - earlier.at):,.0f}"
+    ended = frame.happened(*ENDS, queue=queue) - earlier.happened(*ENDS, queue=queue)
+    return f"{ended / (frame.at - earlier.at):,.0f}"

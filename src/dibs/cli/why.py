@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from dibs.cli.options import json_option, with_store
-from dibs.cli.task_views import task_table
+from dibs.cli.task_views import peek_table
 from dibs.client.app import Dibs
 from dibs.core.options import nearest, shown
 from dibs.errors import UnknownQueue
@@ -39,7 +39,8 @@ def why(app: Dibs, task_id: str, as_json: bool) -> None:
 def peek(app: Dibs, queue: str, limit: int, as_json: bool) -> None:
     """Show the next tasks of a queue.
 
-    In the order in which they will be claimed, whether or not a worker can run them.
+    In the order in which they will be claimed, whether or not a worker can run them. EFF is the effective priority;
+    NEXT STEP is when a deadline, a promotion to the next tier or the end of ageing changes the order again.
     """
     found = app.peek(queue, limit)
     if not found:
@@ -49,6 +50,6 @@ def peek(app: Dibs, queue: str, limit: int, as_json: bool) -> None:
     if as_json:
         emit(found)
     elif found:
-        task_table(found)
+        peek_table(found)
     else:
         say(f"Nothing is pending in queue {queue!r}.")

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from dibs.cli.loading import load_app
-from dibs.cli.logs import LEVELS, set_up_logging
 from dibs.cli.options import SPAN
 from dibs.core.options import as_number, check_number, shown
 from dibs.errors import InvalidOption
+from dibs.observe.logs import LEVELS, set_up_logging
 from dibs.worker.main import run
 from dibs.worker.settings import WorkerSettings
 from dibs.worker.supervisor import reload, supervise
@@ -23,6 +24,7 @@ __all__ = ["own_command", "worker"]
 log = logging.getLogger("dibs.cli")
 
 MOST_PROCESSES = 1000
+LOG_OPTIONS = ("log_level", "json_logs")
 
 
 @click.command()
@@ -34,6 +36,8 @@ MOST_PROCESSES = 1000
 @click.option("--in-order", is_flag=True, help="Serve the queues strictly in the order given.")
 @click.option("--processes", default=1, show_default=True, help="Worker processes; those that die are started again.")
 @click.option("--reload", "watch_code", is_flag=True, help="Start again when code here changes; for development.")
+@click.option("--lease", type=SPAN, help="How long leases last, whatever tasks and queues say.")
+@click.option("--no-prefetch", is_flag=True, help="Claim only what can start at once.")
 @click.option("--shutdown-timeout", type=SPAN, default="30s", show_default=True, help="Time to finish after a signal.")
 @click.option("--until-idle", is_flag=True, help="Leave when nothing is left to do.")
 @click.option("--name", help="The worker's name; by default host, process and a random part.")
@@ -45,30 +49,51 @@ MOST_PROCESSES = 1000
     help="How much to log, to stderr.",
 )
 @click.option("--json-logs", is_flag=True, help="One JSON object per log line.")
-def worker(app_spec: str, processes: int, watch_code: bool, log_level: str, json_logs: bool, **given: Any) -> int:
+@click.pass_context
+def worker(context: click.Context, /, app_spec: str, processes: int, watch_code: bool, **given: Any) -> int:
     """Run the tasks of an app.
 
     Works until SIGTERM or SIGINT, then finishes what runs within --shutdown-timeout; a second signal hands running
     tasks back at once. The exit code is 0 if everything was finished, 3 if work was handed back. Modules in the
-    current directory can be imported.
+    current directory can be imported. An app that configures logging itself keeps its configuration.
     """
-    set_up_logging(log_level, json_logs)
     settings = settings_from(given)
     check_number(processes, "--processes", 1, MOST_PROCESSES)
     if processes > 1 and settings.name is not None:
         raise InvalidOption("--name can't be shared by several processes: leave it out.")
     if processes > 1 and watch_code:
         raise InvalidOption("--reload is for one process: leave --processes out.")
-    if watch_code:
+    if watch_code:  # the app is imported by the child only
+        set_up_logging(given["log_level"], given["json_logs"])
         return reload(own_command(("--reload",)), [Path.cwd()])
     app = load_app(app_spec)
+    has_set_up = set_up_logging(given["log_level"], given["json_logs"])
     if processes > 1:
         return supervise(own_command(("--processes",)), processes)
+    if not has_set_up:
+        respect_own_logging(context, app_spec)
     with app:
         app.hub.runner.ensure_engine()
         if not app.hub.definitions:
             log.warning("%s has no tasks: import the modules that define them where the app is made.", app_spec)
         return run(app.hub, settings, app_spec)
+
+
+def respect_own_logging(context: click.Context, app_spec: str) -> None:
+    """Say that the app's own configuration of logging is in use. It may have disabled Dibs's loggers by default."""
+    for name, logger in tuple(logging.root.manager.loggerDict.items()):
+        if isinstance(logger, logging.Logger) and name.split(".")[0] == "dibs":
+            logger.disabled = False
+    given = [f"--{name.replace('_', '-')}" for name in LOG_OPTIONS if is_given(context, name)]
+    if given:
+        verb = "is" if len(given) == 1 else "are"
+        log.warning("%s configures logging itself, so %s %s not applied.", app_spec, " and ".join(given), verb)
+    else:
+        log.info("%s configures logging itself; Dibs adds only the facts of the running task.", app_spec)
+
+
+def is_given(context: click.Context, option: str) -> bool:
+    return context.get_parameter_source(option) is not ParameterSource.DEFAULT
 
 
 def settings_from(given: dict[str, Any]) -> WorkerSettings:
@@ -82,6 +107,8 @@ def settings_from(given: dict[str, Any]) -> WorkerSettings:
         name=given["name"],
         shutdown_timeout=given["shutdown_timeout"],
         until_idle=given["until_idle"],
+        lease=given["lease"],
+        prefetch=not given["no_prefetch"],
     )
 
 

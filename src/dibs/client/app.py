@@ -11,19 +11,20 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 from dibs.attempt.context import Context
-from dibs.attempt.middleware import Middleware
+from dibs.attempt.middleware import Layer, Middleware, check_middleware
 from dibs.blobs import BlobStore
 from dibs.client import consumer as low_level
+from dibs.client.audit import check_wanted, read_audit
 from dibs.client.blocking import blocking
 from dibs.client.define import define, functions_of, importable
 from dibs.client.dependencies import Flow
+from dibs.client.events import EventFeed
 from dibs.client.handle import Handle
 from dibs.client.info import (
     AuditLine,
     ChoreInfo,
     TaskInfo,
     chore_info,
-    snapshot,
     task_info,
     unreadable_task,
 )
@@ -40,10 +41,11 @@ from dibs.client.queues import Queues
 from dibs.client.result_waiter import ResultWaiter
 from dibs.client.schedule_template import ScheduleDecorator, declare, make_recurrence
 from dibs.client.schedules import Schedules
-from dibs.client.stats import QueueStats, check_window, read_stats
+from dibs.client.series import Point, check_range, read_series
+from dibs.client.stats import QueueStats, check_window, read_rate, read_stats
 from dibs.client.steps import Steps
 from dibs.client.task import Call, Task
-from dibs.client.tasks import Tasks
+from dibs.client.tasks import Tasks, ranked_infos, read_task
 from dibs.client.why import Why, explain
 from dibs.client.workers import Workers
 from dibs.client.workflow_batch import enqueue_in_order
@@ -65,7 +67,7 @@ from dibs.core.options import (
 from dibs.core.priority import Bound
 from dibs.core.times import MINUTE, SECOND, patience, when
 from dibs.engines.base import Engine
-from dibs.engines.open import open_engine
+from dibs.engines.open import open_engine, shown_url
 from dibs.engines.values import EnqueueOutcome
 from dibs.errors import InvalidOption
 from dibs.runtime.clock import Clock, SystemClock
@@ -82,6 +84,7 @@ __all__ = ["Dibs"]
 P = ParamSpec("P")
 R = TypeVar("R")
 Running = Coroutine[Any, Any, R]
+AnyMiddleware = TypeVar("AnyMiddleware", bound=Middleware | Layer)
 
 
 class Decorator(Protocol):
@@ -131,6 +134,8 @@ class Dibs:
             url=self.url,
             payloads=make_payloads(default_blobs() if blobs is None else blobs, inline_limit),
         )
+        if engine is not None and url is None:  # the default URL does not lead to it
+            self.hub.store_name = type(engine).__name__
         self.allow = check_names(allow, "allow", MODULES)
         self.hub.load_allowed = self._load_allowed
         self.hub.client = host() if client is None else check_label(client, "client")
@@ -147,7 +152,7 @@ class Dibs:
         self.extend, self.aextend = self._consumer.extend, self._consumer.aextend
 
     def __repr__(self) -> str:
-        return f"<Dibs {self.url}>"
+        return f"<Dibs {shown_url(self.url)}>"
 
     # Defining tasks.
 
@@ -207,10 +212,13 @@ class Dibs:
 
         return decorate
 
-    def middleware(self, middleware: Middleware) -> Middleware:
-        """Wrap every run; the first one added is the outermost."""
-        if not callable(middleware):
-            raise InvalidOption(f"a middleware is a function, not {shown(middleware)}.")
+    def middleware(self, middleware: AnyMiddleware) -> AnyMiddleware:
+        """Wrap every run; the first one added is the outermost.
+
+        `async def layer(ctx, run)` runs on the loop. A generator function `def layer(ctx): …; yield; …` is entered and
+        left where the task's function runs: in its thread, its child process, or on the loop.
+        """
+        check_middleware(middleware)
         self.hub.middleware.append(middleware)
         return middleware
 
@@ -285,7 +293,7 @@ class Dibs:
 
     async def ahandle(self, task_id: str) -> Handle[Any]:
         """A handle for a task that is known by its id."""
-        info = await self.tasks.aget(task_id)
+        info = await self.hub.runner.arun(read_task(self.hub, task_id))
         handle = self._handle(info.id, info.queue, self.hub.definitions.get(info.name))
         handle.info = info
         return handle
@@ -329,7 +337,7 @@ class Dibs:
         """The next tasks of a queue in claim order."""
         name, count = check_name(queue, "queue"), check_number(limit, "limit", 1, PAGE_LIMIT)
         peeked = await self.hub.runner.arun(self.hub.engine.peek(name, count, now=self.hub.clock.store_now()))
-        return [task_info(record, self.hub.codec) for record in peeked.tasks]
+        return await self.hub.runner.arun(ranked_infos(self.hub, peeked.tasks))
 
     peek = blocking(apeek)
 
@@ -340,36 +348,78 @@ class Dibs:
     bound = blocking(abound)
 
     async def astats(self, queue: str | None = None, window: Span = timedelta(hours=1)) -> QueueStats:
-        """What a queue, or all of them, did over the last `window`."""
+        """What a queue, or all of them, did over the last `window`, what is in it now, and its totals."""
         name = None if queue is None else check_name(queue, "queue")
         span = check_window(window)
         return await self.hub.runner.arun(read_stats(self.hub.engine, name, span, self.hub.clock.now()))
 
     stats = blocking(astats)
 
-    async def aaudit(self, limit: int = 100) -> list[AuditLine]:
-        """Who changed what through the admin methods and commands, newest first."""
+    async def aseries(
+        self,
+        queue: str | None = None,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        resolution: Span = 60,
+    ) -> list[Point]:
+        """What ended over time, in points of `resolution` seconds: the last hour by default, and at most 7 days."""
+        name, now = None if queue is None else check_name(queue, "queue"), self.hub.clock.now()
+        asked = check_range(start, end, resolution, now)
+        return await self.hub.runner.arun(read_series(self.hub.engine, name, asked))
+
+    series = blocking(aseries)
+
+    async def aaudit(
+        self,
+        limit: int = 100,
+        *,
+        before: int | None = None,
+        actor: str | None = None,
+        act: str | None = None,
+        target: str | None = None,
+        since: datetime | None = None,
+    ) -> list[AuditLine]:
+        """Who changed what through the admin methods and commands, newest first.
+
+        `before`: only lines whose number (`n`) is lower, to go on where an earlier call ended. `target` is the id or
+        name of what was changed; tasks are also found among several that were changed at once.
+        """
         count = check_number(limit, "limit", 1, PAGE_LIMIT)
-        return [snapshot(AuditLine, entry) for entry in await self.hub.runner.arun(self.hub.engine.audit(count))]
+        wanted = check_wanted(before, actor, act, target, since)
+        return await self.hub.runner.arun(read_audit(self.hub.engine, count, wanted))
 
     audit = blocking(aaudit)
 
+    def events(
+        self, topics: str | Sequence[str] = (), *, queues: Sequence[str] = (), cursor: str | None = None
+    ) -> EventFeed:
+        """What happens to tasks, workers and queues from now on, or since `cursor`: ``for event in app.events():``, or
+        ``async for``.
+
+        `topics` are families (task, worker, queue, system) or types (task.failed); by default all that is stored.
+        `queues` limits events of tasks and queues. `event.cursor` resumes after it for a few minutes.
+        """
+        return EventFeed(self.hub, topics, queues, cursor)
+
     async def achores(self) -> list[ChoreInfo]:
         """The last run of each chore of the leading worker."""
-        return [chore_info(record) for record in (await self.hub.runner.arun(self.hub.engine.about())).chores]
+        about, now = await self.hub.runner.arun(self.hub.engine.about()), self.hub.clock.now()
+        return [chore_info(record, now) for record in about.chores]
 
     chores = blocking(achores)
 
     async def aposition(self, task_id: str) -> tuple[int, datetime | None]:
         """How many tasks are ahead of a pending one (at most 10,000 are counted), and when it should start."""
-        info, engine, arun = await self.tasks.aget(task_id), self.hub.engine, self.hub.runner.arun
+        engine, arun = self.hub.engine, self.hub.runner.arun
+        info = await arun(read_task(self.hub, task_id))
         if info.unreadable is not None:
             raise unreadable_task(info.id, info.unreadable)
         position = (await arun(engine.peek(info.queue, 0, until=info.id, now=self.hub.clock.store_now()))).position
         if position is None:
             return 0, info.due_at or info.started_at
         now = self.hub.clock.now()
-        rate = (await arun(read_stats(engine, info.queue, 5 * MINUTE, now))).throughput_per_second
+        rate = await arun(read_rate(engine, info.queue, 5 * MINUTE, now))
         return position.ahead, when(now + round(position.ahead / rate * SECOND)) if rate else None
 
     position = blocking(aposition)

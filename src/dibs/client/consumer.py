@@ -7,7 +7,7 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -17,7 +17,7 @@ from msgspec import structs
 from dibs.attempt.outcome import MESSAGE_LIMIT, PERMANENT, describe, shorten, unready
 from dibs.attempt.payloads import arguments
 from dibs.client.blocking import blocking
-from dibs.client.options import Span
+from dibs.client.options import Span, check_metadata
 from dibs.core.options import (
     CAPABILITIES,
     PAGE_LIMIT,
@@ -64,6 +64,9 @@ class Claim:
         self.lease = Lease(task.id, task.lease)
         self.expires_at: datetime | None = when(task.lease_expires_at)
         self.cancelled = False
+        """The task has been asked to stop."""
+        self.exhausted = False
+        """The run has lasted 24 hours: its lease is no longer extended, and ends at `expires_at`."""
         self.claimed = time.monotonic()
 
     def __repr__(self) -> str:
@@ -152,7 +155,10 @@ class Consumer:
             await self._rescue.look()
 
     async def aextend(self, claim: Claim, by: Span = 30.0, *, progress: float | None = None, message: str = "") -> None:
-        """Keep a lease for `by` from now; raises LeaseLost if it is no longer yours. Sets `claim.cancelled`."""
+        """Keep a lease for `by` from now; raises LeaseLost if it is no longer yours.
+
+        Sets `claim.cancelled`, and `claim.exhausted` once a run has lasted so long that it is not extended any more.
+        """
         check_kind(claim, "claim", Claim)
         extension = Extension(
             claim.lease,
@@ -166,6 +172,7 @@ class Consumer:
         if answer.outcome is ExtendOutcome.LOST:
             raise LeaseLost(f"lease {claim.lease.number} of task {claim.id} is lost: another worker may run it now.")
         claim.cancelled = answer.outcome is ExtendOutcome.CANCEL
+        claim.exhausted = answer.outcome is ExtendOutcome.EXHAUSTED
         claim.expires_at = when(answer.expires_at)
 
     extend = blocking(aextend)
@@ -178,13 +185,17 @@ class Consumer:
         result: object = None,
         error: BaseException | str | None = None,
         after: Span | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> bool:
         """Report a run: completed, failed, permanent, cancelled, released or snoozed. False: the lease was lost.
 
         A task that failed runs again, or is dead if no attempts are left. `after` is the delay of a retry or a snooze.
+        `metadata` is added to what the task has, and replaces what has the same name.
         """
         check_kind(claim, "claim", Claim)
         settlement = self._settlement(claim, check_choice(Outcome, outcome, "outcome"), result, error, after)
+        if metadata is not None:
+            settlement = structs.replace(settlement, metadata=check_metadata(metadata))
         answer = await self.hub.runner.arun(self._settle(settlement, claim.name))
         return answer.outcome is not SettleOutcome.REFUSED
 

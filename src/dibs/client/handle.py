@@ -11,8 +11,8 @@ from dibs.client.blocking import blocking
 from dibs.client.dependencies import Shape, Source
 from dibs.client.info import HistoryLine, TaskInfo, task_info, unreadable_task
 from dibs.client.result_waiter import ResultWaiter
-from dibs.client.tasks import Tasks
-from dibs.core.states import State
+from dibs.client.tasks import Cancelled, Tasks, read_task
+from dibs.core.states import ENDED, State
 from dibs.core.task import TaskRecord
 from dibs.core.times import patience
 from dibs.errors import ResultGone, TaskCancelled, TaskFailed, UnknownTask, WrongThread
@@ -21,6 +21,9 @@ from dibs.runtime.definition import TaskDefinition
 __all__ = ["Handle"]
 
 R = TypeVar("R")
+
+LOOK = 1.0
+"""Seconds that one look at the store may take, even if the caller does not want to wait at all."""
 
 
 class Handle(Source[R]):
@@ -59,7 +62,7 @@ class Handle(Source[R]):
 
     async def arefresh(self) -> TaskInfo:
         """Read the task again."""
-        info = await self._tasks.aget(self.id)
+        info = await self.hub.runner.arun(read_task(self.hub, self.id))
         if info.unreadable is not None:
             raise unreadable_task(info.id, info.unreadable)
         self.info = info
@@ -90,9 +93,10 @@ class Handle(Source[R]):
 
     async def _result(self, timeout: float | None) -> R:
         missing = "had not ended"
+        is_short = timeout is not None and timeout < LOOK
         try:
-            async with asyncio.timeout(timeout):
-                record = await self._waiter.ended(self.id, self.queue)
+            async with asyncio.timeout(LOOK if is_short else timeout):
+                record = await (self._look(timeout) if is_short else self._waiter.ended(self.id, self.queue))
                 self.info = task_info(record, self.hub.codec)
                 if record.state is not State.COMPLETED:
                     raise failure_of(record)
@@ -104,6 +108,14 @@ class Handle(Source[R]):
             raise ResultGone(str(error), task_id=self.id) from None
         return cast(R, self._decoded(payload))
 
+    async def _look(self, timeout: float | None) -> TaskRecord:
+        """The record, if the task has ended: however short the time is, the store is asked once."""
+        record = await self._waiter.look(self.id)
+        if record.state in ENDED:
+            return record
+        async with asyncio.timeout(timeout):
+            return await self._waiter.ended(self.id, self.queue)
+
     def _decoded(self, payload: bytes | None) -> object:
         """A result as the task's return annotation declares it, or as plain JSON if the task is not known here."""
         codec = self.hub.codec
@@ -111,8 +123,8 @@ class Handle(Source[R]):
             return self._definition.signature.decode_result(payload, codec)
         return None if payload is None else codec.decode(payload)
 
-    async def acancel(self, reason: str = "") -> bool:
-        """Cancel it; True if it has ended or was asked to stop, False if it had ended before."""
+    async def acancel(self, reason: str = "") -> Cancelled:
+        """Cancel it: "cancelled", or "asked to stop" if it was running; false if it had ended before."""
         return await self._tasks.acancel(self.id, reason)
 
     cancel = blocking(acancel)
@@ -138,7 +150,7 @@ def failure_of(record: TaskRecord) -> TaskFailed | TaskCancelled:
         return TaskCancelled(text, task_id=record.id, reason=str(record.reason))
     failure = record.failure
     error = f": {failure.type}: {failure.message}" if failure else ""
-    return TaskFailed(
+    failed = TaskFailed(
         f"task {record.id} ({record.name}) is dead, reason {record.reason}{error}",
         task_id=record.id,
         reason=str(record.reason),
@@ -146,3 +158,6 @@ def failure_of(record: TaskRecord) -> TaskFailed | TaskCancelled:
         error_message=failure.message if failure else "",
         traceback=failure.traceback if failure else "",
     )
+    if failed.traceback:  # Python shows notes of an exception that nothing catches
+        failed.add_note(f"Where the task failed:\n{failed.traceback.rstrip()}")
+    return failed

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from dibs.core.chores import is_late
 from dibs.core.codec import Codec
+from dibs.core.priority import effective
 from dibs.core.reference import reference_in
 from dibs.core.states import ENDED, State
-from dibs.core.task import Failure, TaskRecord, TaskSpec
-from dibs.core.times import EPOCH, SECOND, seconds, when
+from dibs.core.task import Failure, HistoryEntry, HistoryEvent, QueueRecord, TaskRecord, TaskSpec
+from dibs.core.times import EPOCH, SECOND, Instant, seconds, when
 from dibs.engines.values import ChoreRecord, UnreadableTask
 from dibs.errors import UnknownTask, Unreadable
 
@@ -22,6 +26,8 @@ __all__ = [
     "HistoryLine",
     "TaskInfo",
     "chore_info",
+    "history_line",
+    "ranked_info",
     "readable",
     "snapshot",
     "task_info",
@@ -30,6 +36,8 @@ __all__ = [
 ]
 
 Info = TypeVar("Info", bound=Struct)
+Queues = Mapping[str, QueueRecord]
+INSTANTS = re.compile(r"\b(deadline|expires_at|due_at)=(-?\d+)")
 
 CANT_CHANGE = "task {} can't be read by this version, so it stays as it is: dibs doctor says why. It can be purged."
 
@@ -48,8 +56,14 @@ class TaskInfo(Struct, frozen=True, kw_only=True):
     ready_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    updated_at: datetime | None = None
+    """Its last change that can be told: enqueue, edit, cancel request, start, end of a run."""
     deadline: datetime | None = None
-    attempts: int = 0
+    effective_priority: float | None = None
+    """Priority plus what waiting and the deadline add; None unless it is pending, and in snapshots of a handle."""
+    rerank_at: datetime | None = None
+    """While it waits: when its deadline takes its next step, it comes to the next tier, or its ageing ends."""
+    failed_attempts: int = 0
     losses: int = 0
     retries: int = 0
     timeout: float | None = None
@@ -83,6 +97,11 @@ class TaskInfo(Struct, frozen=True, kw_only=True):
         return self.state in ENDED
 
     @property
+    def attempt(self) -> int:
+        """The number of the attempt that runs or, if none does, of the last one; 0 if it never ran."""
+        return self.failed_attempts + (self.state in (State.RUNNING, State.COMPLETED))
+
+    @property
     def will_retry(self) -> bool:
         return self.state is State.RETRYING
 
@@ -97,17 +116,27 @@ class TaskInfo(Struct, frozen=True, kw_only=True):
         return seconds_between(self.started_at, self.finished_at)
 
 
+def is_moment(name: str) -> bool:
+    """Whether a field holds an instant."""
+    return name in ("at", "deadline") or name.endswith("_at")
+
+
 FIELDS = frozenset(TaskInfo.__struct_fields__)
 SAID = FIELDS.intersection(TaskSpec.__struct_fields__)
-KEPT = FIELDS.intersection(TaskRecord.__struct_fields__) - {"args", "result"}
+KEPT = FIELDS.intersection(TaskRecord.__struct_fields__) - {"args", "result"} - SAID
+SAID_MOMENTS, KEPT_MOMENTS = set(filter(is_moment, SAID)), set(filter(is_moment, KEPT))
+SAID_FACTS, KEPT_FACTS = SAID - SAID_MOMENTS, KEPT - KEPT_MOMENTS
+"""Sorted out once: lists make thousands of snapshots."""
 
 
 class HistoryLine(Struct, frozen=True, kw_only=True):
-    """One entry of a task's history."""
+    """One entry of a task's history. If it ended a run: when that started, and for how many seconds it ran."""
 
     at: datetime
     event: str
     lease: int
+    started_at: datetime | None
+    ran: float | None
     worker: str | None
     actor: str | None
     note: str
@@ -115,19 +144,28 @@ class HistoryLine(Struct, frozen=True, kw_only=True):
 
 
 class AuditLine(Struct, frozen=True, kw_only=True):
-    """Someone changed something. `target` is the id or name of what was changed, or how many were."""
+    """Someone changed something. `target` is the id or name of what was changed, or how many were.
+
+    `ids`: the tasks concerned, at most 100. `before` and `after`: what was changed, in the units in which it is stored;
+    of several tasks what is the same for all. `n` is its number: `app.audit(before=n)` goes on with older lines.
+    """
 
     at: datetime | None
     actor: str
     act: str
     target: str
     detail: str
+    n: int
+    ids: tuple[str, ...]
+    before: dict[str, Any]
+    after: dict[str, Any]
 
 
 class ChoreInfo(Struct, frozen=True, kw_only=True):
     """The last run of a chore; `at` is None if it never ran. `took` is in seconds, `done` counts that run, `total` all.
 
-    `more`: it stopped at its bound with work left, and goes on with its next run.
+    `more`: it stopped at its bound with work left, and goes on with its next run; `behind_since`: each run has, since
+    then. `late`: it has not run for 3 minutes, or has been behind for 10.
     """
 
     name: str
@@ -136,6 +174,8 @@ class ChoreInfo(Struct, frozen=True, kw_only=True):
     done: int
     total: int
     more: bool
+    behind_since: datetime | None
+    late: bool
 
 
 def seconds_between(start: datetime | None, end: datetime | None) -> float | None:
@@ -152,17 +192,43 @@ def task_info(record: TaskRecord | UnreadableTask, codec: Codec) -> TaskInfo:
     """The public form of a record. Payloads that this app can't read are shown as they are stored."""
     if isinstance(record, UnreadableTask):
         return unreadable_info(record)
-    timeout = record.options.timeout
-    known = {name: getattr(record.spec if name in SAID else record, name) for name in SAID | KEPT}
+    timeout, spec = record.options.timeout, record.spec
+    known: dict[str, Any] = {name: getattr(spec, name) for name in SAID_FACTS}
+    known |= {name: getattr(record, name) for name in KEPT_FACTS}
+    known |= {name: when(getattr(spec, name)) for name in SAID_MOMENTS}
+    known |= {name: when(getattr(record, name)) for name in KEPT_MOMENTS}
     return TaskInfo(
-        **{name: public(name, value) for name, value in known.items()},
+        **known,
         args=readable(record.args, codec),
+        updated_at=when(record.updated_at),
+        failed_attempts=record.attempts,
         retries=record.options.retries,
         timeout=None if timeout is None else timeout / SECOND,
         cancel_requested=record.cancel_reason is not None and record.state is State.RUNNING,
         result=None if record.result is None else readable(record.result, codec),
         error=record.failure,
     )
+
+
+def ranked_info(record: TaskRecord | UnreadableTask, codec: Codec, queues: Queues, now: Instant) -> TaskInfo:
+    """The public form of a record, with its effective priority if it is pending."""
+    info = task_info(record, codec)
+    queue = queues.get(record.queue)
+    if not isinstance(record, TaskRecord) or record.state is not State.PENDING or queue is None:
+        return info
+    return structs.replace(info, effective_priority=effective(record.rank, record.lane, queue.settings, now))
+
+
+def history_line(entry: HistoryEntry) -> HistoryLine:
+    ran = None if entry.started_at is None else seconds(entry.at - entry.started_at)
+    return snapshot(HistoryLine, entry, error=entry.failure, ran=ran, note=readable_note(entry))
+
+
+def readable_note(entry: HistoryEntry) -> str:
+    """A note with instants as times. Only edits note instants; other notes are in people's own words."""
+    if entry.event is not HistoryEvent.EDITED:
+        return entry.note
+    return INSTANTS.sub(lambda found: f"{found[1]}={when(int(found[2])):%Y-%m-%d %H:%M:%S} UTC", entry.note)
 
 
 def unknown_task(task_id: str) -> UnknownTask:
@@ -190,7 +256,7 @@ def readable(payload: bytes, codec: Codec) -> Any:
 
 def public(name: str, value: Any) -> Any:
     """The public form of a field: an instant as a datetime."""
-    return when(value) if name in ("at", "deadline") or name.endswith("_at") else value
+    return when(value) if is_moment(name) else value
 
 
 def snapshot(info: type[Info], record: object, **facts: Any) -> Info:
@@ -199,5 +265,12 @@ def snapshot(info: type[Info], record: object, **facts: Any) -> Info:
     return info(**same, **facts)
 
 
-def chore_info(record: ChoreRecord) -> ChoreInfo:
-    return snapshot(ChoreInfo, record, at=when(record.at or None), took=seconds(record.took))
+def chore_info(record: ChoreRecord, now: Instant) -> ChoreInfo:
+    return snapshot(
+        ChoreInfo,
+        record,
+        at=when(record.at or None),
+        took=seconds(record.took),
+        behind_since=when(record.behind_since or None),
+        late=is_late(record.at, record.behind_since, now),
+    )

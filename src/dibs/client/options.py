@@ -106,6 +106,9 @@ class CallOptions(TypedDict, total=False):
     retries: int | None
     timeout: Span | None
     lease: Span | None
+    retry_base: Span | None
+    retry_cap: Span | None
+    timeout_growth: float | None
     key: str | None
     window: Span | None
     replace: bool | None

@@ -6,17 +6,19 @@ import asyncio
 import time
 from collections.abc import Sequence
 
+from msgspec import structs
+
+from dibs.client.backpressure import queue_full
 from dibs.client.options import Options
 from dibs.core.task import NewTask
 from dibs.core.times import SECOND
-from dibs.engines.topics import ended_topic, work_topic
-from dibs.engines.values import EnqueueAnswer, EnqueueOutcome, NewWorkflow
+from dibs.engines.topics import room_topic
+from dibs.engines.values import ACCEPTED, EnqueueAnswer, EnqueueOutcome, NewWorkflow
 from dibs.errors import (
     DibsError,
     DuplicateTask,
     IdempotencyConflict,
     QueueDraining,
-    QueueFull,
     RateLimited,
     UnknownTask,
 )
@@ -28,8 +30,8 @@ __all__ = ["aenqueue", "enqueue", "enqueue_many", "wait_for_room"]
 RENEW_EVERY = 1800.0
 """Seconds after which a producer that waits for room renews the blob of its arguments, so that it is not swept."""
 
-LOOK_AGAIN = 0.05
-"""Claims make room without a notification, so a producer that waits for room looks again after this many seconds."""
+LOOK_AGAIN = 1.0
+"""Seconds after which a producer that waits for room tries again without a notification: none is sure to arrive."""
 
 NO_ROOM = (EnqueueOutcome.FULL, EnqueueOutcome.LIMITED)
 """Refusals that pass by themselves."""
@@ -47,8 +49,8 @@ def enqueue(hub: Hub, new: NewTask, options: Options) -> EnqueueAnswer:
     answer = hub.enqueue_at_once(new) or hub.enqueuer.submit_blocking(new)
     if answer.outcome in NO_ROOM and options.block:
         runner.serve()
-        answer = runner.run(wait_for_room(hub, new, answer, options.block))
-    return accepted(answer, new)
+        answer = runner.run(wait_for_room(hub, new, options.block))
+    return answer if answer.outcome in ACCEPTED else runner.run(accepted(hub, answer, new))
 
 
 async def aenqueue(hub: Hub, new: NewTask, options: Options) -> EnqueueAnswer:
@@ -58,18 +60,25 @@ async def aenqueue(hub: Hub, new: NewTask, options: Options) -> EnqueueAnswer:
         return await aenqueue_in(hub, new, options)
     answer = await hub.enqueuer.submit(new)
     if answer.outcome in NO_ROOM and options.block:
-        answer = await hub.runner.arun(wait_for_room(hub, new, answer, options.block))
-    return accepted(answer, new)
+        answer = await hub.runner.arun(wait_for_room(hub, new, options.block))
+    return await accepted(hub, answer, new)
 
 
-async def wait_for_room(hub: Hub, new: NewTask, answer: EnqueueAnswer, block: float) -> EnqueueAnswer:
-    """On the runner's loop: try again until there is room, or the time is up."""
+async def wait_for_room(hub: Hub, new: NewTask, block: float) -> EnqueueAnswer:
+    """On the runner's loop: try again when there may be room, until the time is up.
+
+    The first try comes before the first wait: there may have been room since the refusal, before this listened.
+    """
     until = time.monotonic() + block
     renew_at = time.monotonic() + RENEW_EVERY
-    subscription = hub.engine.subscribe([ended_topic(new.queue), work_topic(new.queue)])
+    waiting = structs.replace(new, waits=True)
+    subscription = hub.engine.subscribe([room_topic(new.queue)])
     try:
         while True:
-            left = max(0.0, until - time.monotonic())
+            answer = await hub.enqueuer.submit(waiting)
+            left = until - time.monotonic()
+            if answer.outcome not in NO_ROOM or left <= 0:
+                return answer
             if answer.retry_in is not None:
                 await asyncio.sleep(min(left, answer.retry_in / SECOND))
             else:
@@ -77,9 +86,6 @@ async def wait_for_room(hub: Hub, new: NewTask, answer: EnqueueAnswer, block: fl
             if time.monotonic() > renew_at:
                 renew_at = time.monotonic() + RENEW_EVERY
                 await asyncio.to_thread(hub.payloads.renew, new.args)
-            answer = await hub.enqueuer.submit(new)
-            if answer.outcome not in NO_ROOM or time.monotonic() >= until:
-                return answer
     finally:
         subscription.close()
 
@@ -95,7 +101,7 @@ async def enqueue_many(hub: Hub, tasks: Sequence[NewTask], workflow: NewWorkflow
     answers = await hub.engine.enqueue(tasks, atomic=True, workflow=workflow, now=hub.clock.store_now())
     for new, answer in zip(tasks, answers, strict=True):
         if answer.outcome is not EnqueueOutcome.ENQUEUED:
-            accepted(answer, new)
+            await accepted(hub, answer, new, sum(each.queue == new.queue for each in tasks))
     return answers
 
 
@@ -103,18 +109,20 @@ def enqueue_in(hub: Hub, new: NewTask, options: Options) -> EnqueueAnswer:
     """In the caller's own transaction, blocking."""
     now = hub.clock.store_now()
     answers = inside(hub, options.connection, lambda joined: joined.enqueue([new], now=now))
-    return accepted(answers[0], new)
+    return answers[0] if answers[0].outcome in ACCEPTED else hub.runner.run(accepted(hub, answers[0], new))
 
 
 async def aenqueue_in(hub: Hub, new: NewTask, options: Options) -> EnqueueAnswer:
     """In the caller's own transaction, awaited on the caller's own loop."""
     now = hub.clock.store_now()
     answers = await ainside(hub, options.connection, lambda joined: joined.enqueue([new], now=now))
-    return accepted(answers[0], new)
+    return await accepted(hub, answers[0], new)
 
 
-def accepted(answer: EnqueueAnswer, new: NewTask) -> EnqueueAnswer:
-    """The answer, or the error that it stands for."""
+async def accepted(hub: Hub, answer: EnqueueAnswer, new: NewTask, number: int = 1) -> EnqueueAnswer:
+    """The answer, or the error that it stands for. `number`: how many tasks its queue would have to take."""
+    if answer.outcome is EnqueueOutcome.FULL:
+        raise await hub.runner.arun(queue_full(hub, new.queue, number))
     error = refusal(answer, new)
     if error is not None:
         raise error
@@ -123,12 +131,6 @@ def accepted(answer: EnqueueAnswer, new: NewTask) -> EnqueueAnswer:
 
 def refusal(answer: EnqueueAnswer, new: NewTask) -> DibsError | None:
     outcome = answer.outcome
-    if outcome is EnqueueOutcome.FULL:
-        return QueueFull(
-            f"queue {new.queue!r} is full. Try again later, wait for room with using(block=seconds), "
-            "or raise its max_depth.",
-            retry_after=1.0,
-        )
     if outcome is EnqueueOutcome.LIMITED:
         wait = (answer.retry_in or 0) / SECOND
         return RateLimited(

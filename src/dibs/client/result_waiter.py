@@ -108,13 +108,18 @@ class ResultWaiter:
             for wait in waits:
                 wait.cancel()
 
+    async def look(self, task_id: str) -> TaskRecord:
+        """The record of a task now."""
+        (record,) = await self._hub.engine.get([task_id])
+        if not isinstance(record, TaskRecord):
+            raise no_record(task_id, record)
+        return record
+
     async def _look(self) -> None:
         ids = list(self._futures)
         for task_id, record in zip(ids, await self._hub.engine.get(ids), strict=True):
-            if record is None:
-                self._answer(task_id, unknown_task(task_id))
-            elif isinstance(record, UnreadableTask):
-                self._answer(task_id, unreadable_task(task_id, record.problem))
+            if not isinstance(record, TaskRecord):
+                self._answer(task_id, no_record(task_id, record))
             elif record.state in ENDED:
                 self._answer(task_id, record)
 
@@ -140,3 +145,8 @@ class ResultWaiter:
         if self._watcher is not None:
             self._watcher.cancel()
             await asyncio.gather(self._watcher, return_exceptions=True)
+
+
+def no_record(task_id: str, found: UnreadableTask | None) -> Exception:
+    """The error about a task that is not there, or can't be read."""
+    return unknown_task(task_id) if found is None else unreadable_task(task_id, found.problem)

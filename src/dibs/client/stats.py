@@ -1,61 +1,44 @@
-"""`app.stats`: what a queue did over a window of time, from the per-minute records of its workers."""
+"""`app.stats`: what is in a queue now, what it did over a window of time, and its totals since the store was made."""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable
-from datetime import UTC, datetime
+from collections import Counter as Totals
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from dibs.core.histogram import Histogram, mean, merge, percentile
+from dibs.client.series import LONGEST, Percentiles, percentiles_of, totals
 from dibs.core.options import shown
 from dibs.core.settings import Tier
 from dibs.core.states import State
 from dibs.core.task import WorkerState
 from dibs.core.times import DAY, MINUTE, SECOND, Duration, Instant, duration
 from dibs.engines.base import Engine
-from dibs.engines.values import Counter, Minute
+from dibs.engines.figures import Backlog, Counter, Counts, KindCounts, Minute
 from dibs.errors import InvalidOption
 
-__all__ = ["LONGEST", "Percentiles", "Point", "QueueStats", "check_window", "read_stats"]
+__all__ = ["QueueStats", "check_window", "read_ages", "read_rate", "read_stats"]
 
-LONGEST: Duration = 7 * DAY
-"""The longest window: the leading worker deletes what is older, and each minute of a window is a point of a series."""
-
-SAMPLE = 1000
-"""Pending tasks, in claim order, that are searched for the oldest."""
-
-
-class Percentiles(Struct, frozen=True):
-    """Seconds; None where nothing was counted. Within 10 %: they come from logarithmic buckets."""
-
-    count: int
-    average: float | None
-    p50: float | None
-    p95: float | None
-    p99: float | None
-
-
-class Point(Struct, frozen=True):
-    """One minute."""
-
-    at: datetime
-    completed: int
-    failed: int
-    dead: int
-    cancelled: int
-    wait: Percentiles
-    run: Percentiles
+DEAD, CANCELLED, PROMOTED = "dead_", "cancelled_", "promoted_"
+"""How the names of counters begin that are told apart by a reason, or a tier."""
 
 
 class QueueStats(Struct, frozen=True, kw_only=True):
-    """One queue, or all of them when `queue` is None, over the last `window` seconds."""
+    """One queue, or all of them when `queue` is None.
+
+    `completed`, `failed`, `dead`, `cancelled`, `wait` and `run` are about runs that ended in the last `window` seconds,
+    as their workers have reported them. Rates refer to the part of the window since the first minute in which something
+    ended. `counters` and what follows them are exact totals since the store was made.
+    """
 
     queue: str | None
     window: float
     counts: dict[State, int]
+    priority_distribution: dict[str, int]
+    """Pending tasks by the tier that they were submitted with."""
+    oldest_pending_seconds: float | None
+    oldest_by_tier: dict[str, float | None]
     wait: Percentiles
     run: Percentiles
     wait_by_tier: dict[str, Percentiles]
@@ -65,11 +48,26 @@ class QueueStats(Struct, frozen=True, kw_only=True):
     cancelled: int
     throughput_per_second: float
     error_rate: float
-    oldest_pending_seconds: float | None
     workers_active: int
     desired_slots: int
     counters: dict[str, int]
-    series: list[Point]
+    deaths: dict[str, int]
+    """By reason."""
+    cancellations: dict[str, int]
+    """By reason."""
+    promotions: dict[str, int]
+    """By the tier to which tasks came by waiting."""
+    by_tier: dict[str, dict[str, int]]
+    """Tasks by state, and counters."""
+    by_name: dict[str, dict[str, int]]
+    """The same of each task name."""
+    errors: dict[str, int]
+    """Failed attempts by type of error."""
+
+    @property
+    def limited(self) -> int:
+        """Tasks that were refused because their client enqueued too fast."""
+        return self.counters[Counter.LIMITED]
 
 
 def check_window(window: object) -> Duration:
@@ -82,83 +80,105 @@ def check_window(window: object) -> Duration:
     return max(span, 1)
 
 
-def percentiles(histograms: Iterable[Histogram]) -> Percentiles:
-    total: Histogram = {}
-    for histogram in histograms:
-        merge(total, histogram)
-
-    def share(part: float) -> float | None:
-        value = percentile(total, part)
-        return None if value is None else value / SECOND
-
-    average = mean(total)
-    return Percentiles(
-        sum(total.values()), None if average is None else average / SECOND, share(0.5), share(0.95), share(0.99)
-    )
-
-
 async def read_stats(engine: Engine, queue: str | None, window: Duration, now: Instant) -> QueueStats:
-    """The statistics of a queue."""
-    until = now // MINUTE
-    since = (now - window) // MINUTE
-    minutes = await engine.stats(queue, since, until)
+    """The statistics of a queue. No task is read."""
+    minutes = await read_minutes(engine, queue, window, now)
     counted = await engine.counts()
-    counts = add_counts(counted.tasks, queue)
-    ends = totals(minutes)
-    run = percentiles(m.run for m in minutes)
-    runs = ends["completed"] + ends["failed"]
-    by_minute: defaultdict[int, list[Minute]] = defaultdict(list)
-    for m in minutes:
-        by_minute[m.minute].append(m)
-    seconds = window / SECOND
+    waiting = [each for each in await engine.backlog() if queue in (None, each.queue)]
+    counts, counters = add_counts(counted, queue), add_counters(counted, queue)
+    kinds = [kind for kind in counted.kinds if queue in (None, kind.queue)]
+    ended, seconds = totals(minutes), covered(minutes, now)
+    run = percentiles_of(ended.run)
+    runs = ended.ends["completed"] + ended.ends["failed"]
+    oldest = {str(tier): waited([each for each in waiting if each.tier is tier], now) for tier in Tier}
     return QueueStats(
         queue=queue,
-        window=seconds,
+        window=window / SECOND,
         counts=counts,
-        wait=percentiles(m.wait for m in minutes),
+        priority_distribution={tier: sum(each.pending for each in waiting if each.tier == tier) for tier in Tier},
+        oldest_pending_seconds=waited(waiting, now),
+        oldest_by_tier=oldest,
+        wait=percentiles_of(ended.wait),
         run=run,
-        wait_by_tier={tier: percentiles(m.wait for m in minutes if m.tier == tier) for tier in Tier},
-        **ends,
-        throughput_per_second=ends["completed"] / seconds,
-        error_rate=ends["failed"] / runs if runs else 0.0,
-        oldest_pending_seconds=await oldest_pending(engine, queue, now),
+        wait_by_tier={tier: percentiles_of(totals(m for m in minutes if m.tier == tier).wait) for tier in Tier},
+        **ended.ends,
+        throughput_per_second=ended.ends["completed"] / seconds,
+        error_rate=ended.ends["failed"] / runs if runs else 0.0,
         workers_active=await workers_active(engine, queue),
         desired_slots=desired_slots(runs / seconds, counts[State.PENDING], run.average),
-        counters=add_counters(counted.counters, queue),
-        series=[point(minute, by_minute[minute]) for minute in range(since, until + 1)],
+        counters=counters,
+        deaths=named(counters, DEAD),
+        cancellations=named(counters, CANCELLED),
+        promotions=named(counters, PROMOTED),
+        by_tier={tier: add_kinds(kind for kind in kinds if kind.tier == tier) for tier in Tier},
+        by_name={name: add_kinds(k for k in kinds if k.name == name) for name in sorted({k.name for k in kinds})},
+        errors=add_errors(counted, queue),
     )
 
 
-def point(minute: int, minutes: list[Minute]) -> Point:
-    return Point(
-        datetime.fromtimestamp(minute * 60, UTC),
-        **totals(minutes),
-        wait=percentiles(m.wait for m in minutes),
-        run=percentiles(m.run for m in minutes),
-    )
+async def read_rate(engine: Engine, queue: str, window: Duration, now: Instant) -> float:
+    """How many tasks of a queue complete per second."""
+    minutes = await read_minutes(engine, queue, window, now)
+    return sum(minute.completed for minute in minutes) / covered(minutes, now)
 
 
-def totals(minutes: list[Minute]) -> dict[str, int]:
-    """How many runs ended, by how they ended."""
-    names = ("completed", "failed", "dead", "cancelled")
-    return {name: sum(getattr(m, name) for m in minutes) for name in names}
+async def read_ages(engine: Engine, now: Instant) -> dict[str, float]:
+    """How long the oldest pending task of each queue that has some has waited, in seconds."""
+    waiting = await engine.backlog()
+    ages = {
+        queue: waited([each for each in waiting if each.queue == queue], now) for queue in {b.queue for b in waiting}
+    }
+    return {queue: age for queue, age in ages.items() if age is not None}
 
 
-def add_counts(counts: dict[str, dict[State, int]], queue: str | None) -> dict[State, int]:
-    chosen = [each for name, each in counts.items() if queue is None or name == queue]
+async def read_minutes(engine: Engine, queue: str | None, window: Duration, now: Instant) -> list[Minute]:
+    return await engine.stats(queue, (now - window) // MINUTE, now // MINUTE)
+
+
+def covered(minutes: Sequence[Minute], now: Instant) -> float:
+    """The seconds since the first of these minutes began, which are in order: what rates refer to.
+
+    A store or a worker that is younger than the window would seem to have done next to nothing otherwise.
+    """
+    first = minutes[0].minute * MINUTE if minutes else now
+    return max(now - first, MINUTE) / SECOND
+
+
+def waited(waiting: Iterable[Backlog], now: Instant) -> float | None:
+    """For how long the oldest of these tasks has waited, in seconds."""
+    ready = [each.oldest for each in waiting if each.oldest is not None]
+    return max(0, now - min(ready)) / SECOND if ready else None
+
+
+def add_counts(counts: Counts, queue: str | None) -> dict[State, int]:
+    chosen = [each for name, each in counts.tasks.items() if queue in (None, name)]
     return {state: sum(each[state] for each in chosen) for state in State}
 
 
-def add_counters(counters: dict[str, dict[Counter, int]], queue: str | None) -> dict[str, int]:
-    chosen = [each for name, each in counters.items() if queue is None or name == queue]
+def add_counters(counts: Counts, queue: str | None) -> dict[str, int]:
+    chosen = [each for name, each in counts.counters.items() if queue in (None, name)]
     return {str(counter): sum(each.get(counter, 0) for each in chosen) for counter in Counter}
 
 
-async def oldest_pending(engine: Engine, queue: str | None, now: Instant) -> float | None:
-    """The longest wait among the next tasks: ageing brings the oldest to the front."""
-    names = [queue] if queue is not None else [record.name for record in await engine.queues()]
-    ready = [task.ready_at or now for name in names for task in (await engine.peek(name, SAMPLE, now=now)).tasks]
-    return max(0, now - min(ready)) / SECOND if ready else None
+def add_errors(counts: Counts, queue: str | None) -> dict[str, int]:
+    found: Totals[str] = Totals()
+    for name, errors in counts.errors.items():
+        if queue in (None, name):
+            found.update(errors)
+    return dict(found.most_common())
+
+
+def add_kinds(kinds: Iterable[KindCounts]) -> dict[str, int]:
+    """Tasks by state and counters, without zeros."""
+    found: Totals[str] = Totals()
+    for kind in kinds:
+        found.update({str(state): n for state, n in kind.states.items()})
+        found.update({str(counter): n for counter, n in kind.counters.items()})
+    return dict(found)
+
+
+def named(counters: Mapping[str, int], beginning: str) -> dict[str, int]:
+    return {name.removeprefix(beginning): n for name, n in counters.items() if name.startswith(beginning)}
 
 
 async def workers_active(engine: Engine, queue: str | None) -> int:

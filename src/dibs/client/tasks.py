@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, TypedDict, Unpack
 
 from msgspec import Struct, structs
 
 from dibs.client.blocking import Admin, blocking
 from dibs.client.graph import pages
-from dibs.client.info import CANT_CHANGE, HistoryLine, TaskInfo, snapshot, task_info, unknown_task
-from dibs.client.options import Span, check_metadata
+from dibs.client.info import CANT_CHANGE, HistoryLine, TaskInfo, history_line, ranked_info, task_info, unknown_task
+from dibs.client.options import Span, check_known, check_metadata
 from dibs.client.steps import Progress, Steps, step_info
 from dibs.core.graph import Rule
 from dibs.core.ids import check_id
@@ -38,8 +39,20 @@ from dibs.engines.steps import ActOnAll, query_for
 from dibs.engines.values import VISIT_LIMIT, Act, Cancel, Changed, Purge, Query, Replay, UnreadableTask
 from dibs.errors import InvalidOption, QueueDraining, Unreadable, WrongState
 from dibs.runtime.environment import actor
+from dibs.runtime.hub import Hub
 
-__all__ = ["Acted", "Bulk", "Count", "Filter", "Prerequisite", "TaskPage", "Tasks"]
+__all__ = [
+    "Acted",
+    "Bulk",
+    "Cancelled",
+    "Count",
+    "Filter",
+    "Prerequisite",
+    "TaskPage",
+    "Tasks",
+    "ranked_infos",
+    "read_task",
+]
 
 BATCH = 500
 """Tasks read at once."""
@@ -60,15 +73,16 @@ class Filter(Struct, frozen=True, kw_only=True):
     worker: str | None = None
     workflow: str | None = None
     tenant: str | None = None
-    text: str = ""
     partition: str | None = None
+    text: str = ""
 
 
 class TaskPage(Struct, frozen=True):
-    """One page, newest first. `cursor` is for the next page; None: that was all."""
+    """One page, newest first. `cursor` is for the next page; None: that was all. `visited`: tasks looked at for it."""
 
     tasks: list[TaskInfo]
     cursor: str | None
+    visited: int = 0
 
 
 class Count(Struct, frozen=True):
@@ -78,7 +92,26 @@ class Count(Struct, frozen=True):
     more: bool
 
     def __str__(self) -> str:
-        return f"more than {self.count:,}" if self.more else f"{self.count:,}"
+        return f"{self.count:,} or more" if self.more else f"{self.count:,}"
+
+
+class Cancelled(StrEnum):
+    """What became of a cancel. As a truth value: whether it had any effect."""
+
+    DONE = "cancelled"
+    REQUESTED = "asked to stop"
+    """It was running: it ends when its function notices, or completes before that."""
+    ENDED_BEFORE = "had ended before"
+
+    def __bool__(self) -> bool:
+        return self is not Cancelled.ENDED_BEFORE
+
+
+CANCELLED = {
+    Changed.DONE: Cancelled.DONE,
+    Changed.REQUESTED: Cancelled.REQUESTED,
+    Changed.WRONG_STATE: Cancelled.ENDED_BEFORE,
+}
 
 
 class Prerequisite(Struct, frozen=True, kw_only=True):
@@ -115,16 +148,25 @@ class Bulk(TypedDict, total=False):
     progress: Progress
 
 
+class Changes(TypedDict, total=False):
+    """What an edit changes; None leaves it as it is."""
+
+    priority: int | str | None
+    delay: Span | None
+    at: datetime | None
+    deadline: datetime | None
+    expires: datetime | None
+    metadata: Mapping[str, Any] | None
+
+
 class Tasks(Admin):
     """Reading and changing tasks."""
 
     async def aget(self, task_id: str) -> TaskInfo:
         """One task."""
-        wanted = check_reference(task_id, "a task's id")
-        (record,) = await self._ask(self.hub.engine.get([wanted]))
-        if record is None:
-            raise unknown_task(wanted)
-        return task_info(record, self.hub.codec)
+        record = await self._ask(read_record(self.hub, task_id))
+        (info,) = await self._ask(ranked_infos(self.hub, [record]))
+        return info
 
     get = blocking(aget)
 
@@ -132,7 +174,7 @@ class Tasks(Admin):
         """What happened to a task besides clean runs, oldest first, the newest 100."""
         wanted = check_reference(task_id, "a task's id")
         entries = await self._ask(self.hub.engine.history(wanted))
-        return [snapshot(HistoryLine, entry, error=entry.failure) for entry in entries]
+        return [history_line(entry) for entry in entries]
 
     history = blocking(ahistory)
 
@@ -168,7 +210,7 @@ class Tasks(Admin):
         """A page of matching tasks, newest first. It may be short and still have a cursor: each search is bounded."""
         query = make_query(filter, check_number(limit, "limit", 1, PAGE_LIMIT), cursor)
         page = await self._ask(self.hub.engine.search(query))
-        return TaskPage([task_info(record, self.hub.codec) for record in page.tasks], page.cursor)
+        return TaskPage(await self._ask(ranked_infos(self.hub, page.tasks)), page.cursor, page.visited)
 
     search = blocking(asearch)
 
@@ -204,10 +246,13 @@ class Tasks(Admin):
 
     count = blocking(acount)
 
-    async def acancel(self, task_id: str, reason: str = "") -> bool:
-        """End a waiting task, ask a running one to stop; False if it had ended before."""
+    async def acancel(self, task_id: str, reason: str = "") -> Cancelled:
+        """End a waiting task, ask a running one to stop: "cancelled" or "asked to stop".
+
+        "had ended before" is false.
+        """
         wanted, note = check_reference(task_id, "a task's id"), check_note(reason, "reason")
-        return await self._act(Cancel(wanted, note)) is not Changed.WRONG_STATE
+        return CANCELLED[await self._act(Cancel(wanted, note))]
 
     cancel = blocking(acancel)
 
@@ -224,36 +269,12 @@ class Tasks(Admin):
             raise QueueDraining(f"task {act.id} can't be replayed: its queue is draining.")
         return answer
 
-    async def aedit(
-        self,
-        task_id: str,
-        *,
-        priority: int | str | None = None,
-        delay: Span | None = None,
-        at: datetime | None = None,
-        deadline: datetime | None = None,
-        expires: datetime | None = None,
-        metadata: Mapping[str, Any] | None = None,
-    ) -> bool:
+    async def aedit(self, task_id: str, **changes: Unpack[Changes]) -> bool:
         """Change a waiting task; False if nothing changed."""
-        edit = Edit(
-            id=check_reference(task_id, "a task's id"),
-            priority=None if priority is None else parse_priority(priority),
-            due_at=self._due_at(delay, at),
-            deadline=None if deadline is None else instant(deadline, "deadline"),
-            expires_at=None if expires is None else instant(expires, "expires"),
-            metadata=None if metadata is None else check_metadata(metadata),
-        )
+        edit = make_edit(check_reference(task_id, "a task's id"), changes, self.hub.clock.now())
         return await self._act(edit, "is not waiting: only waiting tasks can be edited") is Changed.DONE
 
     edit = blocking(aedit)
-
-    def _due_at(self, delay: Span | None, at: datetime | None) -> Instant | None:
-        if delay is not None and at is not None:
-            raise InvalidOption("delay and at both say when: give one of them.")
-        if delay is not None:
-            return self.hub.clock.now() + duration(delay, "delay")
-        return None if at is None else instant(at, "at")
 
     async def areplay(self, task_id: str, *, queue: str | None = None, reset: bool = True) -> bool:
         """Run a dead task again; `reset=False` keeps its count of attempts and losses."""
@@ -276,9 +297,20 @@ class Tasks(Admin):
 
     cancel_matching = blocking(acancel_matching)
 
-    async def aedit_matching(self, filter: Filter, *, priority: int | str, **how: Unpack[Bulk]) -> Acted:
-        """Give all waiting tasks that match another priority, like `cancel_matching`."""
-        return await self._act_on_all(filter, Edit(id="", priority=parse_priority(priority)), **how)
+    async def aedit_matching(
+        self,
+        filter: Filter,
+        *,
+        dry_run: bool = False,
+        wait: bool = True,
+        progress: Progress | None = None,
+        **changes: Unpack[Changes],
+    ) -> Acted:
+        """Change all waiting tasks that match as `edit` does one, like `cancel_matching`."""
+        edit = make_edit("", changes, self.hub.clock.now())
+        if edit == Edit(id=""):
+            raise InvalidOption(f"nothing to change: give one of {', '.join(Changes.__annotations__)}.")
+        return await self._act_on_all(filter, edit, dry_run, wait, progress)
 
     edit_matching = blocking(aedit_matching)
 
@@ -312,6 +344,50 @@ class Tasks(Admin):
             return Acted(step.matched, step.changed, dry_run, step.id, step.more)
         done = await Steps(self.hub).afinish(step.id, progress)
         return Acted(done.visited, done.changed, dry_run, done.id)
+
+
+async def read_record(hub: Hub, task_id: str) -> TaskRecord | UnreadableTask:
+    wanted = check_reference(task_id, "a task's id")
+    (record,) = await hub.engine.get([wanted])
+    if record is None:
+        raise unknown_task(wanted)
+    return record
+
+
+async def read_task(hub: Hub, task_id: str) -> TaskInfo:
+    """One task without its effective priority, for which its queue must be read too."""
+    return task_info(await read_record(hub, task_id), hub.codec)
+
+
+async def ranked_infos(hub: Hub, records: Sequence[TaskRecord | UnreadableTask]) -> list[TaskInfo]:
+    """The public form of tasks, with effective priorities. Queues are read only if a task is pending."""
+    is_pending = any(record.state is State.PENDING for record in records)
+    queues = {queue.name: queue for queue in await hub.engine.queues()} if is_pending else {}
+    now = hub.clock.now()
+    return [ranked_info(record, hub.codec, queues, now) for record in records]
+
+
+def make_edit(task_id: str, changes: Changes, now: Instant) -> Edit:
+    """The stored form of changes, checked."""
+    check_known(changes, Changes.__annotations__, "an edit")
+    priority, metadata = changes.get("priority"), changes.get("metadata")
+    deadline, expires = changes.get("deadline"), changes.get("expires")
+    return Edit(
+        id=task_id,
+        priority=None if priority is None else parse_priority(priority),
+        due_at=due_at(changes.get("delay"), changes.get("at"), now),
+        deadline=None if deadline is None else instant(deadline, "deadline"),
+        expires_at=None if expires is None else instant(expires, "expires"),
+        metadata=None if metadata is None else check_metadata(metadata),
+    )
+
+
+def due_at(delay: Span | None, at: datetime | None, now: Instant) -> Instant | None:
+    if delay is not None and at is not None:
+        raise InvalidOption("delay and at both say when: give one of them.")
+    if delay is not None:
+        return now + duration(delay, "delay")
+    return None if at is None else instant(at, "at")
 
 
 def checked_queue(queue: object) -> str | None:

@@ -17,7 +17,7 @@ from dibs.core.limits import LimitState, Scope
 from dibs.core.priority import effective
 from dibs.core.recurrence import Overlap
 from dibs.core.schedules import UNPLANNABLE, ScheduleRecord, plan
-from dibs.core.settings import QueueSettings
+from dibs.core.settings import Policy, QueueSettings
 from dibs.core.states import UNFINISHED, WAITING, Reason, State
 from dibs.core.task import QueueState, TaskRecord
 from dibs.core.times import MINUTE, Instant, seconds, when
@@ -60,14 +60,36 @@ async def explain(engine: Engine, task_id: str, now: Instant) -> Why:
 
 async def explain_task(view: StoreView, record: TaskRecord) -> Why:
     """The reason, and what else is worth knowing about a task that waits."""
+    extra = waiting_details(record, view.now) if record.state in WAITING else ()
     if record.state is State.PENDING:
         why = await explain_pending(view, record)
+        extra = (*next_step(record, (await view.queue(record.queue)).settings, view.now), *extra)
     elif record.state is State.BLOCKED or record.reason is Reason.DEPENDENCY:
         why = await explain_dependent(view, record)
     else:
         why = explain_other(record, view.now)
-    extra = waiting_details(record, view.now) if record.state in WAITING else ()
     return structs.replace(why, details=(*why.details, *extra))
+
+
+def next_step(record: TaskRecord, settings: QueueSettings, now: Instant) -> tuple[str, ...]:
+    """What changes the priority of a pending task next, besides its wait, and when."""
+    if record.rerank_at is None:
+        return ()
+    if settings.policy is Policy.TIERS:
+        what = "It is promoted to the next tier"
+    elif settings.max_aging_bonus is not None and record.rerank_at == cap_at(record, settings):
+        what = "Its priority stops rising with its wait"
+    else:
+        what = "Its deadline makes it more urgent"
+    left = seconds(record.rerank_at - now)
+    if left <= 0:
+        return (f"{what} with the next claim.",)
+    return (f"{what} in {format_duration(left)}, at {when(record.rerank_at):%Y-%m-%d %H:%M:%S} UTC.",)
+
+
+def cap_at(record: TaskRecord, settings: QueueSettings) -> Instant:
+    """When a task of a queue with a cap has waited so long that it ages no more."""
+    return (record.ready_at or 0) + (settings.max_aging_bonus or 0) * settings.aging
 
 
 def waiting_details(record: TaskRecord, now: Instant) -> tuple[str, ...]:
@@ -198,10 +220,14 @@ async def full_text(view: StoreView, record: TaskRecord, state: LimitState) -> s
 
 async def running_under(view: StoreView, record: TaskRecord, state: LimitState) -> Sequence[TaskRecord]:
     """Some of the tasks that hold the slots of a limit."""
-    names = (record.name,) if state.scope is Scope.TASK else ()
-    page = await view.engine.search(Query(states=(State.RUNNING,), queues=(record.queue,), names=names, limit=1000))
-    wanted = state.whose if state.scope is Scope.PARTITION else None
-    return [each for each in page.records if wanted is None or each.spec.partition == wanted]
+    query = Query(
+        states=(State.RUNNING,),
+        queues=(record.queue,),
+        names=(record.name,) if state.scope is Scope.TASK else (),
+        partition=state.whose if state.scope is Scope.PARTITION else None,
+        limit=1000,
+    )
+    return (await view.engine.search(query)).records
 
 
 async def explain_schedule(view: StoreView, schedule: ScheduleRecord) -> Why:
@@ -222,9 +248,12 @@ async def explain_schedule(view: StoreView, schedule: ScheduleRecord) -> Why:
     if late > LATE:
         overdue = format_duration(seconds(late))
         return Why(f"schedule {schedule.name!r} is overdue by {overdue}: no worker leads, so none fires it.")
+    left, at = format_duration(seconds(-late)), f"{due:%Y-%m-%d %H:%M:%S} UTC"
+    if not await view.workers():
+        text = f"schedule {schedule.name!r} is due in {left}, at {at}, but no worker is running that could fire it"
+        return Why(f"{text}: start one with `dibs worker`.", due)
     last = await view.task(schedule.last_task) if schedule.last_task else None
     details: tuple[str, ...] = ()
     if schedule.recurrence.overlap is Overlap.SKIP and isinstance(last, TaskRecord) and last.state in UNFINISHED:
         details = (f"It will be skipped if its last task, {label(last)}, is still {last.state} then.",)
-    left = format_duration(seconds(-late))
-    return Why(f"schedule {schedule.name!r} fires next in {left}, at {due:%Y-%m-%d %H:%M:%S} UTC.", due, details)
+    return Why(f"schedule {schedule.name!r} fires next in {left}, at {at}.", due, details)

@@ -28,6 +28,8 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     capabilities: tuple[str, ...]
     concurrency: int
     running: int
+    buffered: int
+    """Tasks that are leased but not started: in the store they are running, here they wait for a slot."""
     started_at: datetime | None
     seen_at: datetime | None
 
@@ -41,7 +43,8 @@ class Workers(Admin):
 
     async def alist(self) -> WorkerInfos:
         """All workers; dead ones are kept for a day."""
-        return [snapshot(WorkerInfo, record) for record in await self._ask(self.hub.engine.workers())]
+        found = await self._ask(self.hub.engine.workers())
+        return [snapshot(WorkerInfo, record, buffered=getattr(record, "buffered", 0)) for record in found]
 
     list = blocking(alist)
 

@@ -1,4 +1,4 @@
-"""Durations as people write them."""
+"""Durations and rates as people write them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,16 @@ def format_duration(seconds: float | None) -> str:
     if seconds < 7200:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"
+
+
+def format_rate(per_second: float) -> str:
+    """How often something happens: 12.5/s, 8.4/min, 3.0/h. It reads as none only if there was none."""
+    if per_second <= 0:
+        return "0/s"
+    for unit, seconds in (("s", 1), ("min", 60)):
+        if per_second * seconds >= 1:
+            return f"{per_second * seconds:,.1f}/{unit}"
+    return f"{per_second * 3600:,.1f}/h"
 
 
 def format_exact_duration(length: Duration) -> str:

@@ -26,6 +26,7 @@ from dibs.core.task import (
     Outcome,
     Settlement,
     TaskRecord,
+    with_spec,
 )
 from dibs.core.times import Duration, Instant
 
@@ -89,13 +90,14 @@ def unblocked(record: TaskRecord, settings: QueueSettings, now: Instant) -> Task
         state=after(record.state, Move.UNBLOCK_LATER if later else Move.UNBLOCK),
         due_at=record.due_at if later else None,
         ready_at=record.due_at if later else now,
+        changed_at=now,
     )
     return reranked(ready, settings, now)
 
 
 def inherits(record: TaskRecord, inherited: int, settings: QueueSettings, now: Instant) -> TaskRecord:
     """An unfinished task with another inherited priority."""
-    heir = structs.replace(record, inherited=inherited)
+    heir = structs.replace(record, inherited=inherited, changed_at=now)
     return heir if record.state is State.RUNNING else reranked(heir, settings, now)
 
 
@@ -147,10 +149,13 @@ def leased(record: TaskRecord, settings: QueueSettings) -> LeasedTask:
 def settled(record: TaskRecord, settlement: Settlement, settings: QueueSettings | None, now: Instant) -> Change:
     """A running task whose worker has reported. No settings: its queue has been deleted."""
     record = structs.replace(record, settled_lease=record.lease, lease_expires_at=None)
+    if settlement.metadata:
+        record = with_spec(record, metadata={**record.spec.metadata, **settlement.metadata})
     outcome = settlement.outcome
     if outcome is Outcome.COMPLETED:
         done = end(record, State.COMPLETED, None, now)
-        return structs.replace(done, result=settlement.result, failure=None), None
+        progress = None if record.progress is None else 1.0
+        return structs.replace(done, result=settlement.result, failure=None, progress=progress), None
     if outcome is Outcome.FAILED or outcome is Outcome.PERMANENT:
         return failed(record, settlement, settings, now)
     if outcome is Outcome.CANCELLED or record.cancel_reason is not None:
@@ -193,7 +198,14 @@ def lost(record: TaskRecord, settings: QueueSettings | None, now: Instant) -> Ch
     losses = record.losses + 1
     record = structs.replace(record, losses=losses, lease_expires_at=None)
     note = f"loss {losses}: the worker stopped without settling it"
-    history = HistoryEntry(at=now, event=HistoryEvent.LOST, lease=record.lease, worker=record.worker, note=note)
+    history = HistoryEntry(
+        at=now,
+        event=HistoryEvent.LOST,
+        lease=record.lease,
+        started_at=record.started_at,
+        worker=record.worker,
+        note=note,
+    )
     if record.cancel_reason is not None:
         ended = end(record, after(State.RUNNING, Move.CANCEL), Reason.USER, now)
         return structs.replace(ended, note=record.cancel_reason), history
@@ -207,7 +219,7 @@ def lost(record: TaskRecord, settings: QueueSettings | None, now: Instant) -> Ch
 def cancelled(record: TaskRecord, note: str, actor: str, now: Instant, reason: Reason = Reason.USER) -> Change:
     """A task that was cancelled: a waiting one ends, a running one is asked to stop."""
     if record.state is State.RUNNING:
-        asked = structs.replace(record, cancel_reason=note)
+        asked = structs.replace(record, cancel_reason=note, changed_at=now)
         event = HistoryEvent.CANCEL_REQUESTED
         return asked, HistoryEntry(at=now, event=event, lease=record.lease, actor=actor, note=note)
     stopped = structs.replace(end(record, after(record.state, Move.CANCEL), reason, now), note=note)
@@ -245,7 +257,7 @@ def edited(record: TaskRecord, edit: Edit, settings: QueueSettings, actor: str, 
     if not spec and not facts:
         return record, None
     note = ", ".join(f"{name}={value}" for name, value in {**spec, **facts}.items() if name in EDIT_NOTES)
-    changed = structs.replace(record, spec=structs.replace(record.spec, **spec), **facts)
+    changed = structs.replace(record, spec=structs.replace(record.spec, **spec), changed_at=now, **facts)
     entry = HistoryEntry(at=now, event=HistoryEvent.EDITED, actor=actor, note=note or "metadata")
     return reranked(changed, settings, now), entry
 
@@ -277,6 +289,7 @@ def replaced(record: TaskRecord, new: NewTask, settings: QueueSettings, now: Ins
         attempts=0,
         losses=0,
         failure=None,
+        changed_at=now,
         **postpone(record, due_at, now),
     )
     return reranked(fresh, settings, now), HistoryEntry(at=now, event=HistoryEvent.REPLACED)
@@ -323,6 +336,7 @@ def reset_life(record: TaskRecord, now: Instant, reset: bool) -> TaskRecord:
         due_at=None,
         started_at=None,
         finished_at=None,
+        changed_at=now,
         worker=None,
         reason=None,
         ended_by=None,
@@ -380,6 +394,7 @@ def back_to_waiting(
         due_at=None if state is State.PENDING else due_at,
         ready_at=rewound(due_at, record.started_at, record.ready_at),
         started_at=None,
+        changed_at=now,
         worker=None,
         progress=None,
         progress_message="",
@@ -389,7 +404,14 @@ def back_to_waiting(
 
 def end(record: TaskRecord, state: State, reason: Reason | None, now: Instant) -> TaskRecord:
     return structs.replace(
-        record, state=state, reason=reason, finished_at=now, due_at=None, rerank_at=None, lease_expires_at=None
+        record,
+        state=state,
+        reason=reason,
+        finished_at=now,
+        changed_at=None,
+        due_at=None,
+        rerank_at=None,
+        lease_expires_at=None,
     )
 
 
@@ -400,6 +422,7 @@ def entry(
         at=now,
         event=event,
         lease=record.lease,
+        started_at=record.started_at,
         worker=record.worker,
         note=settlement.note if note is None else note,
         failure=settlement.failure,

@@ -38,6 +38,7 @@ __all__ = [
     "parse_priority",
     "rank",
     "scale",
+    "tiers_climbed",
 ]
 
 NAMES = {"critical": 90, "high": 70, "normal": 50, "medium": 50, "low": 30}
@@ -50,6 +51,9 @@ CLIMBING, LEVEL = 0, 1
 """The two lanes of a queue whose ageing is capped: still ageing, and at the cap. Other queues only use the first."""
 
 TIER_PRIORITY = {Tier.LOW: 30, Tier.MEDIUM: 50, Tier.HIGH: 70, Tier.CRITICAL: 90}
+TIER_OFFSETS = {-STRICT_SCALE * priority: tier for tier, priority in TIER_PRIORITY.items()}
+PROMOTED = (Tier.MEDIUM, Tier.HIGH)
+"""The tiers to which a task can come by waiting."""
 
 
 class Ranking(Struct, frozen=True):
@@ -123,6 +127,13 @@ def rank_in_tiers(settings: QueueSettings, priority: int, waited: Duration) -> R
         tier = Tier.HIGH
     rerank_in = {Tier.LOW: settings.promote_low, Tier.MEDIUM: settings.promote_medium}.get(tier)
     return Ranking(-STRICT_SCALE * TIER_PRIORITY[tier], CLIMBING, rerank_in)
+
+
+def tiers_climbed(settings: QueueSettings, before: Duration, after: Duration) -> list[Tier]:
+    """The tiers to which a task of a `tiers` queue has come by waiting, given its offsets before and after."""
+    if settings.policy is not Policy.TIERS or before not in TIER_OFFSETS:  # it was ranked by another policy
+        return []
+    return [tier for offset, tier in TIER_OFFSETS.items() if after <= offset < before and tier in PROMOTED]
 
 
 def deadline_steps(settings: QueueSettings, deadline: Instant | None, now: Instant) -> tuple[int, Instant | None]:

@@ -65,7 +65,7 @@ class NewTask(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True, f
     """A task as its producer hands it over. `args` is a JSON object: arguments by name.
 
     `replace`: a waiting task that holds the key gets this one's content, and is postponed to at most `debounce_limit`
-    after its enqueue.
+    after its enqueue. `waits`: its producer waits for room, and its first refusal has been counted.
     """
 
     id: str
@@ -84,6 +84,7 @@ class NewTask(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True, f
     after: tuple[Edge, ...] = ()
     replace: bool = False
     debounce_limit: Duration | None = None
+    waits: bool = False
 
 
 class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -119,11 +120,12 @@ class HistoryEvent(StrEnum):
 
 
 class HistoryEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that happened to a task."""
+    """One thing that happened to a task. `started_at`: the start of the run that it ended; None if it ended none."""
 
     at: Instant
     event: HistoryEvent
     lease: int = 0
+    started_at: Instant | None = None
     worker: str | None = None
     actor: str | None = None
     note: str = ""
@@ -153,6 +155,8 @@ class TaskRecord(Struct, kw_only=True, omit_defaults=True, tag="task"):
     ready_at: Instant | None = None
     started_at: Instant | None = None
     finished_at: Instant | None = None
+    changed_at: Instant | None = None
+    """When an unfinished task was last changed by something else than its enqueue, start or promotion."""
     lane: int = 0
     rank_offset: Duration = 0
     rerank_at: Instant | None = None
@@ -182,6 +186,12 @@ class TaskRecord(Struct, kw_only=True, omit_defaults=True, tag="task"):
     def urgency(self) -> int:
         """The priority that it is ranked by."""
         return max(self.spec.priority, self.inherited)
+
+    @property
+    def updated_at(self) -> Instant:
+        """The last change that it shows. When it was promoted is not kept: its due time says that."""
+        known = (self.created_at, self.changed_at, self.started_at, self.finished_at)
+        return max(at for at in known if at is not None)
 
     @property
     def rank(self) -> int:
@@ -253,6 +263,8 @@ class Settlement(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True
     failure: Failure | None = None
     timed_out: bool = False
     note: str = ""
+    metadata: dict[str, Any] | None = None
+    """Added to the task's own, whatever the outcome."""
 
 
 class Edit(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="edit"):

@@ -15,7 +15,8 @@ from dibs.core.task import TaskRecord
 from dibs.core.times import SECOND
 from dibs.demo.plan import Planned, count_ends
 from dibs.demo.promises import Promise, special_promises
-from dibs.engines.values import Counter
+from dibs.engines.figures import Counter
+from dibs.engines.open import shown_url
 
 __all__ = ["RECOVERY_LIMIT", "Crash", "Promise", "Summary", "summarise"]
 
@@ -87,7 +88,7 @@ def summarise(
     ]
     return Summary(
         ok=all(promise.kept for promise in promises),
-        url=app.url,
+        url=shown_url(app.url),
         seconds=round(seconds, 1),
         tasks=len(plan),
         end_states=count_ends(record.state for record in ended),

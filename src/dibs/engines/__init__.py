@@ -3,9 +3,9 @@
 `open` chooses one by its URL: `sqlite`, `postgres`, or `memory`, which is the SQLite engine without a file. Stores
 import `dibs.core` and the modules here, never each other: `decisions` (what becomes of tasks, pure), `port` (what a
 verb needs of a store), `verbs` (verbs written once, over the port), `sql_transaction` (what the ports of SQL stores
-share), `catalog` (their queues and tracks), `statement_files` (how SQL files are read), `steps` (what goes on in the
-background), `topics` (what notifications are about), `wake` (notifications
-inside a process), `unreadable` (rows that can't be read). Invariants:
+share), `catalog` (their queues, tracks and subscribers), `statement_files` (how SQL files are read), `steps` (what goes
+on in the background), `events` (what subscribers ask for and get), `figures` (what is counted), `topics` (what
+notifications are about), `wake` (notifications inside a process), `unreadable` (rows that can't be read). Invariants:
 
 - An engine declares what it can't do (`features`); it never does it differently.
 - A write about a running task compares its lease number in the statement that writes.

@@ -33,6 +33,8 @@ from dibs.core.task import (
     WorkerState,
 )
 from dibs.core.times import Instant
+from dibs.engines.events import EventPage, EventRequest
+from dibs.engines.figures import Backlog, Counts, Minute
 from dibs.engines.steps import ActOnAll, StepRecord
 from dibs.engines.values import (
     About,
@@ -43,7 +45,6 @@ from dibs.engines.values import (
     ChoreRecord,
     Claimed,
     ClaimRequest,
-    Counts,
     Edges,
     EnqueueAnswer,
     ExtendAnswer,
@@ -51,7 +52,6 @@ from dibs.engines.values import (
     Feature,
     Finding,
     Fired,
-    Minute,
     NewWorkflow,
     Page,
     Peeked,
@@ -195,6 +195,14 @@ class Viewing(Protocol):
         """Exact numbers, without a scan."""
         ...
 
+    async def backlog(self, *, now: Instant | None = None) -> list[Backlog]:
+        """The pending tasks of each queue and tier that has some, and since when the oldest has waited.
+
+        Reads no task, and a bounded number of index entries: where tasks of several priorities mix, the oldest may be
+        behind them.
+        """
+        ...
+
     async def stats(self, queue: str | None, since: int, until: int) -> list[Minute]:
         """Minutes from `since` to `until` (inclusive), oldest first."""
         ...
@@ -225,8 +233,16 @@ class Viewing(Protocol):
         """By name."""
         ...
 
-    async def audit(self, limit: int = 100) -> list[AuditEntry]:
-        """Newest first."""
+    async def audit(self, limit: int = 100, *, before: int | None = None) -> list[AuditEntry]:
+        """Newest first, starting below the number `before`."""
+        ...
+
+    async def events(self, request: EventRequest, *, now: Instant | None = None) -> EventPage:
+        """What has happened since the cursor, in order; this also subscribes, and keeps the subscription alive.
+
+        Events are written only while somebody subscribes to them and for at least 60 s after, and are kept for a while:
+        `missed` says that some are gone. None is skipped that is committed after one with a higher number.
+        """
         ...
 
     async def steps(
@@ -367,8 +383,11 @@ class Engine(Producing, Consuming, Viewing, Operating, Keeping, Caring, Protocol
         """What it can do. Known before it is open: a caller chooses by it whether and how to use the engine."""
         ...
 
-    async def open(self, may_block: MayBlock = never) -> None:
-        """Connect, check the layout's version, create or migrate it. Idempotent."""
+    async def open(self, may_block: MayBlock = never, *, create: bool = True) -> None:
+        """Connect, check the layout's version, create or migrate it. Idempotent.
+
+        Without `create`, a place that holds no store yet stays as it is: `StoreMissing`.
+        """
         ...
 
     async def close(self) -> None:

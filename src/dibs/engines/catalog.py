@@ -13,15 +13,19 @@ from math import inf
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from dibs.core.priority import Ranking, rank
 from dibs.core.settings import QueueSettings
 from dibs.core.task import NewTask, QueueState
-from dibs.core.times import Instant
+from dibs.core.times import SECOND, Instant
 from dibs.engines.decisions.blocks import Pair, block_of, is_remembered, is_skewed, name_trait
-from dibs.engines.decisions.facts import MIXED, Track
+from dibs.engines.decisions.events import wanted_tracks
+from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.transaction import FIRST_EPOCH, Queue
+from dibs.engines.events import Watch
 from dibs.engines.unreadable import UNREADABLE, UnreadableRows, next_look, problem_of
+from dibs.observe.events import EventType
 
 __all__ = ["Catalog", "TrackKey"]
 
@@ -31,6 +35,7 @@ TrackKey = tuple[str, str, tuple[str, ...], int, int, bool, int]
 NO_QUEUE = QueueSettings()
 settings_decoder = msgspec.json.Decoder(QueueSettings)
 names_decoder = msgspec.json.Decoder(tuple[str, ...])
+watch_decoder = msgspec.json.Decoder(Watch)
 
 MOST_PAIRS = 20_000
 
@@ -82,6 +87,12 @@ class Catalog:
         self.by_queue: dict[str, list[Track]] = defaultdict(list)
         self.numbers: dict[TrackKey, int] = {}
         self.rankings: dict[tuple[str, int], Ranking] = {}
+        self.watches: list[Watch] = []
+        """What subscribers want to be written. Nearly always empty: then nothing is looked up."""
+        self.watched_until = 0.0
+        """When the last of these ends, by the monotonic clock."""
+        self.error_types: dict[str, frozenset[str]] = {}
+        """By queue, the types of errors that were counted when they were last read."""
 
     def is_current(self, generation: int) -> bool:
         """Whether nothing has changed, or may have been repaired."""
@@ -108,7 +119,7 @@ class Catalog:
         lane: object,
         epoch: object,
         fair: object,
-        band: object = MIXED,
+        band: object,
         retired: object = False,
     ) -> None:
         """A track's row. `requires` may be JSON."""
@@ -119,6 +130,16 @@ class Catalog:
         except UNREADABLE as error:
             self.read_again_at = next_look()
             self.aside.log_once("track", number, problem_of(error))
+
+    def know_watch(self, now: Instant, subscriber: str, until: object, watch: Any) -> None:
+        """A subscriber's row. `watch` is JSON."""
+        try:
+            wanted = structs.replace(watch_decoder.decode(watch), until=msgspec.convert(until, int))
+        except UNREADABLE as error:
+            self.aside.log_once("subscriber", subscriber, problem_of(error))
+            return
+        self.watches.append(wanted)
+        self.watched_until = max(self.watched_until, time.monotonic() + (wanted.until - now) / SECOND)
 
     def add(self, track: Track) -> None:
         self.tracks[track.number] = track
@@ -149,6 +170,15 @@ class Catalog:
             found = rank(queue.settings, priority=priority, ready_at=0, now=0)
             self.rankings[queue.name, priority] = found
         return found
+
+    def watched(self, event: EventType, now: Instant | None) -> list[int] | None:
+        """The tracks whose tasks' events of this type are to be written: all of them (`ALL_TRACKS`), or some; None: of
+        no track. Without `now`, by how long the watches had left when they were read.
+        """
+        if not self.watches or (now is None and time.monotonic() > self.watched_until):
+            return None
+        watches = self.watches if now is None else [watch for watch in self.watches if watch.until > now]
+        return wanted_tracks(watches, event, self.tracks.values())
 
     def settings(self, name: str) -> QueueSettings:
         """The settings of a queue; the defaults if it does not exist."""

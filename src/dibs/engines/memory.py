@@ -97,8 +97,8 @@ class MemoryEngine(SqliteVerbEngine):
 
     # Lifecycle.
 
-    async def open(self, may_block: MayBlock = never) -> None:
-        """Nothing to connect to."""
+    async def open(self, may_block: MayBlock = never, *, create: bool = True) -> None:
+        """Nothing to connect to, or to create: the store came with the engine."""
 
     async def close(self) -> None:
         """Nothing to release: the store ends with its last engine."""

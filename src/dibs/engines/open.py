@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+
 from dibs.core.options import nearest, shown, split_url
 from dibs.engines.base import Engine
 from dibs.errors import InvalidOption
 
-__all__ = ["open_engine"]
+__all__ = ["open_engine", "shown_url"]
 
 SCHEMES = ("sqlite", "postgresql", "memory")
+
+MASK = "***"
+SECRETS = ("password", "sslpassword")
+NESTED = ("direct_url", "read_url")
+"""Options of a URL that are URLs themselves."""
 
 
 def open_engine(url: object) -> Engine:
     """The engine that a URL names, not yet opened."""
     if not isinstance(url, str) or "://" not in url:
+        given = "what was given" if isinstance(url, str) and "@" in url else shown(url)  # it may hold a password
         raise InvalidOption(
-            f"{shown(url)} is not a store URL. "
-            "Use sqlite:///tasks.db for a file in the working directory, postgresql://… for a server, "
-            "or memory:// in tests."
+            f"{given} is not a store URL. Use sqlite:///tasks.db for {Path.cwd() / 'tasks.db'}, "
+            "postgresql://… for a server, or memory:// in tests."
         )
     scheme = split_url(url).scheme
     if scheme == "memory":
@@ -41,3 +49,33 @@ def postgres_engine(url: str) -> Engine:
     except ModuleNotFoundError as error:
         raise InvalidOption("a postgresql URL needs a driver: pip install 'dibs[postgres]'.") from error
     return from_url(url)
+
+
+def shown_url(url: str) -> str:
+    """A store's URL for people: passwords are masked, and the path of a SQLite file is absolute. Never raises."""
+    scheme, _, _ = url.partition("://")
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return f"{scheme}://{MASK}"
+    if scheme == "sqlite":
+        path = Path(unquote(parts.path[1:])).absolute()
+        return f"sqlite:///{path}{shown_query(parts.query)}"
+    options = parse_qsl(parts.query, keep_blank_values=True)
+    rest = "".join(name if name in (*SECRETS, *NESTED) else name + value for name, value in options)
+    if "@" in parts.path + parts.fragment + rest:  # an unescaped / ? or # in a password: where it ends is not known
+        return f"{scheme}://{MASK}"
+    user, at, host = parts.netloc.rpartition("@")
+    name, colon, _ = user.partition(":")
+    return f"{scheme}://{name}{colon and ':' + MASK}{at}{host}{parts.path}{shown_query(parts.query)}"
+
+
+def shown_query(query: str) -> str:
+    options = [(name, shown_option(name, value)) for name, value in parse_qsl(query, keep_blank_values=True)]
+    return f"?{urlencode(options, safe='/:,*@')}" if options else ""
+
+
+def shown_option(name: str, value: str) -> str:
+    if name in SECRETS:
+        return MASK
+    return shown_url(value) if name in NESTED else value

@@ -26,6 +26,7 @@ from dibs.engines.decisions.records import Changes
 from dibs.engines.decisions.searching import Wanted
 from dibs.engines.decisions.steps import Step
 from dibs.engines.decisions.transaction import Queue, Transaction
+from dibs.engines.figures import Counter
 from dibs.engines.unreadable import UnreadableRows
 from dibs.engines.values import ClaimRequest, UnreadableTask
 
@@ -143,8 +144,8 @@ class View(Protocol):
         """What is wanted among the newest tasks of each range of ids; at most so many are visited in each place."""
         ...
 
-    async def queue_counts(self) -> list[tuple[str, str, int]]:
-        """Every count that is not zero: what is counted, in which queue, how many."""
+    async def every_count(self) -> list[tuple[str, Track | str, int]]:
+        """Every count that is not zero: what is counted, of which track or in which queue, how many."""
         ...
 
     async def depth(self, queue: str) -> int:
@@ -285,8 +286,8 @@ class Port(Transaction, View, Protocol):
         store gives the verb up, and runs it again."""
         ...
 
-    def count(self, what: State, track: int, change: int, day: int = 0) -> None:
-        """Count tasks of a track by state; finished ones also by the day of their end."""
+    def count(self, what: State | Counter, track: int, change: int, day: int = 0) -> None:
+        """Count tasks of a track by state, finished ones also by the day of their end, and what happened to them."""
         ...
 
     def count_pending(self, number: int, share: str, change: int) -> None:

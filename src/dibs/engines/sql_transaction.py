@@ -10,6 +10,7 @@ another lease number or state, or is followed by the next version.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter as Totals
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -21,13 +22,19 @@ from dibs.core.times import Instant, day_of
 from dibs.engines.catalog import Catalog
 from dibs.engines.decisions.admin import PurgeRow
 from dibs.engines.decisions.blocks import Pair, block_of, traits_between
+from dibs.engines.decisions.counting import MOST_ERRORS, counted_events, error_type, error_what, type_counted
+from dibs.engines.decisions.encoding import to_json
+from dibs.engines.decisions.events import is_wanted, task_events
 from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.records import Changes, Place, place_of
 from dibs.engines.decisions.steps import Step
 from dibs.engines.decisions.transaction import Queue, topics_of
+from dibs.engines.figures import OTHER_ERRORS, Counter
 from dibs.engines.port import Found, Read, Row
+from dibs.engines.topics import EVENTS, room_topic
 from dibs.engines.unreadable import UnreadableRows, unreadable_queue
+from dibs.observe.events import EventType
 
 __all__ = ["SqlSnapshot", "SqlTransaction", "TaskMoved"]
 
@@ -36,6 +43,8 @@ Counted = tuple[str, State, int, str, int]
 """A task's id, state, track, share, and the day of its end: where it is counted."""
 SAME_VIRTUAL_TIME = -1
 """For a share whose virtual time stays while its pending tasks change."""
+ERROR_COUNTS = Read("error_counts", str, "count of errors")
+"""Takes a queue: which errors are counted there."""
 PURGE_ROW = Read("purge_row", PurgeRow, "task")
 """Takes ids of tasks that can't be read: what their columns tell."""
 
@@ -113,6 +122,9 @@ class SqlTransaction(SqlSnapshot[AnyCatalog]):
         """By queue and share, how many more pending tasks it has."""
         self.virtual_times: dict[tuple[str, str], int] = {}
         self.new_turns: dict[tuple[int, str], None] = {}
+        self.events: list[tuple[object, ...]] = []
+        self.new_errors: dict[str, set[str]] = {}
+        """By queue, the types of errors that are counted, with those that this transaction adds."""
         self.new_blocks: dict[Pair, None] = {}
         """Pairs of the index of id blocks to be written."""
         self.added_blocks: Sequence[Pair] = ()
@@ -128,8 +140,12 @@ class SqlTransaction(SqlSnapshot[AnyCatalog]):
     async def write(self, name: str, *parameters: Any) -> int: ...
 
     @abstractmethod
-    def count(self, what: State, track: int, change: int, day: int = 0) -> None:
-        """Count tasks of a track by state; finished ones also by the day of their end."""
+    def count(self, what: State | Counter, track: int, change: int, day: int = 0) -> None:
+        """Count tasks of a track by state, finished ones also by the day of their end, and what happened to them."""
+
+    @abstractmethod
+    def count_event(self, what: str, queue: str, change: int = 1) -> None:
+        """Count what happened in a queue."""
 
     @abstractmethod
     def all_tracks(self, queue: str) -> Sequence[Track]: ...
@@ -190,6 +206,8 @@ class SqlTransaction(SqlSnapshot[AnyCatalog]):
         """Count pending tasks of one share of a track. In a fair track, a share with new tasks gets a turn."""
         self.count(State.PENDING, number, change)
         track = self.tracks[number]
+        if change < 0 and self.settings(track.queue).max_depth is not None:
+            self.topics.add(room_topic(track.queue))
         if track.fair:
             self.count_share(track.queue, share, change)
             if change > 0:
@@ -210,10 +228,14 @@ class SqlTransaction(SqlSnapshot[AnyCatalog]):
             await self.write("save_turns", [(track, *each) for each in served.items() for track in fair])
 
     async def flush(self) -> None:
-        """Write the counts that have changed, new turns, and new pairs of the index of id blocks."""
+        """Write the counts that have changed, new turns, new pairs of the index of id blocks, and events."""
         await self.write_counts()
         if self.new_blocks:
             await self.write_blocks()
+        if self.events:
+            events, self.events = self.events, []
+            await self.write("add_events", events)
+            self.topics.add(EVENTS)
         if self.shares or self.virtual_times:
             changed = {key: change for key, change in self.shares.items() if change}
             keys = {**changed, **self.virtual_times}
@@ -225,6 +247,23 @@ class SqlTransaction(SqlSnapshot[AnyCatalog]):
         if self.new_turns:
             await self.write("add_turns", [(*each, self.tracks[each[0]].queue) for each in self.new_turns])
             self.new_turns.clear()
+
+    # Events.
+
+    def emit(self, event: EventType, *, queue: str | None = None, worker: str | None = None, **details: object) -> None:
+        if is_wanted(self.catalog.watches, event, queue, self.now):
+            self.events.append((self.now, event, None, queue, None, worker, None, to_json(details)))
+
+    def emit_moves(self, changes: Changes) -> None:
+        """The events of tasks that are changed one by one."""
+        pairs = [*changes.moves, *((None, new) for new in changes.new), *((old, None) for old in changes.gone)]
+        for old, new in pairs:
+            task = new or old
+            assert task is not None
+            for each in task_events(old, new, self.now):
+                if is_wanted(self.catalog.watches, each.type, task.queue, self.now):
+                    row = (self.now, each.type, self.loaded[task.id], None, task.id, each.worker, each.took)
+                    self.events.append((*row, to_json(each.details)))
 
     # The index of id blocks.
 
@@ -258,6 +297,7 @@ class SqlTransaction(SqlSnapshot[AnyCatalog]):
             self.count_task(record, counted, 0 if counted in after else -1)
         for counted, record in after.items():
             self.count_task(record, counted, 0 if counted in before else +1)
+        await self.count_events(changes)
         if changes.before:
             await self.delete(changes)
             if staying := changes.staying:
@@ -269,6 +309,35 @@ class SqlTransaction(SqlSnapshot[AnyCatalog]):
                 await self.insert_ended(place, ended)
         self.versions.update((record.id, self.next_version(record)) for record in changes.after)
         await self.write_histories(changes)
+        if self.catalog.watches:
+            self.emit_moves(changes)
+
+    async def count_events(self, changes: Changes) -> None:
+        """Count what has happened to these tasks."""
+        errors: Totals[tuple[str, str]] = Totals()
+        for old, new in (*changes.moves, *((None, new) for new in changes.new)):
+            for what in counted_events(old, new, self.settings(new.queue)):
+                self.count_event_of(what, new.id)
+            if old is not None and (kind := error_type(old, new)) is not None:
+                errors[new.queue, kind] += 1
+        for (queue, kind), n in errors.items():
+            self.count_event(error_what(await self.kept_error(queue, kind)), queue, n)
+
+    def count_event_of(self, what: Counter, task_id: str) -> None:
+        self.count(what, self.loaded[task_id], 1)
+
+    async def kept_error(self, queue: str, kind: str) -> str:
+        """The type under which an error is counted: its own, if that is one of the first of its queue."""
+        known: Collection[str] = self.catalog.error_types.get(queue, ())
+        if kind not in known and len(known) < MOST_ERRORS:
+            if queue not in self.new_errors:
+                stored = [type_counted(what) or "" for what in await self.read(ERROR_COUNTS, queue)]
+                self.new_errors[queue] = {*stored} - {OTHER_ERRORS}
+                self.catalog.error_types[queue] = frozenset(self.new_errors[queue])
+            known = self.new_errors[queue]
+            if len(known) < MOST_ERRORS:
+                known.add(kind)
+        return kind if kind in known else OTHER_ERRORS
 
     def fence(self, old: TaskRecord) -> tuple[object, ...]:
         """What is compared in the statement that writes: how a task was loaded."""

@@ -11,10 +11,15 @@ class TopicKind(StrEnum):
     WORK = "work"
     ENDED = "ended"
     WORKER = "worker"
+    EVENTS = "events"
+    ROOM = "room"
 
 
 SCHEDULES = "schedules"
 """Notified when a schedule has changed."""
+
+EVENTS = "events"
+"""Notified when events were appended, for whatever subscriber."""
 
 
 def work_topic(queue: str) -> str:
@@ -25,6 +30,11 @@ def work_topic(queue: str) -> str:
 def ended_topic(queue: str) -> str:
     """Notified when tasks of a queue have ended."""
     return f"{TopicKind.ENDED}:{queue}"
+
+
+def room_topic(queue: str) -> str:
+    """Notified when a queue with a `max_depth` may have room for new tasks."""
+    return f"{TopicKind.ROOM}:{queue}"
 
 
 def worker_topic(worker: str) -> str:

@@ -14,6 +14,7 @@ from dibs.core.options import check_fraction, shown
 from dibs.core.states import State
 from dibs.core.task import Edit, Lease, LeasedTask, TaskRecord, WorkerState
 from dibs.core.times import Duration, Instant
+from dibs.engines.figures import Minute
 from dibs.errors import InvalidOption
 
 COUNT_LIMIT = 10_000
@@ -66,7 +67,7 @@ ACCEPTED = frozenset(
     {EnqueueOutcome.ENQUEUED, EnqueueOutcome.EXISTS, EnqueueOutcome.DUPLICATE, EnqueueOutcome.REPLACED}
 )
 REJECTED = frozenset({EnqueueOutcome.FULL, EnqueueOutcome.DRAINING, EnqueueOutcome.LIMITED})
-"""What the counter `rejected` counts."""
+"""Refused by the queue for now."""
 
 
 class EnqueueAnswer(Struct, gc=False, frozen=True):
@@ -226,17 +227,49 @@ def settle_answer(outcome: SettleOutcome, record: TaskRecord, now: Instant) -> S
 COMPLETED = SettleAnswer(SettleOutcome.DONE, State.COMPLETED)
 
 
+class LostTask(Struct, frozen=True, kw_only=True):
+    """A task that was taken back: the lease and the worker that it lost, what it is now, and when it is due again."""
+
+    id: str
+    name: str
+    queue: str
+    worker: str | None
+    lease: int
+    losses: int
+    state: State
+    due_in: Duration | None = None
+
+
+def lost_task(before: TaskRecord, after: TaskRecord, now: Instant) -> LostTask:
+    """A running task, and what became of it."""
+    return LostTask(
+        id=after.id,
+        name=after.name,
+        queue=after.queue,
+        worker=before.worker,
+        lease=before.lease,
+        losses=after.losses,
+        state=after.state,
+        due_in=None if after.due_at is None else max(0, after.due_at - now),
+    )
+
+
 class Rescued(Struct, frozen=True):
     """What `rescue` did: tasks whose leases had ended (retried, dead or cancelled), and workers found dead.
 
     `at` is the store's clock. `stalled`: it was later than `not_after`, so nothing was taken.
     """
 
-    lost: list[str] = []
+    lost: list[LostTask] = []
     workers: list[str] = []
     more: bool = False
     at: Instant = 0
     stalled: bool = False
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the tasks that were taken back."""
+        return [task.id for task in self.lost]
 
 
 class Changed(StrEnum):
@@ -352,24 +385,6 @@ class Peeked(Struct, frozen=True):
     position: Position | None = None
 
 
-class Minute(Struct, kw_only=True, omit_defaults=True):
-    """What one worker did in one minute for one queue and tier. Writes replace it, so a repeat changes nothing.
-
-    Histograms are bucket → count (`dibs.core.histogram`), `wait` from ready to claim, `run` from claim to settle.
-    """
-
-    minute: int
-    worker: str
-    queue: str
-    tier: str
-    completed: int = 0
-    failed: int = 0
-    dead: int = 0
-    cancelled: int = 0
-    wait: dict[int, int] = {}
-    run: dict[int, int] = {}
-
-
 class Beat(Struct, frozen=True, kw_only=True):
     """A worker's heartbeat."""
 
@@ -382,6 +397,8 @@ class Beat(Struct, frozen=True, kw_only=True):
     capabilities: tuple[str, ...] = ()
     concurrency: int = 1
     running: int = 0
+    buffered: int = 0
+    """Tasks that are leased but not started."""
     lives_for: Duration = 30_000_000
     minutes: list[Minute] = []
 
@@ -402,6 +419,7 @@ class WorkerRecord(Struct, kw_only=True, omit_defaults=True):
     started_at: Instant
     seen_at: Instant
     expires_at: Instant
+    buffered: int = 0
 
 
 def worker_record(beat: Beat, old: WorkerState | None, started_at: Instant, now: Instant) -> WorkerRecord:
@@ -416,6 +434,7 @@ def worker_record(beat: Beat, old: WorkerState | None, started_at: Instant, now:
         capabilities=beat.capabilities,
         concurrency=beat.concurrency,
         running=beat.running,
+        buffered=beat.buffered,
         state=WorkerState.ACTIVE if old is None or old is WorkerState.DEAD else old,
         started_at=started_at,
         seen_at=now,
@@ -432,13 +451,17 @@ class Term(Struct, frozen=True):
 
 
 class ChoreRecord(Struct, kw_only=True, omit_defaults=True):
-    """The last run of one chore; `more` says it stopped at its bound with work left."""
+    """The last run of one chore; `more` says it stopped at its bound with work left.
+
+    `behind_since`: since when each run has; 0 if the last one finished.
+    """
 
     name: str
     at: Instant = 0
     took: Duration = 0
     done: int = 0
     more: bool = False
+    behind_since: Instant = 0
     total: int = 0
     refused: bool = False
 
@@ -457,33 +480,21 @@ class About(Struct, frozen=True, kw_only=True):
 
 
 class AuditEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who did what."""
+    """Who did what. `n` is its number: later entries have higher ones.
+
+    `ids`: the tasks concerned, at most 100 of them. `before` and `after`: what was changed, as plain JSON; of several
+    tasks what is the same for all.
+    """
 
     at: Instant
     actor: str
     act: str
     target: str
     detail: str = ""
-
-
-class Counter(StrEnum):
-    """What engines count besides tasks, per queue, since the store was made."""
-
-    ENQUEUED = "enqueued"
-    DUPLICATES = "duplicates"
-    REJECTED = "rejected"  # refused because full, draining or too fast
-    CLAIMED = "claimed"
-    REFUSED = "refused_writes"  # by the fence
-    LOSSES = "losses"
-    RETRIES = "retries"
-    REPLAYED = "replayed"
-
-
-class Counts(Struct, frozen=True):
-    """By queue: how many tasks are in each state, zeros included, and each counter."""
-
-    tasks: dict[str, dict[State, int]]
-    counters: dict[str, dict[Counter, int]]
+    n: int = 0
+    ids: tuple[str, ...] = ()
+    before: dict[str, Any] = {}
+    after: dict[str, Any] = {}
 
 
 class Level(StrEnum):

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+from dibs.core.backpressure import FullQueue
 from dibs.core.codec import Codec
 from dibs.core.options import brief, nearest, shown
 from dibs.core.settings import Defaults
 from dibs.core.task import NewTask, Settlement
-from dibs.engines.base import Engine
+from dibs.engines.base import Engine, MayBlock
+from dibs.engines.open import shown_url
 from dibs.engines.port import at_once
 from dibs.engines.values import EnqueueAnswer, Feature, SettleAnswer
 from dibs.errors import InvalidOption
@@ -48,6 +50,8 @@ class Hub:
         self.codec = codec
         self.defaults = defaults
         self.url = url
+        self.store_name = shown_url(url)
+        """The store's URL for people, without passwords."""
         self.client = ""
         """The name of this client, for limits on enqueueing."""
         self.payloads = payloads or Payloads()
@@ -56,11 +60,18 @@ class Hub:
         self.schedules: dict[str, ScheduleDefinition] = {}
         self.load_allowed: Callable[[], None] = lambda: None
         """Defines the functions of allowed modules; workers call it before they report the tasks that they know."""
+        self.full_queues: dict[str, tuple[float, FullQueue]] = {}
+        """What was last read of full queues, and when."""
         self.middleware: list[Any] = []
         self.lifespan: Lifespan | None = None
-        self.runner = LoopRunner(self.engine.open, self.forget)
+        self.creates = True
+        """Whether opening the store creates it where there is none."""
+        self.runner = LoopRunner(self.open, self.forget)
         self.enqueuer: Coalescer[NewTask, EnqueueAnswer] = Coalescer(self.runner, self._flush_enqueues)
         self.settler: Coalescer[Settlement, SettleAnswer] = Coalescer(self.runner, self._flush_settlements)
+
+    async def open(self, may_block: MayBlock) -> None:
+        await self.engine.open(may_block, create=self.creates)
 
     def forget(self) -> None:
         """In a forked child: reset, without closing what belongs to the parent."""

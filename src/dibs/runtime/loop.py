@@ -81,6 +81,10 @@ class LoopRunner:
         """Whether a thread drives the loop for all callers."""
         return self._pid == os.getpid() and self._serving.is_set()
 
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
     def may_block(self) -> bool:
         """Whether only blocked callers drive the loop, so that blocking it does no harm."""
         return self._only_callers

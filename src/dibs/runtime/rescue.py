@@ -9,14 +9,19 @@ does the same, since it can't know what happened before; but it takes the tasks 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 
+from dibs.core.humanize import format_duration
+from dibs.core.states import State
 from dibs.core.times import SECOND, Duration, Instant
-from dibs.engines.values import Rescued
+from dibs.engines.values import LostTask, Rescued
 from dibs.runtime.hub import Hub
 
-__all__ = ["GAP", "HOLD_OFF", "Rescue"]
+__all__ = ["GAP", "HOLD_OFF", "MOST_LINES", "Rescue", "log_rescued"]
+
+log = logging.getLogger("dibs.worker")
 
 GAP = 2.5
 """An answer from the store that took longer than this many seconds counts as a stall: other workers may have waited as
@@ -34,6 +39,9 @@ TOLERANCE: Duration = 3 * SECOND // 2
 that ended after the look before."""
 
 NEVER: Instant = 0
+
+MOST_LINES = 10
+"""Lines in the log about the tasks of one look, and as many about workers."""
 
 
 class Rescue:
@@ -72,7 +80,9 @@ class Rescue:
         """Take back what is lost; begin to hold off if there may have been a stall."""
         now = self._hub.clock.store_now()
         if now is not None:  # a clock that a test moves: nothing stalls there
-            return await self._hub.engine.rescue(now=now)
+            rescued = await self._hub.engine.rescue(now=now)
+            log_rescued(rescued)
+            return rescued
         if self._seen == NEVER:
             self._knows_from = self._monotonic() + HOLD_OFF
             rescued = await self._ask()
@@ -88,9 +98,46 @@ class Rescue:
         was_away = self._seen != NEVER and asked - max(self._asked, self._not_before) > PAUSE
         rescued = await self._hub.engine.rescue(ended_by=self._ended_by, not_after=not_after)
         answered = self._monotonic()
+        log_rescued(rescued)
         if rescued.stalled or was_away or answered - asked > GAP:
             self.hold_off(answered)
         if asked >= self._knows_from and not rescued.more:  # otherwise the next look continues with the same, at once
             self._ended_by = rescued.at
         self._seen, self._asked = rescued.at, asked
         return rescued
+
+
+def log_rescued(rescued: Rescued) -> None:
+    """One line for each worker found dead and each task taken back, up to a number; dead tasks come first."""
+    for worker in rescued.workers[:MOST_LINES]:
+        log.warning("Worker %s is dead: it gives no sign of life.", worker, extra={"worker": worker})
+    tell_rest("workers are dead", rescued.workers)
+    tasks = sorted(rescued.lost, key=lambda task: task.state is not State.DEAD)
+    for task in tasks[:MOST_LINES]:
+        log_lost(task)
+    tell_rest("tasks were taken back", tasks)
+
+
+def tell_rest(what: str, found: list[str] | list[LostTask]) -> None:
+    if len(found) > MOST_LINES:
+        log.warning("And %d more %s.", len(found) - MOST_LINES, what)
+
+
+def log_lost(task: LostTask) -> None:
+    extra = {"task_id": task.id, "task_name": task.name, "queue": task.queue, "lease": task.lease}
+    log.log(
+        logging.ERROR if task.state is State.DEAD else logging.WARNING,
+        "%s %s was taken back from %s, which stopped without settling it (loss %d): %s.",
+        task.name,
+        task.id,
+        f"worker {task.worker}" if task.worker else "its worker",
+        task.losses,
+        future_of(task),
+        extra={**extra, "worker": task.worker},
+    )
+
+
+def future_of(task: LostTask) -> str:
+    if task.state in (State.DEAD, State.CANCELLED):
+        return f"it is {task.state}"
+    return f"again in {format_duration(task.due_in / SECOND)}" if task.due_in else "again at once"

@@ -296,19 +296,19 @@ class Sandbox:
             return outcome.unready(task, error)
 
         try:
-            settlement = await runner.run(run, definition, partial(self._call, definition), unready=unready)
+            settlement = await runner.run(run, definition, partial(self._call, runner, definition), unready=unready)
         except BaseException as error:
             return outcome.failed(task, definition, error), error
         return await keep_result(self._hub, task, settlement), errors[0] if errors else None
 
-    async def _call(self, definition: TaskDefinition, /, *args: Any, **kwargs: Any) -> Any:
-        if iscoroutinefunction(definition.function):
-            return await definition.function(*args, **kwargs)
-        context = CURRENT.get()
+    async def _call(self, runner: TaskRunner, definition: TaskDefinition, /, *args: Any, **kwargs: Any) -> Any:
+        function, context = runner.function_of(definition), CURRENT.get()
+        if iscoroutinefunction(function):
+            return await function(*args, **kwargs)
 
         def call() -> Any:
             CURRENT.set(context)
-            return definition.function(*args, **kwargs)
+            return function(*args, **kwargs)
 
         return await call_plain(call)
 

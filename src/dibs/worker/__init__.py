@@ -8,7 +8,7 @@
 `dispatcher`  takes a run from its claim to its settlement; `run` is the run, `slots` the capacity
 `suspects`    keeps tasks that may kill their worker apart
 `stopper`     stops runs
-`settler`     takes settlements to the store; `counters` and `minute_stats` count them
+`settler`     takes settlements to the store; `counters` and `minute_stats` count them, `run_log` logs them
 `heartbeat`   extends leases from its own thread; `watchdog` names the task that blocks the loop
 `health`      whether the store answers, and when to ask again
 `executors`   where tasks run

@@ -16,6 +16,7 @@ from dibs.runtime.hub import Hub
 from dibs.worker.executors.process import ChildFailed, ProcessExecutor
 from dibs.worker.executors.thread import ThreadExecutor
 from dibs.worker.run import Run, Stop
+from dibs.worker.run_log import log_start, logs_all_runs
 from dibs.worker.settler import Settler
 from dibs.worker.slots import Slots
 from dibs.worker.stopper import Stopper, settlement_of
@@ -36,15 +37,18 @@ class Dispatcher:
         stopper: Stopper,
         processes: ProcessExecutor,
         wake: Callable[[], None],
+        work_came: Callable[[], None],
         changed: Callable[[], None],
     ) -> None:
-        """Runs call `wake` when they have news for the heartbeat; `changed` is called when a claim is worth it."""
+        """Runs call `wake` when they have news for the heartbeat, and `work_came` tells it that there are runs at all;
+        `changed` is called when a claim is worth it."""
         self.held = held
         self.slots = slots
         self.settler = settler
         self._hub = hub
         self._stopper = stopper
         self._wake = wake
+        self._work_came = work_came
         self._changed = changed
         self._loop = asyncio.get_running_loop()
         self._runner = TaskRunner(hub)
@@ -56,6 +60,7 @@ class Dispatcher:
         }
         self._variables = copy_context()
         self._leaving = False
+        self._logs_all = logs_all_runs()
 
     def provide(self, state: Any) -> None:
         """Give every run what the lifespan yielded, and the context variables that it set."""
@@ -81,6 +86,7 @@ class Dispatcher:
             runs = [run for run in runs if run not in suspects]
         self.slots.buffer.add(runs)
         self.fill()
+        self._work_came()
 
     def fill(self) -> None:
         """Start buffered runs while there are slots for them."""
@@ -88,6 +94,8 @@ class Dispatcher:
         while slots.busy < slots.count and not self._leaving and (run := slots.occupy()) is not None:
             # A run may be started by the end of another one, and must not inherit its context variables.
             run.handle = self._loop.create_task(self._drive(run), context=self._variables.copy())
+            if self._logs_all:
+                log_start(run)
 
     async def _drive(self, run: Run) -> None:
         """Run one task, whatever it does."""
@@ -107,7 +115,7 @@ class Dispatcher:
         self._finish(run, settlement)
 
     def _run_on_loop(self, run: Run) -> Awaitable[Settlement]:
-        return self._runner.run(run, run.definition, run.definition.function)
+        return self._runner.run(run, run.definition, self._runner.function_of(run.definition))
 
     async def _keep(self, run: Run, settlement: Settlement) -> Settlement:
         """Store a large result in the blob store. A run with a transaction of its own has committed it, or not."""

@@ -25,6 +25,7 @@ from dibs.runtime.hub import Hub
 from dibs.worker.health import Backoff, StoreHealth
 from dibs.worker.minute_stats import MinuteStats
 from dibs.worker.run import Run, Stop
+from dibs.worker.run_log import extra_of
 from dibs.worker.service import listen, wait_for
 from dibs.worker.watchdog import LoopWatchdog
 
@@ -36,6 +37,15 @@ LONGEST_INTERVAL = 10.0
 FIRST_BEAT = 5.0
 PROGRESS_INTERVAL = 0.1
 """Seconds between two deliveries of progress."""
+
+FIGURES_INTERVAL = 1.0
+"""The store's figures about a worker are at most about this many seconds old. If nothing changes, nothing is sent."""
+
+FIRST_FIGURES = 0.5
+"""Seconds before the first ones after a rest: most tasks have ended by then, so that one beat says it all."""
+
+Figures = tuple[int, int]
+"""Busy slots, and tasks that are leased but not started."""
 
 CLOCK_SET = 1.0
 """If the wall clock has moved by this many seconds against the monotonic one, it was set, or the machine slept."""
@@ -53,18 +63,21 @@ class Heartbeat:
         worker: str,
         watchdog: LoopWatchdog,
         *,
+        figures: Callable[[], Figures],
         sign: Callable[[], Beat],
         obey: Callable[[WorkerState], None],
         stop_run: Callable[[Run, Stop, str], None],
         broke: Callable[[], None],
     ) -> None:
-        """`sign` makes the sign of life, on this thread; the other functions are called on the worker's loop."""
+        """`sign` makes the sign of life, of which `figures` are the part that changes often; both on this thread. The
+        other functions are called on the worker's loop."""
         self._engine: Engine = hub.engine.sibling()
         self._clock = hub.clock
         self._held = held
         self._health = health
         self._minutes = minutes
         self._worker = worker
+        self._figures = figures
         self._sign = sign
         self._watchdog = watchdog
         self._obey = obey
@@ -82,6 +95,10 @@ class Heartbeat:
         self._has_news = False
         self._next_news = 0.0
         self._next_beat = 0.0
+        self._next_figures = 0.0
+        self._sent: Figures = (0, 0)
+        self._resting = False
+        """Nothing is held and nothing has changed: this thread sleeps until the next beat, unless woken."""
         self._interval = LONGEST_INTERVAL
         self._wall_ahead = time.time() - time.monotonic()
         self.failure: BaseException | None = None
@@ -112,6 +129,13 @@ class Heartbeat:
             if self._loop is not None:
                 with suppress(RuntimeError):  # the heartbeat has stopped
                     self._loop.call_soon_threadsafe(self._set_wake)
+
+    def work_came(self) -> None:
+        """Something is held: have an eye on it. On the worker's loop, after each claim that gave tasks."""
+        if self._resting:
+            self._resting = False
+            self._next_figures = max(self._next_figures, time.monotonic() + FIRST_FIGURES)
+            self.wake()
 
     def shorten_interval(self, span: float) -> None:
         """There is a lease with `span` seconds left: beat often enough for it."""
@@ -179,12 +203,25 @@ class Heartbeat:
         self._wake.clear()
 
     def _until_next(self) -> float:
-        wait = self._next_beat - time.monotonic()
+        now = time.monotonic()
+        wait = self._next_beat - now
+        self._resting = True  # before looking: work that comes later wakes this thread
+        if self._has_changed():
+            self._resting = False
+            wait = min(wait, self._next_figures - now)
+        elif self._held:
+            self._resting = False
+            wait = min(wait, FIGURES_INTERVAL)
         if (look_in := self._watchdog.interval) is not None:
+            self._resting = False
             wait = min(wait, look_in)
         if self._has_news:
-            wait = min(wait, self._next_news - time.monotonic())
+            wait = min(wait, self._next_news - now)
         return max(wait, 0.001)
+
+    def _has_changed(self) -> bool:
+        """Whether the store's figures about this worker are out of date."""
+        return self._figures() != self._sent or self._minutes.has_changed
 
     async def _turn(self) -> None:
         """Do what is due: extend everything if asked to, else the leases that need it and those with news."""
@@ -198,7 +235,7 @@ class Heartbeat:
             self._next_news = now + PROGRESS_INTERVAL
         try:
             await self._extend(now, everything=asked, due=due, news=news)
-            if asked or due:
+            if asked or due or (now >= self._next_figures and self._has_changed()):
                 await self._beat()
         except BaseException:
             self._asked = self._asked or asked
@@ -259,7 +296,8 @@ class Heartbeat:
         if run.settled or run.committed:  # the answer to its settlement decides
             return
         if answer.outcome is ExtendOutcome.LOST:
-            log.warning("The lease of %s %s was lost; stopping its run.", run.task.name, run.task.id)
+            task = run.task
+            log.warning("The lease of %s %s was lost; stopping its run.", task.name, task.id, extra=extra_of(task))
             self._stop(run, Stop.LOST, "")
             return
         run.valid_until = valid_until
@@ -274,13 +312,15 @@ class Heartbeat:
             self._worker_loop.call_soon_threadsafe(self._stop_run, run, why, note)
 
     async def _beat(self) -> None:
-        sign = self._sign()
+        self._next_figures = time.monotonic() + FIGURES_INTERVAL
+        figures, sign = self._figures(), self._sign()
         try:
             with self._health.asking("give a sign of life", beats=True):
                 state = await self._engine.beat(sign, now=self._clock.store_now())
         except BaseException:
             self._minutes.put_back(sign.minutes)
             raise
+        self._sent = figures
         self._worker_loop.call_soon_threadsafe(self._obey, state)
 
     async def _leave(self) -> None:

@@ -67,7 +67,8 @@ class Signals:
     def received(self, number: int, frame: FrameType | None) -> None:
         self._count += 1
         timeout = self._settings.shutdown_timeout if self._count == 1 else 0.0
-        log.info("Got %s.", signal.Signals(number).name)
+        hint = " A second one hands running tasks back at once." if self._count == 1 else ""
+        log.info("Got %s.%s", signal.Signals(number).name, hint)
         self._worker.request_stop(timeout)
         self.over()
         self._watchdog = threading.Timer(timeout + PATIENCE, self._force)

@@ -14,7 +14,7 @@ from dibs.core.settings import tier_of
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, Outcome
 from dibs.core.times import MINUTE, Duration, Instant
-from dibs.engines.values import Minute
+from dibs.engines.figures import Minute
 
 
 class MinuteStats:
@@ -47,6 +47,11 @@ class MinuteStats:
                 minute.dead += state is State.DEAD
             add(minute.wait, task.claimed_at - task.ready_at)
             add(minute.run, ran)
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether there is anything to take."""
+        return bool(self._changed)
 
     def take(self) -> list[Minute]:
         """Copies of what has changed since the last take. Call `put_back` if they could not be delivered."""

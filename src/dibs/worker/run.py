@@ -43,6 +43,8 @@ class Run:
     valid_until: float = field(init=False)
     received: float = field(init=False, default_factory=time.monotonic)
     started: float | None = None
+    ended: float | None = None
+    """When it gave its slot back."""
     timeout_at: float | None = None
     timer: asyncio.TimerHandle | None = None
     handle: asyncio.Task[None] | None = None

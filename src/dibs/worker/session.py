@@ -8,6 +8,8 @@ import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
+from dibs.attempt.log_filter import add_task_facts
+from dibs.core.options import nearest, shown
 from dibs.core.task import WorkerState
 from dibs.engines.values import Beat
 from dibs.runtime.environment import host
@@ -68,14 +70,16 @@ class Session:
             self._minutes,
             worker,
             LoopWatchdog(self.slots),
+            figures=self._figures,
             sign=self._sign,
             obey=self._obey,
             stop_run=self._stopper.stop,
             broke=self._changed,
         )
         wake, shorten_interval = self._heartbeat.wake, self._heartbeat.shorten_interval
+        work_came = self._heartbeat.work_came
         self._dispatcher = Dispatcher(
-            hub, held, self.slots, self._settler, self._stopper, self._processes, wake, self._changed
+            hub, held, self.slots, self._settler, self._stopper, self._processes, wake, work_came, self._changed
         )
         self._fetcher = Fetcher(hub, settings, worker, self._dispatcher, health, self._idle, shorten_interval)
         self._scheduler = Scheduler(hub, health, self._leads)
@@ -92,6 +96,7 @@ class Session:
             self._dispatcher.leave()
 
     async def run(self, ready: Callable[[], None]) -> ExitReport:
+        add_task_facts()
         async with AsyncExitStack() as resources:
             lifespan = self.hub.lifespan
             if lifespan is not None:
@@ -101,7 +106,7 @@ class Session:
                 await self._scheduler.begin()
                 for service in self._services:
                     service.start(self._broke)
-                log.info("Worker %s serves %s.", self.id, ", ".join(self.settings.served(self.hub)))
+                self._introduce()
                 ready()
                 await self._shutdown.asked.wait()
                 await self._shutdown.leave(self._fetcher, self._dispatcher, self._stopper, self._leader)
@@ -115,6 +120,23 @@ class Session:
         log.info("Worker %s left (%s): %d run, %d failed.", self.id, how.reason, stats.executed, stats.failed)
         return ExitReport(code=how.code, reason=how.reason, stats=stats, handed_back=how.handed_back)
 
+    def _introduce(self) -> None:
+        """The worker's first line, and what looks like a mistake."""
+        hub, settings = self.hub, self.settings
+        log.info(
+            "Dibs %s: worker %s serves %s from %s; concurrency %d, tasks known: %d.",
+            __version__,
+            self.id,
+            ", ".join(settings.served(hub)),
+            hub.store_name,
+            settings.concurrency,
+            len(hub.definitions),
+        )
+        used = {definition.queue for definition in hub.definitions.values()}
+        for queue in settings.queues if used else ():
+            if queue not in used:
+                log.warning("No task of this app uses the queue %s.%s", shown(queue), nearest(queue, used))
+
     def _broke(self, name: str, error: BaseException) -> None:
         """A service has ended with an error: the worker leaves and says so."""
         log.error("The worker's %s broke.", name, exc_info=error)
@@ -127,8 +149,12 @@ class Session:
     def _leads(self) -> bool:
         return self._leader.leads
 
+    def _figures(self) -> tuple[int, int]:
+        return self.slots.busy, len(self.slots.buffer)
+
     def _sign(self) -> Beat:
         """The sign of life; from the heartbeat's thread."""
+        running, buffered = self._figures()
         return Beat(
             id=self.id,
             host=host(),
@@ -138,7 +164,8 @@ class Session:
             names=tuple(self.hub.definitions),
             capabilities=self.settings.offered(),
             concurrency=self.settings.concurrency,
-            running=self.slots.busy,
+            running=running,
+            buffered=buffered,
             minutes=self._minutes.take(),
         )
 

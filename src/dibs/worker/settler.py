@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 
 from dibs.attempt import outcome
-from dibs.core.task import Settlement
+from dibs.core.task import Outcome, Settlement
 from dibs.core.times import SECOND
 from dibs.engines.values import SettleAnswer, SettleOutcome
 from dibs.errors import StoreError
@@ -22,6 +22,7 @@ from dibs.worker.counters import Counters
 from dibs.worker.health import Backoff, StoreHealth
 from dibs.worker.minute_stats import MinuteStats
 from dibs.worker.run import Run, Stop
+from dibs.worker.run_log import extra_of, log_end, logs_all_runs
 
 __all__ = ["Settler"]
 
@@ -59,6 +60,7 @@ class Settler:
         self._flushing: asyncio.Task[None] | None = None
         self._alone: set[asyncio.Task[None]] = set()
         self._backoff = Backoff()
+        self._logs_all = logs_all_runs()
         self._loop = asyncio.get_running_loop()
         self._variables = copy_context()
 
@@ -123,7 +125,12 @@ class Settler:
                     await self._send([ended])
                 return
             run, settlement = batch[0]
-            log.exception("The outcome of %s %s could not be stored; its lease will end.", run.task.name, run.task.id)
+            log.exception(
+                "The outcome of %s %s could not be stored; its lease will end.",
+                run.task.name,
+                run.task.id,
+                extra=extra_of(run.task),
+            )
             self._answered(run, settlement, SettleAnswer(SettleOutcome.REFUSED))
             return
         for (run, settlement), answer in zip(batch, answers, strict=True):
@@ -157,6 +164,8 @@ class Settler:
         ran = time.monotonic() - run.claimed
         self.counters.count(settlement, answer.state, ran)
         self._minutes.record(run.task, settlement.outcome, answer.state, int(ran * SECOND), self._clock.now())
+        if settlement.outcome is not Outcome.COMPLETED or self._logs_all:
+            log_end(run, settlement, answer)
 
     def _refused(self, run: Run, settlement: Settlement) -> None:
         self.counters.refused += 1
@@ -166,6 +175,7 @@ class Settler:
             run.task.id,
             settlement.outcome,
             run.task.lease,
+            extra=extra_of(run.task),
         )
 
 
@@ -180,5 +190,6 @@ def committed(run: Run, settlement: Settlement) -> Settlement:
             failure.type,
             failure.message,
             failure.traceback,
+            extra=extra_of(run.task),
         )
     return outcome.completed(run.task, None)

@@ -51,7 +51,8 @@ class Slots:
     def free(self, run: Run) -> None:
         """Take the slot back from a run that has ended."""
         assert run.started is not None
-        took = time.monotonic() - run.started
+        run.ended = time.monotonic()
+        took = run.ended - run.started
         self.average = took if self.average is None else self.average + LEARNING * (took - self.average)
         self._live.discard(run)
         self.leaked -= run.leaked

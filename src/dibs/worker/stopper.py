@@ -11,6 +11,7 @@ from dibs.attempt import outcome
 from dibs.core.task import Settlement
 from dibs.core.times import SECOND
 from dibs.worker.run import Run, Stop
+from dibs.worker.run_log import extra_of
 from dibs.worker.settler import Settler
 from dibs.worker.slots import Slots
 
@@ -60,7 +61,8 @@ class Stopper:
     def _give_up(self, run: Run) -> None:
         """Settle a stopped run that goes on, without waiting for it. It keeps its slot until it ends."""
         if run in self._slots and not run.leaked:
-            log.warning("%s %s was stopped (%s) but goes on.", run.task.name, run.task.id, run.stop)
+            task = run.task
+            log.warning("%s %s was stopped (%s) but goes on.", task.name, task.id, run.stop, extra=extra_of(task))
             self._slots.leak(run)
             if not run.settled and not run.completing:
                 self._settler.settle(run, settlement_of(run))

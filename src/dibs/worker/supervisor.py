@@ -125,6 +125,7 @@ def reload(command: list[str], paths: Sequence[str | Path]) -> int:
         from watchfiles import PythonFilter, watch
     except ImportError:
         raise UsageError("--reload needs the package watchfiles: pip install 'dibs[reload]'.") from None
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)  # otherwise it counts changes in the log
     child = Child(1, command)
     stopped = threading.Event()
     with handling_signals(stop_once(child, stopped)):

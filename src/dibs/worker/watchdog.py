@@ -9,6 +9,7 @@ import threading
 import time
 import traceback
 
+from dibs.worker.run_log import extra_of
 from dibs.worker.slots import Slots
 
 __all__ = ["LoopWatchdog"]
@@ -66,4 +67,5 @@ class LoopWatchdog:
             run.task.id,
             seconds,
             stack,
+            extra=extra_of(run.task),
         )

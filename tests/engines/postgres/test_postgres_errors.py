@@ -329,9 +329,9 @@ def test_who_has_just_come_leaves_ended_leases_alone() -> None:
                     await asyncio.sleep(0.005)
             store = newcomer._opened()
             store.opened_at = time.monotonic()
-            assert (await newcomer.rescue()).lost == []
+            assert (await newcomer.rescue()).ids == []
             store.opened_at = time.monotonic() - NEWCOMER_SECONDS
-            assert (await newcomer.rescue()).lost == [held.id]
+            assert (await newcomer.rescue()).ids == [held.id]
 
     run(test)
 

@@ -12,6 +12,7 @@ import pytest
 from msgspec import structs
 from postgres_help import claim, connection, engines, new, run, set_queue, settle
 
+from dibs.core.settings import Tier
 from dibs.core.states import State
 from dibs.core.task import LeasedTask
 from dibs.core.times import HOUR, MS, SECOND
@@ -36,7 +37,7 @@ from dibs.errors import StoreBusy, StoreUnavailable
 
 BANDED = Track(1, "q", "a", (), 0, 1, False, 50, False)
 OTHER = Track(2, "q", "b", (), 0, 1, False, 50, False)
-MIXTURE = Track(3, "q", "a", (), 0, 1, False, MIXED, False)
+MIXTURE = Track(3, "q", "a", (), 0, 1, False, MIXED[Tier.MEDIUM], False)
 TRACKS = [BANDED, OTHER, MIXTURE]
 EVERYWHERE = [START] * 3
 RANK = 10**15
@@ -524,11 +525,11 @@ def test_leases_that_ended_lately_are_taken_back_though_looking_at_all_fails(mon
             for sequence in (1, 2):
                 request = ClaimRequest(worker="w", sequence=sequence, queues=("default",), limit=1, lease=1)
                 (lately,) = (await engine.claim(request)).tasks
-                assert (await engine.rescue()).lost == [lately.id]
+                assert (await engine.rescue()).ids == [lately.id]
             assert lows.count(START) == 1, "all of them only once a minute"
             monkeypatch.undo()
             store.rescue_floor.full_at = 0.0
-            assert (await engine.rescue()).lost == [long_ago.id]
+            assert (await engine.rescue()).ids == [long_ago.id]
 
     run(test)
 

@@ -378,7 +378,7 @@ def test_nobody_takes_a_run_away_while_its_completion_is_open() -> None:
             await complete(engine, mine, task)
             late = NOW + 3600 * SECOND
             async with asyncio.timeout(20):
-                assert (await other.rescue(now=late)).lost == []
+                assert (await other.rescue(now=late)).ids == []
                 kept = await other.extend([Extension(Lease(task.id, task.lease), LEASE)], now=late)
             assert [answer.outcome for answer in kept] == [ExtendOutcome.HELD]
             await mine.execute("COMMIT")

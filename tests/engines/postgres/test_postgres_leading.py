@@ -11,9 +11,10 @@ from dibs.core.policy import TERM
 from dibs.core.states import State
 from dibs.core.times import HOUR, SECOND
 from dibs.engines.decisions.steps import Done, Step
+from dibs.engines.figures import Counter
 from dibs.engines.postgres import PostgresEngine, chores
 from dibs.engines.postgres.transaction import Transaction
-from dibs.engines.values import Cancel, ClaimRequest, Counter, Purge
+from dibs.engines.values import Cancel, ClaimRequest, Purge
 
 PATIENCE = 30.0
 
@@ -93,7 +94,7 @@ def test_rescuers_at_the_same_time_take_back_what_expired_once() -> None:
             assert len(await claim(workers[0], 300, now=NOW)) == 300
             later = NOW + HOUR
             rescued = await asyncio.gather(*(engine.rescue(now=later) for engine in workers))
-            lost = [task_id for each in rescued for task_id in each.lost]
+            lost = [task_id for each in rescued for task_id in each.ids]
             assert sorted(lost) == sorted(task.id for task in tasks)
             assert (await workers[0].counts()).counters["default"][Counter.LOSSES] == 300
             assert {record.losses for record in await workers[0].get(lost) if record is not None} == {1}
@@ -137,10 +138,10 @@ def test_a_settlement_and_a_rescue_at_the_same_time_leave_one_outcome() -> None:
                 _, rescued = await asyncio.gather(settle(worker, found, now=late), rescuer.rescue(now=late))
                 for record in await worker.get([task.id for task in found]):
                     assert record is not None
-                    taken_back = record.id in rescued.lost
+                    taken_back = record.id in rescued.ids
                     assert record.state is (State.PENDING if taken_back else State.COMPLETED)
-                await worker.act([Purge(task.id) for task in found if task.id not in rescued.lost], now=late)
-                await worker.act([Cancel(each) for each in rescued.lost], now=late)
+                await worker.act([Purge(task.id) for task in found if task.id not in rescued.ids], now=late)
+                await worker.act([Cancel(each) for each in rescued.ids], now=late)
             await sound(worker)
 
     run(test)

@@ -121,7 +121,7 @@ def test_with_a_way_past_it_rings_are_heard_and_killed_workers_missed() -> None:
             await store.presence.close()
             # Who is behind the pooler only looks for others all the same.
             (found,) = await rescue_until(producer, lambda rescued: bool(rescued.workers))
-            assert (sorted(found.lost), found.workers) == (sorted(task.id for task in held), ["w"])
+            assert (sorted(found.ids), found.workers) == (sorted(task.id for task in held), ["w"])
             await sound(producer)
 
     run(test)

@@ -22,10 +22,11 @@ from dibs.core.policy import ABSENT_SECONDS, RESCUE_BATCH
 from dibs.core.states import State
 from dibs.core.task import HistoryEvent, WorkerState
 from dibs.core.times import HOUR
+from dibs.engines.figures import Counter
 from dibs.engines.postgres import PostgresEngine, from_url, notifier, presence, settling
 from dibs.engines.postgres.index_bloat import START
 from dibs.engines.postgres.store import TASKS
-from dibs.engines.values import Beat, Counter, Feature, Rescued
+from dibs.engines.values import Beat, Feature, Rescued
 from dibs.errors import StoreUnavailable
 from servers.cluster import Cluster
 from servers.postgres import new_schema, server, server_url
@@ -59,7 +60,7 @@ async def rescue_until(engine: PostgresEngine, enough: Callable[[Rescued], bool]
         return enough(found[-1])
 
     await until(look)
-    return [each for each in found if each.lost or each.workers]
+    return [each for each in found if each.ids or each.workers]
 
 
 def found_nothing(rescued: Rescued) -> bool:
@@ -145,13 +146,13 @@ def test_the_tasks_of_a_lost_worker_are_taken_back_once_and_its_term_ends() -> N
             found = await rescue_until(other, lambda rescued: bool(rescued.workers))
             assert time.monotonic() - began >= ABSENT_SECONDS
             (rescued,) = found
-            assert sorted(rescued.lost) == sorted(task.id for task in held)
+            assert sorted(rescued.ids) == sorted(task.id for task in held)
             assert rescued.workers == ["w"]
             assert {record.id: record.state for record in await other.workers()} == {
                 "w": WorkerState.DEAD,
                 "other": WorkerState.ACTIVE,
             }
-            for record in await third.get(rescued.lost):
+            for record in await third.get(rescued.ids):
                 assert record is not None
                 assert (record.losses, record.attempts) == (1, 0)
                 assert [entry.event for entry in await third.history(record.id)] == [HistoryEvent.LOST]
@@ -178,7 +179,7 @@ def test_many_tasks_of_a_lost_worker_are_taken_back_in_steps() -> None:
             assert len(await claim(worker, number, "w")) == number
             await kill(worker)
             found = await rescue_until(other, lambda rescued: bool(rescued.workers))
-            assert [len(each.lost) for each in found] == [RESCUE_BATCH, 7]
+            assert [len(each.ids) for each in found] == [RESCUE_BATCH, 7]
             assert [(each.more, each.workers) for each in found] == [(True, []), (False, ["w"])]
             await sound(other)
 
@@ -194,7 +195,7 @@ def test_rescuers_at_the_same_time_take_each_task_back_once() -> None:
             await claim(worker, number, "w")
             await kill(worker)
             found = await asyncio.gather(*(rescue_some(other) for other in others))
-            lost = [task_id for each in found for rescued in each for task_id in rescued.lost]
+            lost = [task_id for each in found for rescued in each for task_id in rescued.ids]
             assert len(lost) == len(set(lost)) == number
             assert [name for each in found for rescued in each for name in rescued.workers] == ["w"]
             assert (await worker.counts()).counters["default"][Counter.LOSSES] == number
@@ -226,11 +227,11 @@ def test_a_task_that_somebody_is_at_keeps_its_worker_on_the_list() -> None:
             await transaction.start()
             await own.execute(f'SELECT 1 FROM "{worker.address.schema}".tasks WHERE id = $1 FOR UPDATE', one.id)
             await kill(worker)
-            (first,) = await rescue_until(other, lambda rescued: bool(rescued.lost))
-            assert (first.lost, first.workers) == ([two.id], [])
+            (first,) = await rescue_until(other, lambda rescued: bool(rescued.ids))
+            assert (first.ids, first.workers) == ([two.id], [])
             await transaction.rollback()
-            (second,) = await rescue_until(other, lambda rescued: bool(rescued.lost))
-            assert (second.lost, second.workers) == ([one.id], ["w"])
+            (second,) = await rescue_until(other, lambda rescued: bool(rescued.ids))
+            assert (second.ids, second.workers) == ([one.id], ["w"])
 
     run(test)
 
@@ -246,7 +247,7 @@ def test_a_worker_whose_session_is_cut_takes_another_and_is_not_missed() -> None
                 await own.fetchval("SELECT pg_terminate_backend($1)", session)
 
                 async def back(old: int = session) -> bool:
-                    assert (await other.rescue()).lost == []
+                    assert (await other.rescue()).ids == []
                     return (await sessions_of(own, worker, "w")) not in ([], [old])
 
                 await until(back)
@@ -340,7 +341,7 @@ def test_workers_come_back_to_a_restarted_server_and_are_missed_there(mode: str)
         await until(back)
         await kill(worker)
         (found,) = await rescue_until(other, lambda rescued: bool(rescued.workers))
-        assert (found.lost, found.workers) == ([held.id], ["w"])
+        assert (found.ids, found.workers) == ([held.id], ["w"])
         await worker.close()
         await other.close()
 
@@ -390,7 +391,7 @@ def test_after_a_crash_a_newcomer_misses_nobody_who_has_not_come_back() -> None:
         await until(back)
         await kill(worker)
         (found,) = await rescue_until(newcomer, lambda rescued: bool(rescued.workers))
-        assert (found.lost, found.workers) == ([held.id], ["w"])
+        assert (found.ids, found.workers) == ([held.id], ["w"])
         await worker.close()
         await newcomer.close()
 
@@ -580,7 +581,7 @@ def test_a_process_that_is_stopped_is_not_missed_and_one_that_is_killed_is() -> 
                     assert found_nothing(await other.rescue())
                 worker.kill()
                 (found,) = await rescue_until(other, lambda rescued: bool(rescued.workers))
-                assert (found.lost, found.workers) == ([task.id], ["w"])
+                assert (found.ids, found.workers) == ([task.id], ["w"])
 
     run(test)
 

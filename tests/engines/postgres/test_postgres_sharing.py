@@ -15,7 +15,7 @@ from dibs.core.times import DAY, SECOND
 from dibs.engines.base import Subscription
 from dibs.engines.postgres import PostgresEngine
 from dibs.engines.postgres.statements import statement
-from dibs.engines.topics import work_topic
+from dibs.engines.topics import room_topic, work_topic
 from dibs.engines.values import Changed, ClaimRequest, EnqueueOutcome, SettleOutcome
 from servers.postgres import new_url
 
@@ -224,6 +224,28 @@ def test_rings_are_heard_elsewhere() -> None:
                 waiting = asyncio.create_task(subscription.wait(PATIENCE))
                 await producer.enqueue([new()])
                 assert await waiting
+            subscription.close()
+
+    run(test)
+
+
+def test_room_is_heard_of_elsewhere() -> None:
+    """A plain claim is one statement; it notifies only if a queue that it took from may be full."""
+
+    async def test() -> None:
+        async with engines(2) as (producer, worker):
+            await set_queue(producer, max_depth=5)
+            await producer.enqueue([new() for _ in range(4)])
+            await producer.enqueue([new(queue="boundless")])
+            await worker.claim(ClaimRequest(worker="w", sequence=10**6, queues=("boundless",), limit=1))
+            assert worker._store is not None
+            assert room_topic("boundless") not in worker._store.notifier.rate.due
+            subscription = producer.subscribe([room_topic("default")])
+            for _ in range(2):  # it listens now, and has looked again
+                assert await subscription.wait(PATIENCE)
+            for _ in range(3):
+                assert len(await claim(worker, 1)) == 1
+                assert await subscription.wait(PATIENCE)
             subscription.close()
 
     run(test)

@@ -71,7 +71,7 @@ def claim_parameters(
     spans = [pace] * len(numbers)
     lows = [START] * len(numbers)
     lines = (numbers, zeros, zeros, spans, lows)
-    return (NOW, store.catalog.generation, "w", 1, None, wanted, *lines, False, False, *window, "{}", [])
+    return (NOW, store.catalog.generation, "w", 1, None, wanted, *lines, False, False, *window, "{}", [], None, None)
 
 
 @pytest.mark.parametrize("analysed", [False, True])
@@ -81,7 +81,9 @@ def test_hot_statements_read_what_they_give(mode: str, analysed: bool) -> None:
         async with engines() as (engine,), connection() as own:
             schema = engine.address.schema
             await own.execute(f"SET plan_cache_mode = {mode}")
-            await own.fetch(statement("complete", schema), NOW, [], [], [])  # planned while everything is empty
+            await own.fetch(
+                statement("complete", schema), NOW, 1, [], [], [], None
+            )  # planned while everything is empty
             await fill(engine)
             given = await claim(engine, 1500, now=NOW)
             if analysed:
@@ -96,7 +98,10 @@ def test_hot_statements_read_what_they_give(mode: str, analysed: bool) -> None:
                 runs = sorted((task.id, task.lease) for task in given[:batch])
                 ids, leases = [run[0] for run in runs], [run[1] for run in runs]
                 results = [b"null"] * len(ids)
-                scanned, fetched, rows = await reading(own, schema, "complete", NOW, ids, leases, results)
+                generation = await own.fetchval(f"SELECT generation FROM {schema}.store")
+                scanned, fetched, rows = await reading(
+                    own, schema, "complete", NOW, generation, ids, leases, results, None
+                )
                 assert (scanned, rows[0]["done"]) == (0, None), "all of them"
                 assert fetched <= 2 * len(ids) + 20
                 spans: list[int] = [10**7] * len(ids)

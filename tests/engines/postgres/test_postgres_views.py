@@ -18,7 +18,7 @@ from dibs.core.states import State
 from dibs.core.task import Failure, Lease, Outcome, Settlement, TaskRecord
 from dibs.core.times import SECOND
 from dibs.engines.postgres import PostgresEngine
-from dibs.engines.values import Cancel, NewWorkflow, Query
+from dibs.engines.values import Cancel, Extension, NewWorkflow, Query
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "postgresql.md"
 FAILURE = Failure(type="ValueError", message="no\u0000pe", traceback="somewhere")
@@ -55,6 +55,8 @@ async def fill(engine: PostgresEngine) -> None:
         )
         for task, outcome in zip(claimed, outcomes, strict=False)
     ]
+    halfway = Extension(reports[0].lease, 60 * SECOND, progress=0.5)
+    await engine.extend([halfway], now=NOW + 2 * SECOND)
     await engine.settle(reports, now=NOW + 2 * SECOND + 3)
     need = new(partition="p", queue="other", delay=10**9 + 7, expires_at=NOW + 10**10 + 1, deadline=NOW + 10**9 + 1)
     await engine.enqueue([need, new(queue="other", after=(Edge(need.id),), delay=5 * SECOND)], now=NOW + 5)
@@ -77,7 +79,7 @@ def seen(row: Any) -> dict[str, Any]:
         "metadata": json.loads(row["metadata"]),
         **{name: at(row[name]) for name in (
             "created_at", "due_at", "ready_at", "started_at", "finished_at", "lease_expires_at", "deadline",
-            "expires_at",
+            "expires_at", "updated_at",
         )},
     }  # fmt: skip
 
@@ -93,7 +95,7 @@ def test_all_tasks_says_what_the_engine_says() -> None:
             for row in rows:
                 record = known[str(row["id"])]
                 told = seen(row)
-                known_facts = {**structs.asdict(record.spec), **structs.asdict(record)}
+                known_facts = {**structs.asdict(record.spec), **structs.asdict(record), "updated_at": record.updated_at}
                 assert told == {name: known_facts[name] for name in told}
                 assert json.loads(row["args"]) == json.loads(record.args)
                 assert (None if row["result"] is None else json.loads(row["result"])) == (
@@ -116,6 +118,20 @@ def test_dead_letters_say_why() -> None:
             assert str(row["id"]) == record.id
             assert (row["reason"], row["error_type"]) == (record.reason, "ValueError")
             assert (at(row["died_at"]), row["attempts"]) == (record.finished_at, record.attempts)
+
+    run(test)
+
+
+def test_audit_log_says_who_did_what() -> None:
+    async def test() -> None:
+        async with engines() as (engine,), connection() as own:
+            await fill(engine)
+            (row,) = await own.fetch(f"SELECT * FROM {engine.address.schema}.audit_log")
+            (entry,) = await engine.audit()
+            assert (row["n"], at(row["at"]), row["actor"], row["act"]) == (entry.n, entry.at, entry.actor, entry.act)
+            assert (row["target"], row["detail"]) == (entry.target, entry.detail)
+            assert tuple(json.loads(row["ids"])) == entry.ids
+            assert (json.loads(row["before"]), json.loads(row["after"])) == (entry.before, entry.after)
 
     run(test)
 

@@ -184,9 +184,9 @@ def test_tasks_of_a_killed_worker_come_back_long_before_the_lease_ends(tmp_path:
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             found = await engine.rescue()
-            if found.lost:
+            if found.ids:
                 assert found.workers == ["doomed"]
-                return found.lost
+                return found.ids
             await asyncio.sleep(0.1)
         raise AssertionError("the killed worker was never noticed")
 
@@ -197,7 +197,7 @@ def test_tasks_of_a_killed_worker_come_back_long_before_the_lease_ends(tmp_path:
             await engine.beat(beat("mine", os.getpid()))
             with process("hold", path, "doomed") as child:
                 task_id = line(child)
-                assert (await engine.rescue()).lost == []
+                assert (await engine.rescue()).ids == []
                 child.kill()
                 child.wait()
                 killed_at = time.monotonic()
@@ -228,7 +228,7 @@ def test_a_living_worker_is_never_taken_for_dead(tmp_path: Path) -> None:
                 while time.monotonic() < until:
                     for each in (engine, twin):
                         rescued = await each.rescue()
-                        assert (rescued.lost, rescued.workers) == ([], [])
+                        assert (rescued.ids, rescued.workers) == ([], [])
                         looked += 1
             assert looked > 2
             await engine.leave("mine")

@@ -74,6 +74,12 @@ WHOLE_TABLES = {
     "end_term": {"dibs_term"},
     "audit": {"dibs_audit"},  # backwards from its end, and limited
     "prune_audit": {"dibs_audit"},
+    "watches": {"dibs_watches"},
+    "forget_watches": {"dibs_watches"},
+    "events_horizon": {"sqlite_sequence"},
+    "events_trimmed": {"dibs_store"},
+    "mark_trimmed": {"dibs_store"},
+    "events_to_trim": {"dibs_events"},  # from its beginning, and limited
 }
 """Statement → what it may scan. Everything else must seek."""
 

@@ -1,41 +1,40 @@
-"""cancel, edit, replay and purge, and their lines in the audit log."""
+"""cancel, edit, replay and purge."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
+from typing import Any
 
 from msgspec import Struct, structs
 
 from dibs.core.moves import cancelled, edited, replayed
-from dibs.core.settings import QueueSettings
 from dibs.core.states import ENDED, WAITING, State
-from dibs.core.task import Edit, QueueState
+from dibs.core.task import Edit, QueueState, TaskRecord
 from dibs.core.times import Instant
+from dibs.engines.decisions.audits import Difference
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.records import Ledger, Place
 from dibs.engines.decisions.steps import Step, StepKind
 from dibs.engines.decisions.transaction import Transaction
 from dibs.engines.topics import work_topic, worker_topic
-from dibs.engines.values import Act, Cancel, Changed, Counter, Replay
+from dibs.engines.values import Act, Changed, Replay
 
 __all__ = [
     "Acted",
     "PurgeRow",
+    "act_on_each",
     "alike",
-    "cancel_all",
     "cancel_one",
-    "changes_text",
     "edit_one",
-    "ids_done",
-    "purge_all",
+    "key_holders",
+    "purge_one",
     "replay_one",
-    "target",
 ]
 
 
-Acted = tuple[list[Changed], list[str]]
-"""The answers to acts, and the tasks that changed: a repeat changes nothing."""
+Acted = tuple[list[Changed], list[Difference]]
+"""The answers to acts, and what has changed: a repeat changes nothing."""
 
 
 def alike(acts: Sequence[Act]) -> Iterator[list[Act]]:
@@ -45,14 +44,20 @@ def alike(acts: Sequence[Act]) -> Iterator[list[Act]]:
     return (list(group) for _, group in same)
 
 
-def cancel_all(transaction: Transaction, records: Ledger, acts: Sequence[Cancel], actor: str) -> Acted:
-    changed: list[str] = []
-    answers = []
+def act_on_each(
+    records: Ledger,
+    acts: Sequence[Any],
+    one: Callable[[Any], Changed],
+    compare: Callable[[str, TaskRecord | None, TaskRecord | None], Difference],
+) -> Acted:
+    """Do `one` for each act; `compare` says what that has changed."""
+    answers, changed = [], []
     for act in acts:
         before = records.get(act.id)
-        answers.append(cancel_one(transaction, records, act.id, act.note, actor))
-        if records.get(act.id) is not before:
-            changed.append(act.id)
+        answers.append(one(act))
+        after = records.get(act.id)
+        if after is not before:
+            changed.append(compare(act.id, before, after))
     return answers, changed
 
 
@@ -97,21 +102,14 @@ def replay_one(transaction: Transaction, records: Ledger, act: Replay, actor: st
     if target.state is QueueState.DRAINING:
         return Changed.DRAINING
     records.put(*replayed(record, target.settings, act.queue, act.reset, actor, transaction.now))
-    transaction.count_event(Counter.REPLAYED, target.name)
     transaction.topics.add(work_topic(target.name))
     return Changed.DONE
 
 
-def purge_all(records: Ledger, ids: Sequence[str]) -> tuple[list[Changed], list[tuple[str, str, str]]]:
-    """The answers, and (queue, key, id) of each purged task that had a key."""
-    holders = []
-    answers = []
-    for task_id in ids:
-        record = records.get(task_id)
-        answers.append(purge_one(records, task_id))
-        if record is not None and record.spec.key is not None and answers[-1] is Changed.DONE:
-            holders.append((record.queue, record.spec.key, task_id))
-    return answers, holders
+def key_holders(records: Ledger) -> dict[str, tuple[str, str, str]]:
+    """By id, the (queue, key, id) of the tasks that have a key."""
+    keys = ((record.queue, record.spec.key, record.id) for record in records.current.values())
+    return {task_id: (queue, key, task_id) for queue, key, task_id in keys if key is not None}
 
 
 def purge_one(records: Ledger, task_id: str) -> Changed:
@@ -127,21 +125,6 @@ def purge_one(records: Ledger, task_id: str) -> Changed:
 def missing(records: Ledger, task_id: str) -> Changed:
     """The answer about a task that has no record."""
     return Changed.UNREADABLE if task_id in records.unreadable else Changed.UNKNOWN
-
-
-def ids_done(ids: Sequence[str], answers: Sequence[Changed]) -> list[str]:
-    return [task_id for task_id, answer in zip(ids, answers, strict=True) if answer is Changed.DONE]
-
-
-def target(ids: Sequence[str]) -> str:
-    """How the audit log names some tasks."""
-    return ids[0] if len(ids) == 1 else f"{len(ids)} tasks"
-
-
-def changes_text(old: QueueSettings, new: QueueSettings) -> str:
-    """How the audit log describes a change of a queue's settings."""
-    names = [name for name in QueueSettings.__struct_fields__ if name != "version"]
-    return ", ".join(f"{n}={getattr(new, n)}" for n in names if getattr(new, n) != getattr(old, n))
 
 
 class PurgeRow(Struct, array_like=True, frozen=True):

@@ -17,7 +17,8 @@ from dibs.core.times import Instant
 from dibs.engines.decisions.records import Ledger
 from dibs.engines.decisions.schedules import SCHEDULER
 from dibs.engines.decisions.transaction import Queue, Transaction
-from dibs.engines.values import ACCEPTED, REJECTED, Counter, EnqueueAnswer, EnqueueOutcome, UnreadableTask
+from dibs.engines.figures import Counter
+from dibs.engines.values import ACCEPTED, REJECTED, EnqueueAnswer, EnqueueOutcome, UnreadableTask
 
 __all__ = ["HeldKey", "Known", "all_plain", "answer_all", "due_at_first", "replace_all", "unreadable_key"]
 
@@ -231,7 +232,9 @@ def answer_all(transaction: Transaction, known: Known, atomic: bool) -> list[Enq
     known.refused = atomic and any(answer.outcome not in ACCEPTED for answer in answers)
     for new, answer in zip(known.tasks, answers, strict=True):
         if answer.outcome in REJECTED:
-            transaction.count_event(Counter.REJECTED, new.queue)
+            if not new.waits:
+                limited = answer.outcome is EnqueueOutcome.LIMITED
+                transaction.count_event(Counter.LIMITED if limited else Counter.REJECTED, new.queue)
         elif answer.outcome is EnqueueOutcome.DUPLICATE and not known.refused:
             transaction.count_event(Counter.DUPLICATES, new.queue)
     if known.refused:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from dibs.core.priority import scale
-from dibs.core.settings import FALLBACK, QueueSettings, Resolved
+from dibs.core.settings import FALLBACK, QueueSettings, Resolved, Tier, tier_of
 from dibs.core.states import Reason, State
 from dibs.core.task import EndedBy, Failure, LeasedTask, Moment, NewTask, Percent, TaskRecord, TaskSpec
 from dibs.core.times import Instant, day_of
@@ -24,20 +24,25 @@ __all__ = [
     "facts_for",
     "facts_of",
     "leased_task",
+    "mixed_band",
     "record_from",
     "task_columns",
 ]
 
 
-MIXED = -1
-"""The band of a track of tasks of any priority, or that have come back."""
+MIXED = {Tier.LOW: -1, Tier.MEDIUM: -2, Tier.HIGH: -3, Tier.CRITICAL: -4}
+"""The bands of tracks whose tasks have any priority of a tier, or have come back."""
+TIERS = {band: tier for tier, band in MIXED.items()}
+
+Band = Annotated[int, Meta(ge=min(TIERS), le=100)]
 
 
 class Track(Struct, array_like=True, frozen=True):
     """What the tasks of a track have in common: their kind, a lane of their queue, and the epoch they are ranked by.
 
-    `fair`: tenants take turns. `band`: the priority that all are ranked by, in the order of their arrival; a store may
-    do without. `retired`: nothing waits in it or ever will.
+    All tasks of a track were submitted with priorities of one tier, so what is counted by track is known by queue, name
+    and tier. `fair`: tenants take turns. `band`: the priority that all are ranked by, in the order of their arrival, or
+    one of `MIXED`. `retired`: nothing waits in it or ever will.
     """
 
     number: int
@@ -47,8 +52,22 @@ class Track(Struct, array_like=True, frozen=True):
     lane: int
     epoch: int
     fair: bool = False
-    band: int = MIXED
+    band: Band = MIXED[Tier.MEDIUM]
     retired: bool = False
+
+    @property
+    def is_mixed(self) -> bool:
+        return self.band in TIERS
+
+    @property
+    def tier(self) -> Tier:
+        """The tier of the priorities that its tasks were submitted with."""
+        return TIERS[self.band] if self.is_mixed else tier_of(self.band)
+
+
+def mixed_band(priority: int) -> int:
+    """The band of a track for tasks of any priority of the same tier."""
+    return MIXED[tier_of(priority)]
 
 
 PENDING, RUNNING, COMPLETED, BLOCKED = State.PENDING, State.RUNNING, State.COMPLETED, State.BLOCKED
@@ -66,6 +85,7 @@ class Facts(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 
     spec: TaskSpec
     created_at: Moment = 0
+    changed_at: Moment | None = None
     options: Resolved | None = None
     attempts: Count = 0
     losses: Count = 0
@@ -90,6 +110,7 @@ def facts_of(record: TaskRecord, created_at: Instant = 0) -> Facts:
     return Facts(
         spec=record.spec,
         created_at=created_at,
+        changed_at=record.changed_at,
         options=None if record.options is FALLBACK else record.options,
         attempts=record.attempts,
         losses=record.losses,
@@ -167,6 +188,7 @@ def record_from(
         ready_at=row.ready_at,
         started_at=row.started_at,
         finished_at=finished_at,
+        changed_at=None if completed else facts.changed_at,
         lane=track.lane,
         rank_offset=row.rank - (row.ready_at or 0),
         rerank_at=row.rerank_at,
@@ -179,7 +201,7 @@ def record_from(
         worker=row.worker,
         sequence=row.sequence,
         cancel_reason=facts.cancel_reason,
-        progress=done,
+        progress=1.0 if completed and done is not None else done,
         progress_message=message,
         reason=facts.reason,
         ended_by=facts.ended_by,

@@ -9,22 +9,24 @@ import msgspec
 from dibs.core.lease import is_exhausted, span_left
 from dibs.core.moves import lost, settled
 from dibs.core.states import UNFINISHED, State
-from dibs.core.task import HistoryEntry, HistoryEvent, Settlement, TaskRecord
+from dibs.core.task import HistoryEntry, HistoryEvent, Outcome, Settlement, TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.decisions.facts import decode_facts
 from dibs.engines.decisions.records import Ledger
 from dibs.engines.decisions.transaction import Transaction
+from dibs.engines.figures import Counter
 from dibs.engines.values import (
-    Counter,
     ExtendAnswer,
     ExtendOutcome,
     Extension,
+    LostTask,
     SettleAnswer,
     SettleOutcome,
+    lost_task,
     settle_answer,
 )
 
-__all__ = ["Part", "held_answer", "lose_all", "settle_one", "without_repeats"]
+__all__ = ["Part", "held_answer", "is_plain", "lose_all", "settle_one", "without_repeats"]
 
 Part = list[tuple[int, Settlement]]
 """Settlements, each with its position in the batch."""
@@ -39,6 +41,11 @@ def without_repeats(settlements: Sequence[Settlement]) -> Iterator[Part]:
         yield list(part.values())
 
 
+def is_plain(settlement: Settlement) -> bool:
+    """Whether it completes a task and changes nothing else about it: such completions can be written in bulk."""
+    return settlement.outcome is Outcome.COMPLETED and not settlement.metadata
+
+
 def settle_one(transaction: Transaction, records: Ledger, settlement: Settlement) -> SettleAnswer:
     lease = settlement.lease
     record = records.get(lease.id)
@@ -48,8 +55,10 @@ def settle_one(transaction: Transaction, records: Ledger, settlement: Settlement
         return refuse(transaction, records, settlement)
     after, entry = settled(record, settlement, transaction.settings_if_exists(record.queue), transaction.now)
     records.put(after, entry)
-    if after.state is State.RETRYING:
-        transaction.count_event(Counter.RETRIES, after.queue)
+    if settlement.timed_out and after.attempts > record.attempts:
+        transaction.count_event_of(Counter.TIMEOUTS, record.id)
+        if after.state is State.RETRYING:
+            transaction.count_event_of(Counter.TIMEOUT_RETRIES, record.id)
     transaction.tell(record.queue, after.state)
     return settle_answer(SettleOutcome.DONE, after, transaction.now)
 
@@ -57,7 +66,10 @@ def settle_one(transaction: Transaction, records: Ledger, settlement: Settlement
 def refuse(transaction: Transaction, records: Ledger, settlement: Settlement) -> SettleAnswer:
     """Count a settlement with an outdated lease, and note it in the history of an unfinished task."""
     record = records.get(settlement.lease.id)
-    transaction.count_event(Counter.REFUSED, record.queue if record else "")
+    if record is None:
+        transaction.count_event(Counter.REFUSED, "")
+    else:
+        transaction.count_event_of(Counter.REFUSED, record.id)
     if record is not None and record.state in UNFINISHED:
         number = settlement.lease.number
         note = f"a late {settlement.outcome} by lease {number}"
@@ -82,13 +94,12 @@ def why_cancelled(facts: str | bytes) -> str:
         return ""
 
 
-def lose_all(transaction: Transaction, records: Ledger, running: Iterable[TaskRecord]) -> list[str]:
-    """These running tasks have lost their worker: they run again, or are dead after too many losses. Their ids."""
+def lose_all(transaction: Transaction, records: Ledger, running: Iterable[TaskRecord]) -> list[LostTask]:
+    """These running tasks have lost their worker: they run again, or are dead after too many losses."""
     found = []
     for record in running:
         after, entry = lost(record, transaction.settings_if_exists(record.queue), transaction.now)
         records.put(after, entry)
-        transaction.count_event(Counter.LOSSES, record.queue)
         transaction.tell(record.queue, after.state)
-        found.append(record.id)
+        found.append(lost_task(record, after, transaction.now))
     return found

@@ -12,8 +12,9 @@ from dibs.core.states import WAITING, State
 from dibs.core.task import QueueState
 from dibs.core.times import Instant
 from dibs.engines.decisions.steps import Step
+from dibs.engines.figures import Counter
 from dibs.engines.topics import ended_topic, work_topic
-from dibs.engines.values import Counter
+from dibs.observe.events import EventType
 
 FIRST_EPOCH = 1
 
@@ -55,8 +56,16 @@ class Transaction(Protocol):
         """Count what happened in a queue."""
         ...
 
+    def count_event_of(self, what: Counter, task_id: str) -> None:
+        """Count what happened to a task that was loaded."""
+        ...
+
     def tell(self, queue: str, state: State) -> None:
         """Note the topics of a task that has come to `state`."""
+        ...
+
+    def emit(self, event: EventType, *, queue: str | None = None, worker: str | None = None, **details: object) -> None:
+        """Append an event of a queue or a worker, if somebody wants it."""
         ...
 
 

@@ -16,7 +16,6 @@ from dibs.engines.decisions.records import Ledger
 from dibs.engines.decisions.steps import Step, StepKind
 from dibs.engines.decisions.transaction import Transaction
 from dibs.engines.topics import work_topic
-from dibs.engines.values import Counter
 
 __all__ = ["REPLAY_BATCH", "Outgoing", "Replay", "first_members"]
 
@@ -75,7 +74,6 @@ class Replay:
             self.transaction.steps.append(Step(StepKind.RELEASE_DEPENDENTS, record.id, record.state))
             return
         self.heirs.append(record.id)
-        self.transaction.count_event(Counter.REPLAYED, record.queue)
         self.transaction.topics.add(work_topic(record.queue))
 
     def judge_again(self, dependent: TaskRecord, edge: Outgoing) -> Verdict:

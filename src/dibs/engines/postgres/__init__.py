@@ -17,7 +17,8 @@ the database in `functions/`; the layout is the sum of `migrations/`. The module
 - Running tasks: `settling` (complete, extend, rescue), `presence` (which workers are alive).
 - Upkeep that only this store has: `chores`, `retention`, `reranking`; `doctor` (reads all rows), `server_findings` (the
   server's own state).
-- Waking: `notifier` (LISTEN and NOTIFY), `notify_rate` (fewer messages).
+- Waking: `notifier` (LISTEN and NOTIFY), `notify_rate` (fewer messages). `session_log` logs its sessions and those of
+  `presence`.
 
 Invariants:
 

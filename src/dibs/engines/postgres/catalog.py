@@ -12,7 +12,7 @@ from functools import cached_property
 from dibs.core.task import NewTask, TaskRecord
 from dibs.engines import catalog
 from dibs.engines.catalog import TrackKey
-from dibs.engines.decisions.facts import MIXED, Track
+from dibs.engines.decisions.facts import Track, mixed_band
 from dibs.engines.decisions.transaction import Queue
 from dibs.engines.postgres.pool import Connection
 from dibs.engines.unreadable import UnreadableRows
@@ -48,13 +48,18 @@ class Missing(Exception):
 
 def band_of(new: NewTask, lane: int) -> int:
     """The band of the track that a new task goes to."""
-    return new.spec.priority if new.spec.priority in BANDS and new.spec.deadline is None and lane == 0 else MIXED
+    priority = new.spec.priority
+    return priority if priority in BANDS and new.spec.deadline is None and lane == 0 else mixed_band(priority)
 
 
 def band_of_record(record: TaskRecord) -> int:
-    """The band of the track that a waiting task goes to; a task that comes back is not in the order of arrival."""
-    plain = record.lease == 0 and record.spec.deadline is None and record.lane == 0
-    return record.urgency if plain and record.urgency in BANDS else MIXED
+    """The band of the track that a waiting task goes to.
+
+    A task that comes back, or that has inherited urgency, is not in the order of arrival.
+    """
+    priority = record.spec.priority
+    plain = record.lease == 0 and record.spec.deadline is None and record.lane == 0 and record.urgency == priority
+    return priority if plain and priority in BANDS else mixed_band(priority)
 
 
 class Catalog(catalog.Catalog):
@@ -68,6 +73,8 @@ class Catalog(catalog.Catalog):
             found.know_queue(*queue)
         for track in row["tracks"] or ():
             found.know_track(*track)
+        for watch in row["watches"] or ():
+            found.know_watch(row["now"], *watch)
         return found
 
     @cached_property
@@ -75,6 +82,11 @@ class Catalog(catalog.Catalog):
         """Queues whose tasks concern each other, also by earlier settings, in order."""
         fair = {track.queue for track in self.tracks.values() if track.fair and not track.retired}
         return sorted(fair | {queue.name for queue in self.queues.values() if queue.is_guarded})
+
+    @cached_property
+    def bounded(self) -> frozenset[str]:
+        """Queues that may be full."""
+        return frozenset(queue.name for queue in self.queues.values() if queue.settings.max_depth is not None)
 
     def with_queue(self, queue: Queue) -> Catalog:
         """A copy with a changed queue, for the transaction that changes it."""

@@ -24,6 +24,7 @@ from dibs.engines.postgres.index_bloat import LAG, START, Bounds, DueWindow, Rea
 from dibs.engines.postgres.steps import resume
 from dibs.engines.postgres.store import NOTHING, ONCE, TASKS, Store
 from dibs.engines.postgres.transaction import Transaction, Unread, leased_tasks
+from dibs.engines.topics import EVENTS, room_topic
 from dibs.engines.unreadable import MAX_ROWS
 from dibs.engines.values import Claimed, ClaimRequest
 from dibs.engines.verbs.claiming import give, given_before, served_queues, token_waits, tracks_for
@@ -31,6 +32,7 @@ from dibs.engines.verbs.partitions import open_refilled, pass_over, promote_head
 from dibs.engines.verbs.records import Records
 from dibs.engines.verbs.upkeep import expire
 from dibs.errors import StoreBusy, StoreError
+from dibs.observe.events import EventType
 
 __all__ = ["RETRY_LOCKED", "claim"]
 
@@ -142,7 +144,7 @@ async def serve(
     needs_upkeep, due = await transaction.row("upkeep", transaction.now, low, transaction.passed_over, steps)
     if needs_upkeep and not skip_upkeep:
         return NeedsUpkeep()
-    promoted = await transaction.value("promote", transaction.now, PROMOTE_BATCH, low) if due else 0
+    promoted = await promote(transaction, low) if due else 0
     more = await open_refilled(transaction, queues)
     await pass_over(transaction, queues)
     if transaction.partitions:
@@ -191,6 +193,7 @@ async def claim_plainly(
     numbers = [track.number for track in tracks]
     lows, bounds, at = floors.lows(tracks), window.bounds, time.monotonic()
     began = dict(zip(numbers, lows, strict=True))
+    watched, watched_due = (catalog.watched(each, now) for each in (EventType.TASK_STARTED, EventType.TASK_PROMOTED))
     try:
         rows = await store.rows_once(
             "claim",
@@ -210,6 +213,8 @@ async def claim_plainly(
             *bounds,
             to_json(store.aside.tasks),
             list(store.aside.steps),
+            watched,
+            watched_due,
         )
     except StoreBusy as error:
         if now is None and isinstance(error.__cause__, QueryCanceledError):
@@ -230,7 +235,12 @@ async def claim_plainly(
         floors.raise_to({row["track"]: row["rank"] - LAG for row in rows}, began)
     if now is None:
         store.floor_probe.start_if_due(catalog)
+    if rows and catalog.bounded:
+        taken = {catalog.track(row["track"]).queue for row in rows}
+        await store.notifier.notify({room_topic(queue) for queue in taken & catalog.bounded})
     tasks, unreadable = leased_tasks(rows, catalog, instant)
+    if watched is not None or watched_due is not None:
+        await store.notifier.notify({EVENTS})
     if unreadable:
         await store.rows("unlease", [row["id"] for row in unreadable], [row["lease"] for row in unreadable])
         if not tasks:
@@ -273,8 +283,17 @@ async def bring_up_to_date(transaction: Transaction, low: Instant) -> bool:
     for record in records.adopt(transaction.adopted(due)):
         records.promote(record)
     await records.flush()
-    promoted = await transaction.value("promote", transaction.now, PROMOTE_BATCH, low)
+    promoted = await promote(transaction, low)
     steps_left = await resume(transaction)
     if transaction.partitions:
         await promote_heads(transaction)
     return more or steps_left or PROMOTE_BATCH in (len(due), promoted)
+
+
+async def promote(transaction: Transaction, low: Instant) -> int:
+    """Make due tasks pending whose moves concern no others; how many. `low`: none that is due earlier is left."""
+    watched = transaction.catalog.watched(EventType.TASK_PROMOTED, transaction.now)
+    promoted: int = await transaction.value("promote", transaction.now, PROMOTE_BATCH, low, watched)
+    if promoted and watched is not None:
+        transaction.topics.add(EVENTS)
+    return promoted

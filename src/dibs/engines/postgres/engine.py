@@ -16,6 +16,7 @@ from dibs.core.task import (
 )
 from dibs.core.times import Instant
 from dibs.engines.base import Engine, Joined, MayBlock, Subscription, never
+from dibs.engines.figures import Counts
 from dibs.engines.postgres import (
     chores,
     claiming,
@@ -28,13 +29,13 @@ from dibs.engines.postgres.errors import DRIVER_ERRORS, translation
 from dibs.engines.postgres.joining import Joiner
 from dibs.engines.postgres.layout import pending_migrations, pending_script
 from dibs.engines.postgres.pool import Address, Pool
+from dibs.engines.postgres.session_log import SessionLog
 from dibs.engines.postgres.store import NOTHING, SETTINGS, TASKS, Store
 from dibs.engines.unreadable import UnreadableRows
 from dibs.engines.values import (
     Beat,
     Claimed,
     ClaimRequest,
-    Counts,
     EnqueueAnswer,
     ExtendAnswer,
     Extension,
@@ -67,8 +68,11 @@ class PostgresEngine(VerbEngine):
     _durability = doctor.DURABILITY
     _chores = chores.CHORES
 
-    def __init__(self, address: Address, aside: UnreadableRows | None = None) -> None:
+    def __init__(
+        self, address: Address, aside: UnreadableRows | None = None, session_log: SessionLog | None = None
+    ) -> None:
         self.address = address
+        self._session_log = session_log or SessionLog()
         self._aside = aside or UnreadableRows()
         self._store: Store | None = None
         self._joiner: Joiner | None = None
@@ -103,11 +107,11 @@ class PostgresEngine(VerbEngine):
 
     # Lifecycle.
 
-    async def open(self, may_block: MayBlock = never) -> None:
+    async def open(self, may_block: MayBlock = never, *, create: bool = True) -> None:
         if self._store is None:
-            store = Store(self.address, self._aside, may_block)
+            store = Store(self.address, self._aside, may_block, self._session_log)
             try:
-                await store.open()
+                await store.open(create)
             except BaseException:
                 await store.close()
                 raise
@@ -124,7 +128,7 @@ class PostgresEngine(VerbEngine):
             self._store = None
 
     def sibling(self) -> Engine:
-        return PostgresEngine(self.address.impatient(), self._aside)
+        return PostgresEngine(self.address.impatient(), self._aside, self._session_log)
 
     # Tasks: the hot verbs.
 
@@ -167,6 +171,11 @@ class PostgresEngine(VerbEngine):
             with suppress(StoreError):  # such as a read-only server: the answer is the same
                 await store.write(chores.fold_counts, None, NOTHING, [], 0)
         return found
+
+    async def _horizon(self) -> int:
+        """Read before the snapshot of the events: a transaction that has ended by then is visible in that."""
+        ((settled,),) = await self._opened().rows("events_horizon")
+        return int(settled)
 
     # Presence.
 

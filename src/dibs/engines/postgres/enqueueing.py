@@ -24,9 +24,10 @@ from dibs.engines.decisions.partition import Partition
 from dibs.engines.postgres.catalog import Catalog, Missing, Stale, band_of
 from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.store import TASKS, Reach, Store
-from dibs.engines.topics import work_topic
+from dibs.engines.topics import EVENTS, work_topic
 from dibs.engines.values import EnqueueAnswer, EnqueueOutcome, NewWorkflow
 from dibs.engines.verbs import enqueueing
+from dibs.observe.events import EventType
 
 __all__ = ["block_parameters", "draft", "enqueue", "first_day", "is_ready", "like_runs", "new_pairs", "stored_answer"]
 
@@ -68,8 +69,8 @@ async def enqueue_plainly(
         return [await enqueue_one(store, tasks[0], now)]
     runs = like_runs(tasks)
     drafted, pairs = draft(catalog, runs), new_pairs(catalog, runs, now)
-    day = first_day(drafted[0], now)
-    asked = (*drafted, *block_parameters(pairs, tasks))
+    day, watched = first_day(drafted[0], now), catalog.watched(EventType.TASK_SUBMITTED, now)
+    asked = (*drafted, *block_parameters(pairs, tasks), watched)
     async with store.lend() as connection:
         try:
             row = await connection.fetchrow(
@@ -82,7 +83,8 @@ async def enqueue_plainly(
     if row["status"] == "stale":
         raise Stale
     catalog.known_blocks.learn(pairs)
-    await store.notifier.notify({work_topic(new.queue) for new in tasks})
+    topics = {work_topic(new.queue) for new in tasks}
+    await store.notifier.notify(topics if watched is None else topics | {EVENTS})
     instant = row["now"]
     if row["stored"] is None:
         return [stored_answer(new, instant) for new in tasks]
@@ -98,8 +100,9 @@ async def enqueue_one(store: Store, new: NewTask, now: Instant | None) -> Enqueu
     if missing:
         raise Missing([], list(missing))
     day, pairs = first_day([new.id], now), new_pairs(catalog, [[new]], now)
-    blocks = block_parameters(pairs, [new])
-    rows = await store.rows_once("enqueue_one", now, catalog.generation, day, new.id, new.args, *drafted, *blocks)
+    watched = catalog.watched(EventType.TASK_SUBMITTED, now)
+    asked = (new.id, new.args, *drafted, *block_parameters(pairs, [new]), watched)
+    rows = await store.rows_once("enqueue_one", now, catalog.generation, day, *asked)
     status, instant = rows[0]
     if status == "stale":
         raise Stale
@@ -107,7 +110,7 @@ async def enqueue_one(store: Store, new: NewTask, now: Instant | None) -> Enqueu
         return None
     if pairs:
         catalog.known_blocks.learn(pairs)
-    await store.notifier.notify({work_topic(new.queue)})
+    await store.notifier.notify({work_topic(new.queue)} if watched is None else {work_topic(new.queue), EVENTS})
     return stored_answer(new, instant)
 
 

@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import Any
 
 from dibs.core.times import MINUTE, MS, SECOND, Duration, Instant
-from dibs.engines.decisions.facts import MIXED, Track
+from dibs.engines.decisions.facts import Track
 from dibs.engines.postgres.catalog import Catalog
 from dibs.engines.unreadable import UnreadableRows
 from dibs.errors import StoreError
@@ -103,7 +103,7 @@ class ReadFloors(Pace):
     def know(self, tracks: Iterable[Track]) -> None:
         """Give floors to tracks that are claimed from. Mixed tracks get none: they have no order to rely on."""
         for track in tracks:
-            if track.band != MIXED:
+            if not track.is_mixed:
                 self.floors.setdefault(track.number, START)
 
     def raise_to(self, floors: Mapping[int, int], began: Mapping[int, int]) -> None:
@@ -251,6 +251,6 @@ def arrivals(catalog: Catalog, tracks: Iterable[Track], window: DueWindow) -> di
     found = {}
     for track in tracks:
         queue = catalog.queues.get(track.queue)
-        if queue is not None and track.band != MIXED and not catalog.is_stale(track):
+        if queue is not None and not track.is_mixed and not catalog.is_stale(track):
             found[track.number] = window.floor - LONG_AGO + catalog.ranking(queue, track.band).offset
     return found

@@ -22,6 +22,7 @@ from dibs.core.states import State
 from dibs.core.task import NewTask, Settlement
 from dibs.core.times import Instant
 from dibs.engines.decisions.enqueueing import Known
+from dibs.engines.decisions.settling import is_plain
 from dibs.engines.postgres.catalog import Missing, Stale
 from dibs.engines.postgres.enqueueing import (
     block_parameters,
@@ -39,11 +40,12 @@ from dibs.engines.postgres.store import Store
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.postgres.user_connections import DriverConnection, UserConnection, unwrap
 from dibs.engines.postgres.user_connections.base import FAILED
-from dibs.engines.topics import parse_topic, work_topic
+from dibs.engines.topics import EVENTS, parse_topic, work_topic
 from dibs.engines.values import EnqueueAnswer, SettleOutcome, Unready
 from dibs.engines.verbs.enqueueing import decide, store
 from dibs.engines.verbs.settling import settle_records
 from dibs.errors import DibsError, StoreBusy, StoreError, StoreMismatch, StoreUnavailable, UsageError
+from dibs.observe.events import EventType
 
 __all__ = ["Joined", "Joiner"]
 
@@ -167,15 +169,18 @@ class Joined:
         catalog = self.store.catalog
         runs = like_runs(tasks)
         drafted, pairs = draft(catalog, runs), new_pairs(catalog, runs, now)
+        watched = catalog.watched(EventType.TASK_SUBMITTED, now)
+        topics = {work_topic(new.queue) for new in tasks}
         row = await driver.fetchrow(
             statement("enqueue_in", self.schema),
             channel_of(self.schema),
-            payloads(sorted({work_topic(new.queue) for new in tasks})),
+            payloads(sorted(topics if watched is None else topics | {EVENTS})),
             now,
             catalog.generation,
             first_day(drafted[0], now),
             *drafted,
             *block_parameters(pairs, tasks),
+            watched,
         )
         status = row["status"]
         if status == "known":
@@ -233,7 +238,7 @@ class Joined:
         """Notify when the transaction commits; if follow-ups are left, also a worker that claims."""
         topics = transaction.topics
         if left:
-            topics = topics | {work_topic(parse_topic(topic)[1]) for topic in topics}
+            topics = topics | {work_topic(about) for _, about in map(parse_topic, topics) if about}
         if topics:
             await transaction.rows("notify", channel_of(self.schema), payloads(sorted(topics)))
 
@@ -278,9 +283,8 @@ def put_off(transaction: Transaction, known: Known) -> None:
 async def complete(transaction: Transaction, settlement: Settlement) -> SettleOutcome:
     """Complete the task if its lease is the current one; `NotCurrent` otherwise."""
     lease = settlement.lease
-    row = await transaction.row("complete", transaction.now, [lease.id], [lease.number], [settlement.result])
-    if row["tracks"]:
-        transaction.tell(transaction.catalog.track(row["tracks"][0]).queue, State.COMPLETED)
+    if is_plain(settlement) and (track := await complete_plainly(transaction, settlement)) is not None:
+        transaction.tell(transaction.catalog.track(track).queue, State.COMPLETED)
         return SettleOutcome.DONE
     (answer,) = await settle_records(transaction, [settlement])
     outcome = answer.outcome
@@ -291,6 +295,21 @@ async def complete(transaction: Transaction, settlement: Settlement) -> SettleOu
     if outcome is SettleOutcome.REFUSED or row is None or row["state"] != State.COMPLETED:
         raise NotCurrent
     return outcome
+
+
+async def complete_plainly(transaction: Transaction, settlement: Settlement) -> int | None:
+    """Complete a task whose end concerns no other, if its lease is the current one; the track that it was in."""
+    lease, catalog = settlement.lease, transaction.catalog
+    watched = catalog.watched(EventType.TASK_COMPLETED, transaction.now)
+    run = ([lease.id], [lease.number], [settlement.result])
+    row = await transaction.row("complete", transaction.now, catalog.generation, *run, watched)
+    if row["status"] == "stale":
+        raise Stale
+    if not row["tracks"]:
+        return None
+    if watched is not None:
+        transaction.topics.add(EVENTS)
+    return int(row["tracks"][0])
 
 
 def unsuitable(what: str) -> UsageError:

@@ -25,7 +25,7 @@ from dibs.engines.postgres.statements import (
     quoted,
     statement,
 )
-from dibs.errors import StoreBusy, StoreMismatch
+from dibs.errors import StoreBusy, StoreMismatch, StoreMissing
 
 __all__ = ["OLDEST_READER", "Condition", "missing", "pending_migrations", "pending_script", "prepare"]
 
@@ -87,10 +87,12 @@ async def readable_layout(connection: Connection, address: Address) -> int:
     return found
 
 
-async def prepare(connection: Connection, address: Address) -> None:
+async def prepare(connection: Connection, address: Address, create: bool = True) -> None:
     """Make the schema a Dibs store of the current layout. Several processes may do so at once."""
     until = time.monotonic() + address.timeout
-    while missing(address.schema, await stored(connection, address)):
+    while missing(address.schema, condition := await stored(connection, address)):
+        if condition.layout == 0 and not create:
+            raise StoreMissing(f"there is no store at {address}. A worker, an enqueue or `dibs migrate` makes one.")
         try:
             await migrate(connection, address)
         except exceptions.LockNotAvailableError:

@@ -20,6 +20,7 @@ from dibs.engines.base import MayBlock
 from dibs.engines.postgres.errors import DRIVER_ERRORS, translation
 from dibs.engines.postgres.notify_rate import REPEAT_AFTER, Rate, Replay
 from dibs.engines.postgres.pool import GOODBYE_SECONDS, Connection, Pool
+from dibs.engines.postgres.session_log import SessionLog
 from dibs.engines.topics import SCHEDULES, TopicKind, parse_topic
 from dibs.engines.wake import Listener, LocalNotifier
 from dibs.errors import DibsError
@@ -92,7 +93,9 @@ class Subscriber:
 class Notifier:
     """Wakes the listeners of one engine, and those of other processes."""
 
-    def __init__(self, pool: Pool, loop: asyncio.AbstractEventLoop, may_block: MayBlock) -> None:
+    def __init__(
+        self, pool: Pool, loop: asyncio.AbstractEventLoop, may_block: MayBlock, session_log: SessionLog
+    ) -> None:
         self.local_notifier = LocalNotifier()
         self.pool = pool
         address = pool.address.direct()
@@ -100,6 +103,7 @@ class Notifier:
         """Where connections that listen come from, None if there is only a pooler."""
         self.loop = loop
         self.may_block = may_block
+        self.session_log = session_log
         self.channel = channel_of(pool.address.schema)
         self.subscribers = 0
         self.listening: asyncio.Task[None] | None = None
@@ -126,12 +130,17 @@ class Notifier:
 
     async def listen(self) -> None:
         """Keep a connection that listens. Logs once that there is none, and once that there is one again."""
+        try:
+            await self.keep_listening()
+        finally:
+            self.session_log.forget(self)
+
+    async def keep_listening(self) -> None:
         failures = 0
         while True:
             try:
                 async with self.listening_connection() as connection:
-                    if failures > 1:
-                        log.info("Listening to %s again.", self.pool.address)
+                    self.session_log.back(self)
                     failures = 0
                     await until_closed(connection, partial(connection.fetchval, "SELECT 1", timeout=ANSWER_SECONDS))
                 reason = f"{self.pool.address} closed the connection."
@@ -141,7 +150,8 @@ class Notifier:
                 reason = str(translation(error, str(self.pool.address)))
             failures += 1
             if failures == 2:  # sessions end for many reasons; log only if there is no other
-                log.warning("Can't listen, polling instead: %s", reason)
+                again = f"Listening to {self.pool.address} again."
+                self.session_log.missing(self, f"Can't listen, polling instead: {reason}", again)
             wait = min(FIRST_RETRY_SECONDS * 2 ** min(failures - 1, 10), LONGEST_RETRY_SECONDS)
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))
 
@@ -189,7 +199,7 @@ class Notifier:
                 for payload in payloads(sorted(topics)):
                     await connection.fetchrow(NOTIFY, self.channel, payload, timeout=ANSWER_SECONDS)
         except (*DRIVER_ERRORS, DibsError) as error:
-            log.info("could not notify %s: %s", ", ".join(sorted(topics)), error)
+            log.debug("could not notify %s: %s", ", ".join(sorted(topics)), error)
 
     async def close(self) -> None:
         """Stop listening, and wait for notifications that are being sent."""

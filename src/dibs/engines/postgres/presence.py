@@ -10,7 +10,6 @@ back.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import random
 import time
@@ -26,14 +25,12 @@ from dibs.engines.postgres.driver_internals import closed_in_children
 from dibs.engines.postgres.errors import DRIVER_ERRORS
 from dibs.engines.postgres.notifier import ANSWER_SECONDS, until_closed
 from dibs.engines.postgres.pool import Address, Connection, Pool
+from dibs.engines.postgres.session_log import SessionLog
 from dibs.engines.postgres.statements import statement
 from dibs.engines.values import Beat
 from dibs.errors import DibsError, StoreError, StoreMismatch
 
 __all__ = ["GAP_SECONDS", "Presence"]
-
-log = logging.getLogger("dibs.engines.postgres")
-
 
 GAP_SECONDS = 3.0
 """Checks further apart than this do not count together: this process itself was stopped."""
@@ -53,8 +50,9 @@ Rows = Callable[..., Awaitable[list[Any]]]
 class Keeper:
     """Holds the lock of one worker, and its session, until it is closed."""
 
-    def __init__(self, worker: str, lines: Pool, rows: Rows) -> None:
+    def __init__(self, worker: str, lines: Pool, rows: Rows, session_log: SessionLog) -> None:
         self.worker = worker
+        self.session_log = session_log
         self.lines = lines
         self.rows = rows
         self.held_at: datetime | None = None
@@ -81,7 +79,7 @@ class Keeper:
 
     def found(self) -> None:
         if self.has_told:
-            log.info("worker %s has a session with %s again", self.worker, self.lines.address)
+            self.session_log.back(self)
         self.missing_since, self.has_told = None, False
 
     def missed(self, why: str) -> float:
@@ -91,8 +89,9 @@ class Keeper:
         gone_for = now - self.missing_since
         if gone_for > MOMENT_SECONDS and not self.has_told:
             self.has_told = True
-            text = "worker %s has no session with %s (%s): until it has one, its death is noticed by its leases"
-            log.warning(text, self.worker, self.lines.address, why)
+            who = f"Worker {self.worker} has"
+            line = f"{who} no session with {self.lines.address} ({why}): until then its leases show if it dies."
+            self.session_log.missing(self, line, f"{who} a session with {self.lines.address} again.")
         return min(max(gone_for / PATIENCE, SHORTEST_WAIT), LONGEST_WAIT)
 
     @asynccontextmanager
@@ -127,16 +126,18 @@ class Keeper:
         self.task.cancel()
         with suppress(asyncio.CancelledError):
             await self.task
+        self.session_log.forget(self)
 
 
 class Presence:
     """The locks of this engine's own workers, and its checks of those of all workers."""
 
-    def __init__(self, address: Address, rows: Rows, may_block: MayBlock) -> None:
+    def __init__(self, address: Address, rows: Rows, may_block: MayBlock, session_log: SessionLog) -> None:
         direct = address.direct()
         self.lines = None if direct is None else Pool(direct)
         self.rows = rows
         self.may_block = may_block
+        self.session_log = session_log
         self.keepers: dict[str, Keeper] = {}
         self.first_absent: dict[str, float] = {}
         self.checked_at = 0.0
@@ -152,7 +153,7 @@ class Presence:
             return None
         keeper = self.keepers.get(sign.id)
         if keeper is None:
-            keeper = self.keepers[sign.id] = Keeper(sign.id, self.lines, self.rows)
+            keeper = self.keepers[sign.id] = Keeper(sign.id, self.lines, self.rows, self.session_log)
             with suppress(TimeoutError):
                 async with asyncio.timeout(FIRST_SECONDS):
                     await keeper.settled.wait()

@@ -5,21 +5,24 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from dibs.core.lease import span_left, taken_until
-from dibs.core.task import Lease, Outcome, Settlement
+from dibs.core.task import Lease, Settlement
 from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import encode
-from dibs.engines.decisions.settling import Part, held_answer, without_repeats
+from dibs.engines.decisions.settling import Part, held_answer, is_plain, without_repeats
+from dibs.engines.postgres.catalog import Stale
 from dibs.engines.postgres.index_bloat import START
 from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.store import TASKS, Store
 from dibs.engines.postgres.transaction import Transaction
-from dibs.engines.topics import ended_topic, work_topic
+from dibs.engines.topics import EVENTS, ended_topic, work_topic
 from dibs.engines.values import COMPLETED, ExtendAnswer, ExtendOutcome, Extension, Rescued, SettleAnswer
 from dibs.engines.verbs import rescue as shared
 from dibs.engines.verbs.settling import settle_records
 from dibs.errors import StoreError
+from dibs.observe.events import EventType
 
 __all__ = ["NEWCOMER_SECONDS", "extend", "rescue", "rescue_batch", "settle"]
 
@@ -33,10 +36,10 @@ END: Instant = 2**62
 
 
 async def settle(store: Store, settlements: Sequence[Settlement], now: Instant | None) -> list[SettleAnswer]:
-    """Completions that concern no other task are written in bulk, the rest record by record."""
+    """Plain completions that concern no other task are written in bulk, the rest record by record."""
     answers: dict[int, SettleAnswer] = {}
     for part in without_repeats(settlements):
-        completions = [each for each in part if each[1].outcome is Outcome.COMPLETED]
+        completions = [each for each in part if is_plain(each[1])]
         if completions:
             await complete(store, completions, answers, now)
         others = [each for each in part if each[0] not in answers]
@@ -50,12 +53,23 @@ async def complete(store: Store, part: Part, answers: dict[int, SettleAnswer], n
     """`moves.settled` for completions: rows move to the finished tasks, in one statement."""
     runs = sorted((each.lease.id, each.lease.number, each.result, position) for position, each in part)
     ids, numbers, results, positions = zip(*runs, strict=True)
-    ((done, tracks),) = await store.rows("complete", now, ids, numbers, results)
+    done, tracks, watched = await store.persist(lambda: complete_once(store, now, ids, numbers, results))
     if done is not None:  # not all of them
         places = dict(zip(ids, positions, strict=True))
         positions = tuple(places[str(task_id)] for task_id in done)
     answers.update(dict.fromkeys(positions, COMPLETED))
-    await store.notifier.notify(await ended_topics(store, {*(tracks or ())}))
+    topics = await ended_topics(store, {*(tracks or ())})
+    await store.notifier.notify(topics | {EVENTS} if watched and tracks else topics)
+
+
+async def complete_once(store: Store, now: Instant | None, *runs: Sequence[Any]) -> tuple[Any, Any, bool]:
+    """The ids of those that completed (None: all), their tracks, and whether somebody wants their events."""
+    catalog = store.catalog
+    watched = catalog.watched(EventType.TASK_COMPLETED, now)
+    ((status, done, tracks),) = await store.rows_once("complete", now, catalog.generation, *runs, watched)
+    if status == "stale":
+        raise Stale
+    return done, tracks, watched is not None
 
 
 async def ended_topics(store: Store, tracks: set[int]) -> set[str]:

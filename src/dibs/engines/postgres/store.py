@@ -26,6 +26,7 @@ from dibs.engines.postgres.pool import LONGEST_SILENCE, READ, WRITE, Address, Co
 from dibs.engines.postgres.presence import Presence
 from dibs.engines.postgres.replica import Readiness, lag_finding, out_of_reach
 from dibs.engines.postgres.rows import columns
+from dibs.engines.postgres.session_log import SessionLog
 from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.transaction import Snapshot, Transaction
 from dibs.engines.sql_transaction import TaskMoved
@@ -82,7 +83,14 @@ class ConnectionLost(Exception):
 class Store:
     """An open store, on the loop that opened it."""
 
-    def __init__(self, address: Address, aside: UnreadableRows, may_block: MayBlock = never) -> None:
+    def __init__(
+        self,
+        address: Address,
+        aside: UnreadableRows,
+        may_block: MayBlock = never,
+        session_log: SessionLog | None = None,
+    ) -> None:
+        session_log = session_log or SessionLog()
         self.address = address
         self.aside = aside
         self.schema = address.schema
@@ -90,18 +98,18 @@ class Store:
         self.pool = Pool(address)
         self.catalog = Catalog(aside)
         self.rescue_floor = RescueFloor()
-        self.notifier = Notifier(self.pool, asyncio.get_running_loop(), may_block)
+        self.notifier = Notifier(self.pool, asyncio.get_running_loop(), may_block, session_log)
         self.floor_probe = FloorProbe(self.rows, self.notifier.local_notifier.notify_all)
-        self.presence = Presence(address, self.rows, may_block)
+        self.presence = Presence(address, self.rows, may_block, session_log)
         reading = address.reading()
         self.reader = None if reading is None else Store(reading, aside, may_block)
         self.readiness = Readiness(address if reading is None else reading)
 
-    async def open(self) -> None:
+    async def open(self, create: bool) -> None:
         async def attempt() -> None:
             async with self.lend() as connection:
                 await check_way(connection, self.address)
-                await prepare(connection, self.address)
+                await prepare(connection, self.address, create)
                 await check_direct_way(connection, self.address)
 
         await self.persist(attempt)

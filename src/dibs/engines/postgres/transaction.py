@@ -23,14 +23,17 @@ from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.records import Place
 from dibs.engines.decisions.searching import Wanted
 from dibs.engines.decisions.transaction import Queue
+from dibs.engines.figures import Counter
 from dibs.engines.port import Found, IdRange, Read, Row, Stored, Stretch, stretch_of
 from dibs.engines.postgres.catalog import Catalog, Missing, Stale, band_of_record
 from dibs.engines.postgres.pool import Connection
 from dibs.engines.postgres.rows import TaskRow, columns, ended_columns, real_ids, record_of, task_columns
 from dibs.engines.postgres.statements import statement
 from dibs.engines.sql_transaction import SqlSnapshot, SqlTransaction, TaskMoved
+from dibs.engines.topics import EVENTS
 from dibs.engines.unreadable import UNREADABLE, problem_of, unreadable_task
-from dibs.engines.values import ClaimRequest, Counter, UnreadableTask
+from dibs.engines.values import ClaimRequest, UnreadableTask
+from dibs.observe.events import EventType
 
 __all__ = ["Snapshot", "Transaction", "Unread", "leased_tasks"]
 
@@ -203,9 +206,9 @@ class Snapshot(SqlSnapshot[Catalog]):
             found[n - 1].append((None if task_id is None else str(task_id), visited))
         return [stretch_of(rows, most) for rows in found]
 
-    async def queue_counts(self) -> list[tuple[str, str, int]]:
+    async def every_count(self) -> list[tuple[str, Track | str, int]]:
         counts = await self.all_counts()
-        return [(what, self.catalog.track(track).queue if track else queue, n) for what, track, queue, n in counts]
+        return [(what, self.catalog.track(track) if track else queue, n) for what, track, queue, n in counts]
 
     async def depth(self, queue: str) -> int:
         found: int = await self.value("depth", [track.number for track in self.catalog.of_queue(queue)])
@@ -351,11 +354,11 @@ class Transaction(Snapshot, SqlTransaction[Catalog]):
 
     # Counts.
 
-    def count(self, what: State, track: int, change: int, day: int = 0) -> None:
-        """Count tasks of a track by state; finished ones also by the day of their end."""
+    def count(self, what: State | Counter, track: int, change: int, day: int = 0) -> None:
+        """Count tasks of a track by state, finished ones also by the day of their end, and what happened to them."""
         self.changes[what, track, "", day] += change
 
-    def count_event(self, what: Counter, queue: str, change: int = 1) -> None:
+    def count_event(self, what: str, queue: str, change: int = 1) -> None:
         """Count what happened in a queue."""
         self.changes[what, 0, queue, 0] += change
 
@@ -398,6 +401,10 @@ class Transaction(Snapshot, SqlTransaction[Catalog]):
         given = {task.id: task for task in tasks}
         if given:
             self.note_blocks([worker_trait(request.worker)], blocks_of(list(given)))
+        watched = self.catalog.watched(EventType.TASK_STARTED, self.now)
+        if watched is not None and given:
+            await self.rows("task_events", EventType.TASK_STARTED, self.now, list(given), watched)
+            self.topics.add(EVENTS)
         self.locked = [*self.locked, *(each for each in wanted if each not in given)]
         return given
 

@@ -46,7 +46,8 @@ def from_url(url: str) -> PostgresEngine:
     """
     parts = split_url(url)
     if parts.scheme not in ("postgresql", "postgres") or parts.fragment:
-        raise InvalidOption(f"{shown(url)} does not name a PostgreSQL database. Use postgresql://user@host/database.")
+        # Without the URL, which may hold a password.
+        raise InvalidOption("the URL does not name a PostgreSQL database. Use postgresql://user@host/database.")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     for name in options:
         if name not in OURS and name not in THEIRS:

@@ -20,6 +20,7 @@ from dibs.engines.verbs.claiming import Given, give, given_before, served_queues
 from dibs.engines.verbs.partitions import open_refilled, pass_over, promote_heads
 from dibs.engines.verbs.steps import resume
 from dibs.engines.verbs.upkeep import expire
+from dibs.observe.events import EventType
 
 __all__ = ["claim"]
 
@@ -99,6 +100,8 @@ class Upkeep:
         for each in due:
             if each.partition is not None:
                 transaction.mark_changed(Partition.parse(each.partition))
+        if transaction.catalog.watches:
+            transaction.emit_tasks(EventType.TASK_PROMOTED, [each.id for each in due])
 
     def can_be_promoted(self, due: Due) -> bool:
         """Whether a due task can become pending; if not, it is set aside."""

@@ -90,13 +90,13 @@ class SqliteEngine(SqliteVerbEngine):
 
     # Lifecycle.
 
-    async def open(self, may_block: MayBlock = never) -> None:
+    async def open(self, may_block: MayBlock = never, *, create: bool = True) -> None:
         self._may_block = may_block
         if self._store is None:
-            await self._run(self._open)
+            await self._run(self._open, create)
 
-    def _open(self) -> None:
-        store = registry.acquire(self.path, self.synchronous, self.busy_timeout, self.adopt)
+    def _open(self, create: bool) -> None:
+        store = registry.acquire(self.path, self.synchronous, self.busy_timeout, self.adopt, create)
         try:
             self._reader = Reader(store)
         except BaseException:

@@ -13,16 +13,18 @@ from dibs.core.task import NewTask, is_like
 from dibs.engines.decisions.blocks import blocks_of, created_trait, is_skewed, slot_of, traits_of
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.enqueueing import all_plain, due_at_first
-from dibs.engines.decisions.facts import MIXED, facts_for
+from dibs.engines.decisions.facts import facts_for, mixed_band
 from dibs.engines.decisions.partition import Partition
+from dibs.engines.figures import Counter
 from dibs.engines.port import at_once
 from dibs.engines.sqlite.row_decoder import BATCH_ERRORS, is_spoiled
 from dibs.engines.sqlite.rows import BEYOND
 from dibs.engines.sqlite.statements import statement
 from dibs.engines.sqlite.transaction import ROWS, Transaction
 from dibs.engines.topics import work_topic
-from dibs.engines.values import Counter, EnqueueAnswer, EnqueueOutcome, NewWorkflow
+from dibs.engines.values import EnqueueAnswer, EnqueueOutcome, NewWorkflow
 from dibs.engines.verbs.enqueueing import decide, store
+from dibs.observe.events import EventType
 
 __all__ = ["enqueue"]
 
@@ -69,6 +71,8 @@ def write_plain(transaction: Transaction, tasks: Iterable[NewTask]) -> list[tupl
         transaction.run("enqueue_many", *chain.from_iterable(rows[start : start + ROWS]))
     for row in rows[whole:]:
         transaction.run("enqueue_one", *row)
+    if transaction.catalog.watches:
+        transaction.emit_tasks(EventType.TASK_SUBMITTED, [row[0] for row in rows])
     return rows
 
 
@@ -93,7 +97,7 @@ def note(transaction: Transaction, like: NewTask, shared: tuple[Any, ...], rows:
     """What is to be written and told besides the rows of a run of like tasks."""
     track, state, *_ = shared
     transaction.changes[state, track] += len(rows)
-    transaction.changes[Counter.ENQUEUED, like.queue] += len(rows)
+    transaction.changes[Counter.ENQUEUED, track] += len(rows)
     transaction.topics.add(work_topic(like.queue))
     if len(rows) == 1 and transaction.catalog.known_blocks.covers(like, transaction.now):
         return
@@ -115,9 +119,9 @@ def admitted(transaction: Transaction, new: NewTask) -> tuple[Any, ...]:
         ranking = catalog.ranking(queue, spec.priority)
     else:
         ranking = rank(settings, priority=spec.priority, deadline=spec.deadline, ready_at=ready_at, now=now)
-    options = resolve(new.options, new.app_options, settings, spec.priority)
+    options, band = resolve(new.options, new.app_options, settings, spec.priority), mixed_band(spec.priority)
     return (
-        transaction.track(new.queue, new.name, new.requires, ranking.lane, queue.epoch, settings.fair, MIXED),
+        transaction.track(new.queue, new.name, new.requires, ranking.lane, queue.epoch, settings.fair, band),
         State.SCHEDULED if later else State.PENDING,
         ready_at + ranking.offset,
         ready_at,

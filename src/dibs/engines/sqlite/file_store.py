@@ -17,7 +17,7 @@ from dibs.engines.catalog import Catalog
 from dibs.engines.sqlite.connections import connect, connect_read_only, connect_to_read, is_read_only, resting_state
 from dibs.engines.sqlite.errors import kept_busy, read_only, translated
 from dibs.engines.sqlite.files import PIN, StoreFiles
-from dibs.engines.sqlite.layout import check_readable, prepare
+from dibs.engines.sqlite.layout import check_readable, missing, prepare
 from dibs.engines.sqlite.notifier import Notifier
 from dibs.engines.sqlite.presence import Presence
 from dibs.engines.sqlite.snapshot import Snapshot
@@ -50,11 +50,13 @@ class FileStore(Store[Notifier]):
         self.files = StoreFiles(path)
         self.read_only = False
 
-    def open(self) -> None:
+    def open(self, create: bool) -> None:
+        if not create and not self.path.exists():
+            raise missing(self.path)
         if is_read_only(self.path):
             self.open_read_only()
         else:
-            self.open_to_write()
+            self.open_to_write(create)
 
     def open_read_only(self) -> None:
         """Create nothing beside the file. A later write tries again whether it can be written."""
@@ -63,13 +65,13 @@ class FileStore(Store[Notifier]):
         self.files.remember_file()
         self.read_only = True
 
-    def open_to_write(self) -> None:
+    def open_to_write(self, create: bool = True) -> None:
         log = self.path.with_name(self.path.name + "-wal")
         left_behind = log.exists() and log.stat().st_size > 0
         with translated(self.path):
             writer = connect(self.path, self.busy_timeout)
         try:
-            prepare(writer, self.path, self.busy_timeout, self.adopt)
+            prepare(writer, self.path, self.busy_timeout, self.adopt, create)
             self.notifier.mode = stat.S_IMODE(self.path.stat().st_mode)
             alone = self.presence.open(self.notifier.mode)
             with translated(self.path):
@@ -321,13 +323,15 @@ class Registry:
         self.inherited: list[object] = []
         self.held: list[Store[Any] | Reader] = []
 
-    def acquire(self, path: Path, synchronous: Synchronous, busy_timeout: float, adopt: bool) -> FileStore:
+    def acquire(
+        self, path: Path, synchronous: Synchronous, busy_timeout: float, adopt: bool, create: bool = True
+    ) -> FileStore:
         """The store of this file in this process; the first engine opens it."""
         with self.lock:
             store = self.stores.get((os.getpid(), path))
             if store is None or store.abandon():
                 store = FileStore(path, synchronous, busy_timeout, adopt)
-                store.open()
+                store.open(create)
                 self.stores[os.getpid(), path] = store
             else:
                 store.demand(synchronous, busy_timeout)

@@ -13,7 +13,7 @@ from pathlib import Path
 from dibs.engines.sqlite.connections import connect_to_read
 from dibs.engines.sqlite.errors import translated
 from dibs.engines.sqlite.statements import migration_scripts
-from dibs.errors import StoreMismatch, StoreUnavailable
+from dibs.errors import StoreMismatch, StoreMissing, StoreUnavailable
 
 __all__ = [
     "APPLICATION_ID",
@@ -21,6 +21,7 @@ __all__ = [
     "check_readable",
     "known_layout",
     "migrate",
+    "missing",
     "pending_migrations",
     "pending_script",
     "prepare",
@@ -60,10 +61,20 @@ def readable_layout(connection: sqlite3.Connection, path: Path) -> int:
     return found
 
 
-def prepare(connection: sqlite3.Connection, path: Path, busy_timeout: float, adopt: bool = False) -> None:
+def missing(path: Path) -> StoreMissing:
+    """The error about a file that is not there, or holds no store."""
+    where = "in" if path.exists() else "at"
+    return StoreMissing(f"there is no store {where} {path}. A worker, an enqueue or `dibs migrate` makes one.")
+
+
+def prepare(
+    connection: sqlite3.Connection, path: Path, busy_timeout: float, adopt: bool = False, create: bool = True
+) -> None:
     """Make the file a Dibs store of the current layout. Several processes may do so at once."""
     with translated(path):
         if stored_layout(connection, path, adopt) == 0:
+            if not create:
+                raise missing(path)
             # No effect on a file that has tables already: its free pages are then reused, not returned.
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         use_write_ahead_log(connection, busy_timeout)

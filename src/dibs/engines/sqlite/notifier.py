@@ -40,7 +40,7 @@ FRESH_NANOSECONDS = 50_000_000
 RELOOK_SECONDS = 0.005
 """How often a process that commits continuously checks for new listeners, which begin with a claim anyway."""
 BIND_TRIES = 5
-TASK_KINDS = (TopicKind.WORK, TopicKind.ENDED)
+TASK_KINDS = (TopicKind.WORK, TopicKind.ENDED, TopicKind.EVENTS)
 """What a commit on a user's own connection can be about. All other commits send datagrams."""
 FULL = 10
 """As many datagrams as some systems keep for a socket: with so many, others may have been dropped."""

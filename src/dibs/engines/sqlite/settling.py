@@ -16,11 +16,13 @@ from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.settling import Part, held_answer, without_repeats
 from dibs.engines.decisions.steps import Step, StepKind
+from dibs.engines.figures import Counter
 from dibs.engines.port import at_once
 from dibs.engines.sqlite.row_decoder import RowDecoder
 from dibs.engines.sqlite.transaction import Transaction
 from dibs.engines.values import COMPLETED, ExtendAnswer, ExtendOutcome, Extension, SettleAnswer
 from dibs.engines.verbs.settling import settle_records
+from dibs.observe.events import EventType
 
 __all__ = ["extend", "settle"]
 
@@ -60,10 +62,11 @@ def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> list[
 
 
 def settle_part(transaction: Transaction, part: Part, answers: dict[int, SettleAnswer], has_edges: bool) -> None:
-    """Completions with a current lease are written in bulk, the rest record by record."""
+    """Plain completions with a current lease are written in bulk, the rest record by record."""
     leases = [(settlement.lease.id, settlement.lease.number) for _, settlement in part]
     fenced = transaction.many(FENCED, "fence", to_json(leases))
-    runs = [run for run in fenced if part[run.key][1].outcome is Outcome.COMPLETED]
+    # `is_plain`, without a call for each.
+    runs = [run for run in fenced if (each := part[run.key][1]).outcome is Outcome.COMPLETED and not each.metadata]
     if runs:
         completions = [part[run.key][1] for run in runs]
         complete(transaction, completions, Totals(run.track for run in runs))
@@ -90,6 +93,8 @@ def complete(transaction: Transaction, settlements: list[Settlement], tracks: To
     results = [None if s.result is None else s.result.decode() for s in settlements]
     runs = to_json([(s.lease.id, s.lease.number, r) for s, r in zip(settlements, results, strict=True)])
     day = day_of(transaction.now)
+    if transaction.catalog.watches:
+        transaction.emit_tasks(EventType.TASK_COMPLETED, [settlement.lease.id for settlement in settlements])
     moved = transaction.run("complete", runs, day, transaction.now)
     assert moved == len(settlements), "a completed task did not move"
     deleted = transaction.run("complete_delete", runs)
@@ -99,6 +104,7 @@ def complete(transaction: Transaction, settlements: list[Settlement], tracks: To
     for track, count in tracks.items():
         transaction.count(State.RUNNING, track, -count)
         transaction.count(State.COMPLETED, track, count)
+        transaction.count(Counter.COMPLETIONS, track, count)
         transaction.tell(transaction.catalog.tracks[track].queue, State.COMPLETED)
 
 

@@ -38,7 +38,8 @@ Key = int | str
 RawRows = list[tuple[Any, ...]]
 
 QUEUES = RowDecoder(tuple[str, object, object, object], "queue")
-TRACKS = RowDecoder(tuple[int, object, object, object, object, object, object], "track")
+TRACKS = RowDecoder(tuple[int, object, object, object, object, object, object, object], "track")
+WATCHES = RowDecoder(tuple[str, object, object], "subscriber")
 COUNTS = RowDecoder(tuple[str, int | str, int], "count of", 0, 1)
 PENDING = RowDecoder(tuple[int, int], "count of pending tasks in track")
 NEWEST = RowDecoder(tuple[str | None, int | None], "task")
@@ -98,6 +99,8 @@ class Snapshot(SqlSnapshot[Catalog]):
                 self.catalog.know_queue(*queue)
             for track in self.many(TRACKS, "tracks"):
                 self.catalog.know_track(*track)
+            for watch in self.many(WATCHES, "watches"):
+                self.catalog.know_watch(self.now, *watch)
             self.catalog.generation = current
 
     # Rows that may be invalid: decoded together if all are valid, and one by one if not.
@@ -258,11 +261,9 @@ class Snapshot(SqlSnapshot[Catalog]):
             stretch_of(self.many(NEWEST, "newest", below, lowest or "", most, *asked), most) for lowest, below in ranges
         ]
 
-    async def queue_counts(self) -> list[tuple[str, str, int]]:
+    async def every_count(self) -> list[tuple[str, Track | str, int]]:
         tracks = self.catalog.tracks
-        return [
-            (what, whose if isinstance(whose, str) else tracks[whose].queue, n) for what, whose, n in self.all_counts()
-        ]
+        return [(what, whose if isinstance(whose, str) else tracks[whose], n) for what, whose, n in self.all_counts()]
 
     async def depth(self, queue: str) -> int:
         pending = self.pending_by_track()

@@ -17,17 +17,20 @@ from dibs.engines.catalog import Catalog, TrackKey
 from dibs.engines.decisions.blocks import blocks_of, worker_trait
 from dibs.engines.decisions.choosing import Chosen, Head
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.decisions.facts import MIXED, Track, decode_facts, leased_task
+from dibs.engines.decisions.facts import Track, decode_facts, leased_task, mixed_band
 from dibs.engines.decisions.records import Place
 from dibs.engines.decisions.transaction import Queue
+from dibs.engines.figures import Counter
 from dibs.engines.port import Found, Stored
 from dibs.engines.sql_transaction import SqlTransaction
 from dibs.engines.sqlite.row_decoder import RowDecoder, TaskDecoder
 from dibs.engines.sqlite.rows import Row, ended_columns, task_columns
 from dibs.engines.sqlite.snapshot import Snapshot, parameter
 from dibs.engines.sqlite.statements import statement
+from dibs.engines.topics import EVENTS
 from dibs.engines.unreadable import UNREADABLE, problem_of
-from dibs.engines.values import ClaimRequest, Counter, UnreadableTask
+from dibs.engines.values import ClaimRequest, UnreadableTask
+from dibs.observe.events import EventType
 
 __all__ = ["ROWS", "Transaction"]
 
@@ -152,21 +155,31 @@ class Transaction(Snapshot, SqlTransaction[Catalog]):
 
     # Counts.
 
-    def count(self, what: State, track: int, change: int, day: int = 0) -> None:
-        """Count tasks of a track by state."""
+    def count(self, what: State | Counter, track: int, change: int, day: int = 0) -> None:
+        """Count tasks of a track by state, and what happened to them."""
         self.changes[what, track] += change
 
-    def count_event(self, what: Counter, queue: str, change: int = 1) -> None:
+    def count_event(self, what: str, queue: str, change: int = 1) -> None:
         """Count what happened in a queue."""
         self.changes[what, queue] += change
 
     async def write_counts(self) -> None:
         changes = [(what, whose, change) for (what, whose), change in self.changes.items() if change]
-        if len(changes) == 2:  # a single enqueue: without JSON it costs half
+        if len(changes) == 2:  # enqueueing tasks of one kind: without JSON it costs half
             self.run("count_two", *changes[0], *changes[1])
+        elif len(changes) == 3:  # claiming or completing some
+            self.run("count_three", *changes[0], *changes[1], *changes[2])
         elif changes:
             self.run("count", to_json(changes))
         self.changes.clear()
+
+    # Events.
+
+    def emit_tasks(self, event: EventType, ids: Sequence[str]) -> None:
+        """Append one event for each of some unfinished tasks, as far as somebody wants it."""
+        tracks = self.catalog.watched(event, self.now)
+        if tracks is not None and self.run("task_events", event, self.now, to_json(ids), to_json(tracks)):
+            self.topics.add(EVENTS)
 
     # Claims.
 
@@ -198,6 +211,8 @@ class Transaction(Snapshot, SqlTransaction[Catalog]):
         taken = self.run("claim", self.now, request.worker, request.sequence, request.lease, ids)
         assert taken == len(heads), "the pending index names tasks that are not pending"
         self.note_blocks([worker_trait(request.worker)], blocks_of([head.id for head in heads]))
+        if self.catalog.watches:
+            self.emit_tasks(EventType.TASK_STARTED, [head.id for head in heads])
         if self.pending is not None:
             for number, n in Totals(head.track for head in heads).items():
                 self.pending[number] -= n
@@ -256,8 +271,12 @@ class Transaction(Snapshot, SqlTransaction[Catalog]):
 
     def track_of(self, record: TaskRecord) -> int:
         """The number of the track that a task belongs to by its present rank."""
-        epoch, fair = self.catalog.epoch(record.queue), self.settings(record.queue).fair
-        return self.track(record.queue, record.name, record.requires, record.lane, epoch, fair, MIXED)
+        epoch, fair, band = (
+            self.catalog.epoch(record.queue),
+            self.settings(record.queue).fair,
+            mixed_band(record.spec.priority),
+        )
+        return self.track(record.queue, record.name, record.requires, record.lane, epoch, fair, band)
 
     def track(self, *key: *TrackKey) -> int:
         """The number of a track, created if it does not exist."""
@@ -265,8 +284,8 @@ class Transaction(Snapshot, SqlTransaction[Catalog]):
         return self.add_track(*key) if number is None else number
 
     def add_track(self, *key: *TrackKey) -> int:
-        queue, name, requires, lane, epoch, fair, _ = key
-        number: int = self.value("add_track", queue, name, to_json(requires), lane, epoch, int(fair))
+        queue, name, requires, lane, epoch, fair, band = key
+        number: int = self.value("add_track", queue, name, to_json(requires), lane, epoch, int(fair), band)
         self.catalog.add(Track(number, *key))
         self.next_generation()
         return number

@@ -21,7 +21,7 @@ def from_url(url: str) -> SqliteEngine:
     parts = split_url(url)
     if parts.scheme != "sqlite" or parts.netloc or len(parts.path) < 2 or parts.fragment:
         raise InvalidOption(
-            f"{shown(url)} does not name a SQLite file. Use sqlite:///tasks.db for a file in the current directory, "
+            f"{shown(url)} does not name a SQLite file. Use sqlite:///tasks.db for {Path.cwd() / 'tasks.db'}, "
             "or sqlite:////var/lib/tasks.db for an absolute path (four slashes)."
         )
     options = dict(parse_qsl(parts.query, keep_blank_values=True))

@@ -9,8 +9,8 @@ can't finish it leaves as steps. `engine` gives these verbs to the engines that 
   does first), `dependencies`, `workflows`.
 - What goes on later: `steps` (how a transaction ends, and parts of background steps), `background` (those as they are
   stored), `act_on` (acting on all that match).
-- Looking: `reading` (get, history, counts, stats, standing), `peeking`, `searching`,
-  `search_sources` (where a search finds tasks).
+- Looking: `reading` (get, history, stats, standing), `figures` (counts, backlog), `peeking`, `searching`,
+  `search_sources` (where a search finds tasks), `events`.
 - All else: `queues`, `schedules`, `workers`, `audit`, `chores` (leadership, and what the leader repeats), `retention`,
   `reranking`.
 

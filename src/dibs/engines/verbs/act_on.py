@@ -11,6 +11,7 @@ from uuid import UUID
 from msgspec import structs
 
 from dibs.core.policy import ACT_BATCH, VISIT_BATCH
+from dibs.engines.decisions.audits import asked_for
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.searching import has_counts_only, is_track_meant
 from dibs.engines.decisions.steps import BackgroundStep, StepKind, was_so
@@ -63,7 +64,8 @@ async def act_on(
         (record,) = await background.steps(port, [step_id], 1, None)
         return record
     target = f"{'more than ' if more else ''}{matched} tasks"
-    await audit(port, actor, f"{name_of(act)} matching", target, f"{step_id} {to_json(query)}")
+    detail = f"{step_id} {to_json(query)}"
+    await audit(port, actor, f"{name_of(act)} matching", target, detail, after=asked_for(act))
     if newest is None:
         (step,) = await background.load(port, step_id)
         await end(port, step, act)

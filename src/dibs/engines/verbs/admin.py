@@ -6,7 +6,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from dibs.core.task import Edit
-from dibs.engines.decisions.admin import Acted, alike, cancel_all, edit_one, ids_done, purge_all, replay_one, target
+from dibs.engines.decisions.admin import (
+    Acted,
+    act_on_each,
+    alike,
+    cancel_one,
+    edit_one,
+    key_holders,
+    purge_one,
+    replay_one,
+)
+from dibs.engines.decisions.audits import Difference, edited_fields, in_common, status_changed, target
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.port import Port
 from dibs.engines.values import Act, Cancel, CancelWorkflow, Changed, Purge, Replay, ReplayWorkflow
@@ -24,47 +34,54 @@ async def act(port: Port, acts: Sequence[Act], actor: str) -> list[Changed]:
         answered, changed = await ACTS[type(group[0])](port, group, actor)
         answers += answered
         if changed:
-            first = group[0]
-            detail = first.note if isinstance(first, Cancel) else first.queue if isinstance(first, Replay) else None
-            await audit(port, actor, name_of(first), target(changed), detail or "")
+            await audit_acts(port, group[0], changed, actor)
     return answers
+
+
+async def audit_acts(port: Port, first: Act, changed: Sequence[Difference], actor: str) -> None:
+    """One line for acts that are like the first of them."""
+    detail = first.note if isinstance(first, Cancel) else first.queue if isinstance(first, Replay) else None
+    ids = [each.id for each in changed]
+    before, after = in_common([each.before for each in changed]), in_common([each.after for each in changed])
+    await audit(port, actor, name_of(first), target(ids), detail or "", ids=ids, before=before, after=after)
 
 
 async def cancel(port: Port, acts: Sequence[Cancel], actor: str) -> Acted:
     records = await loaded(port, acts)
-    answers, changed = cancel_all(port, records, acts, actor)
+    found = act_on_each(records, acts, lambda act: cancel_one(port, records, act.id, act.note, actor), status_changed)
     await records.flush()
-    return answers, changed
+    return found
 
 
 async def edit(port: Port, acts: Sequence[Edit], actor: str) -> Acted:
     records = await loaded(port, acts)
-    answers = [edit_one(port, records, act, actor) for act in acts]
+    found = act_on_each(records, acts, lambda act: edit_one(port, records, act, actor), edited_fields)
     await records.flush()
-    return answers, ids_done([act.id for act in acts], answers)
+    return found
 
 
 async def replay(port: Port, acts: Sequence[Replay], actor: str) -> Acted:
     records = await loaded(port, acts)
-    answers = [replay_one(port, records, act, actor) for act in acts]
+    answers, changed = act_on_each(records, acts, lambda act: replay_one(port, records, act, actor), status_changed)
     await records.flush()
-    done = ids_done([act.id for act in acts], answers)
-    await inherit_again(port, done)
-    return answers, done
+    await inherit_again(port, [each.id for each in changed])
+    return answers, changed
 
 
 async def purge(port: Port, acts: Sequence[Purge], actor: str) -> Acted:
     ids = [act.id for act in acts]
     records = await loaded(port, acts)
-    answers, holders = purge_all(records, ids)
+    keys = key_holders(records)
+    answers, changed = act_on_each(records, acts, lambda act: purge_one(records, act.id), status_changed)
     await records.flush()
+    if holders := [keys[each.id] for each in changed if each.id in keys]:
+        await port.write("purge_keys", sorted((queue, to_json(key), held) for queue, key, held in holders))
     if unreadable := [each for each in ids if each in records.unreadable]:
         gone = await port.purge(unreadable)
         became = {each: Changed.DONE if each in gone else Changed.WRONG_STATE for each in unreadable}
         answers = [became.get(each, answer) for each, answer in zip(ids, answers, strict=True)]
-    if holders:
-        await port.write("purge_keys", sorted((queue, to_json(key), held) for queue, key, held in holders))
-    return answers, ids_done(ids, answers)
+        changed += [Difference(each) for each in unreadable if each in gone]
+    return answers, changed
 
 
 async def loaded(port: Port, acts: Sequence[Cancel | Edit | Purge | Replay]) -> Records:

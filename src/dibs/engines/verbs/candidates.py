@@ -16,7 +16,7 @@ from dibs.engines.values import COUNT_LIMIT
 from dibs.engines.verbs.partitions import partition_headrooms
 from dibs.engines.verbs.reading import BUCKETS, TENANTS
 
-__all__ = ["Candidates", "ClaimCandidates", "headrooms_of"]
+__all__ = ["LOWEST", "LOWEST_ID", "Candidates", "ClaimCandidates", "headrooms_of"]
 
 SMALLEST_PAGE = 8
 LARGEST_PAGE = 1000

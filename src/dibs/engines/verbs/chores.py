@@ -15,7 +15,7 @@ from dibs.engines.decisions.steps import Done, Step, StepKind
 from dibs.engines.port import Port, Read, View
 from dibs.engines.unreadable import readable
 from dibs.engines.values import ChoreRecord, Term
-from dibs.engines.verbs import retention
+from dibs.engines.verbs import events, retention
 from dibs.engines.verbs.steps import go_on
 
 __all__ = [
@@ -88,6 +88,7 @@ async def record_chore(port: Port, name: str, done: Done, nanoseconds: int) -> C
         took=nanoseconds // 1000,
         done=number,
         more=bool(unfinished),
+        behind_since=(before.behind_since or port.now) if unfinished else 0,
         total=before.total + number,
     )
     await port.write("save_chore", name, record, "".join(step.after for step in unfinished))
@@ -118,6 +119,7 @@ CHORES: dict[str, Chore] = {
     "prune_audit": retention.prune_audit,
     "prune_stats": retention.prune_stats,
     "prune_steps": retention.prune_steps,
+    "prune_events": events.prune_events,
     "prune_workflows": retention.prune_workflows,
     "prune_buckets": retention.prune_buckets,
     "prune_shares": retention.prune_shares,

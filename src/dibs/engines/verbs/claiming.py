@@ -18,8 +18,9 @@ from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.headroom import Whose
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.transaction import Queue
+from dibs.engines.figures import Counter
 from dibs.engines.port import Port
-from dibs.engines.values import ClaimRequest, Counter
+from dibs.engines.values import ClaimRequest
 from dibs.engines.verbs.candidates import ClaimCandidates, headrooms_of
 from dibs.engines.verbs.partitions import next_refill, promote_heads
 
@@ -128,7 +129,7 @@ def count(port: Port, taken: Sequence[Chosen]) -> None:
     for (track, share), n in Totals((each.head.track, each.share) for each in taken).items():
         port.count_pending(track, share, -n)
         port.count(State.RUNNING, track, n)
-        port.count_event(Counter.CLAIMED, port.tracks[track].queue, n)
+        port.count(Counter.CLAIMED, track, n)
 
 
 async def spend(port: Port, chosen: Sequence[Chosen], taken: Sequence[Chosen]) -> None:

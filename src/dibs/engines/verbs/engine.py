@@ -19,6 +19,8 @@ from dibs.core.schedules import ScheduleRecord, ScheduleState
 from dibs.core.settings import QueueSettings
 from dibs.core.task import HistoryEntry, NewTask, QueueRecord, QueueState, WorkerState
 from dibs.core.times import Instant
+from dibs.engines.events import EventPage, EventRequest
+from dibs.engines.figures import Backlog, Counts, Minute
 from dibs.engines.port import Stored
 from dibs.engines.steps import ActOnAll, StepRecord
 from dibs.engines.values import (
@@ -28,11 +30,9 @@ from dibs.engines.values import (
     Beat,
     Changed,
     ChoreRecord,
-    Counts,
     Edges,
     Feature,
     Fired,
-    Minute,
     Page,
     Peeked,
     Query,
@@ -47,6 +47,8 @@ from dibs.engines.verbs import (
     background,
     chores,
     dependencies,
+    events,
+    figures,
     peeking,
     queues,
     reading,
@@ -216,7 +218,10 @@ class VerbEngine(ABC):
         return await self._view(peeking.peek, queue, limit, until, now=now, behind=until is None)
 
     async def counts(self) -> Counts:
-        return await self._view(reading.counts)
+        return await self._view(figures.counts)
+
+    async def backlog(self, *, now: Instant | None = None) -> list[Backlog]:
+        return await self._view(figures.backlog, now=now)
 
     async def stats(self, queue: str | None, since: int, until: int) -> list[Minute]:
         return await self._view(reading.stats, queue, since, until, behind=True)
@@ -226,8 +231,8 @@ class VerbEngine(ABC):
     ) -> Standing:
         return await self._view(reading.standing, queue, tasks, tenants, now=now, behind=not tasks)
 
-    async def audit(self, limit: int = 100) -> list[AuditEntry]:
-        return await self._view(reading.audit, limit, behind=True)
+    async def audit(self, limit: int = 100, *, before: int | None = None) -> list[AuditEntry]:
+        return await self._view(reading.audit, limit, before, behind=True)
 
     async def workflows(
         self, ids: Sequence[str] | None = None, *, limit: int = 50, before: str | None = None
@@ -241,6 +246,18 @@ class VerbEngine(ABC):
         self, ids: Sequence[str] | None = None, *, limit: int = 50, before: str | None = None
     ) -> list[StepRecord]:
         return await self._view(background.steps, ids, limit, before)
+
+    # Events.
+
+    async def _horizon(self) -> int:
+        """Up to which number no event can appear any more."""
+        return await self._view(events.horizon)
+
+    async def events(self, request: EventRequest, *, now: Instant | None = None) -> EventPage:
+        page, must_renew = await self._view(events.read_events, request, await self._horizon(), now=now)
+        if must_renew:
+            await self._change(events.watch, request, now=now, reach=Reach.NOTHING)
+        return page
 
     # Operating.
 

@@ -6,7 +6,6 @@ A store has a short way for tasks that are plain (`decisions.enqueueing.all_plai
 from __future__ import annotations
 
 from collections import Counter as Totals
-from collections import defaultdict
 from collections.abc import Sequence
 
 import msgspec
@@ -20,7 +19,7 @@ from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.enqueueing import HeldKey, Known, answer_all, replace_all, unreadable_key
 from dibs.engines.port import Port, Read
 from dibs.engines.unreadable import state_or
-from dibs.engines.values import Counter, EnqueueAnswer, NewWorkflow
+from dibs.engines.values import EnqueueAnswer, NewWorkflow
 from dibs.engines.verbs.dependencies import inherit_again
 from dibs.engines.verbs.records import Records
 
@@ -128,12 +127,9 @@ async def add_new(port: Port, known: Known) -> None:
     staged, heirs = known.staged.values(), known.heirs()
     port.make_queues({new.queue for new in staged})
     records = Records(port)
-    numbers: dict[tuple[str, State], int] = defaultdict(int)
     for new in staged:
         records.put(*known.admit(new, heirs))
-        numbers[new.queue, known.states[new.id]] += 1
-    for (queue, state), n in numbers.items():
-        port.count_event(Counter.ENQUEUED, queue, n)
+    for queue, state in {(new.queue, known.states[new.id]) for new in staged}:
         port.tell(queue, state)
     if edges := known.edges(records):
         await port.write("save_edges", edges)

@@ -11,16 +11,18 @@ from dibs.core.policy import BURY_BATCH
 from dibs.core.settings import QueueSettings, reranks
 from dibs.core.states import UNFINISHED, WAITING, Reason, State
 from dibs.core.task import QueueRecord, QueueState
-from dibs.engines.decisions.admin import changes_text
+from dibs.engines.decisions.audits import changes_text, queue_fields, settings_changed
+from dibs.engines.decisions.events import QUEUE_EVENTS
 from dibs.engines.decisions.steps import BackgroundStep, Step, StepKind
 from dibs.engines.decisions.transaction import Queue
 from dibs.engines.port import Port, View
 from dibs.engines.steps import DeleteQueue, StepRecord
-from dibs.engines.topics import ended_topic, work_topic
+from dibs.engines.topics import ended_topic, room_topic, work_topic
 from dibs.engines.values import Changed, Query
 from dibs.engines.verbs import background
 from dibs.engines.verbs.audit import audit
 from dibs.engines.verbs.records import Records
+from dibs.observe.events import EventType
 
 __all__ = ["EMPTY", "delete_queue", "delete_some", "queues", "set_queue", "set_queue_state"]
 
@@ -62,8 +64,10 @@ async def set_queue(port: Port, name: str, settings: QueueSettings, expected: in
     await port.save_queue(queue)
     if old.settings.per_partition != wanted.per_partition:
         port.steps.append(Step(StepKind.REORDER_QUEUE, name))
-    await audit(port, actor, "set queue", name, changes_text(old.settings, wanted))
-    port.topics.add(work_topic(name))
+    before, after = settings_changed(old.settings, wanted)
+    await audit(port, actor, "set queue", name, changes_text(old.settings, wanted), before=before, after=after)
+    port.emit(EventType.QUEUE_CHANGED, queue=name, actor=actor, before=before, after=after)
+    port.topics.update((work_topic(name), room_topic(name)))
     return as_record(queue, await stale_by_queue(port))
 
 
@@ -75,8 +79,9 @@ async def set_queue_state(port: Port, name: str, state: QueueState, actor: str) 
     if queue.state is state:
         return Changed.UNCHANGED
     await port.save_queue(structs.replace(queue, state=state))
-    await audit(port, actor, f"set queue {state}", name)
-    port.topics.add(work_topic(name))
+    await audit(port, actor, f"set queue {state}", name, before={"state": queue.state}, after={"state": state})
+    port.emit(QUEUE_EVENTS[state], queue=name, actor=actor)
+    port.topics.update((work_topic(name), room_topic(name)))
     return Changed.DONE
 
 
@@ -106,7 +111,8 @@ async def delete_queue(port: Port, name: str, force: bool, actor: str, step_id: 
         return step.record.outcome
     if queue.state is not QueueState.DRAINING:
         await port.save_queue(structs.replace(queue, state=QueueState.DRAINING))
-    await audit(port, actor, "delete queue", name, f"begun: {record.matched} waiting tasks")
+    detail = f"begun: {record.matched} waiting tasks"
+    await audit(port, actor, "delete queue", name, detail, before=queue_fields(queue))
     await background.begin(port, step)
     return step.record
 
@@ -142,10 +148,12 @@ async def delete_empty(port: Port, name: str, record: StepRecord) -> Changed | N
     force = isinstance(record.act, DeleteQueue) and record.act.force
     if any(counts[state] for state in (WAITING if force else UNFINISHED)):
         return Changed.WRONG_STATE
+    there = queue_fields(port.queues[name])
     if not await port.delete_queue(name, BURY_BATCH):
         return None
-    await audit(port, record.actor, "delete queue", name, "force" if force else "")
-    port.topics.add(ended_topic(name))
+    await audit(port, record.actor, "delete queue", name, "force" if force else "", before=there)
+    port.emit(EventType.QUEUE_DELETED, queue=name, actor=record.actor)
+    port.topics.update((ended_topic(name), room_topic(name)))
     return Changed.DONE
 
 

@@ -1,4 +1,4 @@
-"""What is only read: tasks and their histories, counts, statistics, the audit log, limits and tenants."""
+"""What is only read: tasks and their histories, statistics, the audit log, limits and tenants."""
 
 from __future__ import annotations
 
@@ -6,32 +6,24 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from dibs.core.fairness import start_virtual_time
 from dibs.core.limits import Bucket, LimitState, Scope, limit_state, limits_for
-from dibs.core.states import State
 from dibs.core.task import HistoryEntry, TaskRecord
 from dibs.core.times import Instant
 from dibs.engines.decisions.headroom import Whose
 from dibs.engines.decisions.partition import Partition
+from dibs.engines.figures import Minute
 from dibs.engines.port import Read, Stored, View
 from dibs.engines.unreadable import readable
-from dibs.engines.values import (
-    AuditEntry,
-    Counter,
-    Counts,
-    Minute,
-    Standing,
-    TenantRecord,
-)
+from dibs.engines.values import AuditEntry, Standing, TenantRecord
 
 __all__ = [
     "BUCKETS",
     "PARTITION_LOADS",
     "TENANTS",
     "audit",
-    "counts",
     "decode_entry",
     "find_readable",
     "get",
@@ -73,16 +65,13 @@ HISTORY = Read("history", tuple[int, Any], "history entry")
 MINUTES = Read("minutes", tuple[int, Any], "figures of minute")
 """Takes the first and the last minute, and a queue or None: what workers did, oldest first."""
 AUDIT = Read("audit", tuple[int, Any], "audit entry")
-"""Takes how many: entries of the audit log, newest first."""
+"""Takes the number to begin below, or None, and how many: entries of the audit log with their numbers, newest first."""
 BUCKETS = Read("buckets", StoredBucket, "limit of", (0, 1, 2))
 """Takes (queue, scope, whose) rows: the buckets of those that have one."""
 PARTITION_LOADS = Read("partition_loads", PartitionLoad, "limit of partition")
 """Takes keys of partitions, and their queue."""
 TENANTS = Read("tenants", StoredShare, "share")
 """Takes a queue, its clock and how many: shares with pending tasks, in the order of their turns."""
-
-STATES = frozenset(State)
-COUNTERS = frozenset(Counter)
 
 decode_entry = msgspec.json.Decoder(HistoryEntry).decode
 decode_audit = msgspec.json.Decoder(AuditEntry).decode
@@ -111,26 +100,14 @@ async def history(view: View, task_id: str) -> list[HistoryEntry]:
 # Figures.
 
 
-async def counts(view: View) -> Counts:
-    tasks = {name: dict.fromkeys(State, 0) for name in view.queues}
-    counters: dict[str, dict[Counter, int]] = {}
-    for what, queue, n in await view.queue_counts():
-        if what in STATES:
-            tasks.setdefault(queue, dict.fromkeys(State, 0))[State(what)] += n
-        elif what in COUNTERS:
-            of_queue = counters.setdefault(queue, {})
-            of_queue[Counter(what)] = of_queue.get(Counter(what), 0) + n
-    return Counts(dict(sorted(tasks.items())), dict(sorted(counters.items())))
-
-
 async def stats(view: View, queue: str | None, since: int, until: int) -> list[Minute]:
     rows = await view.read(MINUTES, since, until, queue)
     return [minute for _, minute in readable(view.aside, MINUTES.what, rows, decode_minute)]
 
 
-async def audit(view: View, limit: int) -> list[AuditEntry]:
-    rows = await view.read(AUDIT, limit)
-    return [entry for _, entry in readable(view.aside, AUDIT.what, rows, decode_audit)]
+async def audit(view: View, limit: int, before: int | None = None) -> list[AuditEntry]:
+    rows = await view.read(AUDIT, before, limit)
+    return [structs.replace(entry, n=n) for n, entry in readable(view.aside, AUDIT.what, rows, decode_audit)]
 
 
 # Limits and shares.

@@ -9,7 +9,7 @@ from dibs.core.policy import RESCUE_BATCH
 from dibs.core.times import Instant
 from dibs.engines.decisions.settling import lose_all
 from dibs.engines.port import Port, Stored
-from dibs.engines.values import Rescued
+from dibs.engines.values import LostTask, Rescued
 from dibs.engines.verbs.records import Records
 from dibs.engines.verbs.workers import bury
 
@@ -36,8 +36,8 @@ async def rescue(
     return Rescued(lost, await bury(port, absent, until), more, port.now)
 
 
-async def lose(port: Port, running: Sequence[Stored]) -> tuple[list[str], bool]:
-    """These running tasks have lost their worker: their ids, and whether the batch was full, so there may be more.
+async def lose(port: Port, running: Sequence[Stored]) -> tuple[list[LostTask], bool]:
+    """These running tasks have lost their worker: what became of each, and whether there may be more.
 
     Unreadable ones stay unchanged, but count for the batch.
     """

@@ -6,6 +6,7 @@ from dibs.core.recurrence import Overlap, Recurrence
 from dibs.core.schedules import ScheduleRecord, ScheduleState
 from dibs.core.states import UNFINISHED
 from dibs.core.task import NewTask
+from dibs.engines.decisions.audits import Fields, schedule_fields, unlike
 from dibs.engines.decisions.schedules import (
     UNFIRABLE,
     firing,
@@ -47,24 +48,32 @@ async def set_schedule(
         return unread(port, name, error)
     new, is_new = schedule_set(old, name, recurrence, task, declared, port.now)
     await save(port, new)
-    return await changed(port, actor, "set schedule", name) if is_new else Changed.UNCHANGED
+    before, after = unlike(schedule_fields(old), schedule_fields(new))
+    return await changed(port, actor, "set schedule", name, before, after) if is_new else Changed.UNCHANGED
 
 
 async def set_schedule_state(port: Port, name: str, state: ScheduleState, actor: str) -> Changed:
-    if state is ScheduleState.DELETED:  # also one that can't be read
-        gone = await port.write("delete_schedule", name)
-        return await changed(port, actor, "delete schedule", name) if gone else Changed.UNKNOWN
     try:
         old = await find(port, name)
     except UNREADABLE as error:
+        if state is ScheduleState.DELETED:
+            return await delete(port, name, actor, {})
         return unread(port, name, error)
     if old is None:
         return Changed.UNKNOWN
+    if state is ScheduleState.DELETED:
+        return await delete(port, name, actor, schedule_fields(old))
     paused = state is ScheduleState.PAUSED
     if old.paused is paused:
         return Changed.UNCHANGED
-    await save(port, schedule_paused(old, paused, port.now))
-    return await changed(port, actor, "pause schedule" if paused else "resume schedule", name)
+    await save(port, new := schedule_paused(old, paused, port.now))
+    before, after = unlike(schedule_fields(old), schedule_fields(new))
+    return await changed(port, actor, "pause schedule" if paused else "resume schedule", name, before, after)
+
+
+async def delete(port: Port, name: str, actor: str, before: Fields) -> Changed:
+    gone = await port.write("delete_schedule", name)
+    return await changed(port, actor, "delete schedule", name, before, {}) if gone else Changed.UNKNOWN
 
 
 async def find(port: Port, name: str) -> ScheduleRecord | None:
@@ -82,8 +91,8 @@ def unread(port: Port, name: str, error: Exception) -> Changed:
     return Changed.UNREADABLE
 
 
-async def changed(port: Port, actor: str, act: str, name: str) -> Changed:
-    await audit(port, actor, act, name)
+async def changed(port: Port, actor: str, act: str, name: str, before: Fields, after: Fields) -> Changed:
+    await audit(port, actor, act, name, before=before, after=after)
     port.topics.add(TOPIC)
     return Changed.DONE
 

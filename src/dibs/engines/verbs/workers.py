@@ -6,12 +6,14 @@ from collections.abc import Collection
 
 from dibs.core.task import WorkerState
 from dibs.core.times import Instant
+from dibs.engines.decisions.events import WORKER_EVENTS
 from dibs.engines.decisions.workers import beaten, worker_from
 from dibs.engines.port import Port, Read, View
 from dibs.engines.topics import worker_topic
 from dibs.engines.unreadable import readable
 from dibs.engines.values import Beat, Changed, WorkerRecord
 from dibs.engines.verbs.audit import audit
+from dibs.observe.events import EventType
 
 __all__ = ["beat", "bury", "leave", "set_worker_state", "workers"]
 
@@ -32,6 +34,8 @@ async def beat(port: Port, sign: Beat, presence: object) -> WorkerState:
     """`presence`: where the worker's process shows that it lives, in the terms of the store."""
     stored = [(state, record) for _, state, record in await port.read(WORKER, sign.id)]
     record = beaten(sign, stored[0] if stored else None, port.now)
+    if not stored or stored[0][0] == WorkerState.DEAD:
+        port.emit(EventType.WORKER_JOINED, worker=sign.id, queues=sign.queues, concurrency=sign.concurrency)
     await port.write("save_worker", sign.id, record.state, record.expires_at, presence, record)
     if sign.minutes:
         minutes = {(each.minute, each.worker, each.queue, each.tier): each for each in sign.minutes}
@@ -40,7 +44,8 @@ async def beat(port: Port, sign: Beat, presence: object) -> WorkerState:
 
 
 async def leave(port: Port, worker: str) -> None:
-    await port.write("delete_worker", worker)
+    if await port.write("delete_worker", worker):
+        port.emit(EventType.WORKER_LEFT, worker=worker)
 
 
 async def set_worker_state(port: Port, worker: str, state: WorkerState, actor: str) -> Changed:
@@ -52,7 +57,8 @@ async def set_worker_state(port: Port, worker: str, state: WorkerState, actor: s
     if state in stored:
         return Changed.UNCHANGED
     await port.write("set_worker_state", state, worker)
-    await audit(port, actor, f"set worker {state}", worker)
+    await audit(port, actor, f"set worker {state}", worker, before={"state": stored[0]}, after={"state": state})
+    port.emit(WORKER_EVENTS[state], worker=worker, actor=actor)
     port.topics.add(worker_topic(worker))
     return Changed.DONE
 
@@ -63,4 +69,6 @@ async def bury(port: Port, absent: Collection[str], until: Instant) -> list[str]
     if dead:
         await port.write("bury_workers", dead)
         await port.write("end_term", dead)
+        for worker in dead:
+            port.emit(EventType.WORKER_DEAD, worker=worker)
     return dead

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dibs.core.states import State
-from dibs.core.task import Edit, Outcome
+from dibs.core.task import Edit, HistoryEvent, Outcome
+from dibs.core.times import HOUR, SECOND
 from dibs.engines.values import Act, Cancel, CancelWorkflow, Changed, Purge, Replay, ReplayWorkflow
 from dibs.testing.conformance.harness import Harness
 
@@ -80,3 +81,27 @@ async def test_what_waits_is_released_in_their_order(harness: Harness) -> None:
     assert await harness.engine.act([Cancel(need), Purge(need)], now=harness.now) == [Changed.DONE] * 2
     await harness.run_follow_ups()
     assert await harness.state(follower) is State.CANCELLED
+
+
+async def test_an_act_is_a_change(harness: Harness) -> None:
+    """A record tells when it was last changed, also where it shows no other time."""
+    task_id = await harness.add()
+    for act in (Edit(id=task_id, priority=60), Edit(id=task_id, due_at=harness.now + HOUR)):
+        harness.later(SECOND)
+        await harness.engine.act([act], now=harness.now)
+        assert (await harness.record(task_id)).updated_at == harness.now
+    running, dead = await harness.start(), await harness.ended(Outcome.PERMANENT, queue="dead")
+    harness.later(SECOND)
+    await harness.engine.act([Cancel(running.id), Replay(dead)], now=harness.now)
+    assert [record.updated_at for record in await harness.records([running.id, dead])] == [harness.now] * 2
+
+
+async def test_what_ends_no_run_tells_no_start(harness: Harness) -> None:
+    running, waiting = await harness.start(), await harness.add()
+    await harness.engine.act([Cancel(running.id), Edit(id=waiting, priority=60), Cancel(waiting)], now=harness.now)
+    entries = [*await harness.engine.history(running.id), *await harness.engine.history(waiting)]
+    assert [(entry.event, entry.started_at) for entry in entries] == [
+        (HistoryEvent.CANCEL_REQUESTED, None),
+        (HistoryEvent.EDITED, None),
+        (HistoryEvent.CANCELLED, None),
+    ]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dibs.core.states import State
 from dibs.core.task import HistoryEvent, Outcome, QueueState
 from dibs.core.times import HOUR, SECOND
-from dibs.engines.values import Cancel, Changed, Counter, Replay
+from dibs.engines.figures import Counter
+from dibs.engines.values import Cancel, Changed, Replay
 from dibs.testing.conformance.harness import QUEUE, Harness
 
 

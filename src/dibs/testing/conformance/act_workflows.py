@@ -8,8 +8,9 @@ from dibs.core.graph import Rule
 from dibs.core.states import Reason, State
 from dibs.core.task import HistoryEvent, Outcome, QueueState
 from dibs.core.times import MINUTE
+from dibs.engines.figures import Counter
 from dibs.engines.topics import ended_topic, work_topic, worker_topic
-from dibs.engines.values import Cancel, Changed, Counter, Replay
+from dibs.engines.values import Cancel, Changed, Replay
 from dibs.testing.conformance.harness import QUEUE, WORKER, Harness, edges
 from dibs.testing.conformance.subscribe import notifies
 from dibs.testing.conformance.workflows import cancel, chain, counts, replay

@@ -18,12 +18,24 @@ async def test_beat_introduces_a_worker(harness: Harness) -> None:
         capabilities=("gpu",),
         concurrency=8,
         running=3,
+        buffered=2,
         lives_for=MINUTE,
     )
     assert await harness.engine.beat(beat, now=harness.now) is WorkerState.ACTIVE
     record = await harness.worker("w")
     assert record is not None
-    for name in ("id", "host", "pid", "version", "queues", "names", "capabilities", "concurrency", "running"):
+    for name in (
+        "id",
+        "host",
+        "pid",
+        "version",
+        "queues",
+        "names",
+        "capabilities",
+        "concurrency",
+        "running",
+        "buffered",
+    ):
         assert getattr(record, name) == getattr(beat, name)
     assert (record.state, record.started_at, record.seen_at) == (WorkerState.ACTIVE, harness.now, harness.now)
     assert record.expires_at == harness.now + MINUTE

@@ -123,6 +123,18 @@ async def test_due_ranks_are_done_in_bounded_steps(harness: Harness) -> None:
     assert (second.done, second.more) == (500, False)
 
 
+async def test_tells_since_when_it_has_had_work_left(harness: Harness) -> None:
+    await harness.set_queue(policy="tiers")
+    await harness.add_many(2_500, priority=10)
+    began = harness.later(11 * MINUTE)
+    assert (await harness.chore("rerank")).behind_since == began
+    harness.later(SECOND)
+    assert (await harness.chore("rerank")).behind_since == began, "not since its last run"
+    record = await harness.chore("rerank")
+    assert (record.more, record.behind_since) == (False, 0)
+    assert record in (await harness.engine.about()).chores
+
+
 async def test_finished_days_are_pruned_when_old(harness: Harness) -> None:
     await harness.set_queue(keep=2 * 86_400)
     harness.later(-harness.now % DAY + HOUR)

@@ -8,7 +8,8 @@ from dibs.core.settings import Defaults
 from dibs.core.states import State
 from dibs.core.task import Outcome, QueueState
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
-from dibs.engines.values import ClaimRequest, Counter
+from dibs.engines.figures import Counter
+from dibs.engines.values import ClaimRequest
 from dibs.testing.conformance.harness import QUEUE, WORKER, Harness, lease_of
 
 GIVEN = ("id", "queue", "name", "args", "spec")

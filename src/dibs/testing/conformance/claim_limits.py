@@ -27,7 +27,7 @@ async def test_an_expired_lease_holds_its_slot_until_it_is_taken_back(harness: H
     (answer,) = await harness.engine.extend([Extension(lease_of(task), 10 * SECOND)], now=harness.now)
     assert answer.outcome is ExtendOutcome.HELD
     harness.later(HOUR)
-    assert (await harness.engine.rescue(now=harness.now)).lost == [first]
+    assert (await harness.engine.rescue(now=harness.now)).ids == [first]
     assert await harness.claim_ids(5) == [second]
     assert await harness.state(first) is State.PENDING
 

@@ -7,7 +7,8 @@ from collections import Counter as Tally
 from dibs.core.states import State
 from dibs.core.task import Outcome, QueueState
 from dibs.core.times import DAY, HOUR, SECOND
-from dibs.engines.values import Cancel, Counter, Purge, Query, Replay
+from dibs.engines.figures import Counter
+from dibs.engines.values import Cancel, Purge, Query, Replay
 from dibs.testing.conformance.harness import QUEUE, Harness
 
 
@@ -96,6 +97,8 @@ async def test_counters_tell_what_happened(harness: Harness) -> None:
         Counter.LOSSES: 1,
         Counter.RETRIES: 1,
         Counter.REPLAYED: 1,
+        Counter.FAILURES: 2,
+        Counter.DEAD_PERMANENT: 1,
     }
 
 

@@ -8,8 +8,9 @@ from dibs.core.settings import Defaults, QueueSettings
 from dibs.core.states import State
 from dibs.core.task import Outcome, QueueRecord, QueueState
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
+from dibs.engines.figures import Counter
 from dibs.engines.port import at_once
-from dibs.engines.values import Counter, EnqueueOutcome, Feature, Purge
+from dibs.engines.values import EnqueueOutcome, Feature, Purge
 from dibs.testing.conformance.harness import QUEUE, Harness
 from dibs.testing.tasks import changed
 
@@ -240,6 +241,19 @@ async def test_full_queue_refuses_what_is_for_now(harness: Harness) -> None:
     assert await harness.counter(Counter.REJECTED) == 1
     assert await harness.counts() == {State.PENDING: 2, State.SCHEDULED: 1}
     assert await harness.engine.get([tasks[2].id]) == [None]
+
+
+async def test_a_producer_that_waits_is_counted_once(harness: Harness) -> None:
+    await harness.set_queue(max_depth=1)
+    await harness.add()
+    new = harness.new()
+    waiting = changed(new, waits=True)
+    full = EnqueueOutcome.FULL
+    assert await harness.outcomes(new) == [full]
+    assert [await harness.outcomes(waiting) for _ in range(3)] == [[full]] * 3
+    assert await harness.counter(Counter.REJECTED) == 1
+    await harness.claim()
+    assert await harness.outcomes(waiting, new) == [EnqueueOutcome.ENQUEUED, EnqueueOutcome.EXISTS]
 
 
 async def test_full_looks_at_pending_tasks_only(harness: Harness) -> None:

@@ -6,8 +6,9 @@ from dibs.core.graph import Edge, Rule
 from dibs.core.states import Reason, State
 from dibs.core.task import EndedBy, HistoryEvent, Outcome
 from dibs.core.times import DAY
+from dibs.engines.figures import Counter
 from dibs.engines.port import at_once
-from dibs.engines.values import Counter, EnqueueOutcome, Feature, Position, Purge, Query
+from dibs.engines.values import EnqueueOutcome, Feature, Position, Purge, Query
 from dibs.testing.conformance.harness import Harness, edges
 
 __all__ = ["AFTERWARDS", "ENDS"]

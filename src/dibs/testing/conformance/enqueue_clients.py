@@ -5,7 +5,8 @@ from __future__ import annotations
 from dibs.core.states import State
 from dibs.core.task import Outcome, QueueState
 from dibs.core.times import HOUR, SECOND
-from dibs.engines.values import Changed, Counter, EnqueueOutcome, Replay
+from dibs.engines.figures import Counter
+from dibs.engines.values import Changed, EnqueueOutcome, Replay
 from dibs.testing.conformance.harness import QUEUE, Harness
 
 ENQUEUED, LIMITED = EnqueueOutcome.ENQUEUED, EnqueueOutcome.LIMITED
@@ -20,7 +21,7 @@ async def test_too_fast_is_refused_and_told_when(harness: Harness) -> None:
     assert [answer.retry_in for answer in answers] == [None] * 3 + [SECOND // 2] * 2
     assert answers[4].id == batch[4].id
     assert await harness.engine.get([batch[3].id]) == [None]
-    assert (await harness.counter(Counter.REJECTED), await harness.counter(Counter.ENQUEUED)) == (2, 3)
+    assert (await harness.counter(Counter.LIMITED), await harness.counter(Counter.ENQUEUED)) == (2, 3)
     harness.later(SECOND // 2)
     assert await harness.outcomes(batch[3], batch[4]) == [ENQUEUED, LIMITED]
 

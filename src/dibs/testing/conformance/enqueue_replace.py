@@ -6,8 +6,9 @@ from dibs.core.settings import Defaults
 from dibs.core.states import State
 from dibs.core.task import HistoryEvent, Outcome, QueueState
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
+from dibs.engines.figures import Counter
 from dibs.engines.topics import work_topic
-from dibs.engines.values import Counter, EnqueueAnswer, EnqueueOutcome, Replay
+from dibs.engines.values import EnqueueAnswer, EnqueueOutcome, Replay
 from dibs.testing.conformance.harness import QUEUE, Harness
 from dibs.testing.conformance.subscribe import notifies
 

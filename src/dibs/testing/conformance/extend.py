@@ -29,9 +29,9 @@ async def test_kept_lease_is_not_rescued(harness: Harness) -> None:
     harness.later(29 * SECOND)
     await extend(harness, task, by=30 * SECOND)
     harness.later(29 * SECOND)
-    assert (await harness.engine.rescue(now=harness.now)).lost == []
+    assert (await harness.engine.rescue(now=harness.now)).ids == []
     harness.later(SECOND)
-    assert (await harness.engine.rescue(now=harness.now)).lost == [task.id]
+    assert (await harness.engine.rescue(now=harness.now)).ids == [task.id]
 
 
 async def test_repeat_changes_nothing(harness: Harness) -> None:
@@ -90,7 +90,7 @@ async def test_expired_lease_that_nobody_took_is_kept(harness: Harness) -> None:
     harness.later(HOUR)
     answer = await extend(harness, task)
     assert (answer.outcome, answer.expires_at) == (ExtendOutcome.HELD, harness.now + MINUTE)
-    assert (await harness.engine.rescue(now=harness.now)).lost == []
+    assert (await harness.engine.rescue(now=harness.now)).ids == []
 
 
 async def test_zombie_learns_that_it_lost(harness: Harness) -> None:

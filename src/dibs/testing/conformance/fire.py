@@ -9,8 +9,9 @@ from dibs.core.schedules import GRACE, fire_id, jitter_of
 from dibs.core.states import State
 from dibs.core.task import Outcome, QueueState
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND, when
+from dibs.engines.figures import Counter
 from dibs.engines.topics import work_topic
-from dibs.engines.values import FIRE_BATCH, Changed, Counter, Fired
+from dibs.engines.values import FIRE_BATCH, Changed, Fired
 from dibs.testing.conformance.harness import QUEUE, Harness
 from dibs.testing.conformance.schedule_help import HOURLY, NIGHTLY, TEMPLATE, delete, pause, put, schedule
 from dibs.testing.conformance.subscribe import notifies

@@ -25,12 +25,12 @@ from dibs.core.task import (
 )
 from dibs.core.times import SECOND, Duration, Instant
 from dibs.engines.base import Engine
+from dibs.engines.figures import Counter
 from dibs.engines.values import (
     Beat,
     ChoreRecord,
     Claimed,
     ClaimRequest,
-    Counter,
     EnqueueOutcome,
     Need,
     NewWorkflow,

@@ -22,3 +22,12 @@ async def test_the_clock_is_the_stores_own(harness: Harness) -> None:
     assert one.created_at <= two.created_at
     claimed = await harness.engine.claim(harness.request(5))
     assert [task.id for task in claimed.tasks] == [first.id]
+
+
+async def test_a_store_that_exists_is_opened_without_creating(harness: Harness) -> None:
+    task_id = await harness.add()
+    await harness.engine.open(create=False)
+    assert await harness.state(task_id) is State.PENDING
+    await harness.engine.close()
+    await harness.engine.open(create=False)
+    assert await harness.state(task_id) is State.PENDING

@@ -7,7 +7,8 @@ from dibs.core.retry import after_loss, jitter
 from dibs.core.states import Reason, State
 from dibs.core.task import MAX_LOSSES, HistoryEvent, WorkerState
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
-from dibs.engines.values import Cancel, Counter, Rescued
+from dibs.engines.figures import Counter
+from dibs.engines.values import Cancel, Rescued
 from dibs.testing.conformance.harness import Harness
 
 
@@ -16,21 +17,21 @@ async def lose(harness: Harness, task_id: str) -> None:
     harness.later(HOUR)
     await harness.take(task_id)
     harness.later(HOUR)
-    assert (await harness.engine.rescue(now=harness.now)).lost == [task_id]
+    assert (await harness.engine.rescue(now=harness.now)).ids == [task_id]
 
 
 async def test_leaves_live_leases_alone(harness: Harness) -> None:
     task = await harness.start()
     harness.later(30 * SECOND - 1)
     rescued = await harness.engine.rescue(now=harness.now)
-    assert (rescued.lost, rescued.more) == ([], False)
+    assert (rescued.ids, rescued.more) == ([], False)
     assert await harness.state(task.id) is State.RUNNING
 
 
 async def test_first_loss_runs_again_at_once(harness: Harness) -> None:
     task = await harness.start()
     harness.later(30 * SECOND)
-    assert (await harness.engine.rescue(now=harness.now)).lost == [task.id]
+    assert (await harness.engine.rescue(now=harness.now)).ids == [task.id]
     record = await harness.record(task.id)
     assert (record.state, record.losses, record.attempts) == (State.PENDING, 1, 0)
     assert (record.worker, record.lease, record.lease_expires_at) == (None, 1, None)
@@ -78,7 +79,7 @@ async def test_asked_to_cancel_it_ends(harness: Harness) -> None:
     task = await harness.start()
     await harness.engine.act([Cancel(task.id, "stop")], now=harness.now)
     harness.later(HOUR)
-    assert (await harness.engine.rescue(now=harness.now)).lost == [task.id]
+    assert (await harness.engine.rescue(now=harness.now)).ids == [task.id]
     record = await harness.record(task.id)
     assert (record.state, record.reason, record.note) == (State.CANCELLED, Reason.USER, "stop")
 
@@ -93,7 +94,7 @@ async def test_what_ended_after_the_look_before_is_left_alone(harness: Harness) 
     assert rescued == Rescued(at=harness.now)
     assert await harness.state(task.id) is State.RUNNING
     rescued = await harness.engine.rescue(ended_by=before + 1, not_after=harness.now, now=harness.now)
-    assert (rescued.lost, rescued.workers) == ([task.id], ["worker-1"])
+    assert (rescued.ids, rescued.workers) == ([task.id], ["worker-1"])
     assert (await harness.engine.history(task.id))[0].at == harness.now
 
 
@@ -109,14 +110,30 @@ async def test_held_up_on_its_way_it_takes_nothing(harness: Harness) -> None:
     assert await harness.engine.history(task.id) == []
     assert {record.state for record in await harness.engine.workers()} == {WorkerState.ACTIVE}
     rescued = await harness.engine.rescue(ended_by=harness.now, not_after=harness.now, now=harness.now)
-    assert (rescued.lost, rescued.stalled) == ([task.id], False)
+    assert (rescued.ids, rescued.stalled) == ([task.id], False)
+
+
+async def test_says_what_became_of_each_task(harness: Harness) -> None:
+    second = await harness.add()
+    await lose(harness, second)
+    first = await harness.add()
+    harness.later(HOUR)
+    assert len(await harness.claim(2)) == 2
+    harness.later(HOUR)
+    lost = {task.id: task for task in (await harness.engine.rescue(now=harness.now)).lost}
+    for task_id, losses, state in ((first, 1, State.PENDING), (second, 2, State.RETRYING)):
+        record, told = await harness.record(task_id), lost[task_id]
+        assert (told.name, told.queue, told.worker) == (record.name, record.queue, "worker-1")
+        assert (told.lease, told.losses, told.state) == (record.lease, losses, state)
+        assert told.due_in == (None if record.due_at is None else record.due_at - harness.now)
+    assert lost[second].due_in
 
 
 async def test_repeat_finds_nothing(harness: Harness) -> None:
     task = await harness.start()
     harness.later(HOUR)
     await harness.engine.rescue(now=harness.now)
-    assert (await harness.engine.rescue(now=harness.now)).lost == []
+    assert (await harness.engine.rescue(now=harness.now)).ids == []
     assert (await harness.record(task.id)).losses == 1
 
 
@@ -127,9 +144,9 @@ async def test_is_bounded_and_begins_with_the_longest_expired(harness: Harness) 
     await harness.claim(RESCUE_BATCH, lease=SECOND)
     harness.later(MINUTE)
     first = await harness.engine.rescue(now=harness.now)
-    assert (first.lost, first.more) == ([*old, *young[:10]], True)
+    assert (first.ids, first.more) == ([*old, *young[:10]], True)
     second = await harness.engine.rescue(now=harness.now)
-    assert (second.lost, second.more) == (young[10:], False)
+    assert (second.ids, second.more) == (young[10:], False)
     assert await harness.counter(Counter.LOSSES) == RESCUE_BATCH + 10
 
 

@@ -7,7 +7,8 @@ from dibs.core.settings import Defaults
 from dibs.core.states import Reason, State
 from dibs.core.task import HISTORY_LIMIT, Failure, HistoryEvent, Lease, Outcome, Settlement
 from dibs.core.times import HOUR, MINUTE, SECOND
-from dibs.engines.values import COMPLETED, Cancel, Counter, SettleAnswer, SettleOutcome
+from dibs.engines.figures import Counter
+from dibs.engines.values import COMPLETED, Cancel, Extension, SettleAnswer, SettleOutcome
 from dibs.testing.conformance.harness import WORKER, Harness, lease_of
 
 DONE, ALREADY, REFUSED = SettleOutcome.DONE, SettleOutcome.ALREADY, SettleOutcome.REFUSED
@@ -33,6 +34,55 @@ async def test_no_result_and_a_null_result_differ(harness: Harness) -> None:
     await harness.settle(null, result=b"null")
     assert (await harness.record(nothing.id)).result is None
     assert (await harness.record(null.id)).result == b"null"
+
+
+async def test_a_completed_task_is_done_entirely(harness: Harness) -> None:
+    """What it last reported about its progress is over; one that reported nothing still reports nothing."""
+    reported, silent = await harness.start(), await harness.start()
+    extension = Extension(lease_of(reported), MINUTE, progress=0.67, message="two of three")
+    await harness.engine.extend([extension], now=harness.now)
+    await harness.settle(reported)
+    await harness.settle(silent)
+    done = await harness.record(reported.id)
+    assert (done.progress, done.progress_message) == (1.0, "two of three")
+    assert (await harness.record(silent.id)).progress is None
+
+
+async def test_what_did_not_complete_keeps_its_progress(harness: Harness) -> None:
+    task = await harness.start()
+    await harness.engine.extend([Extension(lease_of(task), MINUTE, progress=0.5)], now=harness.now)
+    await harness.settle(task, Outcome.PERMANENT)
+    assert (await harness.record(task.id)).progress == 0.5
+
+
+async def test_metadata_is_added_whatever_the_outcome(harness: Harness) -> None:
+    for outcome in Outcome:
+        task = await harness.start(queue=str(outcome), metadata={"a": 1, "b": 1})
+        result = b"3" if outcome is Outcome.COMPLETED else None
+        assert await harness.settle(task, outcome, metadata={"b": 2, "c": [3]}, result=result, delay=HOUR) is DONE
+        record = await harness.record(task.id)
+        assert record.spec.metadata == {"a": 1, "b": 2, "c": [3]}, outcome
+        assert (record.settled_lease, record.result) == (task.lease, result)
+
+
+async def test_metadata_of_one_completion_leaves_the_others_alone(harness: Harness) -> None:
+    plain, told = await harness.start(metadata={"a": 1}), await harness.start(metadata={"a": 1})
+    reports = [
+        Settlement(lease=lease_of(plain), outcome=Outcome.COMPLETED, result=b"1"),
+        Settlement(lease=lease_of(told), outcome=Outcome.COMPLETED, result=b"2", metadata={"a": 2}),
+    ]
+    assert await harness.engine.settle(reports, now=harness.now) == [COMPLETED, COMPLETED]
+    first, second = await harness.records([plain.id, told.id])
+    assert (first.spec.metadata, first.result) == ({"a": 1}, b"1")
+    assert (second.spec.metadata, second.result) == ({"a": 2}, b"2")
+    assert await harness.counts() == {State.COMPLETED: 2}
+    assert await harness.engine.settle(reports, now=harness.now) == [SettleAnswer(ALREADY, State.COMPLETED)] * 2
+
+
+async def test_metadata_of_a_lost_lease_is_refused(harness: Harness) -> None:
+    task = await harness.start(metadata={"a": 1})
+    assert await harness.settle(Lease(task.id, task.lease + 1), metadata={"a": 2}) is REFUSED
+    assert (await harness.record(task.id)).spec.metadata == {"a": 1}
 
 
 async def test_retry_waits_and_counts(harness: Harness) -> None:
@@ -269,7 +319,7 @@ async def test_expired_lease_that_nobody_took_may_settle(harness: Harness) -> No
     task = await harness.start()
     harness.later(HOUR)
     assert await harness.settle(task) is DONE
-    assert (await harness.engine.rescue(now=harness.now)).lost == []
+    assert (await harness.engine.rescue(now=harness.now)).ids == []
 
 
 async def test_answers_in_the_order_asked(harness: Harness) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.core.times import MINUTE
-from dibs.engines.values import Minute
+from dibs.engines.figures import Minute
 from dibs.testing.conformance.harness import WORKER, Harness
 
 

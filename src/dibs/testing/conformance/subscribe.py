@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable
 
 from dibs.core.task import Edit, Outcome, QueueState, WorkerState
-from dibs.core.times import HOUR
-from dibs.engines.topics import ended_topic, work_topic, worker_topic
-from dibs.engines.values import Cancel, Replay
+from dibs.core.times import HOUR, SECOND
+from dibs.engines.topics import ended_topic, room_topic, work_topic, worker_topic
+from dibs.engines.values import Cancel, Floor, Replay
 from dibs.testing.conformance.harness import QUEUE, WORKER, Harness
 
 __all__ = ["notifies"]
@@ -125,3 +125,38 @@ async def test_workers_are_notified(harness: Harness) -> None:
     await harness.beat()
     pause = harness.engine.set_worker_state(WORKER, WorkerState.PAUSED, now=harness.now)
     assert await notifies(harness, topic, pause)
+
+
+async def test_whatever_makes_room_notifies(harness: Harness) -> None:
+    room = room_topic(QUEUE)
+    await harness.set_queue(max_depth=10)
+    await harness.add_many(5)
+    assert await notifies(harness, room, harness.claim())
+    assert await notifies(harness, room, harness.claim(floors=(Floor(1, 1),)))
+    waiting, other, *_ = await harness.peek()
+    assert await notifies(harness, room, harness.engine.act([Cancel(waiting)], now=harness.now))
+    postpone = Edit(id=other, due_at=harness.now + HOUR)
+    assert await notifies(harness, room, harness.engine.act([postpone], now=harness.now))
+    assert await notifies(harness, room, harness.set_queue(max_depth=20))
+    await harness.add(expires_at=harness.now + SECOND)
+    harness.later(SECOND)
+    assert await notifies(harness, room, harness.claim(queues=("nowhere",)))
+    assert await notifies(harness, room, harness.engine.delete_queue(QUEUE, force=True, now=harness.now))
+
+
+async def test_a_limited_queue_notifies_of_its_room(harness: Harness) -> None:
+    await harness.set_queue(max_depth=10, max_concurrent=5, fair=True)
+    await harness.add(tenant="a")
+    assert await notifies(harness, room_topic(QUEUE), harness.claim())
+
+
+async def test_a_sibling_hears_of_room(harness: Harness) -> None:
+    await harness.set_queue(max_depth=10)
+    await harness.add()
+    sibling = harness.engine.sibling()
+    await sibling.open()
+    subscription = sibling.subscribe([room_topic(QUEUE)])
+    await harness.claim()
+    assert await subscription.wait(PATIENCE)
+    subscription.close()
+    await sibling.close()

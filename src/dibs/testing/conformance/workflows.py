@@ -6,15 +6,8 @@ from dibs.core.graph import Rule
 from dibs.core.states import State
 from dibs.core.task import Outcome
 from dibs.core.times import DAY, MINUTE
-from dibs.engines.values import (
-    CancelWorkflow,
-    Changed,
-    Counter,
-    EnqueueOutcome,
-    NewWorkflow,
-    Query,
-    ReplayWorkflow,
-)
+from dibs.engines.figures import Counter
+from dibs.engines.values import CancelWorkflow, Changed, EnqueueOutcome, NewWorkflow, Query, ReplayWorkflow
 from dibs.testing.conformance.harness import Harness, edges
 
 __all__ = ["cancel", "chain", "counts", "replay"]

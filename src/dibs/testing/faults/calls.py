@@ -15,6 +15,7 @@ from dibs.core.states import State
 from dibs.core.task import Edit, LeasedTask, NewTask, Outcome, QueueState, Settlement, WorkerState
 from dibs.core.times import HOUR, MINUTE, SECOND
 from dibs.engines.base import Engine
+from dibs.engines.figures import Minute
 from dibs.engines.values import (
     Act,
     Cancel,
@@ -23,7 +24,6 @@ from dibs.engines.values import (
     EnqueueOutcome,
     ExtendOutcome,
     Extension,
-    Minute,
     NewWorkflow,
     Purge,
     Query,
@@ -260,7 +260,7 @@ async def rescue(harness: Harness, name: str) -> Call:
     harness.later(HOUR)
 
     async def send(engine: Engine, _: bool) -> object:
-        return task.id in (await engine.rescue(now=harness.now)).lost
+        return task.id in (await engine.rescue(now=harness.now)).ids
 
     return Call("rescue", send, True, False)
 

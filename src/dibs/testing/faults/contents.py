@@ -6,6 +6,7 @@ from collections import Counter
 
 from msgspec import structs
 
+from dibs.core.settings import tier_of
 from dibs.core.task import TaskRecord
 from dibs.core.times import MINUTE, Instant
 from dibs.engines.base import Engine
@@ -25,9 +26,13 @@ async def contents(engine: Engine, now: Instant) -> dict[str, object]:
     found = Counter((task.queue, task.state) for task in tasks)
     counted = {(queue, state): n for queue, states in counts.tasks.items() for state, n in states.items() if n}
     assert counted == found, f"the store counts {counted!r}, and has {found!r}"
+    kinds = Counter((task.queue, task.name, tier_of(task.spec.priority), task.state) for task in tasks)
+    of_kinds = {(k.queue, k.name, k.tier, state): n for k in counts.kinds for state, n in k.states.items()}
+    assert of_kinds == kinds, f"the store counts {of_kinds!r}, and has {kinds!r}"
     return {
         "tasks": tasks,
         "counts": counts,
+        "backlog": await engine.backlog(now=now),
         "history": {task_id: await engine.history(task_id) for task_id in ids},
         "edges": await engine.edges(ids, followers=MANY),
         "next": {queue.name: await engine.peek(queue.name, MANY, now=now) for queue in queues},
@@ -35,7 +40,7 @@ async def contents(engine: Engine, now: Instant) -> dict[str, object]:
         "workers": await engine.workers(),
         "schedules": await engine.schedules(),
         "workflows": await engine.workflows(limit=MANY),
-        "audit": await engine.audit(MANY),
+        "audit": [structs.replace(entry, n=0) for entry in await engine.audit(MANY)],
         "stats": await engine.stats(None, 0, now // MINUTE),
     }
 

@@ -14,17 +14,20 @@ from msgspec.structs import replace
 from dibs.core import limits, moves
 from dibs.core.policy import KEEP_AUDIT
 from dibs.core.schedules import ScheduleRecord
+from dibs.core.settings import Tier, tier_of
 from dibs.core.states import ENDED, UNFINISHED, WAITING, State
-from dibs.core.task import HistoryEntry, QueueRecord, TaskRecord
+from dibs.core.task import Edit, HistoryEntry, QueueRecord, TaskRecord
 from dibs.core.times import DAY, Instant, day_of
-from dibs.engines import values
-from dibs.engines.values import Changed, Counter
+from dibs.engines import figures, values
+from dibs.engines.figures import Counter
+from dibs.engines.values import Changed
 from dibs.testing.model.oracle import PENDING, Oracle
 
 __all__ = ["Model"]
 
 ONE_BY_ONE = ("extend", "settle")
 """Verbs whose batches are no more than their items, one after the other."""
+EDITABLE = ("priority", "deadline", "expires_at", "metadata")
 
 
 class Model:
@@ -53,10 +56,12 @@ class Model:
             for act in alike:
                 before = self.oracle.tasks.get(act.id)
                 answers.append(self.oracle.act(act))
-                if answers[-1] is Changed.DONE or self.oracle.tasks.get(act.id) is not before:
-                    changed.append(act.id)
+                after = self.oracle.tasks.get(act.id)
+                if answers[-1] is Changed.DONE or after is not before:
+                    changed.append((act, before, after))
             if changed:
-                self.oracle.log(what, changed[0] if len(changed) == 1 else f"{len(changed)} tasks", detail)
+                target = changed[0][0].id if len(changed) == 1 else f"{len(changed)} tasks"
+                self.oracle.log(what, target, detail, **same_for_all(changed))
         self.oracle.follow_up()
         return answers
 
@@ -107,13 +112,34 @@ class Model:
         ids = [task.id for task in given]
         return values.Peeked(given[:limit], values.Position(ids.index(until)) if until in ids else None)
 
-    async def counts(self) -> values.Counts:
+    async def counts(self) -> figures.Counts:
         queues = {*self.oracle.queues, *(task.queue for task in self.oracle.tasks.values())}
         tasks = {queue: {state: len(self.oracle.tasks_in({state}, queue)) for state in State} for queue in queues}
-        counters: dict[str, dict[Counter, int]] = {}
-        for (queue, counter), number in (+self.oracle.counters).items():
-            counters.setdefault(queue, {})[counter] = number
-        return values.Counts(tasks, counters)
+        counters: dict[str, Numbers[Counter]] = {}
+        kinds: dict[tuple[str, str, str], tuple[Numbers[State], Numbers[Counter]]] = {}
+        errors: dict[str, dict[str, int]] = {}
+        for task in self.oracle.tasks.values():
+            kinds.setdefault((task.queue, task.name, tier(task)), (Numbers(), Numbers()))[0][task.state] += 1
+        for (queue, name, its_tier, counter), number in self.oracle.counters.items():
+            counters.setdefault(queue, Numbers())[counter] += number
+            if name:
+                kinds.setdefault((queue, name, its_tier), (Numbers(), Numbers()))[1][counter] += number
+        for (queue, error), number in self.oracle.errors.items():
+            errors.setdefault(queue, {})[error] = number
+        counted = [
+            figures.KindCounts(queue=kind[0], name=kind[1], tier=Tier(kind[2]), states=states, counters=events)
+            for kind, (states, events) in sorted(kinds.items())
+        ]
+        return figures.Counts(tasks, {queue: dict(each) for queue, each in counters.items()}, counted, errors)
+
+    async def backlog(self, *, now: Instant) -> list[figures.Backlog]:
+        kinds: dict[tuple[str, str], list[Instant]] = {}
+        for task in self.oracle.tasks_in(PENDING):
+            kinds.setdefault((task.queue, tier(task)), []).append(task.ready_at or 0)
+        return [
+            figures.Backlog(queue=kind[0], tier=Tier(kind[1]), pending=len(ready), oldest=min(ready))
+            for kind, ready in sorted(kinds.items())
+        ]
 
     async def edges(self, ids: Sequence[str], *, followers: int = 0) -> list[values.Edges]:
         found = []
@@ -147,13 +173,43 @@ class Model:
     async def schedules(self) -> list[ScheduleRecord]:
         return [record for _, record in sorted(self.oracle.schedules.items())]
 
-    async def audit(self) -> list[values.AuditEntry]:
+    async def audit(self) -> list[values.AuditEntry]:  # without numbers: engines count in their own way
         return self.oracle.audit[:-101:-1]
+
+
+def tier(task: TaskRecord) -> str:
+    """The tier of the priority that a task was submitted with."""
+    return str(tier_of(task.spec.priority))
 
 
 def what_and_how(act: values.Act) -> tuple[str, str]:
     """What the log says of an act."""
     return str(act.__struct_config__.tag), getattr(act, "note", "") or getattr(act, "queue", "") or ""
+
+
+def same_for_all(changed: list[tuple[values.Act, TaskRecord | None, TaskRecord | None]]) -> dict[str, Any]:
+    """What the log says of the tasks that acts have changed: which, and what they had in common before, and after."""
+    ids = dict.fromkeys(act.id for act, before, _ in changed if before is not None)
+    before = [logged(act, old, new) for act, old, new in changed]
+    after = [logged(act, new, old) for act, old, new in changed]
+    return {"ids": tuple(ids), "before": in_all(before), "after": in_all(after)}
+
+
+def in_all(each: list[dict[str, Any]]) -> dict[str, Any]:
+    return {name: fact for name, fact in each[0].items() if all((name, fact) in [*other.items()] for other in each)}
+
+
+def logged(act: values.Act, task: TaskRecord | None, other: TaskRecord | None) -> dict[str, Any]:
+    """What the log has of a task before an act or after it, `other` being the task after it or before it."""
+    if task is None:
+        return {}
+    if not isinstance(act, Edit) or other is None:
+        status = {"state": task.state, "queue": task.queue}
+        is_asked = task.state is State.RUNNING and task.cancel_reason is not None
+        return status | ({"cancel_requested": True} if is_asked else {})
+    names = [name for name in EDITABLE if getattr(task.spec, name) != getattr(other.spec, name)]
+    due = {} if task.due_at == other.due_at else {"due_at": task.due_at}
+    return due | {name: getattr(task.spec, name) for name in names}
 
 
 def matches(query: values.Query, task: TaskRecord) -> bool:

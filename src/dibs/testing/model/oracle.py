@@ -11,7 +11,9 @@ from collections import Counter as Numbers
 from collections.abc import Collection, Sequence
 from copy import copy
 from operator import attrgetter
+from typing import Any
 
+from msgspec import to_builtins
 from msgspec.structs import asdict, replace
 
 from dibs.core import fairness, limits, moves, priority, schedules
@@ -21,18 +23,21 @@ from dibs.core.lease import is_exhausted, span_left, taken_until
 from dibs.core.limits import LimitState, Scope
 from dibs.core.recurrence import Overlap, Recurrence, first_fire
 from dibs.core.schedules import ScheduleRecord, ScheduleState
-from dibs.core.settings import Limit, QueueSettings
+from dibs.core.settings import Limit, QueueSettings, tier_of
 from dibs.core.states import ENDED, UNFINISHED, WAITING, Reason, State
 from dibs.core.task import EndedBy, HistoryEntry, NewTask, QueueRecord, QueueState, Settlement, TaskRecord
 from dibs.core.times import Instant
 from dibs.engines import values
-from dibs.engines.values import ACCEPTED, REJECTED, Changed, Counter, EnqueueAnswer, EnqueueOutcome
+from dibs.engines.figures import Counter
+from dibs.engines.values import ACCEPTED, REJECTED, Changed, EnqueueAnswer, EnqueueOutcome
 
 __all__ = ["PENDING", "Oracle"]
 
 Lane = tuple[str, str, int]  # its queue, its share and its number
 PENDING, RUNNING, DELAYED = {State.PENDING}, {State.RUNNING}, {State.SCHEDULED, State.RETRYING}
 CHANGED_BY = {values.Cancel: UNFINISHED, core.Edit: WAITING, values.Replay: {State.DEAD}, values.Purge: ENDED}
+COUNTED = {EnqueueOutcome.DUPLICATE: Counter.DUPLICATES, EnqueueOutcome.LIMITED: Counter.LIMITED}
+COUNTED |= dict.fromkeys((EnqueueOutcome.FULL, EnqueueOutcome.DRAINING), Counter.REJECTED)
 SCHEDULER = "schedule"  # the client of the tasks that schedules enqueue; no limit on enqueueing holds for it
 
 
@@ -52,7 +57,8 @@ class Oracle:
         self.turns: Numbers[tuple[str, ...]] = Numbers()  # clocks by (queue,), virtual times by (queue, share)
         self.buckets: dict[tuple[str, Scope, str], limits.Bucket] = {}
         self.schedules: dict[str, ScheduleRecord] = {}
-        self.counters: Numbers[tuple[str, Counter]] = Numbers()
+        self.counters: Numbers[tuple[str, str, str, Counter]] = Numbers()  # by queue, and name and tier of a task
+        self.errors: Numbers[tuple[str, str]] = Numbers()
         self.audit: list[values.AuditEntry] = []
 
     def queue(self, name: str) -> QueueRecord:
@@ -73,12 +79,27 @@ class Oracle:
 
     def put(self, task: TaskRecord, entry: HistoryEntry | None = None) -> None:
         """Make a record the current one. A task that has ended waits for nothing more."""
+        self.count_move(self.tasks[task.id], task)
         self.tasks[task.id] = task
         if entry is not None:
             self.histories[task.id] = [*self.histories[task.id], entry][-core.HISTORY_LIMIT :]
         if task.state in ENDED:
             self.open = {edge for edge in self.open if edge[0] != task.id}
             self.ended.append(EndedBy(task.id, task.state))
+
+    def count(self, counter: Counter, task: TaskRecord | None, queue: str = "") -> None:
+        """Count what happened to a task or, if it is not stored, in a queue."""
+        whose = (queue, "", "") if task is None else (task.queue, task.name, str(tier_of(task.spec.priority)))
+        self.counters[*whose, counter] += 1
+
+    def count_move(self, old: TaskRecord, new: TaskRecord) -> None:
+        """Count how a task has ended, and the tiers that it has climbed by waiting."""
+        if new.state in ENDED and old.state not in ENDED:
+            name = "completions" if new.state is State.COMPLETED else f"{new.state}_{new.reason}"
+            self.count(Counter(name), new)
+        if old.state not in ENDED and old.urgency == new.urgency and None not in (old.ready_at, new.ready_at):
+            for tier in priority.tiers_climbed(self.settings(new), old.rank_offset, new.rank_offset):
+                self.count(Counter(f"promoted_{tier}"), new)
 
     def follow_up(self) -> None:
         """Before a verb answers: judge what waits for what has ended, and pass on the urgency of what still waits."""
@@ -115,8 +136,8 @@ class Oracle:
             vars(self).update(before)
             answers = [EnqueueAnswer(EnqueueOutcome.ABANDONED, a.id) if a.outcome in ACCEPTED else a for a in answers]
         for new, answer in zip(tasks, answers, strict=True):
-            self.counters[new.queue, Counter.REJECTED] += answer.outcome in REJECTED
-            self.counters[new.queue, Counter.DUPLICATES] += answer.outcome is EnqueueOutcome.DUPLICATE
+            if answer.outcome in COUNTED and not (new.waits and answer.outcome in REJECTED):
+                self.count(COUNTED[answer.outcome], None, new.queue)
         return answers
 
     def enqueue_one(self, new: NewTask) -> EnqueueAnswer:
@@ -163,13 +184,13 @@ class Oracle:
     def store(self, new: NewTask, task: TaskRecord) -> EnqueueAnswer:
         """What has ended already lets a task go that would wait for it, or ends it."""
         self.tasks[new.id], self.histories[new.id], self.after[new.id] = task, [], new.after
+        self.count(Counter.ENQUEUED, task)
         if task.state is State.BLOCKED:
             needed = [self.tasks[edge.id] for edge in new.after]
             self.open |= {(new.id, each.id) for each in needed}
             self.ended = [EndedBy(each.id, each.state) for each in needed if each.state in ENDED]
             self.follow_up()
         self.queues[new.queue] = self.queue(new.queue)
-        self.counters[new.queue, Counter.ENQUEUED] += 1
         if (workflow := self.workflows.get(new.spec.workflow or "")) is not None:
             self.workflows[workflow.id] = replace(workflow, total=workflow.total + 1)
         return self.hold_key(new, EnqueueOutcome.ENQUEUED, new.id)
@@ -229,7 +250,7 @@ class Oracle:
                 for each in limits.limits_for(self.settings(best), best.name, best.spec.partition):
                     self.spend(best.queue, *each)
                 self.take_turn(best)
-                self.counters[best.queue, Counter.CLAIMED] += 1
+                self.count(Counter.CLAIMED, best)
                 given.append(moves.claimed(best, request.worker, request.sequence, request.lease, self.now))
                 self.put(given[-1])
         return values.Claimed([moves.leased(task, self.settings(task)) for task in given], self.next_due_in(served))
@@ -287,28 +308,51 @@ class Oracle:
             settings = self.settings(task) if task.queue in self.queues else None
             after, entry = moves.settled(task, settlement, settings, self.now)
             self.put(after, entry)
-            self.counters[task.queue, Counter.RETRIES] += after.state is State.RETRYING
+            self.count_run(task, after, settlement)
             return values.settle_answer(values.SettleOutcome.DONE, after, self.now)
         if task is not None and task.settled_lease == lease.number > 0:
             return values.settle_answer(values.SettleOutcome.ALREADY, task, self.now)
-        self.counters[task.queue if task else "", Counter.REFUSED] += 1
+        self.count(Counter.REFUSED, task)
         if task is not None and task.state in UNFINISHED:
             note, event = f"a late {settlement.outcome} by lease {lease.number}", core.HistoryEvent.REFUSED
             self.put(task, HistoryEntry(at=self.now, event=event, lease=lease.number, note=note))
         return values.SettleAnswer(values.SettleOutcome.REFUSED)
 
+    def count_run(self, task: TaskRecord, after: TaskRecord, settlement: Settlement) -> None:
+        """An attempt that fails is counted, and how; unless the task was asked to stop before."""
+        if after.attempts > task.attempts:
+            self.errors[task.queue, settlement.failure.type if settlement.failure else ""] += 1
+            again, late = after.state is State.RETRYING, settlement.timed_out
+            what = {Counter.FAILURES: True, Counter.RETRIES: again}
+            what |= {Counter.TIMEOUTS: late, Counter.TIMEOUT_RETRIES: late and again}
+        else:
+            back = (settlement.outcome, after.state)
+            what = {Counter.RELEASES: back == (core.Outcome.RELEASED, State.PENDING)}
+            what |= {Counter.SNOOZES: back == (core.Outcome.SNOOZED, State.SCHEDULED)}
+        for counter in (counter for counter, happened in what.items() if happened):
+            self.count(counter, task)
+
     def rescue(self, ended_by: Instant | None, not_after: Instant | None) -> values.Rescued:
         if (until := taken_until(self.now, ended_by, not_after)) is None:
             return values.Rescued(at=self.now, stalled=True)
-        lost = self.overdue(RUNNING, "lease_expires_at", until)
-        for task in lost:
-            self.put(*moves.lost(task, self.settings(task) if task.queue in self.queues else None, self.now))
-            self.counters[task.queue, Counter.LOSSES] += 1
-        return values.Rescued([task.id for task in lost], at=self.now)
+        lost = []
+        for task in self.overdue(RUNNING, "lease_expires_at", until):
+            after, entry = moves.lost(task, self.settings(task) if task.queue in self.queues else None, self.now)
+            self.put(after, entry)
+            self.count(Counter.LOSSES, task)
+            lost.append(values.lost_task(task, after, self.now))
+        return values.Rescued(lost, at=self.now)
 
-    def log(self, act: str, target: str, detail: str = "") -> Changed:
-        self.audit.append(values.AuditEntry(at=self.now, actor=self.actor, act=act, target=target, detail=detail))
+    def log(self, act: str, target: str, detail: str = "", **facts: Any) -> Changed:
+        entry = values.AuditEntry(at=self.now, actor=self.actor, act=act, target=target, detail=detail, **facts)
+        self.audit.append(entry)
         return Changed.DONE
+
+    def log_change(self, act: str, target: str, detail: str, old: dict[str, Any], new: dict[str, Any]) -> Changed:
+        """Log what differs."""
+        names = [name for name in old | new if old.get(name) != new.get(name)]
+        before, after = ({name: facts.get(name) for name in names} for facts in (old, new))
+        return self.log(act, target, detail, before=before, after=after)
 
     def act(self, act: values.Act) -> Changed:
         if isinstance(act, values.CancelWorkflow | values.ReplayWorkflow):
@@ -337,7 +381,7 @@ class Oracle:
         if target.state is QueueState.DRAINING:
             return Changed.DRAINING
         self.put(*moves.replayed(task, target.settings, queue, reset, self.actor, self.now))
-        self.counters[name, Counter.REPLAYED] += 1
+        self.count(Counter.REPLAYED, self.tasks[task.id])
         return Changed.DONE
 
     def act_on_workflow(self, act: values.CancelWorkflow | values.ReplayWorkflow) -> Changed:
@@ -364,7 +408,7 @@ class Oracle:
         elif all(judge(rule, each.state) is Verdict.GO for rule, each in needed if each.id not in awaited):
             self.put(*moves.reblocked(task, self.settings(task), self.actor, self.now))
             self.open |= {(task.id, each) for each in awaited}
-            self.counters[task.queue, Counter.REPLAYED] += 1
+            self.count(Counter.REPLAYED, task)
             if not awaited:
                 self.put(moves.unblocked(self.tasks[task.id], self.settings(task), self.now))
         if self.tasks[task.id] is task:  # it stays as it ended; nothing that is replayed may wait for it for ever
@@ -378,7 +422,7 @@ class Oracle:
             return None
         kept = asdict(replace(old.settings, version=wanted.version))
         changed = [f"{each}={value}" for each, value in asdict(wanted).items() if value != kept[each]]
-        self.log("set queue", name, ", ".join(changed))
+        self.log_change("set queue", name, ", ".join(changed), to_builtins(kept), to_builtins(asdict(wanted)))
         self.queues[name] = replace(old, settings=wanted)
         return self.queues[name]
 
@@ -387,8 +431,9 @@ class Oracle:
             return Changed.UNKNOWN
         if self.queues[name].state is state:
             return Changed.UNCHANGED
-        self.queues[name] = replace(self.queues[name], state=state)
-        return self.log(f"set queue {state}", name)
+        old = self.queues[name]
+        self.queues[name] = replace(old, state=state)
+        return self.log_change(f"set queue {state}", name, "", {"state": old.state}, {"state": state})
 
     def delete_queue(self, name: str, force: bool) -> Changed:
         if name not in self.queues:
@@ -397,10 +442,12 @@ class Oracle:
             return Changed.WRONG_STATE
         for task in self.tasks_in(WAITING, name):
             self.put(*moves.buried(task, Reason.QUEUE, self.actor, self.now))
-        del self.queues[name]
+        gone, plain = self.queues.pop(name), asdict(QueueSettings())
+        own = {each: to_builtins(value) for each, value in asdict(gone.settings).items() if value != plain[each]}
+        own.pop("version", None)
         self.turns = Numbers({whose: at for whose, at in self.turns.items() if whose[0] != name})
         self.buckets = {whose: bucket for whose, bucket in self.buckets.items() if whose[0] != name}
-        return self.log("delete queue", name, "force" if force else "")
+        return self.log("delete queue", name, "force" if force else "", before={"state": gone.state, **own})
 
     def set_schedule(self, name: str, recurrence: Recurrence, task: NewTask, declared: bool) -> Changed:
         """Another recurrence starts again; with the same one, the next fire stays."""
@@ -411,8 +458,9 @@ class Oracle:
         if declared:
             new = replace(new, declared=True, declared_at=self.now)
         self.schedules[name] = replace(new, task=task)
-        is_same = old is not None and (old.recurrence, old.task) == (recurrence, task)
-        return Changed.UNCHANGED if is_same else self.log("set schedule", name)
+        if old is not None and (old.recurrence, old.task) == (recurrence, task):
+            return Changed.UNCHANGED
+        return self.log_change("set schedule", name, "", facts_of(old), facts_of(self.schedules[name]))
 
     def set_schedule_state(self, name: str, state: ScheduleState) -> Changed:
         """A schedule that goes on does not make up for what it missed."""
@@ -421,12 +469,13 @@ class Oracle:
             return Changed.UNKNOWN
         if state is ScheduleState.DELETED:
             del self.schedules[name]
-            return self.log("delete schedule", name)
+            return self.log("delete schedule", name, before=facts_of(old))
         if old.paused is paused:
             return Changed.UNCHANGED
         next_fire_at = old.next_fire_at if paused else first_fire(old.recurrence, self.now)
-        self.schedules[name] = replace(old, paused=paused, next_fire_at=next_fire_at)
-        return self.log("pause schedule" if paused else "resume schedule", name)
+        self.schedules[name] = new = replace(old, paused=paused, next_fire_at=next_fire_at)
+        act = "pause schedule" if paused else "resume schedule"
+        return self.log_change(act, name, "", facts_of(old), facts_of(new))
 
     def fire(self) -> values.Fired:
         """Enqueue what is due and move on; what a queue rejects is left for when it does not."""
@@ -448,3 +497,12 @@ class Oracle:
             fired = values.Fired([*fired.tasks, *(answer.id for answer in answers)], fired.skipped + missed)
         upcoming = [max(0, self.schedules[record.name].next_fire_at - self.now) for record in active]
         return replace(fired, next_due_in=min(upcoming, default=None))
+
+
+def facts_of(schedule: ScheduleRecord | None) -> dict[str, Any]:
+    """What the log has of a schedule."""
+    if schedule is None:
+        return {}
+    task, state = schedule.task, "paused" if schedule.paused else "active"
+    about = {"task": task.name, "queue": task.queue, "priority": task.spec.priority, "args": task.args.decode()[:200]}
+    return {"state": state, "recurrence": to_builtins(schedule.recurrence), **about}

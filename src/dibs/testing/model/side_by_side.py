@@ -14,7 +14,7 @@ from dibs.core.settings import QueueSettings, change_settings
 from dibs.core.states import UNFINISHED, State
 from dibs.core.task import HistoryEntry, Lease, LeasedTask, QueueRecord, TaskRecord
 from dibs.engines.base import Engine
-from dibs.engines.values import Edges, Query, UnreadableTask
+from dibs.engines.values import AuditEntry, Edges, Query, UnreadableTask
 from dibs.testing.conformance.harness import START, EngineFactory
 from dibs.testing.model.face import Model
 from dibs.testing.programs import SETTINGS
@@ -154,16 +154,17 @@ class SideBySide(RuleBasedStateMachine):
         fair = [queue.name for queue in found if queue.settings.fair and queue.name in queues]
         return {
             "counts": await engine.counts(),
+            "backlog": await engine.backlog(now=self.now),
             "queues": [without_stale(queue) for queue in found],
             "peek": {name: await self.peeked(engine, name) for name in queues},
             "tenants": {name: (await engine.standing(name, tenants=MANY)).tenants for name in fair},
             "history": {task_id: await self.history(engine, task_id) for task_id in ids},
-            "audit": await engine.audit(),
+            "audit": numbered(await engine.audit()),
         }
 
-    async def peeked(self, engine: Side, queue: str) -> list[TaskRecord | UnreadableTask | None]:
+    async def peeked(self, engine: Side, queue: str) -> list[TaskRecord | None]:
         tasks = (await engine.peek(queue, MANY, now=self.now)).tasks
-        return [self.record_of(record) if engine is self.subject else record for record in tasks]
+        return [as_compared(self.record_of(record) if engine is self.subject else record) for record in tasks]
 
     async def history(self, engine: Side, task_id: str) -> list[HistoryEntry]:
         entries = await engine.history(task_id)
@@ -171,9 +172,14 @@ class SideBySide(RuleBasedStateMachine):
 
 
 def as_compared(record: TaskRecord | UnreadableTask | None) -> TaskRecord | None:
-    """A record but for what an ended task inherited: that is kept true for unfinished ones only."""
+    """A record but for what an ended task inherited: that is kept true for unfinished ones only. And what happens to a
+    task in the moment of its enqueue may be part of it, or a change.
+    """
     assert not isinstance(record, UnreadableTask), "a task can't be read"
-    return record if record is None or record.state in UNFINISHED else structs.replace(record, inherited=0)
+    if record is None:
+        return None
+    inherited = record.inherited if record.state in UNFINISHED else 0
+    return structs.replace(record, inherited=inherited, changed_at=record.updated_at)
 
 
 def differences(subject: list[TaskRecord | None], model: list[TaskRecord | None]) -> Iterator[str]:
@@ -203,6 +209,13 @@ def check_edges(records: dict[str, TaskRecord | None], edges: dict[str, Edges]) 
     for task_id, record in records.items():
         if record is not None and record.state in UNFINISHED:
             assert record.inherited == heaviest.get(task_id, 0), f"{record!r} should inherit {heaviest.get(task_id)}"
+
+
+def numbered(entries: list[AuditEntry]) -> list[AuditEntry]:
+    """The audit log without its numbers, which are the engine's own, but must grow."""
+    numbers = [entry.n for entry in entries]
+    assert len(set(numbers)) in (0, 1, len(numbers)) and numbers == sorted(numbers, reverse=True), f"{numbers}"
+    return [structs.replace(entry, n=0) for entry in entries]
 
 
 def without_stale(record: QueueRecord | None) -> QueueRecord | None:

@@ -193,6 +193,7 @@ class Working(Producing):
             failure=FAILURE if failed else None,
             timed_out=failed and timed_out,
             note="as it went" if timed_out else "",
+            metadata={"customer": 2, "timed out": True} if timed_out else None,
         )
 
     @precondition(lambda self: self.settlements)
@@ -207,4 +208,4 @@ class Working(Producing):
         ended_by = None if ended is None else self.now - ended
         not_after = None if late is None else self.now - late
         rescued = self.both(lambda engine: engine.rescue(ended_by=ended_by, not_after=not_after, now=self.now))
-        self.touched.update(rescued.lost)
+        self.touched.update(rescued.ids)

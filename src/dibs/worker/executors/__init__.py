@@ -5,6 +5,7 @@
 `child_process`   one such process, seen from the worker
 `child`           the same process from inside
 `child_protocol`  the messages between the two
+`child_logs`      how the process logs: as its worker does
 `app_path`        where the process imports the app from
 
 Only `dibs.worker` imports this package.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import inspect
-import logging
 import os
 import signal
 import socket
@@ -22,8 +21,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-
 from dibs.attempt import outcome
 from dibs.attempt.execute import TaskRunner
 from dibs.core.task import Failure, LeasedTask, Settlement
@@ -32,18 +29,12 @@ from dibs.runtime.definition import TaskDefinition
 from dibs.runtime.hub import Hub
 from dibs.worker.executors import child_protocol as protocol
 from dibs.worker.executors.app_path import hub_at
+from dibs.worker.executors.child_logs import LogSettings, log_as
 
-__all__ = ["LogSettings", "child_main", "die_with_parent"]
+__all__ = ["child_main", "die_with_parent"]
 
 MIB = 1024 * 1024
 PR_SET_PDEATHSIG = 1
-
-
-class LogSettings(Struct, frozen=True):
-    """How the parent logs, so that the child can do the same."""
-
-    level: int
-    format: str | None
 
 
 def child_main(sock: socket.socket, parent: int, app: str, logs: LogSettings | None) -> None:
@@ -52,9 +43,7 @@ def child_main(sock: socket.socket, parent: int, app: str, logs: LogSettings | N
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with_parent(parent)
     sock.set_inheritable(False)
-    if logs is not None and not logging.getLogger().handlers:
-        logging.basicConfig(level=logs.level, format=logs.format or logging.BASIC_FORMAT)
-    asyncio.run(Child(sock, app).live())
+    asyncio.run(Child(sock, app, logs).live())
 
 
 def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
@@ -94,9 +83,10 @@ class ChildLink:
 class Child:
     """Runs what arrives until the socket ends."""
 
-    def __init__(self, sock: socket.socket, app: str) -> None:
+    def __init__(self, sock: socket.socket, app: str, logs: LogSettings | None) -> None:
         self._sock = sock
         self._app = app
+        self._logs = logs
         self._sending = threading.Lock()
         self._inbox: asyncio.Queue[protocol.Start | None] = asyncio.Queue()
         self._link: ChildLink | None = None
@@ -140,7 +130,7 @@ class Child:
             runner, definition = await self._find(start)
             with memory_limited(definition.memory_limit):
                 # A task of its own: context variables that it sets are gone with it.
-                call = as_async(definition.function)
+                call = as_async(runner.function_of(definition))
                 return protocol.Ended(await guarded(runner.run(link, definition, call, start.args)))
         except MemoryError as error:
             failure = out_of_memory(error, None if definition is None else definition.memory_limit)
@@ -155,6 +145,7 @@ class Child:
         import_module(start.module)
         if self._runner is None:
             self._hub = hub_at(self._app)
+            log_as(self._logs)  # after the import: an app that configures logging itself has done so by now
             lifespan = self._hub.lifespan
             state = None if lifespan is None else await self._resources.enter_async_context(lifespan())
             self._runner = TaskRunner(self._hub, state)
@@ -167,8 +158,17 @@ class Child:
 
 
 def as_async(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+    """Call a plain function as if no loop ran in this thread: it may use `asyncio.run`, or Django's ORM."""
+    if inspect.iscoroutinefunction(function):
+        return function
+
     async def call(*args: Any, **kwargs: Any) -> Any:
-        value = function(*args, **kwargs)
+        loop = asyncio.get_running_loop()
+        asyncio._set_running_loop(None)
+        try:
+            value = function(*args, **kwargs)
+        finally:
+            asyncio._set_running_loop(loop)
         return await value if inspect.isawaitable(value) else value
 
     return call

@@ -19,7 +19,8 @@ from typing import Any
 from dibs.core.task import Failure
 from dibs.core.times import SECOND
 from dibs.worker.executors import child_protocol as protocol
-from dibs.worker.executors.child import LogSettings, child_main
+from dibs.worker.executors.child import child_main
+from dibs.worker.executors.child_logs import log_settings
 from dibs.worker.run import Run
 
 __all__ = ["ChildDied", "ChildProcess"]
@@ -170,11 +171,3 @@ def death(code: int) -> Failure:
     except ValueError:
         name = ""
     return Failure(type="ProcessDied", message=f"the task's process was killed by signal {-code}{name}")
-
-
-def log_settings() -> LogSettings | None:
-    root = logging.getLogger()
-    if not root.handlers:
-        return None
-    formatter = root.handlers[0].formatter
-    return LogSettings(root.level, None if formatter is None else formatter._fmt)

@@ -35,7 +35,7 @@ class Job:
 
 
 class ThreadExecutor:
-    """As many threads as are needed at once, kept for the next calls. The middleware runs on the loop."""
+    """As many threads as are needed at once, kept for the next calls."""
 
     def __init__(self, runner: TaskRunner, ended: Callable[[Run], None]) -> None:
         """`ended` is called on the loop when the thread of a run is free again, also if the run was not waited for."""
@@ -53,7 +53,7 @@ class ThreadExecutor:
 
     async def _call(self, run: Run, /, *args: Any, **kwargs: Any) -> Any:
         """Call the task's function in a thread. Cancelling the wait leaves the thread running."""
-        function, context = run.definition.function, CURRENT.get()
+        function, context = self._runner.function_of(run.definition), CURRENT.get()
 
         def call() -> Any:
             CURRENT.set(context)

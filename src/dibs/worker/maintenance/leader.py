@@ -8,25 +8,54 @@ import random
 import time
 from collections.abc import Callable
 
+from dibs.core.chores import is_behind, meaning_of
+from dibs.core.humanize import format_duration
 from dibs.core.policy import TERM_RENEWAL
 from dibs.core.times import SECOND
-from dibs.engines.values import Feature, Term
+from dibs.engines.values import ChoreRecord, Feature, Term
 from dibs.errors import StoreError
 from dibs.runtime.hub import Hub
 from dibs.worker.health import Backoff, StoreHealth
 from dibs.worker.service import Service
 
-__all__ = ["Leader"]
+__all__ = ["ChoreLog", "Leader"]
 
 log = logging.getLogger("dibs.worker")
 
 PRUNE_INTERVAL = 60.0
 """Seconds between two rounds of all chores. Those in `OFTEN` are done with every renewal of the term."""
 
-OFTEN = ("rerank", "background_steps")
+OFTEN = ("rerank", "background_steps", "prune_events")
 
 MORE_INTERVAL = 0.05
 """Seconds before a chore that has more to do is continued: other writers come first."""
+
+
+SLOW_STEP = 5 * SECOND
+"""A step of a chore that takes longer holds others up."""
+
+
+class ChoreLog:
+    """Logs once that a chore does not keep up, and once that it does again; and once that its steps are slow."""
+
+    def __init__(self) -> None:
+        self._behind: set[str] = set()
+        self._slow: set[str] = set()
+
+    def ran(self, record: ChoreRecord) -> None:
+        name = record.name
+        if is_behind(record.behind_since, record.at) and name not in self._behind:
+            self._behind.add(name)
+            span = format_duration((record.at - record.behind_since) / SECOND)
+            log.warning("The chore %s has had work left for %s: %s.", name, span, meaning_of(name))
+        elif record.behind_since == 0 and name in self._behind:
+            self._behind.discard(name)
+            log.info("The chore %s has caught up.", name)
+        if record.took <= SLOW_STEP:
+            self._slow.discard(name)
+        elif name not in self._slow:
+            self._slow.add(name)
+            log.warning("A step of the chore %s took %s.", name, format_duration(record.took / SECOND))
 
 
 class Leader(Service):
@@ -44,6 +73,7 @@ class Leader(Service):
         self._next_round = 0.0
         self._unfinished: tuple[str, ...] = ()
         self._names: tuple[str, ...] = ()
+        self._chore_log = ChoreLog()
         self._gained = gained
 
     @property
@@ -100,6 +130,7 @@ class Leader(Service):
                     log.info("Another worker leads now; term %d is over.", term.number)
                     self._term = None
                     return
+                self._chore_log.ran(record)
                 if record.more:
                     unfinished.append(name)
             names = self._unfinished = tuple(unfinished)

@@ -3,7 +3,8 @@
 -- sequence, lease (NULL: each task's own), limit, and tracks with the order of their queue, lane, scale and the rank to
 -- start at; whether queues are served strictly in order; whether the upkeep has been done; from which instant on, and
 -- how far ahead (NULL: without end), to read tasks that are due or expire; which tasks (an object whose keys are their
--- ids: a lookup in it needs no plan of its own) and follow-ups to skip. Returns the tasks in the order they are given,
+-- ids: a lookup in it needs no plan of its own) and follow-ups to skip; the tracks of which the start, and the promotion,
+-- of a task are wanted events (NULL: none, 0: all). Returns the tasks in the order they are given,
 -- and a last row with the status, now, when the next task is due or expires (or when to look again), how long the
 -- search took, and how long reading what is due took. The status: 'stale' (refresh, and repeat), 'upkeep' (there is
 -- some that only the slow path can do), 'done'.
@@ -16,7 +17,8 @@
 CREATE OR REPLACE FUNCTION {schema}.claim_{version}(
     at bigint, generation_of bigint, worker_id text, sequence_number bigint, lease_span bigint, wanted int,
     tracks int[], orders int[], lanes int[], scales bigint[], lows bigint[], in_order boolean,
-    skip_upkeep boolean, looks_from bigint, looks_for bigint, passed jsonb, passed_steps bigint[]
+    skip_upkeep boolean, looks_from bigint, looks_for bigint, passed jsonb, passed_steps bigint[],
+    watched int[], watched_due int[]
 )
 RETURNS TABLE (
     status text, now bigint, next_at bigint, id uuid, track int, lease int, lease_expires_at bigint, ready_at bigint,
@@ -76,7 +78,7 @@ BEGIN
         RETURN;
     END IF;
     IF due <= instant THEN
-        promoted := {schema}.promote_{version}(instant, 1000, looks_from);
+        promoted := {schema}.promote_{version}(instant, 1000, looks_from, watched_due);
         SELECT min(t.due_at) INTO due FROM {schema}.tasks AS t
         WHERE t.due_at IS NOT NULL AND t.due_at >= looks_from AND t.due_at <= looks_to
           AND NOT passed ? t.id::text;
@@ -156,6 +158,9 @@ BEGIN
         SELECT trait_of, b.block
         FROM (SELECT DISTINCT {schema}.block_of_{version}(c.id) AS block FROM unnest(chosen) AS c (id)) AS b
         WHERE NOT EXISTS (SELECT 1 FROM {schema}.blocks AS k WHERE k.trait = trait_of AND k.block = b.block);
+        IF watched IS NOT NULL THEN
+            PERFORM {schema}.begin_events_{version}();
+        END IF;
         RETURN QUERY
         WITH given AS (
             UPDATE {schema}.tasks AS t SET
@@ -174,6 +179,10 @@ BEGIN
             FROM
                 (SELECT g.track, count(*) AS n FROM given AS g GROUP BY g.track) AS c,
                 (VALUES ('pending', -1), ('running', 1), ('claimed', 1)) AS w (what, sign)
+        ), noted AS (
+            INSERT INTO {schema}.events (at, type, track, task, worker)
+            SELECT instant, 'task.started', g.track, g.id, worker_id FROM given AS g
+            WHERE watched IS NOT NULL AND (watched = ARRAY[0] OR g.track = ANY (watched))
         )
         SELECT NULL::text, NULL::bigint, NULL::bigint, g.*, NULL::bigint, NULL::bigint
         FROM given AS g JOIN unnest(chosen) WITH ORDINALITY AS c (id, k) ON c.id = g.id ORDER BY c.k;

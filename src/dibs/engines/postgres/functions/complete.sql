@@ -1,12 +1,14 @@
 -- name: complete
--- Move completed runs to the finished tasks. Takes now (NULL: the clock), ids in order, lease numbers, results. Returns
--- the ids of those that moved (NULL: all), and their tracks: the fence is in the statement, and tasks whose end
+-- Move completed runs to the finished tasks. Takes now (NULL: the clock), the generation for which the rest was computed,
+-- ids in order, lease numbers, results, and the tracks whose events are wanted (NULL: none, 0: all). Returns the status
+-- ('stale': compute again), the ids of those that moved (NULL: all), and their tracks: the fence is in the statement, and tasks whose end
 -- concerns others take the slow path. Driven by the primary key; leases are compared by a hashed lookup, which IS TRUE
 -- keeps from becoming a join. (With a join the planner chose other indexes, and looking up positions in an array made
 -- the time quadratic in the batch.) A task runs exactly while it has a lease_expires_at; in this form, the planner does
 -- not choose an index of running tasks.
 CREATE OR REPLACE FUNCTION {schema}.complete_{version}(
-    at bigint, ids uuid[], leases int[], results bytea[], OUT done uuid[], OUT tracks int[]
+    at bigint, generation_of bigint, ids uuid[], leases int[], results bytea[], watched int[],
+    OUT status text, OUT done uuid[], OUT tracks int[]
 )
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
@@ -15,6 +17,14 @@ DECLARE
     instant bigint := coalesce(at, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint);
     today int := instant / 86400000000;
 BEGIN
+    IF (SELECT s.generation FROM {schema}.store AS s) <> generation_of THEN
+        status := 'stale';
+        RETURN;
+    END IF;
+    status := 'done';
+    IF watched IS NOT NULL THEN
+        PERFORM {schema}.begin_events_{version}();
+    END IF;
     WITH gone AS (
         DELETE FROM {schema}.tasks AS t
         WHERE t.id = ANY (ids)
@@ -37,7 +47,11 @@ BEGIN
         SELECT w.what, c.track, w.counts_by_day * today, w.sign * c.n
         FROM
             (SELECT g.track, count(*) AS n FROM gone AS g GROUP BY g.track) AS c,
-            (VALUES ('running', -1, 0), ('completed', 1, 1)) AS w (what, sign, counts_by_day)
+            (VALUES ('running', -1, 0), ('completed', 1, 1), ('completions', 1, 0)) AS w (what, sign, counts_by_day)
+    ), noted AS (
+        INSERT INTO {schema}.events (at, type, track, task, worker, took)
+        SELECT instant, 'task.completed', g.track, g.id, g.worker, instant - g.started_at FROM gone AS g
+        WHERE watched IS NOT NULL AND (watched = ARRAY[0] OR g.track = ANY (watched))
     )
     SELECT array_agg(g.id), array_agg(DISTINCT g.track) INTO done, tracks FROM gone AS g;
     IF cardinality(done) = cardinality(ids) THEN

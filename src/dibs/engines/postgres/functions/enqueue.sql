@@ -3,15 +3,16 @@
 -- generation for which the rest was computed, the first day on which one of these tasks can have ended, whether to
 -- store all or none; of each task the id, its draft and its arguments; and drafts, which are what like tasks have in
 -- common, counted from 1; new pairs of the index of id blocks (NULL: all are known), and the blocks of the lowest and
--- the highest id. Offsets of the rank to ready_at are computed by the caller: ready_at is now + delay, or the
--- instant given. Returns the status ('stale': compute again), now, and the ids that were stored (NULL: all); the others
+-- the highest id; the tracks whose events are wanted (NULL: none, 0: all). Offsets of the rank to ready_at are computed
+-- by the caller: ready_at is now + delay, or the instant given. Returns the status ('stale': compute again), now, and
+-- the ids that were stored (NULL: all); the others
 -- are known. If one has ended, or if all or none were asked for: DB001.
 CREATE OR REPLACE FUNCTION {schema}.enqueue_{version}(
     at bigint, generation_of bigint, first_day int, all_or_none boolean,
     ids uuid[], drafts int[], all_args bytea[],
     tracks int[], offsets bigint[], delays bigint[], instants bigint[], rerank_ins bigint[], lease_fors bigint[],
     all_expires_at bigint[], partitions text[], all_facts bytea[],
-    traits text[], blocks bigint[], first_block bigint, last_block bigint,
+    traits text[], blocks bigint[], first_block bigint, last_block bigint, watched int[],
     OUT status text, OUT now bigint, OUT stored uuid[]
 )
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
@@ -63,6 +64,9 @@ BEGIN
     END IF;
     IF traits IS NOT NULL OR first_block < now / 4096000 - 1 OR last_block > now / 4096000 + 1 THEN
         PERFORM {schema}.add_blocks_{version}(traits, blocks, now, ids);
+    END IF;
+    IF watched IS NOT NULL THEN
+        PERFORM {schema}.task_events_{version}('task.submitted', now, stored, watched);
     END IF;
     IF cardinality(stored) = cardinality(ids) THEN
         stored := NULL;

@@ -9,7 +9,7 @@ CREATE OR REPLACE FUNCTION {schema}.enqueue_in_{version}(
     ids uuid[], drafts int[], all_args bytea[],
     tracks int[], offsets bigint[], delays bigint[], instants bigint[], rerank_ins bigint[], lease_fors bigint[],
     all_expires_at bigint[], partitions text[], all_facts bytea[],
-    traits text[], blocks bigint[], first_block bigint, last_block bigint,
+    traits text[], blocks bigint[], first_block bigint, last_block bigint, watched int[],
     OUT status text, OUT now bigint, OUT stored uuid[], OUT code text, OUT told text
 )
 LANGUAGE plpgsql AS $$
@@ -27,7 +27,7 @@ BEGIN
     SELECT e.status, e.now, e.stored INTO status, now, stored
     FROM {schema}.enqueue_{version}(
         at, generation_of, first_day, true, ids, drafts, all_args, tracks, offsets, delays, instants,
-        rerank_ins, lease_fors, all_expires_at, partitions, all_facts, traits, blocks, first_block, last_block
+        rerank_ins, lease_fors, all_expires_at, partitions, all_facts, traits, blocks, first_block, last_block, watched
     ) AS e;
     IF status = 'done' THEN
         PERFORM pg_notify(channel, p.payload) FROM unnest(payloads) AS p (payload);

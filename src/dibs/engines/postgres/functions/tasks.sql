@@ -120,9 +120,11 @@ END
 $$;
 
 -- name: promote
--- Make due tasks pending. Takes now, limit, the instant to read from. Only tasks whose moves concern no others. Returns
--- how many. Reads a range of `due`; locked tasks are left to the transactions that move them.
-CREATE OR REPLACE FUNCTION {schema}.promote_{version}(instant bigint, most int, looks_from bigint) RETURNS int
+-- Make due tasks pending. Takes now, limit, the instant to read from, the tracks whose events are wanted (NULL: none,
+-- 0: all). Only tasks whose moves concern no others. Returns how many. Reads a range of `due`; locked tasks are left to
+-- the transactions that move them.
+CREATE OR REPLACE FUNCTION {schema}.promote_{version}(instant bigint, most int, looks_from bigint, watched int[])
+RETURNS int
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
@@ -141,6 +143,9 @@ BEGIN
     )
     SELECT array_agg(f.id) INTO ids FROM found AS f;
     UPDATE {schema}.tasks SET state = 'pending', due_at = NULL WHERE id = ANY (ids);
+    IF watched IS NOT NULL AND ids IS NOT NULL THEN
+        PERFORM {schema}.task_events_{version}('task.promoted', instant, ids, watched);
+    END IF;
     RETURN coalesce(cardinality(ids), 0);
 END
 $$;

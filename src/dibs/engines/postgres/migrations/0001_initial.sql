@@ -5,15 +5,16 @@
 
 -- One row; a schema that has it is a Dibs store. `layout` is the last migration, and code that knows at least
 -- `oldest_reader` may use the store. `generation` grows with every change of queues and tracks, which outdates cached
--- copies. `identity` is the random id of this store.
+-- copies. `identity` is the random id of this store. `events_trimmed` is the number of the last event that was deleted.
 CREATE TABLE {schema}.store (
     one integer PRIMARY KEY CHECK (one = 1),
     layout integer NOT NULL,
     oldest_reader integer NOT NULL,
     generation bigint NOT NULL,
-    identity text NOT NULL
+    identity text NOT NULL,
+    events_trimmed bigint NOT NULL
 );
-INSERT INTO {schema}.store VALUES (1, 1, 1, 1, gen_random_uuid()::text);
+INSERT INTO {schema}.store VALUES (1, 1, 1, 1, gen_random_uuid()::text, 0);
 
 -- The fingerprints of functions, and the day of their last known use. Those that have been unused for long are dropped.
 CREATE TABLE {schema}.code_versions (
@@ -33,8 +34,9 @@ CREATE TABLE {schema}.queues (
 
 -- A track is what one claim can read from end to end: tasks of one kind, in one lane of one queue, ranked under one
 -- epoch of its settings. `fair`: its tasks have shares. `band`: the priority that all of its tasks are ranked by, in
--- the order of their arrival; -1 for a track of tasks of any priority, or that have come back. Tracks are never
--- deleted: ended tasks still name them; `retired`: nothing waits in it or ever will.
+-- the order of their arrival; -1 to -4 for tasks of any priority of a tier, or that have come back
+-- (`dibs.engines.decisions.facts.MIXED`). Tracks are never deleted: ended tasks still name them; `retired`: nothing waits
+-- in it or ever will.
 CREATE TABLE {schema}.tracks (
     track integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     queue text COLLATE "C" NOT NULL,
@@ -330,6 +332,28 @@ CREATE TABLE {schema}.audit (
     entry bytea NOT NULL
 );
 
+-- Events, appended only while somebody subscribes. Of a task: its track, its id, and how long a run took. `data` is a JSON
+-- object. A transaction that appends some first takes a lock that names the last number given by then (see the function
+-- `begin_events`): so a reader knows up to which number no event can appear any more.
+CREATE TABLE {schema}.events (
+    n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at bigint NOT NULL,
+    took bigint,
+    track integer,
+    task uuid,
+    type text COLLATE "C" NOT NULL,
+    queue text COLLATE "C",
+    worker text COLLATE "C",
+    data text
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000);
+
+-- Subscribers: what each wants to be written (JSON), and until when.
+CREATE TABLE {schema}.watches (
+    subscriber text COLLATE "C" PRIMARY KEY,
+    until bigint NOT NULL,
+    watch text NOT NULL
+);
+
 -- Views for people, with instants as times and JSON as jsonb. No statement of Dibs uses them: they can be dropped, and
 -- granted to any role.
 
@@ -367,6 +391,9 @@ SELECT
     {schema}.to_time(t.ready_at) AS ready_at,
     {schema}.to_time(t.started_at) AS started_at,
     {schema}.to_time(t.finished_at) AS finished_at,
+    {schema}.to_time(
+        greatest(t.created_at, t.started_at, t.finished_at, (f.facts ->> 'changed_at')::bigint)
+    ) AS updated_at,
     {schema}.to_time(t.lease_expires_at) AS lease_expires_at,
     {schema}.to_time((f.facts -> 'spec' ->> 'deadline')::bigint) AS deadline,
     {schema}.to_time((f.facts -> 'spec' ->> 'expires_at')::bigint) AS expires_at,
@@ -377,7 +404,9 @@ SELECT
     CASE WHEN t.state <> 'completed' THEN f.facts -> 'failure' ->> 'type' END AS error_type,
     CASE WHEN t.state <> 'completed' THEN f.facts -> 'failure' ->> 'message' END AS error_message,
     CASE WHEN t.state <> 'completed' THEN f.facts -> 'failure' ->> 'traceback' END AS error_traceback,
-    ({schema}.to_json(t.progress) ->> 0)::float8 AS progress,
+    CASE
+        WHEN t.state <> 'completed' THEN ({schema}.to_json(t.progress) ->> 0)::float8 WHEN t.progress IS NOT NULL THEN 1
+    END AS progress,
     nullif({schema}.to_json(t.progress) ->> 1, '') AS progress_message,
     f.facts -> 'spec' ->> 'partition' AS partition,
     nullif(f.facts -> 'spec' ->> 'tenant', '') AS tenant,
@@ -441,3 +470,14 @@ FROM (
 JOIN {schema}.tracks AS s ON s.track = c.track
 WHERE c.what IN ('blocked', 'scheduled', 'pending', 'running', 'retrying', 'completed', 'cancelled', 'dead')
 GROUP BY s.queue, c.what HAVING sum(c.n) <> 0;
+
+-- The audit log: who did what, with what was before and after.
+CREATE VIEW {schema}.audit_log AS
+SELECT
+    a.n, {schema}.to_time(a.at) AS at, e.entry ->> 'actor' AS actor, e.entry ->> 'act' AS act,
+    e.entry ->> 'target' AS target, nullif(e.entry ->> 'detail', '') AS detail,
+    coalesce(e.entry -> 'ids', '[]') AS ids,
+    coalesce(e.entry -> 'before', '{}') AS before,
+    coalesce(e.entry -> 'after', '{}') AS after
+FROM {schema}.audit AS a
+CROSS JOIN LATERAL (SELECT {schema}.to_json(a.entry) AS entry OFFSET 0) AS e;

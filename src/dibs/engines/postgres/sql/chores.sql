@@ -12,8 +12,10 @@ INSERT INTO {schema}.chores (name, record, cursor) VALUES ($1, $2, $3)
 ON CONFLICT (name) DO UPDATE SET record = excluded.record, cursor = excluded.cursor;
 
 -- name: audit
--- The newest lines of the audit log. Takes how many. Returns n, entry (JSON).
-SELECT n, entry FROM {schema}.audit ORDER BY n DESC LIMIT $1::int;
+-- The newest lines of the audit log. Takes the number to begin below (NULL: the newest), how many. Returns n, entry
+-- (JSON). Reads a range of the primary key.
+SELECT n, entry FROM {schema}.audit
+WHERE n < coalesce($1::bigint, 9223372036854775807) ORDER BY n DESC LIMIT $2::int;
 
 -- name: add_audit
 -- One line of the audit log. Takes the instant and the entry (JSON).

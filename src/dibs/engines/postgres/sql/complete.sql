@@ -1,3 +1,3 @@
 -- name: complete
 -- Move completed runs to the finished tasks. See functions/complete.sql.
-SELECT * FROM {schema}.complete_{version}($1::bigint, $2::uuid[], $3::int[], $4::bytea[]);
+SELECT * FROM {schema}.complete_{version}($1::bigint, $2::bigint, $3::uuid[], $4::int[], $5::bytea[], $6::int[]);

@@ -13,6 +13,16 @@ FROM (
 ) AS every
 GROUP BY what, track, queue HAVING sum(n) <> 0;
 
+-- name: error_counts
+-- Which errors are counted in a queue. Takes the queue. Returns what is counted ('error TYPE'). Scans the counts: run
+-- only when a process meets a type for the first time.
+SELECT DISTINCT what FROM (
+    SELECT what, queue FROM {schema}.counts
+    UNION ALL
+    SELECT what, queue FROM {schema}.count_changes WHERE xid >= (SELECT {schema}.folded_until_{version}())
+) AS every
+WHERE queue = $1::text AND starts_with(what, 'error ');
+
 -- name: fold
 -- Fold changes of counts. Takes a limit. Returns how many were folded. Saves the transaction before which all of them
 -- were: the first that had not ended at the time of the read or, if the limit was reached, the last one of which some

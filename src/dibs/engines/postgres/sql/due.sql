@@ -1,6 +1,7 @@
 -- name: promote
--- Make due tasks pending. Takes now, limit, the instant to read from. See functions/tasks.sql.
-SELECT {schema}.promote_{version}($1::bigint, $2::int, $3::bigint);
+-- Make due tasks pending. Takes now, limit, the instant to read from, the tracks whose events are wanted. See
+-- functions/tasks.sql.
+SELECT {schema}.promote_{version}($1::bigint, $2::int, $3::bigint, $4::int[]);
 
 -- name: due_guarded
 -- Due tasks whose moves concern others, earliest first, locked. Takes now, limit, the instant to read from, ids to

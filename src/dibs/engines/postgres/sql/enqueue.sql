@@ -2,7 +2,7 @@
 -- Store one new task that needs no decision. See functions/enqueue_one.sql.
 SELECT * FROM {schema}.enqueue_one_{version}(
     $1::bigint, $2::bigint, $3::int, $4::uuid, $5::bytea, $6::int, $7::bigint, $8::bigint, $9::bigint, $10::bigint,
-    $11::bigint, $12::bigint, $13::text, $14::bytea, $15::text[], $16::bigint[], $17::bigint, $18::bigint
+    $11::bigint, $12::bigint, $13::text, $14::bytea, $15::text[], $16::bigint[], $17::bigint, $18::bigint, $19::int[]
 );
 
 -- name: enqueue
@@ -10,7 +10,7 @@ SELECT * FROM {schema}.enqueue_one_{version}(
 SELECT * FROM {schema}.enqueue_{version}(
     $1::bigint, $2::bigint, $3::int, $4::boolean, $5::uuid[], $6::int[], $7::bytea[], $8::int[], $9::bigint[],
     $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::text[], $16::bytea[], $17::text[],
-    $18::bigint[], $19::bigint, $20::bigint
+    $18::bigint[], $19::bigint, $20::bigint, $21::int[]
 );
 
 -- name: enqueue_in
@@ -18,7 +18,7 @@ SELECT * FROM {schema}.enqueue_{version}(
 SELECT * FROM {schema}.enqueue_in_{version}(
     $1::text, $2::text[], $3::bigint, $4::bigint, $5::int, $6::uuid[], $7::int[], $8::bytea[], $9::int[],
     $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::text[], $17::bytea[],
-    $18::text[], $19::bigint[], $20::bigint, $21::bigint
+    $18::text[], $19::bigint[], $20::bigint, $21::bigint, $22::int[]
 );
 
 -- name: insert_tasks

@@ -74,15 +74,17 @@ SELECT identity FROM {schema}.store;
 UPDATE {schema}.store SET generation = generation + 1;
 
 -- name: catalog
--- All queues and tracks. Takes nothing. Returns the generation, an array of (name, state, settings, epoch) and an array
--- of (track, queue, name, requires, lane, epoch, fair, band, retired). Scans two small tables; run only when the
--- generation has changed.
+-- All queues, tracks and subscribers. Takes nothing. Returns the generation, an array of (name, state, settings, epoch),
+-- an array of (track, queue, name, requires, lane, epoch, fair, band, retired), an array of (subscriber, until, watch)
+-- and now. Scans three small tables; run only when the generation has changed.
 SELECT
     generation,
     (SELECT array_agg(ROW(name, state, settings, epoch)) FROM {schema}.queues) AS queues,
     (
         SELECT array_agg(ROW(track, queue, name, requires, lane, epoch, fair, band, retired)) FROM {schema}.tracks
-    ) AS tracks
+    ) AS tracks,
+    (SELECT array_agg(ROW(subscriber, until, watch)) FROM {schema}.watches) AS watches,
+    (extract(epoch FROM statement_timestamp()) * 1000000)::bigint AS now
 FROM {schema}.store;
 
 -- name: add_tracks

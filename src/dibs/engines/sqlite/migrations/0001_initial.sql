@@ -6,16 +6,17 @@
 -- One row; a file that has it is a Dibs store. `layout` is the last migration, and code that knows at least
 -- `oldest_reader` may use the store. `generation` grows with every change of queues and tracks, which outdates cached
 -- copies. `presence` is the last byte of the presence file that was given to a worker. `identity` is the random id of
--- this store.
+-- this store. `events_trimmed` is the number of the last event that was deleted.
 CREATE TABLE dibs_store (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     layout INTEGER NOT NULL,
     oldest_reader INTEGER NOT NULL,
     generation INTEGER NOT NULL,
     presence INTEGER NOT NULL,
-    identity TEXT NOT NULL DEFAULT ''
+    identity TEXT NOT NULL DEFAULT '',
+    events_trimmed INTEGER NOT NULL DEFAULT 0
 );
-INSERT INTO dibs_store VALUES (1, 1, 1, 1, 0, lower(hex(randomblob(16))));
+INSERT INTO dibs_store VALUES (1, 1, 1, 1, 0, lower(hex(randomblob(16))), 0);
 
 -- settings are JSON. `epoch` is the version of the settings that last changed the order of tasks. `clock` is the
 -- virtual time of a fair queue. rerank_due and rerank_id: how far the rerank chore has come among tasks that are not
@@ -33,7 +34,8 @@ CREATE TABLE dibs_queues (
 -- A track is what one claim can read from end to end: tasks of one kind, in one lane of one queue, ranked under one
 -- epoch of its settings. Tasks have the track's number instead of all that. Tracks are never deleted: ended tasks still
 -- name them. `fair`: 1 if the queue shared its capacity between tenants when the track's tasks were ranked. Only then
--- do its tasks have shares.
+-- do its tasks have shares. `band`: the tier of the priorities that its tasks were submitted with, as
+-- `dibs.engines.decisions.facts.MIXED` has it.
 CREATE TABLE dibs_tracks (
     track INTEGER PRIMARY KEY,
     queue TEXT NOT NULL,
@@ -42,7 +44,8 @@ CREATE TABLE dibs_tracks (
     lane INTEGER NOT NULL,
     epoch INTEGER NOT NULL,
     fair INTEGER NOT NULL,
-    UNIQUE (queue, name, requires, lane, epoch, fair)
+    band INTEGER NOT NULL,
+    UNIQUE (queue, name, requires, lane, epoch, fair, band)
 );
 
 -- Counts kept with every move. `what` is a state, then `whose` is a track; or a counter, then `whose` is a queue's
@@ -298,3 +301,24 @@ CREATE TABLE dibs_schedules (
     record TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX dibs_fires ON dibs_schedules (next_fire_at, name) WHERE paused = 0;
+
+-- Events, appended only while somebody subscribes. No number is given twice, even if all events are deleted. Of a task:
+-- its track, its id, and how long a run took. `data` is a JSON object.
+CREATE TABLE dibs_events (
+    n INTEGER PRIMARY KEY AUTOINCREMENT,
+    at INTEGER NOT NULL,
+    type TEXT NOT NULL,
+    track INTEGER,
+    queue TEXT,
+    task TEXT,
+    worker TEXT,
+    took INTEGER,
+    data TEXT
+);
+
+-- Subscribers: what each wants to be written (JSON), and until when.
+CREATE TABLE dibs_watches (
+    subscriber TEXT PRIMARY KEY,
+    until INTEGER NOT NULL,
+    watch TEXT NOT NULL
+) WITHOUT ROWID;

@@ -12,8 +12,13 @@ SELECT json_group_array(json_array(name, record)) FROM dibs_chores;
 REPLACE INTO dibs_chores (name, record, cursor) VALUES (?, ?, ?);
 
 -- name: audit
--- The newest lines of the audit log. Takes how many. Returns a JSON array of (n, entry as JSON text).
-SELECT json_group_array(json_array(n, entry)) FROM (SELECT n, entry FROM dibs_audit ORDER BY n DESC LIMIT ?);
+-- The newest lines of the audit log. Takes the number to begin below (NULL: the newest), how many. Returns a JSON array
+-- of (n, entry as JSON text). Reads a range of the primary key.
+SELECT json_group_array(json_array(n, entry))
+FROM (
+    SELECT n, entry FROM dibs_audit
+    WHERE n < coalesce(?1, 9223372036854775807) ORDER BY n DESC LIMIT ?2
+);
 
 -- name: add_audit
 -- One line of the audit log. Takes the instant and the entry (JSON text).

@@ -13,6 +13,16 @@ ON CONFLICT (what, whose) DO UPDATE SET n = CAST(n AS INTEGER) + excluded.n;
 INSERT INTO dibs_counts (what, whose, n) VALUES (?, ?, ?), (?, ?, ?)
 ON CONFLICT (what, whose) DO UPDATE SET n = CAST(n AS INTEGER) + excluded.n;
 
+-- name: count_three
+-- `count` for exactly three counts. Takes what, whose, change, three times.
+INSERT INTO dibs_counts (what, whose, n) VALUES (?, ?, ?), (?, ?, ?), (?, ?, ?)
+ON CONFLICT (what, whose) DO UPDATE SET n = CAST(n AS INTEGER) + excluded.n;
+
+-- name: error_counts
+-- Which errors are counted in a queue. Takes the queue. Returns a JSON array of what is counted ('error TYPE'). Reads
+-- the range of errors in the primary key.
+SELECT json_group_array(what) FROM dibs_counts WHERE what >= 'error ' AND what < 'error!' AND whose = ?;
+
 -- name: pending_by_track
 -- How many pending tasks each track has. Takes nothing. Returns a JSON array of (track, n), without empty tracks; a
 -- damaged count is read as a whole number.

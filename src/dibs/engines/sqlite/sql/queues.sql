@@ -31,10 +31,10 @@ ON CONFLICT (name) DO UPDATE SET
 DELETE FROM dibs_queues WHERE name = ?;
 
 -- name: tracks
--- All tracks. Takes nothing. Returns a JSON array of (track, queue, name, requires, lane, epoch, fair). Scans a small
--- table; run only when the generation has changed.
-SELECT json_group_array(json_array(track, queue, name, requires, lane, epoch, fair)) FROM dibs_tracks;
+-- All tracks. Takes nothing. Returns a JSON array of (track, queue, name, requires, lane, epoch, fair, band). Scans a
+-- small table; run only when the generation has changed.
+SELECT json_group_array(json_array(track, queue, name, requires, lane, epoch, fair, band)) FROM dibs_tracks;
 
 -- name: add_track
--- A new track. Takes queue, name, requires (JSON array), lane, epoch, fair. Returns its number.
-INSERT INTO dibs_tracks (queue, name, requires, lane, epoch, fair) VALUES (?, ?, ?, ?, ?, ?) RETURNING track;
+-- A new track. Takes queue, name, requires (JSON array), lane, epoch, fair, band. Returns its number.
+INSERT INTO dibs_tracks (queue, name, requires, lane, epoch, fair, band) VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING track;
