@@ -156,7 +156,7 @@ BEGIN
     IF cardinality(chosen) > 0 THEN
         INSERT INTO {schema}.blocks (trait, block)
         SELECT trait_of, b.block
-        FROM (SELECT DISTINCT {schema}.block_of_{version}(c.id) AS block FROM unnest(chosen) AS c (id)) AS b
+        FROM (SELECT DISTINCT {schema}.block_of_{version}(c.id) / 16 * 16 AS block FROM unnest(chosen) AS c (id)) AS b
         WHERE NOT EXISTS (SELECT 1 FROM {schema}.blocks AS k WHERE k.trait = trait_of AND k.block = b.block);
         IF watched IS NOT NULL THEN
             PERFORM {schema}.begin_events_{version}();

@@ -25,7 +25,7 @@ SELECT block FROM {schema}.blocks WHERE trait BETWEEN $1::text AND $2::text ORDE
 -- name: blocks_after
 -- The index of id blocks, in order. Takes trait and block to start after; the first and the last of the blocks that must
 -- stay; limit. Returns trait, block, whether the block has no task and may go. Reads a range of `block_traits`, and seeks
--- each block in each place and day.
+-- it in each place and day: the sixteen blocks that it is one of, which some traits are kept for.
 SELECT
     b.trait, b.block,
     b.block NOT BETWEEN $3::bigint AND $4::bigint
