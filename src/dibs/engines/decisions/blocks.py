@@ -1,7 +1,7 @@
 """The index of id blocks: which traits have tasks in which block of ids (`docs/design/search.md`).
 
 A block is the first ten hex digits of an id: 0.256 s of a UUIDv7. A trait is something that searches ask for. A store
-keeps pairs of both, so a search reads only the blocks that may have what it looks for. Some traits are kept for sixteen
+keeps pairs of both, so a search reads only the blocks that may have what it looks for. Wide traits are kept for sixteen
 blocks at a time: what a claim takes may have come one by one, and must not cost a pair for each task.
 """
 
@@ -23,11 +23,13 @@ __all__ = [
     "Span",
     "block_of",
     "blocks_of",
+    "claimed_pairs",
     "common",
     "created_trait",
     "first_id",
     "is_remembered",
     "is_skewed",
+    "joined",
     "key_trait",
     "name_trait",
     "partition_trait",
@@ -37,6 +39,7 @@ __all__ = [
     "traits_between",
     "traits_of",
     "wide",
+    "wide_worker_trait",
     "worker_trait",
 ]
 
@@ -48,7 +51,9 @@ Span = tuple[int, int]
 SLOT = 256_000
 """Microseconds of one block."""
 WIDE = 16
-"""How many blocks are one for workers and times of creation."""
+"""How many blocks are one for a wide trait."""
+FEW = 4
+"""Blocks of what one claim takes that are kept one by one."""
 HIGHEST = 2**40 - 1
 END = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 """No task has this id: searches begin below it."""
@@ -113,6 +118,16 @@ def name_trait(queue: str, name: str) -> str:
 
 def worker_trait(worker: str) -> str:
     return f"worker {worker}"
+
+
+def wide_worker_trait(worker: str) -> str:
+    return f"wide worker {worker}"
+
+
+def claimed_pairs(worker: str, ids: Sequence[str]) -> tuple[str, Collection[int]]:
+    """What is stored about tasks that a worker takes: a trait, and blocks."""
+    blocks = blocks_of(ids)
+    return (worker_trait(worker), blocks) if len(blocks) <= FEW else (wide_worker_trait(worker), wide(blocks))
 
 
 def tenant_trait(tenant: str) -> str:
@@ -180,4 +195,15 @@ def common(one: Sequence[Span], other: Sequence[Span]) -> list[Span]:
             i += 1
         else:
             j += 1
+    return found
+
+
+def joined(one: Sequence[Span], other: Sequence[Span]) -> list[Span]:
+    """The blocks that are in either."""
+    found: list[Span] = []
+    for low, high in sorted([*one, *other], key=lambda span: -span[1]):
+        if found and high >= found[-1][0] - 1:
+            found[-1] = (min(low, found[-1][0]), found[-1][1])
+        else:
+            found.append((low, high))
     return found

@@ -5,7 +5,7 @@ A source is read downwards by id, a bounded stretch at a time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -21,12 +21,14 @@ from dibs.engines.decisions.blocks import (
     common,
     created_trait,
     first_id,
+    joined,
     key_trait,
     name_trait,
     partition_trait,
     slot_of,
     spans_of,
     tenant_trait,
+    wide_worker_trait,
     worker_trait,
 )
 from dibs.engines.decisions.searching import Wanted, has_columns_only, is_track_meant, unfinished_states, wanted_by
@@ -261,13 +263,12 @@ class Ranges:
 
     async def blocks_of(self, group: Group, below: int) -> tuple[list[Span], int]:
         """The blocks of some traits, and from which block on they are all of them."""
-        rows = await self.view.read(BLOCKS, group.traits, below, MOST_BLOCKS)
+        rows = await self.view.read(BLOCKS, [*group.traits, *group.wide], below, MOST_BLOCKS)
         by_trait: dict[int, list[int]] = {}
         for trait, block in rows:
             by_trait.setdefault(trait, []).append(block)
         lowest = max((min(each) for each in by_trait.values() if len(each) >= MOST_BLOCKS), default=0)
-        spans = spans_of({block for _, block in rows}, group.width)
-        return [(max(low, lowest), high) for low, high in spans if high >= lowest], lowest
+        return [(max(low, lowest), high) for low, high in group.spans(by_trait) if high >= lowest], lowest
 
     async def created_spans(self, created: Span) -> list[Span] | None:
         """Where tasks of the time asked for can be; None: anywhere."""
@@ -282,10 +283,17 @@ class Ranges:
 
 
 class Group(Struct, frozen=True):
-    """The traits of which a block must have one, for one condition. `width`: how many blocks are kept as one."""
+    """The traits of which a block must have one, for one condition, and wide ones."""
 
     traits: list[str]
-    width: int = 1
+    wide: tuple[str, ...] = ()
+
+    def spans(self, by_trait: Mapping[int, Collection[int]]) -> list[Span]:
+        """The spans of the blocks of each trait; the wide ones are the last."""
+        few, many = set[int](), set[int]()
+        for number, blocks in by_trait.items():
+            (few if number < len(self.traits) else many).update(blocks)
+        return joined(spans_of(few), spans_of(many, WIDE))
 
 
 def groups_of(view: View, query: Query) -> list[Group]:
@@ -296,7 +304,7 @@ def groups_of(view: View, query: Query) -> list[Group]:
         names = [name_trait(*each) for each in sorted(tracks) if is_track_meant(query, *each)]
         groups += [Group(names)] if len(names) <= MOST_TRAITS else []
     if query.worker is not None:
-        groups.append(Group([worker_trait(query.worker)], WIDE))
+        groups.append(Group([worker_trait(query.worker)], (wide_worker_trait(query.worker),)))
     if query.tenant:
         groups.append(Group([tenant_trait(query.tenant)]))
     if query.partition is not None:

@@ -48,6 +48,7 @@ DECLARE
     began_at timestamptz;
     found_at timestamptz;
     trait_of text := 'worker ' || worker_id;
+    blocks bigint[];
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(hashtextextended('{schema_text}.queues', 0));
     looks_at := clock_timestamp();
@@ -154,9 +155,12 @@ BEGIN
     END IF;
     found_at := clock_timestamp();
     IF cardinality(chosen) > 0 THEN
-        INSERT INTO {schema}.blocks (trait, block)
-        SELECT trait_of, b.block
-        FROM (SELECT DISTINCT {schema}.block_of_{version}(c.id) / 16 * 16 AS block FROM unnest(chosen) AS c (id)) AS b
+        blocks := ARRAY(SELECT DISTINCT {schema}.block_of_{version}(c.id) FROM unnest(chosen) AS c (id));
+        IF cardinality(blocks) > 4 THEN
+            trait_of := 'wide worker ' || worker_id;
+            blocks := ARRAY(SELECT DISTINCT b.block / 16 * 16 FROM unnest(blocks) AS b (block));
+        END IF;
+        INSERT INTO {schema}.blocks (trait, block) SELECT trait_of, b.block FROM unnest(blocks) AS b (block)
         WHERE NOT EXISTS (SELECT 1 FROM {schema}.blocks AS k WHERE k.trait = trait_of AND k.block = b.block);
         IF watched IS NOT NULL THEN
             PERFORM {schema}.begin_events_{version}();

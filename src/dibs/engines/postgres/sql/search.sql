@@ -11,8 +11,8 @@ SELECT * FROM {schema}.unfinished_in_{version}($1::uuid, $2::int, $3::int[], $4:
 
 -- name: blocks
 -- The newest blocks of each of some traits. Takes traits, the block to start below, limit for each. Returns the position
--- of the trait, block. Reads a range of `block_traits` for each.
-SELECT w.n::int, b.block FROM unnest($1::text[]) WITH ORDINALITY AS w (trait, n)
+-- of the trait, from 0, and block. Reads a range of `block_traits` for each.
+SELECT w.n::int - 1, b.block FROM unnest($1::text[]) WITH ORDINALITY AS w (trait, n)
 CROSS JOIN LATERAL (
     SELECT DISTINCT k.block FROM {schema}.blocks AS k WHERE k.trait = w.trait AND k.block < $2::bigint
     ORDER BY k.block DESC LIMIT $3::int
