@@ -99,9 +99,13 @@ async def enqueue_one(store: Store, new: NewTask, now: Instant | None) -> Enqueu
     drafted = draft_row(catalog, new, missing)
     if missing:
         raise Missing([], list(missing))
-    day, pairs = first_day([new.id], now), new_pairs(catalog, [[new]], now)
+    day, known = first_day([new.id], now), catalog.known_blocks
+    present = time.time_ns() // 1000 if now is None else now
+    block = block_of(new.id)
+    pairs = () if known.covers(new, present) else known.lacking(traits_of(new), block, present)
+    traits = [trait for trait, _ in pairs] or None
     watched = catalog.watched(EventType.TASK_SUBMITTED, now)
-    asked = (new.id, new.args, *drafted, *block_parameters(pairs, [new]), watched)
+    asked = (new.id, new.args, *drafted, traits, block, watched)
     rows = await store.rows_once("enqueue_one", now, catalog.generation, day, *asked)
     status, instant = rows[0]
     if status == "stale":
@@ -109,7 +113,7 @@ async def enqueue_one(store: Store, new: NewTask, now: Instant | None) -> Enqueu
     if status == "known":
         return None
     if pairs:
-        catalog.known_blocks.learn(pairs)
+        known.learn(pairs)
     await store.notifier.notify({work_topic(new.queue)} if watched is None else {work_topic(new.queue), EVENTS})
     return stored_answer(new, instant)
 
