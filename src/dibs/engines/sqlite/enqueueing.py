@@ -131,5 +131,5 @@ def admitted(transaction: Transaction, new: NewTask) -> tuple[Any, ...]:
         None if spec.partition is None else Partition(new.queue, spec.partition).key,
         spec.expires_at,
         now,
-        to_json(facts_for(new, options, now)),
+        to_json(facts_for(new, options)),
     )

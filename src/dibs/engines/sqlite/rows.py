@@ -30,6 +30,7 @@ class Row(Columns, array_like=True, frozen=True):
     result: str | None
     args: str
     facts: str
+    created_at: Instant
 
 
 decode_rows = msgspec.json.Decoder(list[Row]).decode
@@ -44,7 +45,7 @@ def record_of(row: Row, track: Track) -> TaskRecord:
     """The record of a row and its track."""
     facts = decode_facts(row.facts)
     result = None if row.result is None else row.result.encode()
-    return record_from(row, facts, track, facts.created_at, row.finished_at, row.progress, result, row.args.encode())
+    return record_from(row, facts, track, row.created_at, row.finished_at, row.progress, result, row.args.encode())
 
 
 def task_columns(record: TaskRecord, track: int, gated: bool, version: int) -> tuple[object, ...]:
@@ -53,7 +54,7 @@ def task_columns(record: TaskRecord, track: int, gated: bool, version: int) -> t
         *shared.task_columns(record, track, gated, version),
         progress_text(record),
         record.args.decode(),
-        to_json(facts_of(record, record.created_at)),
+        to_json(facts_of(record)),
     )
 
 
@@ -64,7 +65,7 @@ def ended_columns(record: TaskRecord, track: int, version: int) -> tuple[object,
         progress_text(record),
         None if record.result is None else record.result.decode(),
         record.args.decode(),
-        to_json(facts_of(record, record.created_at)),
+        to_json(facts_of(record)),
         record.spec.workflow,
         record.created_at,
     )

@@ -6,7 +6,7 @@ from dibs.core.policy import TERM
 from dibs.core.states import State
 from dibs.core.task import Outcome
 from dibs.core.times import DAY, HOUR, MINUTE, SECOND
-from dibs.engines.values import Cancel, EnqueueOutcome
+from dibs.engines.values import Cancel, EnqueueOutcome, Purge, Query
 from dibs.testing.conformance.harness import Harness
 
 
@@ -184,3 +184,24 @@ async def test_leader_lasts_through_its_chores(harness: Harness) -> None:
     harness.later(TERM // 2)
     for name in await harness.chore_names():
         assert not (await harness.engine.chore(name, term, now=harness.now)).refused
+
+
+async def search(harness: Harness, query: Query) -> list[str]:
+    return [task.id for task in (await harness.engine.search(query)).tasks]
+
+
+async def test_searches_find_what_is_left(harness: Harness) -> None:
+    kept = await harness.ended(Outcome.PERMANENT, queue="kept", tenant="kept")
+    gone = await harness.ended(queue="gone", tenant="gone")
+    harness.made += 100_000  # ids of a later time
+    later = await harness.add(queue="later", tenant="gone")
+    harness.later(20 * 24 * HOUR)
+    await harness.engine.act([Purge(gone)], now=harness.now)
+    await harness.finish_chore("prune_blocks")
+    assert (await harness.chore("prune_blocks")).done == 0, "once a day"
+    assert await search(harness, Query(tenant="kept")) == [kept]
+    assert await search(harness, Query(queues=("kept",))) == [kept]
+    assert await search(harness, Query(tenant="gone")) == [later]
+    again = await harness.add(id=gone, queue="gone", tenant="gone")
+    assert await search(harness, Query(queues=("gone",))) == [again]
+    assert await search(harness, Query(tenant="gone")) == [later, again]

@@ -7,7 +7,7 @@ from msgspec import structs
 from dibs.core.states import State
 from dibs.core.task import Failure, Outcome
 from dibs.core.times import HOUR, MINUTE
-from dibs.engines.values import READ_LIMIT, Cancel, EnqueueOutcome, Purge, Query, Replay
+from dibs.engines.values import READ_LIMIT, Cancel, EnqueueOutcome, Query, Replay
 from dibs.testing.conformance.harness import WORKER, Harness
 
 
@@ -318,20 +318,3 @@ async def test_what_is_not_in_the_index_goes_on(harness: Harness) -> None:
         assert page.cursor is not None
         assert page.visited >= READ_LIMIT
         assert await found(harness, query) == [wanted]
-
-
-async def test_retention_leaves_what_is_there(harness: Harness) -> None:
-    kept = await harness.ended(Outcome.PERMANENT, queue="kept", tenant="kept")
-    gone = await harness.ended(queue="gone", tenant="gone")
-    harness.made += FAR
-    later = await harness.add(queue="later", tenant="gone")
-    harness.later(20 * 24 * HOUR)
-    await harness.engine.act([Purge(gone)], now=harness.now)
-    await harness.finish_chore("prune_blocks")
-    assert (await harness.chore("prune_blocks")).done == 0, "once a day"
-    assert await found(harness, Query(tenant="kept")) == [kept]
-    assert await found(harness, Query(queues=("kept",))) == [kept]
-    assert await found(harness, Query(tenant="gone")) == [later]
-    again = await harness.add(id=gone, queue="gone", tenant="gone")
-    assert await found(harness, Query(queues=("gone",))) == [again]
-    assert await found(harness, Query(tenant="gone")) == [later, again]

@@ -63,8 +63,7 @@ CREATE TABLE dibs_counts (
 -- 1 while a pending task is kept from claims because others of its partition go first. `partition` is the queue's name,
 -- a space, and the partition. `workflow` is the workflow it belongs to. `version` grows with every change that neither
 -- the state nor the lease number shows, except of `gated`, and goes with the task from table to table. A blocked task
--- has no due_at here, so that nothing promotes it: it is in its facts. created_at is a copy for searching, here and in
--- the tables of ended tasks.
+-- has no due_at here, so that nothing promotes it: it is in its facts.
 CREATE TABLE dibs_tasks (
     id TEXT PRIMARY KEY,
     track INTEGER NOT NULL,

@@ -69,7 +69,7 @@ WHERE id IN (SELECT value FROM json_each(?5)) AND state = 'pending';
 -- Visits every running task through dibs_leases: repeats are rare, running tasks few.
 SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    version, progress, NULL, NULL, args, facts
+    version, progress, NULL, NULL, args, facts, created_at
 ))
 FROM (
     SELECT * FROM dibs_tasks INDEXED BY dibs_leases

@@ -22,7 +22,7 @@ WHERE id IN (SELECT value FROM json_each(?1)) AND state IN ('scheduled', 'retryi
 -- JSON array of rows (the columns of `Row`). Reads a range of dibs_due.
 SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    version, progress, NULL, NULL, args, facts
+    version, progress, NULL, NULL, args, facts, created_at
 ))
 FROM (
     SELECT * FROM dibs_tasks INDEXED BY dibs_due
@@ -36,7 +36,7 @@ FROM (
 -- of rows (the columns of `Row`). Reads a range of dibs_expiries.
 SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    version, progress, NULL, NULL, args, facts
+    version, progress, NULL, NULL, args, facts, created_at
 ))
 FROM (
     SELECT * FROM dibs_tasks INDEXED BY dibs_expiries
@@ -59,7 +59,7 @@ SELECT (
 -- rows (the columns of `Row`). Reads a range of dibs_reranks.
 SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    version, progress, NULL, NULL, args, facts
+    version, progress, NULL, NULL, args, facts, created_at
 ))
 FROM (
     SELECT * FROM dibs_tasks INDEXED BY dibs_reranks

@@ -6,14 +6,14 @@ SELECT
     (
         SELECT json_group_array(json_array(
             t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at,
-            t.started_at, t.worker, t.sequence, t.version, t.progress, NULL, NULL, t.args, t.facts
+            t.started_at, t.worker, t.sequence, t.version, t.progress, NULL, NULL, t.args, t.facts, t.created_at
         ))
         FROM json_each(?1) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.id = wanted.value
     ),
     (
         SELECT json_group_array(json_array(
             t.id, t.track, t.state, t.rank, t.ready_at, NULL, NULL, t.lease, NULL,
-            t.started_at, t.worker, t.sequence, t.version, t.progress, t.finished_at, NULL, t.args, t.facts
+            t.started_at, t.worker, t.sequence, t.version, t.progress, t.finished_at, NULL, t.args, t.facts, t.created_at
         ))
         FROM json_each(?1) AS wanted CROSS JOIN dibs_dead AS t WHERE t.id = wanted.value
     ),
@@ -21,7 +21,7 @@ SELECT
         WITH near AS MATERIALIZED (SELECT * FROM dibs_days WHERE lowest <= ?3 AND highest >= ?2)
         SELECT json_group_array(json_array(
             t.id, t.track, t.state, t.rank, t.ready_at, NULL, NULL, t.lease, NULL,
-            t.started_at, t.worker, t.sequence, t.version, t.progress, t.finished_at, t.result, t.args, t.facts
+            t.started_at, t.worker, t.sequence, t.version, t.progress, t.finished_at, t.result, t.args, t.facts, t.created_at
         ))
         FROM json_each(?1) AS wanted CROSS JOIN near AS d CROSS JOIN dibs_finished AS t
         WHERE wanted.value BETWEEN d.lowest AND d.highest AND t.day = d.day AND t.id = wanted.value
@@ -32,17 +32,17 @@ SELECT
 -- (the columns of `Row`). Seeks as `find` does.
 SELECT
     t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at,
-    t.started_at, t.worker, t.sequence, t.version, t.progress, NULL, NULL, t.args, t.facts
+    t.started_at, t.worker, t.sequence, t.version, t.progress, NULL, NULL, t.args, t.facts, t.created_at
 FROM json_each(?1) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.id = wanted.value
 UNION ALL
 SELECT
     t.id, t.track, t.state, t.rank, t.ready_at, NULL, NULL, t.lease, NULL,
-    t.started_at, t.worker, t.sequence, t.version, t.progress, t.finished_at, NULL, t.args, t.facts
+    t.started_at, t.worker, t.sequence, t.version, t.progress, t.finished_at, NULL, t.args, t.facts, t.created_at
 FROM json_each(?1) AS wanted CROSS JOIN dibs_dead AS t WHERE t.id = wanted.value
 UNION ALL
 SELECT
     t.id, t.track, t.state, t.rank, t.ready_at, NULL, NULL, t.lease, NULL,
-    t.started_at, t.worker, t.sequence, t.version, t.progress, t.finished_at, t.result, t.args, t.facts
+    t.started_at, t.worker, t.sequence, t.version, t.progress, t.finished_at, t.result, t.args, t.facts, t.created_at
 FROM json_each(?1) AS wanted CROSS JOIN dibs_days AS d CROSS JOIN dibs_finished AS t
 WHERE wanted.value BETWEEN d.lowest AND d.highest AND t.day = d.day AND t.id = wanted.value;
 
@@ -142,7 +142,7 @@ DELETE FROM dibs_finished WHERE (day, id) IN (SELECT value ->> 0, value ->> 1 FR
 -- array of rows (the columns of `Row`). Reads a range of dibs_pending.
 SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    version, progress, NULL, NULL, args, facts
+    version, progress, NULL, NULL, args, facts, created_at
 ))
 FROM (
     SELECT * FROM dibs_tasks INDEXED BY dibs_pending
@@ -155,7 +155,7 @@ FROM (
 -- queue is deleted.
 SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    version, progress, NULL, NULL, args, facts
+    version, progress, NULL, NULL, args, facts, created_at
 ))
 FROM (
     SELECT * FROM dibs_tasks INDEXED BY dibs_due
@@ -169,7 +169,7 @@ FROM (
 -- of rows (the columns of `Row`). Reads ranges of dibs_blocked.
 SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    version, progress, NULL, NULL, args, facts
+    version, progress, NULL, NULL, args, facts, created_at
 ))
 FROM (
     SELECT t.* FROM json_each(?1) AS wanted CROSS JOIN dibs_tasks AS t INDEXED BY dibs_blocked
@@ -183,7 +183,7 @@ FROM (
 -- array). Returns a JSON array of rows (the columns of `Row`). Reads a range of dibs_leases.
 SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    version, progress, NULL, NULL, args, facts
+    version, progress, NULL, NULL, args, facts, created_at
 ))
 FROM (
     SELECT * FROM dibs_tasks INDEXED BY dibs_leases
@@ -197,7 +197,7 @@ FROM (
 -- rows (the columns of `Row`). Visits the running tasks through dibs_leases, only when a worker has been found dead.
 SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    version, progress, NULL, NULL, args, facts
+    version, progress, NULL, NULL, args, facts, created_at
 ))
 FROM (
     SELECT * FROM dibs_tasks INDEXED BY dibs_leases

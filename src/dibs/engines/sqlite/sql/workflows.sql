@@ -38,7 +38,7 @@ WHERE dibs_workflows.id = new.id;
 -- array of rows (the columns of `Row`). Reads a range of dibs_members.
 SELECT json_group_array(json_array(
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    version, progress, NULL, NULL, args, facts
+    version, progress, NULL, NULL, args, facts, created_at
 ))
 FROM (SELECT * FROM dibs_tasks WHERE workflow = ?1 AND id > coalesce(?2, '') ORDER BY id LIMIT ?3);
 
