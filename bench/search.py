@@ -152,6 +152,12 @@ async def measure(engine: Engine, fill: Fill) -> None:
         print(f"{name:24} {1000 * median(times):8.1f} {len(page.tasks):6} {page.visited:9,}  {goes_on}")
 
 
+async def shares(engine: Engine) -> str:
+    """How many tasks there are in each state."""
+    queues = (await engine.counts()).tasks.values()
+    return ", ".join(f"{sum(counts[state] for counts in queues):,} {state}" for state in State)
+
+
 @contextmanager
 def store(postgres: str | None) -> Iterator[str]:
     """The URL of an empty store."""
@@ -172,7 +178,7 @@ async def run(url: str, tasks: int, rate: int) -> None:
         fill = Fill(engine, tasks, rate)
         began = time.perf_counter()
         await fill.fill()
-        print(f"{tasks:,} tasks in {time.perf_counter() - began:.0f} s", flush=True)
+        print(f"{tasks:,} tasks in {time.perf_counter() - began:.0f} s: {await shares(engine)}", flush=True)
         await measure(engine, fill)
     finally:
         await engine.close()

@@ -78,13 +78,12 @@ Fraction = Annotated[float, Meta(ge=0, le=1)]
 
 
 class Facts(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What no statement reads. `options=None`: none were set. `created_at=0`: it has a column.
+    """What no statement reads. `options=None`: none were set.
 
     A task with a field that this version does not know is unreadable: nothing is dropped.
     """
 
     spec: TaskSpec
-    created_at: Moment = 0
     changed_at: Moment | None = None
     options: Resolved | None = None
     attempts: Count = 0
@@ -105,11 +104,10 @@ decode_facts = msgspec.json.Decoder(Facts).decode
 decode_progress = msgspec.json.Decoder(tuple[Fraction, str]).decode
 
 
-def facts_of(record: TaskRecord, created_at: Instant = 0) -> Facts:
+def facts_of(record: TaskRecord) -> Facts:
     """The part of a record that is kept as JSON."""
     return Facts(
         spec=record.spec,
-        created_at=created_at,
         changed_at=record.changed_at,
         options=None if record.options is FALLBACK else record.options,
         attempts=record.attempts,
@@ -126,9 +124,9 @@ def facts_of(record: TaskRecord, created_at: Instant = 0) -> Facts:
     )
 
 
-def facts_for(new: NewTask, options: Resolved, created_at: Instant = 0) -> Facts:
+def facts_for(new: NewTask, options: Resolved) -> Facts:
     """`facts_of` a new task without dependencies, without building a record."""
-    return Facts(spec=new.spec, created_at=created_at, options=None if options is FALLBACK else options)
+    return Facts(spec=new.spec, options=None if options is FALLBACK else options)
 
 
 class Columns(Struct, array_like=True, frozen=True):

@@ -192,9 +192,12 @@ async def search(harness: Harness, query: Query) -> list[str]:
 
 async def test_searches_find_what_is_left(harness: Harness) -> None:
     kept = await harness.ended(Outcome.PERMANENT, queue="kept", tenant="kept")
+    harness.made += 100_000
     gone = await harness.ended(queue="gone", tenant="gone")
     harness.made += 100_000  # ids of a later time
     later = await harness.add(queue="later", tenant="gone")
+    harness.made += 100_000
+    await harness.add_many(400, queue="besides")  # more than a search reads before it asks where to look
     harness.later(20 * 24 * HOUR)
     await harness.engine.act([Purge(gone)], now=harness.now)
     await harness.finish_chore("prune_blocks")

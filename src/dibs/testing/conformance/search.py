@@ -227,6 +227,28 @@ async def test_each_state_is_found_at_once(harness: Harness) -> None:
     assert await found(harness, Query(states=others, limit=2)) == [each for each in ids[::-1] if each != pending]
 
 
+async def test_cancelled_behind_completed(harness: Harness) -> None:
+    cancelled = await harness.add()
+    await harness.engine.act([Cancel(cancelled)], now=harness.now)
+    await go_far(harness)
+    for task in await harness.claim(BESIDES, queues=("besides",)):
+        await harness.settle(task)
+    assert await find_at_once(harness, Query(states=(State.CANCELLED,))) == [cancelled]
+
+
+async def test_states_of_several_places_are_merged(harness: Harness) -> None:
+    """More of each than one read gives."""
+    ids = [await harness.ended(Outcome.PERMANENT, priority=90), await harness.add(priority=90, delay=HOUR)]
+    for _ in range(4):
+        ids += await harness.add_many(70, queue="a")
+        for task in await harness.claim(70, queues=("a",)):
+            await harness.settle(task, Outcome.PERMANENT)
+        ids += await harness.add_many(70, delay=HOUR)
+    query = Query(states=(State.SCHEDULED, State.DEAD), limit=30)
+    assert await found(harness, query) == ids[::-1]
+    assert await found(harness, structs.replace(query, priority_min=90)) == ids[1::-1]
+
+
 async def test_times_are_those_of_the_store(harness: Harness) -> None:
     """Whatever the clocks of clients, and whatever ids they choose."""
     early = await harness.add()
