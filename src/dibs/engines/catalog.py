@@ -19,7 +19,7 @@ from dibs.core.priority import Ranking, rank
 from dibs.core.settings import QueueSettings
 from dibs.core.task import NewTask, QueueState
 from dibs.core.times import SECOND, Instant
-from dibs.engines.decisions.blocks import Pair, block_of, is_remembered, is_skewed, name_trait
+from dibs.engines.decisions.blocks import Pair, is_remembered, is_skewed, name_trait
 from dibs.engines.decisions.events import wanted_tracks
 from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.transaction import FIRST_EPOCH, Queue
@@ -54,9 +54,9 @@ class KnownBlocks:
         pairs = self.pairs if is_remembered(block, now) else ()
         return [(trait, block) for trait in traits if (trait, block) not in pairs]
 
-    def covers(self, new: NewTask, now: Instant) -> bool:
-        """Whether nothing has to be stored about a task: the shortest way for most that come alone."""
-        spec, block = new.spec, block_of(new.id)
+    def covers(self, new: NewTask, block: int, now: Instant) -> bool:
+        """Whether nothing has to be stored about a task of this block: the shortest way for most that come alone."""
+        spec = new.spec
         is_plain = spec.key is None and spec.partition is None and not spec.tenant and not is_skewed(block, now)
         return is_plain and (name_trait(new.queue, new.name), block) in self.pairs
 

@@ -99,9 +99,14 @@ async def enqueue_one(store: Store, new: NewTask, now: Instant | None) -> Enqueu
     drafted = draft_row(catalog, new, missing)
     if missing:
         raise Missing([], list(missing))
-    day, pairs = first_day([new.id], now), new_pairs(catalog, [[new]], now)
-    watched = catalog.watched(EventType.TASK_SUBMITTED, now)
-    asked = (new.id, new.args, *drafted, *block_parameters(pairs, [new]), watched)
+    present = time.time_ns() // 1000 if now is None else now
+    block, pairs = block_of(new.id), list[Pair]()
+    traits = blocks = None
+    if not catalog.known_blocks.covers(new, block, present):
+        pairs = new_pairs(catalog, [[new]], now)
+        traits, blocks, _, _ = block_parameters(pairs, [new])
+    day, watched = first_day([new.id], now), catalog.watched(EventType.TASK_SUBMITTED, now)
+    asked = (new.id, new.args, *drafted, traits, blocks, block, watched)
     rows = await store.rows_once("enqueue_one", now, catalog.generation, day, *asked)
     status, instant = rows[0]
     if status == "stale":

@@ -5,7 +5,7 @@ CREATE OR REPLACE FUNCTION {schema}.enqueue_one_{version}(
     at bigint, generation_of bigint, first_day int, task uuid, task_args bytea,
     task_track int, rank_offset bigint, delay bigint, instant bigint, rerank_in bigint, task_lease_for bigint,
     task_expires_at bigint, task_partition text, task_facts bytea,
-    traits text[], blocks bigint[], first_block bigint, last_block bigint, watched int[],
+    traits text[], blocks bigint[], task_block bigint, watched int[],
     OUT status text, OUT now bigint
 )
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
@@ -45,7 +45,7 @@ BEGIN
     END IF;
     INSERT INTO {schema}.count_changes (what, track, n)
     VALUES (CASE WHEN is_later THEN 'scheduled' ELSE 'pending' END, task_track, 1), ('enqueued', task_track, 1);
-    IF traits IS NOT NULL OR first_block < now / 4096000 - 1 OR last_block > now / 4096000 + 1 THEN
+    IF traits IS NOT NULL OR abs(task_block - now / 4096000) > 1 THEN
         PERFORM {schema}.add_blocks_{version}(traits, blocks, now, ARRAY[task]);
     END IF;
     IF watched IS NOT NULL THEN
