@@ -21,7 +21,7 @@ from dibs.core.task import HISTORY_LIMIT, TaskRecord
 from dibs.core.times import Instant, day_of
 from dibs.engines.catalog import Catalog
 from dibs.engines.decisions.admin import PurgeRow
-from dibs.engines.decisions.blocks import Pair, block_of, traits_between
+from dibs.engines.decisions.blocks import Pair, block_of, created_trait, is_skewed, slot_of, traits_between, wide
 from dibs.engines.decisions.counting import MOST_ERRORS, counted_events, error_type, error_what, type_counted
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.events import is_wanted, task_events
@@ -278,6 +278,13 @@ class SqlTransaction(SqlSnapshot[AnyCatalog]):
         for old, new in (*changes.moves, *((None, each) for each in changes.new)):
             if traits := traits_between(old, new):
                 self.note_blocks(traits, [block_of(new.id)])
+            if old is None:
+                self.note_creation([block_of(new.id)], new.created_at)
+
+    def note_creation(self, blocks: Collection[int], created_at: Instant) -> None:
+        """Store where tasks are whose ids are of another time than their creation."""
+        if skewed := [block for block in blocks if is_skewed(block, created_at)]:
+            self.note_blocks([created_trait(slot_of(created_at))], wide(skewed))
 
     async def write_blocks(self) -> None:
         pairs = [*self.new_blocks]

@@ -10,7 +10,7 @@ from dibs.core.priority import rank
 from dibs.core.settings import resolve
 from dibs.core.states import State
 from dibs.core.task import NewTask, is_like
-from dibs.engines.decisions.blocks import block_of, blocks_of, created_trait, is_skewed, slot_of, traits_of
+from dibs.engines.decisions.blocks import block_of, blocks_of, traits_of
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.enqueueing import all_plain, due_at_first
 from dibs.engines.decisions.facts import facts_for, mixed_band
@@ -101,10 +101,9 @@ def note(transaction: Transaction, like: NewTask, shared: tuple[Any, ...], rows:
     transaction.topics.add(work_topic(like.queue))
     if len(rows) == 1 and transaction.catalog.known_blocks.covers(like, block_of(like.id), transaction.now):
         return
-    blocks, now = blocks_of([row[0] for row in rows]), transaction.now
+    blocks = blocks_of([row[0] for row in rows])
     transaction.note_blocks(traits_of(like), blocks)
-    if any(is_skewed(block, now) for block in blocks):
-        transaction.note_blocks([created_trait(slot_of(now))], [block for block in blocks if is_skewed(block, now)])
+    transaction.note_creation(blocks, transaction.now)
 
 
 def admitted(transaction: Transaction, new: NewTask) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from dibs.core.states import State
 from dibs.core.task import LeasedTask, TaskRecord
 from dibs.core.times import Duration, Instant, day_of
 from dibs.engines.catalog import Catalog, TrackKey
-from dibs.engines.decisions.blocks import blocks_of, worker_trait
+from dibs.engines.decisions.blocks import claimed_pairs
 from dibs.engines.decisions.choosing import Chosen, Head
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.facts import Track, decode_facts, leased_task, mixed_band
@@ -210,7 +210,8 @@ class Transaction(Snapshot, SqlTransaction[Catalog]):
             return None
         taken = self.run("claim", self.now, request.worker, request.sequence, request.lease, ids)
         assert taken == len(heads), "the pending index names tasks that are not pending"
-        self.note_blocks([worker_trait(request.worker)], blocks_of([head.id for head in heads]))
+        trait, blocks = claimed_pairs(request.worker, [head.id for head in heads])
+        self.note_blocks([trait], blocks)
         if self.catalog.watches:
             self.emit_tasks(EventType.TASK_STARTED, [head.id for head in heads])
         if self.pending is not None:

@@ -5,7 +5,7 @@ A source is read downwards by id, a bounded stretch at a time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -14,17 +14,21 @@ from msgspec import Struct, structs
 from dibs.core.states import State
 from dibs.engines.decisions.blocks import (
     HIGHEST,
+    NEIGHBOURS,
+    WIDE,
     Span,
     block_of,
     common,
     created_trait,
     first_id,
+    joined,
     key_trait,
     name_trait,
     partition_trait,
     slot_of,
     spans_of,
     tenant_trait,
+    wide_worker_trait,
     worker_trait,
 )
 from dibs.engines.decisions.searching import Wanted, has_columns_only, is_track_meant, unfinished_states, wanted_by
@@ -244,25 +248,27 @@ class Ranges:
 
     async def read_blocks(self, below: int) -> None:
         """Find the next blocks that have a trait of each group."""
-        spans, floor = [(0, below - 1)], 0
+        spans, floors = [(0, below - 1)], [] if self.groups else [0]
         if self.created is not None:
             created = await self.created_spans(self.created)
             spans = spans if created is None else common(spans, created)
-        for traits in self.groups:
-            found, lowest = await self.blocks_of(traits, below)
-            floor = max(floor, lowest)
-            spans = common(spans, found)
+        for group in self.groups:
+            found, lowest = await self.blocks_of(group, below)
+            floors.append(lowest)
+            # What is not known yet of a frequent trait must not keep a rare one from being found far below.
+            spans = common(spans, [*found, (0, lowest - 1)] if lowest > 0 else found)
+        floor = min(floors)
         self.spans = [(max(low, floor), high) for low, high in spans if high >= floor]
         self.complete_to = floor
 
-    async def blocks_of(self, traits: list[str], below: int) -> tuple[list[Span], int]:
+    async def blocks_of(self, group: Group, below: int) -> tuple[list[Span], int]:
         """The blocks of some traits, and from which block on they are all of them."""
-        rows = await self.view.read(BLOCKS, traits, below, MOST_BLOCKS)
+        rows = await self.view.read(BLOCKS, [*group.traits, *group.wide], below, MOST_BLOCKS)
         by_trait: dict[int, list[int]] = {}
         for trait, block in rows:
             by_trait.setdefault(trait, []).append(block)
         lowest = max((min(each) for each in by_trait.values() if len(each) >= MOST_BLOCKS), default=0)
-        return spans_of({block for _, block in rows}), lowest
+        return [(max(low, lowest), high) for low, high in group.spans(by_trait) if high >= lowest], lowest
 
     async def created_spans(self, created: Span) -> list[Span] | None:
         """Where tasks of the time asked for can be; None: anywhere."""
@@ -270,26 +276,41 @@ class Ranges:
         skewed = await self.view.read(BLOCKS_BETWEEN, created_trait(first), created_trait(last), MOST_SKEWED)
         if len(skewed) >= MOST_SKEWED:
             return None
-        near = (max(first - 1, 0), min(last + 1, HIGHEST))
-        outside = spans_of({block for block in skewed if not near[0] <= block <= near[1]})
+        near = (max(first - NEIGHBOURS, 0), min(last + NEIGHBOURS, HIGHEST))
+        above, below = (near[1] + 1, HIGHEST), (0, near[0] - 1)
+        outside = common(spans_of(set(skewed), WIDE), [each for each in (above, below) if each[0] <= each[1]])
         return sorted([near, *outside], reverse=True)
 
 
-def groups_of(view: View, query: Query) -> list[list[str]]:
-    """For each condition that the index of id blocks knows, the traits of which a block must have one."""
-    groups: list[list[str]] = []
+class Group(Struct, frozen=True):
+    """The traits of which a block must have one, for one condition, and wide ones."""
+
+    traits: list[str]
+    wide: tuple[str, ...] = ()
+
+    def spans(self, by_trait: Mapping[int, Collection[int]]) -> list[Span]:
+        """The spans of the blocks of each trait; the wide ones are the last."""
+        few, many = set[int](), set[int]()
+        for number, blocks in by_trait.items():
+            (few if number < len(self.traits) else many).update(blocks)
+        return joined(spans_of(few), spans_of(many, WIDE))
+
+
+def groups_of(view: View, query: Query) -> list[Group]:
+    """What the index of id blocks knows of a query."""
+    groups: list[Group] = []
     if query.queues or query.names:
         tracks = {(track.queue, track.name) for track in view.tracks.values()}
         names = [name_trait(*each) for each in sorted(tracks) if is_track_meant(query, *each)]
-        groups += [names] if len(names) <= MOST_TRAITS else []
+        groups += [Group(names)] if len(names) <= MOST_TRAITS else []
     if query.worker is not None:
-        groups.append([worker_trait(query.worker)])
+        groups.append(Group([worker_trait(query.worker)], (wide_worker_trait(query.worker),)))
     if query.tenant:
-        groups.append([tenant_trait(query.tenant)])
+        groups.append(Group([tenant_trait(query.tenant)]))
     if query.partition is not None:
-        groups.append([partition_trait(query.partition)])
+        groups.append(Group([partition_trait(query.partition)]))
     if query.key is not None:
-        groups.append([key_trait(query.key)])
+        groups.append(Group([key_trait(query.key)]))
     return groups
 
 

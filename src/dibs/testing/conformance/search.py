@@ -329,6 +329,24 @@ async def test_a_worker_of_several_runs(harness: Harness) -> None:
     assert await find_at_once(harness, Query(worker="other")) == [task.id]
 
 
+async def test_a_worker_of_tasks_that_came_one_by_one(harness: Harness) -> None:
+    ids = []
+    for _ in range(8):
+        ids.append(await harness.add(queue="a"))
+        harness.made += 10_000
+    await go_far(harness)
+    for task in await harness.claim(8, queues=("a",), worker="one"):
+        await harness.settle(task)
+    later = await harness.start(queue="b")
+    await go_far(harness)
+    (again,) = await harness.claim(queues=("besides",), worker="one")
+    await go_far(harness)
+    assert await found(harness, Query(worker="one", states=(State.COMPLETED,), limit=3)) == ids[::-1]
+    assert (await found(harness, Query(worker="one")))[:1] == [again.id]
+    assert await find_at_once(harness, Query(worker=WORKER)) == [later.id]
+    assert len(await find_at_once(harness, Query(worker="one"))) == 9
+
+
 async def test_what_is_not_in_the_index_goes_on(harness: Harness) -> None:
     """A page of a search by priority, metadata or text reads a bounded number of tasks."""
     wanted = await harness.add(priority=90, metadata={"a": 1}, args=b'{"to":"ada"}')

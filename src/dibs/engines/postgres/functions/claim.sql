@@ -51,6 +51,7 @@ DECLARE
     first_block bigint;
     lowest uuid;
     highest uuid;
+    blocks bigint[];
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(hashtextextended('{schema_text}.queues', 0));
     looks_at := clock_timestamp();
@@ -157,17 +158,19 @@ BEGIN
     END IF;
     found_at := clock_timestamp();
     IF cardinality(chosen) > 0 THEN
-        -- Nearly always all are in one block: comparing ids costs far less than taking the block of each.
+        -- Often all are in one block: comparing ids costs far less than taking the block of each.
         first_block := {schema}.block_of_{version}(chosen[1]);
         lowest := {schema}.first_of_block_{version}(first_block);
         highest := {schema}.last_of_block_{version}(first_block);
-        INSERT INTO {schema}.blocks (trait, block)
-        SELECT trait_of, b.block
-        FROM (
-            SELECT first_block AS block
-            UNION
-            SELECT {schema}.block_of_{version}(c.id) FROM unnest(chosen) AS c (id) WHERE c.id < lowest OR c.id > highest
-        ) AS b
+        blocks := first_block || ARRAY(
+            SELECT DISTINCT {schema}.block_of_{version}(c.id) FROM unnest(chosen) AS c (id)
+            WHERE c.id < lowest OR c.id > highest
+        );
+        IF cardinality(blocks) > 4 THEN
+            trait_of := 'wide worker ' || worker_id;
+            blocks := ARRAY(SELECT DISTINCT b.block / 16 * 16 FROM unnest(blocks) AS b (block));
+        END IF;
+        INSERT INTO {schema}.blocks (trait, block) SELECT trait_of, b.block FROM unnest(blocks) AS b (block)
         WHERE NOT EXISTS (SELECT 1 FROM {schema}.blocks AS k WHERE k.trait = trait_of AND k.block = b.block);
         IF watched IS NOT NULL THEN
             PERFORM {schema}.begin_events_{version}();

@@ -62,7 +62,7 @@ BEGIN
     IF known > 0 OR (all_or_none AND coalesce(cardinality(stored), 0) < cardinality(ids)) THEN
         RAISE EXCEPTION 'some of these tasks are known' USING ERRCODE = 'DB001';
     END IF;
-    IF traits IS NOT NULL OR first_block < now / 4096000 - 1 OR last_block > now / 4096000 + 1 THEN
+    IF traits IS NOT NULL OR first_block < now / 256000 - 4 OR last_block > now / 256000 + 4 THEN
         PERFORM {schema}.add_blocks_{version}(traits, blocks, now, ids);
     END IF;
     IF watched IS NOT NULL THEN

@@ -45,7 +45,7 @@ BEGIN
     END IF;
     INSERT INTO {schema}.count_changes (what, track, n)
     VALUES (CASE WHEN is_later THEN 'scheduled' ELSE 'pending' END, task_track, 1), ('enqueued', task_track, 1);
-    IF traits IS NOT NULL OR abs(task_block - now / 4096000) > 1 THEN
+    IF traits IS NOT NULL OR abs(task_block - now / 256000) > 4 THEN
         PERFORM {schema}.add_blocks_{version}(traits, blocks, now, ARRAY[task]);
     END IF;
     IF watched IS NOT NULL THEN

@@ -11,8 +11,8 @@ SELECT * FROM {schema}.unfinished_in_{version}($1::uuid, $2::int, $3::int[], $4:
 
 -- name: blocks
 -- The newest blocks of each of some traits. Takes traits, the block to start below, limit for each. Returns the position
--- of the trait, block. Reads a range of `block_traits` for each.
-SELECT w.n::int, b.block FROM unnest($1::text[]) WITH ORDINALITY AS w (trait, n)
+-- of the trait, from 0, and block. Reads a range of `block_traits` for each.
+SELECT w.n::int - 1, b.block FROM unnest($1::text[]) WITH ORDINALITY AS w (trait, n)
 CROSS JOIN LATERAL (
     SELECT DISTINCT k.block FROM {schema}.blocks AS k WHERE k.trait = w.trait AND k.block < $2::bigint
     ORDER BY k.block DESC LIMIT $3::int
@@ -25,7 +25,7 @@ SELECT block FROM {schema}.blocks WHERE trait BETWEEN $1::text AND $2::text ORDE
 -- name: blocks_after
 -- The index of id blocks, in order. Takes trait and block to start after; the first and the last of the blocks that must
 -- stay; limit. Returns trait, block, whether the block has no task and may go. Reads a range of `block_traits`, and seeks
--- each block in each place and day.
+-- it in each place and day: the sixteen blocks that it is one of, which some traits are kept for.
 SELECT
     b.trait, b.block,
     b.block NOT BETWEEN $3::bigint AND $4::bigint

@@ -165,7 +165,8 @@ SELECT json_group_array(block) FROM (SELECT block FROM dibs_blocks WHERE trait B
 -- name: blocks_after
 -- The index of id blocks, in order. Takes trait and block to start after; the first and the last of the blocks that must
 -- stay; limit. Returns a JSON array of (trait, block, 1 if the block has no task and may go). Reads a range of the
--- primary key, and seeks each block in each place, and in each day that may have it.
+-- primary key, and seeks it in each place, and in each day that may have it: the sixteen
+-- blocks that it is one of, which some traits are kept for.
 SELECT json_group_array(json_array(trait, block, is_empty))
 FROM (
     SELECT
@@ -179,7 +180,7 @@ FROM (
               AND f.id BETWEEN start AND start || 'g'
         ) AS is_empty
     FROM (
-        SELECT trait, block, printf('%08x-%x', block >> 4, block & 15) AS start
+        SELECT trait, block, printf('%08x-%x', block >> 8, block >> 4 & 15) AS start
         FROM dibs_blocks WHERE (trait, block) > (?1, ?2) ORDER BY trait, block LIMIT ?5
     )
 );
