@@ -59,7 +59,7 @@ MEANINGS = {
     EventType.TASK_LOST: "its worker was lost",
     EventType.TASK_RELEASED: "its worker handed it back: it is pending again",
     EventType.TASK_SCHEDULED: "it was put off, to `due_at`",
-    EventType.TASK_PROMOTED: "it was due, and is pending now",
+    EventType.TASK_PROMOTED: "it was due, and is pending now; or it has waited long enough for the next `tier`",
     EventType.TASK_UNBLOCKED: "it waits for no other task any more",
     EventType.TASK_EDITED: "its priority, times or metadata were changed, or its content was replaced",
     EventType.TASK_REPLAYED: "it was dead, or cancelled with its workflow, and runs again",
