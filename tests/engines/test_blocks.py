@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,7 +29,7 @@ blocks = st.sets(st.integers(0, 60))
 def numbers(spans: list[Span]) -> set[int]:
     """What spans contain; they must be in order and apart."""
     assert all(low <= high for low, high in spans)
-    assert all(one[0] > other[1] for one, other in zip(spans, spans[1:], strict=False))
+    assert all(one[0] > other[1] for one, other in pairwise(spans))
     return {number for low, high in spans for number in range(low, high + 1)}
 
 

@@ -14,7 +14,7 @@ __all__ = ["Walked", "newest_id", "read_tasks", "search", "walk"]
 
 SMALLEST_CHUNK = 100
 LARGEST_CHUNK = 25_000
-GROWTH = 5
+GROWTH = 3
 MOST_STRETCHES = 200
 """Blocks may be empty by now: then nothing in them is visited, but looking costs."""
 READ_AT_ONCE = 500
