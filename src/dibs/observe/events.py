@@ -53,7 +53,7 @@ MEANINGS = {
     EventType.TASK_COMPLETED: "its run completed, after `duration_ms`",
     EventType.TASK_FAILED: "an attempt failed or timed out: `error_type`, `error`, `attempt`",
     EventType.TASK_RETRYING: "it runs again, at `due_at`",
-    EventType.TASK_DEAD: "it has failed for good: `reason`",
+    EventType.TASK_DEAD: "it has failed for good: `reason`, and the last `error_type` and `error`",
     EventType.TASK_CANCELLED: "it was cancelled: `reason` (user, expired, dependency, queue)",
     EventType.TASK_CANCEL_REQUESTED: "it is running and was asked to stop",
     EventType.TASK_LOST: "its worker was lost",

@@ -16,9 +16,6 @@ __all__ = ["LEVELS", "JsonLines", "TextLines", "set_up_logging"]
 
 LEVELS = ("debug", "info", "warning", "error")
 
-SHORT_ID = 18
-"""The part of an id that tells tasks apart: the time and the counter."""
-
 STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 """What every record has. Everything else was added by `extra=` or by a filter."""
 
@@ -36,7 +33,7 @@ def set_up_logging(level: str | int, as_json: bool) -> bool:
 
 
 class TextLines(logging.Formatter):
-    """Time, level, logger and message; for records inside a task also its name, short id and attempt."""
+    """Time, level, logger and message; for records inside a task also its name, id and attempt."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
@@ -48,7 +45,7 @@ class TextLines(logging.Formatter):
             return line
         name, attempt = getattr(record, "task_name", "task"), getattr(record, "attempt", None)
         numbered = "" if attempt is None else f", attempt {attempt}"
-        return f"{line} [{name} {task_id[:SHORT_ID]}{numbered}]"
+        return f"{line} [{name} {task_id}{numbered}]"
 
 
 class JsonLines(logging.Formatter):
