@@ -465,3 +465,32 @@ def test_a_worker_that_does_nothing_sends_nothing_extra(app: Dibs) -> None:
         heartbeat = worker._session._heartbeat
         eventually(lambda: heartbeat._resting and not heartbeat._has_changed(), patience=5)
         assert heartbeat._until_next() > 5
+
+
+def test_a_record_that_can_not_be_formatted_is_one_line_of_json() -> None:
+    line = json.loads(JsonLines().format(logging.makeLogRecord({"msg": "%d", "args": ("x",), "name": "shop"})))
+    assert line["message"] == "%d (its arguments can't be shown)"
+
+
+def test_a_handler_that_raises_costs_no_figures(app: Dibs) -> None:
+    class Broken(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.levelno >= logging.WARNING:
+                raise RuntimeError("the handler broke")
+
+    @app.task(name="fails", retries=0)
+    def fails() -> None:
+        raise ValueError("no")
+
+    for _ in range(20):
+        fails.enqueue()
+    handler, logger = Broken(), logging.getLogger("dibs.worker")
+    logger.addHandler(handler)
+    try:
+        worker = app.worker(until_idle=True)
+        with worker:
+            report = worker.wait(30)
+    finally:
+        logger.removeHandler(handler)
+    assert report is not None
+    assert (report.stats.executed, report.stats.failed, report.stats.dead) == (20, 20, 20)

@@ -56,7 +56,7 @@ class JsonLines(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": storable(record.getMessage()),
+            "message": storable(message_of(record)),
         }
         for name, value in added_to(record):
             line[f"extra_{name}" if name in line else name] = value
@@ -65,6 +65,13 @@ class JsonLines(logging.Formatter):
         if record.stack_info:
             line["stack"] = storable(self.formatStack(record.stack_info))
         return encoded(line).decode()
+
+
+def message_of(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # arguments that don't fit, or that can't be shown: the rest of the record is still worth a line
+        return f"{record.msg} (its arguments can't be shown)"
 
 
 def added_to(record: logging.LogRecord) -> Iterator[tuple[str, object]]:

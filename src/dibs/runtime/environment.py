@@ -15,6 +15,9 @@ VARIABLES = {
 }
 
 
+LONGEST_ACTOR = 200
+
+
 def default_url() -> str | None:
     """`DIBS_URL`, if set."""
     return os.environ.get("DIBS_URL") or None
@@ -29,7 +32,7 @@ def actor() -> str:
     """Who is acting."""
     named = os.environ.get("DIBS_ACTOR")
     if named:
-        return named
+        return "".join(each if each.isprintable() else "?" for each in named[:LONGEST_ACTOR])
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user without a name
