@@ -19,7 +19,7 @@ from dibs.core.priority import Ranking, rank
 from dibs.core.settings import QueueSettings
 from dibs.core.task import NewTask, QueueState
 from dibs.core.times import SECOND, Instant
-from dibs.engines.decisions.blocks import Pair, is_remembered, is_skewed, name_trait
+from dibs.engines.decisions.blocks import DIGITS, SLOT, Pair, block_of, is_remembered, is_skewed, name_trait
 from dibs.engines.decisions.events import wanted_tracks
 from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.transaction import FIRST_EPOCH, Queue
@@ -48,17 +48,30 @@ class KnownBlocks:
 
     def __init__(self) -> None:
         self.pairs: set[Pair] = set()
+        self.slot = 0
+        self.covered: set[tuple[str, str, str]] = set()
+        """Beginnings of ids, queues and names of plain tasks about which nothing has to be stored in this slot of time."""
 
     def lacking(self, traits: Sequence[str], block: int, now: Instant) -> list[Pair]:
         """The pairs of these traits with a block that may have to be stored."""
         pairs = self.pairs if is_remembered(block, now) else ()
         return [(trait, block) for trait in traits if (trait, block) not in pairs]
 
-    def covers(self, new: NewTask, block: int, now: Instant) -> bool:
-        """Whether nothing has to be stored about a task of this block: the shortest way for most that come alone."""
+    def covers(self, new: NewTask, now: Instant) -> bool:
+        """Whether nothing has to be stored about a task: the shortest way for most that come alone."""
         spec = new.spec
-        is_plain = spec.key is None and spec.partition is None and not spec.tenant and not is_skewed(block, now)
-        return is_plain and (name_trait(new.queue, new.name), block) in self.pairs
+        if spec.key is not None or spec.partition is not None or spec.tenant:
+            return False
+        if now // SLOT != self.slot:
+            self.slot, self.covered = now // SLOT, set()
+        place = (new.id[:DIGITS], new.queue, new.name)
+        if place in self.covered:
+            return True
+        block = block_of(new.id)
+        if is_skewed(block, now) or (name_trait(new.queue, new.name), block) not in self.pairs:
+            return False
+        self.covered.add(place)
+        return True
 
     def learn(self, pairs: Iterable[Pair]) -> None:
         """After the commit."""

@@ -14,9 +14,11 @@ from dibs.core.times import HOUR, MINUTE, Instant
 from dibs.engines.decisions.encoding import to_json
 
 __all__ = [
+    "DIGITS",
     "END",
     "HIGHEST",
     "NEIGHBOURS",
+    "SLOT",
     "WIDE",
     "YOUNG",
     "Pair",
@@ -50,6 +52,8 @@ Span = tuple[int, int]
 
 SLOT = 256_000
 """Microseconds of one block."""
+DIGITS = 11
+"""How many characters of an id tell its block."""
 WIDE = 16
 """How many blocks are one for a wide trait."""
 FEW = 4

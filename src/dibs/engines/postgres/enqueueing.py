@@ -99,14 +99,13 @@ async def enqueue_one(store: Store, new: NewTask, now: Instant | None) -> Enqueu
     drafted = draft_row(catalog, new, missing)
     if missing:
         raise Missing([], list(missing))
+    day, known = first_day([new.id], now), catalog.known_blocks
     present = time.time_ns() // 1000 if now is None else now
-    block, pairs = block_of(new.id), list[Pair]()
-    traits = blocks = None
-    if not catalog.known_blocks.covers(new, block, present):
-        pairs = new_pairs(catalog, [[new]], now)
-        traits, blocks, _, _ = block_parameters(pairs, [new])
-    day, watched = first_day([new.id], now), catalog.watched(EventType.TASK_SUBMITTED, now)
-    asked = (new.id, new.args, *drafted, traits, blocks, block, watched)
+    block = block_of(new.id)
+    pairs = () if known.covers(new, present) else known.lacking(traits_of(new), block, present)
+    traits = [trait for trait, _ in pairs] or None
+    watched = catalog.watched(EventType.TASK_SUBMITTED, now)
+    asked = (new.id, new.args, *drafted, traits, block, watched)
     rows = await store.rows_once("enqueue_one", now, catalog.generation, day, *asked)
     status, instant = rows[0]
     if status == "stale":
@@ -114,7 +113,7 @@ async def enqueue_one(store: Store, new: NewTask, now: Instant | None) -> Enqueu
     if status == "known":
         return None
     if pairs:
-        catalog.known_blocks.learn(pairs)
+        known.learn(pairs)
     await store.notifier.notify({work_topic(new.queue)} if watched is None else {work_topic(new.queue), EVENTS})
     return stored_answer(new, instant)
 

@@ -10,7 +10,7 @@ from dibs.core.priority import rank
 from dibs.core.settings import resolve
 from dibs.core.states import State
 from dibs.core.task import NewTask, is_like
-from dibs.engines.decisions.blocks import block_of, blocks_of, traits_of
+from dibs.engines.decisions.blocks import blocks_of, traits_of
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.enqueueing import all_plain, due_at_first
 from dibs.engines.decisions.facts import facts_for, mixed_band
@@ -99,7 +99,7 @@ def note(transaction: Transaction, like: NewTask, shared: tuple[Any, ...], rows:
     transaction.changes[state, track] += len(rows)
     transaction.changes[Counter.ENQUEUED, track] += len(rows)
     transaction.topics.add(work_topic(like.queue))
-    if len(rows) == 1 and transaction.catalog.known_blocks.covers(like, block_of(like.id), transaction.now):
+    if len(rows) == 1 and transaction.catalog.known_blocks.covers(like, transaction.now):
         return
     blocks = blocks_of([row[0] for row in rows])
     transaction.note_blocks(traits_of(like), blocks)

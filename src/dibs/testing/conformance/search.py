@@ -283,6 +283,20 @@ async def test_times_are_those_of_the_store(harness: Harness) -> None:
     assert await found(harness, Query(created_after=day + HOUR, tenant="t")) == late[2:]
 
 
+async def test_clocks_that_differ_a_little(harness: Harness) -> None:
+    """What is known of a block does not tell when its tasks were created."""
+    ids = []
+    for _ in range(4):
+        ids += [await harness.add(), await harness.add(), *await harness.add_many(2)]
+        harness.later(20_000_000)
+    harness.made += FAR
+    await harness.add_many(BESIDES)
+    for n in range(4):
+        start = harness.now - (4 - n) * 20_000_000
+        query = Query(created_after=start, created_before=start + 1)
+        assert await find_at_once(harness, query) == ids[4 * n : 4 * n + 4][::-1]
+
+
 async def test_a_span_of_time_is_found_at_once(harness: Harness) -> None:
     ids = []
     for _ in range(3):

@@ -1,11 +1,12 @@
 -- name: enqueue_one
--- `enqueue` of a single task, the most frequent call: with plain values and statements that cost half as much. Returns
--- the status ('stale': compute again; 'known': not stored, because the task exists) and now.
+-- `enqueue` of a single task, the most frequent call: with plain values and statements that cost half as much. Takes
+-- new traits of its block of ids (NULL: all are known) instead of pairs. Returns the status ('stale': compute again;
+-- 'known': not stored, because the task exists) and now.
 CREATE OR REPLACE FUNCTION {schema}.enqueue_one_{version}(
     at bigint, generation_of bigint, first_day int, task uuid, task_args bytea,
     task_track int, rank_offset bigint, delay bigint, instant bigint, rerank_in bigint, task_lease_for bigint,
     task_expires_at bigint, task_partition text, task_facts bytea,
-    traits text[], blocks bigint[], task_block bigint, watched int[],
+    traits text[], task_block bigint, watched int[],
     OUT status text, OUT now bigint
 )
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
@@ -46,7 +47,9 @@ BEGIN
     INSERT INTO {schema}.count_changes (what, track, n)
     VALUES (CASE WHEN is_later THEN 'scheduled' ELSE 'pending' END, task_track, 1), ('enqueued', task_track, 1);
     IF traits IS NOT NULL OR abs(task_block - now / 256000) > 4 THEN
-        PERFORM {schema}.add_blocks_{version}(traits, blocks, now, ARRAY[task]);
+        PERFORM {schema}.add_blocks_{version}(
+            traits, array_fill(task_block, ARRAY[coalesce(cardinality(traits), 0)]), now, ARRAY[task]
+        );
     END IF;
     IF watched IS NOT NULL THEN
         PERFORM {schema}.task_events_{version}('task.submitted', now, ARRAY[task], watched);

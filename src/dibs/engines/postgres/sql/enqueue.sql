@@ -2,7 +2,7 @@
 -- Store one new task that needs no decision. See functions/enqueue_one.sql.
 SELECT * FROM {schema}.enqueue_one_{version}(
     $1::bigint, $2::bigint, $3::int, $4::uuid, $5::bytea, $6::int, $7::bigint, $8::bigint, $9::bigint, $10::bigint,
-    $11::bigint, $12::bigint, $13::text, $14::bytea, $15::text[], $16::bigint[], $17::bigint, $18::int[]
+    $11::bigint, $12::bigint, $13::text, $14::bytea, $15::text[], $16::bigint, $17::int[]
 );
 
 -- name: enqueue
