@@ -15,9 +15,6 @@ VARIABLES = {
 }
 
 
-LONGEST_ACTOR = 200
-
-
 def default_url() -> str | None:
     """`DIBS_URL`, if set."""
     return os.environ.get("DIBS_URL") or None
@@ -32,7 +29,7 @@ def actor() -> str:
     """Who is acting."""
     named = os.environ.get("DIBS_ACTOR")
     if named:
-        return "".join(each if each.isprintable() else "?" for each in named[:LONGEST_ACTOR])
+        return "".join(each if each.isprintable() else "?" for each in named[:200])  # it goes to the audit log
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user without a name
