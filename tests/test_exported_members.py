@@ -81,6 +81,7 @@ def test_the_methods_of_an_app() -> None:
         "enqueue",
         "enqueue_many",
         "enqueue_workflow",
+        "events",
         "handle",
         "lifespan",
         "middleware",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
@@ -299,6 +300,10 @@ def lives(evidence: Evidence) -> list[tuple[str, float, float]]:
     return [(who, begin, gone.get(who, evidence.ended)) for who, begin in begun.items()]
 
 
+DEATH = re.compile(r"^[^\n]* is dead \([^\n]*\n(?:Traceback[^\n]*\n(?: [^\n]*\n)*[^\n]*\n)?", re.MULTILINE)
+"""What a worker logs of a task that is dead: the error is the task's."""
+
+
 def nobody_leaves(evidence: Evidence) -> Iterator[str]:
     """Processes end when they are told to or killed, in good order."""
     for line in evidence.of("gone"):
@@ -309,7 +314,8 @@ def nobody_leaves(evidence: Evidence) -> Iterator[str]:
             yield f"{line['process']} left with code {line['code']}: {last_words(evidence, line['process'])}"
     for line in evidence.of("stuck"):
         yield f"{line['process']} did not leave when told to"
-    for who, text in evidence.logs.items():
+    for who, log in evidence.logs.items():
+        text = DEATH.sub("", log)
         if "Traceback" in text:
             yield f"{who} logged an error that nobody handled: {text[text.rindex('Traceback') :][-300:]!r}"
 

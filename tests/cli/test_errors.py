@@ -154,3 +154,10 @@ def test_colour_on_a_terminal_only(shop: Dibs, cli: Cli, monkeypatch: pytest.Mon
 def test_python_m_dibs(place: Path) -> None:
     answer = finish(start("--version"))
     assert (answer.code, answer.out[:5]) == (0, "dibs,")
+
+
+@pytest.mark.parametrize("words", [(), ("tasks",), ("queues",)])
+def test_help_without_a_command_is_whole(cli: Cli, words: tuple[str, ...]) -> None:
+    answer = cli(*words)
+    assert "…" not in answer.err
+    assert answer.err.rstrip("\n") == cli(*words, "--help").out.rstrip("\n")

@@ -276,7 +276,7 @@ def test_the_audit_log(cli: Cli, shop: Dibs, monkeypatch: pytest.MonkeyPatch) ->
     assert cli("audit", "--actor", "ada").out.count("  ada  ") == 2
     assert cli("audit", "--act", "edit").out.count("  edit  ") == 1
     assert ids[0] in cli("audit", "--target", ids[0]).out
-    assert cli("audit", "--since", "0").out == "Nothing was changed by hand.\n"
+    assert cli("audit", "--since", "0").out == "No entry of the audit log matches.\n"
     first = cli("audit", "--limit", "1")
     assert first.err == f"More: --before {(number := cli('audit', '--limit', '1', '--json').json[0]['n'])}\n"
     assert cli("audit", "--before", str(number)).out == "".join(f"{line}\n" for line in lines[2:])
@@ -291,7 +291,12 @@ def test_the_audit_log_of_acts_on_all(cli: Cli, shop: Dibs) -> None:
     text = cli("audit").out
     assert "edit matching" in text
     assert "priority: → 30" in text
+    assert "queues mail" in text
     assert "5 of 5 tasks" in text
+    assert "edit matching ended" in cli("audit", "--target", ids[4]).out
+    cli("tasks", "cancel", "--all", "--queue", "mail", "--state", "pending", "--reason", "backlog", "--yes")
+    text = cli("audit", "--act", "cancel matching").out
+    assert "states pending, queues mail; reason: backlog" in text
 
 
 # Chores.

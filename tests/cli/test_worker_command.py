@@ -118,7 +118,7 @@ def test_text_logs_of_a_worker_and_its_children_say_which_task(place: Path, shop
     ids = [run_enqueue(name) for name in ("hello", "hello_from_a_child")]
     answer = finish(start("worker", "shop:app", "--until-idle"))
     for task_id, name in zip(ids, ("hello", "hello_from_a_child"), strict=True):
-        assert f"INFO    shop.words: hello [shop.{name} {task_id[:18]}, attempt 1]" in answer.err
+        assert f"INFO    shop.words: hello [shop.{name} {task_id}, attempt 1]" in answer.err
 
 
 def run_enqueue(name: str) -> str:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
 import pytest
 
 from dibs import Dibs, Permanent
-from dibs.errors import Closed, InvalidOption
+from dibs.client import events as events_module
+from dibs.client.events import EventFeed
+from dibs.engines.figures import Counts
+from dibs.errors import Closed, InvalidOption, StoreBusy
 from dibs.observe.events import EventType
 
 
@@ -104,6 +108,9 @@ def test_figures_are_computed_and_nothing_is_stored() -> None:
         ({"queues": "mail"}, "queues"),
         ({"cursor": "x"}, "cursor must be one"),
         ({"cursor": 5}, "cursor"),
+        ({"cursor": "-5"}, "cursor must be one"),
+        ({"cursor": str(2**63)}, "cursor must be one"),
+        ({"cursor": "1:x"}, "cursor must be one"),
     ],
 )
 def test_what_is_wrong_is_refused_at_once(options: dict[str, Any], told: str) -> None:
@@ -160,3 +167,62 @@ def test_a_loop_that_stops_in_the_middle_of_a_page_loses_nothing() -> None:
         handles = app.enqueue_many([add.call(number, number) for number in range(5)])
         found = [next(iter(events)).data["task_id"] for _ in range(5)]
     assert found == [handle.id for handle in handles]
+
+
+def test_a_reader_that_gives_up_again_and_again_loses_nothing() -> None:
+    async def go() -> None:
+        app, add = make_app()
+        found: list[str] = []
+
+        async def read(events: EventFeed) -> None:
+            async for event in events:
+                found.append(event.data["task_id"])  # noqa: PERF401  # one by one: it may be given up at any of them
+
+        async with app, app.events("task.submitted") as events:
+            sent = []
+            for number in range(60):
+                sent.append((await add.aenqueue(number, number)).id)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(read(events), 0.003 * (number % 12))
+            while len(found) < len(sent):
+                found.append((await anext(aiter(events))).data["task_id"])
+            assert found == sent
+
+    asyncio.run(go())
+
+
+def test_figures_that_can_not_be_read_cost_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events_module, "DEPTH_INTERVAL", 0.0)
+    app, add = make_app()
+    with app, app.events(["task.submitted", "queue.depth"]) as events:
+        counts, calls = app.hub.engine.counts, iter(range(10**6))
+
+        async def failing() -> Counts:
+            if next(calls) % 2 == 0:
+                raise StoreBusy("busy")
+            return await counts()
+
+        monkeypatch.setattr(app.hub.engine, "counts", failing)
+        sent = [add.enqueue(number, number).id for number in range(20)]
+        found: list[str] = []
+        for event in events:
+            if event.type == EventType.TASK_SUBMITTED:
+                found.append(event.data["task_id"])
+                if len(found) == len(sent):
+                    break
+        assert found == sent
+
+
+def test_entering_with_a_cursor_subscribes() -> None:
+    app, add = make_app()
+    with app, app.events("task.submitted", cursor="0") as events:
+        first = add.enqueue(1, 1)
+        assert next(iter(events)).data["task_id"] == first.id
+
+
+def test_a_cursor_of_another_store_is_told_that_it_has_missed_something() -> None:
+    app, add = make_app()
+    with app, app.events("task.submitted", cursor="123456") as events:
+        handle = add.enqueue(1, 1)
+        event = next(iter(events))
+        assert (event.data["task_id"], event.missed) == (handle.id, True)

@@ -137,14 +137,16 @@ def test_a_cancelled_run_is_told(app: Dibs, said: Said) -> None:
         await asyncio.Event().wait()
 
     task = endless.enqueue()
-    with app.worker():
+    with app.worker() as worker:
         assert started.wait(20)
         app.tasks.cancel(task.id, reason="no longer needed")
         app.wait([task], timeout=20)
-        eventually(lambda: said.about(task.id))
-    (record,) = said.about(task.id)
-    assert record.levelno == logging.INFO
-    assert record.getMessage() == f"endless {task.id} was cancelled: no longer needed."
+        eventually(lambda: len(said.about(task.id)) == 2)
+    assert [(record.levelno, record.getMessage()) for record in said.about(task.id)] == [
+        (logging.INFO, f"endless {task.id} is asked to stop: no longer needed."),
+        (logging.INFO, f"endless {task.id} was cancelled: no longer needed."),
+    ]
+    assert {record.__dict__["worker"] for record in said.about(task.id)} == {worker.id}
 
 
 def test_a_run_that_is_handed_back_is_told(app: Dibs, said: Said) -> None:
@@ -321,7 +323,11 @@ def record_with(message: str = "sold", **extra: Any) -> logging.LogRecord:
 def test_text_has_the_logger_and_the_task() -> None:
     task = {"task_id": "01a1e471-087e-7abc-8000-000000000001", "task_name": "shop.mail", "attempt": 2}
     assert TextLines().format(record_with()).endswith(" INFO    shop: sold")
-    assert TextLines().format(record_with(**task)).endswith(" shop: sold [shop.mail 01a1e471-087e-7abc, attempt 2]")
+    assert (
+        TextLines()
+        .format(record_with(**task))
+        .endswith(" shop: sold [shop.mail 01a1e471-087e-7abc-8000-000000000001, attempt 2]")
+    )
     already = f"{task['task_id']} is sold"
     assert TextLines().format(record_with(already, **task)).endswith(already)
 
@@ -382,7 +388,7 @@ def test_a_queue_that_no_task_uses_is_a_warning(app: Dibs, said: Said) -> None:
 
     with app.worker(queues=("mial",)):
         pass
-    assert said.lines(logging.WARNING) == ["No task of this app uses the queue 'mial'. Did you mean 'mail'?"]
+    assert said.lines(logging.WARNING) == ["No task of this app has the queue 'mial' by default. Did you mean 'mail'?"]
 
 
 def test_a_task_that_blocks_the_loop_from_the_start_is_named(app: Dibs, said: Said) -> None:
@@ -404,7 +410,7 @@ def test_a_task_that_blocks_the_loop_from_the_start_is_named(app: Dibs, said: Sa
     drain(app)
     assert task.result(timeout=20) is True
     (record,) = [each for each in said.about(task.id) if each.levelno == logging.WARNING]
-    assert record.getMessage().startswith(f"blocks {task.id} has blocked the event loop for 2.")
+    assert record.getMessage().startswith(f"blocks {task.id} has blocked the event loop for ")
 
 
 # Figures in the store.
@@ -459,3 +465,32 @@ def test_a_worker_that_does_nothing_sends_nothing_extra(app: Dibs) -> None:
         heartbeat = worker._session._heartbeat
         eventually(lambda: heartbeat._resting and not heartbeat._has_changed(), patience=5)
         assert heartbeat._until_next() > 5
+
+
+def test_a_record_that_can_not_be_formatted_is_one_line_of_json() -> None:
+    line = json.loads(JsonLines().format(logging.makeLogRecord({"msg": "%d", "args": ("x",), "name": "shop"})))
+    assert line["message"] == "%d (its arguments can't be shown)"
+
+
+def test_a_handler_that_raises_costs_no_figures(app: Dibs) -> None:
+    class Broken(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.levelno >= logging.WARNING:
+                raise RuntimeError("the handler broke")
+
+    @app.task(name="fails", retries=0)
+    def fails() -> None:
+        raise ValueError("no")
+
+    for _ in range(20):
+        fails.enqueue()
+    handler, logger = Broken(), logging.getLogger("dibs.worker")
+    logger.addHandler(handler)
+    try:
+        worker = app.worker(until_idle=True)
+        with worker:
+            report = worker.wait(30)
+    finally:
+        logger.removeHandler(handler)
+    assert report is not None
+    assert (report.stats.executed, report.stats.failed, report.stats.dead) == (20, 20, 20)

@@ -14,19 +14,27 @@ from dibs.core.task import LeasedTask
 
 __all__ = ["add_task_facts", "facts_of", "trace_id_in"]
 
+OURS = "dibs."
 TRACE_ID = 32
 """Hexadecimal digits of a trace id in a W3C `traceparent`: version-trace-parent-flags."""
 
 
 class TaskFilter(logging.Filter):
-    """Lets every record pass, and adds the facts of the task that it was logged in. What is there stays."""
+    """Lets every record pass, and adds the facts of the task that it was logged in. What is there stays.
+
+    Records of Dibs itself, and those of tasks, also say which worker of this process logs.
+    """
+
+    worker: str | None = None
 
     def filter(self, record: logging.LogRecord) -> bool:
         context = CURRENT.get()
-        if context is not None:
-            for name, value in facts_of(context._task).items():
-                if not hasattr(record, name):
-                    setattr(record, name, value)
+        facts = {} if context is None else facts_of(context._task)
+        if self.worker is not None and (context is not None or record.name.startswith(OURS)):
+            facts["worker"] = self.worker
+        for name, value in facts.items():
+            if not hasattr(record, name):
+                setattr(record, name, value)
         return True
 
 
@@ -46,11 +54,14 @@ def trace_id_in(headers: Mapping[str, str]) -> str | None:
     return headers.get("trace_id")
 
 
-def add_task_facts() -> None:
-    """Have all handlers that exist now add the facts of the running task. Doing it again changes nothing."""
+def add_task_facts(worker: str | None = None) -> None:
+    """Have all handlers that exist now add the facts of the running task, and the worker that has started last."""
     for handler in handlers():
-        if not any(isinstance(each, TaskFilter) for each in handler.filters):
-            handler.addFilter(TaskFilter())
+        ours = next((each for each in handler.filters if isinstance(each, TaskFilter)), None)
+        if ours is None:
+            ours = TaskFilter()
+            handler.addFilter(ours)
+        ours.worker = worker
 
 
 def handlers() -> Iterator[logging.Handler]:

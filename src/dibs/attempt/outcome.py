@@ -44,7 +44,7 @@ __all__ = [
 
 TRACEBACK_LIMIT = 16 * 1024
 MESSAGE_LIMIT = 4 * 1024
-OURS = ("dibs.worker", "dibs.attempt")
+OURS = ("dibs.worker", "dibs.attempt", "dibs.integrations")
 
 SNOOZE: Duration = 5 * SECOND
 LONGEST_SNOOZE: Duration = 60 * SECOND

@@ -55,7 +55,8 @@ def audit(
     for line in found:
         show_line(line)
     if not found:
-        say("Nothing was changed by hand.")
+        chosen = (before, actor, act, target, since)
+        say("Nothing was changed by hand." if chosen == (None,) * 5 else "No entry of the audit log matches.")
     if len(found) == limit:
         errors().print(f"More: --before {found[-1].n}", soft_wrap=True)
 
@@ -65,7 +66,7 @@ def show_line(line: AuditLine) -> None:
     say(f"{when_text(line.at)}  {line.actor}  {line.act}  {line.target}")
     if line.before or line.after:
         say(f"    {changes_text(line.before, line.after)}")
-    elif line.detail:
+    if line.detail and not (line.before and line.after):
         say(f"    {brief(line.detail, LONGEST_VALUE)}")
     if len(line.ids) > 1:
         more = f" and {len(line.ids) - IDS_SHOWN:,} more" if len(line.ids) > IDS_SHOWN else ""

@@ -16,13 +16,13 @@ from dibs.client.app import Dibs
 from dibs.client.info import TaskInfo
 from dibs.client.tasks import Filter
 from dibs.core.states import State
-from dibs.engines.values import COUNT_LIMIT
 from dibs.errors import InvalidOption
 from dibs.terminal import age, emit, errors, fitting, say
 
 __all__ = ["dead"]
 
 PAGE = 500
+MOST_GROUPED = 20_000
 
 
 @click.group()
@@ -38,6 +38,7 @@ def list_dead(app: Dibs, /, as_json: bool, **given: Any) -> None:
     """Dead tasks by task, reason and error, the most frequent first.
 
     Errors are alike if only numbers, ids, addresses and quoted words differ. Each group has one task as an example.
+    --since and --before are about the time of death.
     """
     groups, more = group(app, only_dead(given))
     if as_json:
@@ -49,7 +50,7 @@ def list_dead(app: Dibs, /, as_json: bool, **given: Any) -> None:
     for each in groups:
         show_group(each)
     if more:
-        errors().print(f"Only the newest {COUNT_LIMIT:,} are grouped.")
+        errors().print(f"Only the newest {MOST_GROUPED:,} are grouped: choose some with --queue, --name or --since.")
 
 
 def show_group(each: ErrorGroup) -> None:
@@ -68,7 +69,10 @@ def show_group(each: ErrorGroup) -> None:
 @click.option("--keep-attempts", is_flag=True, help="Don't start counting attempts and losses from zero.")
 @bulk_command
 def replay(app: Dibs, /, task_ids: tuple[str, ...], into: str | None, keep_attempts: bool, **given: Any) -> int:
-    """Run dead tasks again: by id, or --all that match."""
+    """Run dead tasks again: by id, or --all that match.
+
+    --since and --before are about the time of death.
+    """
     check_state(given)
     return act(app, "replay", task_ids, given, queue=into, reset=not keep_attempts)
 
@@ -76,7 +80,10 @@ def replay(app: Dibs, /, task_ids: tuple[str, ...], into: str | None, keep_attem
 @dead.command()
 @bulk_command
 def purge(app: Dibs, /, task_ids: tuple[str, ...], **given: Any) -> int:
-    """Delete dead tasks for good: by id, or --all that match."""
+    """Delete dead tasks for good: by id, or --all that match.
+
+    --since and --before are about the time of death.
+    """
     check_state(given)
     if given["everything"]:
         given["state"] = (State.DEAD,)
@@ -84,8 +91,12 @@ def purge(app: Dibs, /, task_ids: tuple[str, ...], **given: Any) -> int:
 
 
 def check_state(given: dict[str, Any]) -> None:
+    """Check that dead tasks are meant; times are those of their deaths."""
     if any(state != State.DEAD for state in given["state"]):
         raise InvalidOption("this command is about dead tasks: leave --state out.")
+    for created, ended in (("created_after", "ended_after"), ("created_before", "ended_before")):
+        if given[ended] is None:
+            given[ended], given[created] = given[created], None
 
 
 def only_dead(given: dict[str, Any]) -> Filter:
@@ -97,7 +108,7 @@ def group(app: Dibs, chosen: Filter) -> tuple[list[ErrorGroup], bool]:
     """The groups, largest first, and whether there were more tasks than are read."""
     groups: dict[tuple[str, ...], ErrorGroup] = {}
     for seen, info in enumerate(newest_first(app, chosen)):
-        if seen == COUNT_LIMIT:
+        if seen == MOST_GROUPED:
             return ordered(groups), True
         add_to(groups, info)
     return ordered(groups), False

@@ -102,7 +102,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def explain(error: Exception) -> tuple[str, int]:
     """The message, of limited length, and the exit code for an error."""
     message, code = message_and_code(error)
-    return brief(message), code
+    is_help = isinstance(error, click.exceptions.NoArgsIsHelpError)
+    return message if is_help else brief(message), code
 
 
 def message_and_code(error: Exception) -> tuple[str, int]:

@@ -209,9 +209,11 @@ def filter_options(function: Function) -> Function:
         click.option(
             "--before", "created_before", type=TIME, help="Created before this time, or longer ago than this duration."
         ),
+        click.option("--ended-since", "ended_after", type=TIME, help="Ended after this time, or within this duration."),
+        click.option("--ended-before", type=TIME, help="Ended before this time, or longer ago than this duration."),
         click.option("--metadata", multiple=True, metavar="NAME=VALUE", help="With this metadata; may be repeated."),
         click.option("--key", metavar="KEY", help="With this idempotency key."),
-        click.option("--worker", metavar="WORKER", help="Run by this worker."),
+        click.option("--worker", metavar="WORKER", help="Run by this worker; not tasks that wait to run again."),
         click.option("--workflow", metavar="WORKFLOW", help="Of this workflow."),
         click.option("--tenant", metavar="TENANT", help="Of this tenant."),
         click.option("--partition", metavar="PARTITION", help="Of this partition (per=)."),

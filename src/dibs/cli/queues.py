@@ -156,7 +156,7 @@ def done_text(stats: QueueStats) -> str:
     rate = format_rate(stats.throughput_per_second)
     return (
         f"{stats.completed:,} completed ({rate}), {stats.failed:,} failed attempts, "
-        f"{stats.dead:,} dead, {stats.cancelled:,} cancelled"
+        f"{stats.dead:,} dead; {stats.cancelled:,} cancelled while they ran"
     )
 
 

@@ -48,8 +48,10 @@ def note_of(info: TaskInfo) -> str:
     if info.unreadable is not None:
         return f"stored as {info.state}: {info.unreadable}"
     if info.state is State.RUNNING:
-        done = "" if info.progress is None else f" {info.progress:.0%}"
-        return f"on {info.worker}{done}{' (asked to cancel)' if info.cancel_requested else ''}"
+        done = "" if info.progress is None else f", {info.progress:.0%}"
+        return (
+            f"for {age(info.started_at)} on {info.worker}{done}{' (asked to cancel)' if info.cancel_requested else ''}"
+        )
     if info.state in (State.SCHEDULED, State.RETRYING):
         again = f"due {age(info.due_at)}"
         return again if info.error is None else f"{again}, attempt {info.failed_attempts} failed: {first_line(info)}"

@@ -19,6 +19,7 @@ from dibs.cli.queues import SHOWN, full_text, percentiles_text, queue_data
 from dibs.cli.schedules import due_text
 from dibs.cli.workers import worker_table
 from dibs.client.app import Dibs
+from dibs.client.humanize import number as numbered
 from dibs.client.queues import QueueInfo, TenantInfo
 from dibs.client.schedules import ScheduleInfo
 from dibs.client.stats import QueueStats
@@ -128,7 +129,7 @@ def heading(frame: Frame, first: Frame | None) -> Text:
     for state in (State.PENDING, State.RUNNING, State.BLOCKED, State.SCHEDULED, State.RETRYING, State.DEAD):
         line.append(f"{frame.total(state):,} ", style="bold").append(state_text(state)).append("  ", style="not bold")
     busy, slots = sum(w.running for w in frame.workers), sum(w.concurrency for w in frame.workers)
-    line.append(f"\n{len(frame.workers)} workers, {busy} of {slots} slots busy", style="not bold")
+    line.append(f"\n{numbered(len(frame.workers), 'worker')}, {busy} of {slots} slots busy", style="not bold")
     if prefetched := sum(worker.buffered for worker in frame.workers):
         line.append(f", {prefetched} prefetched", style="not bold")
     line.append(f", {stats.desired_slots} needed" if stats.desired_slots else "", style="not bold")

@@ -82,6 +82,8 @@ class EventFeed:
         self._subscription: Subscription | None = None
         self._ready: deque[EventInfo] = deque()
         """Read, and not yet given: a loop may have ended in the middle of a page."""
+        self._missed = False
+        """Events were deleted unread; the next one says so."""
         self._closed = False
         self._entered = False
         """Then it is closed where it was entered, not at the end of a loop."""
@@ -119,8 +121,8 @@ class EventFeed:
         self.close()
 
     async def _begin(self) -> None:
-        """Subscribe, unless an earlier cursor says where to go on."""
-        if self._stored is not None and self.cursor is None:
+        """Subscribe."""
+        if self._stored is not None:
             await self._read(self._stored)
 
     def __iter__(self) -> Iterator[EventInfo]:
@@ -129,7 +131,7 @@ class EventFeed:
             while self._ready or not self._closed:
                 while self._ready:
                     yield self._ready.popleft()
-                self._ready.extend(self._hub.runner.run(self._next_page()))
+                self._hub.runner.run(self._read_on())
         finally:
             if not self._entered:
                 self.close()
@@ -139,7 +141,7 @@ class EventFeed:
             while self._ready or not self._closed:
                 while self._ready:
                     yield self._ready.popleft()
-                self._ready.extend(await self._hub.runner.arun(self._next_page()))
+                await self._hub.runner.arun(self._read_on())
         finally:
             if not self._entered:
                 self.close()
@@ -152,37 +154,42 @@ class EventFeed:
         if subscription is not None and not self._hub.runner.is_closed:
             self._hub.runner.call_soon(subscription.close)
 
-    async def _next_page(self) -> list[EventInfo]:
-        """The next events, at least one; on the app's loop. Empty only once it is closed."""
+    async def _read_on(self) -> None:
+        """Read until there is an event to give, or the feed is closed; on the app's loop.
+
+        What is read goes to `_ready` together with the cursor: a caller that gives up loses nothing.
+        """
         stored, answered = self._stored, time.monotonic()
-        while not self._closed:
+        while not self._closed and not self._ready:
             try:
-                found = [] if stored is None else await self._read(stored)
-                found += await self._figures.due(self._computed)
+                if stored is not None:
+                    await self._read(stored)
+                self._ready.extend(await self._figures.due(self._computed))
                 answered = time.monotonic()
             except (StoreBusy, StoreUnavailable):
                 if time.monotonic() > answered + OUTAGE:
                     raise
-                found = []
-            if found:
+            if self._ready:
                 await asyncio.sleep(APART)
-                return found
-            await self._wait(stored is not None)
-        return []
+            else:
+                await self._wait(stored is not None)
 
-    async def _read(self, topics: tuple[str, ...]) -> list[EventInfo]:
+    async def _read(self, topics: tuple[str, ...]) -> None:
         if self._subscription is None:  # before the read, so that nothing comes between
             self._subscription = self._hub.engine.subscribe([EVENTS])
+        begun = self.cursor
         request = EventRequest(
-            subscriber=self._subscriber, topics=topics, queues=self._queues, cursor=self.cursor, limit=PAGE
+            subscriber=self._subscriber, topics=topics, queues=self._queues, cursor=begun, limit=PAGE
         )
         page = await self._hub.engine.events(request, now=self._hub.clock.store_now())
-        cursor, found = Cursor() if self.cursor is None else Cursor.parse(self.cursor), list[EventInfo]()
+        if self.cursor != begun:  # a read that its caller had given up has come to its end all the same
+            return
+        cursor, self._missed = Cursor() if begun is None else Cursor.parse(begun), self._missed or page.missed
         for event in page.events:
             cursor = cursor.after([event.n], page.settled, all_read=False)
-            found.append(event_info(event, str(cursor), page.missed and not found))
+            self._ready.append(event_info(event, str(cursor), self._missed))
+            self._missed = False
         self.cursor = page.cursor
-        return found
 
     async def _wait(self, is_stored: bool) -> None:
         """Until something was written, or a figure is due."""

@@ -36,6 +36,8 @@ __all__ = [
 ]
 
 Info = TypeVar("Info", bound=Struct)
+
+WHOLE_ID = 36
 Queues = Mapping[str, QueueRecord]
 INSTANTS = re.compile(r"\b(deadline|expires_at|due_at)=(-?\d+)")
 
@@ -233,6 +235,8 @@ def readable_note(entry: HistoryEntry) -> str:
 
 def unknown_task(task_id: str) -> UnknownTask:
     """The error about a task that is not there."""
+    if len(task_id) < WHOLE_ID:
+        return UnknownTask(f"no task has the id {task_id}: whole ids have {WHOLE_ID} characters.")
     return UnknownTask(f"no task has the id {task_id}: it was never committed, or it has been pruned.")
 
 

@@ -68,6 +68,8 @@ class Filter(Struct, frozen=True, kw_only=True):
     priority_max: int | str = 100
     created_after: datetime | None = None
     created_before: datetime | None = None
+    ended_after: datetime | None = None
+    ended_before: datetime | None = None
     metadata: Mapping[str, Any] = {}
     key: str | None = None
     worker: str | None = None
@@ -229,18 +231,18 @@ class Tasks(Admin):
         return Count(found, more)
 
     def _counts_tell(self, query: Query) -> bool:
-        """Whether only states and queues are asked for, and tasks created by now, which all are."""
-        rest = structs.replace(query, states=(), queues=(), created_before=None, limit=BATCH)
+        """Whether only states, queues and names are asked for, and tasks created by now, which all are."""
+        rest = structs.replace(query, states=(), queues=(), names=(), created_before=None, limit=BATCH)
         is_open = query.created_before is None or query.created_before > self.hub.clock.now()
         return is_open and rest == Query(limit=BATCH)
 
     async def _counted(self, query: Query) -> int:
-        tasks = (await self.hub.engine.counts()).tasks
+        kinds = (await self.hub.engine.counts()).kinds
         return sum(
             n
-            for queue, counts in tasks.items()
-            if not query.queues or queue in query.queues
-            for state, n in counts.items()
+            for kind in kinds
+            if (not query.queues or kind.queue in query.queues) and (not query.names or kind.name in query.names)
+            for state, n in kind.states.items()
             if not query.states or state in query.states
         )
 
@@ -405,6 +407,8 @@ def make_query(filter: Filter, limit: int, cursor: str | None) -> Query:
         priority_max=parse_priority(filter.priority_max),
         created_after=None if filter.created_after is None else instant(filter.created_after, "created_after"),
         created_before=None if filter.created_before is None else instant(filter.created_before, "created_before"),
+        ended_after=None if filter.ended_after is None else instant(filter.ended_after, "ended_after"),
+        ended_before=None if filter.ended_before is None else instant(filter.ended_before, "ended_before"),
         metadata=check_metadata(filter.metadata),
         key=None if filter.key is None else check_text(filter.key, "key", KEY_LIMIT),
         worker=None if filter.worker is None else check_reference(filter.worker, "worker"),

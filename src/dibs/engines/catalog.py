@@ -50,7 +50,7 @@ class KnownBlocks:
         self.pairs: set[Pair] = set()
         self.slot = 0
         self.covered: set[tuple[str, str, str]] = set()
-        """Beginnings of ids, queues, names: plain tasks of which nothing has to be stored in this slot of time."""
+        """Beginnings of ids, queues and names of plain tasks about which nothing has to be stored in this slot."""
 
     def lacking(self, traits: Sequence[str], block: int, now: Instant) -> list[Pair]:
         """The pairs of these traits with a block that may have to be stored."""

@@ -22,6 +22,10 @@ RENEW_BEFORE: Duration = 60 * SECOND
 """A sign is written when less than this is left: so events are written for at least so long after the last read."""
 
 
+LONGEST_NUMBER = 18
+"""Digits; no store ever gives so high a number to an event."""
+
+
 class Watch(Struct, frozen=True, array_like=True):
     """What one subscriber wants to be written, and until when. No topics or queues: all of them."""
 
@@ -85,11 +89,11 @@ class Cursor(Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Cursor:
-        try:
-            base, _, seen = text.partition(":")
-            return cls(int(base), tuple(int(each) for each in seen.split(",") if each))
-        except ValueError:
-            raise InvalidOption("cursor must be one that an earlier read of events gave.") from None
+        base, colon, seen = text.partition(":")
+        numbers = [base, *seen.split(",")] if colon else [base]
+        if not all(each.isascii() and each.isdigit() and len(each) <= LONGEST_NUMBER for each in numbers):
+            raise InvalidOption("cursor must be one that an earlier event gave.")
+        return cls(int(base), tuple(map(int, numbers[1:])))
 
     def __str__(self) -> str:
         return f"{self.base}:{','.join(map(str, self.seen))}" if self.seen else str(self.base)

@@ -260,7 +260,7 @@ class SqlTransaction(SqlSnapshot[AnyCatalog]):
         for old, new in pairs:
             task = new or old
             assert task is not None
-            for each in task_events(old, new, self.now):
+            for each in task_events(old, new, self.settings(task.queue), self.now):
                 if is_wanted(self.catalog.watches, each.type, task.queue, self.now):
                     row = (self.now, each.type, self.loaded[task.id], None, task.id, each.worker, each.took)
                     self.events.append((*row, to_json(each.details)))

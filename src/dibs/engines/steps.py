@@ -55,6 +55,8 @@ class StepRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     more: bool = False
     visited: int = 0
     changed: int = 0
+    ids: tuple[str, ...] = ()
+    """The first of the tasks that it has changed."""
     ended_at: Instant | None = None
     outcome: Changed | None = None
     """How it has ended: `wrong state` if a queue could not be deleted, because it has tasks that can't be read."""

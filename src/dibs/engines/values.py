@@ -347,6 +347,8 @@ class Query(Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority_max: int = 100
     created_after: Instant | None = None
     created_before: Instant | None = None
+    ended_after: Instant | None = None
+    ended_before: Instant | None = None
     metadata: dict[str, Any] = {}
     key: str | None = None
     worker: str | None = None

@@ -16,9 +16,6 @@ __all__ = ["LEVELS", "JsonLines", "TextLines", "set_up_logging"]
 
 LEVELS = ("debug", "info", "warning", "error")
 
-SHORT_ID = 18
-"""The part of an id that tells tasks apart: the time and the counter."""
-
 STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 """What every record has. Everything else was added by `extra=` or by a filter."""
 
@@ -36,7 +33,7 @@ def set_up_logging(level: str | int, as_json: bool) -> bool:
 
 
 class TextLines(logging.Formatter):
-    """Time, level, logger and message; for records inside a task also its name, short id and attempt."""
+    """Time, level, logger and message; for records inside a task also its name, id and attempt."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
@@ -48,7 +45,7 @@ class TextLines(logging.Formatter):
             return line
         name, attempt = getattr(record, "task_name", "task"), getattr(record, "attempt", None)
         numbered = "" if attempt is None else f", attempt {attempt}"
-        return f"{line} [{name} {task_id[:SHORT_ID]}{numbered}]"
+        return f"{line} [{name} {task_id}{numbered}]"
 
 
 class JsonLines(logging.Formatter):
@@ -59,7 +56,7 @@ class JsonLines(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": storable(record.getMessage()),
+            "message": storable(message_of(record)),
         }
         for name, value in added_to(record):
             line[f"extra_{name}" if name in line else name] = value
@@ -68,6 +65,13 @@ class JsonLines(logging.Formatter):
         if record.stack_info:
             line["stack"] = storable(self.formatStack(record.stack_info))
         return encoded(line).decode()
+
+
+def message_of(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # arguments that don't fit, or that can't be shown: the rest of the record is still worth a line
+        return f"{record.msg} (its arguments can't be shown)"
 
 
 def added_to(record: logging.LogRecord) -> Iterator[tuple[str, object]]:

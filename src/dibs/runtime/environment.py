@@ -29,7 +29,7 @@ def actor() -> str:
     """Who is acting."""
     named = os.environ.get("DIBS_ACTOR")
     if named:
-        return named
+        return "".join(each if each.isprintable() else "?" for each in named[:200])  # it goes to the audit log
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user without a name

@@ -302,6 +302,9 @@ class Heartbeat:
             return
         run.valid_until = valid_until
         if answer.outcome is ExtendOutcome.CANCEL:
+            if run.stop is None:
+                note = f": {answer.reason}" if answer.reason else ""
+                log.info("%s %s is asked to stop%s.", run.task.name, run.task.id, note, extra=extra_of(run.task))
             self._stop(run, Stop.CANCELLED, answer.reason)
         elif answer.outcome is ExtendOutcome.EXHAUSTED:
             self._stop(run, Stop.TIMED_OUT, "the run has lasted 24 hours")

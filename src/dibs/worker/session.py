@@ -91,12 +91,13 @@ class Session:
         """Begin to leave, or leave sooner."""
         seconds = self.settings.shutdown_timeout if timeout is None else timeout
         if self._shutdown.ask(seconds, reason):
-            patience = f" Waiting up to {seconds:.0f} s for running tasks." if self.slots.ending() else ""
+            running = len(self.slots.ending())
+            patience = f" Waiting up to {seconds:.0f} s for running tasks: {running:,}." if running else ""
             log.info("Worker %s stops: %s.%s", self.id, reason, patience)
             self._dispatcher.leave()
 
     async def run(self, ready: Callable[[], None]) -> ExitReport:
-        add_task_facts()
+        add_task_facts(self.id)
         async with AsyncExitStack() as resources:
             lifespan = self.hub.lifespan
             if lifespan is not None:
@@ -135,7 +136,9 @@ class Session:
         used = {definition.queue for definition in hub.definitions.values()}
         for queue in settings.queues if used else ():
             if queue not in used:
-                log.warning("No task of this app uses the queue %s.%s", shown(queue), nearest(queue, used))
+                hint = nearest(queue, used)
+                level = logging.WARNING if hint else logging.INFO
+                log.log(level, "No task of this app has the queue %s by default.%s", shown(queue), hint)
 
     def _broke(self, name: str, error: BaseException) -> None:
         """A service has ended with an error: the worker leaves and says so."""

@@ -10,6 +10,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import copy_context
 
 from dibs.attempt import outcome
@@ -165,7 +166,8 @@ class Settler:
         self.counters.count(settlement, answer.state, ran)
         self._minutes.record(run.task, settlement.outcome, answer.state, int(ran * SECOND), self._clock.now())
         if settlement.outcome is not Outcome.COMPLETED or self._logs_all:
-            log_end(run, settlement, answer)
+            with suppress(Exception):  # of a log handler: it must not cost the other runs of a batch their counts
+                log_end(run, settlement, answer)
 
     def _refused(self, run: Run, settlement: Settlement) -> None:
         self.counters.refused += 1

@@ -62,7 +62,13 @@ class Stopper:
         """Settle a stopped run that goes on, without waiting for it. It keeps its slot until it ends."""
         if run in self._slots and not run.leaked:
             task = run.task
-            log.warning("%s %s was stopped (%s) but goes on.", task.name, task.id, run.stop, extra=extra_of(task))
+            log.warning(
+                "%s %s was stopped (%s) but goes on, and keeps its slot.",
+                task.name,
+                task.id,
+                run.stop,
+                extra=extra_of(task),
+            )
             self._slots.leak(run)
             if not run.settled and not run.completing:
                 self._settler.settle(run, settlement_of(run))

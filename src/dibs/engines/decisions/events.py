@@ -7,6 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from dibs.core.priority import tiers_climbed
+from dibs.core.settings import QueueSettings
 from dibs.core.states import WAITING, State
 from dibs.core.task import Failure, QueueState, TaskRecord, WorkerState
 from dibs.core.times import Duration, Instant
@@ -56,7 +58,9 @@ class TaskEvent(Struct, frozen=True):
     took: Duration | None = None
 
 
-def task_events(old: TaskRecord | None, new: TaskRecord | None, now: Instant) -> Iterator[TaskEvent]:
+def task_events(
+    old: TaskRecord | None, new: TaskRecord | None, settings: QueueSettings, now: Instant
+) -> Iterator[TaskEvent]:
     """What has happened to a task; no `old`: it is new, no `new`: it was deleted."""
     if new is None:
         yield TaskEvent(EventType.TASK_PURGED)
@@ -64,7 +68,7 @@ def task_events(old: TaskRecord | None, new: TaskRecord | None, now: Instant) ->
         yield TaskEvent(EventType.TASK_SUBMITTED, where(new))
         yield from endings(new)
     elif old.state is new.state:
-        yield from unmoved(old, new)
+        yield from unmoved(old, new, settings)
     else:
         if old.state is State.RUNNING:
             yield from run_events(old, new, now)
@@ -72,11 +76,13 @@ def task_events(old: TaskRecord | None, new: TaskRecord | None, now: Instant) ->
         yield from endings(new)
 
 
-def unmoved(old: TaskRecord, new: TaskRecord) -> Iterator[TaskEvent]:
+def unmoved(old: TaskRecord, new: TaskRecord, settings: QueueSettings) -> Iterator[TaskEvent]:
     if new.cancel_reason is not None and old.cancel_reason is None:
         yield TaskEvent(EventType.TASK_CANCEL_REQUESTED, {"note": new.cancel_reason}, new.worker)
     elif new.state in WAITING and (old.spec, old.args, old.due_at) != (new.spec, new.args, new.due_at):
         yield TaskEvent(EventType.TASK_EDITED, {"priority": new.spec.priority, **where(new)})
+    elif old.urgency == new.urgency and (climbed := tiers_climbed(settings, old.rank_offset, new.rank_offset)):
+        yield TaskEvent(EventType.TASK_PROMOTED, {"tier": climbed[-1]})
 
 
 def run_events(old: TaskRecord, new: TaskRecord, now: Instant) -> Iterator[TaskEvent]:

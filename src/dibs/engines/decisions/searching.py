@@ -84,7 +84,7 @@ def needles_of(query: Query) -> list[str]:
 def has_columns_only(query: Query) -> bool:
     """Whether a store compares all that is asked for."""
     asks_more = query.priority_min > 0 or query.priority_max < 100 or query.metadata or query.text
-    return not asks_more
+    return not asks_more and query.ended_after is None and query.ended_before is None
 
 
 def has_counts_only(query: Query, now: Instant) -> bool:
@@ -123,6 +123,7 @@ def matches(query: Query, record: TaskRecord | UnreadableTask) -> bool:
         and query.priority_min <= record.spec.priority <= query.priority_max
         and (query.created_after is None or record.created_at >= query.created_after)
         and (query.created_before is None or record.created_at < query.created_before)
+        and has_ended(query, record.finished_at)
         and (query.key is None or record.spec.key == query.key)
         and (query.workflow is None or record.spec.workflow == query.workflow)
         and (query.tenant is None or record.spec.tenant == query.tenant)
@@ -134,7 +135,8 @@ def matches(query: Query, record: TaskRecord | UnreadableTask) -> bool:
 
 def may_be_meant(query: Query, task: UnreadableTask) -> bool:
     """Whether an unreadable task matches: only if no condition is about something that can't be read."""
-    unknown = (query.key, query.tenant, query.partition, query.metadata, query.text, query.workflow)
+    ended = (query.ended_after, query.ended_before)
+    unknown = (query.key, query.tenant, query.partition, query.metadata, query.text, query.workflow, *ended)
     if any(unknown) or query.priority_min > 0 or query.priority_max < 100:
         return False
     return (
@@ -142,6 +144,14 @@ def may_be_meant(query: Query, task: UnreadableTask) -> bool:
         and (query.created_before is None or task.created_at < query.created_before)
         and may_match(query, task.state, task.queue, task.name, task.worker)
     )
+
+
+def has_ended(query: Query, finished_at: Instant | None) -> bool:
+    """Whether a task has ended in the time asked for, if any is."""
+    after, before = query.ended_after, query.ended_before
+    if finished_at is None:
+        return after is None and before is None
+    return (after is None or finished_at >= after) and (before is None or finished_at < before)
 
 
 def has_metadata(record: TaskRecord, wanted: dict[str, Any]) -> bool:

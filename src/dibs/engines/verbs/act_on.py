@@ -8,19 +8,20 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from msgspec import structs
+from msgspec import structs, to_builtins
 
 from dibs.core.policy import ACT_BATCH, VISIT_BATCH
+from dibs.core.times import when
 from dibs.engines.decisions.audits import asked_for
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.searching import has_counts_only, is_track_meant
 from dibs.engines.decisions.steps import BackgroundStep, StepKind, was_so
 from dibs.engines.port import Port, View
 from dibs.engines.steps import ActOnAll, DeleteQueue, StepRecord, query_for
-from dibs.engines.values import READ_LIMIT, VISIT_LIMIT, Changed, Query, Replay
+from dibs.engines.values import READ_LIMIT, VISIT_LIMIT, Cancel, Changed, Query, Replay
 from dibs.engines.verbs import background
 from dibs.engines.verbs.admin import ACTS, name_of
-from dibs.engines.verbs.audit import audit
+from dibs.engines.verbs.audit import MOST_IDS, audit
 from dibs.engines.verbs.searching import newest_id, walk
 
 __all__ = ["act_on", "act_on_some", "count_matching", "next_tasks"]
@@ -64,13 +65,31 @@ async def act_on(
         (record,) = await background.steps(port, [step_id], 1, None)
         return record
     target = f"{'more than ' if more else ''}{matched} tasks"
-    detail = f"{step_id} {to_json(query)}"
+    detail = f"step {step_id}, {conditions_text(query)}{note_text(act)}"
     await audit(port, actor, f"{name_of(act)} matching", target, detail, after=asked_for(act))
     if newest is None:
         (step,) = await background.load(port, step_id)
         await end(port, step, act)
         await background.save(port, step)
     return step.record
+
+
+def conditions_text(query: Query) -> str:
+    """What a filter asks for, in words."""
+    given = to_builtins(structs.replace(query, limit=Query().limit, cursor=None))
+    return ", ".join(f"{name} {condition_text(name, value)}" for name, value in given.items()) or "all tasks"
+
+
+def condition_text(name: str, value: Any) -> str:
+    if name.startswith("created_"):
+        return f"{when(value):%Y-%m-%d %H:%M:%S} UTC"
+    if isinstance(value, list | tuple):
+        return " or ".join(map(str, value))
+    return value if isinstance(value, str) else to_json(value)
+
+
+def note_text(act: ActOnAll) -> str:
+    return f"; reason: {act.note}" if isinstance(act, Cancel) and act.note else ""
 
 
 def just_above(task_id: str) -> str:
@@ -93,8 +112,13 @@ async def act_on_some(port: Port, step: BackgroundStep, ids: list[str], cursor: 
     assert not isinstance(act, DeleteQueue)
     acts: list[Any] = [structs.replace(act, id=task_id) for task_id in ids]
     answers = (await ACTS[type(act)](port, acts, record.actor))[0] if ids else []
-    changed = sum(answer in (Changed.DONE, Changed.REQUESTED) for answer in answers)
-    step.record = structs.replace(record, visited=record.visited + len(ids), changed=record.changed + changed)
+    changed = [each for each, answer in zip(ids, answers, strict=True) if answer in (Changed.DONE, Changed.REQUESTED)]
+    step.record = structs.replace(
+        record,
+        visited=record.visited + len(ids),
+        changed=record.changed + len(changed),
+        ids=(*record.ids, *changed)[:MOST_IDS],
+    )
     step.after = cursor or ""
     if cursor is None:
         await end(port, step, act)
@@ -103,4 +127,4 @@ async def act_on_some(port: Port, step: BackgroundStep, ids: list[str], cursor: 
 async def end(port: Port, step: BackgroundStep, act: ActOnAll) -> None:
     record = step.record = structs.replace(step.record, ended_at=port.now, outcome=Changed.DONE)
     target = f"{record.changed} of {record.visited} tasks"
-    await audit(port, record.actor, f"{name_of(act)} matching ended", target, record.id)
+    await audit(port, record.actor, f"{name_of(act)} matching ended", target, f"step {record.id}", ids=record.ids)

@@ -8,7 +8,7 @@ from dibs.engines.decisions.audits import Fields
 from dibs.engines.port import Port
 from dibs.engines.values import AuditEntry
 
-__all__ = ["audit"]
+__all__ = ["MOST_IDS", "audit"]
 
 MOST_IDS = 100
 

@@ -57,6 +57,8 @@ async def read_events(view: View, request: EventRequest, settled: int) -> tuple[
     if request.cursor is None:
         return EventPage([], str(Cursor(settled)), settled=settled), must_renew
     cursor = Cursor.parse(request.cursor)
+    if cursor.base > settled:  # of another store, or of this one before it was restored
+        return EventPage([], str(Cursor(settled)), missed=True, settled=settled), must_renew
     found = await view.fetch(EVENTS_AFTER, cursor.base, list(cursor.seen), request.limit)
     events = [each for row in found.rows if is_for(request.watch, each := event_from(view, row))]
     numbers = sorted([row.n for row in found.rows] + [row[0] for row in found.unread if isinstance(row[0], int)])

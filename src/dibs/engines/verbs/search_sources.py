@@ -31,6 +31,7 @@ from dibs.engines.decisions.blocks import (
     wide_worker_trait,
     worker_trait,
 )
+from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.searching import Wanted, has_columns_only, is_track_meant, unfinished_states, wanted_by
 from dibs.engines.port import IdRange, Read, Stretch, View
 from dibs.engines.values import Query
@@ -86,7 +87,12 @@ async def source_of(view: View, query: Query) -> Source:
     wanted = wanted_by(query, view.tracks)
     if query.workflow is not None:
         return Members(view, query.workflow, wanted)
-    states = await rows_by_state(view, query)
+    counts = [each for each in await view.counts_by_track() if is_counted(query, *each)] if query.states else []
+    if query.states and wanted.tracks is not None:
+        wanted = structs.replace(wanted, tracks=sorted({track.number for _, track, _ in counts}))
+        if not wanted.tracks:
+            return Nothing()
+    states = rows_by_state(query, counts)
     if states is None:
         return Ranges(view, query, wanted)
     unfinished, rest = Unfinished(view, states), structs.replace(wanted, tasks=False)
@@ -101,6 +107,13 @@ def is_id(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+class Nothing:
+    """Counts tell that no task can match."""
+
+    async def read(self, below: str | None, most: int) -> Stretch:
+        return Stretch([], None, 0)
 
 
 class Members:
@@ -128,7 +141,12 @@ class Members:
 # Unfinished tasks by state.
 
 
-async def rows_by_state(view: View, query: Query) -> list[tuple[int, State]] | None:
+def is_counted(query: Query, state: State, track: Track, n: int) -> bool:
+    """Whether there are tasks of a track in one of the states asked for."""
+    return n > 0 and state in query.states and is_track_meant(query, track.queue, track.name)
+
+
+def rows_by_state(query: Query, counted: Sequence[tuple[State, Track, int]]) -> list[tuple[int, State]] | None:
     """The tracks that have tasks in the unfinished states asked for; None if reading ranges of ids costs less.
 
     Counts tell how many tasks there are.
@@ -136,11 +154,7 @@ async def rows_by_state(view: View, query: Query) -> list[tuple[int, State]] | N
     states = unfinished_states(query)
     if not states:
         return None
-    counts = [
-        (track.number, state, n)
-        for state, track, n in await view.counts_by_track()
-        if n > 0 and state in states and is_track_meant(query, track.queue, track.name)
-    ]
+    counts = [(track.number, state, n) for state, track, n in counted if state in states]
     total, unordered = sum(n for _, _, n in counts), sum(n for _, state, n in counts if state in UNORDERED)
     if unordered > READ_THROUGH or (total > FEW and not is_about_states(query)):
         return None

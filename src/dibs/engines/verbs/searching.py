@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from dibs.core.policy import CHECKED_ROWS
+from dibs.core.states import WAITING
 from dibs.engines.decisions.searching import Wanted, has_columns_only, matches
 from dibs.engines.port import Read, Stored, View
 from dibs.engines.values import READ_LIMIT, VISIT_LIMIT, Page, Query
@@ -61,7 +62,9 @@ async def walk(view: View, query: Query, most: int, most_visits: int, most_reads
 
 
 def can_match(query: Query) -> bool:
-    """No stored text has a NUL, which some stores can't even compare."""
+    """No stored text has a NUL, which some stores can't even compare. A task that waits has no worker."""
+    if query.worker is not None and query.states and WAITING.issuperset(query.states):
+        return False
     return "\0" not in f"{query.worker}{query.workflow}"
 
 

@@ -214,7 +214,7 @@ async def test_claims_do_nothing_about_it(harness: Harness) -> None:
 
 
 async def test_its_end_is_in_the_audit_log(harness: Harness) -> None:
-    await harness.add_many(ACT_BATCH + 1)
+    ids = await harness.add_many(ACT_BATCH + 1)
     step = await ask(harness, Cancel("", "why"))
     await go_on(harness, step)
     assert len(await harness.engine.audit()) == 1
@@ -223,4 +223,6 @@ async def test_its_end_is_in_the_audit_log(harness: Harness) -> None:
     entry, asked = await harness.engine.audit()
     assert (asked.actor, asked.act, asked.target) == ("ada", "cancel matching", "501 tasks")
     assert (entry.actor, entry.act, entry.target) == ("ada", "cancel matching ended", "501 of 501 tasks")
-    assert (entry.at, entry.detail) == (harness.now, step)
+    assert (entry.at, entry.detail) == (harness.now, f"step {step}")
+    assert entry.ids == tuple(ids[:-101:-1]), "the first hundred, as it walks downwards"
+    assert asked.detail.endswith("; reason: why")

@@ -130,6 +130,16 @@ async def test_tasks_that_wait(harness: Harness) -> None:
     ]
 
 
+async def test_a_promotion_to_the_next_tier(harness: Harness) -> None:
+    await harness.set_queue(policy="tiers", promote_low=30)
+    task_id = await harness.add(priority=30)
+    subscriber = await subscribed(harness, "task.promoted")
+    harness.later(30 * SECOND)
+    await harness.rerank()
+    (event,) = await subscriber.read()
+    assert (event.task, event.details) == (task_id, {"tier": "medium"})
+
+
 async def test_limited_and_fair_queues_alike(harness: Harness) -> None:
     await harness.set_queue(max_concurrent=5, per_partition=1)
     await harness.set_queue("fair", fair=True)

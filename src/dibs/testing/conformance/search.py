@@ -94,6 +94,24 @@ async def test_by_time(harness: Harness) -> None:
     assert await found(harness, Query(created_before=start + HOUR + MINUTE)) == [ids[1], ids[0]]
 
 
+async def test_by_the_time_of_the_end(harness: Harness) -> None:
+    first = await harness.ended()
+    harness.later(HOUR)
+    second, third = await harness.ended(Outcome.PERMANENT), await harness.add()
+    assert await found(harness, Query(ended_after=harness.now)) == [second]
+    assert await found(harness, Query(ended_before=harness.now)) == [first]
+    assert await found(harness, Query(ended_before=harness.now + 1)) == [second, first]
+    assert third not in await found(harness, Query(ended_after=0))
+
+
+async def test_states_that_a_name_has_no_tasks_in(harness: Harness) -> None:
+    await harness.ended(name="a")
+    pending = await harness.add(name="b")
+    assert await found(harness, Query(states=(State.COMPLETED,), names=("b",))) == []
+    assert await found(harness, Query(states=(State.COMPLETED, State.PENDING), names=("b",))) == [pending]
+    assert await found(harness, Query(states=(State.PENDING,), worker=WORKER)) == []
+
+
 async def test_by_metadata(harness: Harness) -> None:
     one = await harness.add(metadata={"customer": 1, "tags": ["a", "b"]})
     two = await harness.add(metadata={"customer": 2, "vip": True, "tags": ["a"]})
