@@ -172,9 +172,6 @@ BEGIN
         END IF;
         INSERT INTO {schema}.blocks (trait, block) SELECT trait_of, b.block FROM unnest(blocks) AS b (block)
         WHERE NOT EXISTS (SELECT 1 FROM {schema}.blocks AS k WHERE k.trait = trait_of AND k.block = b.block);
-        IF watched IS NOT NULL THEN
-            PERFORM {schema}.begin_events_{version}();
-        END IF;
         RETURN QUERY
         WITH given AS (
             UPDATE {schema}.tasks AS t SET
@@ -193,13 +190,12 @@ BEGIN
             FROM
                 (SELECT g.track, count(*) AS n FROM given AS g GROUP BY g.track) AS c,
                 (VALUES ('pending', -1), ('running', 1), ('claimed', 1)) AS w (what, sign)
-        ), noted AS (
-            INSERT INTO {schema}.events (at, type, track, task, worker)
-            SELECT instant, 'task.started', g.track, g.id, worker_id FROM given AS g
-            WHERE watched IS NOT NULL AND (watched = ARRAY[0] OR g.track = ANY (watched))
         )
         SELECT NULL::text, NULL::bigint, NULL::bigint, g.*, NULL::bigint, NULL::bigint
         FROM given AS g JOIN unnest(chosen) WITH ORDINALITY AS c (id, k) ON c.id = g.id ORDER BY c.k;
+        IF watched IS NOT NULL THEN
+            PERFORM {schema}.task_events_{version}('task.started', instant, chosen, watched);
+        END IF;
         IF expiry IS NOT NULL THEN
             SELECT min(t.expires_at) INTO expiry FROM {schema}.tasks AS t
             WHERE t.expires_at IS NOT NULL AND t.state <> 'running'

@@ -16,6 +16,9 @@ SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     instant bigint := coalesce(at, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint);
     today int := instant / 86400000000;
+    own_tracks int[];
+    workers text[];
+    starts bigint[];
 BEGIN
     IF (SELECT s.generation FROM {schema}.store AS s) <> generation_of THEN
         status := 'stale';
@@ -48,12 +51,19 @@ BEGIN
         FROM
             (SELECT g.track, count(*) AS n FROM gone AS g GROUP BY g.track) AS c,
             (VALUES ('running', -1, 0), ('completed', 1, 1), ('completions', 1, 0)) AS w (what, sign, counts_by_day)
-    ), noted AS (
-        INSERT INTO {schema}.events (at, type, track, task, worker, took)
-        SELECT instant, 'task.completed', g.track, g.id, g.worker, instant - g.started_at FROM gone AS g
-        WHERE watched IS NOT NULL AND (watched = ARRAY[0] OR g.track = ANY (watched))
     )
-    SELECT array_agg(g.id), array_agg(DISTINCT g.track) INTO done, tracks FROM gone AS g;
+    SELECT
+        array_agg(g.id), array_agg(DISTINCT g.track),
+        array_agg(g.track) FILTER (WHERE watched IS NOT NULL),
+        array_agg(g.worker) FILTER (WHERE watched IS NOT NULL),
+        array_agg(g.started_at) FILTER (WHERE watched IS NOT NULL)
+    INTO done, tracks, own_tracks, workers, starts FROM gone AS g;
+    IF own_tracks IS NOT NULL THEN
+        INSERT INTO {schema}.events (at, type, track, task, worker, took)
+        SELECT instant, 'task.completed', e.track, e.id, e.worker, instant - e.started_at
+        FROM unnest(done, own_tracks, workers, starts) AS e (id, track, worker, started_at)
+        WHERE watched = ARRAY[0] OR e.track = ANY (watched);
+    END IF;
     IF cardinality(done) = cardinality(ids) THEN
         done := NULL;
     ELSIF done IS NULL THEN
