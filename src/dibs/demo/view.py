@@ -16,7 +16,7 @@ from dibs.client.workers import WorkerInfo
 from dibs.core.humanize import format_duration
 from dibs.core.states import State
 from dibs.demo.report import Summary
-from dibs.terminal import number, say, share, show, state_text, table
+from dibs.terminal import facts_table, number, say, share, show, state_text, table
 
 __all__ = ["View", "show_summary"]
 
@@ -100,6 +100,8 @@ def show_summary(summary: Summary) -> None:
         f"\n{summary.throughput_per_second:g} tasks/s, {summary.retries:,} retries, "
         f"{summary.recoveries:,} recovered from the killed worker, lost {summary.lost}\n"
     )
+    promises = facts_table()
     for promise in summary.promises:
-        mark = Text("kept    ", style="green") if promise.kept else Text("BROKEN  ", style="bold red")
-        say(mark.append(f"{promise.promise}: {promise.detail}", style="default"))
+        mark = Text("kept", style="not bold green") if promise.kept else Text("BROKEN", style="bold red")
+        promises.add_row(mark, f"{promise.promise}: {promise.detail}")
+    show(promises)
