@@ -18,7 +18,7 @@ class TopicKind(StrEnum):
 SCHEDULES = "schedules"
 """Notified when a schedule has changed."""
 
-EVENTS = "events"
+EVENTS = TopicKind.EVENTS.value
 """Notified when events were appended, for whatever subscriber."""
 
 
