@@ -14,7 +14,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any, get_args, get_origin
 
-from dibs.engines import sql_transaction, verbs
+from dibs.engines import store_transaction, verbs
 from dibs.engines.decisions.transaction import Transaction
 from dibs.engines.port import Port, Read, View
 from dibs.engines.sqlite.statements import statement_texts
@@ -154,9 +154,9 @@ def calls_table(methods: set[str], places: tuple[ModuleType, ...], head: str) ->
 
 
 def sql_table() -> Table:
-    reads = [[f"`{read.name}`", said, row_of(read.row)] for _, read, said in reads_in(sql_transaction)]
+    reads = [[f"`{read.name}`", said, row_of(read.row)] for _, read, said in reads_in(store_transaction)]
     known = calls_of({"write"}, modules())
-    writes = calls_of({"write", "write_all"}, (sql_transaction,))
+    writes = calls_of({"write", "write_all"}, (store_transaction,))
     return ["name", "on SQLite", "a row"], sorted(
         [*reads, *([f"`{name}`", words_for(name), ""] for name in writes if name not in known)]
     )
@@ -185,7 +185,7 @@ def port_sections() -> dict[str, tuple[str, Table]]:
             calls_table({"write"}, modules(), "written by"),
         ),
         "Only in SQL stores": (
-            "What `dibs.engines.sql_transaction` asks for besides. A store with a `save` of its own needs none of it.",
+            "What `dibs.engines.store_transaction` asks for besides. A store with a `save` of its own needs none of it.",
             sql_table(),
         ),
     }

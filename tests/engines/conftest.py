@@ -15,6 +15,7 @@ pytest.register_assert_rewrite("dibs.testing.conformance", "dibs.testing.faults"
 from dibs.engines.base import Engine  # noqa: E402
 from dibs.engines.memory import MemoryEngine  # noqa: E402
 from servers import pgbouncer, postgres  # noqa: E402
+from servers import redis as redis_servers  # noqa: E402
 
 EngineFactory = Callable[[], Engine]
 
@@ -51,6 +52,21 @@ def pgbouncer_factory(_: Path) -> Iterator[EngineFactory]:
         yield factory
 
 
+@contextmanager
+def redis_factory(_: Path) -> Iterator[EngineFactory]:
+    yield prefixed(redis_servers.server().url)
+
+
+prefixes = count(1)
+
+
+def prefixed(url: str) -> EngineFactory:
+    """Engines on one server, each with a prefix of its own."""
+    from dibs.engines.redis import from_url
+
+    return lambda: from_url(f"{url}?prefix=t{next(prefixes)}")
+
+
 @cache
 def schema_pool(url: str) -> postgres.SchemaPool:
     return postgres.SchemaPool(url)
@@ -85,6 +101,7 @@ ENGINES: dict[str, tuple[Callable[[Path], AbstractContextManager[EngineFactory]]
     "memory": (memory_factory, []),
     "sqlite": (sqlite_factory, []),
     "postgres": (postgres_factory, []),
+    "redis": (redis_factory, []),
     "postgres15": (debian_factory, [only_if(postgres.has_debian(), "Debian's PostgreSQL 15")]),
     "pgbouncer": (pgbouncer_factory, [only_if(pgbouncer.is_installed(), "PgBouncer")]),
 }

@@ -28,7 +28,7 @@ from dibs.engines.memory import MemoryEngine
 from dibs.engines.open import open_engine
 from dibs.engines.postgres import PostgresEngine
 from dibs.engines.postgres import transaction as postgres
-from dibs.engines.sql_transaction import SqlTransaction, TaskMoved
+from dibs.engines.store_transaction import StoreTransaction, TaskMoved
 from dibs.engines.sqlite import transaction as sqlite
 from dibs.engines.values import (
     Act,
@@ -48,7 +48,7 @@ ENGINES = ["sqlite", "postgres"]
 MOVES = ["lease = lease + 1", "state = 'retrying'", "version = version + 1"]
 WORKFLOW = "01990000-0000-7000-8000-000000000000"
 LATER = NOW + 10 * SECOND
-save = SqlTransaction.save
+save = StoreTransaction.save
 
 Step = Callable[[Engine, list[NewTask]], Awaitable[Any]]
 """Something done to the store of a case; the first of its tasks is the one that is moved."""
@@ -236,7 +236,7 @@ class LateSave:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, task: NewTask, not_compared: Sequence[str] = ()) -> None:
         self.task = task
         self.not_compared = not_compared
-        self.saves: dict[SqlTransaction, int] = {}
+        self.saves: dict[StoreTransaction, int] = {}
         self.place = 0
         """Which save of its transaction writes the task."""
         self.earlier: tuple[Changes, dict[str, int], dict[str, int]] | None = None

@@ -9,12 +9,12 @@ from pkgutil import iter_modules
 
 import pytest
 
-from dibs.engines import sql_transaction, verbs
+from dibs.engines import store_transaction, verbs
 from dibs.engines.port import Read
 from dibs.engines.postgres import statements as postgres
 from dibs.engines.sqlite import statements as sqlite
 
-MODULES = [sql_transaction, *(import_module(f"{verbs.__name__}.{each.name}") for each in iter_modules(verbs.__path__))]
+MODULES = [store_transaction, *(import_module(f"{verbs.__name__}.{each.name}") for each in iter_modules(verbs.__path__))]
 STORES = {"sqlite": sqlite.statement_texts, "postgres": postgres.statement_texts}
 WRITE = re.compile(r"(?:port|self)\.write(?:_all)?\(\s*\"(\w+)\"")
 

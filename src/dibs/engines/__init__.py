@@ -2,7 +2,7 @@
 
 `open` chooses one by its URL: `sqlite`, `postgres`, or `memory`, which is the SQLite engine without a file. Stores
 import `dibs.core` and the modules here, never each other: `decisions` (what becomes of tasks, pure), `port` (what a
-verb needs of a store), `verbs` (verbs written once, over the port), `sql_transaction` (what the ports of SQL stores
+verb needs of a store), `verbs` (verbs written once, over the port), `store_transaction` (what the ports of SQL stores
 share), `catalog` (their queues, tracks and subscribers), `statement_files` (how SQL files are read), `steps` (what goes
 on in the background), `events` (what subscribers ask for and get), `figures` (what is counted), `topics` (what
 notifications are about), `wake` (notifications inside a process), `unreadable` (rows that can't be read). Invariants:

@@ -11,10 +11,21 @@ from dibs.errors import InvalidOption
 
 __all__ = ["open_engine", "shown_url"]
 
-SCHEMES = ("sqlite", "postgresql", "memory")
+SCHEMES = ("sqlite", "postgresql", "redis", "memory")
+REDIS = (
+    "redis",
+    "rediss",
+    "valkey",
+    "valkeys",
+    "redis+unix",
+    "redis+sentinel",
+    "rediss+sentinel",
+    "redis+cluster",
+    "rediss+cluster",
+)
 
 MASK = "***"
-SECRETS = ("password", "sslpassword")
+SECRETS = ("password", "sslpassword", "sentinel_password")
 NESTED = ("direct_url", "read_url")
 """Options of a URL that are URLs themselves."""
 
@@ -25,7 +36,7 @@ def open_engine(url: object) -> Engine:
         given = "what was given" if isinstance(url, str) and "@" in url else shown(url)  # it may hold a password
         raise InvalidOption(
             f"{given} is not a store URL. Use sqlite:///tasks.db for {Path.cwd() / 'tasks.db'}, "
-            "postgresql://… for a server, or memory:// in tests."
+            "postgresql://… or redis://… for a server, or memory:// in tests."
         )
     scheme = split_url(url).scheme
     if scheme == "memory":
@@ -38,6 +49,8 @@ def open_engine(url: object) -> Engine:
         return from_url(url)
     if scheme in ("postgresql", "postgres"):
         return postgres_engine(url)
+    if scheme in REDIS:
+        return redis_engine(url)
     raise InvalidOption(
         f"no engine knows the URL scheme {shown(scheme)}.{nearest(scheme, SCHEMES)} Known: {', '.join(SCHEMES)}."
     )
@@ -48,6 +61,14 @@ def postgres_engine(url: str) -> Engine:
         from dibs.engines.postgres import from_url
     except ModuleNotFoundError as error:
         raise InvalidOption("a postgresql URL needs a driver: pip install 'dibs[postgres]'.") from error
+    return from_url(url)
+
+
+def redis_engine(url: str) -> Engine:
+    try:
+        from dibs.engines.redis import from_url
+    except ModuleNotFoundError as error:
+        raise InvalidOption("a redis URL needs a driver: pip install 'dibs[redis]'.") from error
     return from_url(url)
 
 

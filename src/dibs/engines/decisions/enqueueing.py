@@ -12,7 +12,7 @@ from dibs.core.limits import Bucket, Scope, client_limit, refill, spend, tokens,
 from dibs.core.moves import Change, admit, ended_by, replaced
 from dibs.core.settings import Limit, QueueSettings
 from dibs.core.states import ENDED, UNFINISHED, WAITING, State
-from dibs.core.task import EndedBy, NewTask, QueueState, TaskRecord
+from dibs.core.task import EndedBy, NewTask, QueueState, TaskRecord, is_like
 from dibs.core.times import Instant
 from dibs.engines.decisions.records import Ledger
 from dibs.engines.decisions.schedules import SCHEDULER
@@ -20,7 +20,17 @@ from dibs.engines.decisions.transaction import Queue, Transaction
 from dibs.engines.figures import Counter
 from dibs.engines.values import ACCEPTED, REJECTED, EnqueueAnswer, EnqueueOutcome, UnreadableTask
 
-__all__ = ["HeldKey", "Known", "all_plain", "answer_all", "due_at_first", "replace_all", "unreadable_key"]
+__all__ = [
+    "HeldKey",
+    "Known",
+    "all_plain",
+    "answer_all",
+    "due_at_first",
+    "like_runs",
+    "replace_all",
+    "stored_answer",
+    "unreadable_key",
+]
 
 STATE_AFTER = {Verdict.WAIT: State.BLOCKED, Verdict.CANCEL: State.CANCELLED, Verdict.BURY: State.DEAD}
 NO_QUEUE = QueueSettings()
@@ -341,3 +351,21 @@ def replace_all(transaction: Transaction, known: Known, records: Ledger) -> None
         assert record is not None
         records.put(*replaced(record, new, transaction.settings(record.queue), transaction.now))
         transaction.tell(record.queue, record.state)
+
+
+def stored_answer(new: NewTask, now: Instant) -> EnqueueAnswer:
+    """The answer about a plain task that was stored."""
+    state = State.SCHEDULED if due_at_first(new, now) > now else State.PENDING
+    return EnqueueAnswer(EnqueueOutcome.ENQUEUED, new.id, state)
+
+
+def like_runs(tasks: Sequence[NewTask]) -> list[list[NewTask]]:
+    """Most batches are of one kind: what such tasks share is computed once for each run of them."""
+    runs: list[list[NewTask]] = []
+    last: NewTask | None = None
+    for new in tasks:
+        if last is None or not is_like(new, last):
+            last = new
+            runs.append([])
+        runs[-1].append(new)
+    return runs

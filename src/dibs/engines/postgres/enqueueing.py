@@ -12,24 +12,23 @@ from typing import Any
 import asyncpg
 
 from dibs.core.settings import resolve
-from dibs.core.states import State
-from dibs.core.task import NewTask, is_like
+from dibs.core.task import NewTask
 from dibs.core.times import DAY, MS, Instant
 from dibs.engines.catalog import TrackKey
 from dibs.engines.decisions.blocks import Pair, block_of, blocks_of, traits_of
 from dibs.engines.decisions.encoding import encode
-from dibs.engines.decisions.enqueueing import all_plain, due_at_first
+from dibs.engines.decisions.enqueueing import all_plain
 from dibs.engines.decisions.facts import facts_for
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.postgres.catalog import Catalog, Missing, Stale, band_of
 from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.store import TASKS, Reach, Store
 from dibs.engines.topics import EVENTS, work_topic
-from dibs.engines.values import EnqueueAnswer, EnqueueOutcome, NewWorkflow
+from dibs.engines.values import EnqueueAnswer, NewWorkflow
 from dibs.engines.verbs import enqueueing
 from dibs.observe.events import EventType
 
-__all__ = ["block_parameters", "draft", "enqueue", "first_day", "is_ready", "like_runs", "new_pairs", "stored_answer"]
+__all__ = ["block_parameters", "draft", "enqueue", "first_day", "is_ready", "new_pairs"]
 
 KNOWN = "DB001"
 """Raised by the function `enqueue` if a task has ended, or if `atomic` and not all could be stored."""
@@ -125,11 +124,6 @@ def answer_to(new: NewTask, now: Instant, stored: set[str]) -> EnqueueAnswer | N
     return stored_answer(new, now)
 
 
-def stored_answer(new: NewTask, now: Instant) -> EnqueueAnswer:
-    state = State.SCHEDULED if due_at_first(new, now) > now else State.PENDING
-    return EnqueueAnswer(EnqueueOutcome.ENQUEUED, new.id, state)
-
-
 # Drafts.
 
 
@@ -140,18 +134,6 @@ def is_ready(catalog: Catalog, tasks: Sequence[NewTask]) -> bool:
     """
     queues = catalog.queues
     return all_plain(tasks, queues) and all(new.queue in queues and new.spec.deadline is None for new in tasks)
-
-
-def like_runs(tasks: Sequence[NewTask]) -> list[list[NewTask]]:
-    """Most batches are of one kind: what such tasks share is computed once for each run of them."""
-    runs: list[list[NewTask]] = []
-    last: NewTask | None = None
-    for new in tasks:
-        if last is None or not is_like(new, last):
-            last = new
-            runs.append([])
-        runs[-1].append(new)
-    return runs
 
 
 def draft(catalog: Catalog, runs: Sequence[Sequence[NewTask]]) -> list[Sequence[Any]]:

@@ -21,7 +21,7 @@ from msgspec import structs
 from dibs.core.states import State
 from dibs.core.task import NewTask, Settlement
 from dibs.core.times import Instant
-from dibs.engines.decisions.enqueueing import Known
+from dibs.engines.decisions.enqueueing import Known, like_runs, stored_answer
 from dibs.engines.decisions.settling import is_plain
 from dibs.engines.postgres.catalog import Missing, Stale
 from dibs.engines.postgres.enqueueing import (
@@ -29,9 +29,7 @@ from dibs.engines.postgres.enqueueing import (
     draft,
     first_day,
     is_ready,
-    like_runs,
     new_pairs,
-    stored_answer,
 )
 from dibs.engines.postgres.notifier import channel_of, payloads
 from dibs.engines.postgres.statements import statement

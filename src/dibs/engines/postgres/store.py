@@ -29,7 +29,7 @@ from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.session_log import SessionLog
 from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.transaction import Snapshot, Transaction
-from dibs.engines.sql_transaction import TaskMoved
+from dibs.engines.store_transaction import TaskMoved
 from dibs.engines.unreadable import UnreadableRows
 from dibs.engines.values import Finding, Level
 from dibs.engines.verbs import reading

@@ -29,7 +29,7 @@ from dibs.engines.postgres.catalog import Catalog, Missing, Stale, band_of_recor
 from dibs.engines.postgres.pool import Connection
 from dibs.engines.postgres.rows import TaskRow, columns, ended_columns, real_ids, record_of, task_columns
 from dibs.engines.postgres.statements import statement
-from dibs.engines.sql_transaction import SqlSnapshot, SqlTransaction, TaskMoved
+from dibs.engines.store_transaction import StoreSnapshot, StoreTransaction, TaskMoved
 from dibs.engines.topics import EVENTS
 from dibs.engines.unreadable import UNREADABLE, problem_of, unreadable_task
 from dibs.engines.values import ClaimRequest, UnreadableTask
@@ -116,7 +116,7 @@ def leased_task(row: TaskRow, catalog: Catalog, now: Instant) -> LeasedTask:
     )
 
 
-class Snapshot(SqlSnapshot[Catalog]):
+class Snapshot(StoreSnapshot[Catalog]):
     """One snapshot of the store."""
 
     catalog: Catalog
@@ -268,7 +268,7 @@ class Snapshot(SqlSnapshot[Catalog]):
         return track not in self.aside.tracks and self.catalog.track(track) is not None
 
 
-class Transaction(Snapshot, SqlTransaction[Catalog]):
+class Transaction(Snapshot, StoreTransaction[Catalog]):
     """A write transaction: gathers counts, topics and follow-ups.
 
     Its opener calls `steps.conclude`, which runs the follow-ups and writes the counts, commits, and then notifies.
@@ -276,7 +276,7 @@ class Transaction(Snapshot, SqlTransaction[Catalog]):
 
     def __init__(self, connection: Connection, schema: str, catalog: Catalog, now: Instant) -> None:
         Snapshot.__init__(self, connection, schema, catalog, now)
-        SqlTransaction.__init__(self)
+        StoreTransaction.__init__(self)
         self.changes: dict[tuple[str, int, str, int], int] = defaultdict(int)
 
     async def write(self, name: str, *parameters: Any) -> int:

@@ -22,10 +22,10 @@ from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.searching import Wanted
 from dibs.engines.port import Found, IdRange, Read, Stored, Stretch, stretch_of
-from dibs.engines.sql_transaction import SqlSnapshot
 from dibs.engines.sqlite.row_decoder import BATCH_ERRORS, RowDecoder, TaskDecoder, columns_of, is_spoiled, text_or_bytes
 from dibs.engines.sqlite.rows import Row, decode_rows, record_of, row_from
 from dibs.engines.sqlite.statements import row_by_row, statement
+from dibs.engines.store_transaction import StoreSnapshot
 from dibs.engines.unreadable import UNREADABLE, problem_of, readable, unreadable_task
 from dibs.engines.values import UnreadableTask
 
@@ -72,7 +72,7 @@ def cached_decoder(read: Read[Any]) -> Any:
     return RowDecoder(read.row, read.what, *read.keys)
 
 
-class Snapshot(SqlSnapshot[Catalog]):
+class Snapshot(StoreSnapshot[Catalog]):
     """A consistent look at the store."""
 
     def __init__(self, connection: sqlite3.Connection, catalog: Catalog, now: Instant) -> None:

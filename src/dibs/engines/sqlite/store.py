@@ -13,10 +13,10 @@ from typing import Any, Generic, TypeVar
 from dibs.core.times import Instant
 from dibs.engines.catalog import Catalog
 from dibs.engines.port import at_once
-from dibs.engines.sql_transaction import TaskMoved
 from dibs.engines.sqlite.errors import translated, translation
 from dibs.engines.sqlite.notifier import Notifier
 from dibs.engines.sqlite.transaction import Transaction
+from dibs.engines.store_transaction import TaskMoved
 from dibs.engines.unreadable import UnreadableRows
 from dibs.engines.verbs.steps import conclude
 from dibs.engines.wake import LocalNotifier

@@ -22,11 +22,11 @@ from dibs.engines.decisions.records import Place
 from dibs.engines.decisions.transaction import Queue
 from dibs.engines.figures import Counter
 from dibs.engines.port import Found, Stored
-from dibs.engines.sql_transaction import SqlTransaction
 from dibs.engines.sqlite.row_decoder import RowDecoder, TaskDecoder
 from dibs.engines.sqlite.rows import Row, ended_columns, task_columns
 from dibs.engines.sqlite.snapshot import Snapshot, parameter
 from dibs.engines.sqlite.statements import statement
+from dibs.engines.store_transaction import StoreTransaction
 from dibs.engines.topics import EVENTS
 from dibs.engines.unreadable import UNREADABLE, problem_of
 from dibs.engines.values import ClaimRequest, UnreadableTask
@@ -54,7 +54,7 @@ class Given(Struct, array_like=True, frozen=True):
 GIVEN = TaskDecoder(Given, "task")
 
 
-class Transaction(Snapshot, SqlTransaction[Catalog]):
+class Transaction(Snapshot, StoreTransaction[Catalog]):
     """A write transaction: counts, topics and what is to be followed up gather here.
 
     Its opener calls `steps.conclude`, which does the follow-ups and writes the counts, commits, and notifies.
@@ -62,7 +62,7 @@ class Transaction(Snapshot, SqlTransaction[Catalog]):
 
     def __init__(self, connection: sqlite3.Connection, catalog: Catalog, now: Instant) -> None:
         Snapshot.__init__(self, connection, catalog, now)
-        SqlTransaction.__init__(self)
+        StoreTransaction.__init__(self)
         self.changes: dict[tuple[str, int | str], int] = defaultdict(int)
 
     async def write(self, name: str, *parameters: Any) -> int:

@@ -36,7 +36,7 @@ from dibs.engines.topics import EVENTS, room_topic
 from dibs.engines.unreadable import UnreadableRows, unreadable_queue
 from dibs.observe.events import EventType
 
-__all__ = ["SqlSnapshot", "SqlTransaction", "TaskMoved"]
+__all__ = ["StoreSnapshot", "StoreTransaction", "TaskMoved"]
 
 STATES = frozenset(State)
 Counted = tuple[str, State, int, str, int]
@@ -56,7 +56,7 @@ class TaskMoved(Exception):
 AnyCatalog = TypeVar("AnyCatalog", bound=Catalog)
 
 
-class SqlSnapshot(ABC, Generic[AnyCatalog]):
+class StoreSnapshot(ABC, Generic[AnyCatalog]):
     """One snapshot of a SQL store."""
 
     now: Instant
@@ -106,7 +106,7 @@ class SqlSnapshot(ABC, Generic[AnyCatalog]):
 NO_QUEUE = QueueSettings()
 
 
-class SqlTransaction(SqlSnapshot[AnyCatalog]):
+class StoreTransaction(StoreSnapshot[AnyCatalog]):
     """One transaction of a SQL store."""
 
     def __init__(self) -> None:

@@ -1,0 +1,130 @@
+"""An engine's way to its server: one connection, made again when it breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from dibs.engines.redis.address import Address, connect
+from dibs.engines.redis.connection import Argument, Command, Connection, ReplyError
+from dibs.engines.redis.errors import NETWORK, ConnectionLost, is_elsewhere, is_unknown_script, translation
+from dibs.engines.redis.scripts import script
+from dibs.errors import Closed, StoreUnavailable
+
+__all__ = ["Client"]
+
+Answer = TypeVar("Answer")
+
+PATIENCE_SECONDS = 1.0
+"""How long a call goes on trying to get a connection before it fails: its caller knows better how long to wait."""
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.1
+
+
+class Client:
+    """Commands and scripts on one server."""
+
+    def __init__(self, address: Address, tag: str) -> None:
+        self.address = address
+        self.tag = tag
+        self.line: Connection | None = None
+        self.connecting: asyncio.Task[Connection] | None = None
+        self.is_closed = False
+
+    async def connection(self) -> Connection:
+        line = self.line
+        if line is not None and line.is_open:
+            return line
+        if self.is_closed:
+            raise Closed(f"the engine on {self.address} has been closed.")
+        if self.connecting is None or self.connecting.done():
+            self.connecting = asyncio.get_running_loop().create_task(connect(self.address, self.tag))
+        try:
+            line = await asyncio.shield(self.connecting)
+        except (*NETWORK, ReplyError) as error:
+            raise ConnectionLost(error, unwritten=True) from error
+        if self.is_closed:
+            line.close()
+            raise Closed(f"the engine on {self.address} has been closed.")
+        self.line = line
+        return line
+
+    def close(self) -> None:
+        self.is_closed = True
+        if self.connecting is not None:
+            self.connecting.cancel()
+        if self.line is not None:
+            self.line.close()
+            self.line = None
+
+    def drop(self) -> None:
+        """The next call gets another connection."""
+        line, self.line = self.line, None
+        if line is not None:
+            line.close()
+
+    # Commands. Errors of the server are raised; those that name another server, and those of the network, are
+    # `ConnectionLost`.
+
+    async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
+        line = await self.connection()
+        try:
+            replies = [await answer for answer in line.send(commands)]
+        except NETWORK as error:
+            if self.is_closed:
+                raise Closed(f"the engine on {self.address} has been closed.") from error
+            if self.line is line:
+                self.drop()
+            raise ConnectionLost(error) from error
+        for reply in replies:
+            if isinstance(reply, ReplyError):
+                self.refuse(reply)
+        return replies
+
+    def refuse(self, error: ReplyError) -> None:
+        if is_elsewhere(error):
+            self.drop()
+            raise ConnectionLost(error, unwritten=True)
+        if is_unknown_script(error):
+            raise error
+        raise translation(error, str(self.address)) from error
+
+    async def call(self, *command: Argument) -> Any:
+        return (await self.pipeline([command]))[0]
+
+    async def run(self, name: str, key: str, *arguments: Argument) -> Any:
+        """Run a script that writes. With `replicas`, only after so many have it is it done."""
+        found = script(name)
+        waits: list[Command] = [("WAIT", self.address.replicas, 1000)] if self.address.replicas else []
+        try:
+            replies = await self.pipeline([("EVALSHA", found.hash, 1, key, *arguments), *waits])
+        except ReplyError:
+            replies = await self.pipeline([("EVAL", found.text, 1, key, *arguments), *waits])
+        if waits and replies[-1] < self.address.replicas:
+            raise StoreUnavailable(
+                f"{self.address} wrote it, but only {replies[-1]} of {self.address.replicas} replicas have it. "
+                "It may be repeated."
+            )
+        return replies[0]
+
+    # Trying again.
+
+    async def persist(self, attempt: Callable[[], Awaitable[Answer]], *, repeats: bool = True) -> Answer:
+        """Try again while there is no connection. `repeats`: also if it is not known whether the last one was done."""
+        began, pause = time.monotonic(), SHORTEST_PAUSE
+        while True:
+            try:
+                return await attempt()
+            except ConnectionLost as error:
+                is_late = time.monotonic() - began >= PATIENCE_SECONDS
+                if (
+                    is_late
+                    or self.is_closed
+                    or not (repeats or error.unwritten)
+                    or isinstance(error.cause, TimeoutError)
+                ):
+                    raise translation(error.cause, str(self.address)) from error.cause
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, LONGEST_PAUSE)

@@ -1,0 +1,171 @@
+"""The health check of a store: what the server promises, rows that can't be read, and whether counts agree."""
+
+from __future__ import annotations
+
+from collections import Counter as Totals
+from collections.abc import Iterator
+
+from dibs.core.policy import CHECKED_MINUTES, CHECKED_ROWS
+from dibs.core.states import State
+from dibs.core.times import MINUTE
+from dibs.engines.decisions.records import Place
+from dibs.engines.redis import rows, statements
+from dibs.engines.redis.chores import CHORES
+from dibs.engines.redis.layout import Server, look_at
+from dibs.engines.redis.statements import READS
+from dibs.engines.redis.store import Store, read_catalog
+from dibs.engines.redis.transaction import Snapshot
+from dibs.engines.unreadable import UNREADABLE, UnreadableReport, readable
+from dibs.engines.values import Finding, Level
+from dibs.engines.verbs.chores import chores
+from dibs.engines.verbs.dependencies import EDGES_OF
+from dibs.engines.verbs.enqueueing import KEYS
+from dibs.engines.verbs.reading import audit, decode_entry, stats
+from dibs.engines.verbs.retention import BUCKETS_AFTER
+from dibs.engines.verbs.schedules import schedules
+from dibs.engines.verbs.searching import read_tasks
+from dibs.engines.verbs.steps import read_steps
+from dibs.engines.verbs.workers import workers
+from dibs.engines.verbs.workflows import workflows
+
+__all__ = ["check", "durability_of"]
+
+NEARLY_FULL = 0.8
+CHUNK = 500
+
+
+def durability_of(server: Server, replicas: int) -> tuple[Level, str]:
+    """What an acknowledged task survives."""
+    waited = f" At least {replicas} replicas have it too." if replicas else ""
+    if server.get("aof_enabled") != "1":
+        return Level.WARNING, (
+            "Acknowledged tasks are in the server's memory: a crash or restart loses what its last snapshot "
+            f"(save) lacks. Set appendonly yes.{waited}"
+        )
+    fsync = server.get("appendfsync")
+    if fsync == "always":
+        return Level.OK, f"Acknowledged tasks are in the server's log on disk (appendfsync always).{waited}"
+    told = (
+        "the last second before a power loss" if fsync in ("", "everysec") else "the last moments before a power loss"
+    )
+    failover = "" if replicas else " A failover may lose what a replica had not got yet."
+    return Level.OK, (
+        f"Acknowledged tasks are in the server's log (appendonly), and survive its crash; {told} may be lost."
+        f"{failover}{waited}"
+    )
+
+
+async def check(store: Store, full: bool) -> list[Finding]:
+    """The health of the store. `full` reads all of it."""
+    server = await store.client.persist(lambda: look_at(store.client))
+    level, told = durability_of(await with_fsync(store, server), store.address.replicas)
+    findings = [
+        Finding(level, "durability", told),
+        Finding(Level.OK, server.name, f"{server.version}, {store.address.kind}, prefix {store.keys.tag}"),
+        *server_findings(server),
+        *await store.read(unreadable_rows, None, full),
+    ]
+    return [*findings, *await store.read(counts_agree, None)] if full else findings
+
+
+async def with_fsync(store: Store, server: Server) -> Server:
+    """With what only CONFIG tells, if this user may ask; hosted servers refuse it."""
+    try:
+        reply = await store.client.call("CONFIG", "GET", "appendfsync")
+    except Exception:
+        return server
+    return Server({**server.info, "appendfsync": reply[1].decode()}) if len(reply) == 2 else server
+
+
+def server_findings(server: Server) -> Iterator[Finding]:
+    most, used = int(server.get("maxmemory") or 0), int(server.get("used_memory") or 0)
+    if most and used > NEARLY_FULL * most:
+        detail = f"{used / most:.0%} of maxmemory is used. At 100 % no task can be added or completed: raise maxmemory"
+        yield Finding(Level.WARNING, "memory", detail)
+    else:
+        yield Finding(Level.OK, "memory", f"{used / 2**20:,.0f} MiB used{f' of {most / 2**20:,.0f}' if most else ''}")
+    policy = server.get("maxmemory_policy")
+    if policy and policy != "noeviction":
+        detail = f"maxmemory-policy is {policy}: the server may delete tasks. Set it to noeviction"
+        yield Finding(Level.ERROR, "eviction", detail)
+    if server.get("aof_enabled") == "1" and server.get("aof_last_write_status") not in ("", "ok"):
+        yield Finding(Level.ERROR, "log", "the last write to the append-only file failed: look at the server's disk")
+    if server.get("role") == "slave":
+        yield Finding(Level.ERROR, "role", "this is a read-only replica: no task can be added or run")
+
+
+async def unreadable_rows(snapshot: Snapshot, full: bool) -> list[Finding]:
+    """Rows that can't be read: in small tables, and among the oldest unfinished tasks, or (`full`) everywhere."""
+    found = UnreadableReport()
+    look = await with_report(snapshot, found)
+    await read_tasks(look, full)
+    await workers(look)
+    await schedules(look)
+    await chores(look, CHORES)
+    await audit(look, CHECKED_ROWS)
+    minute = look.now // MINUTE
+    await stats(look, None, 0 if full else minute - CHECKED_MINUTES, minute)
+    await workflows(look, None, CHECKED_ROWS, None)
+    await read_steps(look, CHECKED_ROWS)
+    await look.all_counts()
+    if full:
+        await read_tables(look)
+    return [*found.findings()]
+
+
+async def with_report(snapshot: Snapshot, found: UnreadableReport) -> Snapshot:
+    """The same store, with another place for what can't be read."""
+    client, keys = snapshot.draft.client, snapshot.keys
+    return Snapshot(client, keys, await read_catalog(client, keys, found, snapshot.now), snapshot.now)
+
+
+async def read_tables(look: Snapshot) -> None:
+    """Tables that may be long: histories, edges, keys, token buckets."""
+    for table, read in (
+        (statements.HISTORY, None),
+        (statements.EDGES, EDGES_OF),
+        (statements.KEYS, KEYS),
+        (statements.BUCKETS, BUCKETS_AFTER),
+    ):
+        index, last = table.indexes[0], None
+        while entries := await look.tables.index(index, after=last, most=CHUNK):
+            last = entries[-1]
+            found = await look.tables.rows(table, index, entries)
+            if read is None:
+                named = [(f"{row[0]} {row[1]}", row[-1]) for row in found]
+                for _ in readable(look.aside, "history entry of task", named, decode_entry):
+                    pass
+            else:
+                READS["checked"] = lambda _view, rows=found, of=table: just(rows, of)
+                await look.fetch(type(read)("checked", read.row, read.what, read.keys))
+
+
+async def just(found: list[statements.Row], table: statements.Table) -> list[statements.Row]:
+    return [(*row[:4], row[5]) if table is statements.EDGES and len(row) == 6 else row for row in found]
+
+
+async def counts_agree(snapshot: Snapshot) -> list[Finding]:
+    """Whether the counts kept with each move agree with counting."""
+    kept = {(what, whose): n for what, whose, n in await snapshot.all_counts() if what in set(State) and n}
+    counted: Totals[tuple[str, int | str]] = Totals()
+    sets = [snapshot.keys(f"{place}_ids") for place in (Place.TASKS, Place.DEAD)]
+    for key in [*sets, *(snapshot.keys.finished_ids(day) for day in await snapshot.days())]:
+        low = b"-"
+        while members := await snapshot.draft.range(key, low, b"+", CHUNK):
+            low = b"(" + members[-1]
+            for task in (await snapshot.find_tasks([each.decode() for each in members])).values():
+                try:
+                    _, track, state, _ = rows.outline(task)
+                except UNREADABLE:
+                    continue
+                counted[state, track] += 1
+    if kept == dict(counted):
+        return [Finding(Level.OK, "counts", f"{sum(counted.values()):,} tasks, as counted")]
+    findings = []
+    for key in sorted(kept.keys() | counted.keys(), key=str):
+        if kept.get(key, 0) != counted.get(key, 0):
+            track = snapshot.tracks.get(int(key[1]))
+            queue = "an unknown queue" if track is None else track.queue
+            detail = f"{queue}: {kept.get(key, 0):,} {key[0]} kept, {counted.get(key, 0):,} counted"
+            findings.append(Finding(Level.ERROR, "counts", detail))
+    return findings

@@ -1,0 +1,104 @@
+"""Opening a store: whether the server can be one, and what a new store begins with."""
+
+from __future__ import annotations
+
+from secrets import token_hex
+
+from msgspec import Struct
+
+from dibs.engines.redis.address import Address, Kind
+from dibs.engines.redis.client import Client
+from dibs.engines.redis.keys import Keys
+from dibs.errors import StoreMismatch, StoreMissing, StoreUnavailable
+
+__all__ = ["LAYOUT", "Server", "look_at", "pending_migrations", "prepare"]
+
+LAYOUT = 1
+"""The layout that this version writes, and the oldest that it reads."""
+OLDEST_VERSION = (6, 2)
+
+
+class Server(Struct, frozen=True):
+    """What a server says about itself."""
+
+    info: dict[str, str] = {}
+
+    def get(self, name: str) -> str:
+        return self.info.get(name, "")
+
+    @property
+    def name(self) -> str:
+        return "Valkey" if "valkey_version" in self.info else "Redis"
+
+    @property
+    def version(self) -> str:
+        return self.info.get("valkey_version") or self.get("redis_version")
+
+    @property
+    def number(self) -> tuple[int, ...]:
+        """The version of Redis that it is, or is like."""
+        return tuple(int(each) for each in self.get("redis_version").split(".") if each.isdecimal())
+
+    @property
+    def run_id(self) -> str:
+        return self.get("run_id")
+
+
+async def look_at(client: Client) -> Server:
+    reply = await client.call("INFO")
+    lines = (line.partition(":") for line in reply.decode(errors="replace").splitlines())
+    return Server({name: value for name, colon, value in lines if colon})
+
+
+def check_server(server: Server, address: Address) -> None:
+    """Raise if tasks would not be safe there."""
+    where = str(address)
+    if server.number < OLDEST_VERSION:
+        raise StoreMismatch(f"{where} runs {server.name} {server.version}: Dibs needs Redis 6.2 or later, or Valkey.")
+    if server.get("role") == "slave" and address.kind is Kind.SERVER:
+        raise StoreUnavailable(
+            f"{where} is a read-only replica: give the URL of its primary, "
+            f"{server.get('master_host')}:{server.get('master_port')}."
+        )
+    if server.get("cluster_enabled") == "1" and address.kind is not Kind.CLUSTER:
+        raise StoreMismatch(f"{where} is a node of a cluster: write redis+cluster:// in place of redis://.")
+    policy = server.get("maxmemory_policy")
+    if policy and policy != "noeviction":
+        raise StoreMismatch(
+            f"{where} may delete tasks when its memory is full (maxmemory-policy {policy}). "
+            "Set maxmemory-policy to noeviction, or use another server."
+        )
+
+
+async def prepare(client: Client, keys: Keys, address: Address, create: bool) -> Server:
+    """Check the server and the store; a store that does not exist is created."""
+    server = await look_at(client)
+    check_server(server, address)
+    found = await client.call("HMGET", keys("store"), "layout", "oldest_reader")
+    if found[0] is None:
+        if not create:
+            raise StoreMissing(
+                f"{address} has no Dibs store with the prefix {keys.tag!r}. A worker or an enqueue creates it."
+            )
+        await create_store(client, keys)
+        found = await client.call("HMGET", keys("store"), "layout", "oldest_reader")
+    if int(found[1] or 0) > LAYOUT:
+        raise StoreMismatch(
+            f"the store at {address} with the prefix {keys.tag!r} was written by a newer Dibs (layout {int(found[0])}; "
+            f"this version knows {LAYOUT}). Upgrade Dibs."
+        )
+    return server
+
+
+async def create_store(client: Client, keys: Keys) -> None:
+    """All fields at once, unless another process was faster."""
+    fields = ("layout", LAYOUT, "oldest_reader", LAYOUT, "generation", 1, "identity", token_hex(16))
+    check = ("field", keys("store"), "layout")
+    command = ("HSET", keys("store"), *fields)
+    await client.run("save", keys("store"), "", 1, len(check), *check, 1, len(command), *command, 0)
+
+
+async def pending_migrations(client: Client, keys: Keys) -> list[str]:
+    """What opening would change."""
+    (layout,) = await client.call("HMGET", keys("store"), "layout")
+    return [] if layout is not None else ["0001 initial"]

@@ -1,0 +1,857 @@
+"""The port of this engine: what a verb has read, what it will write, and the catalog."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from copy import copy
+from functools import cache
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from dibs.core.states import State
+from dibs.core.task import LeasedTask, TaskRecord
+from dibs.core.times import Instant, day_of
+from dibs.engines import port
+from dibs.engines.catalog import Catalog, TrackKey
+from dibs.engines.decisions.blocks import claimed_pairs
+from dibs.engines.decisions.choosing import Chosen, Head
+from dibs.engines.decisions.encoding import encode, to_json
+from dibs.engines.decisions.facts import Track, decode_facts, leased_task, mixed_band
+from dibs.engines.decisions.records import Changes, Place
+from dibs.engines.decisions.searching import Wanted
+from dibs.engines.decisions.transaction import Queue
+from dibs.engines.figures import Counter
+from dibs.engines.port import Found, IdRange, Read, Stored, Stretch, stretch_of
+from dibs.engines.redis import codec, rows, statements
+from dibs.engines.redis.client import Client
+from dibs.engines.redis.connection import Argument, Command
+from dibs.engines.redis.draft import LAST, START, Draft, Range, pairs
+from dibs.engines.redis.keys import Keys
+from dibs.engines.redis.rows import Entry, StoredTask
+from dibs.engines.redis.scripts import script
+from dibs.engines.redis.statements import READS, WRITES
+from dibs.engines.redis.tables import Row, Tables
+from dibs.engines.store_transaction import StoreSnapshot, StoreTransaction, TaskMoved
+from dibs.engines.unreadable import UNREADABLE, problem_of, unreadable_task
+from dibs.engines.values import ClaimRequest, UnreadableTask
+from dibs.observe.events import EventType
+
+__all__ = ["CatalogChanged", "Snapshot", "Transaction"]
+
+STATES = frozenset(State)
+AT_ONCE = 500
+PLACES = (Place.TASKS, Place.DEAD)
+
+
+class CatalogChanged(Exception):
+    """Queues or tracks have changed since this transaction began."""
+
+
+@cache
+def takes_one(kind: Any) -> bool:
+    """Whether the rows of a read are single values."""
+    return kind in (str, int)
+
+
+class Snapshot(StoreSnapshot[Catalog]):
+    """What a verb that only reads works on."""
+
+    def __init__(self, client: Client, keys: Keys, catalog: Catalog, now: Instant) -> None:
+        self.keys = keys
+        self.catalog = catalog
+        self.now = now
+        self.draft = Draft(client)
+        self.tables = Tables(self.draft, keys)
+
+    async def fetch(self, read: Read[port.Row], *parameters: Any) -> Found[port.Row]:
+        stored = await READS[read.name](self, *parameters)
+        found: list[port.Row] = []
+        unread: list[Row] = []
+        for row in stored:
+            try:
+                found.append(msgspec.convert(row, read.row))
+            except UNREADABLE as error:
+                columns = (row,) if takes_one(read.row) else row
+                keys = " ".join(str(columns[key]) for key in read.keys if key < len(columns))
+                self.aside.log_once(read.what, keys, problem_of(error))
+                unread.append(columns)
+        last = None if not stored else (stored[-1],) if takes_one(read.row) else tuple(stored[-1])
+        return Found(found, len(stored), last, unread)
+
+    # Tasks.
+
+    async def find_tasks(self, ids: Sequence[str], *, guard: bool = False) -> dict[str, StoredTask]:
+        """The tasks of these ids that exist, wherever they are."""
+        found: dict[str, StoredTask] = {}
+        for at in range(0, len(ids), AT_ONCE):
+            part = ids[at : at + AT_ONCE]
+            for task_id, reply in zip(part, await self.look(part), strict=True):
+                if reply is not None:
+                    found[task_id] = self.seen_task(task_id, reply)
+        return found
+
+    async def look(self, ids: Sequence[str]) -> list[Any]:
+        found = script("find")
+        client = self.draft.client
+        try:
+            return list(await client.call("EVALSHA", found.hash, 1, self.keys("store"), *ids))
+        except Exception as error:
+            if not is_no_script(error):
+                raise
+            return list(await client.call("EVAL", found.text, 1, self.keys("store"), *ids))
+
+    def seen_task(self, task_id: str, reply: list[Any]) -> StoredTask:
+        place, value, day, *run = reply
+        running, score, lease = (*run, None, None, None)[:3]
+        expires_at = None if score is None else int(float(score))
+        return StoredTask(task_id, Place(place.decode()), value, day, running, expires_at, lease)
+
+    async def find(self, ids: Sequence[str]) -> dict[str, Stored]:
+        return {task_id: self.decoded(task) for task_id, task in (await self.find_tasks(list(ids))).items()}
+
+    def decoded(self, task: StoredTask) -> Stored:
+        """The record of a task, if it can be read."""
+        try:
+            return self.record(task)
+        except UNREADABLE as error:
+            return self.set_aside(task, problem_of(error))
+
+    def record(self, task: StoredTask) -> TaskRecord:
+        return rows.record_of(task, self.track_of_task(task))
+
+    def track_of_task(self, task: StoredTask) -> Track:
+        number = rows.track_of(task)
+        track = self.catalog.tracks.get(number)
+        if track is None:
+            raise LookupError(f"it is in track {number}, which does not exist")
+        return track
+
+    def records(self, tasks: Iterable[StoredTask]) -> list[TaskRecord]:
+        """The records of those that can be read."""
+        return [record for task in tasks if isinstance(record := self.decoded(task), TaskRecord)]
+
+    def set_aside(self, task: StoredTask, problem: str) -> UnreadableTask:
+        """Log a task that can't be read, and skip it from now on unless it has ended."""
+        _, place, state, number, *_ = rows.purge_row(task)
+        track = self.catalog.tracks.get(number) if isinstance(number, int) else None
+        if track is None or track.queue not in self.catalog.unreadable:  # otherwise the queue was logged
+            self.aside.log_once("task", task.id, problem)
+        has_ended = place is not Place.TASKS
+        if not has_ended:
+            self.aside.skip_task(task.id, number)
+        worker = None
+        if task.lease is not None:
+            try:
+                worker = rows.decode_lease(task.lease).worker
+            except UNREADABLE:
+                worker = None
+        return unreadable_task(task.id, track, state, has_ended, worker, problem)
+
+    async def look_again(self) -> None:
+        """Read again what was set aside: it may have been repaired or deleted."""
+        ids = list(self.aside.tasks)
+        found = await self.find_tasks(ids)
+        self.aside.forget(ids)
+        self.records(found.values())  # sets those aside that still can't be read
+
+    async def running_tasks(self, first: int = 0, last: int = -1) -> list[StoredTask]:
+        """All running tasks, in the order in which their leases end."""
+        ids = [each.decode() for each in await self.draft.client.call("ZRANGE", self.keys("inflight"), first, last)]
+        found = await self.find_tasks(ids)
+        return [found[each] for each in ids if each in found and found[each].is_running]
+
+    async def days(self) -> list[int]:
+        """The days that have finished tasks."""
+        found = await self.draft.all_values(self.keys(statements.DAYS.name))
+        return sorted(int(day) for day in found if day.isdecimal())
+
+    # Counts.
+
+    async def all_counts(self) -> list[tuple[str, int | str, int]]:
+        """Every count, without those of tracks that do not exist."""
+        reply = await self.draft.client.call("HGETALL", self.keys("counts"))
+        found: dict[tuple[str, int | str], int] = {}
+        for field, value in pairs(reply):
+            try:
+                found[counted(field)] = int(value)
+            except UNREADABLE as error:
+                self.aside.log_once("count of", field.decode(errors="replace"), problem_of(error))
+        for (what, whose), change in self.changed_counts():
+            found[what, whose] = found.get((what, whose), 0) + change
+        tracks = self.catalog.tracks
+        return [(what, whose, n) for (what, whose), n in found.items() if isinstance(whose, str) or whose in tracks]
+
+    def changed_counts(self) -> Iterable[tuple[tuple[str, int | str], int]]:
+        """What this transaction has counted."""
+        return ()
+
+    async def counts_by_track(self) -> list[tuple[State, Track, int]]:
+        tracks = self.catalog.tracks
+        found = await self.all_counts()
+        return [
+            (State(what), tracks[whose], n) for what, whose, n in found if what in STATES and isinstance(whose, int)
+        ]
+
+    async def every_count(self) -> list[tuple[str, Track | str, int]]:
+        tracks, found = self.catalog.tracks, await self.all_counts()
+        return [(what, whose if isinstance(whose, str) else tracks[whose], n) for what, whose, n in found if n]
+
+    async def pending_by_track(self) -> dict[int, int]:
+        found = await self.all_counts()
+        return {whose: n for what, whose, n in found if what == State.PENDING and isinstance(whose, int) and n > 0}
+
+    async def depth(self, queue: str) -> int:
+        pending = await self.pending_by_track()
+        return sum(pending.get(track.number, 0) for track in self.catalog.of_queue(queue))
+
+    async def running_by_name(self, queue: str) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for state, track, n in await self.counts_by_track():
+            if state is State.RUNNING and track.queue == queue:
+                found[""] = found.get("", 0) + n
+                found[track.name] = found.get(track.name, 0) + n
+        return found
+
+    async def unshared(self, queue: str) -> int:
+        pending = await self.pending_by_track()
+        return sum(pending.get(track.number, 0) for track in self.catalog.of_queue(queue) if not track.fair)
+
+    # The pending index.
+
+    def all_tracks(self, queue: str) -> Sequence[Track]:
+        return self.catalog.of_queue(queue)
+
+    def open_tracks(self, queue: str) -> Sequence[Track]:
+        return self.catalog.of_queue(queue)
+
+    async def tracks_with_pending(self, queue: str) -> list[Track]:
+        pending = await self.pending_by_track()
+        return [track for track in self.catalog.of_queue(queue) if track.number in pending]
+
+    async def clock(self, queue: str) -> tuple[int, int]:
+        clocks = await self.tables.one(statements.CLOCKS, queue)
+        unnamed = await self.tables.one(statements.SHARES, queue, "")
+        return (clocks[0][1] if clocks else 0), (max(0, unnamed[0][2]) if unnamed else 0)
+
+    async def read_tracks(self, after: Sequence[tuple[Any, ...]], most: int, with_gated: bool) -> list[Found[Head]]:
+        gates = "01" if with_gated else "0"
+        asked: list[Range] = []
+        for track, share, rank, task_id in after:
+            for gate in gates:
+                begins = f"{gate}{codec.text_of(share)}".encode()
+                low = b"(" + begins + f"{codec.rank_text(rank)}{task_id}".encode() + codec.END
+                asked.append((self.keys.pending(track), low, codec.up_to(begins), most, False))
+        found = await self.draft.ranges(asked)
+        width = len(gates)
+        return [
+            self.heads(track, [each for members in found[width * at : width * at + width] for each in members], most)
+            for at, (track, *_) in enumerate(after)
+        ]
+
+    def heads(self, track: int, members: Iterable[bytes], most: int) -> Found[Head]:
+        entries: list[Head] = []
+        for member in members:
+            try:
+                each = rows.pending_entry(member)
+            except UNREADABLE as error:
+                self.aside.log_once("entry of track", track, problem_of(error))
+            else:
+                entries.append(Head(each.rank, each.id, each.ready_at, track, each.partition))
+        entries = sorted(entries)[:most]
+        last = (entries[-1].rank, entries[-1].id) if entries else None
+        return Found([each for each in entries if each.id not in self.aside.tasks], len(entries), last)
+
+    async def read_groups(self, after: Sequence[tuple[Any, ...]], most: int) -> list[Found[Head]]:
+        asked = []
+        for partition, track, share, rank, task_id in after:
+            prefix = (partition, State.PENDING, track, share)
+            asked.append((prefix, (*prefix, rank, task_id, codec.RANKS)))
+        found = await self.tables.indexes(statements.PARTITIONS, asked, most=most)
+        return [
+            Found(
+                [Head(row[4], row[5], row[6], row[2], row[0]) for row in entries if row[5] not in self.aside.tasks],
+                len(entries),
+                (entries[-1][4], entries[-1][5]) if entries else None,
+            )
+            for entries in found
+        ]
+
+    # Searching.
+
+    async def newest(self, ranges: Sequence[IdRange], most: int, wanted: Wanted) -> list[Stretch]:
+        return [stretch_of(await self.newest_in(each, most, wanted), most) for each in ranges]
+
+    async def newest_in(self, asked: IdRange, most: int, wanted: Wanted) -> list[tuple[str | None, int | None]]:
+        found: list[tuple[str | None, int | None]] = []
+        for sets in await self.searched(wanted):
+            ids = await self.newest_ids(sets, asked, most)
+            found += [(each, None) for each in await self.that_match(ids, wanted)]
+            found.append((ids[-1] if ids else None, len(ids)))
+        return found
+
+    async def searched(self, wanted: Wanted) -> list[list[str]]:
+        """For each place, the ordered sets that have its ids."""
+        found = []
+        if wanted.tasks:
+            found.append([self.keys("tasks_ids")])
+        if wanted.dead:
+            found.append([self.keys("dead_ids")])
+        if wanted.cancelled:
+            found.append([self.keys("cancelled")])
+        if wanted.finished:
+            found.append([self.keys.finished_ids(day) for day in await self.days()])
+        return found
+
+    async def newest_ids(self, sets: Sequence[str], asked: IdRange, most: int) -> list[str]:
+        lowest, below = asked
+        high = LAST if below is None else b"(" + below.encode()
+        low = START if lowest is None else b"[" + lowest.encode()
+        found = await self.draft.ranges([(key, high, low, most, True) for key in sets])
+        ids = [each for members in found for each in members]
+        if len(sets) > 1:
+            ids.sort(reverse=True)
+        return [each.decode() for each in ids[:most]]
+
+    async def that_match(self, ids: Sequence[str], wanted: Wanted) -> list[str]:
+        """Those of some tasks that may be what is wanted."""
+        columns = (wanted.tracks, wanted.worker, wanted.created_after, wanted.created_before)
+        if not wanted.unwanted and not wanted.needles and all(each is None for each in columns):
+            return [*ids]
+        tasks = await self.find_tasks(ids)
+        return [each for each in ids if each in tasks and is_wanted(tasks[each], wanted)]
+
+
+def is_no_script(error: BaseException) -> bool:
+    return str(error).startswith("NOSCRIPT")
+
+
+def is_wanted(task: StoredTask, wanted: Wanted) -> bool:
+    """What can't be read may be wanted: that is decided by others."""
+    try:
+        row, parts, *_ = rows.columns_of(task)
+    except UNREADABLE:
+        return True
+    columns = parts.columns
+    return (
+        row.state not in wanted.unwanted
+        and (wanted.tracks is None or row.track in wanted.tracks)
+        and (wanted.worker is None or row.worker == wanted.worker)
+        and (wanted.created_after is None or columns.created_at >= wanted.created_after)
+        and (wanted.created_before is None or columns.created_at < wanted.created_before)
+        and all(needle.encode() in bytes(columns.facts) for needle in wanted.needles)
+    )
+
+
+def counted(field: bytes) -> tuple[str, int | str]:
+    """What a count is of: a track, as `TRACK WHAT`, or a queue, as JSON."""
+    if field[:1] == b"[":
+        what, queue = msgspec.json.decode(field, type=tuple[str, str])
+        return what, queue
+    track, _, what = field.decode().partition(" ")
+    return what, int(track)
+
+
+class Held(Struct):
+    """A task that a transaction works on: as it was stored, and where it stands in ordered sets."""
+
+    task: StoredTask | None
+    entries: list[Entry]
+    was: StoredTask | None
+    """As it was stored before the transaction; None if it is new."""
+
+
+class Transaction(Snapshot, StoreTransaction[Catalog]):
+    """What a verb that writes works on. Nothing is written before `commit`."""
+
+    def __init__(self, client: Client, keys: Keys, catalog: Catalog, now: Instant) -> None:
+        Snapshot.__init__(self, client, keys, catalog, now)
+        StoreTransaction.__init__(self)
+        self.held: dict[str, Held] = {}
+        self.changes: dict[tuple[str, int | str, int], int] = defaultdict(int)
+        self.has_own_catalog = False
+
+    async def write(self, name: str, *parameters: Any) -> int:
+        return await WRITES[name](self, *map(plain, parameters))
+
+    async def next_number(self, name: str, number: int = 1) -> int:
+        """The last of the next numbers. If the transaction is given up, they are not given again."""
+        return int(await self.draft.client.call("HINCRBY", self.keys("store"), f"last_{name}", number))
+
+    # Queues and tracks.
+
+    def own_catalog(self) -> Catalog:
+        """The catalog, to be changed: others go on with theirs until this transaction has ended."""
+        if not self.has_own_catalog:
+            self.has_own_catalog = True
+            own = self.catalog = copy(self.catalog)
+            own.queues, own.tracks, own.numbers = dict(own.queues), dict(own.tracks), dict(own.numbers)
+            own.by_queue = defaultdict(list, {queue: [*tracks] for queue, tracks in own.by_queue.items()})
+            own.rankings = {}
+        return self.catalog
+
+    def next_generation(self) -> None:
+        self.own_catalog()
+        self.draft.more.append(("HINCRBY", self.keys("store"), "generation", 1))
+
+    def make_queues(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self.catalog.queues:
+                self.put_queue(Queue(name))
+
+    async def save_queue(self, queue: Queue) -> None:
+        before = self.catalog.queues.get(queue.name)
+        if before is not None and before.epoch != queue.epoch:
+            await self.tables.delete(statements.CURSORS, [(queue.name,)])
+        self.put_queue(queue)
+
+    def put_queue(self, queue: Queue) -> None:
+        self.check_queue(queue.name)
+        row = (queue.name, queue.state, to_json(queue.settings), queue.epoch)
+        self.tables.replace(statements.QUEUES, None, row)
+        self.own_catalog().put(queue)
+        self.next_generation()
+
+    async def delete_queue(self, name: str, most: int) -> bool:
+        deleted = [await self.write("forget_buckets", name, most), await self.write("forget_shares", name, most)]
+        for track in self.catalog.by_queue[name]:
+            if track.fair:
+                deleted.append(await self.write("forget_turns", track.number, most))
+        if most in deleted:
+            return False
+        for table in (statements.QUEUES, statements.CLOCKS, statements.CURSORS):
+            await self.tables.delete(table, [(name,)])
+        del self.own_catalog().queues[name]
+        self.next_generation()
+        return True
+
+    def knows(self, track: int) -> bool:
+        return track in self.catalog.tracks
+
+    def place(self, records: Sequence[TaskRecord]) -> None:
+        for record in records:
+            self.loaded[record.id] = self.track_for(record)
+
+    def track_for(self, record: TaskRecord) -> int:
+        """The number of the track that a task belongs to by its present rank."""
+        queue, settings = record.queue, self.settings(record.queue)
+        epoch, band = self.catalog.epoch(queue), mixed_band(record.spec.priority)
+        return self.track(queue, record.name, record.requires, record.lane, epoch, settings.fair, band)
+
+    def track(self, *key: *TrackKey) -> int:
+        """The number of a track, created if it does not exist. The generation keeps others from giving the same."""
+        number = self.catalog.numbers.get(key)
+        if number is None:
+            number = max(self.catalog.tracks, default=0) + 1
+            self.own_catalog().add(Track(number, *key))
+            self.tables.replace(statements.TRACKS, None, (number, *key))
+            self.next_generation()
+        return number
+
+    # Tasks.
+
+    async def find_tasks(self, ids: Sequence[str], *, guard: bool = False) -> dict[str, StoredTask]:
+        """What this transaction has made of tasks, or what is stored."""
+        new = [each for each in ids if each not in self.held]
+        stored = await super().find_tasks(new) if new else {}
+        found = {}
+        for each in ids:
+            task = self.held[each].task if each in self.held else stored.get(each)
+            if task is not None:
+                found[each] = task
+                if guard and each in stored:
+                    self.draft.checks.update(dict.fromkeys(self.fences(task)))
+        return found
+
+    def fences(self, task: StoredTask) -> Iterator[Command]:
+        """What must still be stored when something is written about a task."""
+        if task.place is not Place.TASKS:
+            key = self.place_key(task.place, task.day)
+            yield ("head", key, task.id, task.value[: task.value.find(b"\n") + 1] or task.value)
+            return
+        try:
+            head = rows.head_of(task.value)
+        except ValueError:
+            head = task.value
+        yield ("head", self.keys("tasks"), task.id, head)
+        if task.running is None:
+            yield ("field", self.keys("running"), task.id)
+        else:
+            yield ("field", self.keys("running"), task.id, task.running)
+            yield ("score", self.keys("inflight"), task.id, task.expires_at or 0)
+
+    def place_key(self, place: Place, day: int) -> str:
+        return self.keys.finished(day) if place is Place.FINISHED else self.keys(place)
+
+    def record(self, task: StoredTask) -> TaskRecord:
+        """A task whose queue's settings can't be read is unreadable: nothing can be decided about it."""
+        record = super().record(task)
+        if record.queue in self.catalog.unreadable:
+            raise ValueError("the settings of its queue can't be read")
+        return record
+
+    async def load(self, ids: Sequence[str]) -> Sequence[Stored]:
+        return self.adopted((await self.find_tasks(list(ids))).values())
+
+    async def load_by(self, name: str, *parameters: Any) -> Sequence[Stored]:
+        if name == "members":
+            workflow, after, most = parameters
+            found = await statements.members_in(self, workflow, Place.TASKS, after, most)
+            return await self.load([row[2] for row in found])
+        now, most, passed = parameters
+        return await self.load(await self.first_due("reranks", now, most, passed))
+
+    async def first_due(self, name: str, until: Instant, most: int, passed: Collection[str]) -> list[str]:
+        """The first ids in an ordered set of instants and ids."""
+        high = codec.up_to(codec.encode("is", (until,)))
+        found = await self.draft.range(self.keys(name), START, high, most + len(passed))
+        ids = [codec.decode("is", member)[1] for member in found]
+        return [each for each in ids if each not in passed][:most]
+
+    async def due(self, most: int) -> Sequence[Stored]:
+        """Tasks that are due, earliest first, to be changed."""
+        return await self.load(await self.first_due("due", self.now, most, self.passed_over))
+
+    async def too_late(self, low: Instant, most: int) -> Sequence[Stored]:
+        return await self.load(await self.first_due("expiries", self.now, most, self.passed_over))
+
+    async def waiting_in(self, queue: str, most: int) -> Sequence[Stored]:
+        return await self.waiting_of([track.number for track in self.catalog.of_queue(queue)], most)
+
+    async def waiting_of(self, tracks: Iterable[int], most: int) -> Sequence[Stored]:
+        """Some waiting tasks of some tracks, to be changed."""
+        passed, ids = self.passed_over, list[str]()
+        for track in tracks:
+            for state in (State.PENDING, State.SCHEDULED, State.RETRYING, State.BLOCKED):
+                if len(ids) < most:
+                    ids += [
+                        each for each in await self.waiting_ids(track, state, most + len(passed)) if each not in passed
+                    ]
+        return await self.load(ids[:most])
+
+    async def waiting_ids(self, track: int, state: State, most: int) -> list[str]:
+        found = await self.draft.range(self.keys.waiting(track, state), START, LAST, most)
+        if state is not State.PENDING:
+            return [each.decode() for each in found]
+        return [rows.pending_entry(member).id for member in found]
+
+    async def expired(self, until: Instant, low: Instant, most: int) -> Sequence[Stored]:
+        passed = self.passed_over
+        limit = most + len(passed)
+        reply = await self.draft.client.call("ZRANGEBYSCORE", self.keys("inflight"), "-inf", until, "LIMIT", 0, limit)
+        ids = [each.decode() for each in reply]
+        return await self.load([each for each in ids if each not in passed][:most])
+
+    async def leases_of(self, worker: str, *sequence: int) -> list[str]:
+        """The tasks that a worker holds, of one claim or of all."""
+        begins = codec.encode("sii", (worker, *sequence))
+        members = await self.draft.range(self.keys("worker_leases"), b"[" + begins, codec.up_to(begins), statements.ALL)
+        numbers = [str(codec.decode("sii", member)[2]) for member in members]
+        reply = await self.draft.client.call("HMGET", self.keys("lease_ids"), *numbers) if numbers else []
+        return [task_id for ids in reply if ids is not None for task_id in ids.decode().split(" ")]
+
+    async def held_by(self, workers: Sequence[str], *sequence: int) -> list[StoredTask]:
+        """The running tasks of some workers, in the order of their ids, without those that are set aside."""
+        passed = self.passed_over
+        wanted = [each for worker in workers for each in await self.leases_of(worker, *sequence)]
+        tasks = await self.find_tasks(sorted({*wanted} - {*passed}))
+        return [task for task in tasks.values() if is_held_by(task, workers, sequence)]
+
+    async def running_of(self, workers: Sequence[str], most: int) -> Sequence[Stored]:
+        return self.adopted((await self.held_by(workers))[:most])
+
+    async def busy(self, workers: Sequence[str]) -> list[str]:
+        return [worker for worker in workers if await self.held_by([worker])]
+
+    async def claimed_by(self, worker: str, sequence: int) -> list[Stored]:
+        return [self.decoded(task) for task in await self.held_by([worker], sequence)]
+
+    def adopted(self, tasks: Iterable[StoredTask]) -> list[Stored]:
+        """Tasks to be changed: where they are is remembered."""
+        found = []
+        for task in tasks:
+            stored = self.decoded(task)
+            if isinstance(stored, TaskRecord):
+                self.hold(task, stored)
+            found.append(stored)
+        return found
+
+    def hold(self, task: StoredTask, record: TaskRecord) -> Held:
+        value = task.value if task.place is Place.TASKS else rows.end_of(task.value)[2]
+        parts = rows.parts_of(value)
+        self.loaded[task.id], self.versions[task.id] = parts.track, parts.columns.version
+        if task.id not in self.held:
+            track = self.catalog.tracks[parts.track]
+            entries = rows.entries(self.keys, record, track, bool(parts.columns.gated))
+            self.held[task.id] = Held(task, entries, task)
+        return self.held[task.id]
+
+    # Writing tasks.
+
+    async def delete(self, changes: Changes) -> None:
+        for old in changes.gone:
+            self.become(old.id, None, [])
+
+    async def insert_tasks(self, records: Sequence[TaskRecord]) -> int:
+        highest = ""
+        for record in records:
+            if record.id not in self.held:
+                self.draft.checks["field", self.keys("tasks"), record.id] = None
+                self.held[record.id] = Held(None, [], None)
+                highest = max(highest, record.id)
+            self.store(record)
+        if highest:
+            self.draft.more.append(("RAISE", self.keys("highest"), highest))
+        return len(records)
+
+    async def update_tasks(self, moves: Sequence[tuple[TaskRecord, TaskRecord]]) -> int:
+        for _, new in moves:
+            self.store(new)
+        return len(moves)
+
+    def store(self, record: TaskRecord) -> None:
+        """Write an unfinished task."""
+        track = self.catalog.tracks[self.loaded[record.id]]
+        gated = self.is_gated(record)
+        value = rows.task_value(self.keys, record, track, gated, self.next_version(record))
+        entries = rows.entries(self.keys, record, track, gated)
+        task = StoredTask(record.id, Place.TASKS, value)
+        if record.state is State.RUNNING:
+            old = self.held[record.id].task
+            assert old is not None and old.is_running, "only a claim starts a task"
+            lease = old.lease
+            task = structs.replace(
+                task, running=rows.running_value(record), expires_at=record.lease_expires_at, lease=lease
+            )
+        self.become(record.id, task, entries)
+
+    def is_gated(self, record: TaskRecord) -> bool:
+        """Where partitions are limited, pending tasks are stored gated; `partitions` then ungates the heads."""
+        waits = record.state is State.PENDING and record.spec.partition is not None
+        return waits and self.settings(record.queue).per_partition is not None
+
+    async def insert_ended(self, place: Place, records: Sequence[TaskRecord]) -> None:
+        highest = ""
+        for record in records:
+            if record.id not in self.held:
+                self.held[record.id] = Held(None, [], None)
+                highest = max(highest, record.id)
+            track = self.catalog.tracks[self.loaded[record.id]]
+            value = rows.ended_value(self.keys, record, track, self.next_version(record))
+            day = day_of(record.finished_at or 0)
+            if place is Place.FINISHED:
+                self.draft.put(self.keys("days"), str(day), encode((day, "[]")))
+            task = StoredTask(record.id, place, value, day if place is Place.FINISHED else 0)
+            self.become(record.id, task, rows.entries(self.keys, record, track, False))
+        if highest:
+            self.draft.more.append(("RAISE", self.keys("highest"), highest))
+
+    def become(self, task_id: str, new: StoredTask | None, entries: list[Entry]) -> None:
+        """From what a task is to what it is to be, in all keys; whatever it was must still be so."""
+        held = self.held[task_id]
+        old = held.task
+        if held.was is not None:
+            self.draft.checks.update(dict.fromkeys(self.fences(held.was)))
+        self.draft.move(held.entries, entries)
+        if old is not None and (new is None or (old.place, old.day) != (new.place, new.day)):
+            self.draft.put(self.place_key(old.place, old.day), task_id, None)
+        if new is not None:
+            self.draft.put(self.place_key(new.place, new.day), task_id, new.value)
+        self.change_run(task_id, old, new)
+        held.task, held.entries = new, entries
+
+    def change_run(self, task_id: str, old: StoredTask | None, new: StoredTask | None) -> None:
+        runs, ran = new is not None and new.is_running, old is not None and old.is_running
+        if runs:
+            assert new is not None
+            self.draft.put(self.keys("running"), task_id, new.running)
+            self.draft.more.append(("ZADD", self.keys("inflight"), new.expires_at or 0, task_id))
+        elif ran:
+            assert old is not None and old.running is not None
+            self.draft.put(self.keys("running"), task_id, None)
+            self.draft.more.append(("ZREM", self.keys("inflight"), task_id))
+            self.draft.more.append(("LEAVE", rows.running_parts(old.running)[0], 1))
+
+    async def set_gates(self, ids: Sequence[str], gated: bool) -> int:
+        """Gate or ungate pending tasks. That is no change of the task: its version stays."""
+        changed = 0
+        for task in (await self.find_tasks(ids)).values():
+            record = self.decoded(task)
+            if isinstance(record, TaskRecord) and record.state is State.PENDING and rows.is_gated(task) is not gated:
+                self.hold(task, record)
+                track, version = self.catalog.tracks[self.loaded[task.id]], self.versions[task.id]
+                value = rows.task_value(self.keys, record, track, gated, version)
+                self.become(
+                    task.id, StoredTask(task.id, Place.TASKS, value), rows.entries(self.keys, record, track, gated)
+                )
+                changed += 1
+        return changed
+
+    async def drop(self, ids: Sequence[str]) -> int:
+        """Delete tasks, whatever they contain."""
+        found = await self.find_tasks(list(ids))
+        for task in found.values():
+            stored = self.decoded(task)
+            if isinstance(stored, TaskRecord):
+                self.hold(task, stored)
+            elif task.id not in self.held:
+                self.held[task.id] = Held(task, await self.known_entries(task), task)
+            self.become(task.id, None, [])
+        return len(found)
+
+    async def known_entries(self, task: StoredTask) -> list[Entry]:
+        """Where a task that can't be read stands, as far as that can be found."""
+        member = task.id.encode()
+        if task.place is Place.FINISHED:
+            return [(self.keys.finished_ids(task.day), member), (self.keys("cancelled"), member)]
+        found: list[Entry] = [(self.keys(f"{task.place}_ids"), member)]
+        for name in ("dead_days", "due", "expiries", "reranks", "members", "partitions"):
+            found += await self.entries_with(self.keys(name), member)
+        for number in self.catalog.tracks:
+            for state in (State.PENDING, State.SCHEDULED, State.RETRYING, State.BLOCKED):
+                found += await self.entries_with(self.keys.waiting(number, state), member)
+        return found
+
+    async def entries_with(self, key: str, text: bytes) -> list[Entry]:
+        """Walks through a whole set, some at a time: only to purge what can't be read."""
+        found: list[Entry] = []
+        low = START
+        while members := await self.draft.range(key, low, LAST, AT_ONCE):
+            found += [(key, member) for member in members if text in member]
+            low = codec.after(members[-1])
+        return found
+
+    # Counts.
+
+    def count(self, what: State | Counter, track: int, change: int, day: int = 0) -> None:
+        self.changes[what, track, day] += change
+
+    def count_event(self, what: str, queue: str, change: int = 1) -> None:
+        self.changes[what, queue, 0] += change
+
+    def changed_counts(self) -> Iterable[tuple[tuple[str, int | str], int]]:
+        return (((what, whose), change) for (what, whose, _), change in self.changes.items())
+
+    async def write_counts(self) -> None:
+        """They are written at the end, with everything else; what reads them before adds them."""
+
+    def count_commands(self) -> Iterator[Command]:
+        for (what, whose, day), change in self.changes.items():
+            if change:
+                field = f"{whose} {what}" if isinstance(whose, int) else to_json((what, whose))
+                yield ("HINCRBY", self.keys("counts"), field, change)
+                if day:
+                    yield ("HINCRBY", self.keys.finished_counts(day), field, change)
+
+    # Claims.
+
+    async def first_turns(self, tracks: Sequence[int], clock: int, most: int) -> dict[int, Found[tuple[int, str]]]:
+        found = {}
+        for track in tracks:
+            turns = await statements.first_turns(self, track, clock, most)
+            found[track] = Found([(row[0], row[1]) for row in turns], len(turns), turns[-1] if turns else None)
+        return found
+
+    async def lease(self, request: ClaimRequest, chosen: Sequence[Chosen]) -> dict[str, LeasedTask] | None:
+        heads = [each.head for each in chosen]
+        tasks = await self.find_tasks([head.id for head in heads])
+        number = await self.next_lease()
+        given: dict[str, LeasedTask] = {}
+        for head in heads:
+            task = tasks.get(head.id)
+            if task is None or task.place is not Place.TASKS or task.is_running:
+                raise TaskMoved
+            stored = self.decoded(task)
+            if isinstance(stored, TaskRecord) and stored.state is not State.PENDING:
+                raise TaskMoved
+            if isinstance(stored, TaskRecord):
+                given[head.id] = self.start(request, number, head, task, stored)
+        if len(given) < len(heads):
+            return None
+        self.add_lease(request, number, [head.id for head in heads])
+        trait, blocks = claimed_pairs(request.worker, [head.id for head in heads])
+        self.note_blocks([trait], blocks)
+        if (watched := self.catalog.watched(EventType.TASK_STARTED, self.now)) is not None:
+            for head in heads:
+                if watched == [0] or head.track in watched:
+                    event = (self.now, EventType.TASK_STARTED, head.track, None, head.id, request.worker, None, None)
+                    self.events.append(event)
+        return given
+
+    async def next_lease(self) -> int:
+        """A number that was never given before, and is not given again: above the last one, and not below the time, so
+        that it grows even where a failover has lost the last one."""
+        (last,) = await self.draft.values(self.keys("store"), ["lease"])
+        number = max(int(last or 0) + 1, self.now)
+        self.draft.put(self.keys("store"), "lease", b"%d" % number)
+        return number
+
+    def start(self, request: ClaimRequest, number: int, head: Head, task: StoredTask, record: TaskRecord) -> LeasedTask:
+        held = self.hold(task, record)
+        track = self.catalog.tracks[head.track]
+        parts = rows.parts_of(task.value)
+        span = record.options.lease if request.lease is None else request.lease
+        started = leased_task(
+            decode_facts(parts.columns.facts),
+            track,
+            self.settings(track.queue),
+            id=head.id,
+            lease=number,
+            expires_at=self.now + span,
+            ready_at=head.ready_at,
+            rank=head.rank,
+            args=parts.args,
+            now=self.now,
+        )
+        gated = bool(parts.columns.gated)
+        lease = encode((self.now, request.worker, request.sequence))
+        running = structs.replace(task, running=b"%d" % number, expires_at=self.now + span, lease=lease)
+        self.become(task.id, running, rows.entries(self.keys, record, track, gated, State.RUNNING))
+        held.task = running
+        return started
+
+    def add_lease(self, request: ClaimRequest, number: int, ids: Sequence[str]) -> None:
+        member = codec.encode("sii", (request.worker, request.sequence, number))
+        lease = encode((self.now, request.worker, request.sequence))
+        for name, value in (
+            ("leases", lease),
+            ("lease_ids", " ".join(ids).encode()),
+            ("lease_left", b"%d" % len(ids)),
+            ("lease_members", member),
+        ):
+            self.draft.put(self.keys(name), str(number), value)
+        self.draft.add(self.keys("worker_leases"), member)
+
+    # The end.
+
+    def arguments(self, generation: int, topics: Sequence[Argument]) -> list[Argument]:
+        """What the script `save` takes."""
+        found: list[Argument] = [generation]
+        for commands in ([*self.draft.comparisons()], [*self.draft.commands(), *self.count_commands()]):
+            found.append(len(commands))
+            for command in commands:
+                found.append(len(command))
+                found.extend(command)
+        return [*found, len(topics), *topics]
+
+
+def is_held_by(task: StoredTask, workers: Collection[str], sequence: Sequence[int]) -> bool:
+    if task.lease is None:
+        return False
+    try:
+        lease = rows.decode_lease(task.lease)
+    except UNREADABLE:
+        return False
+    return lease.worker in workers and (not sequence or lease.sequence == sequence[0])
+
+
+def plain(value: Any) -> Any:
+    """A parameter as it is stored: Structs as JSON text, also in lists and rows."""
+    if isinstance(value, Struct):
+        return to_json(value)
+    if isinstance(value, list | tuple):
+        found = [plain(each) for each in value]
+        return tuple(found) if isinstance(value, tuple) else found
+    return value
