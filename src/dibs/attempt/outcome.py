@@ -94,7 +94,7 @@ def unready(task: LeasedTask, error: BaseException) -> Settlement:
     """
     if isinstance(error, BlobStoreUnavailable):
         plain = min(SNOOZE << min(task.handed_back, 10), LONGEST_SNOOZE)
-        delay = round(plain * (1 + JITTER * jitter(task.id, task.lease)))
+        delay = round(plain * (1 + JITTER * jitter(task.id, task.attempts + task.losses)))
         note = shorten(f"put off, as its arguments could not be fetched: {error}", MESSAGE_LIMIT)
         return Settlement(lease=Lease(task.id, task.lease), outcome=Outcome.SNOOZED, delay=delay, note=note)
     return failed_with(task, describe(error), retry=not isinstance(error, PERMANENT))

@@ -170,7 +170,7 @@ def settled(record: TaskRecord, settlement: Settlement, settings: QueueSettings 
 
 def failed(record: TaskRecord, settlement: Settlement, settings: QueueSettings | None, now: Instant) -> Change:
     """A running task whose attempt has failed."""
-    shake = jitter(record.id, record.lease)
+    shake = jitter(record.id, record.attempts + record.losses)
     permanent = settlement.outcome is Outcome.PERMANENT
     decision = after_failure(record.options, record.attempts + 1, shake, permanent=permanent, asked=settlement.delay)
     if decision.reason is None and record.cancel_reason is not None:
@@ -209,7 +209,7 @@ def lost(record: TaskRecord, settings: QueueSettings | None, now: Instant) -> Ch
     if record.cancel_reason is not None:
         ended = end(record, after(State.RUNNING, Move.CANCEL), Reason.USER, now)
         return structs.replace(ended, note=record.cancel_reason), history
-    decision = after_loss(record.options, losses, jitter(record.id, record.lease))
+    decision = after_loss(record.options, losses, jitter(record.id, record.attempts + record.losses))
     if decision.reason is not None:
         return end(record, after(State.RUNNING, Move.BURY), decision.reason, now), history
     move = Move.LOSE_AGAIN if decision.delay else Move.LOSE

@@ -74,6 +74,8 @@ PENDING, RUNNING, COMPLETED, BLOCKED = State.PENDING, State.RUNNING, State.COMPL
 """Looked up once: every task that is read is compared with them."""
 
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Number = Annotated[int, Meta(ge=0, le=2**53)]
+"""A lease number: where one counter serves all tasks, it grows fast."""
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 
 
@@ -89,7 +91,7 @@ class Facts(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
     attempts: Count = 0
     losses: Count = 0
     handed_back: Count = 0
-    settled_lease: Count = 0
+    settled_lease: Number = 0
     cancel_reason: str | None = None
     reason: Reason | None = None
     ended_by: EndedBy | None = None

@@ -72,7 +72,7 @@ def refuse(transaction: Transaction, records: Ledger, settlement: Settlement) ->
         transaction.count_event_of(Counter.REFUSED, record.id)
     if record is not None and record.state in UNFINISHED:
         number = settlement.lease.number
-        note = f"a late {settlement.outcome} by lease {number}"
+        note = f"a late {settlement.outcome}, by a lease that is over"
         entry = HistoryEntry(at=transaction.now, event=HistoryEvent.REFUSED, lease=number, note=note)
         records.note(record.id, entry)
     return SettleAnswer(SettleOutcome.REFUSED)

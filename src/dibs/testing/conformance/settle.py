@@ -22,7 +22,7 @@ async def test_completed_with_its_result(harness: Harness) -> None:
     record = await harness.record(task.id)
     assert (record.state, record.result, record.reason) == (State.COMPLETED, b'{"sum":3}', None)
     assert (record.started_at, record.finished_at) == (task.claimed_at, harness.now)
-    assert (record.worker, record.lease, record.settled_lease, record.attempts) == (WORKER, 1, 1, 0)
+    assert (record.worker, record.lease, record.settled_lease, record.attempts) == (WORKER, *[task.lease] * 2, 0)
     assert record.lease_expires_at is None
     assert await harness.counts() == {State.COMPLETED: 1}
     assert await harness.engine.history(task.id) == [], "a clean run's row tells all"
@@ -93,7 +93,8 @@ async def test_retry_waits_and_counts(harness: Harness) -> None:
     assert (record.state, record.due_at, record.attempts) == (State.RETRYING, harness.now + MINUTE, 1)
     assert (record.failure, record.worker, record.started_at) == (FAILURE, None, None)
     (entry,) = await harness.engine.history(task.id)
-    assert (entry.event, entry.at, entry.lease, entry.worker) == (HistoryEvent.FAILED, harness.now, 1, WORKER)
+    assert (entry.event, entry.at, entry.lease) == (HistoryEvent.FAILED, harness.now, task.lease)
+    assert entry.worker == WORKER
     assert (entry.failure, entry.note) == (FAILURE, "soon")
     assert await harness.counter(Counter.RETRIES) == 1
     assert await harness.counts() == {State.RETRYING: 1}
@@ -106,7 +107,8 @@ async def test_retry_is_claimed_again_with_the_next_lease(harness: Harness) -> N
     assert await harness.claim() == []
     harness.later(1)
     (again,) = await harness.claim()
-    assert (again.id, again.lease, again.attempts, again.attempt) == (task.id, 2, 1, 2)
+    assert again.lease > task.lease
+    assert (again.id, again.attempts, again.attempt) == (task.id, 1, 2)
 
 
 async def test_retry_without_delay_is_due_at_once(harness: Harness) -> None:
@@ -165,7 +167,7 @@ async def test_a_failed_attempt_waits_as_its_options_say(harness: Harness) -> No
     task = await harness.start()
     settlement = Settlement(lease=lease_of(task), outcome=Outcome.FAILED, failure=FAILURE)
     (answer,) = await harness.engine.settle([settlement], now=harness.now)
-    delay = retry_delay(task.options, 1, jitter(task.id, task.lease))
+    delay = retry_delay(task.options, 1, jitter(task.id, 0))
     assert answer == SettleAnswer(DONE, State.RETRYING, delay)
     assert (await harness.record(task.id)).due_at == harness.now + delay
     (again,) = await harness.engine.settle([settlement], now=harness.now + MINUTE)

@@ -87,10 +87,11 @@ async def claim(harness: Harness, name: str) -> Call:
 
     async def send(engine: Engine, is_repeat: bool) -> object:
         claimed = await engine.claim(structs.replace(request, repeat=is_repeat), now=harness.now)
-        return [(task.id, task.lease) for task in claimed.tasks]
+        return [(task.id, leases.setdefault(task.id, task.lease) == task.lease) for task in claimed.tasks]
 
-    leases = [(task_id, 1) for task_id in ids]
-    return Call("claim", send, leases, leases)
+    leases: dict[str, int] = {}
+    same = [(task_id, True) for task_id in ids]
+    return Call("claim", send, same, same)
 
 
 async def claim_limited(harness: Harness, name: str) -> Call:

@@ -314,7 +314,7 @@ class Oracle:
             return values.settle_answer(values.SettleOutcome.ALREADY, task, self.now)
         self.count(Counter.REFUSED, task)
         if task is not None and task.state in UNFINISHED:
-            note, event = f"a late {settlement.outcome} by lease {lease.number}", core.HistoryEvent.REFUSED
+            note, event = f"a late {settlement.outcome}, by a lease that is over", core.HistoryEvent.REFUSED
             self.put(task, HistoryEntry(at=self.now, event=event, lease=lease.number, note=note))
         return values.SettleAnswer(values.SettleOutcome.REFUSED)
 

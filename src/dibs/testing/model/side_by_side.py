@@ -14,7 +14,7 @@ from dibs.core.settings import QueueSettings, change_settings
 from dibs.core.states import UNFINISHED, State
 from dibs.core.task import HistoryEntry, Lease, LeasedTask, QueueRecord, TaskRecord
 from dibs.engines.base import Engine
-from dibs.engines.values import AuditEntry, Edges, Query, UnreadableTask
+from dibs.engines.values import AuditEntry, Edges, Query, Rescued, UnreadableTask
 from dibs.testing.conformance.harness import START, EngineFactory
 from dibs.testing.model.face import Model
 from dibs.testing.programs import SETTINGS
@@ -97,6 +97,11 @@ class SideBySide(RuleBasedStateMachine):
             return record
         lease, settled = self.models(record.id, record.lease), self.models(record.id, record.settled_lease)
         return structs.replace(record, lease=lease, settled_lease=settled)
+
+    def rescued_of(self, rescued: Rescued) -> Rescued:
+        """What the engine under test took back, in the model's lease numbers."""
+        lost = [structs.replace(each, lease=self.models(each.id, each.lease)) for each in rescued.lost]
+        return structs.replace(rescued, lost=lost)
 
     def history_of(self, task_id: str, entries: list[HistoryEntry]) -> list[HistoryEntry]:
         """A report about a lease that was never given, or in an earlier life of the id, is told by its own number."""

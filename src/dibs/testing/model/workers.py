@@ -207,5 +207,6 @@ class Working(Producing):
     def rescue(self, ended: Duration | None = None, late: Duration | None = None) -> None:
         ended_by = None if ended is None else self.now - ended
         not_after = None if late is None else self.now - late
-        rescued = self.both(lambda engine: engine.rescue(ended_by=ended_by, not_after=not_after, now=self.now))
+        subject, rescued = self.each(lambda engine: engine.rescue(ended_by=ended_by, not_after=not_after, now=self.now))
+        assert self.rescued_of(subject) == rescued, f"the engine took back {subject!r}, the model {rescued!r}"
         self.touched.update(rescued.ids)
