@@ -87,8 +87,8 @@ class Contestant:
 
     bulk: bool = False
     most: int | None = None
-    """As many tasks as are drained at most, so that a slow one ends soon. Fewer are no disadvantage in Python; Node gets
-    faster as it goes on, so BullMQ drains as many as there are."""
+    """As many tasks as are drained at most, so that a slow one ends soon. Fewer are no disadvantage in Python; Node
+    gets faster as it goes on, so BullMQ drains as many as Dibs."""
 
     @property
     def in_node(self) -> bool:

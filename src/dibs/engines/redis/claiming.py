@@ -201,6 +201,7 @@ async def serve(transaction: Transaction, request: ClaimRequest, skip_upkeep: bo
     await pass_over(transaction, queues)
     if transaction.partitions:
         await promote_heads(transaction)
+        await transaction.flush()  # the turns of those that may start now
     given: Given | None = None
     for _ in range(TRIES):
         size = transaction.aside.size

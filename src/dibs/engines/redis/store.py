@@ -111,7 +111,8 @@ class Store:
         return answer
 
     async def commit(self, transaction: Transaction, generation: int) -> None:
-        if not transaction.draft.is_empty or transaction.changes or transaction.topics:
+        draft = transaction.draft
+        if not draft.is_empty or draft.checks or transaction.changes or transaction.topics:
             sent = transaction.arguments(generation, self.topic_arguments(transaction.topics))
             status = await self.client.run("save", self.keys("store"), *sent)
             if status == b"stale":
