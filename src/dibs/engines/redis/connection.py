@@ -91,6 +91,7 @@ class Connection(asyncio.Protocol):
         for answer in waiting:
             if not answer.done():
                 answer.set_exception(error or ConnectionResetError("the server closed the connection"))
+                answer.exception()  # a pipeline raises the first of its errors, and nobody asks for the others
 
     # What the loop calls.
 

@@ -104,7 +104,7 @@ class Store:
 
     async def attempt(self, verb: Write[Answer], now: Instant | None, arguments: tuple[Any, ...]) -> Answer:
         instant, catalog = await self.begin(now)
-        transaction = Transaction(self.client, self.keys, catalog, instant)
+        transaction = Transaction(self.client, self.keys, catalog, instant, now is None)
         answer = await verb(transaction, *arguments)
         await conclude(transaction)
         await self.commit(transaction, catalog.generation)

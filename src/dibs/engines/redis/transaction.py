@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, TaskRecord
-from dibs.core.times import Instant, day_of
+from dibs.core.times import SECOND, Instant, day_of
 from dibs.engines import port
 from dibs.engines.catalog import Catalog, TrackKey
 from dibs.engines.decisions.blocks import claimed_pairs
@@ -324,6 +324,11 @@ class Snapshot(StoreSnapshot[Catalog]):
         return [each for each in ids if each in tasks and is_wanted(tasks[each], wanted)]
 
 
+async def read_clock(client: Client) -> Instant:
+    seconds, micros = await client.call("TIME")
+    return int(seconds) * SECOND + int(micros)
+
+
 def is_no_script(error: BaseException) -> bool:
     return str(error).startswith("NOSCRIPT")
 
@@ -366,9 +371,11 @@ class Held(Struct):
 class Transaction(Snapshot, StoreTransaction[Catalog]):
     """What a verb that writes works on. Nothing is written before `commit`."""
 
-    def __init__(self, client: Client, keys: Keys, catalog: Catalog, now: Instant) -> None:
+    def __init__(self, client: Client, keys: Keys, catalog: Catalog, now: Instant, has_clock: bool = False) -> None:
         Snapshot.__init__(self, client, keys, catalog, now)
         StoreTransaction.__init__(self)
+        self.has_clock = has_clock
+        """Whether now is what the server's clock says, and not what a caller does."""
         self.held: dict[str, Held] = {}
         self.changes: dict[tuple[str, int | str, int], int] = defaultdict(int)
         self.has_own_catalog = False
@@ -757,6 +764,8 @@ class Transaction(Snapshot, StoreTransaction[Catalog]):
     async def lease(self, request: ClaimRequest, chosen: Sequence[Chosen]) -> dict[str, LeasedTask] | None:
         heads = [each.head for each in chosen]
         tasks = await self.find_tasks([head.id for head in heads])
+        if self.has_clock:  # what was read may have ended after this transaction began: these start after that
+            self.now = await read_clock(self.draft.client)
         number = await self.next_lease()
         given: dict[str, LeasedTask] = {}
         for head in heads:
