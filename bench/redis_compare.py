@@ -178,9 +178,8 @@ def versions(chosen: list[Contestant]) -> dict[str, str]:
     """Of each contestant, and of the client library that it came with."""
     told = {}
     for each in chosen:
-        client = "ioredis" if each.in_node else "redis"
-        own, clients = each.version(each.package), each.version(client)
-        told[each.package] = f"{own} ({'ioredis' if each.in_node else 'redis-py'} {clients})" if clients else str(own)
+        client = "redis-py" if each.client == "redis" else each.client
+        told[each.package] = f"{each.version(each.package)} ({client} {each.version(each.client)})"
     if any(each.in_node for each in chosen):
         asked = subprocess.run([node() or "node", "--version"], check=True, capture_output=True, text=True)
         told["node"] = asked.stdout.strip().removeprefix("v")

@@ -85,6 +85,9 @@ class Contestant:
     variables: tuple[str, ...] = ()
     """What its environment has besides, as NAME=value."""
 
+    client: str = "redis"
+    """The package that talks to the server for it."""
+
     bulk: bool = False
     most: int | None = None
     """As many tasks as are drained at most, so that a slow one ends soon. Fewer are no disadvantage in Python; Node
@@ -261,6 +264,7 @@ CONTESTANTS = [
         keeps="The task, its end state and its result, for 7 days.",
         settings=f"--concurrency {DIBS_CONCURRENCY}.",
         unfinished=any_in_dibs,
+        client="hiredis",
         bulk=True,
     ),
     Contestant(
@@ -271,6 +275,7 @@ CONTESTANTS = [
         keeps="Nothing of the job; a stream has the last 10,000 or so events of all jobs.",
         settings="removeOnComplete: true, concurrency 100, ioredis.",
         unfinished=in_keys(**{"bull:bench:wait": "LLEN", "bull:bench:active": "LLEN"}),
+        client="ioredis",
         bulk=True,
     ),
     Contestant(

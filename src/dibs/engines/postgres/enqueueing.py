@@ -17,7 +17,7 @@ from dibs.core.times import DAY, MS, Instant
 from dibs.engines.catalog import TrackKey
 from dibs.engines.decisions.blocks import Pair, block_of, blocks_of, traits_of
 from dibs.engines.decisions.encoding import encode
-from dibs.engines.decisions.enqueueing import all_plain
+from dibs.engines.decisions.enqueueing import all_plain, like_runs, stored_answer
 from dibs.engines.decisions.facts import facts_for
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.postgres.catalog import Catalog, Missing, Stale, band_of

@@ -14,8 +14,9 @@ from dibs.engines.decisions.steps import Done, Step
 from dibs.engines.port import Stored
 from dibs.engines.redis import statements
 from dibs.engines.redis.draft import pairs
+from dibs.engines.redis.snapshot import counted
 from dibs.engines.redis.tables import Index
-from dibs.engines.redis.transaction import Transaction, counted
+from dibs.engines.redis.transaction import Transaction
 from dibs.engines.verbs import chores, reranking, retention
 from dibs.engines.verbs.retention import cursor_of, expired_queues
 

@@ -41,19 +41,21 @@ class Client:
             raise Closed(f"the engine on {self.address} has been closed.")
         if self.connecting is None or self.connecting.done():
             self.connecting = asyncio.get_running_loop().create_task(connect(self.address, self.tag))
+        connecting = self.connecting
         try:
-            line = await asyncio.shield(self.connecting)
+            line = await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            if connecting.cancelled() and self.is_closed:
+                raise Closed(f"the engine on {self.address} has been closed.") from None
+            raise
         except (*NETWORK, ReplyError) as error:
             raise ConnectionLost(error, unwritten=True) from error
-        if self.is_closed:
-            line.close()
-            raise Closed(f"the engine on {self.address} has been closed.")
         self.line = line
         return line
 
     def close(self) -> None:
         self.is_closed = True
-        if self.connecting is not None:
+        if self.connecting is not None and not self.connecting.done():
             self.connecting.cancel()
         if self.line is not None:
             self.line.close()

@@ -26,6 +26,11 @@ ReplyError = hiredis.ReplyError
 FULL_BUFFER = 1 << 20
 
 
+def pack(command: Command) -> bytes:
+    packed: bytes = hiredis.pack_command(tuple(command))  # type: ignore[arg-type]  # its stub says a tuple of one
+    return packed
+
+
 class Connection(asyncio.Protocol):
     """A connection until it breaks. It is used on the loop that made it."""
 
@@ -56,7 +61,7 @@ class Connection(asyncio.Protocol):
             if self.timer is None:
                 self.timer = self.loop.call_later(self.timeout, self.check)
         self.waiting.extend(answers)
-        self.transport.write(b"".join([hiredis.pack_command(tuple(command)) for command in commands]))
+        self.transport.write(b"".join([pack(command) for command in commands]))
         return answers
 
     def check(self) -> None:
@@ -74,7 +79,7 @@ class Connection(asyncio.Protocol):
         """Send a command that has no answer of its own, such as SUBSCRIBE."""
         if self.transport is None or self.gone.done():
             raise ConnectionResetError("the connection is closed")
-        self.transport.write(hiredis.pack_command(tuple(command)))
+        self.transport.write(pack(command))
 
     def close(self) -> None:
         if self.transport is not None:

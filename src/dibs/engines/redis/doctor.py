@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Totals
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 from dibs.core.policy import CHECKED_MINUTES, CHECKED_ROWS
 from dibs.core.states import State
@@ -12,9 +12,9 @@ from dibs.engines.decisions.records import Place
 from dibs.engines.redis import rows, statements
 from dibs.engines.redis.chores import CHORES
 from dibs.engines.redis.layout import Server, look_at
-from dibs.engines.redis.statements import READS
+from dibs.engines.redis.snapshot import Snapshot
 from dibs.engines.redis.store import Store, read_catalog
-from dibs.engines.redis.transaction import Snapshot
+from dibs.engines.redis.tables import Row, Table
 from dibs.engines.unreadable import UNREADABLE, UnreadableReport, readable
 from dibs.engines.values import Finding, Level
 from dibs.engines.verbs.chores import chores
@@ -121,27 +121,24 @@ async def with_report(snapshot: Snapshot, found: UnreadableReport) -> Snapshot:
 
 async def read_tables(look: Snapshot) -> None:
     """Tables that may be long: histories, edges, keys, token buckets."""
-    for table, read in (
-        (statements.HISTORY, None),
-        (statements.EDGES, EDGES_OF),
-        (statements.KEYS, KEYS),
-        (statements.BUCKETS, BUCKETS_AFTER),
-    ):
-        index, last = table.indexes[0], None
-        while entries := await look.tables.index(index, after=last, most=CHUNK):
-            last = entries[-1]
-            found = await look.tables.rows(table, index, entries)
-            if read is None:
-                named = [(f"{row[0]} {row[1]}", row[-1]) for row in found]
-                for _ in readable(look.aside, "history entry of task", named, decode_entry):
-                    pass
-            else:
-                READS["checked"] = lambda _view, rows=found, of=table: just(rows, of)
-                await look.fetch(type(read)("checked", read.row, read.what, read.keys))
+    async for found in all_rows(look, statements.HISTORY):
+        named = [(f"{row[0]} {row[1]}", row[-1]) for row in found]
+        for _ in readable(look.aside, "history entry of task", named, decode_entry):
+            pass
+    async for found in all_rows(look, statements.EDGES):
+        look.converted(EDGES_OF, [(*row[:4], *row[5:]) for row in found])
+    async for found in all_rows(look, statements.KEYS):
+        look.converted(KEYS, found)
+    async for found in all_rows(look, statements.BUCKETS):
+        look.converted(BUCKETS_AFTER, found)
 
 
-async def just(found: list[statements.Row], table: statements.Table) -> list[statements.Row]:
-    return [(*row[:4], row[5]) if table is statements.EDGES and len(row) == 6 else row for row in found]
+async def all_rows(look: Snapshot, table: Table) -> AsyncIterator[list[Row]]:
+    """The rows of a table, in chunks, in the order of its first index."""
+    index, last = table.indexes[0], None
+    while entries := await look.tables.index(index, after=last, most=CHUNK):
+        yield await look.tables.rows(table, index, entries)
+        last = entries[-1]
 
 
 async def counts_agree(snapshot: Snapshot) -> list[Finding]:
@@ -162,10 +159,10 @@ async def counts_agree(snapshot: Snapshot) -> list[Finding]:
     if kept == dict(counted):
         return [Finding(Level.OK, "counts", f"{sum(counted.values()):,} tasks, as counted")]
     findings = []
-    for key in sorted(kept.keys() | counted.keys(), key=str):
-        if kept.get(key, 0) != counted.get(key, 0):
-            track = snapshot.tracks.get(int(key[1]))
+    for what in sorted(kept.keys() | counted.keys(), key=str):
+        if kept.get(what, 0) != counted.get(what, 0):
+            track = snapshot.tracks.get(int(what[1]))
             queue = "an unknown queue" if track is None else track.queue
-            detail = f"{queue}: {kept.get(key, 0):,} {key[0]} kept, {counted.get(key, 0):,} counted"
+            detail = f"{queue}: {kept.get(what, 0):,} {what[0]} kept, {counted.get(what, 0):,} counted"
             findings.append(Finding(Level.ERROR, "counts", detail))
     return findings

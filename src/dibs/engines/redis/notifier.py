@@ -135,13 +135,11 @@ class Notifier:
     async def until_gone(self, line: Connection) -> None:
         """Until the connection is gone, or silent for too long."""
         self.last_at = self.loop.time()
-        while line.is_open:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(PING_SECONDS):
-                    await asyncio.shield(line.gone)
-            if line.is_open and self.loop.time() - self.last_at > 2 * PING_SECONDS + self.address.timeout:
+        while not line.gone.done():
+            await asyncio.wait([line.gone], timeout=PING_SECONDS)
+            if self.loop.time() - self.last_at > 2 * PING_SECONDS + self.address.timeout:
                 return
-            if line.is_open:
+            if not line.gone.done():
                 line.send_only(("PING",))
 
     def receive(self, message: list[Any]) -> None:

@@ -267,17 +267,15 @@ def progress_of(record: TaskRecord) -> bytes:
 
 def task_value(keys: Keys, record: TaskRecord, track: Track, gated: bool, version: int) -> bytes:
     """An unfinished task, or what an ended one was."""
-    _, _, state, rank, ready_at, due_at, rerank_at, lease, span, _, started_at, worker, sequence, cancel, *_ = (
-        shared.task_columns(record, track.number, gated, version)
-    )
-    columns = encode(
-        Columns(
-            state, rank, ready_at, due_at, rerank_at, lease, version, int(gated), record.created_at, sequence,
-            started_at, worker, int(cancel), Raw(progress_of(record)), Raw(encode(facts_of(record))),
-        )  # type: ignore[arg-type]
+    due_at = None if record.state is State.BLOCKED else record.due_at
+    columns = Columns(
+        record.state, record.rank, record.ready_at, due_at, record.rerank_at, record.lease, version, int(gated),
+        record.created_at, record.sequence, record.started_at, record.worker, int(record.cancel_reason is not None),
+        Raw(progress_of(record)), Raw(encode(facts_of(record))),
     )  # fmt: skip
     extras = extras_of(keys, record, track, gated)
-    return b"%d %d %d\n%s%s\n%s" % (span, track.number, len(extras), extras, columns, record.args)
+    span = record.options.lease
+    return b"%d %d %d\n%s%s\n%s" % (span, track.number, len(extras), extras, encode(columns), record.args)
 
 
 def running_value(record: TaskRecord) -> bytes:

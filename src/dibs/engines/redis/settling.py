@@ -15,8 +15,9 @@ from dibs.engines.port import Read
 from dibs.engines.redis import rows
 from dibs.engines.redis.connection import Argument
 from dibs.engines.redis.enqueueing import watched_text
+from dibs.engines.redis.snapshot import Snapshot
 from dibs.engines.redis.store import Store
-from dibs.engines.redis.transaction import Snapshot, Transaction
+from dibs.engines.redis.transaction import Transaction
 from dibs.engines.topics import EVENTS, ended_topic, work_topic
 from dibs.engines.unreadable import UNREADABLE
 from dibs.engines.values import COMPLETED, ExtendAnswer, ExtendOutcome, Extension, Rescued, SettleAnswer

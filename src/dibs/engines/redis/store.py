@@ -19,8 +19,9 @@ from dibs.engines.redis.draft import pairs
 from dibs.engines.redis.keys import Keys
 from dibs.engines.redis.notifier import Notifier
 from dibs.engines.redis.presence import Presence
+from dibs.engines.redis.snapshot import Snapshot
 from dibs.engines.redis.tables import row_of
-from dibs.engines.redis.transaction import CatalogChanged, Snapshot, Transaction
+from dibs.engines.redis.transaction import CatalogChanged, Transaction
 from dibs.engines.store_transaction import TaskMoved
 from dibs.engines.topics import TopicKind, parse_topic
 from dibs.engines.unreadable import UnreadableRows

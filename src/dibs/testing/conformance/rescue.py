@@ -48,7 +48,7 @@ async def test_later_losses_wait(harness: Harness) -> None:
     await lose(harness, task_id)
     await lose(harness, task_id)
     record = await harness.record(task_id)
-    delay = after_loss(record.options, 2, jitter(task_id, 1)).delay
+    delay = after_loss(record.options, 2, jitter(task_id, record.losses)).delay
     assert (record.state, record.losses, record.due_at) == (State.RETRYING, 2, harness.now + delay)
 
 

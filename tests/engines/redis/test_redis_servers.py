@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import socket
 import ssl
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from servers.redis import Cluster, RedisError, Sentinels, Server, binaries, cluster, converse, sentinels, server
-
-# pytest put this folder on the path, where `import redis` would find the tests' servers instead of the library.
-sys.path[:] = [each for each in sys.path if each != str(Path(__file__).parent)]
 
 NAMES = ["redis", "redis7", "valkey"]
 

@@ -1,0 +1,29 @@
+"""What verbs read and write by name, on tables and ordered sets: one function for each name of the port."""
+
+from dibs.engines.redis.statements.graph import EDGE_ORDER, EDGES, MEMBERS, members_in
+from dibs.engines.redis.statements.limits import BUCKETS, CLOCKS, PARTITIONS, SHARES, first_turns
+from dibs.engines.redis.statements.names import ALL, READS, WRITES
+from dibs.engines.redis.statements.tasks import DAYS, HISTORY, HISTORY_ORDER, KEYS
+from dibs.engines.redis.statements.upkeep import CURSORS, QUEUES, TRACKS
+
+__all__ = [
+    "ALL",
+    "BUCKETS",
+    "CLOCKS",
+    "CURSORS",
+    "DAYS",
+    "EDGES",
+    "EDGE_ORDER",
+    "HISTORY",
+    "HISTORY_ORDER",
+    "KEYS",
+    "MEMBERS",
+    "PARTITIONS",
+    "QUEUES",
+    "READS",
+    "SHARES",
+    "TRACKS",
+    "WRITES",
+    "first_turns",
+    "members_in",
+]
