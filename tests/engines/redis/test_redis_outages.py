@@ -32,7 +32,7 @@ from dibs.core.states import State
 from dibs.core.task import Lease, LeasedTask, Outcome
 from dibs.core.times import MINUTE, SECOND
 from dibs.engines.redis import RedisEngine
-from dibs.engines.redis.scripts import script
+from dibs.engines.redis.scripts import SCRIPTS, script
 from dibs.engines.topics import work_topic
 from dibs.engines.values import Cancel, Changed, ClaimRequest, EnqueueOutcome, ExtendOutcome, Extension, SettleOutcome
 from dibs.errors import StoreUnavailable
@@ -60,6 +60,8 @@ def kept() -> Iterator[Server]:
 
 @pytest.fixture
 def proxy(own: Server) -> Iterator[Proxy]:
+    for name in SCRIPTS:  # so that the first call of each runs it
+        own.command("SCRIPT", "LOAD", script(name).text)
     with Proxy(own.port) as found:
         yield found
 

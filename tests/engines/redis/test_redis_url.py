@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dibs.engines.open import open_engine, shown_url
-from dibs.engines.redis.address import Address, Kind, slot_of
+from dibs.engines.redis.connecting import Address, Kind, slot_of
 from dibs.engines.redis.url import address_of
 from dibs.errors import InvalidOption
 from servers.redis import cluster

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from dibs.engines.redis.address import Address, connect
+from dibs.engines.redis.connecting import Address, connect
 from dibs.engines.redis.connection import Argument, Command, Connection, ReplyError
 from dibs.engines.redis.errors import NETWORK, ConnectionLost, is_elsewhere, is_unknown_script, translation
 from dibs.engines.redis.scripts import script
@@ -96,10 +96,10 @@ class Client:
     async def call(self, *command: Argument) -> Any:
         return (await self.pipeline([command]))[0]
 
-    async def run(self, name: str, key: str, *arguments: Argument) -> Any:
-        """Run a script that writes. With `replicas`, only after so many have it is it done."""
+    async def run(self, name: str, key: str, *arguments: Argument, writes: bool = True) -> Any:
+        """Run a script. With `replicas`, what it writes is done only when so many have it."""
         found = script(name)
-        waits: list[Command] = [("WAIT", self.address.replicas, 1000)] if self.address.replicas else []
+        waits: list[Command] = [("WAIT", self.address.replicas, 1000)] if writes and self.address.replicas else []
         try:
             replies = await self.pipeline([("EVALSHA", found.hash, 1, key, *arguments), *waits])
         except ReplyError:
