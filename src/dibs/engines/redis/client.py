@@ -41,6 +41,7 @@ class Client:
             raise Closed(f"the engine on {self.address} has been closed.")
         if self.connecting is None or self.connecting.done():
             self.connecting = asyncio.get_running_loop().create_task(connect(self.address, self.tag))
+            self.connecting.add_done_callback(self.connected)
         connecting = self.connecting
         try:
             line = await asyncio.shield(connecting)
@@ -50,8 +51,15 @@ class Client:
             raise
         except (*NETWORK, ReplyError) as error:
             raise ConnectionLost(error, unwritten=True) from error
-        self.line = line
         return line
+
+    def connected(self, connecting: asyncio.Task[Connection]) -> None:
+        """Even if the caller that wanted the connection has given up."""
+        if not connecting.cancelled() and connecting.exception() is None:
+            if self.is_closed:
+                connecting.result().close()
+            else:
+                self.line = connecting.result()
 
     def close(self) -> None:
         self.is_closed = True
