@@ -78,7 +78,7 @@ async def prepare(client: Client, keys: Keys, address: Address, create: bool) ->
     if found[0] is None:
         if not create:
             raise StoreMissing(
-                f"there is no store at {address} with the prefix {keys.tag!r}. A worker or an enqueue creates it."
+                f"there is no store in {address} with the prefix {keys.tag!r}. A worker or an enqueue creates it."
             )
         await create_store(client, keys)
         found = await client.call("HMGET", keys("store"), "layout", "oldest_reader")
