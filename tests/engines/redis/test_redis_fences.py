@@ -30,8 +30,8 @@ from dibs.core.task import Lease, LeasedTask, NewTask, Outcome, Settlement, Task
 from dibs.core.times import HOUR, MINUTE, SECOND
 from dibs.engines.redis import RedisEngine, store
 from dibs.engines.redis.draft import Draft
-from dibs.engines.redis.store import Store
 from dibs.engines.redis.snapshot import CatalogChanged
+from dibs.engines.redis.store import Store
 from dibs.engines.redis.transaction import Transaction
 from dibs.engines.store_transaction import TaskMoved
 from dibs.engines.values import Changed, ExtendOutcome, Extension, Purge, Replay, SettleOutcome
