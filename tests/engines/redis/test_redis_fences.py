@@ -281,7 +281,7 @@ def test_every_script_about_a_run_compares_its_lease() -> None:
 
 
 def test_a_claim_that_is_undone_undoes_no_later_one() -> None:
-    """`unlease`: the task was claimed again meanwhile."""
+    """`unlease`: the task has been claimed again since."""
 
     async def test() -> None:
         async with engines() as (engine,):

@@ -479,7 +479,7 @@ async def survive(engine: RedisEngine, other: RedisEngine, fail: Callable[[], ob
     assert len(await somehow(lambda: claim(engine, 5))) == 2
 
     async def woken() -> bool:
-        await somehow(lambda: claim(engine, 1))
+        await somehow(lambda: claim(engine, 100))  # it finds too little, and wants to be woken
         while await subscription.wait(0):
             pass
         await somehow(lambda: other.enqueue([new()]))

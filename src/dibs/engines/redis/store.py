@@ -22,7 +22,7 @@ from dibs.engines.redis.keys import Keys
 from dibs.engines.redis.notifier import Notifier
 from dibs.engines.redis.presence import Presence
 from dibs.engines.redis.snapshot import CatalogChanged, Snapshot
-from dibs.engines.redis.tables import row_of
+from dibs.engines.redis.tables import Row, row_of
 from dibs.engines.redis.transaction import Transaction
 from dibs.engines.store_transaction import TaskMoved
 from dibs.engines.topics import TopicKind, parse_topic
@@ -219,12 +219,17 @@ async def read_catalog(client: Client, keys: Keys, aside: UnreadableRows, now: I
         [row_of(field.decode(errors="replace"), value) for field, value in pairs(each)] for each in tables
     )
     for row in queues:
-        found.know_queue(*(*row, None, None, None)[:4])
+        found.know_queue(*padded(row, 4))
     for row in sorted(tracks, key=lambda row: str(row[0]).zfill(12)):
-        found.know_track(*(*row, *(None,) * 8)[:8])
+        found.know_track(*padded(row, 8))
     for row in watches:
-        found.know_watch(int(seconds) * SECOND if now is None else now, *(*row, None, None)[:3])
+        found.know_watch(int(seconds) * SECOND if now is None else now, *padded(row, 3))
     return found
+
+
+def padded(row: Row, width: int) -> tuple[Any, ...]:
+    """A row that may be damaged, with as many columns as it should have."""
+    return (*row, *(None,) * width)[:width]
 
 
 def ignore(answer: asyncio.Future[Any]) -> None:
