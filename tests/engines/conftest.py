@@ -57,14 +57,19 @@ def redis_factory(_: Path) -> Iterator[EngineFactory]:
     yield prefixed(redis_servers.server().url)
 
 
+@contextmanager
+def sharded_factory(_: Path) -> Iterator[EngineFactory]:
+    yield prefixed(redis_servers.cluster().url, "&shard=queue")
+
+
 prefixes = count(1)
 
 
-def prefixed(url: str) -> EngineFactory:
+def prefixed(url: str, options: str = "") -> EngineFactory:
     """Engines on one server, each with a prefix of its own."""
     from dibs.engines.redis import from_url
 
-    return lambda: from_url(f"{url}?prefix=t{next(prefixes)}")
+    return lambda: from_url(f"{url}?prefix=t{next(prefixes)}{options}")
 
 
 @cache
@@ -103,11 +108,12 @@ ENGINES: dict[str, tuple[Callable[[Path], AbstractContextManager[EngineFactory]]
     "postgres": (postgres_factory, []),
     "redis": (redis_factory, []),
     "postgres15": (debian_factory, [only_if(postgres.has_debian(), "Debian's PostgreSQL 15")]),
+    "redis-sharded": (sharded_factory, []),
     "pgbouncer": (pgbouncer_factory, [only_if(pgbouncer.is_installed(), "PgBouncer")]),
 }
 
 
-WAYS = ("postgres15", "pgbouncer")
+WAYS = ("postgres15", "pgbouncer", "redis-sharded")
 """Other ways to an engine that is there already. What goes over them is in CHOSEN; the rest is a repeat."""
 
 CHOSEN = {

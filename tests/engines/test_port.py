@@ -14,7 +14,10 @@ from dibs.engines.port import Read
 from dibs.engines.postgres import statements as postgres
 from dibs.engines.sqlite import statements as sqlite
 
-MODULES = [store_transaction, *(import_module(f"{verbs.__name__}.{each.name}") for each in iter_modules(verbs.__path__))]
+MODULES = [
+    store_transaction,
+    *(import_module(f"{verbs.__name__}.{each.name}") for each in iter_modules(verbs.__path__)),
+]
 STORES = {"sqlite": sqlite.statement_texts, "postgres": postgres.statement_texts}
 WRITE = re.compile(r"(?:port|self)\.write(?:_all)?\(\s*\"(\w+)\"")
 
