@@ -14,7 +14,7 @@ from dibs.core.options import shown
 from dibs.engines.redis.connection import Command, Connection, Message, ReplyError
 from dibs.errors import InvalidOption, StoreUnavailable
 
-__all__ = ["Address", "Kind", "connect", "slot_of"]
+__all__ = ["Address", "Kind", "connect", "credentials", "first_of", "slot_of"]
 
 Place = tuple[str, int]
 """Host and port."""

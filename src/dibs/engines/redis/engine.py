@@ -34,7 +34,7 @@ from dibs.engines.verbs.engine import Reach, Verb, VerbEngine
 from dibs.engines.wake import LocalNotifier
 from dibs.errors import Closed, UsageError
 
-__all__ = ["RedisEngine"]
+__all__ = ["FEATURES", "RedisEngine", "forgotten"]
 
 Answer = TypeVar("Answer")
 

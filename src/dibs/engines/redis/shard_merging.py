@@ -29,6 +29,23 @@ from dibs.engines.values import (
 )
 from dibs.errors import StoreError
 
+__all__ = [
+    "about",
+    "audit",
+    "by_name",
+    "chore",
+    "counts",
+    "findings",
+    "fired",
+    "first_known",
+    "flat",
+    "page",
+    "records",
+    "rescued",
+    "state_to_obey",
+    "workers",
+]
+
 Item = TypeVar("Item")
 Named = TypeVar("Named", QueueRecord, ScheduleRecord)
 Record = TypeVar("Record", WorkflowRecord, StepRecord)
@@ -157,6 +174,11 @@ def about(answers: Sequence[About], features: frozenset[Feature]) -> About:
     )
 
 
+def is_fine(finding: Finding) -> bool:
+    """Whether it says that counts agree, which each part says of its own."""
+    return finding.level is Level.OK and finding.title == "counts"
+
+
 def findings(asked: Sequence[tuple[Shard, list[Finding] | StoreError]]) -> list[Finding]:
     """All that the root says; of each queue what is wrong there."""
     found: list[Finding] = []
@@ -165,8 +187,9 @@ def findings(asked: Sequence[tuple[Shard, list[Finding] | StoreError]]) -> list[
         if isinstance(answer, StoreError):
             wrong[Finding(Level.ERROR, f"queue {shard.queue}" if shard.queue else "root", str(answer))] = None
         elif not shard.queue:
-            found += answer
+            found += [each for each in answer if each.title != "counts"]
         else:
+            found += [Finding(each.level, f"counts of {shard.queue}", each.detail) for each in answer if is_fine(each)]
             wrong.update(dict.fromkeys(each for each in answer if each.level is not Level.OK))
     queues = len([shard for shard, _ in asked if shard.queue])
     found.append(Finding(Level.OK, "shards", f"{queues} queues, each with a hash tag of its own"))

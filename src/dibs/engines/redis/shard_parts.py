@@ -118,6 +118,8 @@ class Parts:
         answers: list[Any] = [None] * len(items)
         errors: list[StoreError] = []
         found = await shards.ask(asked, lambda shard: ask(shard.engine, parts[shard.queue]), create=create)
+        for queue in parts.keys() - {shard.queue for shard, _ in found}:  # the store was emptied
+            found.append((shards.shard(queue), await ask(shards.root.engine, parts[queue])))
         for shard, answer in found:
             if isinstance(answer, StoreError):
                 errors.append(answer)

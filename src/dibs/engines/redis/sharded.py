@@ -27,6 +27,7 @@ from dibs.engines.redis.shards import AWAY, Shard, answers_of
 from dibs.engines.steps import ActOnAll, StepRecord
 from dibs.engines.topics import SCHEDULES
 from dibs.engines.values import (
+    ACCEPTED,
     About,
     Act,
     AuditEntry,
@@ -98,7 +99,8 @@ class ShardedEngine(Parts):
             create=True,
         )
         for task, answer in zip(tasks, answers, strict=True):
-            self._memory.put([answer.id], task.queue)
+            if answer.outcome in ACCEPTED:
+                self._memory.put([answer.id], task.queue)
         return answers
 
     async def _check_near(self, tasks: Sequence[NewTask], workflow: NewWorkflow | None) -> None:

@@ -32,7 +32,7 @@ from dibs.engines.values import Term
 from dibs.engines.wake import LocalNotifier
 from dibs.errors import Closed, StoreBusy, StoreError, StoreMissing, StoreUnavailable
 
-__all__ = ["AWAY", "Memory", "Shard", "Shards", "answers_of", "together"]
+__all__ = ["AWAY", "Memory", "Shard", "Shards", "answers_of"]
 
 Answer = TypeVar("Answer")
 
@@ -115,7 +115,7 @@ class ShardedNotifier(Notifier):
         return [Keys(tag).channel(topic) for tag in tags]
 
     def learn(self, tag: str) -> None:
-        """There is another part: those who listen to topics of any part listen to this one too."""
+        """There is another part: subscribers to topics of any part listen to this one too."""
         if tag in self.tags:
             return
         self.tags.add(tag)
@@ -223,7 +223,7 @@ class Shards:
         return [self.shard(name) for name in sorted(names) if not queues or name in queues]
 
     async def drop(self, shard: Shard) -> None:
-        """Remove the name of a queue of which nothing is left, unless something has come meanwhile."""
+        """Remove the name of a queue of which nothing is left, unless something has come in between."""
         if await self.is_empty(shard):
             await self.call("SREM", self.names, shard.queue)
             shard.registered_at = None
@@ -280,7 +280,7 @@ class Shards:
                     await self.open(shard, create=False)
                     await shard.engine._view(nothing)
                 shard.away = None
-        if shard.is_open:  # leases ended meanwhile, though their holders may live
+        if shard.is_open:  # leases have ended, though their holders may live
             shard.engine._opened().opened_at = time.monotonic()
         self.local.notify([work_topic(shard.queue)])
 
