@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from redis_help import NOW, claim, new, new_url, settle, somehow, until
+from test_redis_acl import COMMANDS
 
 from dibs import Dibs
 from dibs.core.graph import Edge
@@ -121,9 +122,9 @@ def test_queues_land_on_different_servers(clustered: Cluster) -> None:
             assert own.command("HLEN", key) == 4
             others = [queue for queue in queues if f"{{{prefix}:{queue}}}:tasks" in own.command("KEYS", "*")]
             assert others == [queue], "each server has one of them"
-        assert sorted(
-            clustered.primary_of(f"{{{prefix}}}:shards").command("SMEMBERS", f"{{{prefix}}}:shards")
-        ) == sorted(queues)
+        assert sorted(clustered.primary_of(f"{{{prefix}}}:shards").command("HKEYS", f"{{{prefix}}}:shards")) == sorted(
+            queues
+        )
         claimed = await engine.claim(request(tuple(queues), 12))
         assert {task.id for task in claimed.tasks} == {task.id for task in tasks}
         assert {answer.outcome for answer in await settle(engine, claimed.tasks)} == {SettleOutcome.DONE}
@@ -508,7 +509,7 @@ def test_the_name_of_a_queue_goes_when_nothing_is_left_of_it() -> None:
             term = await engine.lead("w", now=now)
             assert term is not None
             await engine.chore("prune_audit", term, now=now)
-            return sorted(server().command("SMEMBERS", key))
+            return sorted(server().command("HKEYS", key))
 
         assert await names(NOW) == ["mail"]
         await engine.act([Cancel(answer.id), Purge(answer.id)], now=NOW)
@@ -785,3 +786,23 @@ def test_closed_means_closed() -> None:
         assert [record.name for record in await engine.queues()] == ["mail"]
 
     sharded(server(), test)
+
+
+def test_rights_to_both_kinds_of_keys_are_enough() -> None:
+    own = Server()
+    rights = "resetkeys resetchannels ~{acl}:* ~{acl:*}:* &{acl}:* &{acl:*}:* -@all"
+    own.command("ACL", "SETUSER", "least", "on", ">secret", *rights.split(), *COMMANDS.split())
+
+    async def main() -> None:
+        async with opened(f"redis://least:secret@127.0.0.1:{own.port}/0?prefix=acl&shard=queue") as engine:
+            heard = engine.subscribe([work_topic("mail")])
+            assert await heard.wait(10)
+            await engine.enqueue([new(queue=queue) for queue in QUEUES])
+            claimed = (await engine.claim(request(QUEUES, 3))).tasks
+            assert {answer.outcome for answer in await settle(engine, claimed)} == {SettleOutcome.DONE}
+            heard.close()
+
+    try:
+        asyncio.run(main())
+    finally:
+        own.remove()

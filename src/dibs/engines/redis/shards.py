@@ -147,7 +147,7 @@ class Shards:
 
     @property
     def names(self) -> str:
-        """The key of the set of queues."""
+        """The key of a hash whose fields are the queues."""
         return Keys(self.address.prefix)("shards")
 
     async def close(self) -> None:
@@ -192,7 +192,7 @@ class Shards:
         age = None if shard.registered_at is None else time.monotonic() - shard.registered_at
         if age is None or age > REGISTER_SECONDS:
             try:
-                await self.call("SADD", self.names, queue)
+                await self.call("HSET", self.names, queue, "1")
                 shard.registered_at = time.monotonic()
             except AWAY:
                 if age is None:
@@ -215,7 +215,7 @@ class Shards:
     async def all(self, queues: Collection[str] = ()) -> list[Shard]:
         """The parts of all queues, or of these, by name. If the root is away, those that are known."""
         try:
-            names = {name.decode() for name in await self.call("SMEMBERS", self.names)}
+            names = {name.decode() for name in await self.call("HKEYS", self.names)}
         except AWAY:
             names = {name for name, shard in self.by_queue.items() if shard.registered_at is not None}
             if not names:
@@ -225,10 +225,10 @@ class Shards:
     async def drop(self, shard: Shard) -> None:
         """Remove the name of a queue of which nothing is left, unless something has come in between."""
         if await self.is_empty(shard):
-            await self.call("SREM", self.names, shard.queue)
+            await self.call("HDEL", self.names, shard.queue)
             shard.registered_at = None
             if not await self.is_empty(shard):
-                await self.call("SADD", self.names, shard.queue)
+                await self.call("HSET", self.names, shard.queue, "1")
 
     async def is_empty(self, shard: Shard) -> bool:
         engine = shard.engine
