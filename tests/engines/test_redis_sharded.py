@@ -11,6 +11,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+from msgspec import structs
 from redis_help import NOW, claim, new, new_url, settle, somehow, until
 from test_redis_acl import COMMANDS
 
@@ -26,6 +27,7 @@ from dibs.engines.events import EventRequest
 from dibs.engines.figures import Minute
 from dibs.engines.redis import RedisEngine, ShardedEngine, from_url
 from dibs.engines.redis.shards import Memory
+from dibs.engines.redis.url import address_of
 from dibs.engines.topics import ended_topic, work_topic, worker_topic
 from dibs.engines.values import (
     Beat,
@@ -46,6 +48,7 @@ from dibs.engines.values import (
     SettleOutcome,
 )
 from dibs.errors import StoreMismatch, StoreMissing, StoreUnavailable, UsageError
+from dibs.testing import conformance
 from dibs.testing.tasks import changed
 from servers.redis import Cluster, Server, cluster, server
 from worker.worker_support import eventually
@@ -53,6 +56,16 @@ from worker.worker_support import eventually
 sequences = count(1)
 
 QUEUES = ("mail", "images", "reports")
+OF_ONE_QUEUE = ("act_on", "advance", "steps", "events")
+OF_SEVERAL = (
+    "act_on-counts_by_queue_name_and_state_are_exact",
+    "advance-each_act",
+    "events-limited_and_fair_queues_alike",
+    "events-only_what_is_wanted_is_written",
+    "events-tasks_that_wait",
+    "events-workers_and_queues",
+)
+CASES = [case for case in conformance.cases() if case.verb in OF_ONE_QUEUE and str(case) not in OF_SEVERAL]
 
 
 @pytest.fixture(params=["cluster", "server"])
@@ -301,8 +314,6 @@ def test_a_claim_is_repeated() -> None:
 
 
 def changed_request(asked: ClaimRequest, **facts: Any) -> ClaimRequest:
-    from msgspec import structs
-
     return structs.replace(asked, **facts)
 
 
@@ -620,6 +631,27 @@ def test_refuses_what_plain_redis_does() -> None:
             await engine.backup(None)  # type: ignore[arg-type]
 
     sharded(server(), test)
+
+
+# With one queue named, these verbs do what they do elsewhere.
+
+
+class OfOneQueue(ShardedEngine):
+    """Names the only queue of a test where the test names none."""
+
+    async def act_on(self, step: str, query: Query, act: Any, **given: Any) -> Any:
+        return await super().act_on(step, structs.replace(query, queues=query.queues or ("default",)), act, **given)
+
+    async def events(self, request: EventRequest, **given: Any) -> Any:
+        return await super().events(structs.replace(request, queues=request.queues or ("default",)), **given)
+
+    def sibling(self) -> Any:
+        return OfOneQueue(self.address, self._memory)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_conforms_where_a_queue_is_named(case: conformance.Case) -> None:
+    asyncio.run(case.drive(OfOneQueue(address_of(new_url(server().url, shard="queue")))))
 
 
 # Workers, and servers that go away.
