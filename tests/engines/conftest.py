@@ -77,14 +77,19 @@ def cluster_factory(_: Path) -> Iterator[EngineFactory]:
     yield prefixed(redis_servers.cluster().url)
 
 
+@contextmanager
+def sharded_factory(_: Path) -> Iterator[EngineFactory]:
+    yield prefixed(redis_servers.cluster().url, "&shard=queue")
+
+
 prefixes = count(1)
 
 
-def prefixed(url: str) -> EngineFactory:
+def prefixed(url: str, options: str = "") -> EngineFactory:
     """Engines on one server, each with a prefix of its own."""
     from dibs.engines.redis import from_url
 
-    return lambda: from_url(f"{url}?prefix=t{next(prefixes)}")
+    return lambda: from_url(f"{url}?prefix=t{next(prefixes)}{options}")
 
 
 @cache
@@ -123,6 +128,7 @@ ENGINES: dict[str, tuple[Callable[[Path], AbstractContextManager[EngineFactory]]
     "postgres": (postgres_factory, []),
     "redis": (redis_factory, []),
     "postgres15": (debian_factory, [only_if(postgres.has_debian(), "Debian's PostgreSQL 15")]),
+    "redis-sharded": (sharded_factory, []),
     "pgbouncer": (pgbouncer_factory, [only_if(pgbouncer.is_installed(), "PgBouncer")]),
     "redis7": (debian_redis_factory, [only_if("redis7" in redis_servers.binaries(), "Debian's Redis 7")]),
     "valkey": (valkey_factory, [only_if("valkey" in redis_servers.binaries(), "Valkey")]),
@@ -131,7 +137,7 @@ ENGINES: dict[str, tuple[Callable[[Path], AbstractContextManager[EngineFactory]]
 }
 
 
-WAYS = ("postgres15", "pgbouncer", "redis7", "valkey", "sentinel", "cluster")
+WAYS = ("postgres15", "pgbouncer", "redis7", "valkey", "sentinel", "cluster", "redis-sharded")
 """Other ways to an engine that is there already. What goes over them is in CHOSEN; the rest is a repeat."""
 
 CHOSEN = {

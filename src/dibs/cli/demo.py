@@ -41,6 +41,11 @@ def demo(count: int, workers: int, url: str | None, as_json: bool) -> int:
         with make_app(f"sqlite:///{logs / 'demo.db'}" if url is None else url) as app:
             if Feature.SHARED not in app.hub.engine.features:
                 raise InvalidOption(f"{shown_url(app.url)} can't be shared with worker processes: use a SQLite file.")
+            if Feature.CROSS_QUEUE not in app.hub.engine.features:
+                raise InvalidOption(
+                    f"{shown_url(app.url)} has each queue by itself, and the demo enqueues into several at once: "
+                    "leave shard=queue out."
+                )
             summary = Demo(app, count, workers, logs, View(out(), count, quiet=as_json)).run()
         kept = not summary.ok
     except WorkerNotStarted:

@@ -75,7 +75,7 @@ class MemoryStore(Store[LocalNotifier]):
 class MemoryEngine(SqliteVerbEngine):
     """Tasks in this process, lost when it ends. Siblings share one store."""
 
-    _features = frozenset({Feature.LEAD, Feature.INLINE})
+    _features = frozenset({Feature.LEAD, Feature.INLINE, Feature.CROSS_QUEUE})
     _durability = DURABILITY
     _chores = WITHOUT_FILE
 

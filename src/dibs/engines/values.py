@@ -15,7 +15,7 @@ from dibs.core.states import State
 from dibs.core.task import Edit, Lease, LeasedTask, TaskRecord, WorkerState
 from dibs.core.times import Duration, Instant
 from dibs.engines.figures import Minute
-from dibs.errors import InvalidOption
+from dibs.errors import InvalidOption, StoreError, StoreUnavailable
 
 COUNT_LIMIT = 10_000
 """Filtered counts and queue positions stop here."""
@@ -41,10 +41,19 @@ class Feature(StrEnum):
     LEAD = "lead"  # leadership and chores happen here
     BACKUP = "backup"
     INLINE = "inline"  # verbs never suspend while the engine may block: they can be driven without an event loop
+    CROSS_QUEUE = "cross_queue"  # one step may concern tasks of several queues
 
 
 class Unready(Exception):  # not an error: the caller runs `Joined.prepare` and repeats the verb
     """A verb of a joined transaction needs something from the engine first. Nothing was written."""
+
+
+class PartlyAnswered(StoreUnavailable):
+    """Some items of a batch were answered, and the store failed for the others, whose answers are None here."""
+
+    def __init__(self, error: StoreError, answers: Sequence[Any]) -> None:
+        super().__init__(str(error))
+        self.answers = answers
 
 
 class EnqueueOutcome(StrEnum):

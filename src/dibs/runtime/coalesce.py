@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar, cast
 
+from dibs.engines.values import PartlyAnswered
 from dibs.errors import Closed, StoreError
 from dibs.runtime.loop import LoopRunner
 
@@ -176,6 +177,9 @@ class Coalescer(Generic[Item, Answer]):
         try:
             await self._runner.opened()
             answers = await self._flush([ticket.item for ticket in batch])
+        except PartlyAnswered as error:
+            for ticket, answer in zip(batch, error.answers, strict=True):
+                settle([ticket], [answer], error if answer is None else None)
         except Exception as error:
             if len(batch) > 1 and not isinstance(error, StoreError | Closed):
                 for ticket in batch:

@@ -11,15 +11,17 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from itertools import compress
+from operator import not_
 
 from dibs.core.lease import heartbeat_interval
 from dibs.core.task import Lease, TaskRecord, WorkerState
 from dibs.core.times import SECOND
 from dibs.engines.base import Engine
 from dibs.engines.topics import worker_topic
-from dibs.engines.values import Beat, ExtendAnswer, ExtendOutcome, Extension
+from dibs.engines.values import Beat, ExtendAnswer, ExtendOutcome, Extension, PartlyAnswered
 from dibs.errors import StoreError
 from dibs.runtime.hub import Hub
 from dibs.worker.health import Backoff, StoreHealth
@@ -35,6 +37,8 @@ log = logging.getLogger("dibs.worker")
 
 LONGEST_INTERVAL = 10.0
 FIRST_BEAT = 5.0
+PART_AWAY = 2.5
+"""Seconds before the next beat while a part of the store is away."""
 PROGRESS_INTERVAL = 0.1
 """Seconds between two deliveries of progress."""
 
@@ -97,6 +101,8 @@ class Heartbeat:
         self._next_beat = 0.0
         self._next_figures = 0.0
         self._sent: Figures = (0, 0)
+        self._part_away = False
+        """Some leases could not be extended, because their part of the store was away."""
         self._resting = False
         """Nothing is held and nothing has changed: this thread sleeps until the next beat, unless woken."""
         self._interval = LONGEST_INTERVAL
@@ -228,6 +234,7 @@ class Heartbeat:
         now = time.monotonic()
         self._watchdog.look(now)
         asked, self._asked = self._asked or self._clock_was_set(now), False
+        self._part_away = False
         due = now >= self._next_beat
         news = self._has_news and now >= self._next_news
         if news:
@@ -243,7 +250,7 @@ class Heartbeat:
         if due:
             shortest = min((run.span for run in tuple(self._held.values())), default=None)
             interval = LONGEST_INTERVAL if shortest is None else heartbeat_interval(shortest) / SECOND
-            self._interval = min(interval, LONGEST_INTERVAL)
+            self._interval = min(interval, PART_AWAY if self._part_away else LONGEST_INTERVAL)
             self._next_beat = now + self._interval
 
     def _clock_was_set(self, now: float) -> bool:
@@ -269,10 +276,14 @@ class Heartbeat:
         try:
             with self._health.asking("keep leases", beats=True):
                 answers = await self._engine.extend(extensions, now=self._clock.store_now())
+        except PartlyAnswered as error:
+            self._part_away = True
+            is_answered = [answer is not None for answer in error.answers]
+            put_back(compress(zip(chosen, extensions, strict=True), map(not_, is_answered)))
+            chosen, extensions = list(compress(chosen, is_answered)), list(compress(extensions, is_answered))
+            answers = list(compress(error.answers, is_answered))
         except BaseException:
-            for run, extension in zip(chosen, extensions, strict=True):
-                if run.progress is None and extension.progress is not None:
-                    run.progress = (extension.progress, extension.message)
+            put_back(zip(chosen, extensions, strict=True))
             raise
         await self._look_for_commits(chosen, answers)
         for run, extension, answer in zip(chosen, extensions, answers, strict=True):
@@ -333,6 +344,13 @@ class Heartbeat:
             if sign.minutes:
                 await self._engine.beat(sign, now=self._clock.store_now())
             await self._engine.leave(sign.id, now=self._clock.store_now())
+
+
+def put_back(unsent: Iterable[tuple[Run, Extension]]) -> None:
+    """Keep progress that was not delivered, unless there is newer."""
+    for run, extension in unsent:
+        if run.progress is None and extension.progress is not None:
+            run.progress = (extension.progress, extension.message)
 
 
 def extension_of(run: Run, now: float) -> Extension:

@@ -9,14 +9,14 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 
 from dibs.attempt import outcome
 from dibs.core.task import Outcome, Settlement
 from dibs.core.times import SECOND
-from dibs.engines.values import SettleAnswer, SettleOutcome
+from dibs.engines.values import PartlyAnswered, SettleAnswer, SettleOutcome
 from dibs.errors import StoreError
 from dibs.runtime.hub import Hub
 from dibs.worker.counters import Counters
@@ -31,6 +31,9 @@ log = logging.getLogger("dibs.worker")
 
 MOST = 1000
 """Settlements in one flush."""
+
+PART_AWAY = 0.1
+"""Seconds before the next flush while a part of the store is away."""
 
 Ended = tuple[Run, Settlement]
 
@@ -135,14 +138,23 @@ class Settler:
             self._answered(run, settlement, SettleAnswer(SettleOutcome.REFUSED))
             return
         for (run, settlement), answer in zip(batch, answers, strict=True):
-            self._answered(run, settlement, answer)
+            if answer is None:
+                self._waiting.append((run, settlement))
+            else:
+                self._answered(run, settlement, answer)
 
-    async def _deliver(self, settlements: list[Settlement]) -> list[SettleAnswer]:
-        """Try until the store answers. A repeat is harmless: if the first reply was lost, the answer is `already`."""
+    async def _deliver(self, settlements: list[Settlement]) -> Sequence[SettleAnswer | None]:
+        """Try until the store answers. A repeat is harmless: if the first reply was lost, the answer is `already`.
+
+        None for those that a part of the store did not answer: they are delivered again, with those that came since.
+        """
         while True:
             try:
                 with self._health.asking("settle tasks"):
                     answers = await self._engine.settle(settlements, now=self._clock.store_now())
+            except PartlyAnswered as error:
+                await asyncio.sleep(PART_AWAY)
+                return error.answers
             except StoreError:
                 await asyncio.sleep(self._backoff.next())
             else:

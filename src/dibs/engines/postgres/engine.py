@@ -56,7 +56,9 @@ LONG_TAIL = 10_000
 """So many count changes that wait to be folded take long to add up."""
 REACHES = {Reach.NOTHING: NOTHING, Reach.TASKS: TASKS, Reach.SETTINGS: SETTINGS}
 
-FEATURES = frozenset({Feature.DURABLE, Feature.SHARED, Feature.LEAD, Feature.TRANSACTIONS, Feature.PRESENCE})
+FEATURES = frozenset(
+    {Feature.DURABLE, Feature.SHARED, Feature.LEAD, Feature.TRANSACTIONS, Feature.PRESENCE, Feature.CROSS_QUEUE}
+)
 
 forgotten: list[Store] = []
 """Stores of the parent process, kept because dropping them would close the parent's connections."""

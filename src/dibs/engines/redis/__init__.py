@@ -3,7 +3,7 @@
 Most verbs are `dibs.engines.verbs`, on the port of this store (`transaction`). Scripts of the server are in `lua/`;
 `docs/design/redis.md` says what each key holds. The modules:
 
-- Way in: `engine` (how verbs run), `url` (from a URL to an engine).
+- Way in: `engine` (how verbs run), `url` (from a URL to an engine), `sharding` (`?shard=queue`: a part for each queue).
 - Connections: `connection` (one, until it breaks), `connecting` (which server takes writes: one host, sentinels, a
   cluster), `client` (one connection for all calls, made again when it breaks), `scripts` (loads Lua), `errors` (from
   the server's errors to ours), `layout` (whether a server can be a store, and what a new one begins with).
@@ -29,6 +29,7 @@ Invariants:
 """
 
 from dibs.engines.redis.engine import RedisEngine
+from dibs.engines.redis.sharding.engine import ShardedEngine
 from dibs.engines.redis.url import from_url
 
-__all__ = ["RedisEngine", "from_url"]
+__all__ = ["RedisEngine", "ShardedEngine", "from_url"]

@@ -14,7 +14,7 @@ from dibs.core.options import shown
 from dibs.engines.redis.connection import Command, Connection, Message, ReplyError
 from dibs.errors import InvalidOption, StoreUnavailable
 
-__all__ = ["Address", "Kind", "connect", "slot_of"]
+__all__ = ["Address", "Kind", "connect", "credentials", "first_of", "slot_of"]
 
 Place = tuple[str, int]
 """Host and port."""
@@ -52,6 +52,8 @@ class Address(Struct, frozen=True, kw_only=True):
     prefix: str = "dibs"
     by_queue: bool = False
     """Each queue has a hash tag, and so a slot of a cluster, of its own."""
+    is_part: bool = False
+    """What is here is one queue of such a store."""
     replicas: int = 0
     """How many replicas must have a write before it is acknowledged."""
     timeout: float = 10.0

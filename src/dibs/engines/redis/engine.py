@@ -32,19 +32,20 @@ from dibs.engines.values import (
 )
 from dibs.engines.verbs import chores as verbs
 from dibs.engines.verbs.engine import Reach, Verb, VerbEngine
+from dibs.engines.wake import LocalNotifier
 from dibs.errors import Closed, UsageError
 
-__all__ = ["RedisEngine"]
+__all__ = ["FEATURES", "RedisEngine", "forgotten"]
 
 Answer = TypeVar("Answer")
 
-FEATURES = frozenset({Feature.DURABLE, Feature.SHARED, Feature.LEAD, Feature.PRESENCE})
+FEATURES = frozenset({Feature.DURABLE, Feature.SHARED, Feature.LEAD, Feature.PRESENCE, Feature.CROSS_QUEUE})
 
 WHEN_FULL: frozenset[Verb[Any]] = frozenset({verbs.lead, verbs.do_chore, verbs.record_chore})
 """What must go on for a server that has no memory left to have some again."""
 
-forgotten: list[Store] = []
-"""Stores of the parent process, kept because dropping them would close the parent's connections."""
+forgotten: list[object] = []
+"""Stores and listeners of the parent process, kept because dropping them would close the parent's connections."""
 
 
 class RedisEngine(VerbEngine):
@@ -52,9 +53,13 @@ class RedisEngine(VerbEngine):
 
     _chores = chores.CHORES
 
-    def __init__(self, address: Address, aside: UnreadableRows | None = None) -> None:
+    def __init__(
+        self, address: Address, aside: UnreadableRows | None = None, local: LocalNotifier | None = None
+    ) -> None:
+        """`local`: whom to wake, if that is shared with other engines."""
         self.address = address
         self._aside = aside or UnreadableRows()
+        self._local = local
         self._store: Store | None = None
 
     @property
@@ -86,7 +91,7 @@ class RedisEngine(VerbEngine):
 
     async def open(self, may_block: MayBlock = never, *, create: bool = True) -> None:
         if self._store is None:
-            store = Store(self.address, self._aside, may_block)
+            store = Store(self.address, self._aside, may_block, self._local)
             try:
                 await store.open(create)
             except BaseException:

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from dibs.engines.redis.client import Client
 from dibs.engines.redis.connecting import Address, Kind
+from dibs.engines.redis.connection import Argument
 from dibs.engines.redis.keys import Keys
 from dibs.errors import StoreError, StoreMismatch, StoreMissing, StoreUnavailable
 
@@ -86,27 +87,47 @@ async def prepare(client: Client, keys: Keys, address: Address, create: bool) ->
     client.allows_full = server.number >= KNOWS_FLAGS
     if create:  # before anything else is written
         await client.run("rights", keys("store"), keys.channel("rights"), writes=False, when_full=True)
-    found = await client.call("HMGET", keys("store"), "layout", "oldest_reader")
+    fields = ("layout", "oldest_reader", "shard")
+    found = await client.call("HMGET", keys("store"), *fields)
     if found[0] is None:
         if not create:
             raise StoreMissing(
                 f"there is no store in {address} with the prefix {keys.tag!r}. A worker or an enqueue creates it."
             )
-        await create_store(client, keys)
-        found = await client.call("HMGET", keys("store"), "layout", "oldest_reader")
+        await create_store(client, keys, address)
+        found = await client.call("HMGET", keys("store"), *fields)
     if int(found[1] or 0) > LAYOUT:
         raise StoreMismatch(
             f"the store at {address} with the prefix {keys.tag!r} was written by a newer Dibs (layout {int(found[0])}; "
             f"this version knows {LAYOUT}). Upgrade Dibs."
         )
+    check_shard(found[2] or b"", address)
     return server
 
 
-async def create_store(client: Client, keys: Keys) -> None:
+def shard_of(address: Address) -> bytes:
+    """What a store says about how its queues are spread."""
+    return b"queue" if address.by_queue else b"part" if address.is_part else b""
+
+
+def check_shard(stored: bytes, address: Address) -> None:
+    """Raise if tasks would be looked for where they are not."""
+    if stored != shard_of(address):
+        told = {
+            b"queue": "has each queue by itself: add shard=queue to the URL",
+            b"part": "is one queue of another store: give the URL of that, with shard=queue",
+        }.get(stored, "has all queues together: leave shard=queue out, or choose another prefix")
+        raise StoreMismatch(f"the store at {address} with the prefix {address.prefix!r} {told}.")
+
+
+async def create_store(client: Client, keys: Keys, address: Address) -> None:
     """All fields at once, unless another process was faster."""
     # A store that was emptied begins with another generation: no process must take what it knew for true.
     first = time.time_ns() // 1000
-    fields = ("layout", LAYOUT, "oldest_reader", LAYOUT, "generation", first, "identity", token_hex(16))
+    fields: tuple[Argument, ...] = (
+        "layout", LAYOUT, "oldest_reader", LAYOUT, "generation", first, "identity", token_hex(16),
+        *(("shard", shard) if (shard := shard_of(address)) else ()),
+    )  # fmt: skip
     check = ("field", keys("store"), "layout")
     command = ("HSET", keys("store"), *fields)
     await client.run("save", keys("store"), "", 1, len(check), *check, 1, len(command), *command, 0)

@@ -34,32 +34,43 @@ PING_SECONDS = 10.0
 class Subscriber:
     """A subscription that keeps the engine listening until it is closed."""
 
-    def __init__(self, notifier: Notifier, listener: Listener, channels: Collection[str]) -> None:
+    def __init__(self, notifier: Notifier, listener: Listener, channels: list[str]) -> None:
         self._notifier = notifier
         self._listener = listener
-        self._channels = channels
-        self._is_closed = False
+        self.channels = channels
+        self.is_closed = False
+
+    @property
+    def topics(self) -> Collection[str]:
+        return self._listener.topics
 
     async def wait(self, timeout: float) -> bool:
         """Wait until woken, at most `timeout` seconds; a notification since the last wait counts."""
         return await self._listener.wait(timeout)
 
     def close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
+        if not self.is_closed:
+            self.is_closed = True
             self._listener.close()
-            self._notifier.release(self._channels)
+            self._notifier.release(self.channels)
 
 
 class Notifier:
     """Wakes the listeners of one engine."""
 
-    def __init__(self, address: Address, keys: Keys, loop: asyncio.AbstractEventLoop, may_block: MayBlock) -> None:
+    def __init__(
+        self,
+        address: Address,
+        keys: Keys,
+        loop: asyncio.AbstractEventLoop,
+        may_block: MayBlock,
+        local: LocalNotifier | None = None,
+    ) -> None:
         self.address = address
         self.keys = keys
         self.loop = loop
         self.may_block = may_block
-        self.local = LocalNotifier()
+        self.local = local or LocalNotifier()
         self.wanted: Counter[str] = Counter()
         """By channel, how many want to listen to it."""
         self.heard: set[str] = set()
@@ -100,13 +111,16 @@ class Notifier:
         elif gone and self.line is not None and self.line.is_open:
             self.line.send_only(("UNSUBSCRIBE", *gone))
 
+    async def connect(self) -> Connection:
+        return await connect(self.address, self.keys.tag, self.receive)
+
     # Receiving.
 
     async def keep_listening(self) -> None:
         """Keep a connection that listens. Logs once that there is none, and once that there is one again."""
         while True:
             try:
-                self.line = await connect(self.address, self.keys.tag, self.receive)
+                self.line = await self.connect()
                 self.refusal = None
                 self.line.send_only(("SUBSCRIBE", *self.wanted))
                 await self.until_gone(self.line)

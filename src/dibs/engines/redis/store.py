@@ -28,6 +28,7 @@ from dibs.engines.store_transaction import TaskMoved
 from dibs.engines.topics import TopicKind, parse_topic
 from dibs.engines.unreadable import UnreadableRows
 from dibs.engines.verbs.steps import conclude
+from dibs.engines.wake import LocalNotifier
 from dibs.errors import DibsError, StoreBusy
 
 __all__ = ["Store", "read_catalog"]
@@ -46,13 +47,19 @@ TURN_SECONDS = 0.5
 class Store:
     """An open store, on the loop that opened it."""
 
-    def __init__(self, address: Address, aside: UnreadableRows, may_block: MayBlock = never) -> None:
+    def __init__(
+        self,
+        address: Address,
+        aside: UnreadableRows,
+        may_block: MayBlock = never,
+        local: LocalNotifier | None = None,
+    ) -> None:
         self.address = address
         self.aside = aside
         self.keys = Keys(address.prefix)
         self.client = Client(address, self.keys.tag)
         self.catalog = Catalog(aside)
-        self.notifier = Notifier(address, self.keys, asyncio.get_running_loop(), may_block)
+        self.notifier = Notifier(address, self.keys, asyncio.get_running_loop(), may_block, local)
         self.presence = Presence(self.client, self.notifier, self.keys, may_block)
         self.opened_at = time.monotonic()
         self.server = layout.Server()

@@ -9,6 +9,7 @@ from msgspec import Struct
 from dibs.core.options import shown, split_url, unknown_option
 from dibs.engines.redis.connecting import Address, Kind
 from dibs.engines.redis.engine import RedisEngine
+from dibs.engines.redis.sharding.engine import ShardedEngine
 from dibs.errors import InvalidOption
 
 __all__ = ["address_of", "from_url"]
@@ -44,12 +45,14 @@ NUMBERS = {
 }
 
 
-def from_url(url: str) -> RedisEngine:
+def from_url(url: str) -> RedisEngine | ShardedEngine:
     """``redis://user:password@host:6379/0``, with ``?prefix=dibs``; ``rediss://`` by TLS.
 
     ``redis+unix:///run/redis.sock``; ``redis+sentinel://host,host/service/0``; ``redis+cluster://host,host``.
+    ``?shard=queue``: a cluster spreads queues over its servers.
     """
-    return RedisEngine(address_of(url))
+    address = address_of(url)
+    return ShardedEngine(address) if address.by_queue else RedisEngine(address)
 
 
 def address_of(url: str) -> Address:
@@ -86,6 +89,7 @@ def address_of(url: str) -> Address:
         tls_check_hostname=flag(options, "tls_check_hostname", True),
         prefix=prefix_of(options.get("prefix", "dibs")),
         by_queue=shard_of(options.get("shard", "none")),
+        is_part=False,
         replicas=int(numbers["replicas"]),
         timeout=numbers["timeout"],
         connect_timeout=numbers["connect_timeout"],

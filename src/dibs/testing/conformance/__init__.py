@@ -21,11 +21,13 @@ from types import ModuleType
 from msgspec import Struct
 
 from dibs.engines.base import Engine
+from dibs.engines.values import Feature
 from dibs.testing.conformance.harness import EngineFactory, Harness
+from dibs.testing.conformance.spanning import SPANNING
 
 __all__ = ["Case", "EngineFactory", "Harness", "cases", "cases_of"]
 
-TOOLS = {"harness", "order", "schedule_help"}
+TOOLS = {"harness", "order", "schedule_help", "spanning"}
 
 
 class Case(Struct, frozen=True):
@@ -38,9 +40,16 @@ class Case(Struct, frozen=True):
     def __str__(self) -> str:
         return f"{self.verb}-{self.name.removeprefix('test_')}"
 
+    def concerns(self, engine: Engine) -> bool:
+        """Whether the engine declares what the case is about."""
+        spans = self.name.removeprefix("test_") in SPANNING.get(self.verb, ())
+        return not spans or Feature.CROSS_QUEUE in engine.features
+
     def run(self, make_engine: EngineFactory) -> None:
-        """Run it on a new engine, in an event loop of its own."""
-        asyncio.run(self.drive(make_engine()))
+        """Run it on a new engine, in an event loop of its own, if it concerns that."""
+        engine = make_engine()
+        if self.concerns(engine):
+            asyncio.run(self.drive(engine))
 
     async def drive(self, engine: Engine) -> None:
         await engine.open()
