@@ -12,7 +12,7 @@ __all__ = ["SCRIPTS", "Script", "script"]
 
 FOLDER = files("dibs.engines.redis") / "lua"
 COMMON = "common"
-SCRIPTS = ("claim", "complete", "enqueue", "extend", "find", "save", "unlease")
+SCRIPTS = ("claim", "complete", "enqueue", "extend", "find", "save", "tokens", "unlease")
 
 
 class Script(Struct, frozen=True):
