@@ -40,18 +40,21 @@ class Client:
         if self.is_closed:
             raise Closed(f"the engine on {self.address} has been closed.")
         if self.connecting is None or self.connecting.done():
-            self.connecting = asyncio.get_running_loop().create_task(connect(self.address, self.tag))
+            self.connecting = asyncio.get_running_loop().create_task(self.connect())
         connecting = self.connecting
         try:
-            line = await asyncio.shield(connecting)
+            return await asyncio.shield(connecting)
         except asyncio.CancelledError:
             if connecting.cancelled() and self.is_closed:
                 raise Closed(f"the engine on {self.address} has been closed.") from None
             raise
         except (*NETWORK, ReplyError) as error:
             raise ConnectionLost(error, unwritten=True) from error
-        self.line = line
-        return line
+
+    async def connect(self) -> Connection:
+        """Kept as soon as it is made: a caller that comes before those that wait for it must not make another."""
+        self.line = await connect(self.address, self.tag)
+        return self.line
 
     def close(self) -> None:
         self.is_closed = True
