@@ -41,7 +41,7 @@ class Accelerator(Protocol):
         """Tell other processes. Answers with the topics that the store has to tell itself."""
 
     def listen_to(self, topics: Collection[str]) -> None:
-        """Receive these until they are released. Whoever asks twice releases twice."""
+        """Receive these until they are released, as often as they were asked for."""
 
     def release(self, topics: Collection[str]) -> None: ...
 
