@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CODE := $(wildcard src tests bench examples scripts)
 PYTEST_ARGS ?= -n 2 -q
 
-.PHONY: help demo test soak chaos lint format types contracts docs bench bench-postgres clean
+.PHONY: help demo test soak chaos lint format types contracts docs bench bench-postgres bench-redis clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -53,6 +53,9 @@ bench: $(VENV)/bench/.installed  ## compare with the SQLite peers, in one run
 bench-postgres: $(VENV)/bench/.postgres  ## compare with the PostgreSQL peers, in one run
 	$(VENV)/bench/bin/python bench/postgres_compare.py
 
+bench-redis: $(VENV)/bench/.redis  ## compare with the Redis peers, in one run
+	$(VENV)/bench/bin/python bench/redis_compare.py
+
 clean:  ## remove everything that was made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -79,13 +82,27 @@ $(VENV)/bench/.installed: pyproject.toml
 	@$(VENV)/bench/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[bench]'
 	@touch $@
 
-# The wheel of Node brings npm; without it, or without its registry, the two peers in Node are left out.
+# The wheel of Node brings npm; without it, or without its registry, the peers in Node are left out.
+define INSTALL_NODE_PEERS
+@mkdir -p $(VENV)/bench/node && cp bench/node/package.json $(VENV)/bench/node/
+@PATH="$(CURDIR)/$(VENV)/bench/bin:$$PATH" npm install --prefix $(VENV)/bench/node --no-audit --no-fund --loglevel=error \
+	|| echo "npm did not install the peers in Node: they are left out." >&2
+endef
+
 $(VENV)/bench/.postgres: pyproject.toml bench/node/package.json
 	$(NEEDS_PYTHON)
 	@test -x $(VENV)/bench/bin/python || $(PYTHON) -m venv $(VENV)/bench
 	@echo "Installing Dibs and its PostgreSQL peers into $(VENV)/bench …"
 	@$(VENV)/bench/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[bench-postgres]'
-	@mkdir -p $(VENV)/bench/node && cp bench/node/package.json $(VENV)/bench/node/
-	@PATH="$(CURDIR)/$(VENV)/bench/bin:$$PATH" npm install --prefix $(VENV)/bench/node --no-audit --no-fund --loglevel=error \
-		|| echo "npm did not install the peers in Node: they are left out." >&2
+	$(INSTALL_NODE_PEERS)
+	@touch $@
+
+# The peers in Python ask for different versions of redis-py: each has an environment of its own.
+$(VENV)/bench/.redis: pyproject.toml bench/node/package.json bench/redis_contestants.py
+	$(NEEDS_PYTHON)
+	@test -x $(VENV)/bench/bin/python || $(PYTHON) -m venv $(VENV)/bench
+	@echo "Installing Dibs and its Redis peers into $(VENV)/bench …"
+	@$(VENV)/bench/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[bench-redis]'
+	$(INSTALL_NODE_PEERS)
+	@$(VENV)/bench/bin/python bench/redis_install.py
 	@touch $@

@@ -1,4 +1,4 @@
-"""Taskiq's side of the Redis comparison: a stream, whose entries are acknowledged and kept; no results."""
+"""Taskiq's side of the Redis comparison: messages in Redis that are acknowledged and kept; no results."""
 
 from __future__ import annotations
 

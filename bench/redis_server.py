@@ -1,4 +1,4 @@
-"""A Redis server to measure on: started anew, and empty, for each measurement."""
+"""A Redis server to measure on: a new and empty one for each measurement."""
 
 from __future__ import annotations
 

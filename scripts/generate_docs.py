@@ -193,7 +193,7 @@ def settings_page() -> str:
         f"{table(['name', 'meaning', 'default', '`app.worker`'], fields)}\n"
         "## Of the app, a task and a schedule\n\n"
         "Besides those above; the docstrings explain them. A store URL has options of its own "
-        "([PostgreSQL](../guides/postgresql.md)).\n\n"
+        "([PostgreSQL](../guides/postgresql.md#the-url), [Redis](../guides/redis.md#the-url)).\n\n"
         f"{table(['function', 'options'], functions())}\n"
         "## How much at once\n\n"
         "A larger value raises `InvalidOption` before anything is done. "

@@ -153,7 +153,7 @@ def calls_table(methods: set[str], places: tuple[ModuleType, ...], head: str) ->
     ]
 
 
-def sql_table() -> Table:
+def shared_table() -> Table:
     reads = [[f"`{read.name}`", said, row_of(read.row)] for _, read, said in reads_in(store_transaction)]
     known = calls_of({"write"}, modules())
     writes = calls_of({"write", "write_all"}, (store_transaction,))
@@ -184,8 +184,9 @@ def port_sections() -> dict[str, tuple[str, Table]]:
             "What `write` is asked for. A list of rows or ids is one parameter; here SQLite gets it as JSON.",
             calls_table({"write"}, modules(), "written by"),
         ),
-        "Only in SQL stores": (
-            "What `dibs.engines.store_transaction` asks for besides. A store with a `save` of its own needs none of it.",
-            sql_table(),
+        "For what stores share": (
+            "What `dibs.engines.store_transaction` asks for besides: SQLite, PostgreSQL and Redis are built on it. A store with a "
+            "`save` of its own needs none of it.",
+            shared_table(),
         ),
     }

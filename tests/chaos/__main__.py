@@ -1,4 +1,4 @@
-"""`make chaos`, or `python -m chaos sqlite postgres --minutes 60 --seed 7`. Exits with 1 if anything was found."""
+"""`make chaos`, or `python -m chaos sqlite redis --minutes 60 --seed 7`. Exits with 1 if anything was found."""
 
 from __future__ import annotations
 

@@ -19,11 +19,14 @@ FAULTS = {
     "freeze": "all processes of the server stand still",
     "kill": "SIGKILL of a worker",
     "kill-producer": "SIGKILL of a producer",
+    "memory-full": "the server has no memory left",
     "pause": "a queue is paused and resumed",
+    "paused": "the server holds all writes back",
     "read-held": "a reader does not end",
     "replace": "a worker leaves in good order, another starts",
     "server-crash": "the server ends at once and comes back",
     "server-restart": "the server is stopped and comes back",
+    "scripts-gone": "the server forgets its scripts",
     "sever": "one worker's connections are cut, and new ones refused",
     "sever-all": "all connections are cut",
     "snapshot-held": "a transaction is left open",
@@ -50,9 +53,9 @@ NOT_TRIED = """\
 ## What was not tried
 
 - Power loss, a host that dies, failing disks, and a network between hosts: everything ran on one machine.
-- A failover to a standby (tested apart: `tests/engines/postgres/test_postgres_outages.py`), PgBouncer, PostgreSQL
-  before 18.
-- The clock of the PostgreSQL server; clocks that differ between processes that share a SQLite file.
+- A failover to a standby or a replica (tested apart: `tests/engines/postgres`, `tests/engines/redis`), PgBouncer,
+  PostgreSQL before 18, Redis without a log on disk.
+- The clock of the PostgreSQL or Redis server; clocks that differ between processes that share a SQLite file.
 - The memory engine, which lives in one process; macOS and Windows.
 - Results and arguments in a blob store, transactions of the caller's own, hundreds of workers, millions of tasks.
 """

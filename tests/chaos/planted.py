@@ -60,9 +60,10 @@ def without_hold_off() -> None:
 
 def engines() -> list[Any]:
     from dibs.engines.postgres import PostgresEngine
+    from dibs.engines.redis import RedisEngine
     from dibs.engines.sqlite import SqliteEngine
 
-    return [SqliteEngine, PostgresEngine]
+    return [SqliteEngine, PostgresEngine, RedisEngine]
 
 
 PLANTS: dict[str, Callable[[], None]] = {

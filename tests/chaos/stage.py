@@ -20,11 +20,12 @@ import asyncpg
 import psutil
 
 from chaos.plan import ALL
+from servers import redis
 from servers.cluster import Cluster
 from servers.guarded import run_as
 from servers.proxy import Proxy
 
-__all__ = ["STAGES", "PostgresStage", "SqliteStage", "Stage"]
+__all__ = ["STAGES", "PostgresStage", "RedisStage", "SqliteStage", "Stage"]
 
 Undo = Callable[[], None]
 DISK_SIZE = "1g"
@@ -128,22 +129,46 @@ class SqliteStage(Stage):
         self.stack.close()
 
 
-class PostgresStage(Stage):
+class ProxiedStage(Stage):
+    """A server, and a proxy before it for each process."""
+
+    def __init__(self) -> None:
+        self.stack = ExitStack()
+        self.proxies: dict[str, Proxy] = {}
+
+    def sever(self, target: str, seconds: float, chance: random.Random) -> Undo:
+        self.proxies[target].refuse()
+        return self.proxies[target].heal
+
+    def sever_all(self, target: str, seconds: float, chance: random.Random) -> Undo:
+        for proxy in self.proxies.values():
+            proxy.refuse()
+        return self.heal_all
+
+    def stall(self, target: str, seconds: float, chance: random.Random) -> Undo:
+        self.proxies[target].stall()
+        return self.proxies[target].heal
+
+    def stall_all(self, target: str, seconds: float, chance: random.Random) -> Undo:
+        for proxy in self.proxies.values():
+            proxy.stall()
+        return self.heal_all
+
+    def heal_all(self) -> None:
+        for proxy in self.proxies.values():
+            proxy.heal()
+
+
+NETWORK = {"sever": "worker", "sever-all": ALL, "stall": "worker", "stall-all": ALL}
+
+
+class PostgresStage(ProxiedStage):
     """A server of its own, and a proxy before it for each process."""
 
     def __init__(self, journals: Path) -> None:
-        self.stack = ExitStack()
-        self.faults = {
-            "server-restart": ALL,
-            "server-crash": ALL,
-            "terminate": ALL,
-            "freeze": ALL,
-            "sever": "worker",
-            "sever-all": ALL,
-            "stall": "worker",
-            "stall-all": ALL,
-            "snapshot-held": ALL,
-        }
+        super().__init__()
+        own = ("server-restart", "server-crash", "terminate", "freeze", "snapshot-held")
+        self.faults = dict.fromkeys(own, ALL) | NETWORK
         self.cluster = Cluster.new(fsync="on", full_page_writes="on")
         self.stack.callback(self.cluster.remove)
         self.database = "postgres"
@@ -155,7 +180,6 @@ class PostgresStage(Stage):
             self.cluster.sql(
                 f"CREATE TABLESPACE small LOCATION '{self.disk}'", "CREATE DATABASE chaos TABLESPACE small"
             )
-        self.proxies: dict[str, Proxy] = {}
         self.control_url = self.at(self.cluster.port)
 
     def at(self, port: int) -> str:
@@ -240,30 +264,6 @@ class PostgresStage(Stage):
         threading.Thread(target=run, daemon=True).start()
         return ended.set
 
-    # The network.
-
-    def sever(self, target: str, seconds: float, chance: random.Random) -> Undo:
-        self.proxies[target].refuse()
-        return self.proxies[target].heal
-
-    def sever_all(self, target: str, seconds: float, chance: random.Random) -> Undo:
-        for proxy in self.proxies.values():
-            proxy.refuse()
-        return self.heal_all
-
-    def stall(self, target: str, seconds: float, chance: random.Random) -> Undo:
-        self.proxies[target].stall()
-        return self.proxies[target].heal
-
-    def stall_all(self, target: str, seconds: float, chance: random.Random) -> Undo:
-        for proxy in self.proxies.values():
-            proxy.stall()
-        return self.heal_all
-
-    def heal_all(self) -> None:
-        for proxy in self.proxies.values():
-            proxy.heal()
-
     def disk_full(self, target: str, seconds: float, chance: random.Random) -> Undo:
         fill(self.disk / "filler")
         return lambda: (self.disk / "filler").unlink(missing_ok=True)
@@ -273,4 +273,75 @@ class PostgresStage(Stage):
         self.stack.close()
 
 
-STAGES: dict[str, type[SqliteStage] | type[PostgresStage]] = {"sqlite": SqliteStage, "postgres": PostgresStage}
+class RedisStage(ProxiedStage):
+    """A server of its own with its log on disk, and a proxy before it for each process."""
+
+    def __init__(self, journals: Path) -> None:
+        super().__init__()
+        own = ("server-restart", "server-crash", "terminate", "freeze", "paused", "memory-full", "scripts-gone")
+        self.faults = dict.fromkeys(own, ALL) | NETWORK
+        self.server = redis.Server(appendonly=True)
+        self.stack.callback(self.server.remove)
+        self.control_url = self.at(self.server.port)
+
+    def at(self, port: int) -> str:
+        return f"redis://127.0.0.1:{port}/0?prefix=chaos&timeout=3"
+
+    def url(self, name: str) -> str:
+        self.proxies[name] = self.stack.enter_context(Proxy(self.server.port))
+        return self.at(self.proxies[name].port)
+
+    def server_restart(self, target: str, seconds: float, chance: random.Random) -> Undo:
+        return self.down(self.server.stop)
+
+    def server_crash(self, target: str, seconds: float, chance: random.Random) -> Undo:
+        return self.down(self.server.kill)
+
+    def down(self, end: Callable[[], None]) -> Undo:
+        if not self.server.runs:
+            return nothing
+        self.server.thaw()
+        end()
+        return self.server.start
+
+    def command(self, *words: object) -> None:
+        """If the server is there, and answers."""
+        if self.server.runs and not self.server.frozen:
+            with suppress(OSError, redis.RedisError):
+                self.server.command(*words)
+
+    def terminate(self, target: str, seconds: float, chance: random.Random) -> Undo:
+        """All of the server's connections end under their users."""
+        self.command("CLIENT", "KILL", "TYPE", chance.choice(["normal", "pubsub"]))
+        return nothing
+
+    def freeze(self, target: str, seconds: float, chance: random.Random) -> Undo:
+        if not self.server.runs:
+            return nothing
+        self.server.freeze()
+        return self.server.thaw
+
+    def paused(self, target: str, seconds: float, chance: random.Random) -> Undo:
+        """The server answers no writes for a while."""
+        self.command("CLIENT", "PAUSE", int(seconds * 1000), "WRITE")
+        return lambda: self.command("CLIENT", "UNPAUSE")
+
+    def memory_full(self, target: str, seconds: float, chance: random.Random) -> Undo:
+        """The server refuses every write that could need memory."""
+        self.command("CONFIG", "SET", "maxmemory", "1")
+        return lambda: self.command("CONFIG", "SET", "maxmemory", "0")
+
+    def scripts_gone(self, target: str, seconds: float, chance: random.Random) -> Undo:
+        self.command("SCRIPT", "FLUSH")
+        return nothing
+
+    def close(self) -> None:
+        self.server.thaw()
+        self.stack.close()
+
+
+STAGES: dict[str, Callable[[Path], Stage]] = {
+    "sqlite": SqliteStage,
+    "postgres": PostgresStage,
+    "redis": RedisStage,
+}

@@ -36,7 +36,7 @@ def storm(folder: Path, *arguments: str) -> dict[str, Any]:
     return report
 
 
-@pytest.mark.parametrize(("store", "seed"), [("sqlite", 1), ("postgres", 2)])
+@pytest.mark.parametrize(("store", "seed"), [("sqlite", 1), ("postgres", 2), ("redis", 3)])
 def test_nothing_is_found_in_a_short_storm(store: str, seed: int, tmp_path: Path) -> None:
     report = storm(tmp_path, store, "--minutes", "0.25", "--seed", str(seed))
     assert report["findings"] == []
@@ -46,7 +46,7 @@ def test_nothing_is_found_in_a_short_storm(store: str, seed: int, tmp_path: Path
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+@pytest.mark.parametrize("store", ["sqlite", "postgres", "redis"])
 def test_nothing_is_found_in_many_storms(store: str, seed: int, tmp_path: Path) -> None:
     assert storm(tmp_path, store, "--minutes", "2", "--seed", str(seed))["findings"] == []
 

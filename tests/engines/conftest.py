@@ -73,6 +73,26 @@ def redis_factory(_: Path) -> Iterator[EngineFactory]:
     yield prefixed(redis_servers.server().url)
 
 
+@contextmanager
+def debian_redis_factory(_: Path) -> Iterator[EngineFactory]:
+    yield prefixed(redis_servers.server("redis7").url)
+
+
+@contextmanager
+def valkey_factory(_: Path) -> Iterator[EngineFactory]:
+    yield prefixed(redis_servers.server("valkey").url)
+
+
+@contextmanager
+def sentinel_factory(_: Path) -> Iterator[EngineFactory]:
+    yield prefixed(redis_servers.sentinels().url)
+
+
+@contextmanager
+def cluster_factory(_: Path) -> Iterator[EngineFactory]:
+    yield prefixed(redis_servers.cluster().url)
+
+
 prefixes = count(1)
 
 
@@ -120,11 +140,15 @@ ENGINES: dict[str, tuple[Callable[[Path], AbstractContextManager[EngineFactory]]
     "redis": (redis_factory, []),
     "postgres15": (debian_factory, [only_if(postgres.has_debian(), "Debian's PostgreSQL 15")]),
     "pgbouncer": (pgbouncer_factory, [only_if(pgbouncer.is_installed(), "PgBouncer")]),
+    "redis7": (debian_redis_factory, [only_if("redis7" in redis_servers.binaries(), "Debian's Redis 7")]),
+    "valkey": (valkey_factory, [only_if("valkey" in redis_servers.binaries(), "Valkey")]),
+    "sentinel": (sentinel_factory, []),
+    "cluster": (cluster_factory, []),
     "hybrid": (hybrid_factory, []),
 }
 
 
-WAYS = ("postgres15", "pgbouncer", "hybrid")
+WAYS = ("postgres15", "pgbouncer", "redis7", "valkey", "sentinel", "cluster", "hybrid")
 """Other ways to an engine that is there already. What goes over them is in CHOSEN; the rest is a repeat."""
 
 CHOSEN = {

@@ -28,6 +28,7 @@ from dibs.engines.memory import MemoryEngine
 from dibs.engines.open import open_engine
 from dibs.engines.postgres import PostgresEngine
 from dibs.engines.postgres import transaction as postgres
+from dibs.engines.redis import RedisEngine
 from dibs.engines.store_transaction import StoreTransaction, TaskMoved
 from dibs.engines.sqlite import transaction as sqlite
 from dibs.engines.values import (
@@ -93,9 +94,14 @@ def claim(now: int = NOW, **facts: Any) -> Step:
     return step
 
 
+def given(engine: Engine, task: NewTask, number: int = 1) -> Lease:
+    """The first lease of a store, or a later one. On Redis they begin with the time of the claim."""
+    return Lease(task.id, number + (NOW - 1) * isinstance(engine, RedisEngine))
+
+
 def settle(outcome: Outcome, place: int = 0, lease: int = 1) -> Step:
     async def step(engine: Engine, tasks: list[NewTask]) -> object:
-        settlement = Settlement(lease=Lease(tasks[place].id, lease), outcome=outcome, delay=SECOND)
+        settlement = Settlement(lease=given(engine, tasks[place], lease), outcome=outcome, delay=SECOND)
         return await engine.settle([settlement], now=NOW)
 
     return step
@@ -116,7 +122,7 @@ def act_on_workflow(kind: Callable[..., Act]) -> Step:
 
 
 async def extend(engine: Engine, tasks: list[NewTask]) -> object:
-    return await engine.extend([Extension(Lease(tasks[0].id, 1), by=HOUR, progress=0.5)], now=NOW)
+    return await engine.extend([Extension(given(engine, tasks[0]), by=HOUR, progress=0.5)], now=NOW)
 
 
 async def rescue(engine: Engine, tasks: list[NewTask]) -> object:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from itertools import count
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from dibs.engines.decisions.settling import settle_one
 from dibs.engines.decisions.steps import Step
 from dibs.engines.decisions.transaction import Transaction
 from dibs.engines.memory import MemoryEngine, MemoryStore
+from dibs.engines.redis import from_url, scripts
 from dibs.engines.values import (
     Claimed,
     ClaimRequest,
@@ -33,6 +35,7 @@ from dibs.engines.values import (
     SettleOutcome,
 )
 from dibs.testing.model import PROFILE, check_engine
+from servers import redis
 
 QUICK = settings(PROFILE, max_examples=2000, phases=(Phase.generate,), database=None, derandomize=True)
 
@@ -204,3 +207,55 @@ def test_bug_in_a_shared_decision_is_found(
     damage(monkeypatch, sound, damaged)
     with pytest.raises(AssertionError):
         check_engine(MemoryEngine, QUICK)
+
+
+# The scripts of Redis decide by themselves, too.
+
+SCRIPTED = {
+    "claim goes by ids": (
+        "claim",
+        "track.low, '(1', 'LIMIT', 0, page)",
+        "track.low, '(1', 'LIMIT', 0, 1000)\n"
+        "table.sort(found, function(one, other) return sub(one, 17, 52) < sub(other, 17, 52) end)",
+    ),
+    "claim takes lanes in their order": ("claim", "if mine ~= its then return mine > its end", ""),
+    "claim forgets a count": ("claim", "count(track, 'pending', -n)", ""),
+    "claim starts what is late": ("claim", "(expiry and expiry <= now)", "false"),
+    "complete takes any lease": (
+        "complete",
+        "if run and value then",
+        "number = run and string.match(run, '^%d+') or number\nif run and value then",
+    ),
+    "complete forgets who waits": ("complete", "and not is_followed(id)", ""),
+    "complete loses progress": ("complete", "rest and rest ~= '' and rest or 'null'", "'null'"),
+    "enqueue knows no later": ("enqueue", "local later = due > now", "local later = false"),
+    "enqueue takes an id twice": ("enqueue", "if value then return {'known'} end", ""),
+    "extend takes any lease": ("extend", "if lease == number then", "if lease then"),
+    "extend tells nobody to stop": ("extend", "is_asked and (call('HGET', base .. 'tasks', id) or '') or 1", "1"),
+    "save forgets what a lease has left": ("save", "leave_lease(ARGV[first], tonumber(ARGV[first + 1]))", ""),
+    "find misses the dead": ("find", "look(base .. 'dead', 'dead', 0)", ""),
+}
+"""What each does wrong: the script, a part of it, and what stands there instead."""
+
+
+@pytest.mark.parametrize("bug", SCRIPTED)
+def test_bug_in_a_script_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, sound, damaged = SCRIPTED[bug]
+    source = scripts.source
+
+    def planted(each: str) -> str:
+        text = source(each)
+        assert each != name or sound in text
+        return text.replace(sound, damaged) if each == name else text
+
+    monkeypatch.setattr(scripts, "source", planted)
+    scripts.script.cache_clear()
+    url = redis.server().url
+    try:
+        with pytest.raises(AssertionError):
+            check_engine(lambda: from_url(f"{url}?prefix=planted{next(prefixes)}"), QUICK)
+    finally:
+        scripts.script.cache_clear()
+
+
+prefixes = count(1)

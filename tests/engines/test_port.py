@@ -1,8 +1,9 @@
-"""The names by which verbs read and write exist in every SQL store."""
+"""The names by which verbs read and write exist in every store."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -12,10 +13,18 @@ import pytest
 from dibs.engines import store_transaction, verbs
 from dibs.engines.port import Read
 from dibs.engines.postgres import statements as postgres
+from dibs.engines.redis.statements import READS, WRITES
 from dibs.engines.sqlite import statements as sqlite
 
-MODULES = [store_transaction, *(import_module(f"{verbs.__name__}.{each.name}") for each in iter_modules(verbs.__path__))]
-STORES = {"sqlite": sqlite.statement_texts, "postgres": postgres.statement_texts}
+MODULES = [
+    store_transaction,
+    *(import_module(f"{verbs.__name__}.{each.name}") for each in iter_modules(verbs.__path__)),
+]
+STORES: dict[str, Callable[[], Iterable[str]]] = {
+    "sqlite": sqlite.statement_texts,
+    "postgres": postgres.statement_texts,
+    "redis": lambda: {**READS, **WRITES},
+}
 WRITE = re.compile(r"(?:port|self)\.write(?:_all)?\(\s*\"(\w+)\"")
 
 

@@ -25,6 +25,7 @@ from dibs.engines.base import Engine
 from dibs.engines.figures import Backlog, Minute
 from dibs.engines.open import open_engine
 from dibs.engines.postgres.engine import PostgresEngine
+from dibs.engines.redis.engine import RedisEngine
 from dibs.engines.sqlite.engine import SqliteEngine
 from dibs.engines.values import (
     Beat,
@@ -150,8 +151,8 @@ def beat(worker: str) -> Beat:
 
 
 def store_of(engine: Engine) -> Any:
-    """What an engine of either kind works with."""
-    assert isinstance(engine, SqliteEngine | PostgresEngine)
+    """What an engine of any kind works with."""
+    assert isinstance(engine, SqliteEngine | PostgresEngine | RedisEngine)
     return engine._opened()
 
 

@@ -1,4 +1,4 @@
-"""What the transactions of all SQL stores have in common: tasks in tracks, their counts, and how changes are written.
+"""What the transactions of all stores have in common: tasks in tracks, their counts, and how changes are written.
 
 A task is in one of three tables, and in a track: the tasks of one kind, lane and epoch. A transaction remembers the
 track of each task that it has loaded, so `save` knows where a task stays unless it was ranked again.
@@ -57,7 +57,7 @@ AnyCatalog = TypeVar("AnyCatalog", bound=Catalog)
 
 
 class StoreSnapshot(ABC, Generic[AnyCatalog]):
-    """One snapshot of a SQL store."""
+    """One snapshot of a store."""
 
     now: Instant
     catalog: AnyCatalog
@@ -107,7 +107,7 @@ NO_QUEUE = QueueSettings()
 
 
 class StoreTransaction(StoreSnapshot[AnyCatalog]):
-    """One transaction of a SQL store."""
+    """One transaction of a store."""
 
     def __init__(self) -> None:
         self.loaded: dict[str, int] = {}

@@ -150,9 +150,23 @@ def keys_of(own: Server, engine: RedisEngine) -> list[str]:
     return sorted(each for each in own.command("KEYS", "*") if each.startswith(base))
 
 
-def dump(own: Server, engine: RedisEngine) -> dict[str, str]:
+READERS: dict[str, tuple[object, ...]] = {
+    "string": ("GET",),
+    "hash": ("HGETALL",),
+    "zset": ("ZRANGE", 0, -1, "WITHSCORES"),
+    "stream": ("XRANGE", "-", "+"),
+}
+
+
+def dump(own: Server, engine: RedisEngine) -> dict[str, Any]:
     """All keys of a store, with what they hold."""
-    return {key: own.command("DUMP", key) for key in keys_of(own, engine)}
+    return {key: content(own, key) for key in keys_of(own, engine)}
+
+
+def content(own: Server, key: str) -> Any:
+    name, *rest = READERS[own.command("TYPE", key)]
+    found = own.command(name, key, *rest)
+    return dict(zip(found[::2], found[1::2], strict=True)) if name == "HGETALL" else found
 
 
 def calls(own: Server) -> dict[str, int]:

@@ -149,6 +149,7 @@ async def serve(
     await pass_over(transaction, queues)
     if transaction.partitions:
         await promote_heads(transaction)
+        await transaction.flush()  # the turns of those that may start now
     given = await give(transaction, request, queues)
     assert given is not None  # what can't be read is an exception here
     if transaction.partitions:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from dibs.engines.redis.address import Address, connect
+from dibs.engines.redis.connecting import Address, connect
 from dibs.engines.redis.connection import Argument, Command, Connection, ReplyError
 from dibs.engines.redis.errors import NETWORK, ConnectionLost, is_elsewhere, is_unknown_script, translation
 from dibs.engines.redis.scripts import script
@@ -40,21 +40,26 @@ class Client:
         if self.is_closed:
             raise Closed(f"the engine on {self.address} has been closed.")
         if self.connecting is None or self.connecting.done():
-            self.connecting = asyncio.get_running_loop().create_task(self.connect())
+            self.connecting = asyncio.get_running_loop().create_task(connect(self.address, self.tag))
+            self.connecting.add_done_callback(self.connected)
         connecting = self.connecting
         try:
-            return await asyncio.shield(connecting)
+            line = await asyncio.shield(connecting)
         except asyncio.CancelledError:
             if connecting.cancelled() and self.is_closed:
                 raise Closed(f"the engine on {self.address} has been closed.") from None
             raise
         except (*NETWORK, ReplyError) as error:
             raise ConnectionLost(error, unwritten=True) from error
+        return line
 
-    async def connect(self) -> Connection:
-        """Kept as soon as it is made: a caller that comes before those that wait for it must not make another."""
-        self.line = await connect(self.address, self.tag)
-        return self.line
+    def connected(self, connecting: asyncio.Task[Connection]) -> None:
+        """Even if the caller that wanted the connection has given up."""
+        if not connecting.cancelled() and connecting.exception() is None:
+            if self.is_closed:
+                connecting.result().close()
+            else:
+                self.line = connecting.result()
 
     def close(self) -> None:
         self.is_closed = True
@@ -99,10 +104,10 @@ class Client:
     async def call(self, *command: Argument) -> Any:
         return (await self.pipeline([command]))[0]
 
-    async def run(self, name: str, key: str, *arguments: Argument) -> Any:
-        """Run a script that writes. With `replicas`, only after so many have it is it done."""
+    async def run(self, name: str, key: str, *arguments: Argument, writes: bool = True) -> Any:
+        """Run a script. With `replicas`, what it writes is done only when so many have it."""
         found = script(name)
-        waits: list[Command] = [("WAIT", self.address.replicas, 1000)] if self.address.replicas else []
+        waits: list[Command] = [("WAIT", self.address.replicas, 1000)] if writes and self.address.replicas else []
         try:
             replies = await self.pipeline([("EVALSHA", found.hash, 1, key, *arguments), *waits])
         except ReplyError:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["after", "decode", "encode", "rank_text", "up_to"]
+__all__ = ["END", "RANKS", "after", "decode", "encode", "rank_text", "text_of", "up_to"]
 
 INTEGERS = 2**63
 RANKS = 2**53

@@ -13,7 +13,7 @@ from typing import Any
 from dibs.engines.redis.client import Client
 from dibs.engines.redis.connection import Argument, Command
 
-__all__ = ["LAST", "START", "Draft", "Range"]
+__all__ = ["LAST", "START", "Draft", "Range", "pairs"]
 
 START, LAST = b"-", b"+"
 """The ends of an ordered set."""

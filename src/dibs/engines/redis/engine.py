@@ -11,8 +11,8 @@ from dibs.core.task import NewTask, Settlement
 from dibs.core.times import Instant
 from dibs.engines.base import Engine, Joined, MayBlock, Subscription, never
 from dibs.engines.redis import chores, claiming, doctor, enqueueing, settling
-from dibs.engines.redis.address import Address
 from dibs.engines.redis.client import Client
+from dibs.engines.redis.connecting import Address
 from dibs.engines.redis.keys import Keys
 from dibs.engines.redis.layout import pending_migrations
 from dibs.engines.redis.store import Store

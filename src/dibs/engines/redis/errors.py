@@ -8,7 +8,7 @@ import ssl
 from dibs.engines.redis.connection import ReplyError
 from dibs.errors import DibsError, StoreBusy, StoreError, StoreMismatch, StoreUnavailable
 
-__all__ = ["NETWORK", "ConnectionLost", "is_elsewhere", "is_unknown_script", "translation", "words_of"]
+__all__ = ["NETWORK", "ConnectionLost", "is_elsewhere", "is_unknown_script", "translation"]
 
 NETWORK = (OSError, TimeoutError, ssl.SSLError)
 """What a connection can fail with."""

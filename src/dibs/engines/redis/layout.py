@@ -6,12 +6,12 @@ from secrets import token_hex
 
 from msgspec import Struct
 
-from dibs.engines.redis.address import Address, Kind
 from dibs.engines.redis.client import Client
+from dibs.engines.redis.connecting import Address, Kind
 from dibs.engines.redis.keys import Keys
 from dibs.errors import StoreMismatch, StoreMissing, StoreUnavailable
 
-__all__ = ["LAYOUT", "Server", "look_at", "pending_migrations", "prepare"]
+__all__ = ["Server", "look_at", "pending_migrations", "prepare"]
 
 LAYOUT = 1
 """The layout that this version writes, and the oldest that it reads."""
@@ -78,7 +78,7 @@ async def prepare(client: Client, keys: Keys, address: Address, create: bool) ->
     if found[0] is None:
         if not create:
             raise StoreMissing(
-                f"{address} has no Dibs store with the prefix {keys.tag!r}. A worker or an enqueue creates it."
+                f"there is no store at {address} with the prefix {keys.tag!r}. A worker or an enqueue creates it."
             )
         await create_store(client, keys)
         found = await client.call("HMGET", keys("store"), "layout", "oldest_reader")

@@ -1,7 +1,7 @@
 """Waking across processes: a connection that listens to the channels of the topics that somebody waits for.
 
-Work is told only while somebody is idle: a claim that finds too little sets a key, in the same step, and whoever adds
-work next deletes it and tells. So a busy worker is not interrupted, and an idle one is woken at once.
+Work is told only while somebody is idle: a claim that finds too little sets a key, in the same step, and the next one
+to add work deletes it and tells. So a busy worker is not interrupted, and an idle one is woken at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from dibs.engines.base import MayBlock
-from dibs.engines.redis.address import Address, connect
+from dibs.engines.redis.connecting import Address, connect
 from dibs.engines.redis.connection import Connection, ReplyError
 from dibs.engines.redis.errors import NETWORK, translation
 from dibs.engines.redis.keys import Keys

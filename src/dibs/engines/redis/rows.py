@@ -33,15 +33,28 @@ from dibs.engines.redis.keys import Keys
 from dibs.engines.unreadable import UNREADABLE
 
 __all__ = [
+    "MEMBERS",
+    "PARTITIONS",
     "Entry",
     "StoredTask",
+    "columns_of",
+    "decode_lease",
+    "end_of",
     "ended_value",
     "entries",
-    "extras_of",
     "head_of",
+    "is_gated",
+    "outline",
+    "partition_of",
+    "parts_of",
+    "pending_entry",
+    "purge_row",
+    "record_of",
+    "running_parts",
     "running_value",
     "stored",
     "task_value",
+    "track_of",
 ]
 
 Entry = tuple[str, bytes]

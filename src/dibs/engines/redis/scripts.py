@@ -8,7 +8,7 @@ from importlib.resources import files
 
 from msgspec import Struct
 
-__all__ = ["SCRIPTS", "Script", "script"]
+__all__ = ["FOLDER", "SCRIPTS", "Script", "script", "source"]
 
 FOLDER = files("dibs.engines.redis") / "lua"
 COMMON = "common"

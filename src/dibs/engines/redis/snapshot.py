@@ -22,7 +22,6 @@ from dibs.engines.redis.client import Client
 from dibs.engines.redis.draft import LAST, START, Draft, Range, pairs
 from dibs.engines.redis.keys import Keys
 from dibs.engines.redis.rows import StoredTask
-from dibs.engines.redis.scripts import script
 from dibs.engines.redis.statements import READS
 from dibs.engines.redis.tables import Row, Tables
 from dibs.engines.store_transaction import StoreSnapshot
@@ -78,14 +77,7 @@ class Snapshot(StoreSnapshot[Catalog]):
         return found
 
     async def look(self, ids: Sequence[str]) -> list[Any]:
-        found = script("find")
-        client = self.draft.client
-        try:
-            return list(await client.call("EVALSHA", found.hash, 1, self.keys("store"), *ids))
-        except Exception as error:
-            if not is_no_script(error):
-                raise
-            return list(await client.call("EVAL", found.text, 1, self.keys("store"), *ids))
+        return list(await self.draft.client.run("find", self.keys("store"), *ids, writes=False))
 
     def seen_task(self, task_id: str, reply: list[Any]) -> StoredTask:
         place, value, day, *run = reply
@@ -311,10 +303,6 @@ class Snapshot(StoreSnapshot[Catalog]):
 async def read_clock(client: Client) -> Instant:
     seconds, micros = await client.call("TIME")
     return int(seconds) * SECOND + int(micros)
-
-
-def is_no_script(error: BaseException) -> bool:
-    return str(error).startswith("NOSCRIPT")
 
 
 def is_wanted(task: StoredTask, wanted: Wanted) -> bool:

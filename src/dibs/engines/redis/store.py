@@ -12,8 +12,8 @@ from dibs.core.times import SECOND, Instant
 from dibs.engines.base import MayBlock, never
 from dibs.engines.catalog import Catalog
 from dibs.engines.redis import layout
-from dibs.engines.redis.address import Address
 from dibs.engines.redis.client import Client
+from dibs.engines.redis.connecting import Address
 from dibs.engines.redis.connection import Argument
 from dibs.engines.redis.draft import pairs
 from dibs.engines.redis.keys import Keys
@@ -28,7 +28,7 @@ from dibs.engines.unreadable import UnreadableRows
 from dibs.engines.verbs.steps import conclude
 from dibs.errors import StoreBusy
 
-__all__ = ["Store"]
+__all__ = ["Store", "read_catalog"]
 
 Answer = TypeVar("Answer")
 Write = Callable[..., Awaitable[Answer]]
@@ -69,7 +69,7 @@ class Store:
         )
         instant = int(seconds) * SECOND + int(micros) if now is None else now
         if generation is None:
-            await layout.prepare(self.client, self.keys, self.address, create=True)  # it was emptied meanwhile
+            await layout.prepare(self.client, self.keys, self.address, create=True)  # it was emptied
             return await self.begin(now)
         if not self.catalog.is_current(int(generation)):
             await self.refresh(instant)

@@ -17,7 +17,7 @@ from dibs.engines.redis import codec
 from dibs.engines.redis.draft import LAST, START, Draft
 from dibs.engines.redis.keys import Keys
 
-__all__ = ["Index", "Row", "Table", "Tables"]
+__all__ = ["Index", "Row", "Table", "Tables", "row_of"]
 
 Row = tuple[Any, ...]
 decode = msgspec.json.Decoder(list[Any]).decode

@@ -34,11 +34,9 @@ from dibs.engines.unreadable import UNREADABLE
 from dibs.engines.values import ClaimRequest
 from dibs.observe.events import EventType
 
-__all__ = ["CatalogChanged", "Snapshot", "Transaction"]
+__all__ = ["CatalogChanged", "Transaction"]
 
-STATES = frozenset(State)
 AT_ONCE = 500
-PLACES = (Place.TASKS, Place.DEAD)
 
 
 class CatalogChanged(Exception):

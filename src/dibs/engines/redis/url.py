@@ -7,11 +7,11 @@ from urllib.parse import SplitResult, parse_qsl, unquote
 from msgspec import Struct
 
 from dibs.core.options import shown, split_url, unknown_option
-from dibs.engines.redis.address import Address, Kind
+from dibs.engines.redis.connecting import Address, Kind
 from dibs.engines.redis.engine import RedisEngine
 from dibs.errors import InvalidOption
 
-__all__ = ["SCHEMES", "address_of", "from_url"]
+__all__ = ["address_of", "from_url"]
 
 SCHEMES = {
     "redis": (Kind.SERVER, False), "rediss": (Kind.SERVER, True), "valkey": (Kind.SERVER, False),

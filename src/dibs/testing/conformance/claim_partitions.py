@@ -56,6 +56,15 @@ async def test_a_partition_starts_so_often(harness: Harness) -> None:
     assert (await harness.claims(9)).next_due_in is None
 
 
+async def test_a_new_token_brings_a_tenant_its_turn_at_once(harness: Harness) -> None:
+    await harness.set_queue(fair=True, per_partition={"rate": 1, "burst": 1})
+    ids = await harness.add_many(3, partition="a", tenant="t")
+    for each in ids:
+        assert await harness.claim_ids(9) == [each]
+        assert await harness.claim_ids(9) == [], "the tenant has nothing that may start, and no turn"
+        harness.later(SECOND)
+
+
 async def test_a_token_of_a_partition_is_awaited_only_where_it_matters(harness: Harness) -> None:
     await harness.set_queue(per_partition={"rate": 1, "burst": 1})
     await add_to(harness, "a", "a")

@@ -41,8 +41,9 @@ end
 
 -- A list of arguments that begins with its length; where it ends.
 local function list(first)
-    local last = first + tonumber(ARGV[first])
-    return {unpack(ARGV, first + 1, last)}, last + 1
+    local last, found = first + tonumber(ARGV[first]), {}
+    for place = first + 1, last do found[place - first] = ARGV[place] end
+    return found, last + 1
 end
 
 -- Whole numbers as text: fourteen hex digits that sort as the numbers do, and back.

@@ -1,4 +1,8 @@
-"""What verbs read and write by name, on tables and ordered sets: one function for each name of the port."""
+"""What verbs read and write by name, on tables and ordered sets: one function for each name of the port.
+
+`names` gathers them; `tasks` (with keys, histories, days, counts and events), `graph` (edges and workflows), `limits`
+(token buckets, partitions, shares) and `upkeep` (queues, leadership, chores, workers, schedules, steps) have them.
+"""
 
 from dibs.engines.redis.statements.graph import EDGE_ORDER, EDGES, MEMBERS, members_in
 from dibs.engines.redis.statements.limits import BUCKETS, CLOCKS, PARTITIONS, SHARES, first_turns

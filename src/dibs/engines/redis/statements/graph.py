@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from dibs.engines.redis.snapshot import Snapshot
     from dibs.engines.redis.transaction import Transaction
 
+__all__ = ["EDGES", "EDGE_ORDER", "MEMBERS", "members_in"]
+
 # Edges.
 
 EDGE_ORDER = Index("edge_order", "si", lambda row: row[:2], (0, 1))

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from dibs.engines.redis.snapshot import Snapshot
     from dibs.engines.redis.transaction import Transaction
 
+__all__ = ["BUCKETS", "CLOCKS", "PARTITIONS", "SHARES", "first_turns"]
+
 # Token buckets.
 
 BUCKET_ORDER = Index("bucket_order", "sss", lambda row: row[:3], (0, 1, 2))

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from dibs.engines.redis.snapshot import Snapshot
     from dibs.engines.redis.transaction import Transaction
 
+__all__ = ["DAYS", "HISTORY", "HISTORY_ORDER", "KEYS"]
+
 # Idempotency keys.
 
 KEYS_HELD = Index("keys_held", "iss", lambda row: (row[4], row[0], row[1]), (1, 2))

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from dibs.engines.redis.snapshot import Snapshot
     from dibs.engines.redis.transaction import Transaction
 
+__all__ = ["CURSORS", "QUEUES", "TRACKS"]
+
 # Queues, leadership, chores, the audit log.
 
 QUEUES = Table("queues")  # name, state, settings, epoch
