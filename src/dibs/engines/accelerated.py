@@ -25,8 +25,8 @@ from dibs.engines.base import never
 from dibs.engines.postgres import PostgresEngine
 from dibs.engines.postgres import from_url as postgres_from_url
 from dibs.engines.postgres.session_log import SessionLog
-from dibs.engines.redis.address import Address
 from dibs.engines.redis.client import Client
+from dibs.engines.redis.connecting import Address
 from dibs.engines.redis.connection import Command, Connection, ReplyError
 from dibs.engines.redis.errors import ConnectionLost
 from dibs.engines.redis.keys import Keys
