@@ -44,7 +44,6 @@ PARTS = ("wake", "callers", "limited", "starts", "ready")
 CALLERS = 64
 SETTLED = 0.06
 """Seconds after which no wake-up is repeated."""
-LAG = 2 * SECOND
 BATCH = 10
 new_id = IdMaker()
 schemas = count(1)
@@ -59,6 +58,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--wakes", type=int, default=300)
     parser.add_argument("--waiting", type=int, default=100_000)
+    parser.add_argument("--arrived", type=float, default=100.0, help="over how many seconds they came, for `ready`")
+    parser.add_argument("--lag", type=float, default=2.0, help="seconds of ranks below the last one that claims read")
     options = parser.parse_args()
     redis = RedisServer(find_server(None), "off")
     with serving(options.url) as server, server.database() as url, redis.database() as beside:
@@ -251,10 +252,12 @@ async def claims(options: argparse.Namespace, url: str, client: Client, number: 
     async with opened(own) as (engine,):
         schema = engine.address.schema
         ids: list[str] = []
-        for _ in range(options.waiting // 1000):
+        batches = options.waiting // 1000
+        for number_of in range(batches):
             batch = tasks(1000)
             ids += [each.id for each in batch]
-            await engine.enqueue(batch)
+            ago = options.arrived * (batches - number_of) / batches
+            await engine.enqueue(batch, now=time.time_ns() // 1000 - round(ago * SECOND))
         await client.call("DEL", "ready")
         for first in range(0, len(ids), 1000):
             scored = [each for place, task in enumerate(ids[first : first + 1000], first) for each in (place, task)]
@@ -280,7 +283,7 @@ async def claims(options: argparse.Namespace, url: str, client: Client, number: 
             *rows, _ = await own.fetch(statement("claim", schema), None, *fixed, [lows[own]], *rest)
             given += len(rows)
             if rows:  # as claims do when dead entries make them slow
-                lows[own] = rows[-1]["rank"] - LAG
+                lows[own] = rows[-1]["rank"] - round(options.lag * SECOND)
             free.append(own)
 
         async def by_hints() -> None:

@@ -155,6 +155,22 @@ def test_a_wake_up_goes_by_redis_and_not_by_notify(redis: Server) -> None:
     run(test)
 
 
+def test_behind_a_pooler_workers_are_woken_by_redis(redis: Server) -> None:
+    async def test() -> None:
+        async with engines(redis) as (worker, producer):
+            worker._opened().notifier.direct = None
+            waiting = worker.subscribe([work_topic("default")])
+            accelerator = beside(worker)
+            await until(lambda: accelerator.listening.heard)
+            while await waiting._listener.wait(0.3):  # type: ignore[attr-defined]  # not one that polls
+                pass
+            await producer.enqueue([new()])
+            assert await waiting._listener.wait(PATIENCE)  # type: ignore[attr-defined]
+            waiting.close()
+
+    run(test)
+
+
 def test_what_nobody_hears_by_redis_is_notified_but_for_ends(redis: Server) -> None:
     """There may be processes without Redis."""
 

@@ -36,7 +36,7 @@ from dibs.engines.topics import TopicKind, parse_topic
 from dibs.engines.values import Finding, Level
 from dibs.errors import DibsError, InvalidOption
 
-__all__ = ["from_url"]
+__all__ = ["Beside", "RedisAccelerator", "from_url", "redis_address"]
 
 Answer = TypeVar("Answer")
 
