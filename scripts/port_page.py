@@ -185,8 +185,7 @@ def port_sections() -> dict[str, tuple[str, Table]]:
             calls_table({"write"}, modules(), "written by"),
         ),
         "For what stores share": (
-            "What `dibs.engines.store_transaction` asks for besides: SQLite, PostgreSQL and Redis are built on it. A store with a "
-            "`save` of its own needs none of it.",
+            "What `dibs.engines.store_transaction` asks for besides. A store with its own `save` needs none of it.",
             shared_table(),
         ),
     }

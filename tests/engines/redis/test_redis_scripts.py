@@ -223,7 +223,7 @@ def test_ranks_are_exact_to_the_microsecond(policy: Policy) -> None:
         async with engines() as (engine,):
             await set_queue(engine, policy=policy)
             for at in (NOW, NOW - 2**30, 2**52, 7):
-                first, second, third = new(), new(), new()
+                third, second, first = new(), new(), new()  # the order of their ids is another
                 found = await order(engine, [(third, at + 2), (second, at + 1), (first, at)])
                 assert found == [first.id, second.id, third.id], at
 
@@ -247,7 +247,7 @@ def test_priorities_of_one_lane_are_exact_too() -> None:
 
     async def test() -> None:
         async with engines() as (engine,):
-            tasks = [new(name="ab"[number % 2]) for number in range(20)]
+            tasks = [new(name="ab"[number % 2]) for number in range(20)][::-1]
             found = await order(engine, [(task, NOW + number) for number, task in enumerate(tasks)][::-1])
             assert found == [task.id for task in tasks]
 

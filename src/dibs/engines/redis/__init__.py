@@ -5,8 +5,8 @@ Most verbs are `dibs.engines.verbs`, on the port of this store (`transaction`). 
 
 - Way in: `engine` (how verbs run), `url` (from a URL to an engine).
 - Connections: `connection` (one, until it breaks), `connecting` (which server takes writes: one host, sentinels, a
-  cluster), `client` (one connection for all calls, made again when it breaks), `scripts` (loads Lua), `errors` (from the
-  server's errors to ours), `layout` (whether a server can be a store, and what a new one begins with).
+  cluster), `client` (one connection for all calls, made again when it breaks), `scripts` (loads Lua), `errors` (from
+  the server's errors to ours), `layout` (whether a server can be a store, and what a new one begins with).
 - What is stored, and how: `keys` (names), `codec` (columns as bytes that sort), `rows` (tasks), `tables` (everything
   else: rows with indexes).
 - What verbs work on: `store` (runs and repeats transactions, remembers the catalog), `snapshot` (reads), `draft` (what
@@ -23,8 +23,8 @@ Invariants:
 - Nothing is locked. What a verb has decided is written by one script, if all that it has read is still so; otherwise
   nothing is written, and the verb runs again.
 - A script that writes begins with a command that a full server refuses: nothing is done by halves.
-- Members of ordered sets have the score 0 and are ordered by their bytes, except in `inflight`, where the score is the
-  lease.
+- Members of ordered sets have the score 0 and are ordered by their bytes. In the one set of running tasks the score is
+  the end of the lease.
 - A task's value is not written by claims and completions; its lease number is compared by every write about its run.
 """
 

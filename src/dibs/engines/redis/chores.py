@@ -22,6 +22,9 @@ from dibs.engines.verbs.retention import cursor_of, expired_queues
 
 __all__ = ["CHORES"]
 
+ORPHANED = "orphaned"
+"""The last day that was dropped, until what is left of its tasks has been deleted."""
+
 
 async def rerank(transaction: Transaction, steps: list[Step], most: int) -> Done:
     return await reranking.rerank(transaction, steps, stale_tasks)
@@ -58,12 +61,14 @@ async def drop_days(transaction: Transaction) -> int:
         keys = transaction.keys
         reply = await transaction.draft.client.call("HGETALL", keys.finished_counts(day))
         for field, number in pairs(reply):
+            transaction.draft.checks["field", keys.finished_counts(day), field, number] = None
             what, whose = counted(field)
             if isinstance(whose, int) and transaction.knows(whose):
                 transaction.count(State(what), whose, -int(number))
                 dropped += int(number)
         gone = (keys.finished(day), keys.finished_ids(day), keys.finished_counts(day))
         transaction.draft.more.append(("UNLINK", *gone))
+        transaction.draft.put(keys("store"), ORPHANED, b"%d" % day)
         await transaction.tables.delete(statements.DAYS, [(day,)])
     return dropped
 
@@ -86,6 +91,9 @@ ORPHANS: tuple[tuple[Index, int], ...] = (
 
 async def prune_orphans(transaction: Transaction, steps: list[Step], most: int) -> Done:
     """Delete what is left of tasks that were dropped with their day, a bounded number at a time."""
+    (day,) = await transaction.draft.values(transaction.keys("store"), [ORPHANED])
+    if day is None:
+        return 0, []
     cursor = cursor_of(transaction, steps[0], OrphanCursor)
     index, column = ORPHANS[min(cursor.place, len(ORPHANS) - 1)]
     key = transaction.keys(index.name)
@@ -108,6 +116,7 @@ async def prune_orphans(transaction: Transaction, steps: list[Step], most: int) 
     if cursor.place + 1 < len(ORPHANS):
         steps[0].after = to_json(OrphanCursor(cursor.place + 1))
         return len(gone), steps
+    transaction.draft.put(transaction.keys("store"), ORPHANED, None)
     return len(gone), []
 
 

@@ -90,8 +90,10 @@ async def claim_once(store: Store, request: ClaimRequest, now: Instant | None, *
     """Claim; None if there is upkeep to do first."""
     for _ in range(TRIES):
         queues = served_queues(store.catalog.queues, request)
-        if request.floors or any(is_chosen_from(store.catalog, queue) for queue in queues):
-            return await store.write(serve, now, request, skip_upkeep, repeats=False)
+        limited = [queue.name for queue in queues if is_chosen_from(store.catalog, queue)]
+        if request.floors or limited:
+            async with store.in_turn(limited):
+                return await store.write(serve, now, request, skip_upkeep, repeats=False)
         found = await store.client.persist(
             lambda: claim_plainly(store, request, now, skip_upkeep=skip_upkeep), repeats=False
         )

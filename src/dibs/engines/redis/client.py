@@ -32,6 +32,8 @@ class Client:
         self.line: Connection | None = None
         self.connecting: asyncio.Task[Connection] | None = None
         self.is_closed = False
+        self.allows_full = False
+        """Whether the server lets some scripts write though it has no memory left."""
 
     async def connection(self) -> Connection:
         line = self.line
@@ -49,6 +51,9 @@ class Client:
             if connecting.cancelled() and self.is_closed:
                 raise Closed(f"the engine on {self.address} has been closed.") from None
             raise
+        except TimeoutError as error:
+            silence = OSError(f"it did not answer within {self.address.connect_timeout:g} s")
+            raise ConnectionLost(silence, unwritten=True) from error
         except (*NETWORK, ReplyError) as error:
             raise ConnectionLost(error, unwritten=True) from error
         return line
@@ -104,9 +109,9 @@ class Client:
     async def call(self, *command: Argument) -> Any:
         return (await self.pipeline([command]))[0]
 
-    async def run(self, name: str, key: str, *arguments: Argument, writes: bool = True) -> Any:
+    async def run(self, name: str, key: str, *arguments: Argument, writes: bool = True, when_full: bool = False) -> Any:
         """Run a script. With `replicas`, what it writes is done only when so many have it."""
-        found = script(name)
+        found = script(name, when_full and self.allows_full)
         waits: list[Command] = [("WAIT", self.address.replicas, 1000)] if writes and self.address.replicas else []
         try:
             replies = await self.pipeline([("EVALSHA", found.hash, 1, key, *arguments), *waits])
@@ -114,8 +119,8 @@ class Client:
             replies = await self.pipeline([("EVAL", found.text, 1, key, *arguments), *waits])
         if waits and replies[-1] < self.address.replicas:
             raise StoreUnavailable(
-                f"{self.address} wrote it, but only {replies[-1]} of {self.address.replicas} replicas have it. "
-                "It may be repeated."
+                f"{self.address} wrote it, but of the {self.address.replicas} replicas that must have it, "
+                f"{replies[-1]} answered. It may be repeated."
             )
         return replies[0]
 

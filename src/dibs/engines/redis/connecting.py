@@ -158,8 +158,8 @@ def tls_context(address: Address) -> ssl.SSLContext | None:
 
 
 async def asked(address: Address, greeting: Sequence[Command], command: Command) -> Any:
-    """The first useful answer of any of the places of an address."""
-    failure: BaseException = OSError("no host was given")
+    """The first useful answer of any of the places of an address; None if none has one."""
+    failure: BaseException | None = None
     for place in address.places:
         try:
             async with asyncio.timeout(address.connect_timeout):
@@ -175,19 +175,20 @@ async def asked(address: Address, greeting: Sequence[Command], command: Command)
                 return reply
         except FAILURES as error:
             failure = error
-    raise failure
+    if failure is not None:
+        raise failure
+    return None
 
 
 async def named_by_sentinels(address: Address) -> Place:
     greeting = login(address.sentinel_user, address.sentinel_password)
     try:
-        host, port = await asked(address, greeting, ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", address.service))
+        found = await asked(address, greeting, ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", address.service))
     except ReplyError as error:
         raise StoreUnavailable(f"{address} does not answer what it watches: {error}.") from error
-    except OSError as error:
-        if str(error) != "no host was given":
-            raise
-        raise StoreUnavailable(f"{address} knows no server {shown(address.service)}.") from error
+    if found is None:
+        raise StoreUnavailable(f"{address} knows no server {shown(address.service)}.")
+    host, port = found
     return host.decode(), int(port)
 
 
@@ -198,7 +199,7 @@ async def node_of(address: Address, slot: int) -> Place:
         ranges = await asked(address, greeting, ("CLUSTER", "SLOTS"))
     except ReplyError as error:
         raise StoreUnavailable(f"{address} is not a cluster: {error}. Use redis:// for a single server.") from error
-    for first, last, primary, *_ in ranges:
+    for first, last, primary, *_ in ranges or ():
         if first <= slot <= last:
             host = primary[0].decode() if primary[0] else address.places[0][0]
             return host, int(primary[1])

@@ -36,7 +36,7 @@ CHUNK = 500
 
 def durability_of(server: Server, replicas: int) -> tuple[Level, str]:
     """What an acknowledged task survives."""
-    waited = f" At least {replicas} replicas have it too." if replicas else ""
+    waited = f" So many replicas have it too: {replicas}." if replicas else ""
     if server.get("aof_enabled") != "1":
         return Level.WARNING, (
             "Acknowledged tasks are in the server's memory: a crash or restart loses what its last snapshot "
@@ -58,7 +58,7 @@ def durability_of(server: Server, replicas: int) -> tuple[Level, str]:
 async def check(store: Store, full: bool) -> list[Finding]:
     """The health of the store. `full` reads all of it."""
     server = await store.client.persist(lambda: look_at(store.client))
-    level, told = durability_of(await with_fsync(store, server), store.address.replicas)
+    level, told = durability_of(server, store.address.replicas)
     findings = [
         Finding(level, "durability", told),
         Finding(Level.OK, server.name, f"{server.version}, {store.address.kind}, prefix {store.keys.tag}"),
@@ -66,15 +66,6 @@ async def check(store: Store, full: bool) -> list[Finding]:
         *await store.read(unreadable_rows, None, full),
     ]
     return [*findings, *await store.read(counts_agree, None)] if full else findings
-
-
-async def with_fsync(store: Store, server: Server) -> Server:
-    """With what only CONFIG tells, if this user may ask; hosted servers refuse it."""
-    try:
-        reply = await store.client.call("CONFIG", "GET", "appendfsync")
-    except Exception:
-        return server
-    return Server({**server.info, "appendfsync": reply[1].decode()}) if len(reply) == 2 else server
 
 
 def server_findings(server: Server) -> Iterator[Finding]:
@@ -116,7 +107,9 @@ async def unreadable_rows(snapshot: Snapshot, full: bool) -> list[Finding]:
 async def with_report(snapshot: Snapshot, found: UnreadableReport) -> Snapshot:
     """The same store, with another place for what can't be read."""
     client, keys = snapshot.draft.client, snapshot.keys
-    return Snapshot(client, keys, await read_catalog(client, keys, found, snapshot.now), snapshot.now)
+    look = Snapshot(client, keys, await read_catalog(client, keys, found, snapshot.now), snapshot.now)
+    look.knows_all = True
+    return look
 
 
 async def read_tables(look: Snapshot) -> None:

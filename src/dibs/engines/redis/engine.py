@@ -30,6 +30,7 @@ from dibs.engines.values import (
     Rescued,
     SettleAnswer,
 )
+from dibs.engines.verbs import chores as verbs
 from dibs.engines.verbs.engine import Reach, Verb, VerbEngine
 from dibs.errors import Closed, UsageError
 
@@ -38,6 +39,9 @@ __all__ = ["RedisEngine"]
 Answer = TypeVar("Answer")
 
 FEATURES = frozenset({Feature.DURABLE, Feature.SHARED, Feature.LEAD, Feature.PRESENCE})
+
+WHEN_FULL: frozenset[Verb[Any]] = frozenset({verbs.lead, verbs.do_chore, verbs.record_chore})
+"""What must go on for a server that has no memory left to have some again."""
 
 forgotten: list[Store] = []
 """Stores of the parent process, kept because dropping them would close the parent's connections."""
@@ -71,7 +75,7 @@ class RedisEngine(VerbEngine):
     async def _change(
         self, verb: Verb[Answer], *arguments: Any, now: Instant | None = None, reach: Reach = Reach.TASKS
     ) -> Answer:
-        return await self._opened().write(verb, now, *arguments)
+        return await self._opened().write(verb, now, *arguments, when_full=verb in WHEN_FULL)
 
     async def _view(
         self, verb: Verb[Answer], *arguments: Any, now: Instant | None = None, behind: bool = False

@@ -31,7 +31,9 @@ async def enqueue(
         answers = await store.client.persist(lambda: enqueue_plainly(store, tasks, now))
         if answers is not None:
             return answers
-    return await store.write(enqueueing.enqueue, now, tasks, atomic, workflow)
+    known = store.catalog.queues
+    async with store.in_turn({new.queue for new in tasks if new.queue in known and known[new.queue].is_guarded}):
+        return await store.write(enqueueing.enqueue, now, tasks, atomic, workflow)
 
 
 async def enqueue_plainly(store: Store, tasks: Sequence[NewTask], now: Instant | None) -> list[EnqueueAnswer] | None:

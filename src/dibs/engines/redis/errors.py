@@ -60,7 +60,7 @@ def words_of(error: BaseException) -> str:
 TEXTS: dict[str, tuple[type[DibsError], str]] = {
     "OOM": (
         StoreUnavailable,
-        "is full: it uses all of its maxmemory. Nothing was written; raise maxmemory, or let retention delete more.",
+        "is full: it uses all of its maxmemory. Nothing was written; raise maxmemory.",
     ),
     "WRONGPASS": (StoreUnavailable, "does not let us in: {}. Check the user and the password."),
     "NOAUTH": (StoreUnavailable, "wants a password: put it into the URL, as redis://:PASSWORD@host."),

@@ -9,13 +9,15 @@ from msgspec import Struct
 from dibs.engines.redis.client import Client
 from dibs.engines.redis.connecting import Address, Kind
 from dibs.engines.redis.keys import Keys
-from dibs.errors import StoreMismatch, StoreMissing, StoreUnavailable
+from dibs.errors import StoreError, StoreMismatch, StoreMissing, StoreUnavailable
 
 __all__ = ["Server", "look_at", "pending_migrations", "prepare"]
 
 LAYOUT = 1
 """The layout that this version writes, and the oldest that it reads."""
 OLDEST_VERSION = (6, 2)
+KNOWS_FLAGS = (7, 0)
+"""From here on, a script can say that it may write to a full server."""
 
 
 class Server(Struct, frozen=True):
@@ -47,7 +49,12 @@ class Server(Struct, frozen=True):
 async def look_at(client: Client) -> Server:
     reply = await client.call("INFO")
     lines = (line.partition(":") for line in reply.decode(errors="replace").splitlines())
-    return Server({name: value for name, colon, value in lines if colon})
+    info = {name: value for name, colon, value in lines if colon}
+    try:
+        found = await client.call("CONFIG", "GET", "appendfsync")
+    except StoreError:  # hosted servers refuse CONFIG, and so may the rights of this user
+        found = []
+    return Server({**info, "appendfsync": found[1].decode()} if len(found) == 2 else info)
 
 
 def check_server(server: Server, address: Address) -> None:
@@ -74,11 +81,14 @@ async def prepare(client: Client, keys: Keys, address: Address, create: bool) ->
     """Check the server and the store; a store that does not exist is created."""
     server = await look_at(client)
     check_server(server, address)
+    client.allows_full = server.number >= KNOWS_FLAGS
+    if create:  # before anything else is written
+        await client.run("rights", keys("store"), keys.channel("rights"), when_full=True)
     found = await client.call("HMGET", keys("store"), "layout", "oldest_reader")
     if found[0] is None:
         if not create:
             raise StoreMissing(
-                f"there is no store at {address} with the prefix {keys.tag!r}. A worker or an enqueue creates it."
+                f"there is no store in {address} with the prefix {keys.tag!r}. A worker or an enqueue creates it."
             )
         await create_store(client, keys)
         found = await client.call("HMGET", keys("store"), "layout", "oldest_reader")

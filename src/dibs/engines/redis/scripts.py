@@ -12,7 +12,9 @@ __all__ = ["FOLDER", "SCRIPTS", "Script", "script", "source"]
 
 FOLDER = files("dibs.engines.redis") / "lua"
 COMMON = "common"
-SCRIPTS = ("claim", "complete", "enqueue", "extend", "find", "save", "tokens", "unlease")
+ALLOWS_FULL = "#!lua flags=allow-oom\n"
+"""Servers know this from Redis 7.0 on."""
+SCRIPTS = ("claim", "complete", "enqueue", "extend", "find", "rights", "save", "tokens", "unlease")
 
 
 class Script(Struct, frozen=True):
@@ -24,9 +26,10 @@ class Script(Struct, frozen=True):
 
 
 @cache
-def script(name: str) -> Script:
-    """A script, with what all of them use before it."""
-    text = f"{source(COMMON)}\n{source(name)}".encode()
+def script(name: str, when_full: bool = False) -> Script:
+    """A script, with what all of them use before it. `when_full`: it may write to a server that has no memory left."""
+    first = ALLOWS_FULL if when_full else ""
+    text = f"{first}{source(COMMON)}\n{source(name)}".encode()
     return Script(name, text, sha1(text, usedforsecurity=False).hexdigest())
 
 

@@ -28,14 +28,25 @@ from dibs.engines.store_transaction import StoreSnapshot
 from dibs.engines.unreadable import UNREADABLE, problem_of, unreadable_task
 from dibs.engines.values import UnreadableTask
 
-__all__ = ["Snapshot", "counted", "read_clock"]
+__all__ = ["CatalogChanged", "Snapshot", "counted", "read_clock"]
 
 STATES = frozenset(State)
 AT_ONCE = 500
 
 
+class CatalogChanged(Exception):
+    """Queues or tracks have changed since this transaction began. `track`: one that its catalog lacks."""
+
+    def __init__(self, track: int | None = None) -> None:
+        super().__init__(track)
+        self.track = track
+
+
 class Snapshot(StoreSnapshot[Catalog]):
     """What a verb that only reads works on."""
+
+    knows_all = False
+    """Whether the catalog was just read: tracks that it lacks do not exist."""
 
     def __init__(self, client: Client, keys: Keys, catalog: Catalog, now: Instant) -> None:
         self.keys = keys
@@ -101,6 +112,8 @@ class Snapshot(StoreSnapshot[Catalog]):
     def track_of_task(self, task: StoredTask) -> Track:
         number = rows.track_of(task)
         track = self.catalog.tracks.get(number)
+        if track is None and number not in self.aside.tracks and not self.knows_all:
+            raise CatalogChanged(number)  # it may be newer than this copy of the catalog
         if track is None:
             raise LookupError(f"it is in track {number}, which does not exist")
         return track

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 from dibs.core.times import SECOND, Instant
@@ -16,17 +17,18 @@ from dibs.engines.redis.client import Client
 from dibs.engines.redis.connecting import Address
 from dibs.engines.redis.connection import Argument
 from dibs.engines.redis.draft import pairs
+from dibs.engines.redis.errors import ConnectionLost
 from dibs.engines.redis.keys import Keys
 from dibs.engines.redis.notifier import Notifier
 from dibs.engines.redis.presence import Presence
-from dibs.engines.redis.snapshot import Snapshot
+from dibs.engines.redis.snapshot import CatalogChanged, Snapshot
 from dibs.engines.redis.tables import row_of
-from dibs.engines.redis.transaction import CatalogChanged, Transaction
+from dibs.engines.redis.transaction import Transaction
 from dibs.engines.store_transaction import TaskMoved
 from dibs.engines.topics import TopicKind, parse_topic
 from dibs.engines.unreadable import UnreadableRows
 from dibs.engines.verbs.steps import conclude
-from dibs.errors import StoreBusy
+from dibs.errors import DibsError, StoreBusy
 
 __all__ = ["Store", "read_catalog"]
 
@@ -37,6 +39,8 @@ TRIES = 50
 PATIENT_TRIES = 3
 """After so many conflicts, wait a little: others go first."""
 PAUSE_SECONDS = 0.002
+TURN_SECONDS = 0.5
+"""How long one waits for its turn at most, and how long one has it."""
 
 
 class Store:
@@ -88,34 +92,56 @@ class Store:
             instant, catalog = await self.begin(now)
             return await verb(Snapshot(self.client, self.keys, catalog, instant), *arguments)
 
-        return await self.client.persist(attempt)
+        while True:
+            try:
+                return await self.client.persist(attempt)
+            except CatalogChanged as changed:
+                await self.learn(changed)
 
-    async def write(self, verb: Write[Answer], now: Instant | None, *arguments: Any, repeats: bool = True) -> Answer:
-        """Run a verb, and write what it decided if what it has read is still so; otherwise run it again."""
+    async def learn(self, changed: CatalogChanged) -> None:
+        """Read the catalog again. A track that is not in it even so does not exist."""
+        await self.client.persist(self.refresh)
+        if changed.track is not None and changed.track not in self.catalog.tracks:
+            self.aside.tracks.add(changed.track)
+
+    async def write(
+        self,
+        verb: Write[Answer],
+        now: Instant | None,
+        *arguments: Any,
+        repeats: bool = True,
+        when_full: bool = False,
+    ) -> Answer:
+        """Run a verb, and write what it decided if what it has read is still so; otherwise run it again.
+
+        `when_full`: also to a server that has no memory left, if it allows that.
+        """
         for number in range(TRIES):
             try:
-                return await self.client.persist(lambda: self.attempt(verb, now, arguments), repeats=repeats)
+                return await self.client.persist(lambda: self.attempt(verb, now, arguments, when_full), repeats=repeats)
             except TaskMoved:
                 pass
-            except CatalogChanged:
-                await self.client.persist(self.refresh)
+            except CatalogChanged as changed:
+                await self.learn(changed)
             if number >= PATIENT_TRIES:
                 await asyncio.sleep(PAUSE_SECONDS * (number - PATIENT_TRIES + 1) * random.uniform(0.5, 1.0))
         raise StoreBusy(f"{self.address}: tasks change faster than this can be done. Nothing was written; try again.")
 
-    async def attempt(self, verb: Write[Answer], now: Instant | None, arguments: tuple[Any, ...]) -> Answer:
+    async def attempt(
+        self, verb: Write[Answer], now: Instant | None, arguments: tuple[Any, ...], when_full: bool
+    ) -> Answer:
         instant, catalog = await self.begin(now)
         transaction = Transaction(self.client, self.keys, catalog, instant, now is None)
         answer = await verb(transaction, *arguments)
         await conclude(transaction)
-        await self.commit(transaction, catalog.generation)
+        await self.commit(transaction, catalog.generation, when_full)
         return answer
 
-    async def commit(self, transaction: Transaction, generation: int) -> None:
+    async def commit(self, transaction: Transaction, generation: int, when_full: bool) -> None:
         draft = transaction.draft
         if not draft.is_empty or draft.checks or transaction.changes or transaction.topics:
             sent = transaction.arguments(generation, self.topic_arguments(transaction.topics))
-            status = await self.client.run("save", self.keys("store"), *sent)
+            status = await self.client.run("save", self.keys("store"), *sent, when_full=when_full)
             if status == b"stale":
                 raise CatalogChanged
             if status != b"done":
@@ -123,6 +149,32 @@ class Store:
         if transaction.added_blocks:
             self.catalog.known_blocks.learn(transaction.added_blocks)
         self.notifier.local.notify(transaction.topics)
+
+    @asynccontextmanager
+    async def in_turn(self, queues: Collection[str]) -> AsyncIterator[None]:
+        """Let others go first who are about to write what this concerns too, for a while.
+
+        Only a courtesy, which saves work: what is written is compared anyway, so nothing depends on it.
+        """
+        if not queues:
+            yield
+            return
+        key, until = self.keys(f"turn:{min(queues)}"), time.monotonic() + TURN_SECONDS
+        while not (is_ours := await self.take_turn(key)) and time.monotonic() < until:  # noqa: ASYNC110  # in any process
+            await asyncio.sleep(PAUSE_SECONDS * random.uniform(0.5, 1.5))
+        try:
+            yield
+        finally:
+            if is_ours:
+                with suppress(ConnectionLost, DibsError):
+                    await self.client.call("DEL", key)
+
+    async def take_turn(self, key: str) -> bool:
+        """Whether it is ours now. A process that dies holds it for a moment."""
+        try:
+            return await self.client.call("SET", key, "1", "NX", "PX", round(1000 * TURN_SECONDS)) is not None
+        except (ConnectionLost, DibsError):  # what follows meets the same, and says so
+            return True
 
     def topic_arguments(self, topics: Iterable[str]) -> list[Argument]:
         """The channel of each topic, and for work the key that says whether somebody has found none."""

@@ -34,13 +34,9 @@ from dibs.engines.unreadable import UNREADABLE
 from dibs.engines.values import ClaimRequest
 from dibs.observe.events import EventType
 
-__all__ = ["CatalogChanged", "Transaction"]
+__all__ = ["Transaction"]
 
 AT_ONCE = 500
-
-
-class CatalogChanged(Exception):
-    """Queues or tracks have changed since this transaction began."""
 
 
 class Held(Struct):
@@ -93,9 +89,6 @@ class Transaction(Snapshot, StoreTransaction[Catalog]):
                 self.put_queue(Queue(name))
 
     async def save_queue(self, queue: Queue) -> None:
-        before = self.catalog.queues.get(queue.name)
-        if before is not None and before.epoch != queue.epoch:
-            await self.tables.delete(statements.CURSORS, [(queue.name,)])
         self.put_queue(queue)
 
     def put_queue(self, queue: Queue) -> None:
@@ -111,7 +104,7 @@ class Transaction(Snapshot, StoreTransaction[Catalog]):
         deleted += [await self.write("forget_turns", number, most) for number in fair]
         if most in deleted:
             return False
-        for table in (statements.QUEUES, statements.CLOCKS, statements.CURSORS):
+        for table in (statements.QUEUES, statements.CLOCKS):
             await self.tables.delete(table, [(name,)])
         del self.own_catalog().queues[name]
         self.next_generation()

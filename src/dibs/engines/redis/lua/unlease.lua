@@ -4,6 +4,7 @@
 -- ARGV     for each: id, lease number, track, its member of the pending index
 -- returns  how many
 
+begin()
 local number = 0
 for place = 1, #ARGV, 4 do
     local id, lease, track = ARGV[place], ARGV[place + 1], ARGV[place + 2]

@@ -8,13 +8,12 @@ from dibs.engines.redis.statements.graph import EDGE_ORDER, EDGES, MEMBERS, memb
 from dibs.engines.redis.statements.limits import BUCKETS, CLOCKS, PARTITIONS, SHARES, first_turns
 from dibs.engines.redis.statements.names import ALL, READS, WRITES
 from dibs.engines.redis.statements.tasks import DAYS, HISTORY, HISTORY_ORDER, KEYS
-from dibs.engines.redis.statements.upkeep import CURSORS, QUEUES, TRACKS
+from dibs.engines.redis.statements.upkeep import QUEUES, TRACKS
 
 __all__ = [
     "ALL",
     "BUCKETS",
     "CLOCKS",
-    "CURSORS",
     "DAYS",
     "EDGES",
     "EDGE_ORDER",

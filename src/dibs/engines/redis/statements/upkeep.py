@@ -13,12 +13,11 @@ if TYPE_CHECKING:
     from dibs.engines.redis.snapshot import Snapshot
     from dibs.engines.redis.transaction import Transaction
 
-__all__ = ["CURSORS", "QUEUES", "TRACKS"]
+__all__ = ["QUEUES", "TRACKS"]
 
 # Queues, leadership, chores, the audit log.
 
 QUEUES = Table("queues")  # name, state, settings, epoch
-CURSORS = Table("rerank_cursors")  # queue, due_at, id
 TRACKS = Table("tracks")  # number, queue, name, requires, lane, epoch, fair, band
 TERM = Table("term")  # "term", number, worker, expires_at
 CHORES = Table("chores")  # name, record, cursor
