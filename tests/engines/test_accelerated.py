@@ -280,6 +280,28 @@ def test_a_worker_that_is_cut_off_from_redis_polls(redis: Server) -> None:
     run(test)
 
 
+def test_a_worker_that_may_not_listen_to_redis_polls(redis: Server, caplog: pytest.LogCaptureFixture) -> None:
+    redis.command("ACL", "SETUSER", "deaf", "on", ">x", "~*", "resetchannels", "+@all", "-subscribe")
+
+    async def test() -> None:
+        async with engines(redis) as (_, producer):
+            deaf = from_url(with_accelerator(new_url(), redis.url.replace("://", "://deaf:x@")))
+            deaf.address = producer.address
+            await deaf.open()
+            waiting = deaf.subscribe([work_topic("default")])
+            await until(lambda: not beside(deaf).is_up)
+            assert outages(deaf) == 1
+            assert lines(caplog, "is away, so PostgreSQL does without it", "does not allow")
+            began = time.monotonic()
+            assert await waiting.wait(PATIENCE)
+            assert time.monotonic() - began < SOON
+            waiting.close()
+            await deaf.close()
+
+    run(test)
+    redis.command("ACL", "DELUSER", "deaf")
+
+
 def from_address(engine: PostgresEngine) -> Any:
     return structs.replace(beside(engine).address, places=(("127.0.0.1", 1),))
 

@@ -29,8 +29,8 @@ from dibs.engines.open import open_engine
 from dibs.engines.postgres import PostgresEngine
 from dibs.engines.postgres import transaction as postgres
 from dibs.engines.redis import RedisEngine
-from dibs.engines.store_transaction import StoreTransaction, TaskMoved
 from dibs.engines.sqlite import transaction as sqlite
+from dibs.engines.store_transaction import StoreTransaction, TaskMoved
 from dibs.engines.values import (
     Act,
     Cancel,

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
@@ -25,7 +26,7 @@ from dibs.engines.decisions.settling import settle_one
 from dibs.engines.decisions.steps import Step
 from dibs.engines.decisions.transaction import Transaction
 from dibs.engines.memory import MemoryEngine, MemoryStore
-from dibs.engines.redis import from_url, scripts
+from dibs.engines.redis import RedisEngine, from_url, scripts
 from dibs.engines.values import (
     Claimed,
     ClaimRequest,
@@ -34,6 +35,7 @@ from dibs.engines.values import (
     SettleAnswer,
     SettleOutcome,
 )
+from dibs.testing import conformance
 from dibs.testing.model import PROFILE, check_engine
 from servers import redis
 
@@ -212,50 +214,77 @@ def test_bug_in_a_shared_decision_is_found(
 # The scripts of Redis decide by themselves, too.
 
 SCRIPTED = {
-    "claim goes by ids": (
-        "claim",
-        "track.low, '(1', 'LIMIT', 0, page)",
-        "track.low, '(1', 'LIMIT', 0, 1000)\n"
-        "table.sort(found, function(one, other) return sub(one, 17, 52) < sub(other, 17, 52) end)",
-    ),
-    "claim takes lanes in their order": ("claim", "if mine ~= its then return mine > its end", ""),
     "claim forgets a count": ("claim", "count(track, 'pending', -n)", ""),
-    "claim starts what is late": ("claim", "(expiry and expiry <= now)", "false"),
     "complete takes any lease": (
         "complete",
         "if run and value then",
         "number = run and string.match(run, '^%d+') or number\nif run and value then",
     ),
-    "complete forgets who waits": ("complete", "and not is_followed(id)", ""),
-    "complete loses progress": ("complete", "rest and rest ~= '' and rest or 'null'", "'null'"),
-    "enqueue knows no later": ("enqueue", "local later = due > now", "local later = false"),
-    "enqueue takes an id twice": ("enqueue", "if value then return {'known'} end", ""),
     "extend takes any lease": ("extend", "if lease == number then", "if lease then"),
-    "extend tells nobody to stop": ("extend", "is_asked and (call('HGET', base .. 'tasks', id) or '') or 1", "1"),
-    "save forgets what a lease has left": ("save", "leave_lease(ARGV[first], tonumber(ARGV[first + 1]))", ""),
     "find misses the dead": ("find", "look(base .. 'dead', 'dead', 0)", ""),
 }
 """What each does wrong: the script, a part of it, and what stands there instead."""
 
+IN_CASES = {
+    "claim goes by ids": (
+        "claim",
+        "claim",
+        "track.low, '(1', 'LIMIT', 0, page)",
+        """track.low, '(1', 'LIMIT', 0, 1000)
+           table.sort(found, function(one, other) return sub(one, 17, 52) < sub(other, 17, 52) end)""",
+    ),
+    "claim takes lanes in their order": ("claim", "claim", "if mine ~= its then return mine > its end", ""),
+    "claim starts what is late": ("claim_expire", "claim", "(expiry and expiry <= now)", "false"),
+    "complete forgets who waits": ("act_workflows", "complete", "and not is_followed(id)", ""),
+    "complete loses progress": ("settle", "complete", "rest and rest ~= '' and rest or 'null'", "'null'"),
+    "enqueue knows no later": ("claim_expire", "enqueue", "local later = due > now", "local later = false"),
+    "enqueue takes an id twice": ("enqueue", "enqueue", "if value then return {'known'} end", ""),
+    "extend tells nobody to stop": (
+        "extend",
+        "extend",
+        "is_asked and (call('HGET', base .. 'tasks', id) or '') or 1",
+        "1",
+    ),
+}
+"""Those that a program meets too rarely, and which conformance cases find them."""
 
-@pytest.mark.parametrize("bug", SCRIPTED)
-def test_bug_in_a_script_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    name, sound, damaged = SCRIPTED[bug]
-    source = scripts.source
 
-    def planted(each: str) -> str:
+@contextmanager
+def planted(name: str, sound: str, damaged: str) -> Iterator[Callable[[], RedisEngine]]:
+    """Engines with a script that is wrong."""
+    source, url = scripts.source, redis.server().url
+
+    def changed(each: str) -> str:
         text = source(each)
         assert each != name or sound in text
         return text.replace(sound, damaged) if each == name else text
 
-    monkeypatch.setattr(scripts, "source", planted)
-    scripts.script.cache_clear()
-    url = redis.server().url
-    try:
-        with pytest.raises(AssertionError):
-            check_engine(lambda: from_url(f"{url}?prefix=planted{next(prefixes)}"), QUICK)
-    finally:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scripts, "source", changed)
         scripts.script.cache_clear()
+        try:
+            yield lambda: from_url(f"{url}?prefix=planted{next(prefixes)}")
+        finally:
+            scripts.script.cache_clear()
 
 
 prefixes = count(1)
+
+
+@pytest.mark.parametrize("bug", SCRIPTED)
+def test_bug_in_a_script_is_found(bug: str) -> None:
+    with planted(*SCRIPTED[bug]) as make_engine, pytest.raises(AssertionError):
+        check_engine(make_engine, QUICK)
+
+
+@pytest.mark.parametrize("bug", IN_CASES)
+def test_bug_in_a_script_is_found_by_a_case(bug: str) -> None:
+    verb, *change = IN_CASES[bug]
+
+    def run_all() -> None:
+        for case in conformance.cases():
+            if case.verb == verb:
+                case.run(make_engine)
+
+    with planted(*change) as make_engine, pytest.raises((AssertionError, ValueError)):
+        run_all()

@@ -16,7 +16,10 @@ from dibs.engines.postgres import statements as postgres
 from dibs.engines.redis.statements import READS, WRITES
 from dibs.engines.sqlite import statements as sqlite
 
-MODULES = [store_transaction, *(import_module(f"{verbs.__name__}.{each.name}") for each in iter_modules(verbs.__path__))]
+MODULES = [
+    store_transaction,
+    *(import_module(f"{verbs.__name__}.{each.name}") for each in iter_modules(verbs.__path__)),
+]
 STORES: dict[str, Callable[[], Iterable[str]]] = {
     "sqlite": sqlite.statement_texts,
     "postgres": postgres.statement_texts,

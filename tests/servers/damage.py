@@ -95,24 +95,28 @@ class OnPostgres:
         return text.encode()
 
 
+COLUMNS = {
+    "queues": ("name", "state", "settings", "epoch"),
+    "tracks": ("number", "queue", "name", "requires", "lane", "epoch", "fair", "band"),
+    "chores": ("name", "record", "cursor"),
+    "audit": ("n", "at", "entry"),
+    "workers": ("id", "state", "expires_at", "presence", "record"),
+    "minutes": ("minute", "worker", "queue", "tier", "record"),
+    "schedules": ("name", "next_fire_at", "paused", "record"),
+    "steps": ("n", "id", "ended_at", "step"),
+    "edges": ("dependent", "slot", "prerequisite", "rule", "weight", "open"),
+    "history": ("task", "n", "entry"),
+}
+"""Of Redis' tables, without those of tasks."""
+LINE = (
+    "state", "rank", "ready_at", "due_at", "rerank_at", "lease", "version", "gated", "created_at", "sequence",
+    "started_at", "worker", "cancel", "progress", "facts",
+)  # fmt: skip
+LAST_LINE = ("state", "finished_at", "lease", "started_at", "worker", "sequence", "progress", "length")
+
+
 class OnRedis:
     """Rows are JSON arrays in hashes, and tasks have lines before and behind theirs (`dibs.engines.redis.rows`)."""
-
-    COLUMNS = {
-        "queues": "name state settings epoch",
-        "tracks": "number queue name requires lane epoch fair band",
-        "chores": "name record cursor",
-        "audit": "n at entry",
-        "workers": "id state expires_at presence record",
-        "minutes": "minute worker queue tier record",
-        "schedules": "name next_fire_at paused record",
-        "steps": "n id ended_at step",
-        "edges": "dependent slot prerequisite rule weight open",
-        "history": "task n entry",
-    }
-    TASKS = ("state rank ready_at due_at rerank_at lease version gated created_at sequence started_at worker cancel "
-             "progress facts").split()  # fmt: skip
-    ENDS = ("state", "finished_at", "lease", "started_at", "worker", "sequence", "progress", "length")
 
     def __init__(self, prefix: str) -> None:
         self.base = f"{{{prefix}}}:"
@@ -128,7 +132,7 @@ class OnRedis:
         changed = 0
         for key in self.hashes(table):
             rows = self.all(key)
-            for field in matching(table, rows, self.COLUMNS, where):
+            for field in matching(table, rows, where):
                 self.put(table, key, field, rows[field], columns)
                 changed += 1
         return changed
@@ -138,7 +142,7 @@ class OnRedis:
             (field, rows[field], self.command("HGET", "running", field))
             for key in self.hashes(table)
             for rows in [self.all(key)]
-            for field in matching(table, rows, self.COLUMNS, where)
+            for field in matching(table, rows, where)
         ]
         return found
 
@@ -155,9 +159,8 @@ class OnRedis:
         return {field: value.encode(errors="surrogateescape").decode("latin-1") for field, value in rows.items()}
 
     def put(self, table: str, key: str, field: str, value: str, columns: dict[str, Any]) -> None:
-        if table in self.COLUMNS:
-            names = self.COLUMNS[table].split()
-            row = {**dict(zip(names, json.loads(value), strict=True)), **columns}
+        if table in COLUMNS:
+            row = {**dict(zip(COLUMNS[table], json.loads(value), strict=True)), **columns}
             changed = json.dumps([*row.values()])
         else:
             if table == "tasks" and "progress" in columns and (run := self.command("HGET", "running", field)):
@@ -183,23 +186,23 @@ class OnRedis:
             first, _, rest = value.partition("\n")
             length = json.loads(first)[-1] or 0
             result, value = rest[:length], rest[length:]
-            end = f"{rewritten(first, self.ENDS, columns)}\n"
+            end = f"{rewritten(first, LAST_LINE, columns)}\n"
         span, track, length = value.partition("\n")[0].split(" ")
         rest = value.partition("\n")[2]
         line, _, args = rest[int(length) :].partition("\n")
-        line = rewritten(line, self.TASKS, columns)
+        line = rewritten(line, LINE, columns)
         head = f"{span} {columns.get('track', track)} {length}\n{rest[: int(length)]}"
         return f"{end}{result}{head}{line}\n{columns.get('args', args)}"
 
 
-def matching(table: str, rows: dict[str, str], columns: dict[str, str], where: str) -> list[str]:
+def matching(table: str, rows: dict[str, str], where: str) -> list[str]:
     """The fields of a hash whose rows a condition selects."""
-    names = columns[table].split() if table in columns else ["id"]
+    names = COLUMNS.get(table, ("id",))
     own = sqlite3.connect(":memory:")
     try:
         own.execute(f"CREATE TABLE found (field, {', '.join(names)})")
         for field, value in rows.items():
-            row = json.loads(value) if table in columns else [field]
+            row = json.loads(value) if table in COLUMNS else [field]
             own.execute(f"INSERT INTO found VALUES (?{', ?' * len(names)})", [field, *row])
         return [field for (field,) in own.execute(f"SELECT field FROM found WHERE {where}")]
     finally:

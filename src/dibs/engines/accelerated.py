@@ -234,12 +234,10 @@ class Listening(Notifier):
         self.hear = receive
         self.is_answered = False
 
-    def receive(self, message: list[Any]) -> None:
+    def receive(self, message: Any) -> None:
         self.is_answered = True
-        kind = message[0]
-        if kind == b"subscribe":
-            self.heard.add(message[1].decode())
-        if kind in (b"message", b"subscribe"):  # before it listened, something may have happened
+        super().receive(message)
+        if isinstance(message, list) and message[0] in (b"message", b"subscribe"):  # it may have missed some before
             self.hear(self.topics(message[1]))
 
     async def until_gone(self, line: Connection) -> None:
@@ -255,7 +253,7 @@ class Listening(Notifier):
                 async with asyncio.timeout(PING_SECONDS):
                     await asyncio.shield(line.gone)
             if not self.is_answered or not asked & {*self.wanted} <= self.heard:
-                self.missing("it does not answer.")
+                self.missing(self.why_refused() or "it does not answer.")
                 return
             self.accelerator.work(Part.LISTENING)
             await self.accelerator.try_again()
@@ -264,4 +262,5 @@ class Listening(Notifier):
         self.accelerator.fail(Part.LISTENING, why)
 
     def back(self) -> None:
-        """It is back when it has answered."""
+        """What is missing is back when all of it has been confirmed."""
+        self.failures = 0

@@ -18,6 +18,7 @@ REDIS = (
     "valkey",
     "valkeys",
     "redis+unix",
+    "unix",
     "redis+sentinel",
     "rediss+sentinel",
     "redis+cluster",
@@ -115,6 +116,8 @@ def shown_url(url: str) -> str:
         return f"{scheme}://{MASK}"
     user, at, host = parts.netloc.rpartition("@")
     name, colon, _ = user.partition(":")
+    if at and not colon and scheme in REDIS:  # a password without the colon before it
+        name = MASK
     return f"{scheme}://{name}{colon and ':' + MASK}{at}{host}{parts.path}{shown_query(parts.query)}"
 
 

@@ -11,15 +11,28 @@ from typing import Any
 import pytest
 from msgspec import structs
 from redis_help import NOW, claim, dump, engines, new, run, sound
-from test_fences import CASES, DEAD, RUNNING, Case, act, cancel, enqueue, one_after_the_other, outcome_of, rerank, settle
+from test_fences import (
+    CASES,
+    DEAD,
+    RUNNING,
+    Case,
+    act,
+    cancel,
+    enqueue,
+    one_after_the_other,
+    outcome_of,
+    rerank,
+    settle,
+)
 
 from dibs.core.states import State
 from dibs.core.task import Lease, LeasedTask, NewTask, Outcome, Settlement, TaskRecord
 from dibs.core.times import HOUR, MINUTE, SECOND
 from dibs.engines.redis import RedisEngine, store
 from dibs.engines.redis.draft import Draft
+from dibs.engines.redis.snapshot import CatalogChanged
 from dibs.engines.redis.store import Store
-from dibs.engines.redis.transaction import CatalogChanged, Transaction
+from dibs.engines.redis.transaction import Transaction
 from dibs.engines.store_transaction import TaskMoved
 from dibs.engines.values import Changed, ExtendOutcome, Extension, Purge, Replay, SettleOutcome
 from dibs.errors import StoreBusy
@@ -174,9 +187,7 @@ async def stored(engine: RedisEngine, task: NewTask) -> Any:
 
 @pytest.mark.parametrize("change", ["lease", "deadline", "value"])
 @pytest.mark.parametrize("outcome", [each for each in Outcome if each is not Outcome.COMPLETED])
-def test_a_settlement_is_refused_by_the_script(
-    change: str, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_settlement_is_refused_by_the_script(change: str, outcome: Outcome, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         async with engines() as (engine,):
             tasks = [new()]
@@ -256,7 +267,9 @@ def test_every_script_about_a_run_compares_its_lease() -> None:
                 assert dump(server(), engine) == before
             for outcome in Outcome:
                 lease = Lease(old[0].id, old[0].lease)
-                (answer,) = await engine.settle([Settlement(lease=lease, outcome=outcome, delay=SECOND)], now=NOW + HOUR)
+                (answer,) = await engine.settle(
+                    [Settlement(lease=lease, outcome=outcome, delay=SECOND)], now=NOW + HOUR
+                )
                 assert answer.outcome is SettleOutcome.REFUSED
             records: list[Any] = await engine.get([task.id for task in current])
             assert {(record.state, record.worker, record.lease) for record in records} == {
@@ -268,7 +281,7 @@ def test_every_script_about_a_run_compares_its_lease() -> None:
 
 
 def test_a_claim_that_is_undone_undoes_no_later_one() -> None:
-    """`unlease`: the task was claimed again meanwhile."""
+    """`unlease`: the task has been claimed again since."""
 
     async def test() -> None:
         async with engines() as (engine,):

@@ -228,7 +228,9 @@ def test_a_zombie_settles_nothing() -> None:
             assert len((await other.rescue(now=now + HOUR)).ids) == 2
             again = await claim(other, 2, "other")
             assert {answer.outcome for answer in await settle(engine, held)} == {"refused"}
-            assert {record.state for record in await other.get([task.id for task in again]) if record} == {State.RUNNING}
+            assert {record.state for record in await other.get([task.id for task in again]) if record} == {
+                State.RUNNING
+            }
             assert {answer.outcome for answer in await settle(other, again)} == {"done"}
             await sound(other)
 

@@ -140,13 +140,12 @@ def test_a_call_costs_the_same_however_many_wait(own: Server) -> None:
 def test_a_lone_call_is_one_round_trip(own: Server) -> None:
     async def test() -> None:
         async with engines(url=own.url) as (engine,):
-            await costs(own, engine)
-            tasks = [new()]
-            own.command("CONFIG", "RESETSTAT")
-            await engine.enqueue(tasks)
-            held = await claim(engine, 1)
-            await engine.extend([Extension(Lease(held[0].id, held[0].lease), by=MINUTE)])
-            await settle(engine, held)
+            for _ in range(2):  # at first the server does not know the scripts
+                own.command("CONFIG", "RESETSTAT")
+                await engine.enqueue([new()])
+                held = await claim(engine, 1)
+                await engine.extend([Extension(Lease(held[0].id, held[0].lease), by=MINUTE)])
+                await settle(engine, held)
             found = calls(own)
             assert (found["evalsha"], found.get("eval", 0)) == (4, 0)
 

@@ -11,6 +11,10 @@ import pytest
 from servers.redis import Cluster, RedisError, Sentinels, Server, binaries, cluster, converse, sentinels, server
 
 NAMES = ["redis", "redis7", "valkey"]
+ONE = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.soak] if name != "redis" else []) for name in NAMES], indirect=True
+)
+"""One of them: what takes long is a repeat on the others."""
 
 
 @pytest.fixture(params=NAMES)
@@ -85,6 +89,7 @@ def test_a_server_speaks_tls(name: str) -> None:
         own.remove()
 
 
+@ONE
 @pytest.mark.slow
 def test_sentinels_fail_over(watched: Sentinels) -> None:
     watched.primary.command("SET", "a", 1)
@@ -97,6 +102,7 @@ def test_sentinels_fail_over(watched: Sentinels) -> None:
     assert old.command("GET", "a") == "2"
 
 
+@ONE
 @pytest.mark.slow
 def test_a_cluster_promotes_a_replica(clustered: Cluster) -> None:
     replica = clustered.replica_of(clustered.primary_of("a"))

@@ -244,7 +244,9 @@ def test_events_are_written_only_while_somebody_subscribes(own: Server) -> None:
             reader = Reader(other)
             assert await reader.types() == []
             await work(engine)
-            assert sorted(await reader.types()) == ["task.completed"] * 2 + ["task.started"] * 2 + ["task.submitted"] * 2
+            assert (
+                sorted(await reader.types()) == ["task.completed"] * 2 + ["task.started"] * 2 + ["task.submitted"] * 2
+            )
             before = length(own, engine)
             assert before == 6
             await work(engine, NOW + HOUR)  # it has not read for long

@@ -52,7 +52,8 @@ class Client:
                 raise Closed(f"the engine on {self.address} has been closed.") from None
             raise
         except TimeoutError as error:
-            silence = OSError(f"it did not answer within {self.address.connect_timeout:g} s")
+            how = " by TLS (does it speak TLS? If not, use redis://)" if self.address.tls else ""
+            silence = OSError(f"it did not answer in time{how}")
             raise ConnectionLost(silence, unwritten=True) from error
         except (*NETWORK, ReplyError) as error:
             raise ConnectionLost(error, unwritten=True) from error
@@ -119,8 +120,8 @@ class Client:
             replies = await self.pipeline([("EVAL", found.text, 1, key, *arguments), *waits])
         if waits and replies[-1] < self.address.replicas:
             raise StoreUnavailable(
-                f"{self.address} wrote it, but of the {self.address.replicas} replicas that must have it, "
-                f"{replies[-1]} answered. It may be repeated."
+                f"{self.address} wrote it, but only {replies[-1]} of {self.address.replicas} replicas have it. "
+                "It may be repeated."
             )
         return replies[0]
 

@@ -118,10 +118,12 @@ async def greeted(connection: Connection, greeting: Sequence[Command]) -> Connec
     """Log in and choose the database."""
     try:
         on_message, connection.on_message = connection.on_message, None
-        for answer in connection.send([*greeting, ("CLIENT", "SETNAME", "dibs")]):
+        *answers, named = connection.send([*greeting, ("CLIENT", "SETNAME", "dibs")])
+        for answer in answers:
             reply = await answer
-            if isinstance(reply, ReplyError) and "CLIENT" not in str(reply) and "setname" not in str(reply):
+            if isinstance(reply, ReplyError):
                 raise reply
+        await named  # whether the server lets us have a name does not matter
         connection.on_message = on_message
     except BaseException:
         connection.close()

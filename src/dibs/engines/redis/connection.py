@@ -18,8 +18,8 @@ __all__ = ["Argument", "Command", "Connection", "Message", "ReplyError"]
 
 Argument = str | bytes | int
 Command = Sequence[Argument]
-Message = Callable[[list[Any]], None]
-"""What is done with a message that nobody asked for."""
+Message = Callable[[Any], None]
+"""What is done with a message that nobody asked for, or with the error that a subscription is answered with."""
 ReplyError = hiredis.ReplyError
 """What the server answers instead of doing what it was asked."""
 
@@ -112,7 +112,7 @@ class Connection(asyncio.Protocol):
             self.heard_at = self.loop.time()
         try:
             while (reply := reader.gets()) is not Ellipsis:
-                if self.on_message is not None and isinstance(reply, list):
+                if self.on_message is not None and isinstance(reply, list | ReplyError):
                     self.on_message(reply)
                 elif self.waiting:
                     answer = self.waiting.popleft()

@@ -36,7 +36,7 @@ CHUNK = 500
 
 def durability_of(server: Server, replicas: int) -> tuple[Level, str]:
     """What an acknowledged task survives."""
-    waited = f" So many replicas have it too: {replicas}." if replicas else ""
+    waited = f" It waits for {replicas} replica{'' if replicas == 1 else 's'} to have it too." if replicas else ""
     if server.get("aof_enabled") != "1":
         return Level.WARNING, (
             "Acknowledged tasks are in the server's memory: a crash or restart loses what its last snapshot "

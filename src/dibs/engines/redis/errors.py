@@ -30,6 +30,8 @@ def code_of(error: ReplyError) -> str:
     """The first word of what the server answers. Inside a script, an older server puts its own words before it."""
     text = str(error)
     code = text.partition(" ")[0]
+    if "The user executing the script can't" in text:
+        return "NOPERM"
     if code == "ERR" and "-" in text:
         for word in text.split():
             if word.startswith("-") and word[1:].isupper():
@@ -97,4 +99,4 @@ def translation(error: BaseException, where: str) -> DibsError:
             return kind(f"{where} {text.format(told)}")
         if is_elsewhere(error):
             return StoreUnavailable(f"{where} takes no writes just now: {told}. Nothing was written; try again.")
-    return StoreError(f"{where}: {told}")
+    return StoreError(f"{where}: {told}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from secrets import token_hex
 
 from msgspec import Struct
@@ -54,7 +55,8 @@ async def look_at(client: Client) -> Server:
         found = await client.call("CONFIG", "GET", "appendfsync")
     except StoreError:  # hosted servers refuse CONFIG, and so may the rights of this user
         found = []
-    return Server({**info, "appendfsync": found[1].decode()} if len(found) == 2 else info)
+    told = found[1] if isinstance(found, list) and len(found) == 2 else b""
+    return Server({**info, "appendfsync": told.decode()} if isinstance(told, bytes) and told else info)
 
 
 def check_server(server: Server, address: Address) -> None:
@@ -62,13 +64,13 @@ def check_server(server: Server, address: Address) -> None:
     where = str(address)
     if server.number < OLDEST_VERSION:
         raise StoreMismatch(f"{where} runs {server.name} {server.version}: Dibs needs Redis 6.2 or later, or Valkey.")
+    if server.get("cluster_enabled") == "1" and address.kind is not Kind.CLUSTER:
+        raise StoreMismatch(f"{where} is a node of a cluster: write redis+cluster:// in place of redis://.")
     if server.get("role") == "slave" and address.kind is Kind.SERVER:
         raise StoreUnavailable(
             f"{where} is a read-only replica: give the URL of its primary, "
             f"{server.get('master_host')}:{server.get('master_port')}."
         )
-    if server.get("cluster_enabled") == "1" and address.kind is not Kind.CLUSTER:
-        raise StoreMismatch(f"{where} is a node of a cluster: write redis+cluster:// in place of redis://.")
     policy = server.get("maxmemory_policy")
     if policy and policy != "noeviction":
         raise StoreMismatch(
@@ -83,7 +85,7 @@ async def prepare(client: Client, keys: Keys, address: Address, create: bool) ->
     check_server(server, address)
     client.allows_full = server.number >= KNOWS_FLAGS
     if create:  # before anything else is written
-        await client.run("rights", keys("store"), keys.channel("rights"), when_full=True)
+        await client.run("rights", keys("store"), keys.channel("rights"), writes=False, when_full=True)
     found = await client.call("HMGET", keys("store"), "layout", "oldest_reader")
     if found[0] is None:
         if not create:
@@ -102,7 +104,9 @@ async def prepare(client: Client, keys: Keys, address: Address, create: bool) ->
 
 async def create_store(client: Client, keys: Keys) -> None:
     """All fields at once, unless another process was faster."""
-    fields = ("layout", LAYOUT, "oldest_reader", LAYOUT, "generation", 1, "identity", token_hex(16))
+    # A store that was emptied begins with another generation: no process must take what it knew for true.
+    first = time.time_ns() // 1000
+    fields = ("layout", LAYOUT, "oldest_reader", LAYOUT, "generation", first, "identity", token_hex(16))
     check = ("field", keys("store"), "layout")
     command = ("HSET", keys("store"), *fields)
     await client.run("save", keys("store"), "", 1, len(check), *check, 1, len(command), *command, 0)

@@ -70,6 +70,9 @@ class Notifier:
         self.listening: asyncio.Task[None] | None = None
         self.last_at = 0.0
         self.has_told = False
+        self.failures = 0
+        self.refusal: ReplyError | None = None
+        """Why the server does not let this user listen."""
 
     def subscribe(self, topics: Collection[str], loop: asyncio.AbstractEventLoop) -> Subscriber:
         listener = self.local.subscribe(topics, loop)
@@ -101,24 +104,26 @@ class Notifier:
 
     async def keep_listening(self) -> None:
         """Keep a connection that listens. Logs once that there is none, and once that there is one again."""
-        failures = 0
         while True:
             try:
                 self.line = await connect(self.address, self.keys.tag, self.receive)
+                self.refusal = None
                 self.line.send_only(("SUBSCRIBE", *self.wanted))
-                self.back()
-                failures = 0
                 await self.until_gone(self.line)
                 why = f"{self.address} closed the connection."
+                why = self.why_refused() or why
             except (*NETWORK, ReplyError, DibsError) as error:
                 why = str(translation(error, str(self.address)))
             finally:
                 self.hang_up()
-            failures += 1
-            if failures == 2:  # connections end for many reasons; tell only if there is no other
+            self.failures += 1
+            if self.failures >= 2:  # connections end for many reasons; tell only if there is no other
                 self.missing(why)
-            wait = min(FIRST_RETRY_SECONDS * 2 ** min(failures - 1, 10), LONGEST_RETRY_SECONDS)
+            wait = min(FIRST_RETRY_SECONDS * 2 ** min(self.failures - 1, 10), LONGEST_RETRY_SECONDS)
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))
+
+    def why_refused(self) -> str:
+        return "" if self.refusal is None else str(translation(self.refusal, str(self.address)))
 
     def missing(self, why: str) -> None:
         if not self.has_told:
@@ -126,6 +131,7 @@ class Notifier:
             log.warning("Can't listen, polling instead: %s", why)
 
     def back(self) -> None:
+        self.failures = 0
         if self.has_told:
             self.has_told = False
             log.info("Listening to %s again.", self.address)
@@ -146,12 +152,18 @@ class Notifier:
             if not line.gone.done():
                 line.send_only(("PING",))
 
-    def receive(self, message: list[Any]) -> None:
+    def receive(self, message: Any) -> None:
         self.last_at = self.loop.time()
+        if isinstance(message, ReplyError):  # this user may not listen
+            self.refusal = message
+            if self.line is not None:
+                self.line.close()
+            return
         kind = message[0]
         if kind == b"message":
             self.local.notify(self.topics(message[1]))
         elif kind == b"subscribe":
+            self.back()
             self.heard.add(message[1].decode())
             self.confirmed.set()
             self.confirmed.clear()

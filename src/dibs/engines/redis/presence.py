@@ -50,7 +50,7 @@ class Presence:
         if sign.id not in self.own:
             self.own.add(sign.id)
             self.notifier.listen_to([channel])
-        if not await self.notifier.until_heard(channel, FIRST_SECONDS):
+        if self.notifier.refusal is not None or not await self.notifier.until_heard(channel, FIRST_SECONDS):
             return ""
         return await self.server()
 

@@ -22,7 +22,7 @@ from dibs.engines.redis.keys import Keys
 from dibs.engines.redis.notifier import Notifier
 from dibs.engines.redis.presence import Presence
 from dibs.engines.redis.snapshot import CatalogChanged, Snapshot
-from dibs.engines.redis.tables import row_of
+from dibs.engines.redis.tables import Row, row_of
 from dibs.engines.redis.transaction import Transaction
 from dibs.engines.store_transaction import TaskMoved
 from dibs.engines.topics import TopicKind, parse_topic
@@ -56,6 +56,7 @@ class Store:
         self.presence = Presence(self.client, self.notifier, self.keys, may_block)
         self.opened_at = time.monotonic()
         self.server = layout.Server()
+        self.identity: bytes | None = None
 
     async def open(self, create: bool) -> None:
         self.server = await self.client.persist(lambda: layout.prepare(self.client, self.keys, self.address, create))
@@ -72,18 +73,20 @@ class Store:
             [("TIME",), ("HGET", self.keys("store"), "generation")]
         )
         instant = int(seconds) * SECOND + int(micros) if now is None else now
-        if generation is None:
-            await layout.prepare(self.client, self.keys, self.address, create=True)  # it was emptied
-            return await self.begin(now)
-        if not self.catalog.is_current(int(generation)):
+        if generation is None or not self.catalog.is_current(int(generation)):
             await self.refresh(instant)
         return instant, self.catalog
 
     async def refresh(self, now: Instant | None = None) -> None:
-        """Read the catalog again."""
+        """Read the catalog again. A store that was emptied is created again: nothing is known of it."""
+        identity = await self.client.call("HGET", self.keys("store"), "identity")
+        if identity is None:
+            await layout.prepare(self.client, self.keys, self.address, create=True)
+            identity = await self.client.call("HGET", self.keys("store"), "identity")
         found = await read_catalog(self.client, self.keys, self.aside, now)
-        found.known_blocks = self.catalog.known_blocks
-        self.catalog = found
+        if identity == self.identity:
+            found.known_blocks = self.catalog.known_blocks
+        self.identity, self.catalog = identity, found
 
     # Verbs.
 
@@ -132,16 +135,17 @@ class Store:
     ) -> Answer:
         instant, catalog = await self.begin(now)
         transaction = Transaction(self.client, self.keys, catalog, instant, now is None)
+        transaction.when_full = when_full
         answer = await verb(transaction, *arguments)
         await conclude(transaction)
-        await self.commit(transaction, catalog.generation, when_full)
+        await self.commit(transaction, catalog.generation)
         return answer
 
-    async def commit(self, transaction: Transaction, generation: int, when_full: bool) -> None:
+    async def commit(self, transaction: Transaction, generation: int) -> None:
         draft = transaction.draft
         if not draft.is_empty or draft.checks or transaction.changes or transaction.topics:
             sent = transaction.arguments(generation, self.topic_arguments(transaction.topics))
-            status = await self.client.run("save", self.keys("store"), *sent, when_full=when_full)
+            status = await self.client.run("save", self.keys("store"), *sent, when_full=transaction.when_full)
             if status == b"stale":
                 raise CatalogChanged
             if status != b"done":
@@ -215,12 +219,17 @@ async def read_catalog(client: Client, keys: Keys, aside: UnreadableRows, now: I
         [row_of(field.decode(errors="replace"), value) for field, value in pairs(each)] for each in tables
     )
     for row in queues:
-        found.know_queue(*(*row, None, None, None)[:4])
+        found.know_queue(*padded(row, 4))
     for row in sorted(tracks, key=lambda row: str(row[0]).zfill(12)):
-        found.know_track(*(*row, *(None,) * 8)[:8])
+        found.know_track(*padded(row, 8))
     for row in watches:
-        found.know_watch(int(seconds) * SECOND if now is None else now, *(*row, None, None)[:3])
+        found.know_watch(int(seconds) * SECOND if now is None else now, *padded(row, 3))
     return found
+
+
+def padded(row: Row, width: int) -> tuple[Any, ...]:
+    """A row that may be damaged, with as many columns as it should have."""
+    return (*row, *(None,) * width)[:width]
 
 
 def ignore(answer: asyncio.Future[Any]) -> None:

@@ -54,6 +54,8 @@ class Transaction(Snapshot, StoreTransaction[Catalog]):
     def __init__(self, client: Client, keys: Keys, catalog: Catalog, now: Instant, has_clock: bool = False) -> None:
         Snapshot.__init__(self, client, keys, catalog, now)
         StoreTransaction.__init__(self)
+        self.when_full = False
+        """Whether it is written even to a server that has no memory left."""
         self.has_clock = has_clock
         """Whether now is what the server's clock says, and not what a caller does."""
         self.held: dict[str, Held] = {}

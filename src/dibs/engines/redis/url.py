@@ -33,13 +33,14 @@ class Number(Struct, frozen=True):
     default: str
     low: float
     high: float
+    whole: bool = False
 
 
 NUMBERS = {
-    "replicas": Number("0", 0, 100),
+    "replicas": Number("0", 0, 100, whole=True),
     "timeout": Number("10", 0.1, 3600),
     "connect_timeout": Number("5", 0.1, 3600),
-    "db": Number("0", 0, 10_000),
+    "db": Number("0", 0, 10_000, whole=True),
 }
 
 
@@ -62,6 +63,8 @@ def address_of(url: str) -> Address:
         if name not in OPTIONS:
             raise unknown_option(name, OPTIONS, "a redis URL")
     numbers = {name: number_of(name, options.get(name, number.default)) for name, number in NUMBERS.items()}
+    if not tls and (given := [name for name in options if name.startswith("tls_")]):
+        raise InvalidOption(f"{given[0]} is for TLS: use rediss:// in place of redis://, or leave it out.")
     user, password, hosts = credentials_in(parts)
     socket = service = None
     database = int(numbers["db"])
@@ -91,12 +94,14 @@ def address_of(url: str) -> Address:
 
 
 def credentials_in(parts: SplitResult) -> tuple[str | None, str | None, str]:
+    if "@" in parts.path:  # without what was given, which may be a password
+        raise InvalidOption("the user or the password has a / in it: write %2F in place of it.")
     given, at, hosts = parts.netloc.rpartition("@")
     if not at:
         return None, None, hosts
     user, colon, password = given.partition(":")
     if not colon:
-        return None, unquote(user), hosts
+        raise InvalidOption("a password comes after a colon: redis://:PASSWORD@host, or redis://USER:PASSWORD@host.")
     return unquote(user) or None, unquote(password), hosts
 
 
@@ -155,6 +160,7 @@ def number_of(name: str, text: str) -> float:
         value = float(text)
     except ValueError:
         value = float("nan")
-    if not number.low <= value <= number.high:
-        raise InvalidOption(f"{name} must be a number from {number.low:g} to {number.high:g}, not {shown(text)}.")
+    if not number.low <= value <= number.high or (number.whole and value % 1):
+        kind = "whole number" if number.whole else "number"
+        raise InvalidOption(f"{name} must be a {kind} from {number.low:g} to {number.high:g}, not {shown(text)}.")
     return value

@@ -15,7 +15,7 @@ local function clock(given)
 end
 
 local function begin()
-    call('HINCRBY', KEYS[1], 'writes', 1)
+    call('HINCRBY', KEYS[1], 'writes', 0)
 end
 
 local function is_stale(generation)

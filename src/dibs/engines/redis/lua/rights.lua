@@ -1,5 +1,6 @@
--- Run every command that scripts run, on a key of its own that is gone afterwards: a right that a user lacks shows here,
--- and not in the middle of a script, which is not undone.
+-- Run every command that scripts run, on a key of its own that is gone afterwards.
+--
+-- A right that a user lacks shows here, and not in the middle of a script, which is not undone.
 --
 -- KEYS[1]  the store
 -- ARGV     the channel to tell
