@@ -14,6 +14,8 @@ pytest.register_assert_rewrite("dibs.testing.conformance", "dibs.testing.faults"
 
 from dibs.engines.base import Engine  # noqa: E402
 from dibs.engines.memory import MemoryEngine  # noqa: E402
+from dibs.engines.open import with_accelerator  # noqa: E402
+from dibs.engines.postgres import PostgresEngine, from_url  # noqa: E402
 from servers import pgbouncer, postgres  # noqa: E402
 from servers import redis as redis_servers  # noqa: E402
 
@@ -49,6 +51,20 @@ def debian_factory(_: Path) -> Iterator[EngineFactory]:
 @contextmanager
 def pgbouncer_factory(_: Path) -> Iterator[EngineFactory]:
     with from_pool(schema_pool(postgres.server().url), f"{pgbouncer.bouncer().url}&pgbouncer=yes") as factory:
+        yield factory
+
+
+@contextmanager
+def hybrid_factory(_: Path) -> Iterator[EngineFactory]:
+    """A schema that is emptied has the identity that it had, so each has a prefix of its own beside it."""
+    from dibs.engines.accelerated import from_url
+
+    url, beside = postgres.server_url(), redis_servers.server().url
+
+    def open_url(url: str) -> PostgresEngine:
+        return from_url(with_accelerator(url, f"{beside}?prefix=h{next(prefixes)}"))
+
+    with from_pool(schema_pool(url), url, open_url) as factory:
         yield factory
 
 
@@ -98,10 +114,10 @@ def schema_pool(url: str) -> postgres.SchemaPool:
 
 
 @contextmanager
-def from_pool(pool: postgres.SchemaPool, url: str) -> Iterator[EngineFactory]:
+def from_pool(
+    pool: postgres.SchemaPool, url: str, from_url: Callable[[str], PostgresEngine] = from_url
+) -> Iterator[EngineFactory]:
     """Engines on schemas that may have been used before; one that is closed when the next is made is done with."""
-    from dibs.engines.postgres import PostgresEngine, from_url
-
     made: dict[str, PostgresEngine] = {}
 
     def make() -> Engine:
@@ -134,10 +150,11 @@ ENGINES: dict[str, tuple[Callable[[Path], AbstractContextManager[EngineFactory]]
     "valkey": (valkey_factory, [only_if("valkey" in redis_servers.binaries(), "Valkey")]),
     "sentinel": (sentinel_factory, []),
     "cluster": (cluster_factory, []),
+    "hybrid": (hybrid_factory, []),
 }
 
 
-WAYS = ("postgres15", "pgbouncer", "redis7", "valkey", "sentinel", "cluster", "redis-sharded")
+WAYS = ("postgres15", "pgbouncer", "redis7", "valkey", "sentinel", "cluster", "redis-sharded", "hybrid")
 """Other ways to an engine that is there already. What goes over them is in CHOSEN; the rest is a repeat."""
 
 CHOSEN = {
@@ -150,6 +167,7 @@ CHOSEN = {
     "close",
     "closing",
     "enqueue",
+    "enqueue_clients",
     "extend",
     "migrations",
     "open",

@@ -67,7 +67,7 @@ from dibs.core.options import (
 from dibs.core.priority import Bound
 from dibs.core.times import MINUTE, SECOND, patience, when
 from dibs.engines.base import Engine
-from dibs.engines.open import open_engine, shown_url
+from dibs.engines.open import open_engine, shown_url, with_accelerator
 from dibs.engines.values import EnqueueOutcome
 from dibs.errors import InvalidOption
 from dibs.runtime.clock import Clock, SystemClock
@@ -106,7 +106,8 @@ class Dibs:
     `retries`, `timeout`, `lease`, `retry_base`, `retry_cap` and `timeout_growth` are this app's defaults; queues, tasks
     and calls can override them. `allow` names modules whose plain functions may be enqueued without a decorator.
     Arguments and results over `inline_limit` bytes (256 KiB) go to `blobs` (or `DIBS_BLOBS`): a directory, an S3 URL.
-    `client` is this app's name for limits on enqueueing, by default the host's.
+    `client` is this app's name for limits on enqueueing, by default the host's. `accelerator` is the URL of a Redis
+    beside a PostgreSQL store.
     """
 
     def __init__(
@@ -119,6 +120,7 @@ class Dibs:
         inline_limit: int | None = None,
         allow: Iterable[str] = (),
         client: str | None = None,
+        accelerator: str | None = None,
         clock: Clock | None = None,
         engine: Engine | None = None,
         **defaults: Unpack[SharedOptions],
@@ -126,6 +128,8 @@ class Dibs:
         known = {*SharedOptions.__annotations__, *(Dibs.__init__.__kwdefaults__ or ())}
         check_known(defaults, known, "Dibs()")
         self.url = default_url() or "sqlite:///dibs.db" if url is None else url
+        if accelerator is not None:
+            self.url = with_accelerator(self.url if engine is None else "", accelerator)
         self.hub = Hub(
             open_engine(self.url) if engine is None else check_engine(engine),
             clock=SystemClock() if clock is None else check_clock(clock),

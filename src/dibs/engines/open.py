@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from dibs.core.options import nearest, shown, split_url
 from dibs.engines.base import Engine
 from dibs.errors import InvalidOption
 
-__all__ = ["open_engine", "shown_url"]
+__all__ = ["open_engine", "shown_url", "with_accelerator"]
 
 SCHEMES = ("sqlite", "postgresql", "redis", "memory")
 REDIS = (
@@ -27,7 +27,7 @@ REDIS = (
 
 MASK = "***"
 SECRETS = ("password", "sslpassword", "sentinel_password")
-NESTED = ("direct_url", "read_url")
+NESTED = ("direct_url", "read_url", "accelerator")
 """Options of a URL that are URLs themselves."""
 
 
@@ -57,7 +57,34 @@ def open_engine(url: object) -> Engine:
     )
 
 
+def with_accelerator(url: object, accelerator: object) -> str:
+    """The URL of a PostgreSQL store with a Redis beside it, given as the URL of that."""
+    if not isinstance(accelerator, str):
+        raise InvalidOption(f"accelerator must be the URL of a Redis server, not {shown(accelerator)}.")
+    parts = split_url(url) if isinstance(url, str) else None
+    if parts is None or parts.scheme not in ("postgresql", "postgres"):
+        raise InvalidOption("accelerator= is for a postgresql:// store only: leave it out, or give such a URL.")
+    options = parse_qsl(parts.query, keep_blank_values=True)
+    if any(name == "accelerator" for name, _ in options):
+        raise InvalidOption("the URL names an accelerator already: leave accelerator= out, or take it out of the URL.")
+    return urlunsplit(
+        parts._replace(query="&".join(each for each in (parts.query, urlencode({"accelerator": accelerator})) if each))
+    )
+
+
+def accelerated_engine(url: str) -> Engine:
+    try:
+        from dibs.engines.accelerated import from_url
+    except ModuleNotFoundError as error:
+        raise InvalidOption(
+            "a postgresql URL with an accelerator needs two drivers: pip install 'dibs[postgres,redis]'."
+        ) from error
+    return from_url(url)
+
+
 def postgres_engine(url: str) -> Engine:
+    if any(name == "accelerator" for name, _ in parse_qsl(split_url(url).query, keep_blank_values=True)):
+        return accelerated_engine(url)
     try:
         from dibs.engines.postgres import from_url
     except ModuleNotFoundError as error:

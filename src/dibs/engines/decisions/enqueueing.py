@@ -37,8 +37,11 @@ NO_QUEUE = QueueSettings()
 MAX_INSTANT: Instant = 2**62
 
 
-def all_plain(tasks: Iterable[NewTask], queues: Mapping[str, Queue]) -> bool:
-    """Whether tasks can be stored without a decision, if their ids are new. In most calls all can."""
+def all_plain(tasks: Iterable[NewTask], queues: Mapping[str, Queue], is_paid: bool = False) -> bool:
+    """Whether tasks can be stored without a decision, if their ids are new. In most calls all can.
+
+    `is_paid`: their clients' tokens have been taken.
+    """
     checked = None
     for new in tasks:
         spec = new.spec
@@ -47,15 +50,15 @@ def all_plain(tasks: Iterable[NewTask], queues: Mapping[str, Queue]) -> bool:
         if new.queue != checked:
             checked = new.queue
             queue = queues.get(checked)
-            if queue is not None and not takes_all(queue):
+            if queue is not None and not takes_all(queue, is_paid):
                 return False
     return True
 
 
-def takes_all(queue: Queue) -> bool:
+def takes_all(queue: Queue, is_paid: bool) -> bool:
     """Whether a queue takes every task, and none of them concerns others."""
     settings = queue.settings
-    is_limited = settings.max_depth is not None or settings.enqueue_rate is not None
+    is_limited = settings.max_depth is not None or (settings.enqueue_rate is not None and not is_paid)
     return queue.state is not QueueState.DRAINING and not is_limited and not queue.is_guarded
 
 

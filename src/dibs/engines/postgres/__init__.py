@@ -11,7 +11,8 @@ the database in `functions/`; the layout is the sum of `migrations/`. The module
   (migrations).
 - What all verbs use: `catalog` (queues and tracks), `rows` (from columns to records), `steps` (what a
   write leaves to others).
-- enqueue: `enqueueing` (one statement, for tasks that need no decision).
+- enqueue: `enqueueing` (one statement, for tasks that need no decision), `tokens` (limits of clients that are kept
+  beside the store).
 - claim: `claiming` (by ranks alone in one statement, else with the queues locked), `index_bloat` (where to start
   reading).
 - Running tasks: `settling` (complete, extend, rescue), `presence` (which workers are alive).

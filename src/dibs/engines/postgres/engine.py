@@ -15,6 +15,7 @@ from dibs.core.task import (
     TaskRecord,
 )
 from dibs.core.times import Instant
+from dibs.engines.accelerator import MakeAccelerator
 from dibs.engines.base import Engine, Joined, MayBlock, Subscription, never
 from dibs.engines.figures import Counts
 from dibs.engines.postgres import (
@@ -78,6 +79,8 @@ class PostgresEngine(VerbEngine):
         self._aside = aside or UnreadableRows()
         self._store: Store | None = None
         self._joiner: Joiner | None = None
+        self.accelerate: MakeAccelerator | None = None
+        """Makes what is beside the store, if there is something."""
 
     @property
     def features(self) -> frozenset[Feature]:
@@ -113,7 +116,7 @@ class PostgresEngine(VerbEngine):
         if self._store is None:
             store = Store(self.address, self._aside, may_block, self._session_log)
             try:
-                await store.open(create)
+                await store.open(create, self.accelerate)
             except BaseException:
                 await store.close()
                 raise
@@ -130,7 +133,9 @@ class PostgresEngine(VerbEngine):
             self._store = None
 
     def sibling(self) -> Engine:
-        return PostgresEngine(self.address.impatient(), self._aside, self._session_log)
+        sibling = PostgresEngine(self.address.impatient(), self._aside, self._session_log)
+        sibling.accelerate = self.accelerate
+        return sibling
 
     # Tasks: the hot verbs.
 
@@ -199,7 +204,9 @@ class PostgresEngine(VerbEngine):
     async def check(self, *, full: bool = False) -> list[Finding]:
         store = self._opened()
         found = await store.read(doctor.check, None, full)
-        return [*found, *pgbouncer.findings(self.address), *await store.look_at_reader()]
+        accelerator = store.notifier.accelerator
+        beside = [] if accelerator is None else [await accelerator.check()]
+        return [*found, *pgbouncer.findings(self.address), *await store.look_at_reader(), *beside]
 
     async def backup(self, target: Path) -> None:
         raise UsageError("a PostgreSQL store is backed up with its database: use pg_dump or your provider's backups.")

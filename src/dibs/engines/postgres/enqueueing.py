@@ -23,6 +23,8 @@ from dibs.engines.decisions.partition import Partition
 from dibs.engines.postgres.catalog import Catalog, Missing, Stale, band_of
 from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.store import TASKS, Reach, Store
+from dibs.engines.postgres.tokens import Tokens, Untaken, take_tokens
+from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.topics import EVENTS, work_topic
 from dibs.engines.values import EnqueueAnswer, NewWorkflow
 from dibs.engines.verbs import enqueueing
@@ -45,24 +47,46 @@ facts."""
 async def enqueue(
     store: Store, tasks: Sequence[NewTask], atomic: bool, workflow: NewWorkflow | None, now: Instant | None
 ) -> list[EnqueueAnswer]:
+    tokens = await take_tokens(store.notifier.accelerator, store.catalog, tasks, now)
     answers: list[EnqueueAnswer | None] = [None] * len(tasks)
     if tasks and workflow is None:
-        answers = await store.persist(lambda: enqueue_plainly(store, tasks, atomic, now))
+        answers = await store.persist(lambda: enqueue_plainly(store, tasks, atomic, now, tokens))
     left = [new for new, answer in zip(tasks, answers, strict=True) if answer is None]
     if not left and workflow is None:
         return [answer for answer in answers if answer is not None]
+    if tokens is not None:
+        tokens.pay(new for new, answer in zip(tasks, answers, strict=True) if answer is not None)
     # Edges and replacements may affect any queue; other tasks only their own.
     reach = TASKS if any(new.after or new.replace for new in left) else Reach(tuple(new.queue for new in left))
-    found = iter(await store.write(enqueueing.enqueue, now, reach, left, atomic, workflow))
+    decided: list[EnqueueAnswer] | None = None
+    try:
+        decided = await store.write(enqueue_decided, now, reach, left, atomic, workflow, tokens)
+    except Untaken:
+        pass
+    finally:
+        if tokens is not None:
+            await tokens.give_back(now)
+    found = iter(await enqueue(store, left, atomic, workflow, now) if decided is None else decided)
     return [next(found) if answer is None else answer for answer in answers]
 
 
+async def enqueue_decided(
+    transaction: Transaction,
+    tasks: Sequence[NewTask],
+    atomic: bool,
+    workflow: NewWorkflow | None,
+    tokens: Tokens | None,
+) -> list[EnqueueAnswer]:
+    transaction.tokens = tokens
+    return await enqueueing.enqueue(transaction, tasks, atomic, workflow)
+
+
 async def enqueue_plainly(
-    store: Store, tasks: Sequence[NewTask], atomic: bool, now: Instant | None
+    store: Store, tasks: Sequence[NewTask], atomic: bool, now: Instant | None, tokens: Tokens | None
 ) -> list[EnqueueAnswer | None]:
     """One statement; None for known tasks, which it did not store, or for all tasks if one is not plain."""
     catalog = store.catalog
-    if not is_ready(catalog, tasks):
+    if not is_ready(catalog, tasks, tokens is not None and tokens.is_all and tokens.fits(catalog)):
         return [None] * len(tasks)
     if len(tasks) == 1:
         return [await enqueue_one(store, tasks[0], now)]
@@ -127,13 +151,13 @@ def answer_to(new: NewTask, now: Instant, stored: set[str]) -> EnqueueAnswer | N
 # Drafts.
 
 
-def is_ready(catalog: Catalog, tasks: Sequence[NewTask]) -> bool:
-    """Whether one statement can store all of these tasks.
+def is_ready(catalog: Catalog, tasks: Sequence[NewTask], is_paid: bool = False) -> bool:
+    """Whether one statement can store all of these tasks. `is_paid`: their clients' tokens have been taken.
 
     A queue is created only if a task is new, and a rank with a deadline depends on the clock.
     """
     queues = catalog.queues
-    return all_plain(tasks, queues) and all(new.queue in queues and new.spec.deadline is None for new in tasks)
+    return all_plain(tasks, queues, is_paid) and all(new.queue in queues and new.spec.deadline is None for new in tasks)
 
 
 def draft(catalog: Catalog, runs: Sequence[Sequence[NewTask]]) -> list[Sequence[Any]]:

@@ -1,5 +1,8 @@
 """Waking waiters, here and in other processes, by LISTEN and NOTIFY on one channel for each schema.
 
+An accelerator takes the place of NOTIFY while it is up. Everybody goes on listening here: a process may have none, or
+have lost it, and a transaction of the user's own can only notify by its commit.
+
 A NOTIFY takes a lock on the whole database when it commits, so none is sent inside the transactions that do the work,
 and not one for each change (`notify_rate`). Nothing depends on a notification arriving: workers also poll.
 """
@@ -9,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import math
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
+from dibs.engines.accelerator import Accelerator
 from dibs.engines.base import MayBlock
 from dibs.engines.postgres.errors import DRIVER_ERRORS, translation
 from dibs.engines.postgres.notify_rate import REPEAT_AFTER, Rate, Replay
@@ -73,21 +76,21 @@ async def until_closed(connection: Connection, ask: Callable[[], Awaitable[objec
 class Subscriber:
     """A subscription that keeps the engine listening until it is closed; if it can't listen, it wakes by itself."""
 
-    def __init__(self, notifier: Notifier, listener: Listener, longest: float = math.inf) -> None:
+    def __init__(self, notifier: Notifier, listener: Listener) -> None:
         self._notifier = notifier
-        self._longest = longest
         self._listener = listener
         self._closed = False
 
     async def wait(self, timeout: float) -> bool:
         """Wait until woken, at most `timeout` seconds; a notification since the last wait counts."""
-        return await self._listener.wait(min(timeout, self._longest)) or timeout > self._longest
+        longest = timeout if self._notifier.hears else min(timeout, poll_seconds(self._listener.topics))
+        return await self._listener.wait(longest) or timeout > longest
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
             self._listener.close()
-            self._notifier.unsubscribe()
+            self._notifier.unsubscribe(self._listener.topics)
 
 
 class Notifier:
@@ -110,17 +113,25 @@ class Notifier:
         self.rate = Rate()
         self.replay = Replay(self.local_notifier, loop)
         self.sending: set[asyncio.Task[None]] = set()
+        self.accelerator: Accelerator | None = None
+
+    @property
+    def hears(self) -> bool:
+        """Whether notifications of all others arrive, as far as is known. Others may still use what is away for us."""
+        return self.direct is not None and (self.accelerator is None or self.accelerator.is_up)
 
     def subscribe(self, topics: Collection[str], loop: asyncio.AbstractEventLoop) -> Subscriber:
         listener = self.local_notifier.subscribe(topics, loop)
         self.subscribers += 1
-        if self.direct is None:
-            return Subscriber(self, listener, poll_seconds(topics))
-        if self.listening is None:
+        if self.accelerator is not None:
+            self.accelerator.listen_to(listener.topics)
+        if self.direct is not None and self.listening is None:
             self.listening = self.loop.create_task(self.listen(), name="dibs-listen")
         return Subscriber(self, listener)
 
-    def unsubscribe(self) -> None:
+    def unsubscribe(self, topics: Collection[str]) -> None:
+        if self.accelerator is not None:
+            self.accelerator.release(topics)
         self.subscribers -= 1
         if self.subscribers == 0 and self.listening is not None:
             self.listening.cancel()
@@ -171,7 +182,9 @@ class Notifier:
             connection.terminate()
 
     def receive(self, _connection: Any, _pid: int, _channel: str, payload: object) -> None:
-        topics = str(payload).split("\n")
+        self.hear(str(payload).split("\n"))
+
+    def hear(self, topics: Collection[str]) -> None:
         self.local_notifier.notify(topics)
         self.replay.add(topics)
 
@@ -194,6 +207,10 @@ class Notifier:
         task.add_done_callback(self.sending.discard)
 
     async def send(self, topics: Collection[str]) -> None:
+        if self.accelerator is not None:
+            topics = await self.accelerator.publish(topics)
+        if not topics:
+            return
         try:
             async with self.pool.lend() as connection:
                 for payload in payloads(sorted(topics)):
@@ -210,6 +227,8 @@ class Notifier:
                 await listening
         if self.sending:
             await asyncio.wait(self.sending, timeout=GOODBYE_SECONDS)
+        if self.accelerator is not None:
+            await self.accelerator.close()
 
 
 def payloads(topics: list[str]) -> list[str]:

@@ -22,6 +22,7 @@ __all__ = [
     "functions",
     "migration_scripts",
     "quoted",
+    "render",
     "statement",
     "statement_texts",
 ]

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from dibs.core.settings import QueueSettings
 from dibs.core.times import Instant
+from dibs.engines.accelerator import MakeAccelerator
 from dibs.engines.base import MayBlock, never
 from dibs.engines.decisions.encoding import encode
 from dibs.engines.port import Stored
@@ -105,7 +106,7 @@ class Store:
         self.reader = None if reading is None else Store(reading, aside, may_block)
         self.readiness = Readiness(address if reading is None else reading)
 
-    async def open(self, create: bool) -> None:
+    async def open(self, create: bool, accelerate: MakeAccelerator | None = None) -> None:
         async def attempt() -> None:
             async with self.lend() as connection:
                 await check_way(connection, self.address)
@@ -113,6 +114,11 @@ class Store:
                 await check_direct_way(connection, self.address)
 
         await self.persist(attempt)
+        if accelerate is not None:
+            ((identity,),) = await self.rows("identity")
+            self.notifier.accelerator = accelerate(
+                identity, self.notifier.hear, self.notifier.local_notifier.notify_all
+            )
 
     async def close(self) -> None:
         await self.floor_probe.close()

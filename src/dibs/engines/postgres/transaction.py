@@ -29,6 +29,7 @@ from dibs.engines.postgres.catalog import Catalog, Missing, Stale, band_of_recor
 from dibs.engines.postgres.pool import Connection
 from dibs.engines.postgres.rows import TaskRow, columns, ended_columns, real_ids, record_of, task_columns
 from dibs.engines.postgres.statements import statement
+from dibs.engines.postgres.tokens import Tokens
 from dibs.engines.store_transaction import StoreSnapshot, StoreTransaction, TaskMoved
 from dibs.engines.topics import EVENTS
 from dibs.engines.unreadable import UNREADABLE, problem_of, unreadable_task
@@ -278,8 +279,19 @@ class Transaction(Snapshot, StoreTransaction[Catalog]):
         Snapshot.__init__(self, connection, schema, catalog, now)
         StoreTransaction.__init__(self)
         self.changes: dict[tuple[str, int, str, int], int] = defaultdict(int)
+        self.tokens: Tokens | None = None
+        """Tokens of clients that are kept elsewhere."""
+
+    async def rows(self, name: str, *parameters: Any) -> list[Any]:
+        if name == "client_buckets" and self.tokens is not None:
+            return self.tokens.rows([*zip(*parameters, strict=True)], self.catalog, self.now)
+        return await super().rows(name, *parameters)
 
     async def write(self, name: str, *parameters: Any) -> int:
+        if name == "save_buckets" and self.tokens is not None:
+            parameters = (self.tokens.spend(parameters[0]),)
+            if not parameters[0]:
+                return 0
         status: str = await self.connection.execute(statement(name, self.schema), *arguments(parameters))
         return int(status.rpartition(" ")[2])
 

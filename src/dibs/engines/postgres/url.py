@@ -51,7 +51,7 @@ def from_url(url: str) -> PostgresEngine:
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     for name in options:
         if name not in OURS and name not in THEIRS:
-            raise unknown_option(name, (*OURS, *THEIRS), "a postgresql URL")
+            raise unknown_option(name, (*OURS, "accelerator", *THEIRS), "a postgresql URL")
     rest = urlencode({name: value for name, value in options.items() if name in THEIRS}, safe="/:,")
     numbers = {name: number_of(name, options.get(name, number.default)) for name, number in NUMBERS.items()}
     bouncer = options.get("pgbouncer", "no")

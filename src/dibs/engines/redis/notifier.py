@@ -131,16 +131,18 @@ class Notifier:
             finally:
                 self.hang_up()
             self.failures += 1
-            if (
-                self.failures >= 2 and not self.has_told
-            ):  # connections end for many reasons; log only if there is no other
-                self.has_told = True
-                log.warning("Can't listen, polling instead: %s", why)
+            if self.failures >= 2:  # connections end for many reasons; tell only if there is no other
+                self.missing(why)
             wait = min(FIRST_RETRY_SECONDS * 2 ** min(self.failures - 1, 10), LONGEST_RETRY_SECONDS)
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))
 
     def why_refused(self) -> str:
         return "" if self.refusal is None else str(translation(self.refusal, str(self.address)))
+
+    def missing(self, why: str) -> None:
+        if not self.has_told:
+            self.has_told = True
+            log.warning("Can't listen, polling instead: %s", why)
 
     def back(self) -> None:
         self.failures = 0

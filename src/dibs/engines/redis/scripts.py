@@ -14,7 +14,7 @@ FOLDER = files("dibs.engines.redis") / "lua"
 COMMON = "common"
 ALLOWS_FULL = "#!lua flags=allow-oom\n"
 """Servers know this from Redis 7.0 on."""
-SCRIPTS = ("claim", "complete", "enqueue", "extend", "find", "rights", "save", "unlease")
+SCRIPTS = ("claim", "complete", "enqueue", "extend", "find", "rights", "save", "tokens", "unlease")
 
 
 class Script(Struct, frozen=True):

@@ -12,7 +12,7 @@ from dibs.engines.redis.engine import RedisEngine
 from dibs.engines.redis.sharding.engine import ShardedEngine
 from dibs.errors import InvalidOption
 
-__all__ = ["address_of", "from_url"]
+__all__ = ["SCHEMES", "address_of", "from_url"]
 
 SCHEMES = {
     "redis": (Kind.SERVER, False), "rediss": (Kind.SERVER, True), "valkey": (Kind.SERVER, False),
