@@ -33,6 +33,7 @@ RIGHTS = f"resetkeys resetchannels ~{{acl}}:* &{{acl}}:* -@all {COMMANDS}"
 MORE = {
     "select": "for a database other than 0",
     "wait": "for replicas=",
+    "pexpire": "for limits of a PostgreSQL store that has Redis beside it",
     "cluster": "for a cluster: cluster|slots",
     "config": "for what the doctor says about fsync: config|get",
 }

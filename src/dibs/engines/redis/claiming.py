@@ -6,6 +6,8 @@ decides; of several such claims at a time, one is written, and the others are de
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from dibs.core.policy import PROMOTE_BATCH
 from dibs.core.priority import scale
 from dibs.core.task import LeasedTask
@@ -126,13 +128,13 @@ async def claim_plainly(
     reply = await store.client.run("claim", store.keys("store"), *arguments)
     if reply[0] != b"done":
         return str(reply[0].decode())
-    _, at, lease, due, expiry, left, members, values, ends = reply
+    _, at, lease, due, expiry, left, members, values, ends, tracks = reply
     instant = int(at)
     next_at = min((int(each) for each in (due, expiry) if each), default=None)
     due_in = 0 if left else None if next_at is None else max(0, next_at - instant)
     if not members:
         return Claimed([], due_in)
-    tasks, unread = leased_tasks(catalog, int(lease), instant, members, values, ends)
+    tasks, unread = leased_tasks(catalog, int(lease), instant, zip(members, values, ends, tracks, strict=True))
     bounded = {task.queue for task in tasks if catalog.settings(task.queue).max_depth is not None}
     topics = {room_topic(queue) for queue in bounded} | ({EVENTS} if watched else set())
     await store.tell(topics)
@@ -146,11 +148,12 @@ async def claim_plainly(
 
 
 def leased_tasks(
-    catalog: Catalog, lease: int, now: Instant, members: list[bytes], values: list[bytes], ends: list[bytes]
+    catalog: Catalog, lease: int, now: Instant, given: Iterable[tuple[bytes, bytes, bytes, bytes]]
 ) -> tuple[list[LeasedTask], list[tuple[str, int, bytes]]]:
-    """The tasks that can be read; and id, track and entry of the others, which are set aside."""
+    """Of entries, values, ends of leases and tracks: the tasks that can be read; and id, track and entry of the others,
+    which are set aside."""
     tasks, unread = [], []
-    for member, value, end in zip(members, values, ends, strict=True):
+    for member, value, end, number in given:
         task_id = member[16:52].decode()
         try:
             parts = rows.parts_of(value)
@@ -173,16 +176,9 @@ def leased_tasks(
             )
         except UNREADABLE as error:
             catalog.aside.log_once("task", task_id, problem_of(error))
-            catalog.aside.skip_task(task_id)
-            unread.append((task_id, track_in(value), member))
+            catalog.aside.skip_task(task_id, int(number))
+            unread.append((task_id, int(number), member))
     return tasks, unread
-
-
-def track_in(value: bytes) -> int:
-    try:
-        return int(value.split(b" ", 2)[1])
-    except (ValueError, IndexError):
-        return 0
 
 
 # By limits and shares.

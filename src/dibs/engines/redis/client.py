@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from dibs.engines.redis.connecting import Address, connect
 from dibs.engines.redis.connection import Argument, Command, Connection, ReplyError
-from dibs.engines.redis.errors import NETWORK, ConnectionLost, is_elsewhere, is_unknown_script, translation
+from dibs.engines.redis.errors import NETWORK, ConnectionLost, NoAnswer, is_elsewhere, is_unknown_script, translation
 from dibs.engines.redis.scripts import script
 from dibs.errors import Closed, StoreUnavailable
 
@@ -53,8 +53,7 @@ class Client:
             raise
         except TimeoutError as error:
             how = " by TLS (does it speak TLS? If not, use redis://)" if self.address.tls else ""
-            silence = OSError(f"it did not answer in time{how}")
-            raise ConnectionLost(silence, unwritten=True) from error
+            raise ConnectionLost(NoAnswer(f"it did not answer in time{how}"), unwritten=True) from error
         except (*NETWORK, ReplyError) as error:
             raise ConnectionLost(error, unwritten=True) from error
         return line
@@ -96,12 +95,13 @@ class Client:
             raise ConnectionLost(error) from error
         for reply in replies:
             if isinstance(reply, ReplyError):
-                self.refuse(reply)
+                self.refuse(reply, line)
         return replies
 
-    def refuse(self, error: ReplyError) -> None:
+    def refuse(self, error: ReplyError, line: Connection) -> None:
         if is_elsewhere(error):
-            self.drop()
+            if self.line is line:
+                self.drop()
             raise ConnectionLost(error, unwritten=True)
         if is_unknown_script(error):
             raise error
@@ -135,12 +135,7 @@ class Client:
                 return await attempt()
             except ConnectionLost as error:
                 is_late = time.monotonic() - began >= PATIENCE_SECONDS
-                if (
-                    is_late
-                    or self.is_closed
-                    or not (repeats or error.unwritten)
-                    or isinstance(error.cause, TimeoutError)
-                ):
+                if is_late or self.is_closed or error.is_final or not (repeats or error.unwritten):
                     raise translation(error.cause, str(self.address)) from error.cause
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, LONGEST_PAUSE)

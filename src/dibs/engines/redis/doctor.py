@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter as Totals
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 
 from dibs.core.policy import CHECKED_MINUTES, CHECKED_ROWS
 from dibs.core.states import State
@@ -32,6 +33,10 @@ __all__ = ["check", "durability_of"]
 
 NEARLY_FULL = 0.8
 CHUNK = 500
+RECOUNTS = 4
+STATES = frozenset(State)
+Whose = tuple[str, int]
+"""A state and a track."""
 
 
 def durability_of(server: Server, replicas: int) -> tuple[Level, str]:
@@ -135,27 +140,44 @@ async def all_rows(look: Snapshot, table: Table) -> AsyncIterator[list[Row]]:
 
 
 async def counts_agree(snapshot: Snapshot) -> list[Finding]:
-    """Whether the counts kept with each move agree with counting."""
-    kept = {(what, whose): n for what, whose, n in await snapshot.all_counts() if what in set(State) and n}
-    counted: Totals[tuple[str, int | str]] = Totals()
+    """Whether the counts kept with each move agree with counting. What moves while it is counted is counted again."""
+    differ: dict[Whose, tuple[int, int]] = {}
+    for _ in range(RECOUNTS):
+        before, counted, after = await kept_counts(snapshot), await recount(snapshot), await kept_counts(snapshot)
+        found = {
+            whose: (before.get(whose, 0), counted.get(whose, 0))
+            for whose in before.keys() | counted.keys()
+            if before.get(whose, 0) == after.get(whose, 0) != counted.get(whose, 0)
+        }
+        same = {whose: each for whose, each in found.items() if differ.get(whose) == each}
+        if not found:
+            return [Finding(Level.OK, "counts", f"{sum(counted.values()):,} tasks, as counted")]
+        if same:
+            return [Finding(Level.ERROR, "counts", told(snapshot, *each)) for each in sorted(same.items())]
+        differ = found
+    return [Finding(Level.OK, "counts", "tasks move too fast to be counted; nothing differs for long")]
+
+
+async def kept_counts(snapshot: Snapshot) -> dict[Whose, int]:
+    found = await snapshot.all_counts()
+    return {(what, int(whose)): n for what, whose, n in found if what in STATES and n}
+
+
+async def recount(snapshot: Snapshot) -> Totals[Whose]:
+    counted: Totals[Whose] = Totals()
     sets = [snapshot.keys(f"{place}_ids") for place in (Place.TASKS, Place.DEAD)]
     for key in [*sets, *(snapshot.keys.finished_ids(day) for day in await snapshot.days())]:
         low = b"-"
         while members := await snapshot.draft.range(key, low, b"+", CHUNK):
             low = b"(" + members[-1]
             for task in (await snapshot.find_tasks([each.decode() for each in members])).values():
-                try:
+                with suppress(*UNREADABLE):
                     _, track, state, _ = rows.outline(task)
-                except UNREADABLE:
-                    continue
-                counted[state, track] += 1
-    if kept == dict(counted):
-        return [Finding(Level.OK, "counts", f"{sum(counted.values()):,} tasks, as counted")]
-    findings = []
-    for what in sorted(kept.keys() | counted.keys(), key=str):
-        if kept.get(what, 0) != counted.get(what, 0):
-            track = snapshot.tracks.get(int(what[1]))
-            queue = "an unknown queue" if track is None else track.queue
-            detail = f"{queue}: {kept.get(what, 0):,} {what[0]} kept, {counted.get(what, 0):,} counted"
-            findings.append(Finding(Level.ERROR, "counts", detail))
-    return findings
+                    counted[state, track] += 1
+    return counted
+
+
+def told(snapshot: Snapshot, whose: Whose, numbers: tuple[int, int]) -> str:
+    track = snapshot.tracks.get(whose[1])
+    queue = "an unknown queue" if track is None else track.queue
+    return f"{queue}: {numbers[0]:,} {whose[0]} kept, {numbers[1]:,} counted"

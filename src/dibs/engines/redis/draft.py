@@ -6,7 +6,7 @@ read with what is stored. If anything differs, it writes nothing, and the verb r
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -24,6 +24,28 @@ Range = tuple[str, bytes, bytes, int, bool]
 """A key, the first and the last member as the commands take them, how many, and whether downwards."""
 
 
+class Members:
+    """What was added to an ordered set, and what was removed."""
+
+    def __init__(self) -> None:
+        self.there: dict[bytes, bool] = {}
+        self.ordered: dict[bool, list[bytes]] = {}
+        """Those that are there, and those that are not, in order, since the last change."""
+
+    def change(self, member: bytes, is_there: bool) -> None:
+        self.there[member] = is_there
+        self.ordered.clear()
+
+    def between(self, low: bytes, high: bytes, are_there: bool) -> list[bytes]:
+        """Those in a range, in order."""
+        if are_there not in self.ordered:
+            self.ordered[are_there] = sorted(each for each, is_there in self.there.items() if is_there is are_there)
+        found = self.ordered[are_there]
+        begin = 0 if low == START else (bisect_right if low[:1] == b"(" else bisect_left)(found, low[1:])
+        end = len(found) if high == LAST else (bisect_left if high[:1] == b"(" else bisect_right)(found, high[1:])
+        return found[begin:end]
+
+
 class Draft:
     """What a transaction has read, and what it will write."""
 
@@ -32,8 +54,8 @@ class Draft:
         self.seen: dict[tuple[str, str], bytes | None] = {}
         """By key and field, what was stored when it was first read."""
         self.fields: dict[str, dict[str, bytes | None]] = {}
-        self.members: dict[str, dict[bytes, bool]] = {}
-        """By key, members that were added (True) or removed."""
+        self.members: dict[str, Members] = {}
+        """By key, members that were added or removed."""
         self.checks: dict[Command, None] = {}
         self.more: list[Command] = []
         """Other commands."""
@@ -81,7 +103,9 @@ class Draft:
         """The members in each of some ranges."""
         commands: list[Command] = []
         for key, first, last, most, downwards in asked:
-            removed = sum(not is_there for is_there in self.members.get(key, {}).values())
+            changed = self.members.get(key)
+            low, high = (last, first) if downwards else (first, last)
+            removed = 0 if changed is None else len(changed.between(low, high, are_there=False))
             name = "ZREVRANGEBYLEX" if downwards else "ZRANGEBYLEX"
             commands.append((name, key, first, last, "LIMIT", 0, most + removed))
         replies = await self.client.pipeline(commands) if commands else []
@@ -93,15 +117,12 @@ class Draft:
     def merged(self, asked: Range, stored: list[bytes]) -> list[bytes]:
         key, first, last, most, downwards = asked
         changed = self.members.get(key)
-        if not changed:
+        if changed is None:
             return stored
         low, high = (last, first) if downwards else (first, last)
-        found = [each for each in stored if changed.get(each, True)]
-        known = set(found)
-        for member, is_there in changed.items():
-            if is_there and member not in known and is_within(member, low, high):
-                insort(found, member, key=(lambda each: tuple(-byte for byte in each)) if downwards else None)
-        return found[:most]
+        found = {each for each in stored if changed.there.get(each, True)}
+        found.update(changed.between(low, high, are_there=True))
+        return sorted(found, reverse=downwards)[:most]
 
     async def range(
         self, key: str, first: bytes, last: bytes, most: int, *, downwards: bool = False, guard: bool = False
@@ -109,10 +130,15 @@ class Draft:
         return (await self.ranges([(key, first, last, most, downwards)], guard=guard))[0]
 
     def add(self, key: str, member: bytes) -> None:
-        self.members.setdefault(key, {})[member] = True
+        self.change(key, member, True)
 
     def remove(self, key: str, member: bytes) -> None:
-        self.members.setdefault(key, {})[member] = False
+        self.change(key, member, False)
+
+    def change(self, key: str, member: bytes, is_there: bool) -> None:
+        if key not in self.members:
+            self.members[key] = Members()
+        self.members[key].change(member, is_there)
 
     def move(self, before: Iterable[tuple[str, bytes]], after: Iterable[tuple[str, bytes]]) -> None:
         """From some members of ordered sets to others."""
@@ -136,9 +162,10 @@ class Draft:
         for key, fields in self.fields.items():
             yield from in_parts("HSET", key, [(each, value) for each, value in fields.items() if value is not None])
             yield from in_parts("HDEL", key, [(each,) for each, value in fields.items() if value is None])
-        for key, members in self.members.items():
-            yield from in_parts("ZADD", key, [(0, each) for each, is_there in members.items() if is_there])
-            yield from in_parts("ZREM", key, [(each,) for each, is_there in members.items() if not is_there])
+        for key, changed in self.members.items():
+            members = changed.there.items()
+            yield from in_parts("ZADD", key, [(0, each) for each, is_there in members if is_there])
+            yield from in_parts("ZREM", key, [(each,) for each, is_there in members if not is_there])
         yield from self.more
 
 
@@ -148,12 +175,6 @@ def pairs(reply: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
 
 def optional(value: bytes | None) -> tuple[bytes, ...]:
     return () if value is None else (value,)
-
-
-def is_within(member: bytes, low: bytes, high: bytes) -> bool:
-    above = low == START or (member > low[1:] if low[:1] == b"(" else member >= low[1:])
-    below = high == LAST or (member < high[1:] if high[:1] == b"(" else member <= high[1:])
-    return above and below
 
 
 def in_parts(name: str, key: str, parts: Sequence[tuple[Argument, ...]]) -> Iterator[Command]:

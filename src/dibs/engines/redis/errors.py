@@ -8,13 +8,17 @@ import ssl
 from dibs.engines.redis.connection import ReplyError
 from dibs.errors import DibsError, StoreBusy, StoreError, StoreMismatch, StoreUnavailable
 
-__all__ = ["NETWORK", "ConnectionLost", "is_elsewhere", "is_unknown_script", "translation"]
+__all__ = ["NETWORK", "ConnectionLost", "NoAnswer", "is_elsewhere", "is_unknown_script", "translation"]
 
 NETWORK = (OSError, TimeoutError, ssl.SSLError)
 """What a connection can fail with."""
 
 ELSEWHERE = ("READONLY", "MOVED", "ASK", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "TRYAGAIN", "UNKILLABLE")
 """This server does not take the command, or not yet: another one may, or this one later."""
+
+
+class NoAnswer(OSError):
+    """A server did not answer while a connection was made."""
 
 
 class ConnectionLost(Exception):
@@ -24,6 +28,13 @@ class ConnectionLost(Exception):
         super().__init__(cause)
         self.cause = cause
         self.unwritten = unwritten
+
+    @property
+    def is_final(self) -> bool:
+        """Whether trying again at once would meet the same."""
+        if isinstance(self.cause, ReplyError):
+            return not is_elsewhere(self.cause)
+        return isinstance(self.cause, TimeoutError | NoAnswer | socket.gaierror | ssl.SSLError)
 
 
 def code_of(error: ReplyError) -> str:
@@ -55,6 +66,8 @@ def words_of(error: BaseException) -> str:
         return f"the name of its host is not known ({error.strerror})"
     if isinstance(error, FileNotFoundError):
         return "there is no such socket (is it running?)"
+    if isinstance(error, BrokenPipeError):
+        return "the connection broke"
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__
 

@@ -13,7 +13,7 @@ the whole claim who has it since when (`leases`). An ended task has a line befor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -44,8 +44,8 @@ __all__ = [
     "entries",
     "head_of",
     "is_gated",
+    "is_held_by",
     "outline",
-    "partition_of",
     "parts_of",
     "pending_entry",
     "purge_row",
@@ -55,6 +55,7 @@ __all__ = [
     "stored",
     "task_value",
     "track_of",
+    "waiting_partition",
 ]
 
 Entry = tuple[str, bytes]
@@ -125,6 +126,7 @@ class StoredTask(Struct, frozen=True):
 
 decode_columns = msgspec.json.Decoder(Columns).decode
 decode_end = msgspec.json.Decoder(End).decode
+decode_extras = msgspec.msgpack.Decoder(tuple[list[tuple[str, str]], list[Any], list[Any]]).decode
 decode_lease = msgspec.json.Decoder(Lease).decode
 NOTHING = Raw(b"null")
 
@@ -230,6 +232,27 @@ def is_gated(task: StoredTask) -> bool:
     return bool(parts_of(task.value).columns.gated)
 
 
+def waiting_partition(keys: Keys, task: StoredTask) -> str | None:
+    """The partition that a pending task is in, even if the rest of it can't be read."""
+    with suppress(*UNREADABLE):
+        first, _, rest = task.value.partition(b"\n")
+        waits, _, _ = decode_extras(rest[: int(first.rpartition(b" ")[2])])
+        for key, member in waits:
+            if key == keys("partitions"):
+                return str(codec.decode(PARTITIONS, member.encode())[0])
+    return None
+
+
+def is_held_by(task: StoredTask, workers: Collection[str], sequence: Sequence[int]) -> bool:
+    if task.lease is None:
+        return False
+    try:
+        lease = decode_lease(task.lease)
+    except UNREADABLE:
+        return False
+    return lease.worker in workers and (not sequence or lease.sequence == sequence[0])
+
+
 class PendingEntry(Struct, frozen=True):
     """A member of the pending index."""
 
@@ -328,8 +351,8 @@ def entries(keys: Keys, record: TaskRecord, track: Track, gated: bool, state: St
     elif place is Place.TASKS:
         found += waiting_entries(keys, record, track, gated, state)
     if spec.workflow is not None:
-        reason = record.reason if place is not Place.TASKS else None
-        detail = reason or ("asked" if record.cancel_reason is not None else "")
+        asked = "asked" if record.cancel_reason is not None else ""
+        detail = asked if place is Place.TASKS else record.reason or ""
         found.append((keys("members"), codec.encode(MEMBERS, (spec.workflow, place, task_id, state, detail))))
     return found
 

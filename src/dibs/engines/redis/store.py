@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
@@ -32,6 +33,8 @@ from dibs.engines.wake import LocalNotifier
 from dibs.errors import DibsError, StoreBusy
 
 __all__ = ["Store", "read_catalog"]
+
+log = logging.getLogger("dibs.engines.redis")
 
 Answer = TypeVar("Answer")
 Write = Callable[..., Awaitable[Answer]]
@@ -93,6 +96,8 @@ class Store:
         found = await read_catalog(self.client, self.keys, self.aside, now)
         if identity == self.identity:
             found.known_blocks = self.catalog.known_blocks
+        elif self.identity is not None:
+            log.warning("The store in %s was emptied by somebody else. It goes on as a new one.", self.address)
         self.identity, self.catalog = identity, found
 
     # Verbs.

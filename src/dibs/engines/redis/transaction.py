@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from copy import copy
 from typing import Any
 
 from msgspec import Struct, structs
 
-from dibs.core.states import State
+from dibs.core.states import UNFINISHED, WAITING, State
 from dibs.core.task import LeasedTask, TaskRecord
 from dibs.core.times import Instant, day_of
 from dibs.engines.catalog import Catalog, TrackKey
@@ -30,13 +30,13 @@ from dibs.engines.redis.rows import Entry, StoredTask
 from dibs.engines.redis.snapshot import Snapshot, read_clock
 from dibs.engines.redis.statements import WRITES
 from dibs.engines.store_transaction import StoreTransaction, TaskMoved
-from dibs.engines.unreadable import UNREADABLE
 from dibs.engines.values import ClaimRequest
 from dibs.observe.events import EventType
 
 __all__ = ["Transaction"]
 
 AT_ONCE = 500
+PROMOTED = (State.SCHEDULED, State.RETRYING)
 
 
 class Held(Struct):
@@ -184,9 +184,14 @@ class Transaction(Snapshot, StoreTransaction[Catalog]):
         if name == "members":
             workflow, after, most = parameters
             found = await statements.members_in(self, workflow, Place.TASKS, after, most)
-            return await self.load([row[2] for row in found])
+            return await self.load_if([row[2] for row in found], lambda task: task.state in UNFINISHED)
         now, most, passed = parameters
-        return await self.load(await self.first_due("reranks", now, most, passed))
+        ids = await self.first_due("reranks", now, most, passed)
+        return await self.load_if(ids, lambda task: task.state in WAITING and is_by(task.rerank_at, now))
+
+    async def load_if(self, ids: Sequence[str], is_still: Callable[[TaskRecord], bool]) -> list[Stored]:
+        """Tasks that were found in an ordered set, if what they were found for still holds: they may have moved."""
+        return [task for task in await self.load(ids) if not isinstance(task, TaskRecord) or is_still(task)]
 
     async def first_due(self, name: str, until: Instant, most: int, passed: Collection[str]) -> list[str]:
         """The first ids in an ordered set of instants and ids."""
@@ -197,10 +202,12 @@ class Transaction(Snapshot, StoreTransaction[Catalog]):
 
     async def due(self, most: int) -> Sequence[Stored]:
         """Tasks that are due, earliest first, to be changed."""
-        return await self.load(await self.first_due("due", self.now, most, self.passed_over))
+        ids = await self.first_due("due", self.now, most, self.passed_over)
+        return await self.load_if(ids, lambda task: task.state in PROMOTED and is_by(task.due_at, self.now))
 
     async def too_late(self, low: Instant, most: int) -> Sequence[Stored]:
-        return await self.load(await self.first_due("expiries", self.now, most, self.passed_over))
+        ids = await self.first_due("expiries", self.now, most, self.passed_over)
+        return await self.load_if(ids, lambda task: task.state in WAITING and is_by(task.spec.expires_at, self.now))
 
     async def waiting_in(self, queue: str, most: int) -> Sequence[Stored]:
         return await self.waiting_of([track.number for track in self.catalog.of_queue(queue)], most)
@@ -214,7 +221,7 @@ class Transaction(Snapshot, StoreTransaction[Catalog]):
                     ids += [
                         each for each in await self.waiting_ids(track, state, most + len(passed)) if each not in passed
                     ]
-        return await self.load(ids[:most])
+        return await self.load_if(ids[:most], lambda task: task.state in WAITING)
 
     async def waiting_ids(self, track: int, state: State, most: int) -> list[str]:
         found = await self.draft.range(self.keys.waiting(track, state), START, LAST, most)
@@ -227,7 +234,10 @@ class Transaction(Snapshot, StoreTransaction[Catalog]):
         limit = most + len(passed)
         reply = await self.draft.client.call("ZRANGEBYSCORE", self.keys("inflight"), "-inf", until, "LIMIT", 0, limit)
         ids = [each.decode() for each in reply]
-        return await self.load([each for each in ids if each not in passed][:most])
+        return await self.load_if(
+            [each for each in ids if each not in passed][:most],
+            lambda task: task.state is State.RUNNING and is_by(task.lease_expires_at, until),
+        )
 
     async def leases_of(self, worker: str, *sequence: int) -> list[str]:
         """The tasks that a worker holds, of one claim or of all."""
@@ -242,7 +252,7 @@ class Transaction(Snapshot, StoreTransaction[Catalog]):
         passed = self.passed_over
         wanted = [each for worker in workers for each in await self.leases_of(worker, *sequence)]
         tasks = await self.find_tasks(sorted({*wanted} - {*passed}))
-        return [task for task in tasks.values() if is_held_by(task, workers, sequence)]
+        return [task for task in tasks.values() if rows.is_held_by(task, workers, sequence)]
 
     async def running_of(self, workers: Sequence[str], most: int) -> Sequence[Stored]:
         return self.adopted((await self.held_by(workers))[:most])
@@ -283,7 +293,8 @@ class Transaction(Snapshot, StoreTransaction[Catalog]):
         highest = ""
         for record in records:
             if record.id not in self.held:
-                self.draft.checks["field", self.keys("tasks"), record.id] = None
+                for key in (self.keys("tasks"), self.keys("dead"), self.keys.finished(day_of(self.now))):
+                    self.draft.checks["field", key, record.id] = None
                 self.held[record.id] = Held(None, [], None)
                 highest = max(highest, record.id)
             self.store(record)
@@ -525,14 +536,8 @@ class Transaction(Snapshot, StoreTransaction[Catalog]):
         return [*found, len(topics), *topics]
 
 
-def is_held_by(task: StoredTask, workers: Collection[str], sequence: Sequence[int]) -> bool:
-    if task.lease is None:
-        return False
-    try:
-        lease = rows.decode_lease(task.lease)
-    except UNREADABLE:
-        return False
-    return lease.worker in workers and (not sequence or lease.sequence == sequence[0])
+def is_by(instant: Instant | None, until: Instant) -> bool:
+    return instant is not None and instant <= until
 
 
 def plain(value: Any) -> Any:

@@ -6,7 +6,7 @@
 --          done, the tracks whose starts are wanted events, lists of ids and of steps to pass over, a list of keys to
 --          set if too few tasks were found, and for each track: its number, the order of its queue, lane, scale
 -- returns  'done', now, the lease number, when the next task is due, when the next one expires, whether steps are left;
---          members of the pending index, values, and ends of leases of the tasks, in the order they are given; or
+--          members of the pending index, values, ends of leases and tracks of the tasks, in the order they are given; or
 --          'stale'; or 'upkeep': some must be done first
 --
 -- Tracks of one lane are merged by rank and id. Lanes and queues are merged by their heads: effective priority, then
@@ -121,7 +121,7 @@ end
 if #members < most then
     for _, key in ipairs(idle) do call('SET', key, '1') end
 end
-local answer = {'done', whole(now), '', due and whole(due) or '', '', left and 1 or 0, members, {}, {}}
+local answer = {'done', whole(now), '', due and whole(due) or '', '', left and 1 or 0, members, {}, {}, owners}
 if #members > 0 then
     begin()
     local lease = whole(math.max(tonumber(call('HGET', KEYS[1], 'lease') or 0) + 1, now))

@@ -1,9 +1,13 @@
--- tokens: take tokens from buckets, or give them back, by the rules of dibs.core.limits.
--- KEYS[1]: "{prefix}:store". ARGV: now ('': the server's clock); then of each bucket its name, tokens a second, how many
--- it holds, and how many are wanted (negative: given back).
--- Returns of each how many were taken, and the level that is left, in millionths.
+-- Take tokens from buckets, or give them back, by the rules of dibs.core.limits.
+--
 -- One hash for each bucket. It is forgotten when it is full again, which equals no bucket, and not within the hour: a
 -- caller that gives the time may not go by this server's.
+--
+-- KEYS[1]  the store
+-- ARGV     now (empty: the clock), and for each bucket: its name, tokens a second, how many it holds, and how many are
+--          wanted (negative: given back)
+-- returns  for each how many were taken, and the level that is left, in millionths
+
 local TOKEN, SECOND, HOUR_MS = 1000000, 1000000, 3600000
 local now = clock(ARGV[1])
 local answers = {}

@@ -108,8 +108,9 @@ async def partitions(view: Snapshot, queue: str, after: str, most: int) -> list[
 
 @read
 async def partitions_of(view: Snapshot, ids: list[str]) -> list[str]:
-    found = view.records((await view.find_tasks(ids)).values())
-    keys = {rows.partition_of(record) for record in found if record.state is State.PENDING}
+    """Also of those that can't be read: what stands in other sets is told apart from the rest of a task."""
+    found = [task for task in (await view.find_tasks(ids)).values() if not task.is_running]
+    keys = {rows.waiting_partition(view.keys, task) for task in found}
     return sorted(key for key in keys if key is not None)
 
 
