@@ -1,4 +1,4 @@
-"""A task is found in an ordered set, and read after that: it may have moved in between. Here, another engine does it."""
+"""A task is found in an ordered set, and read after that: it may have moved in between. Another engine does so here."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ async def counts_agree(snapshot: Snapshot) -> list[Finding]:
         if not found:
             return [Finding(Level.OK, "counts", f"{sum(counted.values()):,} tasks, as counted")]
         if same:
-            return [Finding(Level.ERROR, "counts", told(snapshot, *each)) for each in sorted(same.items())]
+            return [Finding(Level.ERROR, "counts", difference(snapshot, *each)) for each in sorted(same.items())]
         differ = found
     return [Finding(Level.OK, "counts", "tasks move too fast to be counted; nothing differs for long")]
 
@@ -177,7 +177,7 @@ async def recount(snapshot: Snapshot) -> Totals[Whose]:
     return counted
 
 
-def told(snapshot: Snapshot, whose: Whose, numbers: tuple[int, int]) -> str:
+def difference(snapshot: Snapshot, whose: Whose, numbers: tuple[int, int]) -> str:
     track = snapshot.tracks.get(whose[1])
     queue = "an unknown queue" if track is None else track.queue
     return f"{queue}: {numbers[0]:,} {whose[0]} kept, {numbers[1]:,} counted"
