@@ -12,9 +12,10 @@ from dibs.testing.conformance.spanning import SPANNING
 
 @pytest.mark.parametrize("case", conformance.cases(), ids=str)
 def test_conformance(case: conformance.Case, make_engine: conformance.EngineFactory) -> None:
-    if not case.concerns(make_engine()):
+    made = [make_engine()]
+    if not case.concerns(made[0]):
         pytest.skip("it spans queues")
-    case.run(make_engine)
+    case.run(lambda: made.pop() if made else make_engine())
 
 
 def test_claims_give_the_sorted_prefix_of_the_eligible(make_engine: conformance.EngineFactory) -> None:

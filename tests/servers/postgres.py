@@ -168,7 +168,8 @@ class SchemaPool:
     async def empty(self, schema: str) -> None:
         own = await asyncpg.connect(self.url)
         try:
-            await own.execute(await own.fetchval(CLEANING, schema) or "")
+            if cleaning := await own.fetchval(CLEANING, schema):  # else no engine was opened on it
+                await own.execute(cleaning)
         finally:
             await own.close()
 

@@ -70,6 +70,8 @@ class Client:
         self.is_closed = True
         if self.connecting is not None and not self.connecting.done():
             self.connecting.cancel()
+        elif self.connecting is not None:
+            self.connected(self.connecting)
         if self.line is not None:
             self.line.close()
             self.line = None

@@ -74,6 +74,7 @@ class Store:
     async def close(self) -> None:
         await self.notifier.close()
         self.client.close()
+        await asyncio.sleep(0)  # sockets are closed in the next turn of the loop
 
     # The catalog.
 
