@@ -52,7 +52,6 @@ __all__ = [
     "record_of",
     "running_parts",
     "running_value",
-    "stored",
     "task_value",
     "track_of",
     "waiting_partition",
@@ -61,7 +60,6 @@ __all__ = [
 Entry = tuple[str, bytes]
 """A key of an ordered set, and a member of it."""
 
-PENDING = "srs"
 PARTITIONS = "ssisrsr"
 MEMBERS = "sssss"
 
@@ -129,10 +127,6 @@ decode_end = msgspec.json.Decoder(End).decode
 decode_extras = msgspec.msgpack.Decoder(tuple[list[tuple[str, str]], list[Any], list[Any]]).decode
 decode_lease = msgspec.json.Decoder(Lease).decode
 NOTHING = Raw(b"null")
-
-
-def stored(place: Place, task_id: str, value: bytes, *more: Any) -> StoredTask:
-    return StoredTask(task_id, place, value, *more)
 
 
 # Reading.
@@ -278,11 +272,11 @@ def outline(task: StoredTask) -> tuple[Any, ...]:
     return row.id, row.track, row.state, row.worker
 
 
-def purge_row(task: StoredTask) -> tuple[Any, ...]:
+def purge_row(keys: Keys, task: StoredTask) -> tuple[Any, ...]:
     """What is known of a task that can't be read, as far as it is."""
     track: object = None
     state: object = task.place if task.place is not Place.TASKS else None
-    share, partition = "", None
+    share = ""
     with suppress(*UNREADABLE):
         track = track_of(task)
         row, parts, *_ = columns_of(task)
@@ -291,6 +285,7 @@ def purge_row(task: StoredTask) -> tuple[Any, ...]:
         share = facts.spec.tenant
     if task.running is not None:
         state = State.RUNNING
+    partition = waiting_partition(keys, task)
     return (task.id, task.place, state, track, share, partition, task.day, task.expires_at)
 
 

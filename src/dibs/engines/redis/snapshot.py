@@ -124,7 +124,7 @@ class Snapshot(StoreSnapshot[Catalog]):
 
     def set_aside(self, task: StoredTask, problem: str) -> UnreadableTask:
         """Log a task that can't be read, and skip it from now on unless it has ended."""
-        _, place, state, number, *_ = rows.purge_row(task)
+        _, place, state, number, *_ = rows.purge_row(self.keys, task)
         track = self.catalog.tracks.get(number) if isinstance(number, int) else None
         if track is None or track.queue not in self.catalog.unreadable:  # otherwise the queue was logged
             self.aside.log_once("task", task.id, problem)

@@ -190,7 +190,7 @@ async def unfinished_in(view: Snapshot, before: str | None, most: int, wanted: l
 
 @read
 async def purge_row(view: Snapshot, ids: list[str]) -> list[Row]:
-    return [rows.purge_row(task) for task in (await view.find_tasks(ids)).values()]
+    return [rows.purge_row(view.keys, task) for task in (await view.find_tasks(ids)).values()]
 
 
 @write
@@ -250,7 +250,7 @@ async def dead_of_day(view: Snapshot, day: int, after: str | None, most: int) ->
 
 def outline_of(task_id: str, place: Place, value: bytes | None) -> Row:
     try:
-        return rows.outline(rows.stored(place, task_id, value or b""))[:3]
+        return rows.outline(rows.StoredTask(task_id, place, value or b""))[:3]
     except UNREADABLE:
         return (task_id, None, None)
 
