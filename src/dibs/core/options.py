@@ -16,6 +16,8 @@ from typing import Any, NamedTuple, TypeGuard, TypeVar
 from urllib.parse import SplitResult, urlsplit
 from uuid import UUID
 
+from msgspec import Struct
+
 from dibs.errors import InvalidOption
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "QUEUES",
     "TASKS",
     "URL_LIMIT",
+    "NumberOption",
     "as_number",
     "brief",
     "check_choice",
@@ -301,3 +304,22 @@ def check_label(value: object, what: str) -> str:
     if not isinstance(value, str) or not 1 <= len(value) <= NAME_LIMIT or not value.isprintable():
         raise InvalidOption(f"{what} must be a text of 1 to 200 printable characters, not {shown(value)}.")
     return plain(value)
+
+
+class NumberOption(Struct, frozen=True):
+    """The range of a numeric option of a URL."""
+
+    default: str
+    low: float
+    high: float
+    whole: bool = False
+
+    def parse(self, name: str, text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not self.low <= value <= self.high or (self.whole and value % 1):
+            kind = "whole number" if self.whole else "number"
+            raise InvalidOption(f"{name} must be a {kind} from {self.low:g} to {self.high:g}, not {shown(text)}.")
+        return value

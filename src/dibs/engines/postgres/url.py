@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from msgspec import Struct
-
-from dibs.core.options import brief, shown, split_url, unknown_option
+from dibs.core.options import NumberOption, brief, shown, split_url, unknown_option
 from dibs.engines.postgres.engine import PostgresEngine
 from dibs.engines.postgres.pool import Address, hosts_of
 from dibs.errors import InvalidOption
@@ -23,19 +21,11 @@ THEIRS = (
 LONGEST_SCHEMA = 48
 
 
-class Number(Struct, frozen=True):
-    """The range of a numeric option."""
-
-    default: str
-    low: float
-    high: float
-
-
 NUMBERS = {
-    "pool_size": Number("8", 1, 1000),
-    "timeout": Number("30", 0.1, 3600),
-    "connect_timeout": Number("10", 0.1, 3600),
-    "statement_cache_size": Number("256", 0, 10_000),
+    "pool_size": NumberOption("8", 1, 1000),
+    "timeout": NumberOption("30", 0.1, 3600),
+    "connect_timeout": NumberOption("10", 0.1, 3600),
+    "statement_cache_size": NumberOption("256", 0, 10_000),
 }
 
 
@@ -53,7 +43,7 @@ def from_url(url: str) -> PostgresEngine:
         if name not in OURS and name not in THEIRS:
             raise unknown_option(name, (*OURS, "accelerator", *THEIRS), "a postgresql URL")
     rest = urlencode({name: value for name, value in options.items() if name in THEIRS}, safe="/:,")
-    numbers = {name: number_of(name, options.get(name, number.default)) for name, number in NUMBERS.items()}
+    numbers = {name: number.parse(name, options.get(name, number.default)) for name, number in NUMBERS.items()}
     bouncer = options.get("pgbouncer", "no")
     if bouncer not in ("yes", "no"):
         raise InvalidOption(f"pgbouncer must be yes or no, not {shown(bouncer)}.")
@@ -111,14 +101,3 @@ def schema_of(name: str) -> str:
             f"not {shown(name)}."
         )
     return name
-
-
-def number_of(name: str, text: str) -> float:
-    number = NUMBERS[name]
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not number.low <= value <= number.high:
-        raise InvalidOption(f"{name} must be a number from {number.low:g} to {number.high:g}, not {shown(text)}.")
-    return value

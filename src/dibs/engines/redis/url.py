@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import SplitResult, parse_qsl, unquote
 
-from msgspec import Struct
-
-from dibs.core.options import shown, split_url, unknown_option
+from dibs.core.options import NumberOption, shown, split_url, unknown_option
 from dibs.engines.redis.connecting import Address, Kind
 from dibs.engines.redis.engine import RedisEngine
 from dibs.engines.redis.sharding.engine import ShardedEngine
@@ -28,20 +26,11 @@ LONGEST_PREFIX = 64
 DEFAULT_PORTS = {Kind.SERVER: 6379, Kind.SENTINEL: 26379, Kind.CLUSTER: 6379}
 
 
-class Number(Struct, frozen=True):
-    """The range of a numeric option."""
-
-    default: str
-    low: float
-    high: float
-    whole: bool = False
-
-
 NUMBERS = {
-    "replicas": Number("0", 0, 100, whole=True),
-    "timeout": Number("10", 0.1, 3600),
-    "connect_timeout": Number("5", 0.1, 3600),
-    "db": Number("0", 0, 10_000, whole=True),
+    "replicas": NumberOption("0", 0, 100, whole=True),
+    "timeout": NumberOption("10", 0.1, 3600),
+    "connect_timeout": NumberOption("5", 0.1, 3600),
+    "db": NumberOption("0", 0, 10_000, whole=True),
 }
 
 
@@ -65,7 +54,7 @@ def address_of(url: str) -> Address:
     for name in options:
         if name not in OPTIONS:
             raise unknown_option(name, OPTIONS, "a redis URL")
-    numbers = {name: number_of(name, options.get(name, number.default)) for name, number in NUMBERS.items()}
+    numbers = {name: number.parse(name, options.get(name, number.default)) for name, number in NUMBERS.items()}
     if not tls and (given := [name for name in options if name.startswith("tls_")]):
         raise InvalidOption(f"{given[0]} is for TLS: use rediss:// in place of redis://, or leave it out.")
     user, password, hosts = credentials_in(parts)
@@ -156,15 +145,3 @@ def flag(options: dict[str, str], name: str, default: bool) -> bool:
     if text not in ("yes", "no"):
         raise InvalidOption(f"{name} must be yes or no, not {shown(text)}.")
     return text == "yes"
-
-
-def number_of(name: str, text: str) -> float:
-    number = NUMBERS[name]
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not number.low <= value <= number.high or (number.whole and value % 1):
-        kind = "whole number" if number.whole else "number"
-        raise InvalidOption(f"{name} must be a {kind} from {number.low:g} to {number.high:g}, not {shown(text)}.")
-    return value
