@@ -109,10 +109,11 @@ class Proxy:
     async def _end(self) -> None:
         assert self._server is not None
         self._server.close()
-        await self._cut()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        if others:
-            await asyncio.wait(others, timeout=PATIENCE)
+        self.accepts = False  # also not what was accepted in the last moment
+        async with asyncio.timeout(PATIENCE):
+            while others := asyncio.all_tasks() - {asyncio.current_task()}:
+                await self._cut()
+                await asyncio.wait(others, timeout=0.1)
 
     async def _cut(self) -> int:
         found = [*self.links]

@@ -31,7 +31,8 @@ from redis_help import (
 from dibs.core.states import State
 from dibs.core.task import Lease, LeasedTask, Outcome
 from dibs.core.times import MINUTE, SECOND
-from dibs.engines.redis import RedisEngine
+from dibs.engines.redis import RedisEngine, from_url
+from dibs.engines.redis.client import Client
 from dibs.engines.redis.scripts import SCRIPTS, script
 from dibs.engines.topics import work_topic
 from dibs.engines.values import Cancel, Changed, ClaimRequest, EnqueueOutcome, ExtendOutcome, Extension, SettleOutcome
@@ -590,3 +591,19 @@ def test_replicas_that_are_there_have_it() -> None:
             assert "waits for 1 replica to have it too" in (await engine.about()).durability
 
     run(test)
+
+
+def test_callers_share_the_connection_that_is_just_made(own: Server) -> None:
+    """A second one would never be closed."""
+
+    async def body() -> None:
+        client = Client(from_url(own.url).address, "dibs")
+        first = asyncio.ensure_future(client.connection())
+        while client.connecting is None or not client.connecting.done():
+            await asyncio.sleep(0)
+        assert client.line is None  # the callback that keeps it comes in the next turn
+        assert await client.connection() is await first
+        client.close()
+        await asyncio.sleep(0)
+
+    run(body)

@@ -36,12 +36,14 @@ class Client:
         """Whether the server lets some scripts write though it has no memory left."""
 
     async def connection(self) -> Connection:
+        if self.connecting is not None and self.connecting.done():
+            self.connected(self.connecting)  # its callback comes only in the next turn of the loop
         line = self.line
         if line is not None and line.is_open:
             return line
         if self.is_closed:
             raise Closed(f"the engine on {self.address} has been closed.")
-        if self.connecting is None or self.connecting.done():
+        if self.connecting is None:
             self.connecting = asyncio.get_running_loop().create_task(connect(self.address, self.tag))
             self.connecting.add_done_callback(self.connected)
         connecting = self.connecting
@@ -59,7 +61,10 @@ class Client:
         return line
 
     def connected(self, connecting: asyncio.Task[Connection]) -> None:
-        """Even if the caller that wanted the connection has given up."""
+        """Even if the caller that wanted the connection has given up. What is done already is not done again."""
+        if self.connecting is not connecting:
+            return
+        self.connecting = None
         if not connecting.cancelled() and connecting.exception() is None:
             if self.is_closed:
                 connecting.result().close()
