@@ -20,6 +20,7 @@
     │   ├── UnknownSchedule               no schedule has this name
     │   ├── UnknownWorkflow               no workflow has this id
     │   ├── UnknownStep                   no background step has this id
+    │   ├── NotAllowed                    the token is unknown, or may not do this
     │   ├── Unreadable                    this version can't read what is stored: it stays as it is
     │   └── WrongState                    the task, queue or worker is not in a state that allows this
     ├── TaskError                         the end of a task whose result was awaited
@@ -55,6 +56,7 @@ __all__ = [
     "InvalidArguments",
     "InvalidOption",
     "LeaseLost",
+    "NotAllowed",
     "PayloadTooLarge",
     "Permanent",
     "QueueDraining",
@@ -180,6 +182,10 @@ class UnknownStep(Refused, LookupError):
 
 class UnknownWorkflow(Refused, LookupError):
     """No workflow has this id."""
+
+
+class NotAllowed(Refused):
+    """The server does not know the token, or the token may not do this."""
 
 
 class Unreadable(Refused):

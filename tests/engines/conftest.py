@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from itertools import count
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -18,6 +19,7 @@ from dibs.engines.open import with_accelerator  # noqa: E402
 from dibs.engines.postgres import PostgresEngine, from_url  # noqa: E402
 from servers import pgbouncer, postgres  # noqa: E402
 from servers import redis as redis_servers  # noqa: E402
+from servers.asgi import RemoteEngine  # noqa: E402
 
 EngineFactory = Callable[[], Engine]
 
@@ -98,6 +100,17 @@ def sharded_factory(_: Path) -> Iterator[EngineFactory]:
     yield prefixed(redis_servers.cluster().url, "&shard=queue")
 
 
+def remote(factory: Callable[[Path], AbstractContextManager[EngineFactory]]) -> Callable[..., Any]:
+    """Engines behind a Dibs server."""
+
+    @contextmanager
+    def remote_factory(folder: Path) -> Iterator[EngineFactory]:
+        with factory(folder) as make:
+            yield lambda: cast(Engine, RemoteEngine(make()))
+
+    return remote_factory
+
+
 prefixes = count(1)
 
 
@@ -151,10 +164,14 @@ ENGINES: dict[str, tuple[Callable[[Path], AbstractContextManager[EngineFactory]]
     "sentinel": (sentinel_factory, []),
     "cluster": (cluster_factory, []),
     "hybrid": (hybrid_factory, []),
+    "http": (remote(memory_factory), []),
+    "http-sqlite": (remote(sqlite_factory), []),
+    "http-postgres": (remote(postgres_factory), []),
+    "http-redis": (remote(redis_factory), []),
 }
 
 
-WAYS = ("postgres15", "pgbouncer", "redis7", "valkey", "sentinel", "cluster", "redis-sharded", "hybrid")
+WAYS = ("http-sqlite", "http-postgres", "http-redis", "postgres15", "pgbouncer", "redis7", "valkey", "sentinel", "cluster", "redis-sharded", "hybrid")
 """Other ways to an engine that is there already. What goes over them is in CHOSEN; the rest is a repeat."""
 
 CHOSEN = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from copy import copy
 from datetime import datetime, timedelta
 from inspect import isasyncgenfunction
 from os import PathLike
@@ -67,12 +68,12 @@ from dibs.core.options import (
 from dibs.core.priority import Bound
 from dibs.core.times import MINUTE, SECOND, patience, when
 from dibs.engines.base import Engine
-from dibs.engines.open import open_engine, shown_url, with_accelerator
+from dibs.engines.open import needs_token, open_engine, shown_url, with_accelerator, with_token
 from dibs.engines.values import EnqueueOutcome
 from dibs.errors import InvalidOption
 from dibs.runtime.clock import Clock, SystemClock
 from dibs.runtime.definition import TaskDefinition
-from dibs.runtime.environment import default_blobs, default_url, host
+from dibs.runtime.environment import default_blobs, default_token, default_url, host
 from dibs.runtime.hub import Hub
 from dibs.runtime.payloads import make_payloads
 
@@ -107,7 +108,7 @@ class Dibs:
     and calls can override them. `allow` names modules whose plain functions may be enqueued without a decorator.
     Arguments and results over `inline_limit` bytes (256 KiB) go to `blobs` (or `DIBS_BLOBS`): a directory, an S3 URL.
     `client` is this app's name for limits on enqueueing, by default the host's. `accelerator` is the URL of a Redis
-    beside a PostgreSQL store.
+    beside a PostgreSQL store. `token` (or `DIBS_TOKEN`) is for the URL of a Dibs server.
     """
 
     def __init__(
@@ -121,6 +122,7 @@ class Dibs:
         allow: Iterable[str] = (),
         client: str | None = None,
         accelerator: str | None = None,
+        token: str | None = None,
         clock: Clock | None = None,
         engine: Engine | None = None,
         **defaults: Unpack[SharedOptions],
@@ -130,7 +132,11 @@ class Dibs:
         self.url = default_url() or "sqlite:///dibs.db" if url is None else url
         if accelerator is not None:
             self.url = with_accelerator(self.url if engine is None else "", accelerator)
-        self.hub = Hub(
+        if token is None and needs_token(self.url):
+            token = default_token()
+        if token is not None:
+            self.url = with_token(self.url, token)
+        hub = Hub(
             open_engine(self.url) if engine is None else check_engine(engine),
             clock=SystemClock() if clock is None else check_clock(clock),
             codec=Codec(payload_codec, also_reads),
@@ -139,21 +145,31 @@ class Dibs:
             payloads=make_payloads(default_blobs() if blobs is None else blobs, inline_limit),
         )
         if engine is not None and url is None:  # the default URL does not lead to it
-            self.hub.store_name = type(engine).__name__
+            hub.store_name = type(engine).__name__
         self.allow = check_names(allow, "allow", MODULES)
-        self.hub.load_allowed = self._load_allowed
-        self.hub.client = host() if client is None else check_label(client, "client")
-        self.queues = Queues(self.hub)
+        hub.load_allowed = self._load_allowed
+        hub.client = host() if client is None else check_label(client, "client")
+        self._use(hub)
+
+    def _use(self, hub: Hub) -> None:
+        self.hub = hub
+        self.queues = Queues(hub)
         self.schedules = Schedules(self)
-        self.tasks = Tasks(self.hub)
-        self.steps = Steps(self.hub)
-        self.workers = Workers(self.hub)
-        self.workflows = Workflows(self.hub)
-        self._consumer = low_level.Consumer(self.hub)
-        self._waiter = ResultWaiter(self.hub)
+        self.tasks = Tasks(hub)
+        self.steps = Steps(hub)
+        self.workers = Workers(hub)
+        self.workflows = Workflows(hub)
+        self._consumer = low_level.Consumer(hub)
+        self._waiter = ResultWaiter(hub)
         self.claim, self.aclaim = self._consumer.claim, self._consumer.aclaim
         self.settle, self.asettle = self._consumer.settle, self._consumer.asettle
         self.extend, self.aextend = self._consumer.extend, self._consumer.aextend
+
+    def on(self, hub: Hub) -> Dibs:
+        """The same app as others may see it, through a hub whose engine limits them."""
+        found = copy(self)
+        found._use(hub)
+        return found
 
     def __repr__(self) -> str:
         return f"<Dibs {shown_url(self.url)}>"

@@ -9,9 +9,9 @@ from dibs.core.options import nearest, shown, split_url
 from dibs.engines.base import Engine
 from dibs.errors import InvalidOption
 
-__all__ = ["open_engine", "shown_url", "with_accelerator"]
+__all__ = ["needs_token", "open_engine", "shown_url", "with_accelerator", "with_token"]
 
-SCHEMES = ("sqlite", "postgresql", "redis", "memory")
+SCHEMES = ("sqlite", "postgresql", "redis", "http", "https", "memory")
 REDIS = (
     "redis",
     "rediss",
@@ -26,7 +26,7 @@ REDIS = (
 )
 
 MASK = "***"
-SECRETS = ("password", "sslpassword", "sentinel_password")
+SECRETS = ("password", "sslpassword", "sentinel_password", "token")
 NESTED = ("direct_url", "read_url", "accelerator")
 """Options of a URL that are URLs themselves."""
 
@@ -37,7 +37,7 @@ def open_engine(url: object) -> Engine:
         given = "what was given" if isinstance(url, str) and "@" in url else shown(url)  # it may hold a password
         raise InvalidOption(
             f"{given} is not a store URL. Use sqlite:///tasks.db for {Path.cwd() / 'tasks.db'}, "
-            "postgresql://… or redis://… for a server, or memory:// in tests."
+            "postgresql://… or redis://… for a server, https://… for a Dibs server, or memory:// in tests."
         )
     scheme = split_url(url).scheme
     if scheme == "memory":
@@ -52,6 +52,8 @@ def open_engine(url: object) -> Engine:
         return postgres_engine(url)
     if scheme in REDIS:
         return redis_engine(url)
+    if scheme in ("http", "https"):
+        return http_engine(url)
     raise InvalidOption(
         f"no engine knows the URL scheme {shown(scheme)}.{nearest(scheme, SCHEMES)} Known: {', '.join(SCHEMES)}."
     )
@@ -100,9 +102,40 @@ def redis_engine(url: str) -> Engine:
     return from_url(url)
 
 
+def with_token(url: object, token: object) -> str:
+    """The URL of a Dibs server with the token that it asks for."""
+    if not isinstance(token, str) or not token.isascii() or not token.isprintable() or not token:
+        raise InvalidOption("token must be one that dibs tokens create has printed.")
+    parts = split_url(url) if isinstance(url, str) else None
+    if parts is None or parts.scheme not in ("http", "https"):
+        raise InvalidOption("token= is for the URL of a Dibs server only, https://…: leave it out, or give such a URL.")
+    if any(name == "token" for name, _ in parse_qsl(parts.query, keep_blank_values=True)):
+        raise InvalidOption("the URL has a token already: leave token= out, or take it out of the URL.")
+    return f"{url}{'&' if parts.query else '?'}{urlencode({'token': token})}"
+
+
+def needs_token(url: object) -> bool:
+    """Whether it is the URL of a Dibs server, without a token."""
+    places, _, query = url.partition("?") if isinstance(url, str) else ("", "", "")
+    return places.startswith(("http://", "https://")) and not any(
+        name == "token" for name, _ in parse_qsl(query, keep_blank_values=True)
+    )
+
+
+def http_engine(url: str) -> Engine:
+    try:
+        from dibs.engines.http import from_url
+    except ModuleNotFoundError as error:
+        raise InvalidOption("an http URL needs a client: pip install 'dibs[http]'.") from error
+    return from_url(url)
+
+
 def shown_url(url: str) -> str:
     """A store's URL for people: passwords are masked, and the path of a SQLite file is absolute. Never raises."""
     scheme, _, _ = url.partition("://")
+    if scheme in ("http", "https"):  # there may be several
+        places, _, query = url.partition("?")
+        return f"{scheme}://{MASK}" if "@" in places else places + shown_query(query)
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from copy import copy
 from typing import Any
 
 from dibs.core.backpressure import FullQueue
@@ -69,6 +70,12 @@ class Hub:
         self.runner = LoopRunner(self.open, self.forget)
         self.enqueuer: Coalescer[NewTask, EnqueueAnswer] = Coalescer(self.runner, self._flush_enqueues)
         self.settler: Coalescer[Settlement, SettleAnswer] = Coalescer(self.runner, self._flush_settlements)
+
+    def seen_through(self, engine: Engine, client: str, enqueuer: Any, settler: Any) -> Hub:
+        """The same parts, but for these: what others are allowed to do with them."""
+        found = copy(self)
+        found.engine, found.client, found.enqueuer, found.settler = engine, client, enqueuer, settler
+        return found
 
     async def open(self, may_block: MayBlock) -> None:
         await self.engine.open(may_block, create=self.creates)

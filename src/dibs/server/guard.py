@@ -1,0 +1,486 @@
+"""An engine as one caller may use it: every verb is authorised here, whatever route it came by.
+
+Before a verb: its scope, its queues, who acts, for which client, as which worker, and whether a lease is the caller's.
+After it: tasks of other queues are left out, and payloads are redacted for callers that may not see them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from msgspec import Struct, structs
+
+from dibs.core.schedules import ScheduleRecord
+from dibs.core.task import Failure, HistoryEntry, Lease, NewTask, Settlement, TaskRecord
+from dibs.engines.base import Engine, Subscription
+from dibs.engines.events import Event, EventPage
+from dibs.engines.figures import Counts
+from dibs.engines.http.wire import VERBS, Scope, Verb
+from dibs.engines.steps import StepRecord
+from dibs.engines.topics import TopicKind, parse_topic, worker_topic
+from dibs.engines.values import (
+    CancelWorkflow,
+    Claimed,
+    EnqueueAnswer,
+    ExtendAnswer,
+    ExtendOutcome,
+    Page,
+    Peeked,
+    Query,
+    Replay,
+    ReplayWorkflow,
+    SettleAnswer,
+    SettleOutcome,
+    UnreadableTask,
+)
+from dibs.errors import NotAllowed, UnknownTask
+from dibs.runtime.coalesce import Coalescer
+from dibs.runtime.hub import Hub
+from dibs.server.caller import Caller
+
+__all__ = ["Guard", "Owners", "guarded_hub"]
+
+Known = TypeVar("Known")
+Before = Callable[["Guard", Any], Awaitable[Any]]
+After = Callable[["Guard", Any, Any], Any]
+
+REDACTED = b'{"$redacted":true}'
+SECRET_DETAILS = ("error", "note", "message", "progress_message")
+"""Details of events that may quote arguments or results."""
+MOST_OWNERS = 100_000
+NOT_YOURS = "another worker holds this lease"
+
+
+class Owners:
+    """Which caller was given a lease, for as long as it is remembered; the store knows it for ever."""
+
+    def __init__(self) -> None:
+        self._by_lease: OrderedDict[int, str] = OrderedDict()
+
+    def add(self, claimed: Claimed, caller: Caller) -> None:
+        for task in claimed.tasks:
+            self._by_lease[task.lease] = caller.name
+        while len(self._by_lease) > MOST_OWNERS:
+            self._by_lease.popitem(last=False)
+
+    def of(self, lease: Lease) -> str | None:
+        return self._by_lease.get(lease.number)
+
+
+class Guard:
+    """The engine of a hub, for one caller. It has the verbs of `wire`, and can be subscribed to."""
+
+    def __init__(self, hub: Hub, caller: Caller, owners: Owners) -> None:
+        self.hub = hub
+        self.caller = caller
+        self.owners = owners
+        self.features = hub.features
+        for verb in VERBS.values():
+            setattr(self, verb.name, partial(self._called, verb))
+
+    async def _called(self, verb: Verb, *values: Any, now: object = None, **given: Any) -> Any:
+        """As the seam has it. `now` is the server's own."""
+        return await self.run(verb, verb.arguments(*values, **given))
+
+    async def run(self, verb: Verb, given: Any) -> Any:
+        """One verb with its arguments, if this caller may."""
+        self.caller.require(verb.scope)
+        before, after = BEFORE.get(verb.name), AFTER.get(verb.name)
+        if before is not None:
+            given = await before(self, given)
+        run = RUN.get(verb.name)
+        answer = await (self.ask(verb.name, given) if run is None else run(self, given))
+        return answer if after is None else after(self, given, answer)
+
+    async def ask(self, verb: str, given: Struct) -> Any:
+        """Ask the engine itself."""
+        arguments = {name: getattr(given, name) for name in given.__struct_fields__}
+        if verb in TIMED:
+            arguments["now"] = self.hub.clock.store_now()
+        return await getattr(self.hub.engine, verb)(**arguments)
+
+    # What is not on the wire.
+
+    def subscribe(self, topics: Collection[str]) -> Subscription:
+        return self.hub.engine.subscribe([self.topic(topic) for topic in topics])
+
+    def topic(self, topic: str) -> str:
+        """A topic as the store knows it. A worker hears of itself only, and a limited caller of its queues."""
+        kind, about = parse_topic(topic)
+        if kind == TopicKind.WORKER:
+            return worker_topic(self.caller.worker(about))
+        if about:
+            self.caller.require_queues([about])
+        return topic
+
+    def own_topic(self, topic: str) -> str:
+        """The other way round."""
+        kind, about = parse_topic(topic)
+        return worker_topic(self.caller.own_name(about)) if kind == TopicKind.WORKER else topic
+
+    # What is asked to decide.
+
+    async def known(self, ids: Sequence[str]) -> list[TaskRecord | UnreadableTask | None]:
+        """Tasks of the caller's queues."""
+        found = await self.hub.engine.get(ids)
+        return [None if each is None or not self.caller.serves(each.queue) else each for each in found]
+
+    async def owned(self, leases: Sequence[Lease]) -> list[bool]:
+        """Whether each of these leases was given to this caller. One that nobody holds is for the engine to refuse."""
+        name = self.caller.name
+        unknown = [lease for lease in leases if name and self.owners.of(lease) is None]
+        records = await self.hub.engine.get([lease.id for lease in unknown]) if unknown else []
+        others = {
+            lease.number
+            for lease, record in zip(unknown, records, strict=True)
+            if record is not None and not self.caller.owns(record.worker)
+        }
+        return [
+            not name or self.owners.of(lease) == name or (self.owners.of(lease) is None and lease.number not in others)
+            for lease in leases
+        ]
+
+    def narrowed(self, query: Query) -> Query:
+        """A search in the caller's queues."""
+        if query.text and not self.caller.sees_payloads:
+            raise NotAllowed(f"the token {self.caller.name!r} may not search in payloads: it needs the scope payloads.")
+        if self.caller.queues is None:
+            return query
+        self.caller.require_queues(query.queues)
+        return structs.replace(query, queues=query.queues or tuple(sorted(self.caller.queues)))
+
+    def shown(self, task: Any) -> Any:
+        """A task as this caller may see it."""
+        if self.caller.sees_payloads or not isinstance(task, TaskRecord):
+            return task
+        return structs.replace(
+            task,
+            args=REDACTED,
+            result=None if task.result is None else REDACTED,
+            failure=redacted(task.failure),
+            note="",
+            progress_message="",
+        )
+
+    def shown_event(self, event: Event) -> Event:
+        if self.caller.sees_payloads or not event.details:
+            return event
+        details = {name: value for name, value in event.details.items() if name not in SECRET_DETAILS}
+        return structs.replace(event, details=details)
+
+
+def redacted(failure: Failure | None) -> Failure | None:
+    return None if failure is None else Failure(type=failure.type, message="redacted")
+
+
+# Before: the arguments as they may be used.
+
+
+async def before_enqueue(guard: Guard, given: Any) -> Any:
+    guard.caller.require_queues(task.queue for task in given.tasks)
+    return structs.replace(given, tasks=[named(guard, task) for task in given.tasks])
+
+
+def named(guard: Guard, task: NewTask) -> NewTask:
+    """A token's name is the client that `enqueue_rate` counts."""
+    return structs.replace(task, client=guard.caller.name) if guard.caller.name else task
+
+
+async def before_claim(guard: Guard, given: Any) -> Any:
+    request = given.request
+    guard.caller.require_queues(request.queues)
+    return structs.replace(given, request=structs.replace(request, worker=guard.caller.worker(request.worker)))
+
+
+async def before_beat(guard: Guard, given: Any) -> Any:
+    beat = given.beat
+    guard.caller.require_queues(beat.queues)
+    if not guard.caller.name:
+        return given
+    worker = guard.caller.worker(beat.id)
+    minutes = [structs.replace(minute, worker=worker) for minute in beat.minutes if guard.caller.serves(minute.queue)]
+    return structs.replace(given, beat=structs.replace(beat, id=worker, minutes=minutes))
+
+
+async def before_leave(guard: Guard, given: Any) -> Any:
+    return structs.replace(given, worker=guard.caller.worker(given.worker))
+
+
+async def before_history(guard: Guard, given: Any) -> Any:
+    if guard.caller.queues is not None and (await guard.known([given.task_id]))[0] is None:
+        raise UnknownTask(f"no task has the id {given.task_id}.")
+    return given
+
+
+async def before_edges(guard: Guard, given: Any) -> Any:
+    if guard.caller.queues is not None and None in await guard.known(given.ids):
+        raise UnknownTask("there is no such task.")
+    return given
+
+
+async def before_search(guard: Guard, given: Any) -> Any:
+    return structs.replace(given, query=guard.narrowed(given.query))
+
+
+async def of_queue(guard: Guard, given: Any) -> Any:
+    guard.caller.require_queues([given.queue])
+    return given
+
+
+async def of_named_queue(guard: Guard, given: Any) -> Any:
+    guard.caller.require_queues([given.name])
+    return acting(guard, given)
+
+
+async def of_all_queues(guard: Guard, given: Any) -> Any:
+    guard.caller.require_all_queues()
+    return acting(guard, given) if "actor" in given.__struct_fields__ else given
+
+
+def acting(guard: Guard, given: Any) -> Any:
+    """Who acts: a token's name."""
+    return structs.replace(given, actor=f"token {guard.caller.name}") if guard.caller.name else given
+
+
+async def before_events(guard: Guard, given: Any) -> Any:
+    if guard.caller.queues is None:
+        return given
+    request = given.request
+    guard.caller.require_queues(request.queues)
+    queues = request.queues or tuple(sorted(guard.caller.queues))
+    return structs.replace(given, request=structs.replace(request, queues=queues))
+
+
+async def before_act(guard: Guard, given: Any) -> Any:
+    for act in given.acts:
+        if isinstance(act, CancelWorkflow | ReplayWorkflow):
+            guard.caller.require_all_queues()
+        if isinstance(act, Replay) and act.queue is not None:
+            guard.caller.require_queues([act.queue])
+    if guard.caller.queues is not None:
+        for act, task in zip(given.acts, await guard.known([act.id for act in given.acts]), strict=True):
+            if task is None:
+                raise UnknownTask(f"no task has the id {act.id}.")
+    return acting(guard, given)
+
+
+async def before_act_on(guard: Guard, given: Any) -> Any:
+    if isinstance(given.act, Replay) and given.act.queue is not None:
+        guard.caller.require_queues([given.act.queue])
+    return acting(guard, structs.replace(given, query=guard.narrowed(given.query)))
+
+
+async def before_advance(guard: Guard, given: Any) -> Any:
+    if guard.caller.queues is not None:
+        for step in await guard.hub.engine.steps([given.step]):
+            if not is_step_of(guard, step):
+                raise NotAllowed(f"the token {guard.caller.name!r} may not go on with this step.")
+    return given
+
+
+async def before_set_schedule(guard: Guard, given: Any) -> Any:
+    guard.caller.require_queues([given.task.queue])
+    return await before_set_schedule_state(guard, structs.replace(given, task=named(guard, given.task)))
+
+
+async def before_set_schedule_state(guard: Guard, given: Any) -> Any:
+    if guard.caller.queues is not None:
+        for schedule in await guard.hub.engine.schedules():
+            if schedule.name == given.name:
+                guard.caller.require_queues([schedule.task.queue])
+    return acting(guard, given)
+
+
+def is_step_of(guard: Guard, step: StepRecord) -> bool:
+    return guard.caller.queues is None or (bool(step.query.queues) and set(step.query.queues) <= guard.caller.queues)
+
+
+BEFORE: dict[str, Before] = {
+    "enqueue": before_enqueue,
+    "claim": before_claim,
+    "beat": before_beat,
+    "leave": before_leave,
+    "history": before_history,
+    "edges": before_edges,
+    "search": before_search,
+    "peek": of_queue,
+    "standing": of_queue,
+    "workflows": of_all_queues,
+    "audit": of_all_queues,
+    "events": before_events,
+    "act": before_act,
+    "act_on": before_act_on,
+    "advance": before_advance,
+    "set_queue": of_named_queue,
+    "set_queue_state": of_named_queue,
+    "delete_queue": of_named_queue,
+    "set_schedule": before_set_schedule,
+    "set_schedule_state": before_set_schedule_state,
+    "set_worker_state": of_all_queues,
+    "check": of_all_queues,
+}
+
+
+# Instead of asking the engine: lone items of many callers become one batch, and foreign leases are refused.
+
+
+async def run_enqueue(guard: Guard, given: Any) -> list[EnqueueAnswer]:
+    if given.atomic or given.workflow is not None or len(given.tasks) != 1:
+        return cast(list[EnqueueAnswer], await guard.ask("enqueue", given))
+    return [await guard.hub.enqueuer.submit(given.tasks[0])]
+
+
+async def run_claim(guard: Guard, given: Any) -> Claimed:
+    claimed: Claimed = await guard.ask("claim", given)
+    guard.owners.add(claimed, guard.caller)
+    return claimed
+
+
+async def run_settle(guard: Guard, given: Any) -> list[SettleAnswer]:
+    owned = await guard.owned([each.lease for each in given.settlements])
+    mine = [each for each, is_mine in zip(given.settlements, owned, strict=True) if is_mine]
+    if len(mine) == 1:
+        answers = iter([await guard.hub.settler.submit(mine[0])])
+    else:
+        answers = iter(await guard.ask("settle", structs.replace(given, settlements=mine)) if mine else [])
+    return [next(answers) if is_mine else SettleAnswer(SettleOutcome.REFUSED) for is_mine in owned]
+
+
+async def run_extend(guard: Guard, given: Any) -> list[ExtendAnswer]:
+    owned = await guard.owned([each.lease for each in given.extensions])
+    mine = [each for each, is_mine in zip(given.extensions, owned, strict=True) if is_mine]
+    answers = iter(await guard.ask("extend", structs.replace(given, extensions=mine)) if mine else [])
+    return [next(answers) if is_mine else ExtendAnswer(ExtendOutcome.LOST, reason=NOT_YOURS) for is_mine in owned]
+
+
+RUN: dict[str, Callable[[Guard, Any], Awaitable[Any]]] = {
+    "enqueue": run_enqueue,
+    "claim": run_claim,
+    "settle": run_settle,
+    "extend": run_extend,
+}
+
+
+# After: the answer as this caller may see it.
+
+
+def after_get(guard: Guard, given: Any, found: list[Any]) -> list[Any]:
+    return [None if each is None or not guard.caller.serves(each.queue) else guard.shown(each) for each in found]
+
+
+def after_history(guard: Guard, given: Any, found: list[HistoryEntry]) -> list[HistoryEntry]:
+    if guard.caller.sees_payloads:
+        return found
+    return [structs.replace(entry, failure=redacted(entry.failure), note="") for entry in found]
+
+
+def after_search(guard: Guard, given: Any, page: Page) -> Page:
+    return structs.replace(page, tasks=[guard.shown(each) for each in page.tasks])
+
+
+def after_peek(guard: Guard, given: Any, peeked: Peeked) -> Peeked:
+    return structs.replace(peeked, tasks=[guard.shown(each) for each in peeked.tasks])
+
+
+def after_counts(guard: Guard, given: Any, counts: Counts) -> Counts:
+    if guard.caller.queues is None:
+        return counts
+    return Counts(
+        tasks=served(guard, counts.tasks),
+        counters=served(guard, counts.counters),
+        kinds=[each for each in counts.kinds if guard.caller.serves(each.queue)],
+        errors=served(guard, counts.errors),
+    )
+
+
+def served(guard: Guard, by_queue: dict[str, Known]) -> dict[str, Known]:
+    return {queue: known for queue, known in by_queue.items() if guard.caller.serves(queue)}
+
+
+def of_queues(guard: Guard, given: Any, found: list[Any]) -> list[Any]:
+    """Of figures: those of the caller's queues."""
+    return [each for each in found if guard.caller.serves(each.queue)]
+
+
+def after_queues(guard: Guard, given: Any, found: list[Any]) -> list[Any]:
+    return [each for each in found if guard.caller.serves(each.name)]
+
+
+def after_workers(guard: Guard, given: Any, found: list[Any]) -> list[Any]:
+    return [each for each in found if guard.caller.queues is None or guard.caller.queues & set(each.queues)]
+
+
+def after_schedules(guard: Guard, given: Any, found: list[ScheduleRecord]) -> list[ScheduleRecord]:
+    mine = [each for each in found if guard.caller.serves(each.task.queue)]
+    if guard.caller.sees_payloads:
+        return mine
+    return [structs.replace(each, task=structs.replace(each.task, args=REDACTED)) for each in mine]
+
+
+def after_events(guard: Guard, given: Any, page: EventPage) -> EventPage:
+    return structs.replace(page, events=[guard.shown_event(event) for event in page.events])
+
+
+def after_steps(guard: Guard, given: Any, found: list[StepRecord]) -> list[StepRecord]:
+    return [step for step in found if is_step_of(guard, step)]
+
+
+AFTER: dict[str, After] = {
+    "get": after_get,
+    "history": after_history,
+    "search": after_search,
+    "peek": after_peek,
+    "counts": after_counts,
+    "backlog": of_queues,
+    "stats": of_queues,
+    "queues": after_queues,
+    "workers": after_workers,
+    "schedules": after_schedules,
+    "events": after_events,
+    "steps": after_steps,
+}
+
+UNGUARDED = frozenset({"about"})
+"""What says nothing of queues or tasks. Everything else is in one of the tables: a test counts."""
+
+TIMED = frozenset(
+    name for name in VERBS if "now" in getattr(Engine, name).__annotations__
+)
+
+
+# The hub of a caller.
+
+
+class GuardedEnqueuer:
+    """The group commit of all callers, behind the guard of one."""
+
+    def __init__(self, guard: Guard, enqueuer: Coalescer[NewTask, EnqueueAnswer]) -> None:
+        self._guard = guard
+        self._enqueuer = enqueuer
+
+    async def submit(self, task: NewTask) -> EnqueueAnswer:
+        self._guard.caller.require(Scope.PRODUCE)
+        self._guard.caller.require_queues([task.queue])
+        return await self._enqueuer.submit(named(self._guard, task))
+
+
+class GuardedSettler:
+    """The same for settlements."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+
+    async def submit(self, settlement: Settlement) -> SettleAnswer:
+        verb = VERBS["settle"]
+        answers: list[SettleAnswer] = await self._guard.run(verb, verb.arguments([settlement]))
+        return answers[0]
+
+
+def guarded_hub(hub: Hub, caller: Caller, owners: Owners) -> Hub:
+    """What a caller may do with an app."""
+    guard = Guard(hub, caller, owners)
+    client = caller.name or hub.client
+    return hub.seen_through(cast(Engine, guard), client, GuardedEnqueuer(guard, hub.enqueuer), GuardedSettler(guard))

@@ -1,0 +1,204 @@
+"""Requests and answers: what a route is, what its handler gets, and how both become HTTP and OpenAPI."""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
+from typing import Any, get_origin
+
+import msgspec
+from msgspec import Struct, structs
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dibs.client.app import Dibs
+from dibs.engines.http.problems import MEDIA_TYPE as PROBLEM_TYPE
+from dibs.engines.http.problems import Problem
+from dibs.engines.http.wire import Scope, decompressed
+from dibs.errors import DibsError
+from dibs.server.caller import Caller
+
+__all__ = [
+    "Answered",
+    "Exchange",
+    "HttpError",
+    "Nothing",
+    "Route",
+    "decode_json",
+    "problem_response",
+    "read_body",
+    "read_query",
+]
+
+JSON = "application/json"
+KEYS = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')
+"""The keys of all objects, and texts that look like keys: if none is there twice, no key is."""
+
+
+class HttpError(Exception):
+    """A request that is wrong as HTTP: it never reached the queue."""
+
+    def __init__(
+        self, status: int, slug: str, title: str, detail: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(detail or title)
+        self.problem = Problem(type=f"about:blank#{slug}", title=title, status=status, detail=detail)
+        self.headers = dict(headers or {})
+
+
+class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
+    """No query parameters."""
+
+
+class Exchange:
+    """One request, and what its handler needs."""
+
+    __slots__ = ("app", "body", "caller", "headers", "query", "request", "server")
+
+    def __init__(self, server: Any, request: Request, caller: Caller, app: Dibs) -> None:
+        self.server = server
+        self.request = request
+        self.caller = caller
+        self.app = app
+        self.body: Any = None
+        self.query: Any = None
+        self.headers: dict[str, str] = {}
+        """Of the answer."""
+
+    def path(self, name: str) -> str:
+        found: str = self.request.path_params[name]
+        return found
+
+
+class Answered(Struct, frozen=True):
+    """An answer with another status than the route's."""
+
+    status: int
+    value: Any
+
+
+Handler = Callable[[Exchange], Awaitable[Any]]
+
+
+class Route(Struct, frozen=True, kw_only=True):
+    """One route: everything that the server does with it and that the OpenAPI document says of it."""
+
+    method: str
+    path: str
+    handler: Handler
+    scope: Scope | None
+    tag: str
+    answer: Any = None
+    status: int = 200
+    body: Any = None
+    query: type[Struct] = Nothing
+    refusals: tuple[int, ...] = ()
+    """Statuses of problems besides those of every route."""
+    others: tuple[int, ...] = ()
+    """Other statuses with the same answer."""
+
+    @property
+    def summary(self) -> str:
+        return (self.handler.__doc__ or "").strip().split("\n")[0].removesuffix(".")
+
+    @property
+    def description(self) -> str:
+        return "\n".join(line.strip() for line in (self.handler.__doc__ or "").strip().split("\n")[1:]).strip()
+
+    @property
+    def operation(self) -> str:
+        return self.handler.__name__
+
+
+def problem_response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    given = dict(headers or {})
+    if problem.retry_after is not None:
+        given["Retry-After"] = str(max(1, round(problem.retry_after + 0.499)))
+    return Response(msgspec.json.encode(problem), problem.status, given, PROBLEM_TYPE)
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """The body, unpacked. Nothing larger is ever held in memory."""
+    length = request.headers.get("content-length")
+    if length is not None and length.isdigit() and int(length) > most:
+        raise too_large(most)
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > most:
+            raise too_large(most)
+        parts.append(part)
+    body = parts[0] if len(parts) == 1 else b"".join(parts)
+    encoding = request.headers.get("content-encoding", "identity").lower()
+    if encoding == "identity":
+        return body
+    if encoding != "gzip":
+        raise HttpError(415, "unknown-encoding", "Unknown content encoding", "Send the body as it is, or as gzip.")
+    try:
+        plain = decompressed(body, most)
+    except zlib.error as error:
+        raise HttpError(400, "broken-gzip", "The body is not gzip", f"{error}.") from None
+    if plain is None:
+        raise too_large(most)
+    return plain
+
+
+def too_large(most: int) -> HttpError:
+    return HttpError(413, "body-too-large", "The body is too large", f"A body may have {most:,} bytes at most.")
+
+
+def decode_json(body: bytes, kind: Any) -> Any:
+    """A JSON document of a kind. Wrong syntax is a 400, wrong content a 422."""
+    if not body:
+        body = b"{}"
+    try:
+        check_keys(body)
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        raise HttpError(422, "invalid-body", "The body does not fit", f"{error}.") from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError) as error:
+        if isinstance(error, DibsError):
+            raise
+        raise HttpError(400, "malformed-json", "The body is not JSON", f"{error}."[:500]) from None
+
+
+def check_keys(body: bytes) -> None:
+    """No object has a key twice: two readers of the document would see different things."""
+    keys = KEYS.findall(body)
+    if len(keys) != len(set(keys)):
+        json.loads(body, object_pairs_hook=unique)
+
+
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {json.dumps(twice)} is there twice")
+    return found
+
+
+def read_query(request: Request, kind: type[Struct]) -> Any:
+    """Query parameters as a struct; those of a tuple may be repeated."""
+    given: dict[str, Any] = {}
+    several = repeatable(kind)
+    for name, value in request.query_params.multi_items():
+        if name in several:
+            given.setdefault(name, []).append(value)
+        elif name in given:
+            raise HttpError(422, "invalid-query", "A query parameter is there twice", f"{name} can't be repeated.")
+        else:
+            given[name] = value
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise HttpError(422, "invalid-query", "A query parameter does not fit", f"{error}.") from None
+
+
+@cache
+def repeatable(kind: type[Struct]) -> frozenset[str]:
+    """The parameters that take several values."""
+    return frozenset(field.name for field in structs.fields(kind) if get_origin(field.type) is tuple)
