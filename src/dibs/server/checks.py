@@ -76,7 +76,14 @@ def check_settlement(settlement: Settlement) -> None:
         check_payload(settlement.result, "the result")
     if settlement.delay is not None:
         check_number(settlement.delay, "delay", 0, LONGEST)
-    check_plain(msgspec.to_builtins((settlement.failure, settlement.metadata, settlement.note)))
+    if settlement.failure is not None:  # what a task raises may be any text
+        check_length(settlement.failure.type, settlement.failure.message, settlement.failure.traceback)
+    check_plain((settlement.metadata, settlement.note))
+
+
+def check_length(*texts: str) -> None:
+    if any(len(text) > MOST_TEXT for text in texts):
+        raise InvalidOption(f"a text may have {MOST_TEXT:,} characters at most.")
 
 
 def check_several(items: Any) -> None:
@@ -146,8 +153,9 @@ def check_plain(value: Any) -> None:
     while stack:
         each = stack.pop()
         if isinstance(each, str):
-            if len(each) > MOST_TEXT or "\0" in each:
-                raise InvalidOption("a text is too long, or has a NUL in it.")
+            check_length(each)
+            if "\0" in each:
+                raise InvalidOption("a text has a NUL in it, which can't be stored.")
         elif isinstance(each, int | float):
             if not -(2**62) <= each <= 2**62:
                 raise InvalidOption("a number is too large.")
