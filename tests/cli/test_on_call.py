@@ -17,7 +17,7 @@ from test_store_commands import do_chores
 from test_tasks import enqueue, work
 
 from dibs import Dibs
-from dibs.cli.error_groups import ErrorGroup, add_to
+from dibs.client.error_groups import ErrorGroup, add_to
 from dibs.cli.long_search import Found
 from dibs.cli.options import act_on_all
 from dibs.cli.tasks import tell_all

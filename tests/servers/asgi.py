@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -18,7 +18,7 @@ from dibs.runtime.clock import SystemClock
 from dibs.server.server import Server
 from dibs.server.settings import ServerSettings
 
-__all__ = ["InProcess", "RemoteEngine", "TurnedClock", "request"]
+__all__ = ["Api", "InProcess", "RemoteEngine", "TurnedClock", "request", "server_here"]
 
 HOST = "127.0.0.1:8642"
 
@@ -72,6 +72,45 @@ async def request(
     start = messages[0]
     answered = {name.decode().lower(): value.decode("latin-1") for name, value in start["headers"]}
     return start["status"], answered, b"".join(message.get("body", b"") for message in messages[1:])
+
+
+def server_here(app: Dibs, **settings: Any) -> Server:
+    """A server whose app runs on the loop of the test, as one that `dibs serve` runs does. Its engine is open."""
+    app.hub.runner._loop = asyncio.get_running_loop()  # type: ignore[assignment]
+    app.hub.runner._started = True
+    app.hub.runner._serving.set()
+    return Server(app, ServerSettings(keeps=False, **settings))
+
+
+class Api:
+    """Requests to a server in the same process and loop; answers are decoded JSON."""
+
+    def __init__(self, server: Any, token: str | None = None) -> None:
+        self.server = server
+        self.token = token
+
+    async def __call__(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None, query: str = ""
+    ) -> Answer:
+        given = dict(headers or {})
+        if self.token is not None:
+            given.setdefault("Authorization", f"Bearer {self.token}")
+        sent = body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
+        status, answered, raw = await request(self.server, method, path, sent, given, query)
+        is_json = "json" in answered.get("content-type", "")
+        return Answer(status, answered, msgspec.json.decode(raw) if is_json and raw else raw)
+
+    async def get(self, path: str, query: str = "", **more: Any) -> Answer:
+        return await self("GET", path, query=query, **more)
+
+    async def post(self, path: str, body: Any = None, **more: Any) -> Answer:
+        return await self("POST", path, body, **more)
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: Any
 
 
 class InProcess:
@@ -142,11 +181,7 @@ class RemoteEngine(HttpEngine):
             setattr(self, name, getattr(inner, name))
 
     def server(self) -> Server:
-        app = Dibs(engine=self.inner, clock=self.clock)
-        app.hub.runner._loop = asyncio.get_running_loop()  # type: ignore[assignment]
-        app.hub.runner._started = True
-        app.hub.runner._serving.set()
-        return Server(app, ServerSettings(keeps=False))
+        return server_here(Dibs(engine=self.inner, clock=self.clock))
 
     def at(self, now: Instant) -> None:
         self.clock.at = now

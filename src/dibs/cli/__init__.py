@@ -1,11 +1,10 @@
 """The `dibs` command: one file per command or group of commands.
 
 `main` is the entry point and turns errors into one sentence and an exit code (`codes`); `options` holds what commands
-share, `loading` finds the app that `MODULE:APP` names, `logs` sets up logging. The commands: `worker`, `enqueue`,
-`tasks` (with `long_search`, `task_views` and `watch`), `dead` (with `error_groups`), `steps`, `queues` (with
-`queue_settings`), `schedules`, `workflows`, `workers`, `chores`, `audit`, `top`, `stats`, `events`, `why`, `doctor`,
-`backup`, `migrate`, `simulate`, `bench` and `demo`. No other package imports anything from here.
-Invariants:
+share, `loading` finds the app that `MODULE:APP` names, `logs` sets up logging. The commands: `worker`, `serve`,
+`enqueue`, `tasks` (with `long_search`, `task_views` and `watch`), `dead`, `steps`, `queues` (with `queue_settings`),
+`schedules`, `workflows`, `workers`, `chores`, `audit`, `tokens`, `top`, `stats`, `events`, `why`, `doctor`, `backup`,
+`migrate`, `simulate`, `bench` and `demo`. No other package imports anything from here. Invariants:
 
 - Data goes to stdout, everything else to stderr; with `--json`, stdout is one JSON document and nothing else.
 - A command knows the public API (`Dibs`, the worker) and the engine seam, never which engine it uses.

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import click
 from msgspec import structs
 from rich.text import Text
 
-from dibs.cli.error_groups import ErrorGroup, add_to
 from dibs.cli.options import bulk_command, filter_options, json_option, make_filter, with_store
 from dibs.cli.tasks import act
 from dibs.client.app import Dibs
-from dibs.client.info import TaskInfo
+from dibs.client.error_groups import MOST_GROUPED, ErrorGroup
 from dibs.client.tasks import Filter
 from dibs.core.states import State
 from dibs.errors import InvalidOption
 from dibs.terminal import age, emit, errors, fitting, say
 
 __all__ = ["dead"]
-
-PAGE = 500
-MOST_GROUPED = 20_000
 
 
 @click.group()
@@ -40,7 +35,8 @@ def list_dead(app: Dibs, /, as_json: bool, **given: Any) -> None:
     Errors are alike if only numbers, ids, addresses and quoted words differ. Each group has one task as an example.
     --since and --before are about the time of death.
     """
-    groups, more = group(app, only_dead(given))
+    found = app.tasks.error_groups(only_dead(given))
+    groups, more = found.groups, found.more
     if as_json:
         emit({"groups": groups, "tasks": sum(each.count for each in groups), "more": more})
         return
@@ -102,27 +98,3 @@ def check_state(given: dict[str, Any]) -> None:
 def only_dead(given: dict[str, Any]) -> Filter:
     check_state(given)
     return structs.replace(make_filter(given), state=State.DEAD)
-
-
-def group(app: Dibs, chosen: Filter) -> tuple[list[ErrorGroup], bool]:
-    """The groups, largest first, and whether there were more tasks than are read."""
-    groups: dict[tuple[str, ...], ErrorGroup] = {}
-    for seen, info in enumerate(newest_first(app, chosen)):
-        if seen == MOST_GROUPED:
-            return ordered(groups), True
-        add_to(groups, info)
-    return ordered(groups), False
-
-
-def newest_first(app: Dibs, chosen: Filter) -> Iterator[TaskInfo]:
-    cursor: str | None = None
-    while True:
-        page = app.tasks.search(chosen, limit=PAGE, cursor=cursor)
-        yield from page.tasks
-        cursor = page.cursor
-        if cursor is None:
-            return
-
-
-def ordered(groups: dict[tuple[str, ...], ErrorGroup]) -> list[ErrorGroup]:
-    return sorted(groups.values(), key=lambda each: -each.count)

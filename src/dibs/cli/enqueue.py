@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 import msgspec
-from msgspec import structs
 
 from dibs.cli.codes import ExitCode
 from dibs.cli.options import (
@@ -21,11 +20,12 @@ from dibs.cli.options import (
 )
 from dibs.cli.watch import ending, follow
 from dibs.client.app import Dibs
+from dibs.client.by_name import new_by_name
 from dibs.client.handle import Handle
 from dibs.client.options import Options, make_options
 from dibs.client.producer import enqueue as enqueue_new
-from dibs.core.codec import Signature, fingerprint
-from dibs.core.options import as_number, brief, check_name, shown
+from dibs.core.codec import Signature
+from dibs.core.options import as_number, brief, shown
 from dibs.core.states import State
 from dibs.core.task import NewTask
 from dibs.engines.values import EnqueueOutcome
@@ -104,13 +104,7 @@ def new_task(
         raise InvalidOption("which queue? Give --queue, or --app MODULE:APP to use the task's own.")
     chosen, hub = make_options(Options(), options), app.hub
     values = arguments_of(pairs, arguments, None)
-    new = structs.replace(
-        chosen.draft(hub, check_name(name, "a task's name")),
-        id=chosen.id or hub.new_id(),
-        args=hub.codec.encode(values, f"the arguments of {name}"),
-        fingerprint="" if chosen.key is None else fingerprint(name, values),
-    )
-    return new, chosen
+    return new_by_name(hub, name, values, chosen), chosen
 
 
 def arguments_of(pairs: tuple[str, ...], arguments: str | None, signature: Signature | None) -> dict[str, Any]:

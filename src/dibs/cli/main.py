@@ -19,6 +19,7 @@ __all__ = ["cli", "main", "run"]
 
 COMMANDS = {
     "worker": "dibs.cli.worker:worker",
+    "serve": "dibs.cli.serve:serve",
     "enqueue": "dibs.cli.enqueue:enqueue",
     "tasks": "dibs.cli.tasks:tasks",
     "dead": "dibs.cli.dead:dead",
@@ -29,6 +30,7 @@ COMMANDS = {
     "workers": "dibs.cli.workers:workers",
     "chores": "dibs.cli.chores:chores",
     "audit": "dibs.cli.audit:audit",
+    "tokens": "dibs.cli.tokens:tokens",
     "top": "dibs.cli.top:top",
     "stats": "dibs.cli.stats:stats",
     "events": "dibs.cli.events:events",

@@ -9,7 +9,7 @@
   of them, `workflows` follows them, `graph` reads and `drawing` draws them.
 - Following: `handle` is one task, `result_waiter` waits for all handles of an app, `info` has the public snapshots.
 - Asking and changing: `tasks`, `steps` (what goes on in the background), `queues`, `schedules`, `workers`, `audit`,
-  `stats` and `series`; `events` gives what happens; `why` says why a task does not run, with `blockers` for what it
+  `stats` and `series`, `error_groups`; `events` gives what happens; `why` says why a task does not run, with `blockers` for what it
   waits for and `humanize` for the words. `consumer` is for users with a
   loop of their own.
 

@@ -123,7 +123,7 @@ class Consumer:
             while True:
                 await self._look_for_lost()
                 claimed = await engine.claim(request, now=self.hub.clock.store_now())
-                claims = await self._ready(claimed.tasks)
+                claims = await self.prepare(claimed.tasks)
                 left = until - time.monotonic()
                 if claims or left <= 0:
                     return claims
@@ -134,7 +134,7 @@ class Consumer:
         finally:
             subscription.close()
 
-    async def _ready(self, tasks: Sequence[LeasedTask]) -> list[Claim]:
+    async def prepare(self, tasks: Sequence[LeasedTask]) -> list[Claim]:
         """Claims with their arguments. Tasks whose arguments can't be prepared are settled as in a worker."""
         found = await asyncio.gather(*(arguments(self.hub, task) for task in tasks), return_exceptions=True)
         claims = []

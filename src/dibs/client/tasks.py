@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypedDict, Unpack
@@ -10,6 +10,7 @@ from typing import Any, TypedDict, Unpack
 from msgspec import Struct, structs
 
 from dibs.client.blocking import Admin, blocking
+from dibs.client.error_groups import ErrorGroups, grouped
 from dibs.client.graph import pages
 from dibs.client.info import CANT_CHANGE, HistoryLine, TaskInfo, history_line, ranked_info, task_info, unknown_task
 from dibs.client.options import Span, check_known, check_metadata
@@ -247,6 +248,22 @@ class Tasks(Admin):
         )
 
     count = blocking(acount)
+
+    async def aerror_groups(self, filter: Filter = Filter()) -> ErrorGroups:
+        """Dead tasks that match, by task, reason and error, the most frequent first; the newest 20,000 are read."""
+        return await grouped(self._newest(structs.replace(filter, state=State.DEAD)))
+
+    async def _newest(self, filter: Filter) -> AsyncIterator[TaskInfo]:
+        cursor: str | None = None
+        while True:
+            page = await self.asearch(filter, limit=BATCH, cursor=cursor)
+            for info in page.tasks:
+                yield info
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+    error_groups = blocking(aerror_groups)
 
     async def acancel(self, task_id: str, reason: str = "") -> Cancelled:
         """End a waiting task, ask a running one to stop: "cancelled" or "asked to stop".

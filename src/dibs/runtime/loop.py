@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from dibs.engines.base import MayBlock
 from dibs.errors import Closed, StoreUnavailable, WrongThread
 
-__all__ = ["DibsLoop", "LoopRunner"]
+__all__ = ["LoopRunner"]
 
 Result = TypeVar("Result")
 
@@ -42,6 +42,8 @@ class LoopRunner:
     def __init__(self, start: Callable[[MayBlock], Awaitable[None]], forget: Callable[[], None]) -> None:
         self._start = start
         self._forget = forget
+        self.make_loop: Callable[[], asyncio.AbstractEventLoop] = DibsLoop
+        """Makes the loop at its first use; before that, another kind can be chosen."""
         self._reset()
 
     def _reset(self) -> None:
@@ -49,7 +51,7 @@ class LoopRunner:
         self._drive = threading.Lock()
         self._gate = threading.Lock()
         """Held while work is handed to the loop of another thread, so that none is handed over after it stopped."""
-        self._loop: DibsLoop | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._serving = threading.Event()
         self._only_callers = True
@@ -61,19 +63,19 @@ class LoopRunner:
         """The engine is being closed: calls that still find it open may fail at any point."""
 
     @property
-    def loop(self) -> DibsLoop:
+    def loop(self) -> asyncio.AbstractEventLoop:
         """The loop, made at first use."""
         if self._pid != os.getpid():
             self._forget()
             self._reset()
         if self._closed:
             raise Closed(CLOSED)
-        return self._loop or self._make_loop()
+        return self._loop or self._made_loop()
 
-    def _make_loop(self) -> DibsLoop:
+    def _made_loop(self) -> asyncio.AbstractEventLoop:
         with self._gate:  # two threads may be first
             if self._loop is None:
-                self._loop = DibsLoop()
+                self._loop = self.make_loop()
             return self._loop
 
     @property
@@ -206,19 +208,22 @@ class LoopRunner:
                 self._thread.start()
             self._serving.wait()
 
-    def _serve(self, loop: DibsLoop) -> None:
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
         loop.call_soon(self._serving.set)
         loop.run_forever()
 
-    def main(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Drive the loop on this thread until `work` is done, and serve the calls of other threads."""
+    def main(self, work: Coroutine[Any, Any, Result], *, opens: bool = True) -> Result:
+        """Drive the loop on this thread until `work` is done, and serve the calls of other threads.
+
+        Without `opens`, the engine is not opened before: `work` does that, with `opened`, when it can.
+        """
         loop = self.loop
         with self._drive:
             self._only_callers = False
             self._serving.set()
             try:
-                return loop.run_until_complete(self._with_engine(work))
+                return loop.run_until_complete(self._with_engine(work) if opens else work)
             finally:
                 self._serving.clear()
                 self._only_callers = True
@@ -243,7 +248,7 @@ class LoopRunner:
         if running is not None and running is self._loop and self._pid == os.getpid():
             raise WrongThread(f"{caller}() on Dibs's own loop would wait for itself: call it from outside.")
 
-    def _end(self, loop: DibsLoop, finish: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _end(self, loop: asyncio.AbstractEventLoop, finish: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._ending = True
         if self._started:
             self.run(finish())

@@ -10,11 +10,14 @@ from starlette.responses import Response
 from dibs.engines.http.wire import MEDIA_TYPE, PREFIX, VERBS, compressed
 from dibs.server.checks import check_arguments
 from dibs.server.guard import Guard
-from dibs.server.http import Exchange, HttpError, Route
+from dibs.server.http import Exchange, HttpError, Routes
 
-__all__ = ["ROUTES"]
+__all__ = ["routes"]
+
+routes = Routes("engine")
 
 
+@routes.post(f"{PREFIX}{{verb}}", None, bytes, 404, 409, 413, 429, body=bytes)
 async def call_engine(exchange: Exchange) -> Response:
     """Call a verb of the engine.
 
@@ -41,17 +44,3 @@ def decoded(decoder: msgspec.msgpack.Decoder[Any], body: bytes) -> Any:
         raise HttpError(422, "invalid-arguments", "The arguments do not fit", f"{error}.") from None
     except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError) as error:
         raise HttpError(400, "malformed-body", "The body is not MessagePack", f"{error}."[:500]) from None
-
-
-ROUTES = (
-    Route(
-        method="POST",
-        path=f"{PREFIX}{{verb}}",
-        handler=call_engine,
-        scope=None,
-        tag="engine",
-        body=bytes,
-        answer=bytes,
-        refusals=(404,),
-    ),
-)

@@ -55,14 +55,14 @@ NOT_YOURS = "another worker holds this lease"
 
 
 class Owners:
-    """Which caller was given a lease, for as long as it is remembered; the store knows it for ever."""
+    """Which worker was given a lease, for as long as it is remembered; the store knows it for ever."""
 
     def __init__(self) -> None:
         self._by_lease: OrderedDict[int, str] = OrderedDict()
 
-    def add(self, claimed: Claimed, caller: Caller) -> None:
+    def add(self, claimed: Claimed, worker: str) -> None:
         for task in claimed.tasks:
-            self._by_lease[task.lease] = caller.name
+            self._by_lease[task.lease] = worker
         while len(self._by_lease) > MOST_OWNERS:
             self._by_lease.popitem(last=False)
 
@@ -128,20 +128,24 @@ class Guard:
         found = await self.hub.engine.get(ids)
         return [None if each is None or not self.caller.serves(each.queue) else each for each in found]
 
-    async def owned(self, leases: Sequence[Lease]) -> list[bool]:
-        """Whether each of these leases was given to this caller. One that nobody holds is for the engine to refuse."""
-        name = self.caller.name
-        unknown = [lease for lease in leases if name and self.owners.of(lease) is None]
-        records = await self.hub.engine.get([lease.id for lease in unknown]) if unknown else []
-        others = {
-            lease.number
+    async def owned(self, leases: Sequence[Lease], worker: str | None = None) -> list[bool]:
+        """Whether each of these leases was given to this caller, or to this worker of it.
+
+        One that nobody is known to hold is for the engine to refuse.
+        """
+        if not self.caller.name and worker is None:
+            return [True] * len(leases)
+        unknown = [lease for lease in leases if self.owners.of(lease) is None]
+        records = await self.hub.runner.arun(self.hub.engine.get([lease.id for lease in unknown])) if unknown else []
+        found = {
+            lease.number: record.worker
             for lease, record in zip(unknown, records, strict=True)
-            if record is not None and not self.caller.owns(record.worker)
+            if isinstance(record, TaskRecord) and record.lease == lease.number
         }
-        return [
-            not name or self.owners.of(lease) == name or (self.owners.of(lease) is None and lease.number not in others)
-            for lease in leases
-        ]
+        owners = [self.owners.of(lease) or found.get(lease.number) for lease in leases]
+        if worker is not None:
+            return [owner is None or owner == self.caller.worker(worker) for owner in owners]
+        return [owner is None or self.caller.owns(owner) for owner in owners]
 
     def narrowed(self, query: Query) -> Query:
         """A search in the caller's queues."""
@@ -335,7 +339,7 @@ async def run_enqueue(guard: Guard, given: Any) -> list[EnqueueAnswer]:
 
 async def run_claim(guard: Guard, given: Any) -> Claimed:
     claimed: Claimed = await guard.ask("claim", given)
-    guard.owners.add(claimed, guard.caller)
+    guard.owners.add(claimed, given.request.worker)
     return claimed
 
 
@@ -446,9 +450,7 @@ AFTER: dict[str, After] = {
 UNGUARDED = frozenset({"about"})
 """What says nothing of queues or tasks. Everything else is in one of the tables: a test counts."""
 
-TIMED = frozenset(
-    name for name in VERBS if "now" in getattr(Engine, name).__annotations__
-)
+TIMED = frozenset(name for name in VERBS if "now" in getattr(Engine, name).__annotations__)
 
 
 # The hub of a caller.

@@ -27,6 +27,7 @@ __all__ = [
     "HttpError",
     "Nothing",
     "Route",
+    "Routes",
     "decode_json",
     "problem_response",
     "read_body",
@@ -64,7 +65,7 @@ class Exchange:
         self.caller = caller
         self.app = app
         self.body: Any = None
-        self.query: Any = None
+        self.query: Any = Nothing()
         self.headers: dict[str, str] = {}
         """Of the answer."""
 
@@ -81,6 +82,7 @@ class Answered(Struct, frozen=True):
 
 
 Handler = Callable[[Exchange], Awaitable[Any]]
+Decorator = Callable[[Handler], Handler]
 
 
 class Route(Struct, frozen=True, kw_only=True):
@@ -111,6 +113,61 @@ class Route(Struct, frozen=True, kw_only=True):
     @property
     def operation(self) -> str:
         return self.handler.__name__
+
+
+class Routes:
+    """A table of routes about one kind of thing, filled by decorators: ``@routes.get(path, scope, answer, 404)``."""
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        self.table: list[Route] = []
+
+    def add(
+        self,
+        method: str,
+        path: str,
+        scope: Scope | None,
+        answer: Any,
+        *refusals: int,
+        body: Any = None,
+        query: type[Struct] = Nothing,
+        status: int = 200,
+        others: tuple[int, ...] = (),
+    ) -> Callable[[Handler], Handler]:
+        def decorate(handler: Handler) -> Handler:
+            self.table.append(
+                Route(
+                    method=method,
+                    path=path,
+                    handler=handler,
+                    scope=scope,
+                    tag=self.tag,
+                    answer=answer,
+                    status=status,
+                    body=body,
+                    query=query,
+                    refusals=refusals,
+                    others=others,
+                )
+            )
+            return handler
+
+        return decorate
+
+    def get(self, path: str, scope: Scope | None, answer: Any, *refusals: int, **more: Any) -> Decorator:
+        return self.add("GET", path, scope, answer, *refusals, **more)
+
+    def post(self, path: str, scope: Scope | None, answer: Any, *refusals: int, **more: Any) -> Decorator:
+        return self.add("POST", path, scope, answer, *refusals, **more)
+
+    def put(self, path: str, scope: Scope | None, answer: Any, *refusals: int, **more: Any) -> Decorator:
+        return self.add("PUT", path, scope, answer, *refusals, **more)
+
+    def patch(self, path: str, scope: Scope | None, answer: Any, *refusals: int, **more: Any) -> Decorator:
+        return self.add("PATCH", path, scope, answer, *refusals, **more)
+
+    def delete(self, path: str, scope: Scope | None, answer: Any, *refusals: int, **more: Any) -> Decorator:
+        return self.add("DELETE", path, scope, answer, *refusals, **more)
 
 
 def problem_response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:

@@ -5,49 +5,118 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Any
+from contextlib import AsyncExitStack
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.routing import Route as HttpRoute
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from dibs.client.app import Dibs
 from dibs.engines.http.problems import problem_of
-from dibs.errors import DibsError
+from dibs.errors import DibsError, StoreUnavailable
+from dibs.runtime.environment import worker_name
+from dibs.server import engine_calls, wake
+from dibs.server.breaker import Breaker
 from dibs.server.caller import ANYONE, Caller, caller_of
+from dibs.server.depths import Depths
+from dibs.server.gate import Buckets, Gate
 from dibs.server.guard import Owners, guarded_hub
-from dibs.server.http import JSON, Answered, Exchange, HttpError, Nothing, Route, decode_json, problem_response
-from dibs.server.http import read_body, read_query
+from dibs.server.http import (
+    JSON,
+    Answered,
+    Exchange,
+    HttpError,
+    Route,
+    decode_json,
+    problem_response,
+    read_body,
+    read_query,
+)
+from dibs.server.openapi import openapi_document
+from dibs.server.readiness import Readiness
+from dibs.server.registrations import Registrations
+from dibs.server.routes import (
+    bulk,
+    consuming,
+    dead,
+    figures,
+    older,
+    queues,
+    schedules,
+    store,
+    tasks,
+    workers,
+    workflows,
+)
 from dibs.server.settings import ServerSettings
 from dibs.server.tokens import TokenFile
+from dibs.worker.caretaker import Caretaker
 
-__all__ = ["Server"]
+__all__ = ["OPEN", "ROUTES", "Server"]
 
 log = logging.getLogger("dibs.server")
 
+ROUTES: tuple[Route, ...] = tuple(
+    route
+    for part in (tasks, bulk, queues, dead, workflows, schedules, workers, consuming, older, figures, store)
+    for route in part.routes.table
+) + tuple(engine_calls.routes.table)
+OPEN: tuple[Route, ...] = tuple(store.open_routes.table)
+"""Answered without a token."""
+
+PAGE = Path(__file__).parent / "docs.html"
+PAGE_POLICY = "default-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; frame-ancestors 'none'"
 MOST_VIEWS = 1000
 REALM = {"WWW-Authenticate": 'Bearer realm="dibs"'}
+WRONG_TOKENS_PER_SECOND = 10.0
+"""How often one client may try a token that is not known."""
 
 
 class Server:
-    """Answers requests about one app. An ASGI application: run it, or mount it in another."""
+    """Answers requests about one app. An ASGI application: run it, or mount it in another.
 
-    def __init__(self, app: Dibs, settings: ServerSettings = ServerSettings()) -> None:
+    ``async with server:`` lets it take part in leadership and chores, as `dibs serve` does.
+    """
+
+    def __init__(self, app: Dibs, settings: ServerSettings | None = None) -> None:
         self.app = app
-        self.settings = settings
-        self.tokens = None if settings.tokens is None else TokenFile(settings.tokens)
+        self.settings = settings or ServerSettings()
+        self.tokens = None if self.settings.tokens is None else TokenFile(self.settings.tokens)
         self.owners = Owners()
         self.stopping = asyncio.Event()
+        self.readiness = Readiness(app.hub, self.stopping)
+        self.registrations = Registrations(app.hub)
+        self.depths = Depths(app.hub)
+        self.breaker = Breaker()
+        self.buckets = Buckets()
         self._views: OrderedDict[Caller, Dibs] = OrderedDict()
-        self._asgi = self._made()
+        self._asgi = Gate(
+            Starlette(routes=self._routes(), exception_handlers={HTTPException: not_found, Exception: broken}),
+            self.settings,
+        )
+        self._resources = AsyncExitStack()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._asgi(scope, receive, send)
+
+    async def __aenter__(self) -> Self:
+        if self.settings.keeps:
+            runner, caretaker = self.app.hub.runner, Caretaker(self.app.hub, f"server-{worker_name()}")
+            await runner.arun(begun(caretaker))
+            self._resources.push_async_callback(lambda: runner.arun(caretaker.stop()))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.stopping.set()
+        await self._resources.aclose()
 
     # Who calls.
 
@@ -58,10 +127,18 @@ class Server:
         kind, _, secret = connection.headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer" or not secret.strip():
             raise HttpError(401, "token-missing", "A token is needed", "Send Authorization: Bearer TOKEN.", REALM)
-        token = self.tokens.find(secret.strip())
-        if token is None:
-            raise HttpError(401, "token-unknown", "The token is not known", "It was revoked or has expired.", REALM)
-        return caller_of(token)
+        return self.caller_of_secret(secret.strip(), connection)
+
+    def caller_of_secret(self, secret: str, connection: HTTPConnection | None = None) -> Caller:
+        """The caller that holds a token."""
+        if self.tokens is None:
+            return ANYONE
+        token = self.tokens.find(secret)
+        if token is not None:
+            return caller_of(token)
+        if connection is not None:
+            self.buckets.take(f"wrong {address_of(connection)}", WRONG_TOKENS_PER_SECOND)
+        raise HttpError(401, "token-unknown", "The token is not known", "It was revoked or has expired.", REALM)
 
     def view(self, caller: Caller) -> Dibs:
         """The app as a caller may use it."""
@@ -74,42 +151,54 @@ class Server:
 
     # How requests are answered.
 
-    def _made(self) -> ASGIApp:
-        return Starlette(routes=self._routes())
-
     def _routes(self) -> list[BaseRoute]:
-        from dibs.server import engine_calls, wake
+        return [
+            *(self._route(route, self._exchange) for route in sorted(ROUTES, key=literal_first)),
+            *(self._route(route, self._open_exchange) for route in OPEN),
+            HttpRoute("/openapi.json", self._openapi),
+            HttpRoute("/docs", self._docs),
+            WebSocketRoute(wake.PATH, wake.endpoint(self)),
+            *event_routes(self),
+        ]
 
-        made: list[BaseRoute] = [self._route(route) for route in engine_calls.ROUTES]
-        made.append(WebSocketRoute(wake.PATH, wake.endpoint(self)))
-        return made
-
-    def _route(self, route: Route) -> HttpRoute:
+    def _route(self, route: Route, prepare: Any) -> HttpRoute:
         async def respond(request: Request) -> Response:
-            return await self._respond(route, request)
+            try:
+                exchange = await prepare(route, request)
+                answer = await route.handler(exchange)
+            except HttpError as error:
+                return problem_response(error.problem, error.headers)
+            except (DibsError, TimeoutError) as error:
+                return self._refused(error)
+            return self._answer(route, exchange, answer)
 
         return HttpRoute(route.path, respond, methods=[route.method])
 
-    async def _respond(self, route: Route, request: Request) -> Response:
-        try:
-            exchange = await self._exchange(route, request)
-            answer = await route.handler(exchange)
-        except HttpError as error:
-            return problem_response(error.problem, error.headers)
-        except DibsError as error:
-            return problem_response(problem_of(error))
-        return self._answer(route, exchange, answer)
-
     async def _exchange(self, route: Route, request: Request) -> Exchange:
         caller = self.caller(request)
+        headers = self._limited(caller, request)
         caller.require(route.scope)
+        self.breaker.check()
         exchange = Exchange(self, request, caller, self.view(caller))
-        if route.query is not Nothing or request.scope["query_string"]:
-            exchange.query = read_query(request, route.query)
+        exchange.headers.update(headers)
+        exchange.query = read_query(request, route.query)
         if route.body is not None:
             body = await read_body(request, self.settings.most_body)
             exchange.body = body if route.body is bytes else decode_json(body, route.body)
         return exchange
+
+    async def _open_exchange(self, route: Route, request: Request) -> Exchange:
+        return Exchange(self, request, ANYONE, self.app)
+
+    def _limited(self, caller: Caller, request: Request) -> dict[str, str]:
+        rate = caller.rate or self.settings.rate
+        return {} if rate is None else dict(self.buckets.take(caller.name or address_of(request), rate))
+
+    def _refused(self, error: DibsError | TimeoutError) -> Response:
+        if isinstance(error, TimeoutError):
+            error = StoreUnavailable("the store did not answer in time.")
+        self.breaker.saw(error)
+        return problem_response(problem_of(error))
 
     def _answer(self, route: Route, exchange: Exchange, answer: Any) -> Response:
         if isinstance(answer, Response):
@@ -118,6 +207,50 @@ class Server:
         body = b"" if status == 204 else msgspec.json.encode(value)
         return Response(body, status, exchange.headers, None if status == 204 else JSON)
 
+    # About itself.
 
-def routes_of(*groups: Sequence[Route]) -> list[Route]:
-    return [route for group in groups for route in group]
+    @cached_property
+    def _page(self) -> bytes:
+        return PAGE.read_bytes()
+
+    async def _openapi(self, request: Request) -> Response:
+        document = openapi_document((*ROUTES, *OPEN), request.scope.get("root_path", ""))
+        return Response(msgspec.json.encode(document), media_type=JSON)
+
+    async def _docs(self, request: Request) -> Response:
+        return Response(self._page, headers={"Content-Security-Policy": PAGE_POLICY}, media_type="text/html")
+
+
+async def begun(caretaker: Caretaker) -> None:
+    caretaker.start()
+
+
+def event_routes(server: Server) -> list[BaseRoute]:
+    try:
+        from dibs.server import events
+    except ImportError:
+        return []
+    return events.routes(server)
+
+
+def literal_first(route: Route) -> tuple[bool, ...]:
+    """`/tasks/count` is not the task called count."""
+    return tuple(part.startswith("{") for part in route.path.split("/"))
+
+
+def address_of(connection: HTTPConnection) -> str:
+    return "?" if connection.client is None else connection.client.host
+
+
+async def not_found(request: Request, error: Exception) -> Response:
+    """A path or method that no route has."""
+    assert isinstance(error, HTTPException)
+    slug = {404: "no-such-path", 405: "method-not-allowed"}.get(error.status_code, "refused")
+    made = HttpError(error.status_code, slug, str(error.detail), headers=error.headers)
+    return problem_response(made.problem, made.headers)
+
+
+async def broken(request: Request, error: Exception) -> Response:
+    """A bug: the log has it, the client does not."""
+    made = HttpError(500, "broken", "The server failed", "It has been logged.")
+    return problem_response(made.problem)

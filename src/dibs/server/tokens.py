@@ -138,7 +138,9 @@ class TokenFile:
     def add(self, token: Token) -> None:
         tokens = self.read()
         if any(each.name == token.name for each in tokens):
-            raise InvalidOption(f"a token is called {shown(token.name)} already: revoke it first, or take another name.")
+            raise InvalidOption(
+                f"a token is called {shown(token.name)} already: revoke it first, or take another name."
+            )
         self._write((*tokens, token))
 
     def revoke(self, name: str) -> Token:
@@ -161,5 +163,3 @@ class TokenFile:
             Path(file.name).replace(self.path)
         except OSError as error:
             raise UsageError(f"the tokens can't be written to {self.path}: {error.strerror}.") from None
-
-

@@ -12,9 +12,9 @@
 `heartbeat`   extends leases from its own thread; `watchdog` names the task that blocks the loop
 `health`      whether the store answers, and when to ask again
 `executors`   where tasks run
-`maintenance` rescue, leadership, schedules, blobs
+`maintenance` rescue, leadership, schedules, blobs; `caretaker` does it for a server, which runs no tasks
 
-The CLI and `Dibs.worker()` import this package; it imports neither `client` nor `cli`. Invariants:
+The CLI, the server and `Dibs.worker()` import this package; it imports neither `client` nor `cli`. Invariants:
 
 - The next claim never waits for a settlement, and a lease never waits for the event loop.
 - A run is settled at most once, and stays leased until the store has answered.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import hiredis
 
@@ -101,9 +101,8 @@ class Connection(asyncio.Protocol):
     # What the loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        transport.set_write_buffer_limits(high=FULL_BUFFER)
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's has its methods, but is no subclass
+        self.transport.set_write_buffer_limits(high=FULL_BUFFER)
 
     def data_received(self, data: bytes) -> None:
         reader = self.reader

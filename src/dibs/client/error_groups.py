@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterable
 from datetime import datetime
 from pathlib import PurePath
 
@@ -11,7 +12,7 @@ from msgspec import Struct
 from dibs.client.info import TaskInfo
 from dibs.core.task import Failure
 
-__all__ = ["ErrorGroup", "add_to"]
+__all__ = ["MOST_GROUPED", "ErrorGroup", "ErrorGroups", "grouped"]
 
 MASKS = (
     (re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), "<email>"),
@@ -25,6 +26,7 @@ MASKS = (
 
 FRAME_START = '  File "'
 FRAME = re.compile(r'  File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
+MOST_GROUPED = 20_000
 LONGEST = 1000
 """Characters of a message that are masked."""
 
@@ -46,6 +48,26 @@ class ErrorGroup(Struct):
     """What they all say: the whole message if it is the same for all, else masked."""
     same: bool = True
     """Whether it is the same for all."""
+
+
+class ErrorGroups(Struct, frozen=True):
+    """The groups, largest first; `more`: there were more tasks than are read."""
+
+    groups: list[ErrorGroup]
+    more: bool
+
+
+async def grouped(tasks: AsyncIterable[TaskInfo]) -> ErrorGroups:
+    """Dead tasks by what they have in common."""
+    groups: dict[tuple[str, ...], ErrorGroup] = {}
+    seen, more = 0, False
+    async for info in tasks:
+        if seen == MOST_GROUPED:
+            more = True
+            break
+        seen += 1
+        add_to(groups, info)
+    return ErrorGroups(sorted(groups.values(), key=lambda each: -each.count), more)
 
 
 def add_to(groups: dict[tuple[str, ...], ErrorGroup], info: TaskInfo) -> None:

@@ -1,0 +1,463 @@
+"""The protocol of workers in any language: register, claim, report results, beat, leave.
+
+The lease number that comes with a task goes with everything that is said about it. A lease is bound to the worker that
+claimed it and to its token; a message about one that is lost is answered with 409 and the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from datetime import datetime
+from typing import Annotated, Any, cast
+
+from msgspec import Meta, Struct, structs
+
+from dibs.client.consumer import Claim, Consumer, pause
+from dibs.core.options import CAPABILITIES, QUEUES, TASKS, check_names, check_reference, plain
+from dibs.core.reference import result_of
+from dibs.core.states import State
+from dibs.core.task import Failure, Lease, Outcome, Settlement, WorkerState
+from dibs.core.times import SECOND, duration, when
+from dibs.engines.http.wire import VERBS, Scope
+from dibs.engines.topics import work_topic, worker_topic
+from dibs.engines.values import Beat, ClaimRequest, ExtendAnswer, ExtendOutcome, Extension, SettleAnswer, SettleOutcome
+from dibs.errors import LeaseLost, UnknownWorker
+from dibs.server.guard import Guard
+from dibs.server.http import Exchange, Routes
+from dibs.server.registrations import Registration
+from dibs.server.routes.tasks import LONGEST_WAIT
+
+__all__ = [
+    "BEAT_SECONDS",
+    "ClaimedTask",
+    "Result",
+    "claimed_task",
+    "guard_of",
+    "register",
+    "release",
+    "routes",
+    "settle",
+]
+
+WORKER = "/api/v1/workers/{worker}"
+BEAT_SECONDS = 10.0
+LIVES_FOR = 3
+"""Beats after which a silent worker counts as dead."""
+MOST = 1000
+routes = Routes("worker protocol")
+
+Seconds = Annotated[float, Meta(ge=0, le=86_400)]
+Name = Annotated[str, Meta(min_length=1, max_length=100)]
+
+
+class Registering(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a worker can do. No task types: it runs any task of its queues."""
+
+    worker_id: Name | None = None
+    """A name of its own; otherwise it is given one."""
+    queues: Annotated[tuple[str, ...], Meta(min_length=1, max_length=MOST)] = ("default",)
+    task_types: Annotated[tuple[str, ...], Meta(max_length=MOST)] | None = None
+    capabilities: Annotated[tuple[str, ...], Meta(max_length=MOST)] = ()
+    capacity: Annotated[int, Meta(ge=1, le=100_000)] = 1
+    host: Annotated[str, Meta(max_length=200)] = ""
+    version: Annotated[str, Meta(max_length=200)] = ""
+
+
+class Registered(Struct, frozen=True, kw_only=True):
+    """Under which name to speak, and how often to beat."""
+
+    worker_id: str
+    beat_seconds: float
+    state: WorkerState
+
+
+def guard_of(exchange: Exchange) -> Guard:
+    return cast(Guard, exchange.app.hub.engine)
+
+
+@routes.post("/api/v1/workers/register", Scope.CONSUME, Registered, body=Registering, status=201)
+async def register_worker(exchange: Exchange) -> Registered:
+    """Register a worker, or say that it can do other things now."""
+    given = exchange.body
+    worker = given.worker_id or f"http-{secrets.token_hex(6)}"
+    check_reference(worker, "worker_id")
+    state = await register(
+        exchange,
+        worker,
+        Registration(
+            queues=check_names(given.queues, "queues", QUEUES),
+            names=None if given.task_types is None else check_names(given.task_types, "task_types", TASKS),
+            capabilities=check_names(given.capabilities, "capabilities", CAPABILITIES) if given.capabilities else (),
+            capacity=given.capacity,
+            host=plain(given.host) or client_of(exchange),
+            version=plain(given.version) or "http",
+        ),
+    )
+    return Registered(worker_id=worker, beat_seconds=BEAT_SECONDS, state=state)
+
+
+def client_of(exchange: Exchange) -> str:
+    return exchange.request.client.host if exchange.request.client is not None else "?"
+
+
+async def register(exchange: Exchange, worker: str, known: Registration, running: int = 0) -> WorkerState:
+    """Beat for a worker, and remember what it can do."""
+    guard, verb = guard_of(exchange), VERBS["beat"]
+    beat = Beat(
+        id=worker,
+        host=known.host,
+        pid=0,
+        version=known.version,
+        queues=known.queues,
+        names=known.names,
+        capabilities=known.capabilities,
+        concurrency=known.capacity,
+        running=running,
+        lives_for=round(LIVES_FOR * BEAT_SECONDS * SECOND),
+    )
+    state: WorkerState = await guard.hub.runner.arun(guard.run(verb, verb.arguments(beat)))
+    exchange.server.registrations.add(exchange.caller.worker(worker), structs.replace(known, state=state))
+    return state
+
+
+async def registered(exchange: Exchange) -> Registration:
+    """What a worker said when it registered, here or with another server."""
+    worker = exchange.caller.worker(check_reference(exchange.path("worker"), "a worker's id"))
+    found: Registration | None = await exchange.server.registrations.find(worker)
+    if found is None:
+        raise UnknownWorker(f"no worker is registered as {exchange.path('worker')!r}: register it first.")
+    return found
+
+
+class Claiming(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much to take, and how long to wait for the first task. What is left out is as it was registered.
+
+    `sequence` numbers the claims of a worker: a claim that is repeated with the same number and `repeat`, because its
+    answer was lost, is given the same tasks again.
+    """
+
+    limit: Annotated[int, Meta(ge=1, le=MOST)] = 1
+    wait: Annotated[float, Meta(ge=0, le=LONGEST_WAIT)] = 0.0
+    lease_seconds: Annotated[float, Meta(ge=1, le=86_400)] | None = None
+    queues: Annotated[tuple[str, ...], Meta(min_length=1, max_length=MOST)] | None = None
+    task_types: Annotated[tuple[str, ...], Meta(max_length=MOST)] | None = None
+    capabilities: Annotated[tuple[str, ...], Meta(max_length=MOST)] | None = None
+    sequence: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+    repeat: bool = False
+
+
+class ClaimedTask(Struct, frozen=True, kw_only=True):
+    """A task to run, under a lease. `trace_id` is that of the header `traceparent`, if it has one."""
+
+    task_id: str
+    task_type: str
+    parameters: dict[str, Any]
+    queue: str
+    priority: int
+    lease: int
+    lease_expires_at: datetime | None
+    attempt: int
+    timeout_seconds: float | None
+    deadline: datetime | None
+    metadata: dict[str, Any]
+    headers: dict[str, str]
+    trace_id: str | None
+
+
+class Claimed(Struct, frozen=True, kw_only=True):
+    """Tasks to run, the most urgent first, and the state that the worker must obey: only active ones get tasks."""
+
+    tasks: list[ClaimedTask]
+    state: WorkerState
+
+
+def claimed_task(claim: Claim) -> ClaimedTask:
+    task = claim.task
+    timeout = task.options.timeout
+    return ClaimedTask(
+        task_id=task.id,
+        task_type=task.name,
+        parameters=claim.args,
+        queue=task.queue,
+        priority=task.spec.priority,
+        lease=task.lease,
+        lease_expires_at=claim.expires_at,
+        attempt=task.attempt,
+        timeout_seconds=None if timeout is None else timeout / SECOND,
+        deadline=when(task.spec.deadline),
+        metadata=task.spec.metadata,
+        headers=task.spec.headers,
+        trace_id=trace_of(task.spec.headers),
+    )
+
+
+def trace_of(headers: dict[str, str]) -> str | None:
+    parts = headers.get("traceparent", "").split("-")
+    return parts[1] if len(parts) == 4 else headers.get("trace_id")
+
+
+@routes.post(f"{WORKER}/claim", Scope.CONSUME, Claimed, 404, body=Claiming)
+async def claim_tasks(exchange: Exchange) -> Claimed:
+    """Claim tasks, waiting for the first of them if asked to.
+
+    If the client has gone before the answer, the tasks are handed back at once.
+    """
+    given, known = exchange.body, await registered(exchange)
+    request = ClaimRequest(
+        worker=exchange.path("worker"),
+        sequence=given.sequence or time.time_ns() // 1000,
+        queues=known.queues if given.queues is None else check_names(given.queues, "queues", QUEUES),
+        limit=given.limit,
+        names=known.names if given.task_types is None else check_names(given.task_types, "task_types", TASKS),
+        capabilities=known.capabilities
+        if given.capabilities is None
+        else (check_names(given.capabilities, "capabilities", CAPABILITIES) if given.capabilities else ()),
+        lease=None if given.lease_seconds is None else duration(given.lease_seconds, "lease_seconds"),
+        repeat=given.repeat,
+    )
+    claims = await claim(exchange, request, given.wait)
+    state = (await registered(exchange)).state
+    return Claimed(tasks=[claimed_task(each) for each in claims], state=state)
+
+
+async def claim(exchange: Exchange, request: ClaimRequest, wait: float) -> list[Claim]:
+    """Claim until there is something, the time is up, the client has gone, or the server stops."""
+    guard, app, server = guard_of(exchange), exchange.app, exchange.server
+    gone = asyncio.ensure_future(exchange.request.receive())
+    until, consumer = time.monotonic() + wait, Consumer(app.hub)
+    topics = [*map(work_topic, request.queues), worker_topic(request.worker)]
+    subscription = guard.subscribe(topics)
+    try:
+        while True:
+            await asyncio.sleep(0)
+            if gone.done():
+                return []
+            active = (await registered(exchange)).state is WorkerState.ACTIVE
+            verb, claims = VERBS["claim"], list[Claim]()
+            next_look = 1.0
+            if active:
+                claimed = await app.hub.runner.arun(guard.run(verb, verb.arguments(request)))
+                claims, next_look = await app.hub.runner.arun(consumer.prepare(claimed.tasks)), pause(claimed)
+                if claimed.tasks and not claims:  # none of them can be run as it is
+                    request = structs.replace(request, sequence=request.sequence + 1)
+                    continue
+            await asyncio.sleep(0)
+            if claims and gone.done():
+                await release(exchange, [each.lease for each in claims])
+                return []
+            left = until - time.monotonic()
+            if claims or left <= 0 or server.stopping.is_set():
+                return claims
+            await first_of(gone, server.stopping, subscription, min(left, next_look))
+    finally:
+        subscription.close()
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+
+
+async def first_of(gone: asyncio.Future[Any], stopping: asyncio.Event, subscription: Any, seconds: float) -> None:
+    """Wait for work, for the client to go, or for the server to stop."""
+    woken = asyncio.ensure_future(subscription.wait(seconds))
+    stops = asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait([gone, woken, stops], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in (woken, stops):
+            each.cancel()
+        await asyncio.gather(woken, stops, return_exceptions=True)
+
+
+async def release(exchange: Exchange, leases: list[Lease]) -> None:
+    """Hand tasks back that nobody will run."""
+    guard, verb = guard_of(exchange), VERBS["settle"]
+    note = "the worker was gone before it was told"
+    settlements = [Settlement(lease=lease, outcome=Outcome.RELEASED, note=note) for lease in leases]
+    await guard.hub.runner.arun(guard.run(verb, verb.arguments(settlements)))
+
+
+class ErrorBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a run raised."""
+
+    type: Annotated[str, Meta(max_length=200)] = "Error"
+    message: Annotated[str, Meta(max_length=100_000)] = ""
+    traceback: Annotated[str, Meta(max_length=200_000)] = ""
+
+
+class Result(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a run ended. `failed` runs again if attempts are left, `permanent` does not; `released` and `snoozed` count
+    no attempt.
+    """
+
+    task_id: str
+    lease: Annotated[int, Meta(ge=0, le=2**53)]
+    status: Outcome
+    result: Any = None
+    error: ErrorBody | str | None = None
+    delay_seconds: Seconds | None = None
+    """Until it may run again, for failed and snoozed."""
+    timed_out: bool = False
+    metadata: dict[str, Any] | None = None
+    """Added to the task's own."""
+
+
+class Results(Struct, frozen=True, forbid_unknown_fields=True):
+    """How runs ended."""
+
+    results: Annotated[tuple[Result, ...], Meta(min_length=1, max_length=MOST)]
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """What became of a task: `already` if this was said before, `refused` if the lease was lost."""
+
+    task_id: str
+    outcome: SettleOutcome
+    status: State | None
+    due_in_seconds: float | None
+    reason: str = ""
+
+
+class Reports(Struct, frozen=True):
+    """In the order in which they were given."""
+
+    results: list[Report]
+
+
+REFUSED = "the lease is lost: the task has ended, or another worker has it"
+
+
+@routes.post(f"{WORKER}/results", Scope.CONSUME, Reports, 404, 409, 413, body=Results)
+async def report_results(exchange: Exchange) -> Reports:
+    """Report how runs ended.
+
+    Each is answered by itself. If all leases are lost, the status is 409.
+    """
+    answers = await settle(exchange, exchange.path("worker"), exchange.body.results)
+    if all(each.outcome is SettleOutcome.REFUSED for each in answers):
+        raise LeaseLost(f"{REFUSED}.")
+    return Reports(answers)
+
+
+async def settle(exchange: Exchange, worker: str, results: tuple[Result, ...]) -> list[Report]:
+    guard, verb = guard_of(exchange), VERBS["settle"]
+    settlements = [await settlement_of(exchange, each) for each in results]
+    owned = await guard.owned([each.lease for each in settlements], worker)
+    mine = [each for each, is_mine in zip(settlements, owned, strict=True) if is_mine]
+    found = iter(await guard.hub.runner.arun(guard.run(verb, verb.arguments(mine))) if mine else [])
+    answers = [next(found) if is_mine else SettleAnswer(SettleOutcome.REFUSED) for is_mine in owned]
+    return [
+        Report(
+            task_id=each.task_id,
+            outcome=answer.outcome,
+            status=answer.state,
+            due_in_seconds=None if answer.due_in is None else answer.due_in / SECOND,
+            reason=REFUSED if answer.outcome is SettleOutcome.REFUSED else "",
+        )
+        for each, answer in zip(results, answers, strict=True)
+    ]
+
+
+async def settlement_of(exchange: Exchange, given: Result) -> Settlement:
+    hub, lease = exchange.app.hub, Lease(check_reference(given.task_id, "task_id"), given.lease)
+    result = None
+    if given.status is Outcome.COMPLETED and given.result is not None:
+        payload = hub.codec.encode(given.result, "the result")
+        result = await hub.payloads.astored(payload, lease.id, result_of(lease.number), "the result")
+    return Settlement(
+        lease=lease,
+        outcome=given.status,
+        result=result,
+        delay=None if given.delay_seconds is None else duration(given.delay_seconds, "delay_seconds"),
+        failure=failure_of(given),
+        timed_out=given.timed_out,
+        metadata=given.metadata,
+    )
+
+
+def failure_of(given: Result) -> Failure | None:
+    error = given.error
+    if isinstance(error, str):
+        return Failure(type="Error", message=error)
+    if error is None:
+        failed = given.status in (Outcome.FAILED, Outcome.PERMANENT)
+        return Failure(type="Error", message="the worker gave no reason") if failed else None
+    return Failure(type=error.type, message=error.message, traceback=error.traceback)
+
+
+class Held(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A task that still runs. `progress` is 0 to 1."""
+
+    task_id: str
+    lease: Annotated[int, Meta(ge=0, le=2**53)]
+    progress: Annotated[float, Meta(ge=0, le=1)] | None = None
+    message: Annotated[str, Meta(max_length=1000)] = ""
+    extend_seconds: Annotated[float, Meta(ge=1, le=86_400)] = LIVES_FOR * BEAT_SECONDS
+    ran_seconds: Seconds = 0.0
+
+
+class Heartbeat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """That a worker lives, and what it runs."""
+
+    tasks: Annotated[tuple[Held, ...], Meta(max_length=MOST)] = ()
+
+
+class Lived(Struct, frozen=True, kw_only=True):
+    """What became of a lease: `held`, `cancel` (held, but stop), `exhausted` (held, no longer extended) or `lost`."""
+
+    task_id: str
+    outcome: ExtendOutcome
+    lease_expires_at: datetime | None
+    reason: str
+
+
+class HeartbeatAnswer(Struct, frozen=True, kw_only=True):
+    """The state to obey, and what became of each lease."""
+
+    state: WorkerState
+    tasks: list[Lived]
+
+
+@routes.post(f"{WORKER}/heartbeat", Scope.CONSUME, HeartbeatAnswer, 404, body=Heartbeat)
+async def beat_worker(exchange: Exchange) -> HeartbeatAnswer:
+    """Beat: extend leases, tell progress, and learn of cancellations, lost leases and the worker's state."""
+    worker, guard, verb = exchange.path("worker"), guard_of(exchange), VERBS["extend"]
+    known, held = await registered(exchange), exchange.body.tasks
+    extensions = [
+        Extension(
+            Lease(check_reference(each.task_id, "task_id"), each.lease),
+            round(each.extend_seconds * SECOND),
+            each.progress,
+            plain(each.message),
+            round(each.ran_seconds * SECOND),
+        )
+        for each in held
+    ]
+    owned = await guard.owned([each.lease for each in extensions], worker)
+    mine = [each for each, is_mine in zip(extensions, owned, strict=True) if is_mine]
+    found = iter(await guard.hub.runner.arun(guard.run(verb, verb.arguments(mine))) if mine else [])
+    answers: list[ExtendAnswer] = [
+        next(found) if is_mine else ExtendAnswer(ExtendOutcome.LOST, reason=REFUSED) for is_mine in owned
+    ]
+    state = await register(exchange, worker, known, running=len(held))
+    return HeartbeatAnswer(
+        state=state,
+        tasks=[
+            Lived(
+                task_id=each.task_id,
+                outcome=answer.outcome,
+                lease_expires_at=when(answer.expires_at),
+                reason=answer.reason or (REFUSED if answer.outcome is ExtendOutcome.LOST else ""),
+            )
+            for each, answer in zip(held, answers, strict=True)
+        ],
+    )
+
+
+@routes.delete(WORKER, Scope.CONSUME, None, 404, status=204)
+async def leave_worker(exchange: Exchange) -> None:
+    """Leave: the worker has shut down."""
+    await registered(exchange)
+    guard, verb, worker = guard_of(exchange), VERBS["leave"], exchange.path("worker")
+    await guard.hub.runner.arun(guard.run(verb, verb.arguments(worker)))
+    exchange.server.registrations.drop(exchange.caller.worker(worker))
