@@ -24,7 +24,13 @@ class Caller(Struct, frozen=True, kw_only=True):
     rate: float | None = None
 
     def may(self, scope: Scope | None) -> bool:
-        return scope is None or scope in self.scopes or (Scope.ADMIN in self.scopes and scope is not Scope.PAYLOADS)
+        """Whether it has a scope: to operate is also to read, and to be an admin is everything but seeing payloads."""
+        return (
+            scope is None
+            or scope in self.scopes
+            or (scope is Scope.READ and Scope.OPERATE in self.scopes)
+            or (scope is not Scope.PAYLOADS and Scope.ADMIN in self.scopes)
+        )
 
     def require(self, scope: Scope | None) -> None:
         if not self.may(scope):
