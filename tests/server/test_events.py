@@ -702,7 +702,9 @@ def test_callers_see_what_they_may(guarded: tuple[Site, dict[str, str], TokenFil
             await add.using(queue="mail").aenqueue(1)
             with site.app.worker():
                 handle = await add.aenqueue(-1)
-                seen = {name: await client.until("task.dead") for name, client in [("all", all_of_it), ("plain", plain)]}
+                seen = {
+                    name: await client.until("task.dead") for name, client in [("all", all_of_it), ("plain", plain)]
+                }
                 of_queue = await limited.until("task.dead")
         failed = {name: next(each for each in found if each["type"] == "task.failed") for name, found in seen.items()}
         assert failed["all"]["data"]["error"] == "secret-value"

@@ -200,18 +200,19 @@ def test_another_process_can_lead_at_once_when_it_has_stopped(tmp_path: Path) ->
 
 def test_a_loop_that_is_blocked_does_not_keep_the_process(tmp_path: Path) -> None:
     (tmp_path / "stuck.py").write_text(
-        "import dibs.server.process as process, time\n"
+        "import sys, time\n"
         "from dibs import Dibs\n"
+        "from dibs.server import process\n"
         "process.PATIENCE = 0.2\n"
         "app = Dibs('memory://')\n"
-        "async def blocks(self):\n    print('stuck', flush=True)\n    time.sleep(600)\n"
-        "app.hub.engine.__class__.lead = lambda self, *_, **__: blocks(self)\n"
+        "async def block(may_block):\n"
+        "    print('stuck', file=sys.stderr, flush=True)\n"
+        "    time.sleep(600)\n"
+        "app.hub.runner._start = block\n"
     )
-    with Serving("stuck:app", "--shutdown-timeout", "0", cwd=tmp_path, stdout=-1) as server:
-        assert server.process.stdout is not None
-        assert server.process.stdout.readline() == "stuck\n"
+    with Serving("stuck:app", "--shutdown-timeout", "0", cwd=tmp_path) as server:
+        server.wait_for("stuck")
         assert server.stop() == 5
-        server.process.stdout.close()
     assert "blocked" in server.log
 
 

@@ -21,8 +21,8 @@ routes = Routes("engine")
 async def call_engine(exchange: Exchange) -> Response:
     """Call a verb of the engine.
 
-    For Dibs's own HTTP engine. Arguments and answers are MessagePack, in the form of Dibs's own values, which may change
-    with its version.
+    For Dibs's own HTTP engine. Arguments and answers are MessagePack, in the form of Dibs's own values, which may
+    change with its version.
     """
     verb = VERBS.get(exchange.path("verb"))
     if verb is None:

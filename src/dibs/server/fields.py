@@ -288,7 +288,7 @@ class SearchQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class TaskList(Struct, frozen=True, kw_only=True):
-    """One page, newest first. `cursor` is for the next page; null: that was all. A page may be short or empty before."""
+    """One page, newest first. `cursor` is for the next page; null: that was all. A page may be short or empty."""
 
     tasks: list[TaskView]
     cursor: str | None = None

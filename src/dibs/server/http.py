@@ -101,6 +101,8 @@ class Route(Struct, frozen=True, kw_only=True):
     """Statuses of problems besides those of every route."""
     others: tuple[int, ...] = ()
     """Other statuses with the same answer."""
+    is_open: bool = False
+    """Whether it is answered without a token."""
 
     @property
     def summary(self) -> str:
@@ -133,6 +135,7 @@ class Routes:
         query: type[Struct] = Nothing,
         status: int = 200,
         others: tuple[int, ...] = (),
+        is_open: bool = False,
     ) -> Callable[[Handler], Handler]:
         def decorate(handler: Handler) -> Handler:
             self.table.append(
@@ -148,6 +151,7 @@ class Routes:
                     query=query,
                     refusals=refusals,
                     others=others,
+                    is_open=is_open,
                 )
             )
             return handler
@@ -240,6 +244,8 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def read_query(request: Request, kind: type[Struct]) -> Any:
     """Query parameters as a struct; those of a tuple may be repeated."""
+    if not request.scope["query_string"] and (none := empty(kind)) is not None:
+        return none
     given: dict[str, Any] = {}
     several = repeatable(kind)
     for name, value in request.query_params.multi_items():
@@ -253,6 +259,12 @@ def read_query(request: Request, kind: type[Struct]) -> Any:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
         raise HttpError(422, "invalid-query", "A query parameter does not fit", f"{error}.") from None
+
+
+@cache
+def empty(kind: type[Struct]) -> Any:
+    """What a query without parameters is, unless some are required."""
+    return None if any(field.required for field in structs.fields(kind)) else kind()
 
 
 @cache

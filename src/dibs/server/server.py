@@ -11,19 +11,18 @@ from pathlib import Path
 from typing import Any, Self
 
 import msgspec
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.routing import Route as HttpRoute
+from starlette.routing import Router as Others
+from starlette.routing import WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
 from dibs.client.app import Dibs
 from dibs.engines.http.problems import problem_of
 from dibs.errors import DibsError, StoreUnavailable
 from dibs.runtime.environment import worker_name
-from dibs.server import engine_calls, wake
+from dibs.server import engine_calls, events, wake
 from dibs.server.breaker import Breaker
 from dibs.server.caller import ANYONE, Caller, caller_of
 from dibs.server.depths import Depths
@@ -43,6 +42,7 @@ from dibs.server.http import (
 from dibs.server.openapi import openapi_document
 from dibs.server.readiness import Readiness
 from dibs.server.registrations import Registrations
+from dibs.server.router import Router
 from dibs.server.routes import (
     bulk,
     consuming,
@@ -98,10 +98,10 @@ class Server:
         self.breaker = Breaker()
         self.buckets = Buckets()
         self._views: OrderedDict[Caller, Dibs] = OrderedDict()
-        self._asgi = Gate(
-            Starlette(routes=self._routes(), exception_handlers={HTTPException: not_found, Exception: broken}),
-            self.settings,
-        )
+        pages = [HttpRoute("/openapi.json", self._openapi), HttpRoute("/docs", self._docs)]
+        sockets = [WebSocketRoute(wake.PATH, wake.endpoint(self)), *events.routes(self)]
+        others = Others([*pages, *sockets], default=no_such_path)
+        self._asgi = Gate(Router((*ROUTES, *OPEN), self._respond, others), self.settings)
         self._resources = AsyncExitStack()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -151,28 +151,21 @@ class Server:
 
     # How requests are answered.
 
-    def _routes(self) -> list[BaseRoute]:
-        return [
-            *(self._route(route, self._exchange) for route in sorted(ROUTES, key=literal_first)),
-            *(self._route(route, self._open_exchange) for route in OPEN),
-            HttpRoute("/openapi.json", self._openapi),
-            HttpRoute("/docs", self._docs),
-            WebSocketRoute(wake.PATH, wake.endpoint(self)),
-            *event_routes(self),
-        ]
-
-    def _route(self, route: Route, prepare: Any) -> HttpRoute:
-        async def respond(request: Request) -> Response:
-            try:
-                exchange = await prepare(route, request)
-                answer = await route.handler(exchange)
-            except HttpError as error:
-                return problem_response(error.problem, error.headers)
-            except (DibsError, TimeoutError) as error:
-                return self._refused(error)
-            return self._answer(route, exchange, answer)
-
-        return HttpRoute(route.path, respond, methods=[route.method])
+    async def _respond(self, route: Route, scope: Scope, receive: Receive, send: Send) -> None:
+        request, response = Request(scope, receive, send), None
+        try:
+            exchange = await (self._open_exchange if route.is_open else self._exchange)(route, request)
+            response = self._answer(route, exchange, await route.handler(exchange))
+        except HttpError as error:
+            response = problem_response(error.problem, error.headers)
+        except (DibsError, TimeoutError) as error:
+            response = self._refused(error)
+        except Exception:  # a bug: the log has it, the client does not
+            log.exception("%s %s failed.", scope["method"], route.path)
+            response = problem_response(HttpError(500, "broken", "The server failed", "It has been logged.").problem)
+        if scope["method"] == "HEAD":
+            response.body = b""
+        await response(scope, receive, send)
 
     async def _exchange(self, route: Route, request: Request) -> Exchange:
         caller = self.caller(request)
@@ -225,32 +218,14 @@ async def begun(caretaker: Caretaker) -> None:
     caretaker.start()
 
 
-def event_routes(server: Server) -> list[BaseRoute]:
-    try:
-        from dibs.server import events
-    except ImportError:
-        return []
-    return events.routes(server)
-
-
-def literal_first(route: Route) -> tuple[bool, ...]:
-    """`/tasks/count` is not the task called count."""
-    return tuple(part.startswith("{") for part in route.path.split("/"))
-
-
 def address_of(connection: HTTPConnection) -> str:
     return "?" if connection.client is None else connection.client.host
 
 
-async def not_found(request: Request, error: Exception) -> Response:
-    """A path or method that no route has."""
-    assert isinstance(error, HTTPException)
-    slug = {404: "no-such-path", 405: "method-not-allowed"}.get(error.status_code, "refused")
-    made = HttpError(error.status_code, slug, str(error.detail), headers=error.headers)
-    return problem_response(made.problem, made.headers)
-
-
-async def broken(request: Request, error: Exception) -> Response:
-    """A bug: the log has it, the client does not."""
-    made = HttpError(500, "broken", "The server failed", "It has been logged.")
-    return problem_response(made.problem)
+async def no_such_path(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.close", "code": 1008, "reason": "no such path"})
+        return
+    error = HttpError(404, "no-such-path", "There is no such path", "See /docs for those that there are.")
+    await problem_response(error.problem)(scope, receive, send)

@@ -1,4 +1,4 @@
-"""Tokens: who may do what. A file holds their hashes; `dibs tokens` writes it, servers read it again when it changes."""
+"""Tokens: who may do what. A file holds their hashes; `dibs tokens` writes it, servers notice when it changes."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class TokenFile:
             raise UsageError(f"the tokens in {self.path} can't be read: {error}.") from None
 
     def current(self) -> tuple[Token, ...]:
-        """The tokens, read again if the file has changed. One that can't be read lets nobody new in, nor anybody out."""
+        """The tokens, read again if the file has changed. While it can't be read, those that are known stay."""
         now = time.monotonic()
         if now - self._looked >= LOOK_EVERY:
             self._looked = now

@@ -86,13 +86,13 @@ class Health(Struct, frozen=True, omit_defaults=True):
     detail: str = ""
 
 
-@open_routes.get("/health", None, Health)
+@open_routes.get("/health", None, Health, is_open=True)
 async def live(exchange: Exchange) -> Health:
     """Ask whether the server lives. The store is not asked."""
     return Health("ok", __version__)
 
 
-@open_routes.get("/ready", None, Health, others=(503,))
+@open_routes.get("/ready", None, Health, others=(503,), is_open=True)
 async def ready(exchange: Exchange) -> Answered:
     """Ask whether the server can serve: 503 while its store is away, or while it stops."""
     problem = await exchange.server.readiness.problem()
