@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from cli_support import Cli
 
+from dibs.cli.tokens import SCOPES
+from dibs.engines.http.wire import Scope
 from dibs.server.tokens import TokenFile
 
 FILE = "dibs-tokens.json"
@@ -82,6 +84,10 @@ def test_revoke(cli: Cli, place: Path) -> None:
     assert cli("tokens", "revoke", "ci").out == "Token 'ci' is revoked.\n"
     assert TokenFile(place / FILE).find(secret) is None
     assert [token.name for token in TokenFile(place / FILE).read()] == ["ops"]
+
+
+def test_the_help_names_every_scope() -> None:
+    assert ", ".join(Scope) == SCOPES
 
 
 def test_no_tokens(cli: Cli) -> None:

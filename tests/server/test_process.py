@@ -87,12 +87,23 @@ def test_a_store_that_cannot_be_reached_is_tried_again(tmp_path: Path) -> None:
         status, body = server.request()
         assert status == 503
         assert msgspec.json.decode(body)["type"].endswith("store-unavailable")
+        assert server.request("GET", "/health", b"")[0] == 200
+        assert server.request("GET", "/ready", b"")[0] == 503
         folder.mkdir()
         server.wait_for("can be reached after")
         assert server.request()[0] == 200
+        wait_until_ready(server)
         server.wait_for("leads now")
         assert server.stop() == 0
     assert server.log.count("can't be reached") == 1
+
+
+def wait_until_ready(server: Serving) -> None:
+    """What is known about the store may be a second old."""
+    until = time.monotonic() + PATIENCE
+    while server.request("GET", "/ready", b"")[0] != 200:
+        assert time.monotonic() < until, "it is not ready"
+        time.sleep(0.05)
 
 
 def test_a_socket_is_refused_while_the_store_cannot_be_reached(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from worker_support import PATIENCE, record_of
 
 from dibs.client.app import Dibs
 from dibs.core.states import State
-from dibs.engines.memory import MemoryEngine
 from dibs.engines.values import Feature, Query
 from dibs.runtime import rescue
 from dibs.worker import caretaker as module
@@ -80,7 +79,7 @@ def test_starting_and_stopping_twice_and_stopping_before_the_start_are_fine(app:
 
 
 def test_schedules_of_the_app_are_declared_and_fire(app: Dibs) -> None:
-    @app.schedule(every=0.2)
+    @app.schedule(every=1)
     @app.task(name="tick")
     async def tick() -> None: ...
 
@@ -183,13 +182,10 @@ def test_what_waits_to_be_started_again_is_not_when_it_stops(app: Dibs, monkeypa
     app.hub.runner.run(storm())
 
 
-def test_it_does_nothing_where_the_engine_leads_itself() -> None:
-    engine = MemoryEngine()
-    engine.features = engine.features - {Feature.LEAD}
-    with Dibs("memory://", engine=engine) as app:
+def test_it_does_nothing_where_the_engine_leads_itself(app: Dibs) -> None:
+    async def nothing(_: Caretaker) -> None:
+        await asyncio.sleep(0)
+        assert left_running() == []
 
-        async def nothing(_: Caretaker) -> None:
-            await asyncio.sleep(0)
-            assert left_running() == []
-
-        during(app, nothing)
+    app.hub.features -= {Feature.LEAD}
+    during(app, nothing)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from contextlib import closing
-from importlib import import_module
 from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,15 +23,13 @@ from dibs.worker.supervisor import supervise
 if TYPE_CHECKING:
     from dibs.server.settings import ServerSettings
 
-__all__ = ["serve"]
+__all__ = ["check_installed", "child_command", "serve"]
 
 log = logging.getLogger("dibs.cli")
 
 MIB = 1024 * 1024
 MOST_PROCESSES = 1000
 FASTEST = 1_000_000
-PACKAGES = ("starlette", "uvicorn", "httptools", "websockets")
-"""What a server needs besides Dibs."""
 
 
 @click.command()
@@ -44,9 +41,7 @@ PACKAGES = ("starlette", "uvicorn", "httptools", "websockets")
     "--tokens", type=click.Path(path_type=Path), metavar="FILE", help="Require tokens: those that dibs tokens made."
 )
 @click.option("--allow-host", multiple=True, metavar="HOST", help="Another name of this server; may be repeated.")
-@click.option(
-    "--allow-origin", multiple=True, metavar="ORIGIN", help="Pages of this origin may call it; repeatable."
-)
+@click.option("--allow-origin", multiple=True, metavar="ORIGIN", help="Pages of this origin may call it; repeatable.")
 @click.option("--trust-proxy", multiple=True, metavar="ADDRESS", help="A proxy, or its network; may be repeated.")
 @click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE", help="The certificate, for https.")
 @click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="The key of the certificate.")
@@ -74,7 +69,7 @@ def serve(app_spec: str | None, url: str | None, workers: int, shared_port: int 
     Works until SIGTERM or SIGINT, then finishes requests within --shutdown-timeout; a second signal ends them at once.
     The exit code is 0 if every request was answered.
     """
-    import_server()
+    check_installed("dibs serve")
     check_number(workers, "--workers", 1, MOST_PROCESSES)
     settings = settings_from(given).checked()
     if url is not None and app_spec is not None:
@@ -95,13 +90,14 @@ def serve(app_spec: str | None, url: str | None, workers: int, shared_port: int 
     return process.serve(app, settings, shares_port=shared_port is not None, access_log=given["access_log"])
 
 
-def import_server() -> None:
-    """Refuse if something is not installed."""
+def check_installed(command: str) -> None:
+    """Refuse a command if what a server needs is not installed."""
     try:
-        for name in PACKAGES:
-            import_module(name)
-    except ModuleNotFoundError:
-        raise UsageError("dibs serve needs more: pip install 'dibs[server]'.") from None
+        import dibs.server.process  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.startswith("dibs"):
+            raise
+        raise UsageError(f"{command} needs more: pip install 'dibs[server]'.") from error
 
 
 def settings_from(given: dict[str, Any]) -> ServerSettings:

@@ -1,4 +1,7 @@
-"""`dibs tokens`: makes, lists and revokes the tokens of a server."""
+"""`dibs tokens`: makes, lists and revokes the tokens of a server.
+
+What a server needs may not be installed: it is imported where it is used, so that `dibs --help` works without it.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,29 @@ import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.table import Table
 from rich.text import Text
 
 from dibs.cli.options import LATER, json_option
+from dibs.cli.serve import check_installed
 from dibs.core.options import check_real, shown
-from dibs.engines.http.wire import Scope
 from dibs.errors import InvalidOption
 from dibs.runtime.environment import actor
-from dibs.server.tokens import Token, TokenFile, new_token
 from dibs.terminal import age, emit, errors, say, show, table, when_text
 
-__all__ = ["tokens"]
+if TYPE_CHECKING:
+    from dibs.server.tokens import Token, TokenFile
+
+__all__ = ["SCOPES", "tokens"]
 
 log = logging.getLogger("dibs.cli")
 
 DEFAULT_FILE = Path("dibs-tokens.json")
 FASTEST = 1_000_000
+SCOPES = "produce, consume, read, operate, admin, payloads"
 
 
 @click.group()
@@ -56,7 +62,7 @@ def file_option(function: Callable[..., Any]) -> Callable[..., Any]:
     multiple=True,
     required=True,
     metavar="SCOPE",
-    help=f"What it may do: {', '.join(Scope)}; several may be separated by commas.",
+    help=f"What it may do: {SCOPES}; several may be separated by commas.",
 )
 @click.option("--queue", "queues", multiple=True, metavar="QUEUE", help="Only in this queue; may be repeated.")
 @click.option("--rate", type=float, help="Requests per second, instead of the server's --rate.")
@@ -78,8 +84,11 @@ def create(
     ends = None if expires is None else expires.astimezone(UTC).replace(microsecond=0)
     if rate is not None:
         check_real(rate, "--rate", 0.001, FASTEST)
+    file = tokens_in(path)
+    from dibs.server.tokens import new_token
+
     secret, token = new_token(name, parts(scopes), parts(queues), rate, ends)
-    TokenFile(path).add(token)
+    file.add(token)
     log.info("%s made the token %s in %s.", actor(), token.name, path)
     if as_json:
         emit({"token": secret, **facts(token), "file": str(path.absolute())})
@@ -87,6 +96,13 @@ def create(
     say(secret)
     errors().print(f"Token {token.name!r} {rights(token)}.")
     errors().print(f"It is shown only this once: {path} keeps its hash. Serve with dibs serve --tokens {path}")
+
+
+def tokens_in(path: Path) -> TokenFile:
+    check_installed("dibs tokens")
+    from dibs.server.tokens import TokenFile
+
+    return TokenFile(path)
 
 
 def parts(given: tuple[str, ...]) -> list[str]:
@@ -118,7 +134,7 @@ def rights(token: Token) -> str:
 @json_option
 def list_tokens(path: Path, as_json: bool) -> None:
     """All tokens with what they may do."""
-    found = TokenFile(path).read()
+    found = tokens_in(path).read()
     if as_json:
         emit([{**facts(token), "expired": token.is_over(datetime.now(UTC))} for token in found])
     elif not found:
@@ -155,7 +171,7 @@ def revoke(name: str, path: Path, as_json: bool) -> None:
     """Take a token back: servers refuse it from then on."""
     if not path.exists():
         raise InvalidOption(f"there is no file {shown(str(path))}: say with --tokens where the tokens are.")
-    token = TokenFile(path).revoke(name)
+    token = tokens_in(path).revoke(name)
     log.info("%s revoked the token %s in %s.", actor(), token.name, path)
     if as_json:
         emit({"token": token.name, "revoked": True})

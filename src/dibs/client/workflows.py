@@ -18,6 +18,7 @@ from dibs.client.handle import Handle
 from dibs.client.producer import enqueue_many
 from dibs.client.task import Call
 from dibs.client.workflow_batch import assemble
+from dibs.core.ids import check_id
 from dibs.core.options import PAGE_LIMIT, check_label, check_note, check_number, check_reference, shown
 from dibs.core.states import UNFINISHED, State
 from dibs.core.times import patience, when
@@ -93,7 +94,7 @@ class Workflows(Admin):
     async def alist(self, limit: int = 50, before: str | None = None) -> WorkflowInfos:
         """Workflows, newest first; `before` is the id after which an earlier page ended."""
         check_number(limit, "limit", 1, PAGE_LIMIT)
-        below = None if before is None else check_reference(before, "before")
+        below = None if before is None else check_before(before)
         records = await self._ask(self.hub.engine.workflows(limit=limit, before=below))
         return [await self._info(record) for record in records]
 
@@ -251,6 +252,13 @@ class Workflow:
     def wait(self, timeout: float | None = None) -> WorkflowInfo:
         """Wait until all its tasks have ended, however they ended; TimeoutError if that takes too long."""
         return self._workflows.wait(self.id, timeout)
+
+
+def check_before(before: object) -> str:
+    try:
+        return check_id(before)
+    except InvalidOption:
+        raise InvalidOption(f"before must be the id of a workflow, not {shown(before)}.") from None
 
 
 async def begin(app: Dibs, flow: Flow[Any], name: str) -> Workflow:

@@ -126,6 +126,15 @@ def check_claim(given: Any) -> None:
 
 def check_search(given: Any) -> None:
     check_number(given.query.limit, "limit", 1, PAGE_LIMIT)
+    if given.query.cursor is not None:
+        check_id(given.query.cursor)
+    check_plain(msgspec.to_builtins(given))
+
+
+def check_page(given: Any) -> None:
+    check_number(given.limit, "limit", 0, PAGE_LIMIT)
+    if given.before is not None:
+        check_id(given.before)
     check_plain(msgspec.to_builtins(given))
 
 
@@ -135,6 +144,8 @@ CHECKS: dict[str, Callable[[Any], None]] = {
     "extend": check_extend,
     "claim": check_claim,
     "search": check_search,
+    "workflows": check_page,
+    "steps": check_page,
 }
 
 

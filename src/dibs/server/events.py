@@ -121,9 +121,8 @@ class Connection:
     def identified(self) -> Caller:
         offered = self.http.scope.get("subprotocols", ())
         secret = next((each.removeprefix(TOKEN) for each in offered if each.startswith(TOKEN)), None)
-        find = getattr(self.server, "caller_of_secret", None)
-        by_secret = secret is not None and find is not None and "authorization" not in self.http.headers
-        caller: Caller = find(secret) if by_secret and find is not None else self.server.caller(self.http)
+        by_secret = secret is not None and "authorization" not in self.http.headers
+        caller: Caller = self.server.caller_of_secret(secret, self.http) if by_secret else self.server.caller(self.http)
         return caller
 
     async def oversee(self) -> None:

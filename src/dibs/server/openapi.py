@@ -114,11 +114,19 @@ def path_parameters(route: Route) -> list[dict[str, Any]]:
 def query_parameters(route: Route, schemas: dict[str, Any]) -> list[dict[str, Any]]:
     made = []
     for field in structs.fields(route.query):
-        schema = dict(schemas[repr(field.type)])
+        schema = dict(given(schemas[repr(field.type)]))
         if not field.required and field.default not in (None, (), msgspec.NODEFAULT):
             schema["default"] = msgspec.to_builtins(field.default)
         made.append({"name": field.encode_name, "in": "query", "required": field.required, "schema": schema})
     return made
+
+
+def given(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a parameter that is there: null is what it is when it is left out."""
+    kinds = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
+    if not kinds:
+        return schema
+    return dict(kinds[0]) if len(kinds) == 1 else {**schema, "anyOf": kinds}
 
 
 def responses(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:

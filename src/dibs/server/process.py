@@ -40,7 +40,7 @@ from dibs.worker.main import PATIENCE
 from dibs.worker.status import ExitCode
 from dibs.worker.supervisor import handling_signals
 
-__all__ = ["bind", "serve"]
+__all__ = ["bind", "bound", "choose_loop", "serve"]
 
 log = logging.getLogger("dibs.server")
 
@@ -139,8 +139,8 @@ class HttpServer(uvicorn.Server):
             await asyncio.wait(requests, timeout=1.0)
 
 
-class Gate:
-    """The server's application, behind a gate that is closed until the store has been opened: the API answers 503.
+class AwaitingStore:
+    """The server's application until and after the store has been opened; before that, the API answers 503.
 
     Otherwise each request would try to open the store itself, one after the other.
     """
@@ -174,8 +174,8 @@ class Process:
         self.settings = settings
         self.listener = listener
         self.server = Server(app, settings)
-        self.gate = Gate(self.server)
-        self.http = HttpServer(uvicorn_config(self.gate, settings, tls, access_log), self._introduce)
+        self.application = AwaitingStore(self.server)
+        self.http = HttpServer(uvicorn_config(self.application, settings, tls, access_log), self._introduce)
         self.caretaker = Caretaker(app.hub, f"server-{worker_name()}")
         self.address = address_of(listener, tls is not None)
         self._loop = app.hub.runner.loop
@@ -208,10 +208,10 @@ class Process:
     async def _open(self) -> None:
         """Open the store, as often as it takes, and begin to care for it."""
         backoff, began, failed = Backoff(first=0.5, cap=10.0), time.monotonic(), False
-        while not self.gate.is_open:
+        while not self.application.is_open:
             try:
                 await self.app.hub.runner.opened()
-                self.gate.is_open = True
+                self.application.is_open = True
             except (StoreBusy, StoreUnavailable) as error:
                 if not failed:
                     log.error("The store can't be reached, so the API answers 503 until it can: %s", error)
@@ -278,7 +278,7 @@ def force_exit() -> None:
 
 
 def uvicorn_config(
-    application: Gate, settings: ServerSettings, tls: ssl.SSLContext | None, access_log: bool
+    application: AwaitingStore, settings: ServerSettings, tls: ssl.SSLContext | None, access_log: bool
 ) -> uvicorn.Config:
     config = uvicorn.Config(
         application,

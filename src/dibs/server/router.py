@@ -73,7 +73,8 @@ class Router:
 
 def route_path(scope: Scope) -> str:
     """The path below the place where the server is mounted."""
-    path, root = scope["path"], scope.get("root_path", "")
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
     return path[len(root) :] if root and path.startswith(root) else path
 
 

@@ -207,7 +207,7 @@ class Server:
         return PAGE.read_bytes()
 
     async def _openapi(self, request: Request) -> Response:
-        document = openapi_document((*ROUTES, *OPEN), request.scope.get("root_path", ""))
+        document = openapi_document((*(route for route in ROUTES if route.body is not bytes), *OPEN), request.scope.get("root_path", ""))
         return Response(msgspec.json.encode(document), media_type=JSON)
 
     async def _docs(self, request: Request) -> Response:
