@@ -60,16 +60,15 @@ export class Worker {
   /** Works until it is stopped, or drained by an operator. Rejects if the server refuses it. */
   async run() {
     const { signal } = this.#stopping;
-    try {
-      await this.#register(signal);
-    } catch (error) {
-      if (signal.aborted) return;
-      throw error;
-    }
+    const unlessStopping = (/** @type {Error} */ error) => {
+      if (!signal.aborted) throw error;
+    };
+    await this.#register(signal).catch(unlessStopping);
+    if (signal.aborted) return;
     this.log(`worker ${this.id} serves ${this.about.queues} of ${this.api.url}`);
     const beating = this.#beatUntilLeft();
     try {
-      while (!signal.aborted) await this.#claim(signal);
+      while (!signal.aborted) await this.#claim(signal).catch(unlessStopping);
     } finally {
       await this.#leave();
       await beating;
@@ -243,4 +242,5 @@ if (import.meta.url === pathToFileURL(process.argv[1] ?? "").href) {
   });
   for (const signal of ["SIGINT", "SIGTERM"]) process.once(signal, () => worker.stop());
   await worker.run();
+  process.exit(); // even if a handler ignores its signal
 }

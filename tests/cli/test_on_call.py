@@ -17,10 +17,10 @@ from test_store_commands import do_chores
 from test_tasks import enqueue, work
 
 from dibs import Dibs
-from dibs.client.error_groups import ErrorGroup, add_to
 from dibs.cli.long_search import Found
 from dibs.cli.options import act_on_all
 from dibs.cli.tasks import tell_all
+from dibs.client.error_groups import ErrorGroup, add_to
 from dibs.client.info import TaskInfo
 from dibs.client.tasks import Acted, Count, Filter
 from dibs.core.states import State

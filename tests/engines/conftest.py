@@ -171,7 +171,19 @@ ENGINES: dict[str, tuple[Callable[[Path], AbstractContextManager[EngineFactory]]
 }
 
 
-WAYS = ("http-sqlite", "http-postgres", "http-redis", "postgres15", "pgbouncer", "redis7", "valkey", "sentinel", "cluster", "redis-sharded", "hybrid")
+WAYS = (
+    "http-sqlite",
+    "http-postgres",
+    "http-redis",
+    "postgres15",
+    "pgbouncer",
+    "redis7",
+    "valkey",
+    "sentinel",
+    "cluster",
+    "redis-sharded",
+    "hybrid",
+)
 """Other ways to an engine that is there already. What goes over them is in CHOSEN; the rest is a repeat."""
 
 CHOSEN = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import socket
 import sqlite3
 import threading
@@ -190,9 +189,8 @@ def add_tasks(app: Dibs) -> Any:
 
 @pytest.fixture(params=[False, True], ids=["own loop", "app's loop"])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
-    with Dibs(f"sqlite:///{tmp_path}/dibs.db") as app:
-        with serving(app, on_app_loop=request.param) as found:
-            yield found
+    with Dibs(f"sqlite:///{tmp_path}/dibs.db") as app, serving(app, on_app_loop=request.param) as found:
+        yield found
 
 
 @pytest.fixture

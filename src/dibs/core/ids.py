@@ -17,6 +17,15 @@ def uuid7(milliseconds: int, counter: int, random: int) -> str:
     )
 
 
+def is_id(text: str) -> bool:
+    """Whether something could be the id of a task, a workflow or a step."""
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
+
+
 def check_id(value: object) -> str:
     """A caller-chosen id in its canonical form."""
     try:

@@ -12,6 +12,7 @@ from dibs.core.graph import MOST_EDGES
 from dibs.core.ids import check_id
 from dibs.core.options import (
     KEY_LIMIT,
+    NAME_LIMIT,
     PAGE_LIMIT,
     check_label,
     check_name,
@@ -116,7 +117,7 @@ def check_extend(given: Any) -> None:
 
 def check_claim(given: Any) -> None:
     request = given.request
-    check_reference(request.worker, "a worker's name")
+    check_text(request.worker, "a worker's name", NAME_LIMIT, 1)
     check_number(request.limit, "limit", 0, MOST_ITEMS)
     check_number(request.prefetch, "prefetch", 0, MOST_ITEMS)
     if request.lease is not None:

@@ -78,7 +78,9 @@ class HttpEngine:
     # What stays with the servers and their store.
 
     def join(self, connection: Any) -> Joined:
-        raise UsageError("a Dibs server has no transactions to join: leave connection= out, or enqueue after the commit.")
+        raise UsageError(
+            "a Dibs server has no transactions to join: leave connection= out, or enqueue after the commit."
+        )
 
     async def rescue(
         self, *, ended_by: Instant | None = None, not_after: Instant | None = None, now: Instant | None = None

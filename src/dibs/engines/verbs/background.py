@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from dibs.core.ids import is_id
 from dibs.engines.decisions.steps import AnyStep, BackgroundStep, stored_step
 from dibs.engines.port import Port, Read, View
 from dibs.engines.steps import StepRecord
 from dibs.engines.unreadable import UNREADABLE, problem_of
-from dibs.engines.verbs.search_sources import is_id
 
 __all__ = ["begin", "load", "open_steps", "readable_steps", "save", "steps", "stored"]
 

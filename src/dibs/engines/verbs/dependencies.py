@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from dibs.core.graph import FOLLOW_UP_BUDGET, Rule
+from dibs.core.ids import is_id
 from dibs.core.moves import inherits
 from dibs.core.states import UNFINISHED
 from dibs.core.task import TaskRecord
@@ -137,11 +138,11 @@ async def forget(port: Port, steps: list[Step], most: int) -> Done:
 
 async def edges(view: View, ids: Sequence[str], followers: int) -> list[Edges]:
     needs: dict[str, list[Need]] = {task_id: [] for task_id in ids}
-    for edge in await view.read(EDGES_OF, list(needs)):
+    for edge in await view.read(EDGES_OF, list(filter(is_id, needs))):
         needs[edge.dependent].append(Need(edge.prerequisite, edge.rule, bool(edge.is_open)))
     return [Edges(needs[task_id], await followers_of(view, task_id, followers)) for task_id in ids]
 
 
 async def followers_of(view: View, task_id: str, limit: int) -> list[str]:
-    found = await view.read(OPEN_EDGES_TO, [task_id], limit) if limit else []
+    found = await view.read(OPEN_EDGES_TO, [task_id], limit) if limit and is_id(task_id) else []
     return sorted({edge.dependent for edge in found})

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from dibs.core.fairness import start_virtual_time
+from dibs.core.ids import is_id
 from dibs.core.limits import Bucket, LimitState, Scope, limit_state, limits_for
 from dibs.core.task import HistoryEntry, TaskRecord
 from dibs.core.times import Instant
@@ -92,7 +93,7 @@ async def find_readable(view: View, task_id: str) -> TaskRecord | None:
 
 
 async def history(view: View, task_id: str) -> list[HistoryEntry]:
-    rows = await view.read(HISTORY, task_id)
+    rows = await view.read(HISTORY, task_id) if is_id(task_id) else []
     what = f"history entry of task {task_id} number"
     return [entry for _, entry in readable(view.aside, what, rows, decode_entry)]
 

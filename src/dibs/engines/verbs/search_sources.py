@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
-from uuid import UUID
 
 from msgspec import Struct, structs
 
+from dibs.core.ids import is_id
 from dibs.core.states import State
 from dibs.engines.decisions.blocks import (
     HIGHEST,
@@ -36,7 +36,7 @@ from dibs.engines.decisions.searching import Wanted, has_columns_only, is_track_
 from dibs.engines.port import IdRange, Read, Stretch, View
 from dibs.engines.values import Query
 
-__all__ = ["BLOCKS", "is_id", "source_of"]
+__all__ = ["BLOCKS", "source_of"]
 
 MOST_RANGES = 16
 """Ranges of ids that are read at once."""
@@ -99,14 +99,6 @@ async def source_of(view: View, query: Query) -> Source:
     has_rest = rest.dead or rest.finished or rest.cancelled
     by_state = Both(unfinished, Ranges(view, query, rest)) if has_rest else unfinished
     return First(Ranges(view, query, wanted), by_state) if State.PENDING in query.states else by_state
-
-
-def is_id(text: str) -> bool:
-    try:
-        UUID(text)
-    except ValueError:
-        return False
-    return True
 
 
 class Nothing:

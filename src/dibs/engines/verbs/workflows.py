@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from dibs.core.ids import is_id
 from dibs.core.states import State
 from dibs.core.times import Instant
 from dibs.engines.decisions.admin import Acted, cancel_one
@@ -51,7 +52,8 @@ async def workflows(view: View, ids: Sequence[str] | None, limit: int, before: s
     if ids is None:
         stored = await view.read(WORKFLOWS, before, limit)
     else:
-        stored = [each for workflow_id in ids for each in await view.read(WORKFLOW, workflow_id)]
+        wanted = filter(is_id, ids)
+        stored = [each for workflow_id in wanted for each in await view.read(WORKFLOW, workflow_id)]
     counts = {each.id: dict.fromkeys(State, 0) for each in stored}
     for workflow_id, state, n in await view.read(COUNT_BY_STATE, list(counts)):
         if isinstance(state, str) and state in STATES:
@@ -73,7 +75,7 @@ async def replay_workflows(port: Port, acts: Sequence[ReplayWorkflow], actor: st
 
 
 async def begin(port: Port, step: Step, act: str, some: Read[str]) -> Changed:
-    if not await port.read(WORKFLOW, step.about):
+    if not is_id(step.about) or not await port.read(WORKFLOW, step.about):
         return Changed.UNKNOWN
     if not await port.read(some, step.about):
         return Changed.UNCHANGED

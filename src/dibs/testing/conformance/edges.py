@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.core.graph import Edge, Rule
-from dibs.engines.values import Cancel, Need, Purge
+from dibs.engines.values import Cancel, Edges, Need, Purge
 from dibs.testing.conformance.harness import Harness
 
 
@@ -47,3 +47,7 @@ async def test_followers_are_those_that_still_wait(harness: Harness) -> None:
     assert await harness.followers(need) == []
     assert await harness.followers(other) == [both]
     assert await harness.followers(harness.new_id()) == []
+
+
+async def test_what_is_no_id_has_no_edges(harness: Harness) -> None:
+    assert await harness.engine.edges(["nonsense", "ünï", ""], followers=10) == [Edges([], [])] * 3

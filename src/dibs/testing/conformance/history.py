@@ -61,3 +61,8 @@ async def test_a_lost_run_tells_its_start(harness: Harness) -> None:
     harness.later(HOUR)
     await harness.engine.rescue(now=harness.now)
     assert await last_entry(harness, task.id) == (HistoryEvent.LOST, started_at, harness.now)
+
+
+async def test_what_is_no_id_has_no_history(harness: Harness) -> None:
+    for nonsense in ("nonsense", "ünï", ""):
+        assert await harness.engine.history(nonsense) == []

@@ -153,3 +153,9 @@ async def test_members_in_several_queues(harness: Harness) -> None:
     await harness.finish(first.id, Outcome.PERMANENT)
     assert await replay(harness, workflow_id) is Changed.DONE
     assert (await harness.counter(Counter.REPLAYED, "a"), await harness.counter(Counter.REPLAYED, "b")) == (1, 1)
+
+
+async def test_what_is_no_id_names_no_workflow(harness: Harness) -> None:
+    assert await harness.engine.workflows(["nonsense", "ünï", ""]) == []
+    assert await harness.engine.act([CancelWorkflow("nonsense")], now=harness.now) == [Changed.UNKNOWN]
+    assert await harness.engine.act([ReplayWorkflow("nonsense")], now=harness.now) == [Changed.UNKNOWN]
