@@ -101,7 +101,7 @@ export class Run {
 
   #setProgress = (/** @type {number} */ fraction, message = "") => {
     this.#progress = Math.min(1, Math.max(0, Number(fraction) || 0));
-    this.#message = String(message).slice(0, 1000);
+    this.#message = shortened(message, 1000);
   };
 }
 
@@ -121,5 +121,10 @@ function endingOf(/** @type {Aborted} */ aborted) {
 export function described(/** @type {unknown} */ error) {
   const { name, message } = error instanceof Error ? error : { name: "Error", message: String(error) };
   const traceback = error instanceof Error ? inspect(error) : ""; // its stack, and what caused it
-  return { type: name.slice(0, 200), message: message.slice(0, 100_000), traceback: traceback.slice(0, 200_000) };
+  return { type: shortened(name, 200), message: shortened(message, 100_000), traceback: shortened(traceback, 200_000) };
+}
+
+/** Within a limit of the document, and valid Unicode: a half pair would make the whole request malformed. */
+function shortened(/** @type {unknown} */ text, /** @type {number} */ limit) {
+  return Buffer.from(String(text).slice(0, limit)).toString();
 }

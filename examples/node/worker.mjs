@@ -83,7 +83,8 @@ export class Worker {
   }
 
   async #register(/** @type {AbortSignal} */ signal) {
-    const about = { ...this.about, task_types: [...this.handlers.keys()] };
+    const origin = { host: hostname(), version: `node ${process.version}` };
+    const about = { ...this.about, ...origin, task_types: [...this.handlers.keys()] };
     const answer = await this.api.retry(signal, () => this.api.call("POST", `${WORKERS}/register`, about));
     this.beatSeconds = Math.min(this.beatSeconds, answer.beat_seconds);
     this.#obey(answer.state);

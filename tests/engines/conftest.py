@@ -20,6 +20,7 @@ from dibs.engines.postgres import PostgresEngine, from_url  # noqa: E402
 from servers import pgbouncer, postgres  # noqa: E402
 from servers import redis as redis_servers  # noqa: E402
 from servers.asgi import RemoteEngine  # noqa: E402
+from servers.live import LiveEngine  # noqa: E402
 
 EngineFactory = Callable[[], Engine]
 
@@ -111,6 +112,12 @@ def remote(factory: Callable[[Path], AbstractContextManager[EngineFactory]]) -> 
     return remote_factory
 
 
+@contextmanager
+def live_factory(folder: Path) -> Iterator[EngineFactory]:
+    with sqlite_factory(folder) as make:
+        yield lambda: cast(Engine, LiveEngine(make()))
+
+
 prefixes = count(1)
 
 
@@ -165,6 +172,7 @@ ENGINES: dict[str, tuple[Callable[[Path], AbstractContextManager[EngineFactory]]
     "cluster": (cluster_factory, []),
     "hybrid": (hybrid_factory, []),
     "http": (remote(memory_factory), []),
+    "http-live": (live_factory, []),
     "http-sqlite": (remote(sqlite_factory), []),
     "http-postgres": (remote(postgres_factory), []),
     "http-redis": (remote(redis_factory), []),
@@ -172,6 +180,7 @@ ENGINES: dict[str, tuple[Callable[[Path], AbstractContextManager[EngineFactory]]
 
 
 WAYS = (
+    "http-live",
     "http-sqlite",
     "http-postgres",
     "http-redis",

@@ -221,10 +221,8 @@ class Broadcaster:
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, LONGEST_PAUSE)
                     continue
-                messages = [] if cursor is None else self._messages(page, cursor, at)
-                is_lapsed = cursor is not None and began - last > WRITTEN_FOR
-                if page.missed or is_lapsed:
-                    messages.insert(0, self.gap("deleted" if page.missed else "unwatched", f"{at}-{cursor}"))
+                is_lapsed = began - last > WRITTEN_FOR
+                messages = [] if cursor is None else self._news(page, cursor, at, is_lapsed)
                 if cursor is None or is_lapsed:
                     self.since = at
                 cursor, last, pause = page.cursor, began, FIRST_PAUSE
@@ -241,6 +239,13 @@ class Broadcaster:
     async def _ask(self, cursor: str | None) -> EventPage:
         request = EventRequest(subscriber=self._subscriber, cursor=cursor, limit=PAGE)
         return await self.hub.engine.events(request, now=self.hub.clock.store_now())
+
+    def _news(self, page: EventPage, begun: str, at: int, is_lapsed: bool) -> list[Message]:
+        """A page, after a gap if there is one. `is_lapsed`: the last read is so long ago that nothing was written."""
+        found = self._messages(page, begun, at)
+        if not page.missed and not is_lapsed:
+            return found
+        return [self.gap("deleted" if page.missed else "unwatched", f"{at}-{begun}"), *found]
 
     def _messages(self, page: EventPage, begun: str, at: int) -> list[Message]:
         cursor, made = Cursor.parse(begun), list[Message]()

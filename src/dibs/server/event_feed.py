@@ -127,6 +127,9 @@ class Feed:
         read = self._read
         return read is None or not message.n or (message.n > read.base and message.n not in read.seen)
 
+    def sent(self, messages: list[Message]) -> None:
+        self.cursor = next((each.cursor for each in reversed(messages) if each.cursor), self.cursor)
+
     def current(self) -> str | None:
         """From where to resume if the client has been told everything."""
         if self._behind is None and not self._client.waiting and not self._client.overflowed:

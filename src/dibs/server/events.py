@@ -45,7 +45,7 @@ LARGEST_MESSAGE = 64 * 1024
 
 PROTOCOL, TOKEN = "dibs", "token."
 """Browsers can't send headers with a WebSocket: they offer the subprotocols `dibs` and `token.` with the token."""
-NOT_TEXT, NOT_ALLOWED, TOO_LARGE, FAILED, RESTART, TRY_LATER = 1003, 1008, 1009, 1011, 1012, 1013
+NOT_TEXT, NOT_ALLOWED, TOO_LARGE, RESTART, TRY_LATER = 1003, 1008, 1009, 1012, 1013
 
 
 class EventsQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -168,10 +168,12 @@ class Socket:
     async def send_some(self, messages: list[Message]) -> None:
         texts = self.connection.texts(messages)
         if self.connection.query.batch:
-            texts, messages = [f"[{','.join(texts)}]"], messages[-1:]
+            await self.socket.send_text(f"[{','.join(texts)}]")
+            self.feed.sent(messages)
+            return
         for text, message in zip(texts, messages, strict=True):
             await self.socket.send_text(text)
-            self.feed.cursor = message.cursor or self.feed.cursor
+            self.feed.sent([message])
 
     async def receive(self) -> None:
         while (message := await self.socket.receive())["type"] != "websocket.disconnect":
@@ -206,10 +208,8 @@ def closing(error: Exception) -> Disconnect:
             return Disconnect(TRY_LATER, str(error))
         case HttpError():
             return Disconnect(TRY_LATER if error.problem.status == 503 else NOT_ALLOWED, str(error))
-        case DibsError():
-            return Disconnect(NOT_ALLOWED, str(error))
         case _:
-            return Disconnect(FAILED, "the server failed")
+            return Disconnect(NOT_ALLOWED, str(error))
 
 
 EXPECTED = (Disconnect, Stopping, TimeoutError, HttpError, DibsError)
@@ -269,7 +269,7 @@ class EventStream(Response):
         while True:
             messages = await self.feed.next(KEEP_ALIVE)
             await write(self.framed(messages) if messages else self.kept_alive())
-            self.feed.cursor = next((each.cursor for each in reversed(messages) if each.cursor), self.feed.cursor)
+            self.feed.sent(messages)
 
     def framed(self, messages: list[Message]) -> str:
         framed = zip(messages, self.connection.texts(messages), strict=True)

@@ -58,16 +58,16 @@ class Owners:
     """Which worker was given a lease, for as long as it is remembered; the store knows it for ever."""
 
     def __init__(self) -> None:
-        self._by_lease: OrderedDict[int, str] = OrderedDict()
+        self._by_lease: OrderedDict[Lease, str] = OrderedDict()
 
     def add(self, claimed: Claimed, worker: str) -> None:
         for task in claimed.tasks:
-            self._by_lease[task.lease] = worker
+            self._by_lease[Lease(task.id, task.lease)] = worker
         while len(self._by_lease) > MOST_OWNERS:
             self._by_lease.popitem(last=False)
 
     def of(self, lease: Lease) -> str | None:
-        return self._by_lease.get(lease.number)
+        return self._by_lease.get(lease)
 
 
 class Guard:
@@ -138,11 +138,11 @@ class Guard:
         unknown = [lease for lease in leases if self.owners.of(lease) is None]
         records = await self.hub.runner.arun(self.hub.engine.get([lease.id for lease in unknown])) if unknown else []
         found = {
-            lease.number: record.worker
+            lease: record.worker
             for lease, record in zip(unknown, records, strict=True)
             if isinstance(record, TaskRecord) and record.lease == lease.number
         }
-        owners = [self.owners.of(lease) or found.get(lease.number) for lease in leases]
+        owners = [self.owners.of(lease) or found.get(lease) for lease in leases]
         if worker is not None:
             return [owner is None or owner == self.caller.worker(worker) for owner in owners]
         return [owner is None or self.caller.owns(owner) for owner in owners]
