@@ -26,6 +26,7 @@ __all__ = [
     "HistoryLine",
     "TaskInfo",
     "chore_info",
+    "is_moment",
     "history_line",
     "ranked_info",
     "readable",

@@ -7,6 +7,7 @@ import re
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
+from inspect import cleandoc
 from typing import Any, get_origin
 
 import msgspec
@@ -120,8 +121,9 @@ class Route(Struct, frozen=True, kw_only=True):
 class Routes:
     """A table of routes about one kind of thing, filled by decorators: ``@routes.get(path, scope, answer, 404)``."""
 
-    def __init__(self, tag: str) -> None:
+    def __init__(self, tag: str, words: str = "") -> None:
         self.tag = tag
+        self.words = cleandoc(words)
         self.table: list[Route] = []
 
     def add(

@@ -72,6 +72,8 @@ ROUTES: tuple[Route, ...] = tuple(
 OPEN: tuple[Route, ...] = tuple(store.open_routes.table)
 """Answered without a token."""
 
+WORDS = {"worker protocol": consuming.routes.words, "older workers": older.routes.words}
+"""What tags of the document are about."""
 DOCUMENTED = (*(route for route in ROUTES if route.body is not bytes), *OPEN)
 """What is for everyone: the form of engine calls is Dibs's own."""
 
@@ -210,7 +212,7 @@ class Server:
         return PAGE.read_bytes()
 
     async def _openapi(self, request: Request) -> Response:
-        document = openapi_document(DOCUMENTED, request.scope.get("root_path", ""))
+        document = openapi_document(DOCUMENTED, request.scope.get("root_path", ""), WORDS)
         return Response(msgspec.json.encode(document), media_type=JSON)
 
     async def _docs(self, request: Request) -> Response:

@@ -1,7 +1,19 @@
-"""The protocol of workers in any language: register, claim, report results, beat, leave.
+"""The protocol of workers in any language.
+
+1. Register, with the queues, task types and capabilities that the worker serves. Register again after a 404.
+2. Claim, as many tasks as there are free slots, and wait up to 25 s for the first. Only an active worker is given
+   tasks: one that is `paused` waits, one that is `draining` finishes what it runs and leaves.
+3. While tasks run, send a heartbeat every `beat_seconds` that names them all. It extends their leases, and says which
+   to stop: `cancel` (someone asked for it: report `cancelled` when it has stopped) and `lost` (report nothing).
+   `exhausted`: it has run for 24 hours, and its lease is not extended any more.
+4. Report results, one or many at a time: `completed`, `failed` (it runs again if attempts are left), `permanent` (it
+   does not), `cancelled`, `released` (handed back, no attempt counted) or `snoozed` (run it again after
+   `delay_seconds`, at once without). Reporting twice is safe. One item that does not fit (400, 413, 422) refuses all.
+5. Leave. Tasks that are not reported yet are taken back when their leases end.
 
 The lease number that comes with a task goes with everything that is said about it. A lease is bound to the worker that
-claimed it and to its token; a message about one that is lost is answered with 409 and the reason.
+claimed it and to its token: in lists, the worker is called `worker_id@token`. A message about a lease that is lost is
+answered with `lost`, `refused`, or status 409 and the problem `lease-lost`.
 """
 
 from __future__ import annotations
@@ -17,13 +29,14 @@ from msgspec import Meta, Struct, structs
 from dibs.client.consumer import Claim, Consumer, pause
 from dibs.core.options import CAPABILITIES, QUEUES, TASKS, check_names, check_reference, plain
 from dibs.core.reference import result_of
+from dibs.core.retry import timeout_for
 from dibs.core.states import State
 from dibs.core.task import Failure, Lease, Outcome, Settlement, WorkerState
 from dibs.core.times import SECOND, duration, when
 from dibs.engines.http.wire import VERBS, Scope
 from dibs.engines.topics import work_topic, worker_topic
 from dibs.engines.values import Beat, ClaimRequest, ExtendAnswer, ExtendOutcome, Extension, SettleAnswer, SettleOutcome
-from dibs.errors import LeaseLost, UnknownWorker
+from dibs.errors import LeaseLost, StoreUnavailable, UnknownWorker
 from dibs.server.guard import Guard
 from dibs.server.http import Exchange, Routes
 from dibs.server.registrations import Registration
@@ -46,14 +59,14 @@ BEAT_SECONDS = 10.0
 LIVES_FOR = 3
 """Beats after which a silent worker counts as dead."""
 MOST = 1000
-routes = Routes("worker protocol")
+routes = Routes("worker protocol", __doc__)
 
 Seconds = Annotated[float, Meta(ge=0, le=86_400)]
 Name = Annotated[str, Meta(min_length=1, max_length=100)]
 
 
 class Registering(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a worker can do. No task types: it runs any task of its queues."""
+    """What a worker can do. Without `task_types` it runs any task of its queues; an empty list is none at all."""
 
     worker_id: Name | None = None
     """A name of its own; otherwise it is given one."""
@@ -61,6 +74,7 @@ class Registering(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     task_types: Annotated[tuple[str, ...], Meta(max_length=MOST)] | None = None
     capabilities: Annotated[tuple[str, ...], Meta(max_length=MOST)] = ()
     capacity: Annotated[int, Meta(ge=1, le=100_000)] = 1
+    """How many tasks it runs at once, for people and for `desired_slots`."""
     host: Annotated[str, Meta(max_length=200)] = ""
     version: Annotated[str, Meta(max_length=200)] = ""
 
@@ -122,30 +136,31 @@ async def register(exchange: Exchange, worker: str, known: Registration, running
     return state
 
 
-async def registered(exchange: Exchange) -> Registration:
+async def registered(exchange: Exchange, *, again: bool = False) -> Registration:
     """What a worker said when it registered, here or with another server."""
     worker = exchange.caller.worker(check_reference(exchange.path("worker"), "a worker's id"))
-    found: Registration | None = await exchange.server.registrations.find(worker)
+    found: Registration | None = await exchange.server.registrations.find(worker, again=again)
     if found is None:
         raise UnknownWorker(f"no worker is registered as {exchange.path('worker')!r}: register it first.")
     return found
 
 
 class Claiming(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much to take, and how long to wait for the first task. What is left out is as it was registered.
-
-    `sequence` numbers the claims of a worker: a claim that is repeated with the same number and `repeat`, because its
-    answer was lost, is given the same tasks again.
-    """
+    """How much to take, and how long to wait for the first task. What is left out is as it was registered."""
 
     limit: Annotated[int, Meta(ge=1, le=MOST)] = 1
     wait: Annotated[float, Meta(ge=0, le=LONGEST_WAIT)] = 0.0
+    """Seconds to wait for the first task."""
     lease_seconds: Annotated[float, Meta(ge=1, le=86_400)] | None = None
+    """How long leases last, whatever tasks and queues say; otherwise 30 s, or what they say."""
     queues: Annotated[tuple[str, ...], Meta(min_length=1, max_length=MOST)] | None = None
     task_types: Annotated[tuple[str, ...], Meta(max_length=MOST)] | None = None
     capabilities: Annotated[tuple[str, ...], Meta(max_length=MOST)] | None = None
     sequence: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+    """A number of its own for each claim of a worker; it must grow, also over restarts under the same name."""
     repeat: bool = False
+    """The answer to the claim of this number was lost: tasks that it was given and still holds are given again. If it
+    holds none, it claims as usual."""
 
 
 class ClaimedTask(Struct, frozen=True, kw_only=True):
@@ -157,8 +172,12 @@ class ClaimedTask(Struct, frozen=True, kw_only=True):
     queue: str
     priority: int
     lease: int
+    """To be sent with everything that is said about this run."""
+    lease_seconds: float
+    """How long the lease lasts from now, unless a heartbeat extends it."""
     lease_expires_at: datetime | None
     attempt: int
+    """From 1; runs that were lost or handed back don't count."""
     timeout_seconds: float | None
     deadline: datetime | None
     metadata: dict[str, Any]
@@ -175,7 +194,7 @@ class Claimed(Struct, frozen=True, kw_only=True):
 
 def claimed_task(claim: Claim) -> ClaimedTask:
     task = claim.task
-    timeout = task.options.timeout
+    timeout = timeout_for(task.options, task.attempts)
     return ClaimedTask(
         task_id=task.id,
         task_type=task.name,
@@ -183,6 +202,7 @@ def claimed_task(claim: Claim) -> ClaimedTask:
         queue=task.queue,
         priority=task.spec.priority,
         lease=task.lease,
+        lease_seconds=max(0, task.lease_expires_at - task.claimed_at) / SECOND,
         lease_expires_at=claim.expires_at,
         attempt=task.attempt,
         timeout_seconds=None if timeout is None else timeout / SECOND,
@@ -228,41 +248,44 @@ async def claim(exchange: Exchange, request: ClaimRequest, wait: float) -> list[
     gone = asyncio.ensure_future(exchange.request.receive())
     until, consumer = time.monotonic() + wait, Consumer(app.hub)
     topics = [*map(work_topic, request.queues), worker_topic(request.worker)]
-    subscription = guard.subscribe(topics)
+    subscription, woken = guard.subscribe(topics), False
     try:
         while True:
             await asyncio.sleep(0)
             if gone.done():
                 return []
-            active = (await registered(exchange)).state is WorkerState.ACTIVE
+            active = (await registered(exchange, again=woken)).state is WorkerState.ACTIVE
             verb, claims = VERBS["claim"], list[Claim]()
             next_look = 1.0
             if active:
                 claimed = await app.hub.runner.arun(guard.run(verb, verb.arguments(request)))
                 claims, next_look = await app.hub.runner.arun(consumer.prepare(claimed.tasks)), pause(claimed)
-                if claimed.tasks and not claims:  # none of them can be run as it is
-                    request = structs.replace(request, sequence=request.sequence + 1)
+                if claimed.tasks and not claims:  # none of them can be run as it is, and all are settled
+                    request = structs.replace(request, repeat=False)
                     continue
             await asyncio.sleep(0)
             if claims and gone.done():
                 await release(exchange, [each.lease for each in claims])
                 return []
             left = until - time.monotonic()
-            if claims or left <= 0 or server.stopping.is_set():
+            if claims or left <= 0:
                 return claims
-            await first_of(gone, server.stopping, subscription, min(left, next_look))
+            if server.stopping.is_set():
+                raise StoreUnavailable("the server stops: ask again, of another one or in a moment.")
+            woken = await first_of(gone, server.stopping, subscription, min(left, next_look))
     finally:
         subscription.close()
         gone.cancel()
         await asyncio.gather(gone, return_exceptions=True)
 
 
-async def first_of(gone: asyncio.Future[Any], stopping: asyncio.Event, subscription: Any, seconds: float) -> None:
-    """Wait for work, for the client to go, or for the server to stop."""
+async def first_of(gone: asyncio.Future[Any], stopping: asyncio.Event, subscription: Any, seconds: float) -> bool:
+    """Wait for news, for the client to go, or for the server to stop; whether there are news."""
     woken = asyncio.ensure_future(subscription.wait(seconds))
     stops = asyncio.ensure_future(stopping.wait())
     try:
         await asyncio.wait([gone, woken, stops], return_when=asyncio.FIRST_COMPLETED)
+        return woken.done() and woken.result() is True
     finally:
         for each in (woken, stops):
             each.cancel()
@@ -327,7 +350,7 @@ class Reports(Struct, frozen=True):
 REFUSED = "the lease is lost: the task has ended, or another worker has it"
 
 
-@routes.post(f"{WORKER}/results", Scope.CONSUME, Reports, 404, 409, 413, body=Results)
+@routes.post(f"{WORKER}/results", Scope.CONSUME, Reports, 409, 413, body=Results)
 async def report_results(exchange: Exchange) -> Reports:
     """Report how runs ended.
 
@@ -393,26 +416,31 @@ class Held(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     progress: Annotated[float, Meta(ge=0, le=1)] | None = None
     message: Annotated[str, Meta(max_length=1000)] = ""
     extend_seconds: Annotated[float, Meta(ge=1, le=86_400)] = LIVES_FOR * BEAT_SECONDS
+    """How long the lease lasts from now on."""
     ran_seconds: Seconds = 0.0
+    """How long it has run; after 24 hours a lease is no longer extended."""
 
 
 class Heartbeat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """That a worker lives, and what it runs."""
 
     tasks: Annotated[tuple[Held, ...], Meta(max_length=MOST)] = ()
+    wait: Annotated[float, Meta(ge=0, le=LONGEST_WAIT)] = 0.0
+    """Seconds to wait for news, such as a cancellation or another state, before the answer."""
 
 
 class Lived(Struct, frozen=True, kw_only=True):
     """What became of a lease: `held`, `cancel` (held, but stop), `exhausted` (held, no longer extended) or `lost`."""
 
     task_id: str
+    lease: int
     outcome: ExtendOutcome
     lease_expires_at: datetime | None
     reason: str
 
 
 class HeartbeatAnswer(Struct, frozen=True, kw_only=True):
-    """The state to obey, and what became of each lease."""
+    """The state to obey, and what became of each lease, in the order in which they were given."""
 
     state: WorkerState
     tasks: list[Lived]
@@ -420,9 +448,31 @@ class HeartbeatAnswer(Struct, frozen=True, kw_only=True):
 
 @routes.post(f"{WORKER}/heartbeat", Scope.CONSUME, HeartbeatAnswer, 404, body=Heartbeat)
 async def beat_worker(exchange: Exchange) -> HeartbeatAnswer:
-    """Beat: extend leases, tell progress, and learn of cancellations, lost leases and the worker's state."""
-    worker, guard, verb = exchange.path("worker"), guard_of(exchange), VERBS["extend"]
-    known, held = await registered(exchange), exchange.body.tasks
+    """Beat: extend leases, tell progress, and learn of cancellations, lost leases and the worker's state.
+
+    A worker that is silent for three beats counts as dead. With `wait`, the answer comes as soon as there are news.
+    """
+    worker, held = exchange.path("worker"), exchange.body.tasks
+    await registered(exchange)
+    subscription = guard_of(exchange).subscribe([worker_topic(worker)])
+    try:
+        answer = await beaten(exchange, worker, held)
+        calm = answer.state is WorkerState.ACTIVE and all(each.outcome is ExtendOutcome.HELD for each in answer.tasks)
+        if calm and exchange.body.wait:
+            gone = asyncio.ensure_future(exchange.request.receive())
+            try:
+                if await first_of(gone, exchange.server.stopping, subscription, exchange.body.wait):
+                    answer = await beaten(exchange, worker, held)
+            finally:
+                gone.cancel()
+                await asyncio.gather(gone, return_exceptions=True)
+        return answer
+    finally:
+        subscription.close()
+
+
+async def beaten(exchange: Exchange, worker: str, held: tuple[Held, ...]) -> HeartbeatAnswer:
+    guard, verb = guard_of(exchange), VERBS["extend"]
     extensions = [
         Extension(
             Lease(check_reference(each.task_id, "task_id"), each.lease),
@@ -436,21 +486,18 @@ async def beat_worker(exchange: Exchange) -> HeartbeatAnswer:
     owned = await guard.owned([each.lease for each in extensions], worker)
     mine = [each for each, is_mine in zip(extensions, owned, strict=True) if is_mine]
     found = iter(await guard.hub.runner.arun(guard.run(verb, verb.arguments(mine))) if mine else [])
-    answers: list[ExtendAnswer] = [
-        next(found) if is_mine else ExtendAnswer(ExtendOutcome.LOST, reason=REFUSED) for is_mine in owned
-    ]
-    state = await register(exchange, worker, known, running=len(held))
-    return HeartbeatAnswer(
-        state=state,
-        tasks=[
-            Lived(
-                task_id=each.task_id,
-                outcome=answer.outcome,
-                lease_expires_at=when(answer.expires_at),
-                reason=answer.reason or (REFUSED if answer.outcome is ExtendOutcome.LOST else ""),
-            )
-            for each, answer in zip(held, answers, strict=True)
-        ],
+    answers = [next(found) if is_mine else ExtendAnswer(ExtendOutcome.LOST) for is_mine in owned]
+    state = await register(exchange, worker, await registered(exchange), running=len(held))
+    return HeartbeatAnswer(state=state, tasks=[lived(*each) for each in zip(held, answers, strict=True)])
+
+
+def lived(held: Held, answer: ExtendAnswer) -> Lived:
+    return Lived(
+        task_id=held.task_id,
+        lease=held.lease,
+        outcome=answer.outcome,
+        lease_expires_at=when(answer.expires_at),
+        reason=answer.reason or (REFUSED if answer.outcome is ExtendOutcome.LOST else ""),
     )
 
 

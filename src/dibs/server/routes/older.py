@@ -41,7 +41,7 @@ WORKER = "/internal/workers/{worker}"
 POLL_INTERVAL_MS = 1000
 LEASE = round(3 * BEAT_SECONDS * SECOND)
 MOST_HELD = 1000
-routes = Routes("older workers")
+routes = Routes("older workers", __doc__)
 
 Names = Annotated[tuple[str, ...], Meta(max_length=1000)]
 Capacity = Annotated[int, Meta(ge=0, le=100_000)]
