@@ -23,13 +23,28 @@ from dibs.worker.supervisor import supervise
 if TYPE_CHECKING:
     from dibs.server.settings import ServerSettings
 
-__all__ = ["check_installed", "child_command", "serve"]
+__all__ = ["FILE", "check_installed", "child_command", "serve"]
 
 log = logging.getLogger("dibs.cli")
 
 MIB = 1024 * 1024
 MOST_PROCESSES = 1000
 FASTEST = 1_000_000
+LONGEST_PATH = 1000
+
+
+class FileType(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3 only
+    """The path of a file, which messages can show."""
+
+    name = "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        if not str(value).isprintable() or not 0 < len(str(value)) <= LONGEST_PATH:
+            self.fail(f"{shown(str(value))} is not the path of a file.", param, ctx)
+        return Path(value)
+
+
+FILE = FileType()
 
 
 @click.command()
@@ -37,14 +52,12 @@ FASTEST = 1_000_000
 @click.option("--url", metavar="URL", help="The store, such as sqlite:///tasks.db; otherwise DIBS_URL.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", default=8642, show_default=True, help="The port to listen on; 0 takes a free one.")
-@click.option(
-    "--tokens", type=click.Path(path_type=Path), metavar="FILE", help="Require tokens: those that dibs tokens made."
-)
+@click.option("--tokens", type=FILE, metavar="FILE", help="Require tokens: those that dibs tokens made.")
 @click.option("--allow-host", multiple=True, metavar="HOST", help="Another name of this server; may be repeated.")
 @click.option("--allow-origin", multiple=True, metavar="ORIGIN", help="Pages of this origin may call it; repeatable.")
 @click.option("--trust-proxy", multiple=True, metavar="ADDRESS", help="A proxy, or its network; may be repeated.")
-@click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE", help="The certificate, for https.")
-@click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="The key of the certificate.")
+@click.option("--tls-cert", type=FILE, metavar="FILE", help="The certificate, for https.")
+@click.option("--tls-key", type=FILE, metavar="FILE", help="The key of the certificate.")
 @click.option("--workers", default=1, show_default=True, help="Processes; those that die are started again.")
 @click.option("--rate", type=float, help="Requests per second of each client, unless its token says otherwise.")
 @click.option("--max-body-mib", default=32, show_default=True, help="The largest request, in MiB.")

@@ -16,8 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from dibs.cli.options import LATER, json_option
-from dibs.cli.serve import check_installed
+from dibs.cli.serve import FILE, check_installed
 from dibs.core.options import check_real, shown
+from dibs.core.times import SECOND, instant, when
 from dibs.errors import InvalidOption
 from dibs.runtime.environment import actor
 from dibs.terminal import age, emit, errors, say, show, table, when_text
@@ -46,7 +47,7 @@ def file_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--tokens",
         "path",
-        type=click.Path(path_type=Path, dir_okay=False),
+        type=FILE,
         default=DEFAULT_FILE,
         show_default=True,
         metavar="FILE",
@@ -79,9 +80,9 @@ def create(
     as_json: bool,
 ) -> None:
     """Make a token and print it, this once."""
-    if expires is not None and expires <= datetime.now(UTC):
-        raise InvalidOption(f"--expires {when_text(expires)} has passed already.")
-    ends = None if expires is None else expires.astimezone(UTC).replace(microsecond=0)
+    ends = None if expires is None else when(instant(expires, "--expires") // SECOND * SECOND)
+    if ends is not None and ends <= datetime.now(UTC):
+        raise InvalidOption(f"--expires {when_text(ends)} has passed already.")
     if rate is not None:
         check_real(rate, "--rate", 0.001, FASTEST)
     file = tokens_in(path)
