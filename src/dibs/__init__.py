@@ -8,7 +8,7 @@ The packages, from the inside out; imports point inward only:
     observe     what Dibs counts and logs about itself
     blobs       where large payloads are kept: a directory, S3
     simulation  the rules in virtual time
-    engines     where tasks are kept: memory, sqlite, postgres; one seam, `engines.base`
+    engines     where tasks are kept: memory, sqlite, postgres, redis, http; one seam, `engines.base`
     runtime     the loop, the app's hub, coalescing
     attempt     one run of one task
     worker      fetch, run, settle
@@ -17,6 +17,7 @@ The packages, from the inside out; imports point inward only:
     integrations  what makes it fit into other libraries: Django
     demo        `dibs demo`: a run that checks its own promises
     benchmark   `dibs bench`: how fast it is here; both start `worker_processes`
+    server      `dibs serve`: REST, events, remote workers
     cli         the `dibs` command
 """
 

@@ -45,6 +45,7 @@ BASE = {
     "enqueue": ["--queue", "mail"],
     "events": ["--limit", "1"],
     "schedules add": ["--queue", "mail", "--every", "5m"],
+    "serve": ["--tls-cert", "shop.py"],  # without its key it is refused, once all else is right
     "simulate": ["--tasks", "50"],
     "top": ["--once"],
     "worker": ["--until-idle", "--log-level", "error"],

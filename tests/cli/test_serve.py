@@ -191,7 +191,7 @@ def test_what_is_wrong_is_refused(cli: Cli, options: list[str], words: list[str]
     cli("serve", *options).refused(2, *words)
 
 
-@pytest.mark.parametrize("missing", ["starlette", "uvicorn", "httptools", "websockets", "aiohttp"])
+@pytest.mark.parametrize("missing", ["starlette", "uvicorn", "httptools", "websockets"])
 def test_what_is_not_installed_is_named(place: Path, missing: str) -> None:
     program = f"import sys; sys.modules['{missing}'] = None; from dibs.cli.main import run; sys.exit(run(sys.argv[1:]))"
 

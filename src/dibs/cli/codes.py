@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Every exit code. 3 to 5 come from `dibs worker` only (`dibs.worker.status.ExitCode`)."""
+    """Every exit code. 3 to 5 come from `dibs worker` (`dibs.worker.status.ExitCode`), 5 from `dibs serve` too."""
 
     OK = 0
     FAILED = 1

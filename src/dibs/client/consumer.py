@@ -42,7 +42,7 @@ from dibs.runtime.environment import worker_name
 from dibs.runtime.hub import Hub
 from dibs.runtime.rescue import Rescue
 
-__all__ = ["Claim", "Consumer"]
+__all__ = ["Claim", "Consumer", "pause"]
 
 log = logging.getLogger("dibs.client")
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from dibs.client.info import TaskInfo
 from dibs.core.task import Failure
 
-__all__ = ["MOST_GROUPED", "ErrorGroup", "ErrorGroups", "grouped"]
+__all__ = ["MOST_GROUPED", "ErrorGroup", "ErrorGroups", "add_to", "grouped"]
 
 MASKS = (
     (re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), "<email>"),

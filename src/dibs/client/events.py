@@ -22,7 +22,18 @@ from dibs.errors import InvalidOption, StoreBusy, StoreUnavailable
 from dibs.observe.events import COMPUTED, FAMILIES, EventType, family_of
 from dibs.runtime.hub import Hub
 
-__all__ = ["EventFeed", "EventInfo"]
+__all__ = [
+    "APART",
+    "DEPTH_INTERVAL",
+    "LONGEST_CURSOR",
+    "LOOK_AGAIN",
+    "PAGE",
+    "EventFeed",
+    "EventInfo",
+    "Figures",
+    "check_topics",
+    "event_info",
+]
 
 
 PAGE = 1000

@@ -24,7 +24,7 @@ from dibs.runtime.definition import TaskDefinition
 if TYPE_CHECKING:
     from dibs.client.app import Dibs
 
-__all__ = ["Call", "Task"]
+__all__ = ["Call", "Task", "check_new"]
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -21,7 +21,7 @@ from dibs.engines.values import EnqueueAnswer
 from dibs.errors import DependencyCycle, InvalidOption
 from dibs.runtime.hub import Hub
 
-__all__ = ["Batch", "assemble", "enqueue_in_order"]
+__all__ = ["Batch", "assemble", "enqueue_in_order", "in_order", "workflow_id"]
 
 MOST_LINKS = 200_000
 """The most edges that chains may make in one workflow: a group of 1,000 after a group of 1,000 would have a million."""

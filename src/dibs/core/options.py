@@ -49,6 +49,7 @@ __all__ = [
     "check_text",
     "is_several",
     "nearest",
+    "plain",
     "shown",
     "split_url",
     "storable",

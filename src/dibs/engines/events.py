@@ -14,7 +14,7 @@ from dibs.core.times import SECOND, Duration, Instant
 from dibs.errors import InvalidOption
 from dibs.observe.events import EventType, family_of
 
-__all__ = ["KEEP_WATCHING", "RENEW_BEFORE", "Cursor", "Event", "EventPage", "EventRequest", "Watch"]
+__all__ = ["KEEP_WATCHING", "LONGEST_NUMBER", "RENEW_BEFORE", "Cursor", "Event", "EventPage", "EventRequest", "Watch"]
 
 KEEP_WATCHING: Duration = 90 * SECOND
 """How long events are written after a subscriber's last sign."""

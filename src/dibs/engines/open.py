@@ -124,7 +124,7 @@ def needs_token(url: object) -> bool:
 
 def http_engine(url: str) -> Engine:
     try:
-        from dibs.engines.http import from_url
+        from dibs.engines.http.url import from_url
     except ModuleNotFoundError as error:
         raise InvalidOption("an http URL needs a client: pip install 'dibs[http]'.") from error
     return from_url(url)

@@ -28,7 +28,7 @@ from dibs.server.event_feed import Feed, Filters
 from dibs.server.event_messages import Message, Position
 from dibs.server.http import HttpError, problem_response, read_query
 
-__all__ = ["EventsQuery", "SocketQuery", "routes"]
+__all__ = ["routes"]
 
 SOCKET_PATH = "/ws"
 STREAM_PATH = "/api/v1/events"

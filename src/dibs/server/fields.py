@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 from msgspec import NODEFAULT, Meta, Struct, defstruct, field, structs
 
 from dibs.client.app import Dibs
-from dibs.client.by_name import new_by_name
 from dibs.client.dependencies import few_enough
 from dibs.client.info import HistoryLine, TaskInfo
 from dibs.client.options import Options, make_options
 from dibs.client.task import check_new
 from dibs.client.tasks import Filter, Prerequisite
+from dibs.core.codec import fingerprint
 from dibs.core.graph import Edge, Rule
 from dibs.core.ids import check_id
-from dibs.core.options import PAGE_LIMIT
+from dibs.core.options import PAGE_LIMIT, check_name
 from dibs.core.states import State
 from dibs.core.task import NewTask
 from dibs.errors import InvalidOption
@@ -29,6 +29,7 @@ from dibs.errors import InvalidOption
 __all__ = [
     "Change",
     "Dependency",
+    "Drafts",
     "Edition",
     "Limit",
     "Reason",
@@ -176,7 +177,7 @@ OPTIONS = {
     "debounce_limit_seconds": "debounce_limit",
     "metadata": "metadata",
     "headers": "headers",
-}
+}.items()
 """A field of a submission → the option of `using` that it is."""
 
 
@@ -193,24 +194,51 @@ class Submitted(Struct, frozen=True, kw_only=True):
 
 def new_task(app: Dibs, given: Submission, key: str | None = None) -> tuple[NewTask, Options]:
     """The task of a submission, checked. `key`: its idempotency key, if that came apart from it."""
-    options = {option: value for name, option in OPTIONS.items() if (value := getattr(given, name)) is not None}
-    if key is not None:
-        if options.get("key") not in (None, key):
-            raise InvalidOption("the header Idempotency-Key and idempotency_key differ: give one of them.")
-        options["key"] = key
-    known = app.hub.definitions.get(given.task_type)
-    if known is not None:
-        task = app.task_named(given.task_type).using(**options)
-        new, chosen = task.call(**given.parameters).new, task.options
-    else:
-        options.setdefault("queue", DEFAULT_QUEUE)
-        chosen = make_options(Options(), options)
-        new = new_by_name(app.hub, given.task_type, given.parameters, chosen)
-    if given.after:
-        new = structs.replace(new, after=edges_of(given.after))
-    if given.after or new.replace:
-        check_new(new)
-    return new, chosen
+    return Drafts(app).task(given, key)
+
+
+class Drafts:
+    """Makes tasks of submissions. Those of a batch mostly have the same options, which are then checked once."""
+
+    def __init__(self, app: Dibs) -> None:
+        self._app = app
+        self._name = ""
+        self._given: dict[str, Any] | None = None
+        self._chosen = Options()
+        self._draft: NewTask | None = None
+
+    def task(self, given: Submission, key: str | None = None) -> tuple[NewTask, Options]:
+        options = {option: value for name, option in OPTIONS if (value := getattr(given, name)) is not None}
+        if key is not None:
+            if options.get("key") not in (None, key):
+                raise InvalidOption("the header Idempotency-Key and idempotency_key differ: give one of them.")
+            options["key"] = key
+        if given.task_type in self._app.hub.definitions:
+            task = self._app.task_named(given.task_type).using(**options)
+            new, chosen = task.call(**given.parameters).new, task.options
+        else:
+            new, chosen = self._by_name(given, options)
+        if given.after:
+            new = structs.replace(new, after=edges_of(given.after))
+        if given.after or new.replace:
+            check_new(new)
+        return new, chosen
+
+    def _by_name(self, given: Submission, options: dict[str, Any]) -> tuple[NewTask, Options]:
+        hub, name = self._app.hub, given.task_type
+        if self._draft is None or name != self._name or options != self._given:
+            self._name, self._given = name, dict(options)
+            options.setdefault("queue", DEFAULT_QUEUE)
+            self._chosen = make_options(Options(), options)
+            self._draft = self._chosen.draft(hub, check_name(name, "task_type"))
+        chosen = self._chosen
+        new = structs.replace(
+            self._draft,
+            id=chosen.id or hub.new_id(),
+            args=hub.codec.encode(given.parameters, f"the parameters of {name}"),
+            fingerprint="" if chosen.key is None else fingerprint(name, given.parameters),
+        )
+        return new, chosen
 
 
 def edges_of(after: Sequence[str | Dependency]) -> tuple[Edge, ...]:

@@ -41,7 +41,7 @@ from dibs.runtime.coalesce import Coalescer
 from dibs.runtime.hub import Hub
 from dibs.server.caller import Caller
 
-__all__ = ["Guard", "Owners", "guarded_hub"]
+__all__ = ["AFTER", "BEFORE", "RUN", "UNGUARDED", "Guard", "Owners", "guarded_hub"]
 
 Known = TypeVar("Known")
 Before = Callable[["Guard", Any], Awaitable[Any]]

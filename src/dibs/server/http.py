@@ -23,10 +23,10 @@ from dibs.errors import DibsError
 from dibs.server.caller import Caller
 
 __all__ = [
+    "JSON",
     "Answered",
     "Exchange",
     "HttpError",
-    "Nothing",
     "Route",
     "Routes",
     "decode_json",
@@ -38,6 +38,10 @@ __all__ = [
 JSON = "application/json"
 KEYS = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')
 """The keys of all objects, and texts that look like keys: if none is there twice, no key is."""
+
+
+LARGE = 2000
+RAW_ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class HttpError(Exception):
@@ -229,10 +233,31 @@ def decode_json(body: bytes, kind: Any) -> Any:
 
 
 def check_keys(body: bytes) -> None:
-    """No object has a key twice: two readers of the document would see different things."""
-    keys = KEYS.findall(body)
-    if len(keys) != len(set(keys)):
+    """No object has a key twice: two readers of the document would see different things.
+
+    Looking for keys is fast, and mostly none is there twice. If one is, mostly in different objects, as in a list of
+    tasks: then the parts of the document are looked at one by one.
+    """
+    if not are_unique(body):
         json.loads(body, object_pairs_hook=unique)
+
+
+def are_unique(body: bytes) -> bool:
+    """Whether it is sure that no key is there twice."""
+    if len(body) > LARGE and len(msgspec.json.encode(msgspec.json.decode(body))) == len(body):
+        return True  # it was written without spaces: what is read of it is all that is there
+    keys = KEYS.findall(body)
+    if len(keys) == len(set(keys)):
+        return True
+    if not body.lstrip().startswith(b"{"):
+        return False
+    parts = [bytes(part) for part in msgspec.json.decode(body, type=dict[str, msgspec.Raw]).values()]
+    items = [bytes(item) for part in parts if part.startswith(b"[") for item in RAW_ITEMS.decode(part)]
+    objects = [part for part in parts if part.startswith(b"{")]
+    inside = sum(len(KEYS.findall(part)) for part in parts)
+    return len(keys) == inside + len(parts) and all(
+        len(found) == len(set(found)) for found in map(KEYS.findall, (*items, *objects))
+    )
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

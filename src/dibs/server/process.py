@@ -62,6 +62,9 @@ ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 LARGEST_MESSAGE = 1024 * 1024
 """Bytes of a message that a WebSocket takes: names of queues and workers, no payloads."""
 
+STALLED_MS = 30_000
+"""After this, the system gives up a connection whose other end does not take what was sent."""
+
 TRY_LATER = 1013
 
 
@@ -285,6 +288,7 @@ def uvicorn_config(
         http=HttpToolsProtocol,
         ws=WebSocketsSansIOProtocol,
         ws_max_size=LARGEST_MESSAGE,
+        ws_per_message_deflate=False,  # events are small, and would be compressed for each client
         interface="asgi3",
         lifespan="off",
         log_config=None,
@@ -372,6 +376,8 @@ def bind(settings: ServerSettings, *, shares: bool = False) -> socket.socket:
 def bound(made: socket.socket, address: object, shares: bool) -> socket.socket:
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # a client that takes nothing for so long is gone
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_MS)
         if shares:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         made.bind(address)  # type: ignore[arg-type]  # as getaddrinfo has given it

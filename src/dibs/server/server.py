@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import msgspec
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import Route as HttpRoute
 from starlette.routing import Router as Others
@@ -64,11 +64,20 @@ __all__ = ["OPEN", "ROUTES", "Server"]
 
 log = logging.getLogger("dibs.server")
 
-ROUTES: tuple[Route, ...] = tuple(
-    route
-    for part in (tasks, bulk, queues, dead, workflows, schedules, workers, consuming, older, figures, store)
-    for route in part.routes.table
-) + tuple(engine_calls.routes.table)
+ROUTES: tuple[Route, ...] = (
+    *tasks.routes.table,
+    *bulk.routes.table,
+    *queues.routes.table,
+    *dead.routes.table,
+    *workflows.routes.table,
+    *schedules.routes.table,
+    *workers.routes.table,
+    *consuming.routes.table,
+    *older.routes.table,
+    *figures.routes.table,
+    *store.routes.table,
+    *engine_calls.routes.table,
+)
 OPEN: tuple[Route, ...] = tuple(store.open_routes.table)
 """Answered without a token."""
 
@@ -165,6 +174,8 @@ class Server:
             response = problem_response(error.problem, error.headers)
         except (DibsError, TimeoutError) as error:
             response = self._refused(error)
+        except ClientDisconnect:
+            return  # in the middle of its request: there is nobody to answer
         except Exception:  # a bug: the log has it, the client does not
             log.exception("%s %s failed.", scope["method"], route.path)
             response = problem_response(HttpError(500, "broken", "The server failed", "It has been logged.").problem)

@@ -7,9 +7,10 @@ import hmac
 import os
 import secrets
 import time
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from fcntl import LOCK_EX, flock
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
@@ -20,7 +21,7 @@ from dibs.core.options import QUEUES, check_label, check_names, nearest, shown
 from dibs.engines.http.wire import Scope
 from dibs.errors import InvalidOption, UsageError
 
-__all__ = ["ALL_SCOPES", "Token", "TokenFile", "check_scopes", "new_token"]
+__all__ = ["ALL_SCOPES", "Token", "TokenFile", "new_token"]
 
 PREFIX = "dibs_"
 """How every token begins, so that scanners for leaked secrets can find it."""
@@ -135,7 +136,22 @@ class TokenFile:
                 found = token
         return None if found is None or found.is_over(datetime.now(UTC)) else found
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """While one command changes the file, others wait."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.with_name(f".{self.path.name}.lock").open("a") as lock:
+                flock(lock, LOCK_EX)
+                yield
+        except OSError as error:
+            raise UsageError(f"the tokens in {self.path} can't be changed: {error.strerror}.") from None
+
     def add(self, token: Token) -> None:
+        with self._alone():
+            self._add(token)
+
+    def _add(self, token: Token) -> None:
         tokens = self.read()
         if any(each.name == token.name for each in tokens):
             raise InvalidOption(
@@ -144,6 +160,10 @@ class TokenFile:
         self._write((*tokens, token))
 
     def revoke(self, name: str) -> Token:
+        with self._alone():
+            return self._revoke(name)
+
+    def _revoke(self, name: str) -> Token:
         tokens = self.read()
         for token in tokens:
             if token.name == name:
@@ -155,7 +175,6 @@ class TokenFile:
         """At once or not at all, and readable by its owner only."""
         text = msgspec.json.format(msgspec.json.encode(Tokens(tokens)), indent=2) + b"\n"
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             with NamedTemporaryFile(dir=self.path.parent, prefix=f".{self.path.name}.", delete=False) as file:
                 file.write(text)
                 file.flush()

@@ -2,15 +2,10 @@
 
 `engine` is the engine, whose verbs are made from `wire`: the verbs of the seam as requests, from its type hints.
 `connection` sends requests to one of several servers, `notifier` listens to one WebSocket, `problems` turns errors into
-documents and back, and `url` finds the servers. `dibs.server` imports `wire` and `problems` too.
+documents and back, and `url` finds the servers. `dibs.server` imports `wire` and `problems` too, which need no client.
 
 Invariants:
 
 - Every verb is safe to repeat, so a request without an answer is sent again, to the next server.
 - `now` is never on the wire, nor are the verbs of `Keeping`: servers keep their store.
 """
-
-from dibs.engines.http.engine import HttpEngine
-from dibs.engines.http.url import from_url
-
-__all__ = ["HttpEngine", "from_url"]

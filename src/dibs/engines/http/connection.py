@@ -19,7 +19,7 @@ from dibs.engines.http.wire import MEDIA_TYPE, WAKE, compressed
 from dibs.errors import DibsError, InvalidOption, StoreUnavailable
 from dibs.version import __version__
 
-__all__ = ["Address", "Connection", "Reply", "Servers"]
+__all__ = ["Address", "Connection", "HttpConnection", "Reply", "Servers"]
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
 NOT_DONE = (502, 503, 504)

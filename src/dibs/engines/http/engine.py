@@ -16,7 +16,7 @@ from dibs.engines.http.wire import VERBS, Verb
 from dibs.engines.values import About, ChoreRecord, ClaimRequest, Feature, Fired, Rescued, Term
 from dibs.errors import Closed, UsageError
 
-__all__ = ["HttpEngine"]
+__all__ = ["HttpEngine", "as_engine"]
 
 FEATURES = frozenset({Feature.DURABLE, Feature.SHARED, Feature.CROSS_QUEUE})
 """What a server lets others do. What its store can't do is refused by the server."""

@@ -12,7 +12,7 @@ from msgspec import Struct
 from dibs import errors
 from dibs.errors import DibsError
 
-__all__ = ["MEDIA_TYPE", "STATUSES", "Problem", "error_of", "problem_of", "slug_of"]
+__all__ = ["BY_SLUG", "MEDIA_TYPE", "Problem", "error_of", "problem_of"]
 
 MEDIA_TYPE = "application/problem+json"
 

@@ -46,10 +46,12 @@ __all__ = [
     "BEAT_SECONDS",
     "ClaimedTask",
     "Result",
+    "claim",
     "claimed_task",
+    "client_of",
     "guard_of",
     "register",
-    "release",
+    "registered",
     "routes",
     "settle",
 ]

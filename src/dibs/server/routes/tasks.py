@@ -22,6 +22,7 @@ from dibs.errors import InvalidOption, WrongState
 from dibs.server.depths import Depths
 from dibs.server.fields import (
     Change,
+    Drafts,
     Edition,
     Limit,
     Reason,
@@ -38,7 +39,7 @@ from dibs.server.fields import (
 )
 from dibs.server.http import Answered, Exchange, Routes
 
-__all__ = ["LONGEST_WAIT", "routes", "waited"]
+__all__ = ["LONGEST_WAIT", "metadata_of", "routes"]
 
 Answer = TypeVar("Answer")
 
@@ -116,7 +117,8 @@ class BatchAnswer(Struct, frozen=True):
 async def submit_tasks(exchange: Exchange) -> BatchAnswer:
     """Submit many tasks, all or none."""
     app = exchange.app
-    batch = [new_task(app, each)[0] for each in exchange.body.tasks]
+    drafts = Drafts(app)
+    batch = [drafts.task(each)[0] for each in exchange.body.tasks]
     if not batch:
         return BatchAnswer([])
     answers = await app.hub.runner.arun(enqueue_in_order(app.hub, batch))

@@ -107,7 +107,7 @@ class Leader(Service):
             term = await self._engine.lead(self._worker, now=self._clock.store_now())
         before, self._term = self._term, term
         if term is not None and (before is None or before.number != term.number):
-            log.info("This worker leads now (term %d).", term.number)
+            log.info("This process leads now (term %d).", term.number)
             self._gained()
 
     async def _chores(self, term: Term) -> None:
