@@ -20,7 +20,7 @@ from dibs import Dibs
 from dibs.cli.serve import child_command
 from servers import postgres
 from servers import redis as redis_servers
-from servers.serving import PATIENCE, Serving
+from servers.server_process import PATIENCE, Serving
 
 TICKING = """
 @app.schedule(every=1)

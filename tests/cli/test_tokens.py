@@ -11,7 +11,7 @@ import pytest
 from cli_support import Cli
 
 from dibs.cli.tokens import SCOPES
-from dibs.engines.http.wire import Scope
+from dibs.engines.http.protocol import Scope
 from dibs.server.tokens import TokenFile
 
 FILE = "dibs-tokens.json"

@@ -26,7 +26,7 @@ from dibs.server import broadcast, event_feed, event_messages, events
 from dibs.server.server import Server
 from dibs.server.settings import ServerSettings
 from dibs.server.tokens import TokenFile, new_token
-from servers.serving import Serving
+from servers.server_process import Serving
 
 PATIENCE = 10.0
 

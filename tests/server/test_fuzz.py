@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from dibs import Dibs
-from dibs.engines.http.wire import Scope
+from dibs.engines.http.protocol import Scope
 from dibs.server import Server, ServerSettings
 from dibs.server.routes import tasks
 from dibs.server.tokens import TokenFile, new_token

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from dibs import Dibs
-from dibs.engines.http.wire import PREFIX, VERBS
+from dibs.engines.http.protocol import PREFIX, VERBS
 from servers.asgi import Api, server_here
 
 DEEP = b'{"task_type":"a","parameters":' + b'{"a":' * 5000 + b"1" + b"}" * 5000 + b"}"

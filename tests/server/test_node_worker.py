@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from servers.proxy import Proxy
-from servers.serving import PATIENCE, Serving
+from servers.server_process import PATIENCE, Serving
 
 NODE = shutil.which("node")
 WORKER = Path(__file__).parents[2] / "examples" / "node" / "worker.mjs"

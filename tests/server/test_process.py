@@ -18,14 +18,14 @@ import trustme
 import uvloop
 
 from dibs import Dibs
-from dibs.engines.http.wire import WAKE
+from dibs.engines.http.protocol import WAKE
 from dibs.errors import DibsError, InvalidOption
 from dibs.server import process
 from dibs.server.process import bind
 from dibs.server.settings import ServerSettings
 from servers import postgres
 from servers import redis as redis_servers
-from servers.serving import PATIENCE, Serving, end_request
+from servers.server_process import PATIENCE, Serving, end_request
 
 SOON = 10.0
 """Seconds, far less than the shutdown timeout."""

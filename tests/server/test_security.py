@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from dibs import Dibs
-from dibs.engines.http.wire import PREFIX, VERBS, Scope
+from dibs.engines.http.protocol import PREFIX, VERBS, Scope
 from dibs.server.guard import AFTER, BEFORE, RUN, UNGUARDED
 from dibs.server.http import Route
 from dibs.server.server import OPEN, ROUTES

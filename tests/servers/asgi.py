@@ -13,7 +13,7 @@ from dibs.core.times import Instant
 from dibs.engines.base import Engine, MayBlock, never
 from dibs.engines.http.connection import Address, Reply
 from dibs.engines.http.engine import HttpEngine
-from dibs.engines.http.wire import WAKE
+from dibs.engines.http.protocol import WAKE
 from dibs.runtime.clock import SystemClock
 from dibs.server.server import Server
 from dibs.server.settings import ServerSettings

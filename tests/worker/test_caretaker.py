@@ -95,7 +95,7 @@ async def found_ticks(app: Dibs) -> bool:
 
 
 def test_a_lost_lease_is_taken_back(app: Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without workers, nothing else would: whoever claimed the task has vanished."""
+    """Without workers, nothing else would: the worker that claimed the task has vanished."""
     monkeypatch.setattr(rescue, "HOLD_OFF", 0.0)
 
     @app.task(name="work", retries=3)

@@ -43,7 +43,7 @@ RESUMING = 4
 STORED = "stored"
 
 
-class Room:
+class Audience:
     """The clients on one loop, which alone uses it."""
 
     def __init__(self, loop: AbstractEventLoop) -> None:
@@ -77,8 +77,8 @@ class Broadcaster:
         self._subscriber = hub.new_id()
         self._redactor = Guard(hub, Caller(scopes=frozenset()), Owners())
         self._lock = threading.Lock()
-        """Of the rooms and the counts, which several loops may change."""
-        self._rooms: dict[AbstractEventLoop, Room] = {}
+        """Of the audiences and the counts, which several loops may change."""
+        self._audiences: dict[AbstractEventLoop, Audience] = {}
         self._wanted: Counter[str] = Counter()
         self._count = 0
         self._position: str | None = None
@@ -95,10 +95,10 @@ class Broadcaster:
     async def join(self, client: Client) -> str | None:
         """Tell a client what happens from now on. Answers from where it may resume, if it wants stored events."""
         with self._lock:
-            room = self._rooms.setdefault(client.loop, Room(client.loop))
+            audience = self._audiences.setdefault(client.loop, Audience(client.loop))
             self._add(client.wanted, 1)
             self._count += 1
-        room.clients.add(client)
+        audience.clients.add(client)
         try:
             return await self._begin(client.wanted)
         except BaseException:
@@ -114,22 +114,22 @@ class Broadcaster:
         return await self._begin(wanted)
 
     def leave(self, client: Client) -> None:
-        room = self._rooms.get(client.loop)
-        if room is None or client not in room.clients:
+        audience = self._audiences.get(client.loop)
+        if audience is None or client not in audience.clients:
             return
-        room.clients.remove(client)
+        audience.clients.remove(client)
         with self._lock:
             self._add(client.wanted, -1)
             self._count -= 1
-            if not room.clients:
-                del self._rooms[client.loop]
+            if not audience.clients:
+                del self._audiences[client.loop]
         with suppress(Closed):
             self.hub.runner.call_soon(self._adapt)
 
     def position(self, client: Client) -> str | None:
         """Everything up to here was offered to a client."""
-        room = self._rooms.get(client.loop)
-        return None if room is None else room.position
+        audience = self._audiences.get(client.loop)
+        return None if audience is None else audience.position
 
     async def page(self, cursor: str) -> tuple[EventPage, list[Message]]:
         """Events that a client has missed. The subscription is everybody's: reading it writes nothing."""
@@ -153,10 +153,10 @@ class Broadcaster:
 
     async def _begin(self, wanted: Wanted) -> str | None:
         position = await self.hub.runner.arun(self._begun(wanted))
-        room = self._rooms[asyncio.get_running_loop()]
-        if room.position is None:  # everything that was delivered before that answer has arrived
-            room.position = position
-        return room.position
+        audience = self._audiences[asyncio.get_running_loop()]
+        if audience.position is None:  # everything that was delivered before that answer has arrived
+            audience.position = position
+        return audience.position
 
     # From here on: on the app's loop.
 
@@ -206,7 +206,7 @@ class Broadcaster:
             if self._started is not None and not self._started.done():
                 self._started.set_exception(error)
                 self._started.exception()  # it was retrieved, even if nobody waits for it
-        self._everywhere(lambda room: room.end(error))
+        self._everywhere(lambda audience: audience.end(error))
 
     async def _read(self) -> None:
         subscription = self.hub.engine.subscribe([EVENTS])  # before the first read, so that nothing comes between
@@ -270,14 +270,14 @@ class Broadcaster:
 
     def _deliver(self, messages: Sequence[Message]) -> None:
         position = self._position
-        self._everywhere(lambda room: room.deliver(messages, position))
+        self._everywhere(lambda audience: audience.deliver(messages, position))
 
-    def _everywhere(self, act: Callable[[Room], None]) -> None:
+    def _everywhere(self, act: Callable[[Audience], None]) -> None:
         with self._lock:
-            rooms = list(self._rooms.values())
-        for room in rooms:
-            if room.loop is asyncio.get_running_loop():
-                act(room)
+            audiences = list(self._audiences.values())
+        for audience in audiences:
+            if audience.loop is asyncio.get_running_loop():
+                act(audience)
             else:
                 with suppress(RuntimeError):  # its loop is closed
-                    room.loop.call_soon_threadsafe(act, room)
+                    audience.loop.call_soon_threadsafe(act, audience)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from dibs.engines.http.wire import Scope
+from dibs.engines.http.protocol import Scope
 from dibs.errors import NotAllowed
 from dibs.server.tokens import ALL_SCOPES, Token
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 import msgspec
 from starlette.responses import Response
 
-from dibs.engines.http.wire import MEDIA_TYPE, PREFIX, VERBS, compressed
+from dibs.engines.http.protocol import MEDIA_TYPE, PREFIX, VERBS, compressed
 from dibs.server.checks import check_arguments
 from dibs.server.guard import Guard
 from dibs.server.http import Exchange, HttpError, Routes

@@ -11,7 +11,7 @@ from msgspec import Struct
 from dibs.client.events import PAGE, check_topics
 from dibs.core.options import QUEUES, TASKS, check_names, check_text
 from dibs.engines.events import Cursor
-from dibs.engines.http.wire import Scope
+from dibs.engines.http.protocol import Scope
 from dibs.errors import InvalidOption, StoreBusy, StoreUnavailable
 from dibs.server.broadcast import WRITTEN_FOR, Broadcaster
 from dibs.server.caller import Caller
@@ -93,7 +93,7 @@ class Feed:
         return await self._new(patience)
 
     async def _old(self, cursor: str) -> list[Message]:
-        """A page from the store. What is offered meanwhile waits; what was offered before is in the store."""
+        """A page from the store. What is offered while it is read waits; what was offered before is in the store."""
         if self._client.error is not None:
             raise self._client.error
         self._client.drop()

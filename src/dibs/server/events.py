@@ -31,12 +31,12 @@ from dibs.server.http import HttpError, problem_response, read_query
 __all__ = ["routes"]
 
 SOCKET_PATH = "/ws"
-STREAM_PATH = "/api/v1/events"
+SENT_PATH = "/api/v1/events"
 
 SEND_TIMEOUT = 20.0
 """Seconds after which a client that takes nothing is disconnected."""
 KEEP_ALIVE = 15.0
-"""Seconds without a message after which a stream says that it is still there."""
+"""Seconds without a message after which it says that it is still there."""
 RECHECK = 30.0
 """Seconds after which it is checked again whether a token is still valid."""
 CLOSING = 2.0
@@ -216,7 +216,7 @@ EXPECTED = (Disconnect, Stopping, TimeoutError, HttpError, DibsError)
 
 
 async def serve_socket(server: Any, broadcaster: Broadcaster, socket: WebSocket) -> None:
-    """Accepted whoever it is: a browser is told why it was refused only after that."""
+    """Accepted in any case: a browser is told why it was refused only after that."""
     try:
         await socket.accept(PROTOCOL if PROTOCOL in socket.scope.get("subprotocols", ()) else None)
         try:
@@ -230,7 +230,7 @@ async def serve_socket(server: Any, broadcaster: Broadcaster, socket: WebSocket)
         return
 
 
-class EventStream(Response):
+class SentEvents(Response):
     """The answer to a request for Server-Sent Events, which ends when the client or the server does."""
 
     media_type = "text/event-stream"
@@ -289,19 +289,19 @@ async def is_gone(receive: Receive) -> None:
         pass
 
 
-async def serve_stream(server: Any, broadcaster: Broadcaster, request: Request) -> Response:
+async def serve_sent(server: Any, broadcaster: Broadcaster, request: Request) -> Response:
     try:
         if server.stopping.is_set():
             raise HttpError(503, "stopping", "The server stops", "Try again later.", RETRY_AFTER)
-        stream = EventStream(Connection(server, broadcaster, request, EventsQuery))
+        sent = SentEvents(Connection(server, broadcaster, request, EventsQuery))
         if request.method == "HEAD":
-            return Response(media_type=EventStream.media_type)
-        await stream.feed.open()
+            return Response(media_type=SentEvents.media_type)
+        await sent.feed.open()
     except HttpError as error:
         return problem_response(error.problem, error.headers)
     except DibsError as error:
         return problem_response(problem_of(error))
-    return stream
+    return sent
 
 
 def routes(server: Any) -> list[BaseRoute]:
@@ -311,7 +311,7 @@ def routes(server: Any) -> list[BaseRoute]:
     async def socket_endpoint(socket: WebSocket) -> None:
         await serve_socket(server, broadcaster, socket)
 
-    async def stream_endpoint(request: Request) -> Response:
-        return await serve_stream(server, broadcaster, request)
+    async def sent_endpoint(request: Request) -> Response:
+        return await serve_sent(server, broadcaster, request)
 
-    return [WebSocketRoute(SOCKET_PATH, socket_endpoint), Route(STREAM_PATH, stream_endpoint, methods=["GET"])]
+    return [WebSocketRoute(SOCKET_PATH, socket_endpoint), Route(SENT_PATH, sent_endpoint, methods=["GET"])]

@@ -18,7 +18,7 @@ from dibs.core.task import Failure, HistoryEntry, Lease, NewTask, Settlement, Ta
 from dibs.engines.base import Engine, Subscription
 from dibs.engines.events import Event, EventPage
 from dibs.engines.figures import Counts
-from dibs.engines.http.wire import VERBS, Scope, Verb
+from dibs.engines.http.protocol import VERBS, Scope, Verb
 from dibs.engines.steps import StepRecord
 from dibs.engines.topics import TopicKind, parse_topic, worker_topic
 from dibs.engines.values import (
@@ -71,7 +71,7 @@ class Owners:
 
 
 class Guard:
-    """The engine of a hub, for one caller. It has the verbs of `wire`, and can be subscribed to."""
+    """The engine of a hub, for one caller. It has the verbs of the protocol, and can be subscribed to."""
 
     def __init__(self, hub: Hub, caller: Caller, owners: Owners) -> None:
         self.hub = hub

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from dibs.client.app import Dibs
 from dibs.engines.http.problems import MEDIA_TYPE as PROBLEM_TYPE
 from dibs.engines.http.problems import Problem
-from dibs.engines.http.wire import Scope, decompressed
+from dibs.engines.http.protocol import Scope, decompressed
 from dibs.errors import DibsError
 from dibs.server.caller import Caller
 

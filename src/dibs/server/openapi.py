@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 from dibs.client.info import is_moment
 from dibs.engines.http.problems import MEDIA_TYPE as PROBLEM_TYPE
 from dibs.engines.http.problems import Problem
-from dibs.engines.http.wire import MEDIA_TYPE as WIRE_TYPE
+from dibs.engines.http.protocol import MEDIA_TYPE as WIRE_TYPE
 from dibs.server.http import JSON, Route
 from dibs.version import __version__
 
@@ -154,7 +154,7 @@ def header_parameters(route: Route) -> list[dict[str, Any]]:
 def query_parameters(route: Route, schemas: dict[str, Any]) -> list[dict[str, Any]]:
     made, docs = [], field_docs(route.query)
     for field in structs.fields(route.query):
-        schema = dict(given(schemas[repr(field.type)]))
+        schema = dict(if_present(schemas[repr(field.type)]))
         if not field.required and field.default not in (None, (), msgspec.NODEFAULT):
             schema["default"] = msgspec.to_builtins(field.default)
         made.append({"name": field.encode_name, "in": "query", "required": field.required, "schema": schema})
@@ -165,7 +165,7 @@ def query_parameters(route: Route, schemas: dict[str, Any]) -> list[dict[str, An
     return made
 
 
-def given(schema: dict[str, Any]) -> dict[str, Any]:
+def if_present(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema of a parameter that is there: null is what it is when it is left out."""
     kinds = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
     if not kinds:

@@ -209,7 +209,7 @@ class Process:
         return ExitCode.FAILED if self.http.cut_off else ExitCode.CLEAN
 
     async def _open(self) -> None:
-        """Open the store, as often as it takes, and begin to care for it."""
+        """Open the store, as often as it takes, and begin to keep it."""
         backoff, began, failed = Backoff(first=0.5, cap=10.0), time.monotonic(), False
         while not self.application.is_open:
             try:

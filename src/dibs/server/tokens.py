@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from dibs.core.options import QUEUES, check_label, check_names, nearest, shown
-from dibs.engines.http.wire import Scope
+from dibs.engines.http.protocol import Scope
 from dibs.errors import InvalidOption, UsageError
 
 __all__ = ["ALL_SCOPES", "Token", "TokenFile", "new_token"]

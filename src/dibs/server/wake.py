@@ -15,7 +15,7 @@ import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from dibs.engines.base import Subscription
-from dibs.engines.http.wire import WAKE as PATH
+from dibs.engines.http.protocol import WAKE as PATH
 from dibs.errors import DibsError
 from dibs.server.guard import Guard
 from dibs.server.http import HttpError

@@ -18,8 +18,8 @@ from dibs import Dibs
 from dibs.core.ids import uuid7
 from dibs.core.task import NewTask
 from dibs.engines.http.problems import BY_SLUG, error_of, problem_of
+from dibs.engines.http.protocol import COMPRESS_OVER, Scope
 from dibs.engines.http.url import from_url
-from dibs.engines.http.wire import COMPRESS_OVER, Scope
 from dibs.engines.open import open_engine, shown_url
 from dibs.engines.values import ClaimRequest, EnqueueOutcome, Feature
 from dibs.errors import (

@@ -1,8 +1,8 @@
 """The HTTP engine: a store behind Dibs servers, for producers and workers that must not touch it themselves.
 
-`engine` is the engine, whose verbs are made from `wire`: the verbs of the seam as requests, from its type hints.
+`engine` is the engine, whose verbs are made from `protocol`: the verbs of the seam as requests, from its type hints.
 `connection` sends requests to one of several servers, `notifier` listens to one WebSocket, `problems` turns errors into
-documents and back, and `url` finds the servers. `dibs.server` imports `wire` and `problems` too, which need no client.
+documents and back, and `url` finds the servers. `dibs.server` imports `protocol` and `problems` too, which need no client.
 
 Invariants:
 

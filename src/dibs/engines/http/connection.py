@@ -15,7 +15,7 @@ from msgspec import Struct
 from yarl import URL
 
 from dibs.engines.http.problems import error_of
-from dibs.engines.http.wire import MEDIA_TYPE, WAKE, compressed
+from dibs.engines.http.protocol import MEDIA_TYPE, WAKE, compressed
 from dibs.errors import DibsError, InvalidOption, StoreUnavailable
 from dibs.version import __version__
 
@@ -132,8 +132,7 @@ class HttpConnection:
             return Reply(answer.status, await answer.read())
 
     async def wakes(self, topics: asyncio.Queue[Collection[str]]) -> AsyncIterator[Collection[str]]:
-        forever = aiohttp.ClientWSTimeout(ws_close=1.0)
-        async with self.session.ws_connect(self.url + WAKE, heartbeat=10.0, timeout=forever) as socket:
+        async with self.session.ws_connect(self.url + WAKE, heartbeat=10.0) as socket:
             telling = asyncio.get_running_loop().create_task(tell(socket, topics))
             try:
                 async for message in socket:

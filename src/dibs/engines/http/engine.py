@@ -12,7 +12,7 @@ from dibs.core.times import Instant
 from dibs.engines.base import Engine, Joined, MayBlock, Subscription, never
 from dibs.engines.http.connection import Address, Connection, HttpConnection, Servers
 from dibs.engines.http.notifier import Notifier
-from dibs.engines.http.wire import VERBS, Verb
+from dibs.engines.http.protocol import VERBS, Verb
 from dibs.engines.values import About, ChoreRecord, ClaimRequest, Feature, Fired, Rescued, Term
 from dibs.errors import Closed, UsageError
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from dibs.client.steps import StepInfo
 from dibs.client.tasks import Acted, Bulk, Filter
-from dibs.engines.http.wire import Scope
+from dibs.engines.http.protocol import Scope
 from dibs.server.fields import Edition, Limit, TaskFilter, filter_of
 from dibs.server.http import Answered, Exchange, Routes
 

@@ -33,7 +33,7 @@ from dibs.core.retry import timeout_for
 from dibs.core.states import State
 from dibs.core.task import Failure, Lease, Outcome, Settlement, WorkerState
 from dibs.core.times import SECOND, duration, when
-from dibs.engines.http.wire import VERBS, Scope
+from dibs.engines.http.protocol import VERBS, Scope
 from dibs.engines.topics import work_topic, worker_topic
 from dibs.engines.values import Beat, ClaimRequest, ExtendAnswer, ExtendOutcome, Extension, SettleAnswer, SettleOutcome
 from dibs.errors import LeaseLost, StoreUnavailable, UnknownWorker
@@ -61,7 +61,7 @@ BEAT_SECONDS = 10.0
 LIVES_FOR = 3
 """Beats after which a silent worker counts as dead."""
 MOST = 1000
-routes = Routes("worker protocol", __doc__)
+routes = Routes("worker protocol", __doc__ or "")
 
 Seconds = Annotated[float, Meta(ge=0, le=86_400)]
 Name = Annotated[str, Meta(min_length=1, max_length=100)]

@@ -7,7 +7,7 @@ from msgspec import Struct, structs
 from dibs.client.error_groups import ErrorGroups
 from dibs.client.tasks import Acted
 from dibs.core.states import State
-from dibs.engines.http.wire import Scope
+from dibs.engines.http.protocol import Scope
 from dibs.errors import InvalidOption
 from dibs.server.fields import SearchQuery, TaskFilter, TaskList, filter_of, task_view
 from dibs.server.http import Answered, Exchange, Routes

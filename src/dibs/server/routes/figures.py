@@ -8,7 +8,7 @@ from dibs.client.series import Point
 from dibs.client.stats import QueueStats
 from dibs.core.settings import Tier
 from dibs.core.task import WorkerState
-from dibs.engines.http.wire import Scope
+from dibs.engines.http.protocol import Scope
 from dibs.server.fields import SeriesQuery, WindowQuery
 from dibs.server.http import Exchange, Routes
 

@@ -17,7 +17,7 @@ from dibs.core.options import CAPABILITIES, check_names, check_reference
 from dibs.core.states import State
 from dibs.core.task import Lease, Outcome, TaskRecord, WorkerState
 from dibs.core.times import SECOND
-from dibs.engines.http.wire import VERBS, Scope
+from dibs.engines.http.protocol import VERBS, Scope
 from dibs.engines.values import ClaimRequest, Extension, Query, SettleOutcome
 from dibs.errors import LeaseLost, UnknownTask
 from dibs.server.http import Exchange, Routes
@@ -41,7 +41,7 @@ WORKER = "/internal/workers/{worker}"
 POLL_INTERVAL_MS = 1000
 LEASE = round(3 * BEAT_SECONDS * SECOND)
 MOST_HELD = 1000
-routes = Routes("older workers", __doc__)
+routes = Routes("older workers", __doc__ or "")
 
 Names = Annotated[tuple[str, ...], Meta(max_length=1000)]
 Capacity = Annotated[int, Meta(ge=0, le=100_000)]

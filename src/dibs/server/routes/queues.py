@@ -13,7 +13,7 @@ from dibs.core.limits import LimitState
 from dibs.core.settings import QueueSettings
 from dibs.core.states import State
 from dibs.core.task import QueueState
-from dibs.engines.http.wire import Scope
+from dibs.engines.http.protocol import Scope
 from dibs.errors import InvalidOption, Refused
 from dibs.server.fields import Change, Limit, SeriesQuery, TaskView, WindowQuery, task_view
 from dibs.server.http import Exchange, Routes

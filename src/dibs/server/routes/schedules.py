@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from dibs.client.schedule_template import as_template, make_recurrence
 from dibs.client.schedules import ScheduleInfo
-from dibs.engines.http.wire import Scope
+from dibs.engines.http.protocol import Scope
 from dibs.server.fields import Change, Submission, Submitted, new_task
 from dibs.server.http import Exchange, Routes
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from dibs.client.info import AuditLine, ChoreInfo
-from dibs.engines.http.wire import Scope
+from dibs.engines.http.protocol import Scope
 from dibs.engines.values import Feature, Finding
 from dibs.server.fields import Limit
 from dibs.server.http import Answered, Exchange, Routes

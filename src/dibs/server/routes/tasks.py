@@ -16,7 +16,7 @@ from dibs.client.tasks import Cancelled, Count, Prerequisite
 from dibs.client.why import Why
 from dibs.client.workflow_batch import enqueue_in_order
 from dibs.core.states import State
-from dibs.engines.http.wire import Scope
+from dibs.engines.http.protocol import Scope
 from dibs.engines.values import EnqueueAnswer, EnqueueOutcome
 from dibs.errors import InvalidOption, WrongState
 from dibs.server.depths import Depths

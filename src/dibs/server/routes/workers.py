@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.client.workers import WorkerInfo
-from dibs.engines.http.wire import Scope
+from dibs.engines.http.protocol import Scope
 from dibs.server.fields import Change
 from dibs.server.http import Exchange, Routes
 

@@ -12,7 +12,7 @@ from dibs.client.workflow_batch import in_order, workflow_id
 from dibs.client.workflows import WorkflowInfo
 from dibs.core.options import check_label
 from dibs.core.task import NewTask, with_spec
-from dibs.engines.http.wire import Scope
+from dibs.engines.http.protocol import Scope
 from dibs.engines.values import NewWorkflow
 from dibs.errors import InvalidOption
 from dibs.server.fields import Change, Limit, Reason, Submission, new_task
