@@ -317,7 +317,7 @@ def test_filters(simple: Site, way: str, query: str, expected: list[str]) -> Non
 
 
 def waiting(site: Site) -> int:
-    return sum(len(client.waiting) for room in site.broadcaster._rooms.values() for client in room.clients)
+    return sum(len(client.waiting) for audience in site.broadcaster._audiences.values() for client in audience.clients)
 
 
 def test_filters_can_be_replaced_and_pings_are_answered(site: Site) -> None:
@@ -534,12 +534,12 @@ async def stalled(
 @pytest.mark.parametrize("path", ["/ws", "/api/v1/events"])
 def test_a_stalled_client_gets_a_gap_and_delays_nobody(site: Site, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_messages, "MOST_WAITING", 200)
-    add, rooms = add_tasks(site.app), site.broadcaster._rooms
+    add, rooms = add_tasks(site.app), site.broadcaster._audiences
 
     async def test() -> None:
         async with stalled(site, path) as (slow, _), site.ws("topic=task.submitted") as client:
             await client.begin()
-            while not any(each.overflowed for room in rooms.values() for each in room.clients):
+            while not any(each.overflowed for audience in rooms.values() for each in audience.clients):
                 before = time.monotonic()
                 await asyncio.gather(*(add.aenqueue(1) for _ in range(50)))
                 assert types(await client.read(50)) == ["task.submitted"] * 50

@@ -2,7 +2,7 @@
 
 `engine` is the engine, whose verbs are made from `protocol`: the verbs of the seam as requests, from its type hints.
 `connection` sends requests to one of several servers, `notifier` listens to one WebSocket, `problems` turns errors into
-documents and back, and `url` finds the servers. `dibs.server` imports `protocol` and `problems` too, which need no client.
+documents and back, and `url` finds the servers. `dibs.server` imports `protocol` and `problems`, which need no client.
 
 Invariants:
 
