@@ -9,6 +9,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import aiohttp
@@ -20,11 +21,12 @@ import uvloop
 from dibs import Dibs
 from dibs.engines.http.protocol import WAKE
 from dibs.errors import DibsError, InvalidOption
-from dibs.server import process
+from dibs.server import http_protocol, process
 from dibs.server.process import bind
 from dibs.server.settings import ServerSettings
 from servers import postgres
 from servers import redis as redis_servers
+from servers.live import LiveServer
 from servers.server_process import PATIENCE, Serving, end_request
 
 SOON = 10.0
@@ -352,3 +354,35 @@ def test_an_encrypted_key_is_not_asked_for_on_the_terminal(certified: tuple[ssl.
     )
     key.write_bytes(locked)
     assert "encrypted" in str(refused(ServerSettings(tls_cert=cert, tls_key=key)))
+
+
+WRONG_HEADS = {
+    "a long header": b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"x" * 300_000 + b"\r\n\r\n",
+    "many headers": b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + b"X-Many: x\r\n" * 20_000 + b"\r\n",
+    "a long path": b"GET /" + b"x" * 300_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "nonsense": b"nonsense\r\n\r\n",
+    "bytes": b"\x00\x01\x02\xff" * 100,
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+}
+
+
+def test_a_wrong_head_is_refused(tmp_path: Path) -> None:
+    with Serving("--url", sqlite_url(tmp_path), cwd=tmp_path) as server:
+        for what, head in WRONG_HEADS.items():
+            with socket.create_connection(server.place, timeout=PATIENCE) as client:
+                answer = b""
+                with suppress(ConnectionError):
+                    client.sendall(head)
+                    answer = client.recv(100)
+                assert answer[9:12] in (b"400", b""), (what, answer)
+        assert server.request("GET", "/health")[0] == 200
+        assert "Traceback" not in server.log
+
+
+def test_a_head_that_does_not_come_to_its_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.1)
+    with LiveServer(Dibs("memory://"), http=http_protocol.LimitedProtocol) as server:
+        for begun in (b"", b"GET /health HTTP/1.1\r\nHost: loc"):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as client:
+                client.sendall(begun)
+                assert client.recv(100) == b""

@@ -60,7 +60,7 @@ class LiveServer:
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.listener.bind(("127.0.0.1", port))
         self.port = self.listener.getsockname()[1]
-        self.url = f"http{'s' if options else ''}://127.0.0.1:{self.port}"
+        self.url = f"http{'s' if 'ssl_certfile' in options else ''}://127.0.0.1:{self.port}"
         self.failure: BaseException | None = None
         self.users = 0
         """Engines that need it."""

@@ -22,7 +22,6 @@ from types import FrameType
 
 import uvicorn
 from starlette.types import Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from dibs.client.app import Dibs
@@ -31,6 +30,7 @@ from dibs.engines.http.problems import problem_of
 from dibs.errors import DibsError, InvalidOption, StoreBusy, StoreUnavailable
 from dibs.runtime.environment import worker_name
 from dibs.server.http import problem_response
+from dibs.server.http_protocol import LimitedProtocol
 from dibs.server.server import Server
 from dibs.server.settings import ServerSettings, is_loopback
 from dibs.version import __version__
@@ -285,7 +285,7 @@ def uvicorn_config(
 ) -> uvicorn.Config:
     config = uvicorn.Config(
         application,
-        http=HttpToolsProtocol,
+        http=LimitedProtocol,
         ws=WebSocketsSansIOProtocol,
         ws_max_size=LARGEST_MESSAGE,
         ws_per_message_deflate=False,  # events are small, and would be compressed for each client
