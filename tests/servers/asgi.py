@@ -37,7 +37,13 @@ class TurnedClock(SystemClock):
 
 
 async def request(
-    app: Any, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None, query: str = ""
+    app: Any,
+    method: str,
+    path: str,
+    body: bytes = b"",
+    headers: dict[str, str] | None = None,
+    query: str = "",
+    client: str = "127.0.0.1",
 ) -> tuple[int, dict[str, str], bytes]:
     """One request without a socket."""
     given = {"host": HOST, **{name.lower(): value for name, value in (headers or {}).items()}}
@@ -51,7 +57,7 @@ async def request(
         "root_path": "",
         "query_string": query.encode(),
         "headers": [(name.encode(), value.encode("latin-1")) for name, value in given.items()],
-        "client": ("127.0.0.1", 50_000),
+        "client": (client, 50_000),
         "server": ("127.0.0.1", 8642),
         "scheme": "http",
     }
@@ -85,9 +91,10 @@ def server_here(app: Dibs, **settings: Any) -> Server:
 class Api:
     """Requests to a server in the same process and loop; answers are decoded JSON."""
 
-    def __init__(self, server: Any, token: str | None = None) -> None:
+    def __init__(self, server: Any, token: str | None = None, client: str = "127.0.0.1") -> None:
         self.server = server
         self.token = token
+        self.client = client
 
     async def __call__(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None, query: str = ""
@@ -96,7 +103,7 @@ class Api:
         if self.token is not None:
             given.setdefault("Authorization", f"Bearer {self.token}")
         sent = body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
-        status, answered, raw = await request(self.server, method, path, sent, given, query)
+        status, answered, raw = await request(self.server, method, path, sent, given, query, self.client)
         is_json = "json" in answered.get("content-type", "")
         return Answer(status, answered, msgspec.json.decode(raw) if is_json and raw else raw)
 

@@ -25,7 +25,8 @@ def backup(app: Dibs, file: Path, overwrite: bool, as_json: bool) -> None:
     The copy is consistent; to restore, put it where the store was (stop workers and producers first).
     """
     if Feature.BACKUP not in app.hub.engine.features:
-        raise UsageError(f"{shown_url(app.url)} can't be backed up by Dibs: use the store's own tools.")
+        where = "where it is" if Feature.LEAD not in app.hub.engine.features else "with the store's own tools"
+        raise UsageError(f"{shown_url(app.url)} can't be backed up from here: back it up {where}.")
     if file.exists():
         if not overwrite:
             raise InvalidOption(f"{file} exists: choose another name, or --overwrite it.")

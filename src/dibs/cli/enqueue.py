@@ -76,9 +76,10 @@ def enqueue(
     options apply; without it, --queue is needed and nothing is checked.
     """
     with open_store(url, app_spec, create=True) as app:
-        answer = enqueue_new(app.hub, *new_task(app, app_spec, name, pairs, arguments, wanted(given)))
-        handle = app.handle(answer.id)
-        handle.duplicate = answer.outcome is EnqueueOutcome.DUPLICATE
+        new, options = new_task(app, app_spec, name, pairs, arguments, wanted(given))
+        answer = enqueue_new(app.hub, new, options)
+        is_duplicate = answer.outcome is EnqueueOutcome.DUPLICATE
+        handle = app._handle(answer.id, new.queue, app.hub.definitions.get(new.name), is_duplicate)
         return print_enqueued(app, handle, name, wait, as_json)
 
 

@@ -12,10 +12,11 @@ from dibs.client.dependencies import Shape, Source
 from dibs.client.info import HistoryLine, TaskInfo, task_info, unreadable_task
 from dibs.client.result_waiter import ResultWaiter
 from dibs.client.tasks import Cancelled, Tasks, read_task
+from dibs.core.codec import REDACTED
 from dibs.core.states import ENDED, State
 from dibs.core.task import TaskRecord
 from dibs.core.times import patience
-from dibs.errors import ResultGone, TaskCancelled, TaskFailed, UnknownTask, WrongThread
+from dibs.errors import NotAllowed, ResultGone, TaskCancelled, TaskFailed, UnknownTask, WrongThread
 from dibs.runtime.definition import TaskDefinition
 
 __all__ = ["Handle"]
@@ -106,6 +107,8 @@ class Handle(Source[R]):
             raise TimeoutError(f"task {self.id} {missing} after {timeout:g} s.") from None
         except UnknownTask as error:
             raise ResultGone(str(error), task_id=self.id) from None
+        if payload == REDACTED:
+            raise NotAllowed(f"the result of task {self.id} is hidden: the token needs the scope payloads.")
         return cast(R, self._decoded(payload))
 
     async def _look(self, timeout: float | None) -> TaskRecord:

@@ -22,9 +22,11 @@ from dibs.core.options import brief, check_items, check_name, shown
 from dibs.core.results import TAKE, Placeholder, PlaceholderMet, Take
 from dibs.errors import InvalidArguments, InvalidOption
 
-__all__ = ["ENVELOPE", "Codec", "PayloadCodec", "Signature", "as_json", "fingerprint"]
+__all__ = ["ENVELOPE", "REDACTED", "Codec", "PayloadCodec", "Signature", "as_json", "fingerprint"]
 
 ENVELOPE = b'{"$dibs":'
+REDACTED = b'{"$redacted":true}'
+"""What a server gives instead of a payload to those who may not see it."""
 RESERVED = ("plain", "blob")
 """Names in envelopes that Dibs uses itself; `blob` is that of `dibs.core.reference`."""
 

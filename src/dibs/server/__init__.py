@@ -1,8 +1,8 @@
 """The HTTP server: REST, events, remote workers and the HTTP engine's other half, on any store.
 
-- Way in: `process` runs a server as `dibs serve` does (`http_protocol` is one connection), `server` puts its parts together and answers, `settings` says
-  how; `gate` is what every request passes first (host, origin, limits), `router` finds its route, `http` turns requests
-  into what handlers get and answers into HTTP.
+- Way in: `process` runs a server as `dibs serve` does (`http_protocol` is one connection), `server` puts its parts
+  together and answers, `settings` says how; `gate` is what every request passes first (host, origin, limits), `router`
+  finds its route, `http` turns requests into what handlers get and answers into HTTP.
 - Who may do what: `tokens` (a file of hashes), `caller` (what a token may do), `guard` (an engine as one caller may use
   it), `checks` (values that came over the wire).
 - What can be asked: `routes` (REST), `fields` (its words), `engine_calls` and `wake` (for the HTTP engine), `events`

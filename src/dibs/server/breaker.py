@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 
-from dibs.errors import DibsError, StoreUnavailable
+from dibs.errors import BlobStoreUnavailable, DibsError, StoreUnavailable
 
 __all__ = ["Breaker"]
 
@@ -25,5 +25,6 @@ class Breaker:
 
     def saw(self, error: DibsError) -> None:
         """A call ended by this error."""
-        if isinstance(error, StoreUnavailable) and time.monotonic() >= self._until:
+        is_away = isinstance(error, StoreUnavailable) and not isinstance(error, BlobStoreUnavailable)
+        if is_away and time.monotonic() >= self._until:
             self._until = time.monotonic() + PAUSE * random.uniform(0.8, 1.2)

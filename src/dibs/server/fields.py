@@ -188,7 +188,7 @@ class Submitted(Struct, frozen=True, kw_only=True):
     status: State | None
     queue: str
     queue_position: int | None = None
-    """How many pending tasks of its queue are ahead of it; null unless it was asked for with `position=true`."""
+    """About how many pending tasks of its queue are ahead of it; null unless it is pending."""
     duplicate: bool = False
 
 

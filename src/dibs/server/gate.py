@@ -17,7 +17,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dibs.server.http import HttpError, problem_response
-from dibs.server.settings import ServerSettings, is_loopback
+from dibs.server.router import route_path
+from dibs.server.settings import ANY_HOST, ServerSettings, is_loopback
 
 __all__ = ["Buckets", "Gate"]
 
@@ -27,7 +28,6 @@ METHODS = "GET, POST, PUT, PATCH, DELETE"
 ALLOWED_HEADERS = "Authorization, Content-Type, Idempotency-Key, Last-Event-ID"
 EXPOSED = "Retry-After, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset"
 MOST_CLIENTS = 10_000
-ANY = "*"
 PROBED = ("/health", "/ready")
 """Orchestrators ask these by address; they say nothing that a page could use."""
 
@@ -39,7 +39,7 @@ class Gate:
         self.app = app
         self.origins = frozenset(origin.rstrip("/").lower() for origin in settings.origins)
         self.hosts = frozenset(host.lower() for host in (*settings.hosts, settings.host))
-        self.any_host = ANY in settings.hosts or (settings.tokens is not None and not settings.hosts)
+        self.any_host = ANY_HOST in settings.hosts or (settings.tokens is not None and not settings.hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -47,7 +47,7 @@ class Gate:
             return
         headers = Headers(scope=scope)
         try:
-            origin = None if scope["path"] in PROBED else self.checked(headers)
+            origin = None if route_path(scope) in PROBED else self.checked(headers)
         except HttpError as error:
             await refuse(scope, receive, send, error)
             return

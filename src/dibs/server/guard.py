@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 from msgspec import Struct, structs
 
+from dibs.core.codec import REDACTED
 from dibs.core.schedules import ScheduleRecord
 from dibs.core.task import Failure, HistoryEntry, Lease, NewTask, Settlement, TaskRecord
 from dibs.engines.base import Engine, Subscription
@@ -47,7 +48,6 @@ Known = TypeVar("Known")
 Before = Callable[["Guard", Any], Awaitable[Any]]
 After = Callable[["Guard", Any, Any], Any]
 
-REDACTED = b'{"$redacted":true}'
 SECRET_DETAILS = ("error", "note", "message", "progress_message")
 """Details of events that may quote arguments or results."""
 MOST_OWNERS = 100_000

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dibs.server.http import HttpError, Route, problem_response
 
-__all__ = ["Router"]
+__all__ = ["Router", "route_path"]
 
 Respond = Callable[[Route, Scope, Receive, Send], Awaitable[None]]
 

@@ -56,11 +56,11 @@ from dibs.server.routes import (
     workers,
     workflows,
 )
-from dibs.server.settings import ServerSettings
+from dibs.server.settings import ANY_HOST, ServerSettings, is_loopback
 from dibs.server.tokens import TokenFile
 from dibs.worker.caretaker import Caretaker
 
-__all__ = ["OPEN", "ROUTES", "Server"]
+__all__ = ["DOCUMENTED", "OPEN", "ROUTES", "Server"]
 
 log = logging.getLogger("dibs.server")
 
@@ -137,11 +137,21 @@ class Server:
     def caller(self, connection: HTTPConnection) -> Caller:
         """Who calls, by the token; without tokens, anybody on this machine."""
         if self.tokens is None:
-            return ANYONE
+            return self._anyone(connection)
         kind, _, secret = connection.headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer" or not secret.strip():
             raise HttpError(401, "token-missing", "A token is needed", "Send Authorization: Bearer TOKEN.", REALM)
         return self.caller_of_secret(secret.strip(), connection)
+
+    def _anyone(self, connection: HTTPConnection) -> Caller:
+        """Without tokens only this machine is served, also by a server that is mounted in another application.
+
+        Unless that says, with the host `*`, that it decides itself who may call.
+        """
+        client = connection.client
+        if client is None or is_loopback(client.host) or ANY_HOST in self.settings.hosts:
+            return ANYONE
+        raise HttpError(403, "tokens-missing", "This server has no tokens", "It serves its own machine only.")
 
     def caller_of_secret(self, secret: str, connection: HTTPConnection | None = None) -> Caller:
         """The caller that holds a token."""

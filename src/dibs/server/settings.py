@@ -10,9 +10,11 @@ from msgspec import Struct
 from dibs.core.options import check_number, shown
 from dibs.errors import InvalidOption
 
-__all__ = ["ServerSettings", "is_loopback"]
+__all__ = ["ANY_HOST", "ServerSettings", "is_loopback"]
 
 MIB = 1024 * 1024
+ANY_HOST = "*"
+"""As a host: requests may come for any, and from anywhere, because another application decides who may call."""
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):

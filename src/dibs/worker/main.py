@@ -10,6 +10,7 @@ import sys
 import threading
 from types import FrameType
 
+from dibs.errors import NotAllowed
 from dibs.runtime.hub import Hub
 from dibs.worker.settings import WorkerSettings
 from dibs.worker.status import ExitCode
@@ -48,6 +49,9 @@ def run(hub: Hub, settings: WorkerSettings, app: str | None = None) -> int:
     with handling_signals(signals.received):
         try:
             return hub.runner.main(worker.run()).code
+        except NotAllowed as error:
+            log.error("The worker could not work: %s", error)
+            return ExitCode.FAILED
         except Exception:
             log.exception("The worker could not work.")
             return ExitCode.FAILED

@@ -12,6 +12,7 @@ from dibs.attempt.log_filter import add_task_facts
 from dibs.core.options import nearest, shown
 from dibs.core.task import WorkerState
 from dibs.engines.values import Beat
+from dibs.errors import NotAllowed
 from dibs.runtime.environment import host
 from dibs.runtime.hub import Hub
 from dibs.runtime.rescue import Rescue
@@ -142,8 +143,8 @@ class Session:
 
     def _broke(self, name: str, error: BaseException) -> None:
         """A service has ended with an error: the worker leaves and says so."""
-        log.error("The worker's %s broke.", name, exc_info=error)
-        self._fail(ExitCode.FAILED, f"its {name} broke: {error}")
+        log.error("The worker's %s broke.", name, exc_info=None if isinstance(error, NotAllowed) else error)
+        self._fail(ExitCode.FAILED, f"its {name} broke: {str(error).removesuffix('.')}")
 
     def _fail(self, code: ExitCode, reason: str) -> None:
         self._shutdown.code = code

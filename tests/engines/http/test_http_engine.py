@@ -293,3 +293,36 @@ def made(kind: type[DibsError], given: dict[str, Any]) -> DibsError:
             if not missing:
                 raise
             names = (*names, *missing)
+
+
+def test_a_client_that_asks_too_fast_waits(tmp_path: Path, store: str) -> None:
+    tokens = TokenFile(tmp_path / "tokens.json")
+    secret, token = new_token("slow", (Scope.READ,), rate=5)
+    tokens.add(token)
+    with (
+        LiveServer(Dibs(store), ServerSettings(tokens=tokens.path, keeps=False)) as live,
+        Dibs(f"{live.url}?patience=20", token=secret) as app,
+    ):
+        for _ in range(15):
+            assert app.queues.list() == []
+
+
+def test_results_that_a_token_may_not_see(tmp_path: Path, store: str) -> None:
+    tokens = TokenFile(tmp_path / "tokens.json")
+    secret, token = new_token("blind", (Scope.READ, Scope.PRODUCE))
+    tokens.add(token)
+    with Dibs(store) as direct:
+
+        @direct.task
+        def word() -> str:
+            return "secret"
+
+        handle = word.enqueue()
+        with direct.worker(until_idle=True) as worker:
+            worker.wait()
+    with (
+        LiveServer(Dibs(store), ServerSettings(tokens=tokens.path, keeps=False)) as live,
+        Dibs(live.url, token=secret) as app,
+        pytest.raises(NotAllowed, match="payloads"),
+    ):
+        app.handle(handle.id).result(PATIENCE)

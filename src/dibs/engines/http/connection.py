@@ -16,7 +16,7 @@ from yarl import URL
 
 from dibs.engines.http.problems import error_of
 from dibs.engines.http.protocol import MEDIA_TYPE, WAKE, compressed
-from dibs.errors import DibsError, InvalidOption, StoreUnavailable
+from dibs.errors import DibsError, InvalidOption, StoreBusy, StoreUnavailable
 from dibs.version import __version__
 
 __all__ = ["Address", "Connection", "HttpConnection", "Reply", "Servers"]
@@ -84,7 +84,7 @@ class Servers:
                 if reply.status < 300:
                     return reply.body
                 failure = error_of(reply.status, reply.body)
-                if reply.status not in NOT_DONE:
+                if reply.status not in NOT_DONE and not isinstance(failure, StoreBusy):
                     raise failure
             self.connection.next()
             if time.monotonic() - began + pause > self.address.patience:

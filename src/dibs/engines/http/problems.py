@@ -39,6 +39,9 @@ STATUSES: dict[type[DibsError], int] = {
 }
 """Each error, or the nearest one above it in the tree, to the status that it is answered with."""
 
+TOO_MANY = "too-many-requests"
+"""The problem of a client that asks faster than it may: for a worker, the store is busy."""
+
 RETRY_AFTER = 1.0
 """Seconds after which to try again, where an error does not say."""
 
@@ -97,7 +100,10 @@ def error_of(status: int, body: bytes) -> DibsError:
         problem = msgspec.json.decode(body, type=Problem)
     except (msgspec.DecodeError, UnicodeError):
         return plain_error(status, f"the server answered with status {status}")
-    kind = BY_SLUG.get(problem.type.rpartition("#")[2])
+    slug = problem.type.rpartition("#")[2]
+    kind = BY_SLUG.get(slug)
+    if slug == TOO_MANY:
+        return errors.StoreBusy(problem.detail)
     if kind is None:
         return plain_error(status, problem.detail or problem.title)
     takes = TAKES.get(kind)

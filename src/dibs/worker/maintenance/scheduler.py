@@ -20,7 +20,7 @@ from dibs.core.schedules import ScheduleRecord
 from dibs.core.times import SECOND
 from dibs.engines.topics import SCHEDULES
 from dibs.engines.values import Feature
-from dibs.errors import StoreError
+from dibs.errors import NotAllowed, StoreError
 from dibs.runtime.definition import ScheduleDefinition
 from dibs.runtime.environment import actor
 from dibs.runtime.hub import Hub
@@ -55,6 +55,7 @@ class Scheduler(Service):
         self._leads = leads
         self._fires = Feature.LEAD in hub.features
         self._declared = False
+        self._was_refused = False
         self._confirm_at = 0.0
         self._broken: set[str] = set()
         self._wake = asyncio.Event()
@@ -67,7 +68,7 @@ class Scheduler(Service):
         """Declare before the worker is ready. If the store fails, `run` tries again."""
         if self._hub.schedules:
             with suppress(StoreError):
-                await self._declare()
+                await self._declare_if_allowed()
 
     async def run(self) -> None:
         """Declare and fire until cancelled."""
@@ -90,7 +91,7 @@ class Scheduler(Service):
         nap = LONGEST_NAP
         if self._hub.schedules:
             if time.monotonic() >= self._confirm_at:
-                await self._declare()
+                await self._declare_if_allowed()
             nap = min(nap, self._confirm_at - time.monotonic())
         if self._fires and self._leads():
             nap = min(nap, await self._fire())
@@ -118,6 +119,16 @@ class Scheduler(Service):
         for name in sorted({*broken} - self._broken):
             self._broken.add(name)
             log.error("Schedule %s can't be computed on this machine and does not fire; see dibs why %s.", name, name)
+
+    async def _declare_if_allowed(self) -> None:
+        """Through a server, a worker's token may not be enough for it: then others have to."""
+        try:
+            await self._declare()
+        except NotAllowed as error:
+            if not self._was_refused:
+                log.warning("The schedules of this app are not declared: %s", error)
+            self._was_refused = True
+            self._confirm_at = time.monotonic() + CONFIRM_EVERY
 
     async def _declare(self) -> None:
         """Write what the code declares; the second time and later, only confirm it."""
