@@ -26,7 +26,7 @@ __all__ = ["ENVELOPE", "REDACTED", "Codec", "PayloadCodec", "Signature", "as_jso
 
 ENVELOPE = b'{"$dibs":'
 REDACTED = b'{"$redacted":true}'
-"""What a server gives instead of a payload to those who may not see it."""
+"""What a server gives instead of a payload that its caller may not see."""
 RESERVED = ("plain", "blob")
 """Names in envelopes that Dibs uses itself; `blob` is that of `dibs.core.reference`."""
 
