@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
+
 from dibs import Dibs
 from dibs.testing.clock import ManualClock
 from servers.asgi import Api, server_here
@@ -346,5 +348,86 @@ def test_workflows_and_schedules() -> None:
             assert (await api.post("/api/v1/schedules/nightly/run")).status == 201
             assert (await api("DELETE", "/api/v1/schedules/nightly")).status == 204
             assert (await api.get("/api/v1/schedules/nightly")).status == 404
+
+    run(body)
+
+
+def test_a_claim_whose_client_is_gone_is_released() -> None:
+    async def body() -> None:
+        async with serving() as (api, _):
+            for path in ("/api/v1/workers/{}/claim", "/api/v1/engine/claim"):
+                task_id = (await api.post("/api/v1/tasks", {"task_type": "mail"})).body["task_id"]
+                worker = (await api.post("/api/v1/workers/register")).body["worker_id"]
+                body: Any = {"wait": 1}
+                if path.endswith("engine/claim"):
+                    request = {"worker": worker, "sequence": 1, "queues": ["default"], "limit": 1}
+                    body = msgspec.msgpack.encode({"request": request})
+                await Api(api.server, is_gone=True).post(path.format(worker), body)
+                info = (await api.get(f"/api/v1/tasks/{task_id}", "include=history")).body
+                assert info["status"] == "pending", info
+                assert (await api.post(f"/api/v1/workers/{worker}/claim")).body["tasks"][0]["task_id"] == task_id
+
+    run(body)
+
+
+def test_of_many_pollers_one_at_a_time_asks() -> None:
+    async def body() -> None:
+        async with serving() as (api, app):
+            workers = [(await api.post("/api/v1/workers/register")).body["worker_id"] for _ in range(20)]
+            claims = 0
+            ask = app.hub.engine.claim
+
+            async def counted(*given: Any, **more: Any) -> Any:
+                nonlocal claims
+                claims += 1
+                return await ask(*given, **more)
+
+            app.hub.engine.claim = counted  # type: ignore[method-assign]
+            polls = [asyncio.ensure_future(api.post(f"/api/v1/workers/{each}/claim", {"wait": 20})) for each in workers]
+            while claims < 20:
+                await asyncio.sleep(0.01)
+            for _ in range(10):
+                await api.post("/api/v1/tasks", {"task_type": "mail"})
+            async with asyncio.timeout(10):
+                while sum(poll.done() for poll in polls) < 10:
+                    await asyncio.sleep(0.01)
+            got = [task for poll in polls if poll.done() for task in poll.result().body["tasks"]]
+            assert len({task["task_id"] for task in got}) == 10
+            assert claims < 80  # not 20 for each task
+            api.server.stopping.set()
+            ends = await asyncio.gather(*polls)
+            assert sorted({each.status for each in ends}) == [200, 503]
+
+    run(body)
+
+
+def test_a_heartbeat_that_waits_learns_of_a_cancellation_at_once() -> None:
+    async def body() -> None:
+        async with serving() as (api, _):
+            task_id = (await api.post("/api/v1/tasks", {"task_type": "mail"})).body["task_id"]
+            worker = (await api.post("/api/v1/workers/register")).body["worker_id"]
+            (task,) = (await api.post(f"/api/v1/workers/{worker}/claim")).body["tasks"]
+            beat = {"tasks": [{"task_id": task_id, "lease": task["lease"]}], "wait": 20}
+            beating = asyncio.ensure_future(api.post(f"/api/v1/workers/{worker}/heartbeat", beat))
+            await asyncio.sleep(0.05)
+            assert (await api("DELETE", f"/api/v1/tasks/{task_id}")).status == 202
+            async with asyncio.timeout(5):
+                assert (await beating).body["tasks"][0]["outcome"] == "cancel"
+
+    run(body)
+
+
+def test_a_paused_worker_gets_nothing_until_it_is_resumed() -> None:
+    async def body() -> None:
+        async with serving() as (api, _):
+            worker = (await api.post("/api/v1/workers/register")).body["worker_id"]
+            await api.post(f"/api/v1/workers/{worker}/pause")
+            await api.post("/api/v1/tasks", {"task_type": "mail"})
+            polling = asyncio.ensure_future(api.post(f"/api/v1/workers/{worker}/claim", {"wait": 20}))
+            await asyncio.sleep(0.05)
+            assert not polling.done()
+            await api.post(f"/api/v1/workers/{worker}/resume")
+            async with asyncio.timeout(5):
+                assert len((await polling).body["tasks"]) == 1
 
     run(body)

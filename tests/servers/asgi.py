@@ -44,6 +44,7 @@ async def request(
     headers: dict[str, str] | None = None,
     query: str = "",
     client: str = "127.0.0.1",
+    is_gone: bool = False,
 ) -> tuple[int, dict[str, str], bytes]:
     """One request without a socket."""
     given = {"host": HOST, **{name.lower(): value for name, value in (headers or {}).items()}}
@@ -66,6 +67,8 @@ async def request(
 
     async def receive() -> dict[str, Any]:
         nonlocal sent
+        if sent and is_gone:
+            return {"type": "http.disconnect"}
         if sent:
             await asyncio.Event().wait()  # the client stays
         sent = True
@@ -91,10 +94,12 @@ def server_here(app: Dibs, **settings: Any) -> Server:
 class Api:
     """Requests to a server in the same process and loop; answers are decoded JSON."""
 
-    def __init__(self, server: Any, token: str | None = None, client: str = "127.0.0.1") -> None:
+    def __init__(self, server: Any, token: str | None = None, client: str = "127.0.0.1", is_gone: bool = False) -> None:
+        """`is_gone`: its clients leave as soon as they have asked."""
         self.server = server
         self.token = token
         self.client = client
+        self.is_gone = is_gone
 
     async def __call__(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None, query: str = ""
@@ -103,7 +108,7 @@ class Api:
         if self.token is not None:
             given.setdefault("Authorization", f"Bearer {self.token}")
         sent = body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
-        status, answered, raw = await request(self.server, method, path, sent, given, query, self.client)
+        status, answered, raw = await request(self.server, method, path, sent, given, query, self.client, self.is_gone)
         is_json = "json" in answered.get("content-type", "")
         return Answer(status, answered, msgspec.json.decode(raw) if is_json and raw else raw)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -15,7 +16,7 @@ from msgspec import Struct, structs
 
 from dibs.core.codec import REDACTED
 from dibs.core.schedules import ScheduleRecord
-from dibs.core.task import Failure, HistoryEntry, Lease, NewTask, Settlement, TaskRecord
+from dibs.core.task import Failure, HistoryEntry, Lease, NewTask, Outcome, Settlement, TaskRecord
 from dibs.engines.base import Engine, Subscription
 from dibs.engines.events import Event, EventPage
 from dibs.engines.figures import Counts
@@ -37,7 +38,7 @@ from dibs.engines.values import (
     SettleOutcome,
     UnreadableTask,
 )
-from dibs.errors import NotAllowed, UnknownTask
+from dibs.errors import Closed, NotAllowed, UnknownTask
 from dibs.runtime.coalesce import Coalescer
 from dibs.runtime.hub import Hub
 from dibs.server.caller import Caller
@@ -68,6 +69,21 @@ class Owners:
 
     def of(self, lease: Lease) -> str | None:
         return self._by_lease.get(lease)
+
+
+class Listening:
+    """A subscription on the engine's loop, for callers on another one."""
+
+    def __init__(self, hub: Hub, subscription: Subscription) -> None:
+        self._hub = hub
+        self._subscription = subscription
+
+    async def wait(self, timeout: float) -> bool:
+        return await self._hub.runner.arun(self._subscription.wait(timeout))
+
+    def close(self) -> None:
+        with suppress(Closed):
+            self._hub.runner.call_soon(self._subscription.close)
 
 
 class Guard:
@@ -102,10 +118,28 @@ class Guard:
             arguments["now"] = self.hub.clock.store_now()
         return await getattr(self.hub.engine, verb)(**arguments)
 
+    async def call(self, name: str, *values: Any) -> Any:
+        """A verb, from whatever loop."""
+        return await self.hub.runner.arun(self.run(VERBS[name], VERBS[name].arguments(*values)))
+
+    async def release(self, leases: Sequence[Lease]) -> None:
+        """Hand tasks back whose worker was gone before it was told."""
+        note = "the worker was gone before it was told"
+        await self.call("settle", [Settlement(lease=each, outcome=Outcome.RELEASED, note=note) for each in leases])
+
     # What is not on the wire.
 
     def subscribe(self, topics: Collection[str]) -> Subscription:
+        """As the seam has it: on the engine's loop."""
         return self.hub.engine.subscribe([self.topic(topic) for topic in topics])
+
+    async def listen(self, topics: Collection[str]) -> Subscription:
+        """The same from whatever loop."""
+
+        async def begun() -> Subscription:
+            return self.subscribe(topics)
+
+        return Listening(self.hub, await self.hub.runner.arun(begun()))
 
     def topic(self, topic: str) -> str:
         """A topic as the store knows it. A worker hears of itself only, and a limited caller of its queues."""

@@ -58,6 +58,7 @@ from dibs.server.routes import (
 )
 from dibs.server.settings import ANY_HOST, ServerSettings, is_loopback
 from dibs.server.tokens import TokenFile
+from dibs.server.turns import Turns
 from dibs.worker.caretaker import Caretaker
 
 __all__ = ["DOCUMENTED", "OPEN", "ROUTES", "Server"]
@@ -109,6 +110,7 @@ class Server:
         self.readiness = Readiness(app.hub, self.stopping)
         self.registrations = Registrations(app.hub)
         self.depths = Depths(app.hub)
+        self.turns = Turns()
         self.breaker = Breaker()
         self.buckets = Buckets()
         self._views: OrderedDict[Caller, Dibs] = OrderedDict()

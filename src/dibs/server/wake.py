@@ -40,12 +40,12 @@ class Listener:
         self.woken: set[str] = set()
         self.news = asyncio.Event()
 
-    def listen(self, topics: set[str]) -> None:
+    async def listen(self, topics: set[str]) -> None:
         for topic in set(self.tasks) - topics:
             self.tasks.pop(topic).cancel()
             self.subscriptions.pop(topic).close()
         for topic in topics - set(self.tasks):
-            self.subscriptions[topic] = self.guard.subscribe([topic])
+            self.subscriptions[topic] = await self.guard.listen([topic])
             self.tasks[topic] = asyncio.get_running_loop().create_task(self.pass_on(topic))
             self.tell(topic)  # something may have happened before
 
@@ -66,8 +66,8 @@ class Listener:
             woken, self.woken = self.woken, set()
             await self.socket.send_text(msgspec.json.encode(sorted(woken)).decode())
 
-    def close(self) -> None:
-        self.listen(set())
+    async def close(self) -> None:
+        await self.listen(set())
 
 
 def endpoint(server: Any) -> Callable[[WebSocket], Awaitable[None]]:
@@ -93,7 +93,7 @@ def endpoint(server: Any) -> Callable[[WebSocket], Awaitable[None]]:
                 task.cancel()
             with suppress(Exception):
                 await asyncio.gather(sending, stopping, receiving, return_exceptions=True)
-            listener.close()
+            await listener.close()
 
     return wake
 
@@ -111,4 +111,4 @@ async def receive(socket: WebSocket, listener: Listener) -> None:
         topics = msgspec.json.decode(await socket.receive_text(), type=list[str])
         if len(topics) > MOST_TOPICS:
             raise HttpError(400, "too-many-topics", f"At most {MOST_TOPICS:,} topics can be listened to")
-        listener.listen(set(topics))
+        await listener.listen(set(topics))

@@ -22,39 +22,28 @@ import asyncio
 import secrets
 import time
 from datetime import datetime
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct, structs
 
-from dibs.client.consumer import Claim, Consumer, pause
+from dibs.client.consumer import Claim
 from dibs.core.options import CAPABILITIES, QUEUES, TASKS, check_names, check_reference, plain
 from dibs.core.reference import result_of
 from dibs.core.retry import timeout_for
 from dibs.core.states import State
 from dibs.core.task import Failure, Lease, Outcome, Settlement, WorkerState
 from dibs.core.times import SECOND, duration, when
-from dibs.engines.http.protocol import VERBS, Scope
-from dibs.engines.topics import work_topic, worker_topic
+from dibs.engines.base import Subscription
+from dibs.engines.http.protocol import Scope
+from dibs.engines.topics import worker_topic
 from dibs.engines.values import Beat, ClaimRequest, ExtendAnswer, ExtendOutcome, Extension, SettleAnswer, SettleOutcome
-from dibs.errors import LeaseLost, StoreUnavailable, UnknownWorker
-from dibs.server.guard import Guard
+from dibs.errors import LeaseLost
 from dibs.server.http import Exchange, Routes
 from dibs.server.registrations import Registration
+from dibs.server.routes.polling import claim, end, guard_of, registered
 from dibs.server.routes.tasks import LONGEST_WAIT
 
-__all__ = [
-    "BEAT_SECONDS",
-    "ClaimedTask",
-    "Result",
-    "claim",
-    "claimed_task",
-    "client_of",
-    "guard_of",
-    "register",
-    "registered",
-    "routes",
-    "settle",
-]
+__all__ = ["BEAT_SECONDS", "ClaimedTask", "Result", "claimed_task", "client_of", "register", "routes", "settle"]
 
 WORKER = "/api/v1/workers/{worker}"
 BEAT_SECONDS = 10.0
@@ -89,10 +78,6 @@ class Registered(Struct, frozen=True, kw_only=True):
     state: WorkerState
 
 
-def guard_of(exchange: Exchange) -> Guard:
-    return cast(Guard, exchange.app.hub.engine)
-
-
 @routes.post("/api/v1/workers/register", Scope.CONSUME, Registered, body=Registering, status=201)
 async def register_worker(exchange: Exchange) -> Registered:
     """Register a worker, or say that it can do other things now."""
@@ -120,7 +105,6 @@ def client_of(exchange: Exchange) -> str:
 
 async def register(exchange: Exchange, worker: str, known: Registration, running: int = 0) -> WorkerState:
     """Beat for a worker, and remember what it can do."""
-    guard, verb = guard_of(exchange), VERBS["beat"]
     beat = Beat(
         id=worker,
         host=known.host,
@@ -133,18 +117,9 @@ async def register(exchange: Exchange, worker: str, known: Registration, running
         running=running,
         lives_for=round(LIVES_FOR * BEAT_SECONDS * SECOND),
     )
-    state: WorkerState = await guard.hub.runner.arun(guard.run(verb, verb.arguments(beat)))
+    state: WorkerState = await guard_of(exchange).call("beat", beat)
     exchange.server.registrations.add(exchange.caller.worker(worker), structs.replace(known, state=state))
     return state
-
-
-async def registered(exchange: Exchange, *, again: bool = False) -> Registration:
-    """What a worker said when it registered, here or with another server."""
-    worker = exchange.caller.worker(check_reference(exchange.path("worker"), "a worker's id"))
-    found: Registration | None = await exchange.server.registrations.find(worker, again=again)
-    if found is None:
-        raise UnknownWorker(f"no worker is registered as {exchange.path('worker')!r}: register it first.")
-    return found
 
 
 class Claiming(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -244,64 +219,6 @@ async def claim_tasks(exchange: Exchange) -> Claimed:
     return Claimed(tasks=[claimed_task(each) for each in claims], state=state)
 
 
-async def claim(exchange: Exchange, request: ClaimRequest, wait: float) -> list[Claim]:
-    """Claim until there is something, the time is up, the client has gone, or the server stops."""
-    guard, app, server = guard_of(exchange), exchange.app, exchange.server
-    gone = asyncio.ensure_future(exchange.request.receive())
-    until, consumer = time.monotonic() + wait, Consumer(app.hub)
-    topics = [*map(work_topic, request.queues), worker_topic(request.worker)]
-    subscription, woken = guard.subscribe(topics), False
-    try:
-        while True:
-            await asyncio.sleep(0)
-            if gone.done():
-                return []
-            active = (await registered(exchange, again=woken)).state is WorkerState.ACTIVE
-            verb, claims = VERBS["claim"], list[Claim]()
-            next_look = 1.0
-            if active:
-                claimed = await app.hub.runner.arun(guard.run(verb, verb.arguments(request)))
-                claims, next_look = await app.hub.runner.arun(consumer.prepare(claimed.tasks)), pause(claimed)
-                if claimed.tasks and not claims:  # none of them can be run as it is, and all are settled
-                    request = structs.replace(request, repeat=False)
-                    continue
-            await asyncio.sleep(0)
-            if claims and gone.done():
-                await release(exchange, [each.lease for each in claims])
-                return []
-            left = until - time.monotonic()
-            if claims or left <= 0:
-                return claims
-            if server.stopping.is_set():
-                raise StoreUnavailable("the server stops: ask again, of another one or in a moment.")
-            woken = await first_of(gone, server.stopping, subscription, min(left, next_look))
-    finally:
-        subscription.close()
-        gone.cancel()
-        await asyncio.gather(gone, return_exceptions=True)
-
-
-async def first_of(gone: asyncio.Future[Any], stopping: asyncio.Event, subscription: Any, seconds: float) -> bool:
-    """Wait for news, for the client to go, or for the server to stop; whether there are news."""
-    woken = asyncio.ensure_future(subscription.wait(seconds))
-    stops = asyncio.ensure_future(stopping.wait())
-    try:
-        await asyncio.wait([gone, woken, stops], return_when=asyncio.FIRST_COMPLETED)
-        return woken.done() and woken.result() is True
-    finally:
-        for each in (woken, stops):
-            each.cancel()
-        await asyncio.gather(woken, stops, return_exceptions=True)
-
-
-async def release(exchange: Exchange, leases: list[Lease]) -> None:
-    """Hand tasks back that nobody will run."""
-    guard, verb = guard_of(exchange), VERBS["settle"]
-    note = "the worker was gone before it was told"
-    settlements = [Settlement(lease=lease, outcome=Outcome.RELEASED, note=note) for lease in leases]
-    await guard.hub.runner.arun(guard.run(verb, verb.arguments(settlements)))
-
-
 class ErrorBody(Struct, frozen=True, forbid_unknown_fields=True):
     """What a run raised."""
 
@@ -365,11 +282,11 @@ async def report_results(exchange: Exchange) -> Reports:
 
 
 async def settle(exchange: Exchange, worker: str, results: tuple[Result, ...]) -> list[Report]:
-    guard, verb = guard_of(exchange), VERBS["settle"]
+    guard = guard_of(exchange)
     settlements = [await settlement_of(exchange, each) for each in results]
     owned = await guard.owned([each.lease for each in settlements], worker)
     mine = [each for each, is_mine in zip(settlements, owned, strict=True) if is_mine]
-    found = iter(await guard.hub.runner.arun(guard.run(verb, verb.arguments(mine))) if mine else [])
+    found = iter(await guard.call("settle", mine) if mine else [])
     answers = [next(found) if is_mine else SettleAnswer(SettleOutcome.REFUSED) for is_mine in owned]
     return [
         Report(
@@ -456,25 +373,31 @@ async def beat_worker(exchange: Exchange) -> HeartbeatAnswer:
     """
     worker, held = exchange.path("worker"), exchange.body.tasks
     await registered(exchange)
-    subscription = guard_of(exchange).subscribe([worker_topic(worker)])
+    subscription = await guard_of(exchange).listen([worker_topic(worker)])
     try:
         answer = await beaten(exchange, worker, held)
         calm = answer.state is WorkerState.ACTIVE and all(each.outcome is ExtendOutcome.HELD for each in answer.tasks)
-        if calm and exchange.body.wait:
-            gone = asyncio.ensure_future(exchange.request.receive())
-            try:
-                if await first_of(gone, exchange.server.stopping, subscription, exchange.body.wait):
-                    answer = await beaten(exchange, worker, held)
-            finally:
-                gone.cancel()
-                await asyncio.gather(gone, return_exceptions=True)
+        if calm and exchange.body.wait and await news(exchange, subscription, exchange.body.wait):
+            answer = await beaten(exchange, worker, held)
         return answer
     finally:
         subscription.close()
 
 
+async def news(exchange: Exchange, subscription: Subscription, seconds: float) -> bool:
+    """Whether there are news before the time is up, the client goes, or the server stops."""
+    gone = asyncio.ensure_future(exchange.request.receive())
+    stops = asyncio.ensure_future(exchange.server.stopping.wait())
+    woken = asyncio.ensure_future(subscription.wait(seconds))
+    try:
+        await asyncio.wait([gone, stops, woken], return_when=asyncio.FIRST_COMPLETED)
+        return woken.done() and woken.result()
+    finally:
+        await end(gone, stops, woken)
+
+
 async def beaten(exchange: Exchange, worker: str, held: tuple[Held, ...]) -> HeartbeatAnswer:
-    guard, verb = guard_of(exchange), VERBS["extend"]
+    guard = guard_of(exchange)
     extensions = [
         Extension(
             Lease(check_reference(each.task_id, "task_id"), each.lease),
@@ -487,7 +410,7 @@ async def beaten(exchange: Exchange, worker: str, held: tuple[Held, ...]) -> Hea
     ]
     owned = await guard.owned([each.lease for each in extensions], worker)
     mine = [each for each, is_mine in zip(extensions, owned, strict=True) if is_mine]
-    found = iter(await guard.hub.runner.arun(guard.run(verb, verb.arguments(mine))) if mine else [])
+    found = iter(await guard.call("extend", mine) if mine else [])
     answers = [next(found) if is_mine else ExtendAnswer(ExtendOutcome.LOST) for is_mine in owned]
     state = await register(exchange, worker, await registered(exchange), running=len(held))
     return HeartbeatAnswer(state=state, tasks=[lived(*each) for each in zip(held, answers, strict=True)])
@@ -507,6 +430,6 @@ def lived(held: Held, answer: ExtendAnswer) -> Lived:
 async def leave_worker(exchange: Exchange) -> None:
     """Leave: the worker has shut down."""
     await registered(exchange)
-    guard, verb, worker = guard_of(exchange), VERBS["leave"], exchange.path("worker")
-    await guard.hub.runner.arun(guard.run(verb, verb.arguments(worker)))
+    worker = exchange.path("worker")
+    await guard_of(exchange).call("leave", worker)
     exchange.server.registrations.drop(exchange.caller.worker(worker))

@@ -17,23 +17,13 @@ from dibs.core.options import CAPABILITIES, check_names, check_reference
 from dibs.core.states import State
 from dibs.core.task import Lease, Outcome, TaskRecord, WorkerState
 from dibs.core.times import SECOND
-from dibs.engines.http.protocol import VERBS, Scope
+from dibs.engines.http.protocol import Scope
 from dibs.engines.values import ClaimRequest, Extension, Query, SettleOutcome
 from dibs.errors import LeaseLost, UnknownTask
 from dibs.server.http import Exchange, Routes
 from dibs.server.registrations import Registration
-from dibs.server.routes.consuming import (
-    BEAT_SECONDS,
-    ClaimedTask,
-    Result,
-    claim,
-    claimed_task,
-    client_of,
-    guard_of,
-    register,
-    registered,
-    settle,
-)
+from dibs.server.routes.consuming import BEAT_SECONDS, ClaimedTask, Result, claimed_task, client_of, register, settle
+from dibs.server.routes.polling import claim, guard_of, registered
 
 __all__ = ["routes"]
 
@@ -171,13 +161,13 @@ class Acknowledged(Struct, frozen=True, kw_only=True):
 async def beat_older(exchange: Exchange) -> Acknowledged:
     """Beat: extends all leases of the worker."""
     worker, guard, known = exchange.path("worker"), guard_of(exchange), await registered(exchange)
-    hub, verb = guard.hub, VERBS["extend"]
+    hub = guard.hub
     stored = exchange.caller.worker(worker)
     query = Query(worker=stored, states=(State.RUNNING,), limit=MOST_HELD)
     page = await hub.runner.arun(hub.engine.search(query))
     held = [Extension(Lease(task.id, task.lease), LEASE) for task in page.records if task.worker == stored]
     if held:
-        await hub.runner.arun(guard.run(verb, verb.arguments(held)))
+        await guard.call("extend", held)
     known = structs.replace(known, queues=await all_queues(exchange))
     state = await register(exchange, worker, known, running=exchange.body.current_load)
     return Acknowledged(acknowledged=True, status=state)
