@@ -14,7 +14,7 @@ from test_postgres_commands import query, schema_of
 from dibs import Dibs
 from servers.postgres import new_url
 
-CREATING = {"enqueue", "schedules add", "queues set", "migrate", "bench", "demo"}
+CREATING = {"enqueue", "schedules add", "queues set", "migrate", "bench", "demo", "serve"}
 """Commands with --url that make a store where there is none."""
 
 ENDLESS = {"events"}

@@ -218,12 +218,17 @@ CHOSEN = {
 }
 
 
+REMOTE = {"about", "claim", "close", "enqueue", "extend", "open", "settle", "subscribe"}
+"""The same for ways through a server: what it is about is the way."""
+
+
 @pytest.hookimpl(tryfirst=True)  # before it is decided what to leave out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
         case = parameters.get("case")
-        if parameters.get("make_engine") in WAYS and (case is None or case.verb not in CHOSEN):
+        way = str(parameters.get("make_engine"))
+        if way in WAYS and (case is None or case.verb not in (REMOTE if way.startswith("http") else CHOSEN)):
             item.add_marker(pytest.mark.soak)
 
 

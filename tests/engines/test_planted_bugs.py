@@ -271,7 +271,11 @@ def planted(name: str, sound: str, damaged: str) -> Iterator[Callable[[], RedisE
 prefixes = count(1)
 
 
-@pytest.mark.parametrize("bug", SCRIPTED)
+RARE = {"claim forgets a count"}
+"""It takes minutes to draw the calls that show it; cases of the conformance suite show it too."""
+
+
+@pytest.mark.parametrize("bug", [pytest.param(each, marks=[pytest.mark.soak] * (each in RARE)) for each in SCRIPTED])
 def test_bug_in_a_script_is_found(bug: str) -> None:
     with planted(*SCRIPTED[bug]) as make_engine, pytest.raises(AssertionError):
         check_engine(make_engine, QUICK)

@@ -56,7 +56,7 @@ class LiveServer:
         self.app = app
         self.server = Server(app, settings or ServerSettings(keeps=False))
         self.http = Uvicorn(self.server, **options)
-        self.listener = socket.socket()
+        self.listener = socket.socket(proto=socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY for these only
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.listener.bind(("127.0.0.1", port))
         self.port = self.listener.getsockname()[1]

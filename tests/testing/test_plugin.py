@@ -39,6 +39,8 @@ def test_fixtures_are_found_and_nothing_slow_is_imported(tmp_path: Path) -> None
         "no:cacheprovider",
         "-p",
         "no:hypothesispytest",
+        "-p",
+        "no:schemathesis",
         "test_shop.py",
     ]
     ended = subprocess.run(

@@ -165,7 +165,7 @@ class Dibs:
         self.settle, self.asettle = self._consumer.settle, self._consumer.asettle
         self.extend, self.aextend = self._consumer.extend, self._consumer.aextend
 
-    def on(self, hub: Hub) -> Dibs:
+    def _on(self, hub: Hub) -> Dibs:
         """The same app as others may see it, through a hub whose engine limits them."""
         found = copy(self)
         found._use(hub)

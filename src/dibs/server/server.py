@@ -170,7 +170,7 @@ class Server:
         """The app as a caller may use it."""
         found = self._views.get(caller)
         if found is None:
-            found = self._views[caller] = self.app.on(guarded_hub(self.app.hub, caller, self.owners))
+            found = self._views[caller] = self.app._on(guarded_hub(self.app.hub, caller, self.owners))
             while len(self._views) > MOST_VIEWS:
                 self._views.popitem(last=False)
         return found

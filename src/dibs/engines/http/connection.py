@@ -16,7 +16,7 @@ from yarl import URL
 
 from dibs.engines.http.problems import error_of
 from dibs.engines.http.protocol import MEDIA_TYPE, WAKE, compressed
-from dibs.errors import DibsError, InvalidOption, StoreBusy, StoreUnavailable
+from dibs.errors import Closed, DibsError, InvalidOption, StoreBusy, StoreUnavailable
 from dibs.version import __version__
 
 __all__ = ["Address", "Connection", "HttpConnection", "Reply", "Servers"]
@@ -128,8 +128,11 @@ class HttpConnection:
         headers = {} if packed is None else {"Content-Encoding": "gzip"}
         url = URL(self.url + path, encoded=True)
         sent = body if packed is None else packed
-        async with self.session.post(url, data=sent, headers=headers, allow_redirects=False) as answer:
-            return Reply(answer.status, await answer.read())
+        try:
+            async with self.session.post(url, data=sent, headers=headers, allow_redirects=False) as answer:
+                return Reply(answer.status, await answer.read())
+        except (AssertionError, RuntimeError) as error:  # the session was closed while this was under way
+            raise Closed("the engine was closed while this call was under way.") from error
 
     async def wakes(self, topics: asyncio.Queue[Collection[str]]) -> AsyncIterator[Collection[str]]:
         async with self.session.ws_connect(self.url + WAKE, heartbeat=10.0) as socket:
