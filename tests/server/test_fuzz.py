@@ -51,7 +51,7 @@ async def at_once(exchange: object, work: object, timeout: float) -> None:
 
 
 PROFILE = settings(
-    max_examples=8,
+    max_examples=5,
     derandomize=True,
     deadline=None,
     database=None,
@@ -60,15 +60,24 @@ PROFILE = settings(
 )
 
 
-def test_no_request_breaks_the_server(api: schemathesis.BaseSchema) -> None:
+def draw_requests(api: schemathesis.BaseSchema, profile: settings) -> None:
     for found in api.get_all_operations():
         operation = found.ok()
         for mode in GenerationMode:
 
-            @PROFILE
+            @profile
             @given(operation.as_strategy(generation_mode=mode))
             def requests(case: schemathesis.Case) -> None:
                 case.call_and_validate(checks=CHECKS)
 
             with suppress(Unsatisfiable):  # there is nothing to get wrong
                 requests()
+
+
+def test_no_request_breaks_the_server(api: schemathesis.BaseSchema) -> None:
+    draw_requests(api, PROFILE)
+
+
+@pytest.mark.soak
+def test_many_requests_break_nothing(api: schemathesis.BaseSchema) -> None:
+    draw_requests(api, settings(PROFILE, max_examples=60))
