@@ -47,9 +47,9 @@ if wrk.method == "POST" then
 end
 function done(s, latency)
   local e = s.errors
-  io.write(string.format('JSON{"rate":%.1f,"p50":%.2f,"p95":%.2f,"p99":%.2f,"errors":%d}\\n', s.requests / s.duration * 1e6,
-    latency:percentile(50) / 1000, latency:percentile(95) / 1000, latency:percentile(99) / 1000,
-    e.connect + e.read + e.write + e.status + e.timeout))
+  io.write(string.format('JSON{"rate":%.1f,"p50":%.2f,"p95":%.2f,"p99":%.2f,"errors":%d}\\n',
+    s.requests / s.duration * 1e6, latency:percentile(50) / 1000, latency:percentile(95) / 1000,
+    latency:percentile(99) / 1000, e.connect + e.read + e.write + e.status + e.timeout))
 end
 """
 BULK = 1000
@@ -157,9 +157,8 @@ def measure(url: str, seconds: float, rounds: int, script: Path) -> None:
     p50, p95, p99 = (median(each[name] for each in submit) for name in ("p50", "p95", "p99"))
     errors = sum(each["errors"] for each in (*hello, *submit, *bulk))
     print(f"  hello        {bare:>9,.0f}/s")
-    print(
-        f"  submit       {one:>9,.0f}/s   P50 {p50:.1f}, P95 {p95:.1f}, P99 {p99:.1f} ms; {bare / one:.2f} × hello's cost"
-    )
+    spread = f"P50 {p50:.1f}, P95 {p95:.1f}, P99 {p99:.1f} ms"
+    print(f"  submit       {one:>9,.0f}/s   {spread}; {bare / one:.2f} × hello's cost")
     print(f"  bulk         {many:>9,.0f}/s   {many / own:.2f} × the engine's own {own:,.0f}/s")
     print(f"  remote       {lone:>9,.0f}/s one by one; a worker drains {drain:,.0f}/s")
     print(f"  errors       {errors:>9,}", flush=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
+import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -13,7 +15,10 @@ import pytest
 
 from dibs import Dibs
 from dibs.engines.http.protocol import PREFIX, VERBS
-from servers.asgi import Api, server_here
+from dibs.server import http
+from dibs.server.fields import Submission
+from dibs.server.http import HttpError, decode_json
+from servers.asgi import Api, request, server_here
 
 DEEP = b'{"task_type":"a","parameters":' + b'{"a":' * 5000 + b"1" + b"}" * 5000 + b"}"
 
@@ -45,6 +50,8 @@ async def serving(**settings: Any) -> AsyncIterator[Api]:
         (DEEP, 400),
         (b'{"task_type": "a", "task_type": "b"}', 400),
         (b'{"task_type": "a", "parameters": {"x": 1, "x": 2}}', 400),
+        (b'{"task_type": "a", "task_\\u0074ype": "b"}', 400),
+        (b'{"tasks": [], "task_type": "a", "parameters": {"x": [{"y": 1, "y": 2}]}}', 400),
         (b'{"task_type": "a", "parameters": {"x": 1e999}}', 422),
         (b'{"task_type": "a", "parameters": {"x": NaN}}', 400),
         (b'{"task_type": "a", "priority": 1e999}', 422),
@@ -200,5 +207,36 @@ def test_engine_calls_with_wrong_values(verb: str, arguments: dict[str, Any]) ->
         async with serving() as api:
             answer = await api.post(f"{PREFIX}{verb}", msgspec.msgpack.encode(arguments))
             assert answer.status in (413, 422, 400), answer
+
+    asyncio.run(test())
+
+
+def test_no_body_takes_long_to_check() -> None:
+    """Each of these took seconds, or minutes, when keys were looked for in quadratic time."""
+    quotes = b'\\"' * 200_000
+    bodies = {
+        "quotes in a text": b'{"task_type": "a", "parameters": {"x": "' + quotes + b'"}}',
+        "an open text": b'{"task_type": "a", "parameters": {"x": "' + quotes,
+        "many keys, one twice": b"{" + b",".join(b'"%d": 1' % n for n in (*range(200_000), 7)) + b"}",
+        "spaces": b'{"task_type": ' + b" " * 1_000_000 + b'"a", "task_type": "b"}',
+        "keys in a text": json.dumps({"task_type": "a", "parameters": {"x": json.dumps({"a": 1}) * 20_000}}).encode(),
+    }
+    for what, body in bodies.items():
+        began = time.process_time()
+        with suppress(HttpError):
+            decode_json(body, Submission)
+        assert time.process_time() - began < 5, what
+
+
+def test_a_body_that_does_not_come_and_too_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with serving() as api:
+            monkeypatch.setattr(http, "BODY_SECONDS", 0.05)
+            slow = await request(api.server, "POST", "/api/v1/tasks", b'{"task_', is_whole=False)
+            assert slow[0] == 408
+            api.server.budget = http.Budget(100)
+            answer = await api.post("/api/v1/tasks", {"task_type": "a", "parameters": {"x": "x" * 200}})
+            assert (answer.status, answer.body["type"]) == (503, "about:blank#too-many-bodies")
+            assert (await api.post("/api/v1/tasks", {"task_type": "a"})).status == 201
 
     asyncio.run(test())

@@ -13,10 +13,11 @@ import pytest
 
 from dibs import Dibs
 from dibs.engines.http.protocol import PREFIX, VERBS, Scope
-from dibs.server.guard import AFTER, BEFORE, RUN, UNGUARDED
+from dibs.server.guard import BEFORE, RUN, UNGUARDED
 from dibs.server.http import Route
 from dibs.server.server import OPEN, ROUTES
 from dibs.server.tokens import TokenFile, new_token
+from dibs.server.visibility import AFTER
 from servers.asgi import Api, server_here
 
 UNKNOWN = "01900000-0000-7000-8000-000000000000"
@@ -181,6 +182,18 @@ def test_a_token_of_one_queue_sees_and_does_nothing_elsewhere(tmp_path: Path) ->
             assert wrong.status == 403
             moved = await mine.post(f"/api/v1/tasks/{own}/replay", {"queue": "bills"})
             assert moved.status == 403
+            await root("PUT", "/api/v1/schedules/s", {"every": 60, "task": {"task_type": "a", "queue": "bills"}})
+            assert (await mine.post("/api/v1/schedules/s/pause")).status == 404
+            waits = {"task_type": "a", "queue": "mail", "after": [other]}
+            assert (await mine.post("/api/v1/tasks", waits)).status == 404
+            assert (await mine.post("/api/v1/tasks/batch", {"tasks": [waits]})).status == 404
+            assert (await mine.post("/api/v1/workflows", {"tasks": [waits]})).status == 404
+            flow = (await root.post("/api/v1/workflows", {"tasks": [{"task_type": "a"}]})).body["workflow"]
+            task = {"id": UNKNOWN, "queue": "mail", "name": "a", "spec": {"workflow": flow}}
+            joined = await mine("POST", f"{PREFIX}enqueue", msgspec.msgpack.encode({"tasks": [task]}))
+            assert joined.status == 403
+            await root.post("/api/v1/workers/register", {"worker_id": "both", "queues": ["mail", "bills"]})
+            assert {queue for each in (await mine.get("/api/v1/workers")).body for queue in each["queues"]} == {"mail"}
 
     run(body)
 
@@ -213,7 +226,9 @@ def test_payloads_are_redacted_without_the_right_to_see_them(tmp_path: Path) -> 
                 "PUT", "/api/v1/schedules/s", {"every": 60, "task": {"task_type": "a", "parameters": {"p": secret}}}
             )
             ids = [made.body["task_id"], second.body["task_id"]]
-            paths = ["tasks", "dead", "dead/groups", "schedules", "schedules/s"]
+            bulk = {"action": "cancel", "filter": {"text": secret}, "reason": secret, "dry_run": False}
+            await root.post("/api/v1/tasks/bulk", bulk)
+            paths = ["tasks", "dead", "dead/groups", "schedules", "schedules/s", "audit"]
             paths += [f"tasks/{each}{part}" for each in ids for part in ("", "/history", "/result", "/wait")]
             for path in paths:
                 answer = await reader.get(f"/api/v1/{path}", "timeout=0" if path.endswith(("wait", "result")) else "")
@@ -221,7 +236,8 @@ def test_payloads_are_redacted_without_the_right_to_see_them(tmp_path: Path) -> 
                 assert secret not in repr(answer.body), (path, answer.body)
                 assert secret in repr((await root.get(f"/api/v1/{path}")).body) or path.endswith("history")
             assert (await reader.get("/api/v1/tasks", f"text={secret}")).status == 403
-            for verb, arguments in (("get", {"ids": ids}), ("search", {"query": {}}), ("schedules", {})):
+            verbs = [("get", {"ids": ids}), ("search", {"query": {}}), ("schedules", {}), ("steps", {}), ("audit", {})]
+            for verb, arguments in verbs:
                 answer = await reader("POST", PREFIX + verb, msgspec.msgpack.encode(arguments))
                 assert answer.status == 200
                 assert secret.encode() not in answer.body
@@ -310,6 +326,8 @@ def test_clients_are_limited(tmp_path: Path) -> None:
         ({"Host": "queue.example"}, 200),
         ({"Host": "evil.example@127.0.0.1"}, 403),
         ({"Host": ""}, 403),
+        ({"Host": "["}, 403),
+        ({"Host": "[localhost]"}, 403),
     ],
 )
 def test_hosts_and_origins(headers: dict[str, str], status: int) -> None:

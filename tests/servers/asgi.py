@@ -45,6 +45,7 @@ async def request(
     query: str = "",
     client: str = "127.0.0.1",
     is_gone: bool = False,
+    is_whole: bool = True,
 ) -> tuple[int, dict[str, str], bytes]:
     """One request without a socket."""
     given = {"host": HOST, **{name.lower(): value for name, value in (headers or {}).items()}}
@@ -72,7 +73,7 @@ async def request(
         if sent:
             await asyncio.Event().wait()  # the client stays
         sent = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        return {"type": "http.request", "body": body, "more_body": not is_whole}
 
     async def send(message: dict[str, Any]) -> None:
         messages.append(message)

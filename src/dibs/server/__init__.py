@@ -4,7 +4,7 @@
   together and answers, `settings` says how; `gate` is what every request passes first (host, origin, limits), `router`
   finds its route, `http` turns requests into what handlers get and answers into HTTP.
 - Who may do what: `tokens` (a file of hashes), `caller` (what a token may do), `guard` (an engine as one caller may use
-  it), `checks` (values that came over the wire).
+  it), `visibility` (what it sees of answers), `checks` (values that came over the wire).
 - What can be asked: `routes` (REST), `fields` (its words), `engine_calls` and `wake` (for the HTTP engine), `events`
   with `event_feed`, `event_messages` and `broadcast` (WebSocket and Server-Sent Events), `openapi` (the document).
 - What all requests share: `breaker` (a store that is away), `readiness`, `depths` (positions of new tasks),

@@ -1,11 +1,13 @@
-"""Spares a store that is away: requests in the next moment are refused without asking it."""
+"""Spares a store that is away: one request at a time asks it, and the others are refused at once."""
 
 from __future__ import annotations
 
 import random
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from dibs.errors import BlobStoreUnavailable, DibsError, StoreUnavailable
+from dibs.errors import BlobStoreUnavailable, DibsError, Refused, StoreUnavailable
 
 __all__ = ["Breaker"]
 
@@ -17,14 +19,29 @@ class Breaker:
     """Closed while the store answers."""
 
     def __init__(self) -> None:
+        self._is_away = False
+        self._is_asked = False
         self._until = 0.0
 
-    def check(self) -> None:
-        if time.monotonic() < self._until:
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Around what asks the store; how it ends says whether the store is there."""
+        if self._is_away and (self._is_asked or time.monotonic() < self._until):
             raise StoreUnavailable("the store is away, and is asked again in a moment.")
+        is_probe = self._is_asked = self._is_away
+        try:
+            yield
+            self._is_away = False
+        except (DibsError, TimeoutError) as error:
+            self._saw(error)
+            raise
+        finally:
+            if is_probe:
+                self._is_asked = False
 
-    def saw(self, error: DibsError) -> None:
-        """A call ended by this error."""
-        is_away = isinstance(error, StoreUnavailable) and not isinstance(error, BlobStoreUnavailable)
-        if is_away and time.monotonic() >= self._until:
+    def _saw(self, error: DibsError | TimeoutError) -> None:
+        if isinstance(error, StoreUnavailable | TimeoutError) and not isinstance(error, BlobStoreUnavailable):
+            self._is_away = True
             self._until = time.monotonic() + PAUSE * random.uniform(0.8, 1.2)
+        elif isinstance(error, Refused):
+            self._is_away = False

@@ -81,7 +81,10 @@ class Gate:
         return origin
 
     def is_ours(self, host: str) -> bool:
-        name = (urlsplit(f"//{host}").hostname or "") if "@" not in host else ""
+        try:
+            name = (urlsplit(f"//{host}").hostname or "") if "@" not in host else ""
+        except ValueError:
+            return False
         return bool(name) and (self.any_host or name in self.hosts or is_loopback(name))
 
 

@@ -10,18 +10,14 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from msgspec import Struct, structs
 
-from dibs.core.codec import REDACTED
-from dibs.core.schedules import ScheduleRecord
-from dibs.core.task import Failure, HistoryEntry, Lease, NewTask, Outcome, Settlement, TaskRecord
+from dibs.core.task import Lease, NewTask, Outcome, Settlement, TaskRecord
 from dibs.engines.base import Engine, Subscription
-from dibs.engines.events import Event, EventPage
-from dibs.engines.figures import Counts
+from dibs.engines.events import Event
 from dibs.engines.http.protocol import VERBS, Scope, Verb
-from dibs.engines.steps import StepRecord
 from dibs.engines.topics import TopicKind, parse_topic, worker_topic
 from dibs.engines.values import (
     CancelWorkflow,
@@ -29,8 +25,6 @@ from dibs.engines.values import (
     EnqueueAnswer,
     ExtendAnswer,
     ExtendOutcome,
-    Page,
-    Peeked,
     Query,
     Replay,
     ReplayWorkflow,
@@ -38,20 +32,25 @@ from dibs.engines.values import (
     SettleOutcome,
     UnreadableTask,
 )
-from dibs.errors import Closed, NotAllowed, UnknownTask
+from dibs.errors import Closed, NotAllowed, UnknownSchedule, UnknownTask
 from dibs.runtime.coalesce import Coalescer
 from dibs.runtime.hub import Hub
 from dibs.server.caller import Caller
+from dibs.server.visibility import AFTER, is_step_of, shown_event
 
-__all__ = ["AFTER", "BEFORE", "RUN", "UNGUARDED", "Guard", "Owners", "guarded_hub"]
+__all__ = ["BEFORE", "RUN", "UNGUARDED", "Guard", "Owners", "guarded_hub"]
 
-Known = TypeVar("Known")
 Before = Callable[["Guard", Any], Awaitable[Any]]
-After = Callable[["Guard", Any, Any], Any]
 
-SECRET_DETAILS = ("error", "note", "message", "progress_message")
-"""Details of events that may quote arguments or results."""
 MOST_OWNERS = 100_000
+TOPICS: dict[str, Scope] = {
+    TopicKind.WORK: Scope.CONSUME,
+    TopicKind.WORKER: Scope.CONSUME,
+    TopicKind.ROOM: Scope.PRODUCE,
+    TopicKind.ENDED: Scope.READ,
+    TopicKind.EVENTS: Scope.READ,
+}
+"""What a caller needs to be woken by a topic."""
 NOT_YOURS = "another worker holds this lease"
 
 
@@ -109,7 +108,7 @@ class Guard:
             given = await before(self, given)
         run = RUN.get(verb.name)
         answer = await (self.ask(verb.name, given) if run is None else run(self, given))
-        return answer if after is None else after(self, given, answer)
+        return answer if after is None else after(self.caller, answer)
 
     async def ask(self, verb: str, given: Struct) -> Any:
         """Ask the engine itself."""
@@ -144,6 +143,7 @@ class Guard:
     def topic(self, topic: str) -> str:
         """A topic as the store knows it. A worker hears of itself only, and a limited caller of its queues."""
         kind, about = parse_topic(topic)
+        self.caller.require(TOPICS.get(kind))
         if kind == TopicKind.WORKER:
             return worker_topic(self.caller.worker(about))
         if about:
@@ -190,28 +190,8 @@ class Guard:
         self.caller.require_queues(query.queues)
         return structs.replace(query, queues=query.queues or tuple(sorted(self.caller.queues)))
 
-    def shown(self, task: Any) -> Any:
-        """A task as this caller may see it."""
-        if self.caller.sees_payloads or not isinstance(task, TaskRecord):
-            return task
-        return structs.replace(
-            task,
-            args=REDACTED,
-            result=None if task.result is None else REDACTED,
-            failure=redacted(task.failure),
-            note="",
-            progress_message="",
-        )
-
     def shown_event(self, event: Event) -> Event:
-        if self.caller.sees_payloads or not event.details:
-            return event
-        details = {name: value for name, value in event.details.items() if name not in SECRET_DETAILS}
-        return structs.replace(event, details=details)
-
-
-def redacted(failure: Failure | None) -> Failure | None:
-    return None if failure is None else Failure(type=failure.type, message="redacted")
+        return shown_event(self.caller, event)
 
 
 # Before: the arguments as they may be used.
@@ -219,7 +199,21 @@ def redacted(failure: Failure | None) -> Failure | None:
 
 async def before_enqueue(guard: Guard, given: Any) -> Any:
     guard.caller.require_queues(task.queue for task in given.tasks)
+    await check_needs(guard, given.tasks, None if given.workflow is None else given.workflow.id)
     return structs.replace(given, tasks=[named(guard, task) for task in given.tasks])
+
+
+async def check_needs(guard: Guard, tasks: Sequence[NewTask], workflow: str | None = None) -> None:
+    """A limited caller's tasks wait for tasks of its own queues only, and join no workflow but the one they begin."""
+    if guard.caller.queues is None:
+        return
+    if any(task.spec.workflow not in (None, workflow) for task in tasks):
+        guard.caller.require_all_queues()
+    own = {task.id for task in tasks}
+    needs = sorted({edge.id for task in tasks for edge in task.after} - own)
+    for task_id, found in zip(needs, await guard.known(needs) if needs else [], strict=True):
+        if found is None:
+            raise UnknownTask(f"no task has the id {task_id}.")
 
 
 def named(guard: Guard, task: NewTask) -> NewTask:
@@ -314,7 +308,7 @@ async def before_act_on(guard: Guard, given: Any) -> Any:
 async def before_advance(guard: Guard, given: Any) -> Any:
     if guard.caller.queues is not None:
         for step in await guard.hub.engine.steps([given.step]):
-            if not is_step_of(guard, step):
+            if not is_step_of(guard.caller, step):
                 raise NotAllowed(f"the token {guard.caller.name!r} may not go on with this step.")
     return given
 
@@ -327,13 +321,9 @@ async def before_set_schedule(guard: Guard, given: Any) -> Any:
 async def before_set_schedule_state(guard: Guard, given: Any) -> Any:
     if guard.caller.queues is not None:
         for schedule in await guard.hub.engine.schedules():
-            if schedule.name == given.name:
-                guard.caller.require_queues([schedule.task.queue])
+            if schedule.name == given.name and not guard.caller.serves(schedule.task.queue):
+                raise UnknownSchedule(f"no schedule is called {given.name!r}.")
     return acting(guard, given)
-
-
-def is_step_of(guard: Guard, step: StepRecord) -> bool:
-    return guard.caller.queues is None or (bool(step.query.queues) and set(step.query.queues) <= guard.caller.queues)
 
 
 BEFORE: dict[str, Before] = {
@@ -402,85 +392,6 @@ RUN: dict[str, Callable[[Guard, Any], Awaitable[Any]]] = {
 }
 
 
-# After: the answer as this caller may see it.
-
-
-def after_get(guard: Guard, given: Any, found: list[Any]) -> list[Any]:
-    return [None if each is None or not guard.caller.serves(each.queue) else guard.shown(each) for each in found]
-
-
-def after_history(guard: Guard, given: Any, found: list[HistoryEntry]) -> list[HistoryEntry]:
-    if guard.caller.sees_payloads:
-        return found
-    return [structs.replace(entry, failure=redacted(entry.failure), note="") for entry in found]
-
-
-def after_search(guard: Guard, given: Any, page: Page) -> Page:
-    return structs.replace(page, tasks=[guard.shown(each) for each in page.tasks])
-
-
-def after_peek(guard: Guard, given: Any, peeked: Peeked) -> Peeked:
-    return structs.replace(peeked, tasks=[guard.shown(each) for each in peeked.tasks])
-
-
-def after_counts(guard: Guard, given: Any, counts: Counts) -> Counts:
-    if guard.caller.queues is None:
-        return counts
-    return Counts(
-        tasks=served(guard, counts.tasks),
-        counters=served(guard, counts.counters),
-        kinds=[each for each in counts.kinds if guard.caller.serves(each.queue)],
-        errors=served(guard, counts.errors),
-    )
-
-
-def served(guard: Guard, by_queue: dict[str, Known]) -> dict[str, Known]:
-    return {queue: known for queue, known in by_queue.items() if guard.caller.serves(queue)}
-
-
-def of_queues(guard: Guard, given: Any, found: list[Any]) -> list[Any]:
-    """Of figures: those of the caller's queues."""
-    return [each for each in found if guard.caller.serves(each.queue)]
-
-
-def after_queues(guard: Guard, given: Any, found: list[Any]) -> list[Any]:
-    return [each for each in found if guard.caller.serves(each.name)]
-
-
-def after_workers(guard: Guard, given: Any, found: list[Any]) -> list[Any]:
-    return [each for each in found if guard.caller.queues is None or guard.caller.queues & set(each.queues)]
-
-
-def after_schedules(guard: Guard, given: Any, found: list[ScheduleRecord]) -> list[ScheduleRecord]:
-    mine = [each for each in found if guard.caller.serves(each.task.queue)]
-    if guard.caller.sees_payloads:
-        return mine
-    return [structs.replace(each, task=structs.replace(each.task, args=REDACTED)) for each in mine]
-
-
-def after_events(guard: Guard, given: Any, page: EventPage) -> EventPage:
-    return structs.replace(page, events=[guard.shown_event(event) for event in page.events])
-
-
-def after_steps(guard: Guard, given: Any, found: list[StepRecord]) -> list[StepRecord]:
-    return [step for step in found if is_step_of(guard, step)]
-
-
-AFTER: dict[str, After] = {
-    "get": after_get,
-    "history": after_history,
-    "search": after_search,
-    "peek": after_peek,
-    "counts": after_counts,
-    "backlog": of_queues,
-    "stats": of_queues,
-    "queues": after_queues,
-    "workers": after_workers,
-    "schedules": after_schedules,
-    "events": after_events,
-    "steps": after_steps,
-}
-
 UNGUARDED = frozenset({"about"})
 """What says nothing of queues or tasks. Everything else is in one of the tables: a test counts."""
 
@@ -500,6 +411,7 @@ class GuardedEnqueuer:
     async def submit(self, task: NewTask) -> EnqueueAnswer:
         self._guard.caller.require(Scope.PRODUCE)
         self._guard.caller.require_queues([task.queue])
+        await check_needs(self._guard, [task])
         return await self._enqueuer.submit(named(self._guard, task))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import zlib
@@ -25,6 +26,7 @@ from dibs.server.caller import Caller
 __all__ = [
     "JSON",
     "Answered",
+    "Budget",
     "Exchange",
     "HttpError",
     "Route",
@@ -36,11 +38,13 @@ __all__ = [
 ]
 
 JSON = "application/json"
-KEYS = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')
-"""The keys of all objects, and texts that look like keys: if none is there twice, no key is."""
+TEXTS = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"(\s*+:)?+', re.DOTALL)
+"""Every text of a document, and whether it is a key. None is left out, so that the search never begins inside one."""
 
 
 LARGE = 2000
+BODY_SECONDS = 60.0
+"""How long a client may take to send a body."""
 RAW_ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -108,6 +112,8 @@ class Route(Struct, frozen=True, kw_only=True):
     """Other statuses with the same answer."""
     is_open: bool = False
     """Whether it is answered without a token."""
+    waits: float = 0.0
+    """Seconds for which it may wait on purpose."""
 
     @property
     def summary(self) -> str:
@@ -142,6 +148,7 @@ class Routes:
         status: int = 200,
         others: tuple[int, ...] = (),
         is_open: bool = False,
+        waits: float = 0.0,
     ) -> Callable[[Handler], Handler]:
         def decorate(handler: Handler) -> Handler:
             self.table.append(
@@ -158,6 +165,7 @@ class Routes:
                     refusals=refusals,
                     others=others,
                     is_open=is_open,
+                    waits=waits,
                 )
             )
             return handler
@@ -187,18 +195,28 @@ def problem_response(problem: Problem, headers: Mapping[str, str] | None = None)
     return Response(msgspec.json.encode(problem), problem.status, given, PROBLEM_TYPE)
 
 
-async def read_body(request: Request, most: int) -> bytes:
-    """The body, unpacked. Nothing larger is ever held in memory."""
-    length = request.headers.get("content-length")
-    if length is not None and length.isdigit() and int(length) > most:
-        raise too_large(most)
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > most:
-            raise too_large(most)
-        parts.append(part)
-    body = parts[0] if len(parts) == 1 else b"".join(parts)
+class Budget:
+    """Memory for bodies that are not complete yet, of all requests together."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    def take(self, size: int) -> None:
+        if size > self._left:
+            raise HttpError(503, "too-many-bodies", "Too many large requests at once", headers={"Retry-After": "1"})
+        self._left -= size
+
+    def give_back(self, size: int) -> None:
+        self._left += size
+
+
+async def read_body(request: Request, most: int, budget: Budget) -> bytes:
+    """The body, unpacked. Nothing larger is ever held in memory, and no client may take for ever to send it."""
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            body = await whole_body(request, most, budget)
+    except TimeoutError:
+        raise HttpError(408, "body-too-slow", "The body did not come to its end in time") from None
     encoding = request.headers.get("content-encoding", "identity").lower()
     if encoding == "identity":
         return body
@@ -211,6 +229,23 @@ async def read_body(request: Request, most: int) -> bytes:
     if plain is None:
         raise too_large(most)
     return plain
+
+
+async def whole_body(request: Request, most: int, budget: Budget) -> bytes:
+    length = request.headers.get("content-length")
+    if length is not None and length.isdigit() and int(length) > most:
+        raise too_large(most)
+    parts, size = [], 0
+    try:
+        async for part in request.stream():
+            if size + len(part) > most:
+                raise too_large(most)
+            budget.take(len(part))
+            size += len(part)
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+    finally:
+        budget.give_back(size)
 
 
 def too_large(most: int) -> HttpError:
@@ -246,7 +281,9 @@ def are_unique(body: bytes) -> bool:
     """Whether it is sure that no key is there twice."""
     if len(body) > LARGE and len(msgspec.json.encode(msgspec.json.decode(body))) == len(body):
         return True  # it was written without spaces: what is read of it is all that is there
-    keys = KEYS.findall(body)
+    keys = keys_of(body)
+    if any(b"\\" in key for key in keys):
+        return False  # it may be written in two ways
     if len(keys) == len(set(keys)):
         return True
     if not body.lstrip().startswith(b"{"):
@@ -254,18 +291,22 @@ def are_unique(body: bytes) -> bool:
     parts = [bytes(part) for part in msgspec.json.decode(body, type=dict[str, msgspec.Raw]).values()]
     items = [bytes(item) for part in parts if part.startswith(b"[") for item in RAW_ITEMS.decode(part)]
     objects = [part for part in parts if part.startswith(b"{")]
-    inside = sum(len(KEYS.findall(part)) for part in parts)
+    inside = sum(len(keys_of(part)) for part in parts)
     return len(keys) == inside + len(parts) and all(
-        len(found) == len(set(found)) for found in map(KEYS.findall, (*items, *objects))
+        len(found) == len(set(found)) for found in map(keys_of, (*items, *objects))
     )
 
 
+def keys_of(body: bytes) -> list[bytes]:
+    return [text for text, colon in TEXTS.findall(body) if colon]
+
+
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {json.dumps(twice)} is there twice")
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"the key {json.dumps(name[:100])} is there twice")
+        found[name] = value
     return found
 
 

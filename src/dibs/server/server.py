@@ -31,6 +31,7 @@ from dibs.server.guard import Owners, guarded_hub
 from dibs.server.http import (
     JSON,
     Answered,
+    Budget,
     Exchange,
     HttpError,
     Route,
@@ -90,6 +91,10 @@ DOCUMENTED = (*(route for route in ROUTES if route.body is not bytes), *OPEN)
 PAGE = Path(__file__).parent / "docs.html"
 PAGE_POLICY = "default-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; frame-ancestors 'none'"
 MOST_VIEWS = 1000
+MOST_BODIES = 256 * 1024 * 1024
+"""Bytes of bodies that are not complete yet."""
+PATIENCE = 15.0
+"""Seconds that a request may take besides what it waits for on purpose: then the store counts as away."""
 REALM = {"WWW-Authenticate": 'Bearer realm="dibs"'}
 WRONG_TOKENS_PER_SECOND = 10.0
 """How often one client may try a token that is not known."""
@@ -111,6 +116,7 @@ class Server:
         self.registrations = Registrations(app.hub)
         self.depths = Depths(app.hub)
         self.turns = Turns()
+        self.budget = Budget(max(MOST_BODIES, 2 * self.settings.most_body))
         self.breaker = Breaker()
         self.buckets = Buckets()
         self._views: OrderedDict[Caller, Dibs] = OrderedDict()
@@ -181,7 +187,7 @@ class Server:
         request, response = Request(scope, receive, send), None
         try:
             exchange = await (self._open_exchange if route.is_open else self._exchange)(route, request)
-            response = self._answer(route, exchange, await route.handler(exchange))
+            response = self._answer(route, exchange, await self._handled(route, exchange))
         except HttpError as error:
             response = problem_response(error.problem, error.headers)
         except (DibsError, TimeoutError) as error:
@@ -195,16 +201,22 @@ class Server:
             response.body = b""
         await response(scope, receive, send)
 
+    async def _handled(self, route: Route, exchange: Exchange) -> Any:
+        if route.is_open:
+            return await route.handler(exchange)
+        with self.breaker.asking():
+            async with asyncio.timeout(PATIENCE + route.waits):
+                return await route.handler(exchange)
+
     async def _exchange(self, route: Route, request: Request) -> Exchange:
         caller = self.caller(request)
         headers = self._limited(caller, request)
         caller.require(route.scope)
-        self.breaker.check()
         exchange = Exchange(self, request, caller, self.view(caller))
         exchange.headers.update(headers)
         exchange.query = read_query(request, route.query)
         if route.body is not None:
-            body = await read_body(request, self.settings.most_body)
+            body = await read_body(request, self.settings.most_body, self.budget)
             exchange.body = body if route.body is bytes else decode_json(body, route.body)
         return exchange
 
@@ -218,7 +230,6 @@ class Server:
     def _refused(self, error: DibsError | TimeoutError) -> Response:
         if isinstance(error, TimeoutError):
             error = StoreUnavailable("the store did not answer in time.")
-        self.breaker.saw(error)
         return problem_response(problem_of(error))
 
     def _answer(self, route: Route, exchange: Exchange, answer: Any) -> Response:

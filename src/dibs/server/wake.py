@@ -16,7 +16,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from dibs.engines.base import Subscription
 from dibs.engines.http.protocol import WAKE as PATH
-from dibs.errors import DibsError
+from dibs.errors import DibsError, NotAllowed
 from dibs.server.guard import Guard
 from dibs.server.http import HttpError
 
@@ -45,7 +45,10 @@ class Listener:
             self.tasks.pop(topic).cancel()
             self.subscriptions.pop(topic).close()
         for topic in topics - set(self.tasks):
-            self.subscriptions[topic] = await self.guard.listen([topic])
+            try:
+                self.subscriptions[topic] = await self.guard.listen([topic])
+            except NotAllowed:
+                continue  # it is never woken by that
             self.tasks[topic] = asyncio.get_running_loop().create_task(self.pass_on(topic))
             self.tell(topic)  # something may have happened before
 
@@ -83,11 +86,16 @@ def endpoint(server: Any) -> Callable[[WebSocket], Awaitable[None]]:
         stopping = asyncio.get_running_loop().create_task(server.stopping.wait())
         receiving = asyncio.get_running_loop().create_task(receive(socket, listener))
         try:
-            await asyncio.wait([sending, stopping, receiving], return_when=asyncio.FIRST_COMPLETED)
+            while not (sending.done() or stopping.done() or receiving.done()):
+                server.caller(socket)  # its token may have been revoked
+                waits = [sending, stopping, receiving]
+                await asyncio.wait(waits, timeout=LOOK_AGAIN, return_when=asyncio.FIRST_COMPLETED)
             if stopping.done():
                 await socket.close(GOING_AWAY)
             elif receiving.done():
                 await refuse(socket, receiving.exception())
+        except HttpError as error:
+            await socket.close(NOT_ALLOWED, error.problem.title)
         finally:
             for task in (sending, stopping, receiving):
                 task.cancel()
@@ -108,7 +116,10 @@ async def refuse(socket: WebSocket, error: BaseException | None) -> None:
 
 async def receive(socket: WebSocket, listener: Listener) -> None:
     while True:
-        topics = msgspec.json.decode(await socket.receive_text(), type=list[str])
+        message = await socket.receive()
+        if message["type"] == "websocket.disconnect":
+            return
+        topics = msgspec.json.decode(message.get("text") or message.get("bytes") or b"", type=list[str])
         if len(topics) > MOST_TOPICS:
             raise HttpError(400, "too-many-topics", f"At most {MOST_TOPICS:,} topics can be listened to")
         await listener.listen(set(topics))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -326,3 +328,13 @@ def test_results_that_a_token_may_not_see(tmp_path: Path, store: str) -> None:
         pytest.raises(NotAllowed, match="payloads"),
     ):
         app.handle(handle.id).result(PATIENCE)
+
+
+def test_a_program_that_does_not_close_its_app_ends_quietly(live: LiveServer) -> None:
+    for worker in ("", "app.worker().start()\n"):
+        program = f"from dibs import Dibs\napp = Dibs({live.url!r})\nprint(app.queues.list())\n{worker}"
+        ended = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=True
+        )
+        assert ended.stdout == "[]\n"
+        assert "Unclosed" not in ended.stderr

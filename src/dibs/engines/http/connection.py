@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import random
 import ssl
 import time
+import weakref
 from collections.abc import AsyncIterator, Collection
+from contextlib import suppress
 from typing import Protocol
 
 import aiohttp
@@ -115,6 +118,8 @@ class HttpConnection:
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=True,
         )
+        self.loop = asyncio.get_running_loop()
+        atexit.register(close_at_exit, weakref.ref(self))
 
     @property
     def url(self) -> str:
@@ -146,6 +151,18 @@ class HttpConnection:
     async def close(self) -> None:
         await self.session.close()
         await asyncio.sleep(0)  # sockets are closed in the next turn of the loop
+
+
+def close_at_exit(reference: weakref.ref[HttpConnection]) -> None:
+    """Not an error: most apps live as long as their process, and are never closed."""
+    connection = reference()
+    if connection is None or connection.session.closed or connection.loop.is_closed():
+        return
+    with suppress(Exception):
+        if connection.loop.is_running():
+            asyncio.run_coroutine_threadsafe(connection.session.close(), connection.loop).result(1.0)
+        else:
+            connection.loop.run_until_complete(connection.session.close())
 
 
 async def tell(socket: aiohttp.ClientWebSocketResponse, topics: asyncio.Queue[Collection[str]]) -> None:

@@ -195,7 +195,7 @@ def trace_of(headers: dict[str, str]) -> str | None:
     return parts[1] if len(parts) == 4 else headers.get("trace_id")
 
 
-@routes.post(f"{WORKER}/claim", Scope.CONSUME, Claimed, 404, body=Claiming)
+@routes.post(f"{WORKER}/claim", Scope.CONSUME, Claimed, 404, body=Claiming, waits=LONGEST_WAIT)
 async def claim_tasks(exchange: Exchange) -> Claimed:
     """Claim tasks, waiting for the first of them if asked to.
 
@@ -365,7 +365,7 @@ class HeartbeatAnswer(Struct, frozen=True, kw_only=True):
     tasks: list[Lived]
 
 
-@routes.post(f"{WORKER}/heartbeat", Scope.CONSUME, HeartbeatAnswer, 404, body=Heartbeat)
+@routes.post(f"{WORKER}/heartbeat", Scope.CONSUME, HeartbeatAnswer, 404, body=Heartbeat, waits=LONGEST_WAIT)
 async def beat_worker(exchange: Exchange) -> HeartbeatAnswer:
     """Beat: extend leases, tell progress, and learn of cancellations, lost leases and the worker's state.
 

@@ -192,7 +192,7 @@ class WaitQuery(Struct, frozen=True, forbid_unknown_fields=True):
     timeout: Wait = LONGEST_WAIT
 
 
-@routes.get(f"{TASK}/wait", Scope.READ, TaskView, 404, 409, query=WaitQuery, others=(202,))
+@routes.get(f"{TASK}/wait", Scope.READ, TaskView, 404, 409, query=WaitQuery, waits=LONGEST_WAIT, others=(202,))
 async def wait_for_task(exchange: Exchange) -> Answered:
     """Wait for the end of a task.
 
@@ -244,7 +244,7 @@ class ResultQuery(Struct, frozen=True, forbid_unknown_fields=True):
     timeout: Wait = 0.0
 
 
-@routes.get(f"{TASK}/result", Scope.READ, ResultAnswer, 404, 409, query=ResultQuery, others=(202,))
+@routes.get(f"{TASK}/result", Scope.READ, ResultAnswer, 404, 409, query=ResultQuery, waits=LONGEST_WAIT, others=(202,))
 async def get_result(exchange: Exchange) -> Answered:
     """Get the result of a task.
 
