@@ -161,15 +161,14 @@ class Server:
             return ANYONE
         raise HttpError(403, "tokens-missing", "This server has no tokens", "It serves its own machine only.")
 
-    def caller_of_secret(self, secret: str, connection: HTTPConnection | None = None) -> Caller:
+    def caller_of_secret(self, secret: str, connection: HTTPConnection) -> Caller:
         """The caller that holds a token."""
         if self.tokens is None:
-            return ANYONE
+            return self._anyone(connection)
         token = self.tokens.find(secret)
         if token is not None:
             return caller_of(token)
-        if connection is not None:
-            self.buckets.take(f"wrong {address_of(connection)}", WRONG_TOKENS_PER_SECOND)
+        self.buckets.take(f"wrong {address_of(connection)}", WRONG_TOKENS_PER_SECOND)
         raise HttpError(401, "token-unknown", "The token is not known", "It was revoked or has expired.", REALM)
 
     def view(self, caller: Caller) -> Dibs:
