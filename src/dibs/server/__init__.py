@@ -8,7 +8,7 @@
 - What can be asked: `routes` (REST), `fields` (its words), `engine_calls` and `wake` (for the HTTP engine), `events`
   with `event_feed`, `event_messages` and `broadcast` (WebSocket and Server-Sent Events), `openapi` (the document).
 - What all requests share: `breaker` (a store that is away), `readiness`, `depths` (positions of new tasks),
-  `registrations` (workers in other languages), `turns` (pollers that wait for the same work).
+  `registrations` (workers in other languages), `poll_queue` (pollers that wait for the same work).
 
 Only `cli` and users import it. Invariants:
 

@@ -41,6 +41,7 @@ from dibs.server.http import (
     read_query,
 )
 from dibs.server.openapi import openapi_document
+from dibs.server.poll_queue import PollQueue
 from dibs.server.readiness import Readiness
 from dibs.server.registrations import Registrations
 from dibs.server.router import Router
@@ -59,7 +60,6 @@ from dibs.server.routes import (
 )
 from dibs.server.settings import ANY_HOST, ServerSettings, is_loopback
 from dibs.server.tokens import TokenFile
-from dibs.server.turns import Turns
 from dibs.worker.caretaker import Caretaker
 
 __all__ = ["DOCUMENTED", "OPEN", "ROUTES", "Server"]
@@ -115,7 +115,7 @@ class Server:
         self.readiness = Readiness(app.hub, self.stopping)
         self.registrations = Registrations(app.hub)
         self.depths = Depths(app.hub)
-        self.turns = Turns()
+        self.poll_queue = PollQueue()
         self.budget = Budget(max(MOST_BODIES, 2 * self.settings.most_body))
         self.breaker = Breaker()
         self.buckets = Buckets()

@@ -78,7 +78,7 @@ class Polling:
         """Of all that wait for the same work, one at a time asks."""
         request = self.request
         kind = (request.queues, request.names, request.capabilities)
-        lock = self.exchange.server.turns.lock(kind)
+        lock = self.exchange.server.poll_queue.lock(kind)
         turn = asyncio.ensure_future(lock.acquire())
         try:
             await self.first_of(turn)

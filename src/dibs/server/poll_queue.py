@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Hashable
 from weakref import WeakValueDictionary
 
-__all__ = ["Turns"]
+__all__ = ["PollQueue"]
 
 
-class Turns:
+class PollQueue:
     """Locks by the kind of work: first come, first served."""
 
     def __init__(self) -> None:
